@@ -1,0 +1,109 @@
+# The verbs of the project. `make help` lists them; everything else is in CONTRIBUTING.md.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+VENV := .venv
+PYTHON := $(VENV)/bin/python
+# Tools that the tests start and that are no Python packages; outside the checkout, so that a fresh clone is quick.
+CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/trainrun
+VERSITYGW := $(CACHE)/bin/versitygw
+PYTEST_ARGS ?=
+
+.PHONY: help
+help: ## list every verb
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+# --- installing ---------------------------------------------------------------------------------
+
+# Why not `uv sync` with a uv.lock: that file holds the URL of every file as the package index of the
+# machine that locked it named it, so it would bind everybody to that index. requirements.lock pins
+# versions and hashes only and installs the same files from any index or mirror.
+.PHONY: install
+install: $(VENV)/.installed ## create .venv with everything that the lock names (instant when it is there)
+
+$(VENV)/.installed: requirements.lock pyproject.toml tools/uv
+	@test -x $(PYTHON) || tools/uv venv --quiet --allow-existing --python '>=3.11' $(VENV)
+	@echo "installing from requirements.lock (PyTorch brings 5 GB; the first time takes a minute or two)"
+	@tools/uv pip sync --quiet --require-hashes --python $(PYTHON) requirements.lock
+	@tools/uv pip install --quiet --no-build-isolation --no-deps --python $(PYTHON) --editable .
+	@touch $@
+
+.PHONY: lock
+lock: ## lock again after a change of dependencies (UPGRADE=1 takes the newest versions)
+	tools/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --all-extras --group dev \
+	    --custom-compile-command "make lock" $(if $(UPGRADE),--upgrade) --output-file requirements.lock pyproject.toml
+
+# --- using --------------------------------------------------------------------------------------
+
+.PHONY: demo
+demo: install ## train on this machine, lose a worker, get a preemption notice, end with the same weights
+	@$(PYTHON) examples/demo/demo.py
+
+.PHONY: crds
+crds: install ## write crds/ from the models
+	@$(PYTHON) -m trainrun_operator.api.crd crds
+
+# --- checking -----------------------------------------------------------------------------------
+
+.PHONY: lint
+lint: install ## ruff, ruff format, mypy strict, import contracts
+	@$(VENV)/bin/ruff check .
+	@$(VENV)/bin/ruff format --check .
+	@$(VENV)/bin/mypy operator/trainrun_operator worker_image/trainrun
+	@$(VENV)/bin/mypy --python-version 3.10 --cache-dir .mypy_cache/py310 worker_image/trainrun
+	@$(VENV)/bin/lint-imports
+
+.PHONY: format
+format: install ## let ruff repair what it can
+	@$(VENV)/bin/ruff check --fix .
+	@$(VENV)/bin/ruff format .
+
+.PHONY: test
+test: install test-tools ## install, run all tests; 100 % branch coverage of core and api
+	@rm -f .coverage .coverage.*
+	@$(PYTHON) -m pytest --cov --cov-report= $(PYTEST_ARGS)
+	@$(VENV)/bin/coverage report --include 'operator/trainrun_operator/core/*,operator/trainrun_operator/api/*' --fail-under 100
+
+.PHONY: test-tools
+test-tools: ## build the S3 server that the tests run against (needs Go)
+	@if command -v go >/dev/null; then $(MAKE) --no-print-directory $(VERSITYGW); \
+	elif test -x $(VERSITYGW); then true; \
+	else echo "*** go was not found: every test against a real S3 server is left out. Install Go 1.26 or newer to run them. ***" >&2; fi
+
+$(VERSITYGW): tests/tools/go.mod tests/tools/go.sum
+	@echo "building versitygw (once, about a minute)"
+	@mkdir -p $(@D)
+	@cd tests/tools && CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o $@.new github.com/versity/versitygw/cmd/versitygw
+	@mv $@.new $@
+
+# --- measuring ----------------------------------------------------------------------------------
+
+.PHONY: bench-report
+bench-report: install ## what one report() costs the training loop
+	@$(PYTHON) bench/report.py
+
+.PHONY: bench-recovery
+bench-recovery: install ## from kill -9 of a rank to the next optimizer step, against torchrun
+	@$(PYTHON) bench/recovery.py
+
+.PHONY: bench-step
+bench-step: install ## median step and CPU overhead, against torchrun
+	@$(PYTHON) bench/step.py
+
+.PHONY: bench-import
+bench-import: install ## what `import trainrun` costs
+	@$(PYTHON) bench/import_time.py
+
+# --- cleaning -----------------------------------------------------------------------------------
+
+.PHONY: clean
+clean: ## remove caches and reports
+	rm -rf .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache htmlcov .coverage .coverage.* build dist
+	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
+
+.PHONY: distclean
+distclean: clean ## remove the installation as well
+	rm -rf $(VENV) .tools

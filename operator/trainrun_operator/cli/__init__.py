@@ -1,0 +1,3 @@
+"""The `trainrun` command."""
+
+from __future__ import annotations

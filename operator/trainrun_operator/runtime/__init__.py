@@ -1,0 +1,3 @@
+"""What runs the core: reconciler, agent server and events."""
+
+from __future__ import annotations
