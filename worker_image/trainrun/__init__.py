@@ -1,3 +1,59 @@
-"""What user code imports: report, get_checkpoint, get_context and friends."""
+"""What a training script imports: report progress, save and load checkpoints, save on notice.
+
+    import trainrun
+
+    checkpoint = trainrun.get_checkpoint()
+    if checkpoint:
+        with checkpoint.as_directory() as directory: ...    # load
+        first_step = checkpoint.step + 1
+    for step in range(first_step, last_step):
+        ...                                                 # train
+        if step % 100 == 0 or trainrun.should_save():
+            directory = trainrun.staging_directory()
+            ...                                             # save into it
+            trainrun.report({"loss": loss}, step=step, checkpoint=directory)
+
+Names and meanings follow Ray Train where it has the same thing. The same script runs under plain
+`python` and under `torchrun`, where reports go nowhere. Importing this loads neither torch nor
+boto3; `trainrun.torch` has the helpers for exact resumes with PyTorch.
+"""
 
 from __future__ import annotations
+
+import sys
+
+from trainrun import excepthook
+from trainrun.checkpoint_handle import Checkpoint, get_checkpoint, get_initial_checkpoint
+from trainrun.context import Context, get_context
+from trainrun.errors import (
+    AgentLost,
+    AgentRefused,
+    NotTheTrainingProcess,
+    StagingFailed,
+    TrainRunError,
+)
+from trainrun.reporting import report, staging_directory
+from trainrun.saving import SaveRequest, finish, should_save
+
+__all__ = [
+    "AgentLost",
+    "AgentRefused",
+    "Checkpoint",
+    "Context",
+    "NotTheTrainingProcess",
+    "SaveRequest",
+    "StagingFailed",
+    "TrainRunError",
+    "finish",
+    "get_checkpoint",
+    "get_context",
+    "get_initial_checkpoint",
+    "report",
+    "should_save",
+    "staging_directory",
+]
+
+train = sys.modules[__name__]
+"""Lets a loop written with `ray.train.report(...)` run after `import trainrun as ray`."""
+
+excepthook.install()

@@ -1,0 +1,183 @@
+"""`Checkpoint`: a directory of files, on this machine or in object storage.
+
+The names and meanings are Ray Train's, plus `step`, `metrics` and reading one rank's files.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from trainrun import metrics as metrics_
+from trainrun import session
+from trainrun.staging import copy_directory, copy_file
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from trainrun.metrics import Metric
+
+
+class Checkpoint:
+    """A checkpoint in a local directory; what `get_checkpoint()` returns is one in storage."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        """Name a local directory; it is looked at when it is used."""
+        self.path = os.fspath(path)
+        """Where it is: a local path, or the URI of its folder in object storage."""
+
+    @classmethod
+    def from_directory(cls, path: str | os.PathLike[str]) -> Checkpoint:
+        """Return a checkpoint of the files in a local directory, to be given to `report`."""
+        return Checkpoint(path)
+
+    @property
+    def step(self) -> int:
+        """The step that it was reported for.
+
+        Raises ValueError where it was not read from this run.
+        """
+        raise ValueError(f"checkpoint {self.path} has no step: it is not one of this run")
+
+    @property
+    def metrics(self) -> dict[str, Metric]:
+        """The metrics that were reported with it by the lowest rank; empty for a local one."""
+        return {}
+
+    @contextmanager
+    def as_directory(self, rank: int | None = None) -> Iterator[str]:
+        """Give a local directory with its files, for reading only.
+
+        All ranks' files are one directory; `rank=k` gives only those that rank k brought. It is
+        downloaded once per worker and verified; all processes share it, so do not write into it
+        (`to_directory` gives a copy). Raises AgentRefused with the reason, for instance damage,
+        and AgentLost.
+        """
+        yield self._fetch(rank)
+
+    def to_directory(
+        self, path: str | os.PathLike[str] | None = None, rank: int | None = None
+    ) -> str:
+        """Copy its files into a directory of the caller's own and return that.
+
+        Args:
+            path: Where to; made if need be, files of the same name are replaced. By default a new
+                temporary directory, which the caller removes.
+            rank: Only the files that this rank brought.
+        """
+        source = self._fetch(rank)
+        if path is None:
+            import tempfile  # noqa: PLC0415 - keeps `import trainrun` fast
+
+            path = tempfile.mkdtemp(prefix="trainrun-checkpoint-")
+        _copy_into(Path(source), Path(path))
+        return os.fspath(path)
+
+    def local_directory(self) -> Path:
+        """Return the local directory. Raises ValueError where it is in object storage."""
+        return Path(self.path)
+
+    def _fetch(self, rank: int | None) -> str:
+        if rank is not None:
+            raise ValueError(f"checkpoint {self.path} is a local directory, which has no ranks")
+        if not Path(self.path).is_dir():
+            raise FileNotFoundError(f"checkpoint {self.path} is not a directory on this machine")
+        return self.path
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.path!r})"
+
+
+class StoredCheckpoint(Checkpoint):
+    """The resume point of this attempt."""
+
+    def __init__(self, uri: str, step: int) -> None:
+        """As the agent hands it over."""
+        super().__init__(uri)
+        self._step = step
+        self._metrics: dict[str, Metric] | None = None
+
+    @property
+    def step(self) -> int:
+        """The step that it was reported for."""
+        return self._step
+
+    @property
+    def metrics(self) -> dict[str, Metric]:
+        """The metrics that were reported with it by the lowest rank; read once, when asked for.
+
+        Raises AgentRefused and AgentLost.
+        """
+        if self._metrics is None:
+            reply = session.current().require_agent().ask({"type": "checkpoint-info"})
+            self._metrics = metrics_.decode(cast("dict[str, object]", reply["metrics"]))
+        return dict(self._metrics)
+
+    def local_directory(self) -> Path:
+        """Raises ValueError: it is in object storage already."""
+        raise ValueError(
+            f"checkpoint {self.path} is this run's already and cannot be reported again; copy it "
+            "with to_directory() where its files belong into a new one"
+        )
+
+    def _fetch(self, rank: int | None) -> str:
+        return _ask_for_path({"type": "checkpoint", "rank": rank})
+
+
+class InitialCheckpoint(Checkpoint):
+    """What `checkpoint.initialFrom` of the run names."""
+
+    def local_directory(self) -> Path:
+        """Raises ValueError: it is in object storage."""
+        raise ValueError(
+            f"checkpoint {self.path} is in object storage: copy it with to_directory()"
+        )
+
+    def _fetch(self, rank: int | None) -> str:
+        if rank is not None:
+            raise ValueError(f"initial checkpoint {self.path} is read as a whole, without rank=")
+        return _ask_for_path({"type": "initial"})
+
+
+def get_checkpoint() -> Checkpoint | None:
+    """Return the newest good checkpoint of this run, as chosen for this attempt, or None.
+
+    It is the same on every rank and stays the same for the whole attempt, also after reports of
+    newer ones. None in a run that starts from nothing, and without an agent.
+    """
+    text = os.environ.get("TRAINRUN_CHECKPOINT")
+    if not text or not os.environ.get("TRAINRUN_SOCKET"):
+        return None
+    given = json.loads(text)
+    return StoredCheckpoint(given["uri"], given["step"])
+
+
+def get_initial_checkpoint() -> Checkpoint | None:
+    """Return the checkpoint that `checkpoint.initialFrom` names (pretrained weights), or None.
+
+    Use it only where `get_checkpoint()` is None: it is not this run's progress.
+    """
+    uri = os.environ.get("TRAINRUN_INITIAL")
+    if not uri or not os.environ.get("TRAINRUN_SOCKET"):
+        return None
+    return InitialCheckpoint(uri)
+
+
+def _ask_for_path(request: dict[str, object]) -> str:
+    return str(session.current().require_agent().ask(request)["path"])
+
+
+def _copy_into(source: Path, target: Path) -> None:
+    target.mkdir(parents=True, exist_ok=True)
+    for entry in os.scandir(source):
+        there = target / entry.name
+        if not entry.is_dir():
+            there.unlink(missing_ok=True)
+            copy_file(Path(entry.path), there)
+        elif there.exists():
+            _copy_into(Path(entry.path), there)
+        else:
+            copy_directory(Path(entry.path), there)

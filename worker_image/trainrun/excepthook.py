@@ -1,0 +1,70 @@
+"""Tells the agent which exception ends the process, before Python prints it.
+
+The agent keeps a process's last lines anyway; the exception itself lets the culprit be told from
+ranks that only lost their peer.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from trainrun import session
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+KEPT_TRACEBACK = 4096
+"""Characters of the traceback's end that are sent."""
+
+KEPT_TEXT = 1000
+"""Characters of the exception's text that are sent."""
+
+WAIT = 2.0
+"""Seconds that a process which ends waits for the message to go out."""
+
+
+def install() -> None:
+    """Chain our hook before the present one, where there is an agent to tell."""
+    if os.environ.get("TRAINRUN_SOCKET"):
+        previous = sys.excepthook
+
+        def hook(
+            kind: type[BaseException], error: BaseException, traceback: TracebackType | None
+        ) -> None:
+            _tell(kind, error, traceback)
+            previous(kind, error, traceback)
+
+        sys.excepthook = hook
+
+
+def describe(kind: type[BaseException], error: BaseException) -> str:
+    """Return `ValueError: text`, with the module of an exception that is not built in."""
+    name = kind.__qualname__
+    if kind.__module__ not in ("builtins", "__main__"):
+        name = f"{kind.__module__}.{name}"
+    try:
+        text = str(error)
+    except Exception:  # noqa: BLE001 - a broken __str__ must not hide the exception
+        text = "<its text cannot be read>"
+    return f"{name}: {text}"[:KEPT_TEXT] if text else name
+
+
+def _tell(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
+    import traceback as traceback_  # noqa: PLC0415 - keeps `import trainrun` fast
+
+    try:
+        connection = session.current().connection
+        if connection is not None:
+            lines = "".join(traceback_.format_exception(kind, error, traceback))
+            connection.send_surely(
+                {
+                    "type": "exception",
+                    "error": describe(kind, error),
+                    "traceback": lines[-KEPT_TRACEBACK:],
+                },
+                wait=WAIT,
+            )
+    except Exception:  # noqa: BLE001 - the user's exception matters, whatever becomes of ours
+        return

@@ -1,0 +1,174 @@
+"""`report` and `staging_directory`: what a training loop tells its run."""
+
+from __future__ import annotations
+
+import numbers
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
+from trainrun import metrics as metrics_
+from trainrun import session
+from trainrun.checkpoint_handle import Checkpoint
+from trainrun.context import get_context
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Mapping
+
+    from trainrun.connection import Connection
+    from trainrun.session import Session
+    from trainrun.staging import Staging
+
+Directory: TypeAlias = "Checkpoint | os.PathLike[str] | str"
+
+
+def staging_directory() -> Path:
+    """Return a new empty directory on the worker's disk for the files of one checkpoint.
+
+    `report(checkpoint=)` renames it away, which costs the training loop nothing; any other
+    directory is copied. One that is never reported goes with the process. Raises StagingFailed.
+    """
+    return session.current().staging.new_directory()
+
+
+def report(
+    metrics: Mapping[str, object] | None = None,
+    *,
+    step: int,
+    checkpoint: Directory | None = None,
+    whole: bool = False,
+) -> None:
+    """Tell the run that this rank has passed a step, with metrics and perhaps checkpoint files.
+
+    Without files it never waits and does no network I/O. With files it waits only where the
+    worker's disk already holds `checkpoint.maxPending` checkpoints that are not uploaded yet; the
+    upload itself runs in the background, and a crash of the training does not end it.
+
+    A checkpoint of a step is complete once every rank has reported that step or a later one; any
+    subset of ranks may bring files, which together are one directory when read. So call it on
+    every rank, or say whole=True on the one that saves everything.
+
+    Args:
+        metrics: Numbers, strings and booleans by name; NaN and infinities survive.
+        step: The optimizer step (or epoch) that these metrics and files are of, from 0. Steps with
+            a checkpoint grow strictly within an attempt.
+        checkpoint: The directory with this rank's files, as a Checkpoint or a path. An empty one
+            is as good as none. It is free to be changed or removed when the call returns.
+        whole: These files are the whole checkpoint: commit it without waiting for other ranks.
+
+    Raises:
+        TypeError: A metric is none of these (names the key), or the step is no integer.
+        ValueError: A step out of order, or a directory that cannot be stored.
+        FileNotFoundError, NotADirectoryError: The directory is none.
+        StagingFailed: The worker's disk is full.
+        AgentLost: The agent has gone (only with a checkpoint; metrics are dropped silently).
+    """
+    now = session.current()
+    step = _checked_step(step)
+    encoded = metrics_.encode(metrics)
+    if checkpoint is None:
+        if whole:
+            raise ValueError(f"report(step={step}, whole=True) without checkpoint= says nothing")
+        _report_plain(now, step, encoded)
+        return
+    directory = _directory(checkpoint)
+    with now.reporting:
+        if now.staging.check(directory, step):
+            _report_files(now, step, encoded, directory, whole=whole)
+        else:
+            _report_empty(now, step, encoded, directory)
+
+
+def _report_plain(now: Session, step: int, metrics: Mapping[str, object]) -> None:
+    with now.ordering:
+        now.highest_step = max(now.highest_step, step)
+        if now.connection is not None:
+            now.connection.send(
+                {"type": "report", "step": step, "metrics": metrics, "files": None, "whole": False}
+            )
+
+
+def _report_files(
+    now: Session, step: int, metrics: Mapping[str, object], directory: Path, *, whole: bool
+) -> None:
+    connection = now.require_agent() if now.under_agent else None
+    with now.ordering:
+        _check_order(now, step, whole=whole)
+        # A later step that another thread reports must not overtake the files of this one: the
+        # agent takes it as "this rank brings nothing more for this step".
+        if connection is not None:
+            connection.hold_back()
+    if connection is None:
+        now.staging.forget(directory, step)
+    else:
+        try:
+            _hand_over(connection, now.staging, step, metrics, directory, whole=whole)
+        finally:
+            connection.let_go()
+    with now.ordering:
+        now.highest_step, now.checkpoint_step = max(now.highest_step, step), step
+
+
+def _hand_over(
+    connection: Connection,
+    staging: Staging,
+    step: int,
+    metrics: Mapping[str, object],
+    directory: Path,
+    *,
+    whole: bool,
+) -> None:
+    connection.ask({"type": "room", "step": step})
+    # Rename first, message second: an unannounced directory is ignored, never half a part.
+    name = staging.take(directory, step)
+    connection.send_surely(
+        {"type": "report", "step": step, "metrics": metrics, "files": name, "whole": whole}
+    )
+
+
+def _report_empty(now: Session, step: int, metrics: Mapping[str, object], directory: Path) -> None:
+    # As in Ray, ranks that do not save may report the same, empty, temporary directory. Rank 0
+    # is told, once: there it is usually a forgotten save.
+    if get_context().rank == 0:
+        warnings.warn(
+            f"report(checkpoint=): {directory} is empty, so rank 0 brings no files for this step",
+            stacklevel=3,
+        )
+    now.staging.forget(directory, step)
+    _report_plain(now, step, metrics)
+
+
+def _checked_step(step: object) -> int:
+    if isinstance(step, bool) or not isinstance(step, numbers.Integral):
+        raise TypeError(f"step must be an integer, got {step!r:.80} ({type(step).__name__})")
+    if step < 0:
+        raise ValueError(f"step must be 0 or more, got {step}")
+    return int(step)
+
+
+def _check_order(now: Session, step: int, *, whole: bool) -> None:
+    if step <= now.checkpoint_step:
+        raise ValueError(
+            f"report(step={step}, checkpoint=...): this rank has brought files for step "
+            f"{now.checkpoint_step} already, and steps with a checkpoint grow strictly; count "
+            "steps over the whole run, and go on from get_checkpoint().step + 1"
+        )
+    if step < now.highest_step:
+        raise ValueError(
+            f"report(step={step}, checkpoint=...): this rank has reported step "
+            f"{now.highest_step} already, so its part of step {step} is closed; report a "
+            "checkpoint before any later step"
+        )
+    if step == now.highest_step and not whole:
+        raise ValueError(
+            f"report(step={step}, checkpoint=...): this rank has reported step {step} without "
+            "files already, so its part of that checkpoint is closed; give metrics and checkpoint "
+            "in one call"
+        )
+
+
+def _directory(checkpoint: Directory) -> Path:
+    if isinstance(checkpoint, Checkpoint):
+        return checkpoint.local_directory()
+    return Path(checkpoint)

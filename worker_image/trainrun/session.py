@@ -1,0 +1,139 @@
+"""What this process has of TrainRun: a connection to its agent, or none.
+
+A process belongs to a run where `TRAINRUN_SOCKET` is set. Elsewhere (plain `python`, `torchrun`)
+the same calls check the same arguments, and what they would send goes nowhere. Only the training
+process itself speaks for its rank: children that it forks or starts are refused.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+from pathlib import Path
+
+from trainrun.connection import Connection
+from trainrun.context import get_context
+from trainrun.control import ControlFile
+from trainrun.errors import AgentLost, NotTheTrainingProcess
+from trainrun.staging import Staging, remove_directory
+
+_OWNER = "TRAINRUN_PROCESS"
+"""Set by the first process of the rank that speaks to the agent; children inherit it."""
+
+
+class Session:
+    """This process's ends of everything; made at first use, one per process."""
+
+    def __init__(self) -> None:
+        """Raises NotTheTrainingProcess in a child of the training process."""
+        self.connection: Connection | None = None
+        """Absent without an agent, and where it has gone before we came."""
+        self.control: ControlFile | None = None
+        """Absent without an agent."""
+        self.lost = ""
+        """Why there is no connection although there should be one."""
+        self.reporting = threading.Lock()
+        """Held while a report with files is under way: one at a time."""
+        self.ordering = threading.Lock()
+        """Held while a report takes its place in the order; guards the two steps below."""
+        self.counting = threading.Lock()
+        """Held while a call of `should_save()` takes its number."""
+        self.highest_step = -1
+        """Highest step that this rank has reported."""
+        self.checkpoint_step = -1
+        """Newest step that this rank has brought files for."""
+        self._staging: Staging | None = None
+        self._own_root: Path | None = None
+        if socket := os.environ.get("TRAINRUN_SOCKET"):
+            _claim()
+            self._join_agent(socket)
+
+    @property
+    def staging(self) -> Staging:
+        """The staging folder: the agent's, or a temporary one that goes with the process."""
+        if self._staging is None:
+            root = os.environ.get("TRAINRUN_STAGING") if self.under_agent else None
+            if root is None:
+                import tempfile  # noqa: PLC0415 - keeps `import trainrun` fast
+
+                root = tempfile.mkdtemp(prefix="trainrun-staging-")
+                self._own_root = Path(root)
+            self._staging = Staging(Path(root))
+        return self._staging
+
+    @property
+    def under_agent(self) -> bool:
+        """Whether reports go to an agent, be it gone by now."""
+        return self.connection is not None or bool(self.lost)
+
+    def require_agent(self) -> Connection:
+        """Return the connection, for calls that cannot do without. Raises AgentLost."""
+        if self.connection is None:
+            raise AgentLost(self.lost)
+        return self.connection
+
+    def close(self) -> None:
+        """Send what is left, remove what is ours."""
+        if self.connection is not None:
+            self.connection.flush()
+            self.connection.close()
+        if self.control is not None:
+            self.control.close()
+        if self._own_root is not None:
+            remove_directory(self._own_root)
+
+    def _join_agent(self, path: str) -> None:
+        hello = {"type": "hello", "rank": get_context().rank, "pid": os.getpid()}
+        try:
+            self.connection = Connection(path, hello)
+            self.control = ControlFile(Path(os.environ["TRAINRUN_CONTROL"]))
+        except AgentLost as error:
+            self.lost = str(error)
+        except OSError as error:
+            self.lost = f"the agent of this worker has gone: its control file: {error}"
+
+
+_current: Session | None = None
+_making = threading.Lock()
+
+
+def current() -> Session:
+    """Return the session of this process. Raises NotTheTrainingProcess in a child of it."""
+    return _current or _make()
+
+
+def close() -> None:
+    """End the session of this process, where there is one; the next call begins a new one."""
+    global _current
+    ended, _current = _current, None
+    if ended is not None:
+        ended.close()
+
+
+def _make() -> Session:
+    global _current  # noqa: PLW0603 - one session per process is the point
+    with _making:
+        if _current is None:
+            _current = Session()
+        return _current
+
+
+def _claim() -> None:
+    owner = os.environ.setdefault(_OWNER, str(os.getpid()))
+    if owner != str(os.getpid()):
+        raise NotTheTrainingProcess(
+            f"process {os.getpid()} is a child of the training process {owner} of rank "
+            f"{get_context().rank} (a DataLoader worker, say) and cannot speak for it; call "
+            "report(), should_save(), get_checkpoint() and the like in the training process"
+        )
+
+
+def _forget_in_child() -> None:
+    # The parent's locks may be held, and its stream and temporary folder are not the child's.
+    global _current, _making
+    _current, _making = None, threading.Lock()
+
+
+os.register_at_fork(after_in_child=_forget_in_child)
+atexit.register(close)

@@ -1,0 +1,186 @@
+"""Checkpoint directories on this worker's disk: checked, then renamed or copied for the agent.
+
+Invariants: what has been reported is never shared with the script (never hard-linked, no symbolic
+link left in it), so that later writes cannot reach a checkpoint; a step's directory appears at
+once and complete, by a rename.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import stat
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from trainrun.errors import StagingFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_FICLONE = 0x40049409
+"""ioctl of <linux/fs.h>: the copy shares its blocks until one side writes (btrfs, XFS)."""
+
+
+class Staging:
+    """The staging folder of this rank, and which of its directories the script has."""
+
+    def __init__(self, root: Path) -> None:
+        """`root` exists and belongs to this rank alone."""
+        self._root = root.resolve()
+        self._made: dict[Path, int | None] = {}  # to the step it was reported for
+        self._count = 0
+
+    def new_directory(self) -> Path:
+        """Make an empty directory for the files of one checkpoint. Raises StagingFailed."""
+        self._count += 1
+        path = self._root / f"new-{os.getpid()}-{self._count:06d}"
+        try:
+            path.mkdir()
+        except OSError as error:
+            raise _failed(f"make the staging directory {path}", error) from error
+        self._made[path] = None
+        return path
+
+    def check(self, directory: Path, step: int) -> bool:
+        """Check a directory that is to be reported; return whether it has files.
+
+        Raises FileNotFoundError, NotADirectoryError, ValueError (reported before, or something in
+        it cannot be stored), each naming the path and the remedy.
+        """
+        before = self._made.get(_absolute(directory))
+        if before is not None:
+            raise ValueError(
+                f"report(step={step}): {directory} was reported for step {before} already and has "
+                "moved away; call trainrun.staging_directory() for each checkpoint"
+            )
+        files = [_check_file(path, step) for path in _files(directory, directory, step)]
+        return bool(files)
+
+    def take(self, directory: Path, step: int) -> str:
+        """Stage a checked directory for `step`; return its name under the staging folder.
+
+        A directory of ours is renamed, any other copied. Raises StagingFailed.
+        """
+        source, name = _absolute(directory), f"step-{step:012d}"
+        try:
+            if source in self._made:
+                _own_content(source)
+                source.rename(self._root / name)
+                self._made[source] = step
+            else:
+                part = self._root / f".part-{name}"
+                copy_directory(source, part)
+                part.rename(self._root / name)
+        except OSError as error:
+            remove_directory(self._root / f".part-{name}")
+            raise _failed(f"stage {directory} for step {step}", error) from error
+        return name
+
+    def forget(self, directory: Path, step: int) -> None:
+        """Remove a directory of ours that nobody will read; leave any other alone."""
+        path = _absolute(directory)
+        if path in self._made:
+            remove_directory(path)
+            self._made[path] = step
+
+
+def copy_directory(source: Path, target: Path) -> None:
+    """Copy a directory, its blocks shared where the file system can. Raises OSError."""
+    target.mkdir()
+    for entry in sorted(os.scandir(source), key=lambda entry: entry.name):
+        if entry.is_dir():
+            copy_directory(Path(entry.path), target / entry.name)
+        else:
+            copy_file(Path(entry.path), target / entry.name)
+
+
+def copy_file(source: Path, target: Path) -> None:
+    """Copy the content of a file, its blocks shared where the file system can. Raises OSError."""
+    import shutil  # noqa: PLC0415 - keeps `import trainrun` fast
+
+    with open(source, "rb") as reader, open(target, "xb") as writer:
+        try:
+            fcntl.ioctl(writer.fileno(), _FICLONE, reader.fileno())
+        except OSError:  # another file system, or one that cannot share
+            shutil.copyfileobj(reader, writer, 1 << 20)
+
+
+def remove_directory(path: Path) -> None:
+    """Remove a directory, as far as it can be removed."""
+    import shutil  # noqa: PLC0415 - keeps `import trainrun` fast
+
+    shutil.rmtree(path, ignore_errors=True)
+
+
+def _absolute(path: Path) -> Path:
+    # The last part is not resolved: a link to a directory of ours is another directory.
+    return path.parent.resolve() / path.name
+
+
+def _own_content(directory: Path) -> None:
+    """Replace links in a directory by copies: what they share could change after the report."""
+    for folder, _, names in os.walk(directory):
+        for name in names:
+            path = Path(folder, name)
+            status = path.lstat()
+            if stat.S_ISLNK(status.st_mode) or status.st_nlink > 1:
+                copy = path.with_name(f".copy-of-{name}"[:255])
+                copy_file(path, copy)
+                copy.replace(path)
+
+
+def _files(directory: Path, top: Path, step: int) -> Iterator[Path]:
+    try:
+        entries = sorted(os.scandir(directory), key=lambda entry: entry.name)
+    except FileNotFoundError:
+        raise FileNotFoundError(
+            f"report(step={step}): the checkpoint directory {top} does not exist; save the files "
+            "first and report inside `with TemporaryDirectory()`, not after it"
+        ) from None
+    except NotADirectoryError:
+        raise NotADirectoryError(
+            f"report(step={step}): the checkpoint {top} is a file; a checkpoint is a directory: "
+            "save into trainrun.staging_directory() and report that"
+        ) from None
+    for entry in entries:
+        if entry.is_dir(follow_symlinks=False):
+            yield from _files(Path(entry.path), top, step)
+        else:
+            yield Path(entry.path)
+
+
+def _check_file(path: Path, step: int) -> Path:
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        raise ValueError(
+            f"report(step={step}): the file name {os.fsencode(path)!r} is not UTF-8, which object "
+            "storage requires; rename it"
+        ) from None
+    try:
+        mode = path.stat().st_mode
+    except OSError as error:
+        raise ValueError(
+            f"report(step={step}): {path} cannot be read ({error.strerror}); a link must lead to "
+            "a file"
+        ) from error
+    if path.is_symlink() and stat.S_ISDIR(mode):
+        raise ValueError(
+            f"report(step={step}): {path} is a link to a directory; save the files themselves, or "
+            "copy them into the checkpoint directory"
+        )
+    if not stat.S_ISREG(mode):
+        raise ValueError(f"report(step={step}): {path} is not a regular file; leave it out")
+    return path
+
+
+def _failed(what: str, error: OSError) -> StagingFailed:
+    remedy = ""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        remedy = (
+            "; the worker's disk must hold maxPending + 1 checkpoints beside everything else: make "
+            "room, lower checkpoint.maxPending or raise the worker's ephemeral storage"
+        )
+    return StagingFailed(f"cannot {what}: {error}{remedy}")
