@@ -1,0 +1,145 @@
+"""What all models of the resources share: one base class, and rules that hold in Python and in CEL.
+
+Layer: api. Invariants:
+
+- models are immutable and refuse unknown fields; fields are camelCase outside and snake_case inside;
+- null means absent, as it does for the API server, which drops it before it fills in defaults;
+- a rule is written down once, as a pair of a CEL expression for the API server and a function for
+  us, under one message. tests/api/spec_table.py holds the two against each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic import model_validator as pydantic_validator
+from pydantic.alias_generators import to_camel
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
+
+CEL_RULES = "x-kubernetes-validations"
+"""The schema key under which the API server looks for CEL rules."""
+
+BROKEN_RULE = "broken_rule"
+"""Type of the pydantic error that a broken rule becomes; its context holds `broken`: BrokenRules."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokenRule:
+    """One rule that a value breaks, as it travels in the context of a pydantic error."""
+
+    path: tuple[str, ...]
+    """Where in the value the trouble is: () for the value itself, ("max",) for its field."""
+    message: str
+    """What is allowed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """Something that must hold for a value: use it in Annotated[], or in a model's RULES.
+
+    The values given to `holds` are those of pydantic, the values that `cel` sees are JSON.
+    """
+
+    cel: str
+    """CEL expression over `self` that must be true."""
+    message: str
+    """What is allowed, starting with "must" or the like: it is read after the value."""
+    holds: Callable[[Any], bool]
+    """The same as `cel`."""
+    path: tuple[str, ...] = ()
+    """The field that is to blame, relative to the value, by its camelCase names."""
+
+    def as_cel(self) -> dict[str, str]:
+        """The entry for x-kubernetes-validations."""
+        return cel_entry(self.cel, self.message, self.path)
+
+    def __get_pydantic_core_schema__(
+        self, source: object, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        """Check the rule after the type itself was checked."""
+
+        def check(value: object) -> object:
+            refuse_broken((self,), value)
+            return value
+
+        return core_schema.no_info_after_validator_function(check, handler(source))
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        """Write the rule into the schema."""
+        return _with_rules(handler(schema), [self.as_cel()])
+
+
+def cel_entry(cel: str, message: str, path: tuple[str, ...]) -> dict[str, str]:
+    """An entry of x-kubernetes-validations; `fieldPath` only where it says more than the place."""
+    entry = {"rule": cel, "message": message}
+    if path:
+        entry["fieldPath"] = "".join(f".{name}" for name in path)
+    return entry
+
+
+def refuse_broken(rules: tuple[Rule, ...], value: object) -> None:
+    """Raise one pydantic error that holds every rule of `rules` which `value` breaks."""
+    broken = tuple(
+        BrokenRule(path=rule.path, message=rule.message) for rule in rules if not rule.holds(value)
+    )
+    if broken:
+        text = "; ".join(rule.message for rule in broken)
+        raise PydanticCustomError(BROKEN_RULE, "{text}", {"text": text, "broken": broken})
+
+
+class Model(BaseModel):
+    """Base of all models of the resources."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        alias_generator=to_camel,
+        populate_by_name=True,
+        use_attribute_docstrings=True,
+    )
+
+    RULES: ClassVar[tuple[Rule, ...]] = ()
+    """Rules over several fields."""
+    CHANGES: ClassVar[tuple[dict[str, str], ...]] = ()
+    """CEL entries over `self` and `oldSelf`: what a change of the object may not do."""
+
+    @pydantic_validator(mode="before")
+    @classmethod
+    def _null_is_absent(cls, data: object) -> object:
+        if not isinstance(data, dict) or None not in data.values():
+            return data
+        # Only under known names: an unknown field with null is still an unknown field.
+        known = {name for name in cls.model_fields} | {
+            info.alias for info in cls.model_fields.values()
+        }
+        return {key: value for key, value in data.items() if value is not None or key not in known}
+
+    @pydantic_validator(mode="after")
+    def _keep_the_rules(self) -> Self:
+        refuse_broken(self.RULES, self)
+        return self
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        """Write the rules into the schema of the model."""
+        entries = [rule.as_cel() for rule in cls.RULES] + list(cls.CHANGES)
+        if not entries:
+            return handler(schema)
+        return _with_rules(handler.resolve_ref_schema(handler(schema)), entries)
+
+    def to_json_object(self) -> dict[str, Any]:
+        """What stands in the custom resource: camelCase, JSON types, absent instead of null."""
+        return self.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+def _with_rules(schema: JsonSchemaValue, entries: list[dict[str, str]]) -> JsonSchemaValue:
+    schema[CEL_RULES] = [*schema.get(CEL_RULES, []), *entries]
+    return schema
