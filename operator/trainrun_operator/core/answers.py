@@ -1,0 +1,106 @@
+"""What every agent is told, derived from the written status alone: orders copy the start record.
+
+Layer: core.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from trainrun.protocol import (
+    Answer,
+    CheckpointId,
+    Exit,
+    Hold,
+    OpenStep,
+    ResolveRequest,
+    SaveOrder,
+    Start,
+)
+from trainrun_operator.core import steps
+
+if TYPE_CHECKING:
+    from trainrun_operator.api.status import StartRecord
+    from trainrun_operator.core.observation import WorkerFact
+    from trainrun_operator.core.view import View
+
+MAX_POLL = timedelta(seconds=10)
+"""An agent asks again after this time at the latest, or after a third of the heartbeat timeout."""
+
+
+def poll(view: View) -> float:
+    """Seconds until an agent should ask again."""
+    return min(MAX_POLL, view.config.heartbeat_timeout / 3).total_seconds()
+
+
+def start_order(record: StartRecord) -> Start:
+    """The start order of an attempt: a copy of its start record."""
+    resume = record.resume_point
+    return Start(
+        attempt=record.attempt,
+        workers=len(record.roster),
+        world_size=record.world_size,
+        master_addr=record.master_addr,
+        master_port=record.master_port,
+        resume=CheckpointId(attempt=resume.attempt, step=resume.step) if resume else None,
+    )
+
+
+def running(view: View, record: StartRecord, save: SaveOrder | None) -> dict[str, Answer]:
+    """Answers while the attempt runs; workers outside the roster are told to leave."""
+    names = {w.name for w in view.roster if w is not None}
+    answer = Answer(
+        order=start_order(record),
+        save=save,
+        steps=_open_steps(view),
+        drop=steps.to_drop(view),
+        committed=steps.committed_id(view),
+        poll=poll(view),
+    )
+    leave = Answer(order=Exit(), poll=poll(view))
+    return {w.name: answer if w.name in names else leave for w in view.workers}
+
+
+def _open_steps(view: View) -> tuple[OpenStep, ...]:
+    return steps.open_steps(view)
+
+
+def gathering(
+    view: View, chosen: tuple[WorkerFact | None, ...], *, resolve: bool
+) -> dict[str, Answer]:
+    """Answers while the next attempt is prepared: stop, finish uploads, wait; slot 0 resolves."""
+    ending = view.status.ending
+    left = timedelta(0)
+    if ending is not None:
+        left = ending.time + view.config.flush_timeout - view.observation.now
+    answers = {}
+    for worker in view.workers:
+        leads = worker.slot == 0 and worker in chosen
+        hold = Hold(
+            attempt=view.next_attempt,
+            flush=ending.flush if ending is not None else (),
+            flush_seconds=max(0.0, left.total_seconds()),
+            offer=leads,
+            resolve=_resolve_request(view) if leads and resolve else None,
+        )
+        answers[worker.name] = Answer(
+            order=hold,
+            steps=_open_steps(view) if ending is not None and ending.flush else (),
+            poll=poll(view),
+        )
+    return answers
+
+
+def _resolve_request(view: View) -> ResolveRequest:
+    incident = view.status.incident
+    ended = f"{incident.cause}: {incident.message}"[:500] if incident is not None else ""
+    return ResolveRequest(
+        attempt=view.next_attempt, on_existing=view.config.on_existing, ended=ended
+    )
+
+
+def leaving(view: View, *, code: int, succeeded: bool) -> dict[str, Answer]:
+    """Answers when the run is over or suspended."""
+    answer = Answer(order=Exit(code=code, succeeded=succeeded), poll=poll(view))
+    return {worker.name: answer for worker in view.workers}

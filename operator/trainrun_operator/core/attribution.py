@@ -1,0 +1,123 @@
+"""One incident out of all losses of an attempt: the best explanation and its budget.
+
+Layer: core. Order of explanations: what the world announced or knows (driver gone, notice, node),
+out of memory, signal, exception, silence, exception that looks like a broken collective; among
+equals the one that happened first, then the lowest slot.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from trainrun_operator.api.status import BudgetName, Incident
+from trainrun_operator.core.causes import CAUSES, Cause
+from trainrun_operator.core.losses import Loss, losses_of
+from trainrun_operator.core.view import View, done
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from datetime import datetime
+
+    from trainrun_operator.core.config import RunConfig
+
+WORLD_CAUSES = (Cause.INTERRUPTED, Cause.PREEMPTED, Cause.NODE_LOST, Cause.OUT_OF_MEMORY)
+"""Causes that explain every other loss of the same attempt, best first."""
+
+SILENT_RENDEZVOUS = 3
+"""This many attempts in a row may fail at the rendezvous without being charged; then something is
+wrong that another port does not cure."""
+
+
+def weight(*, cause: str, signalled: bool, silent: bool, collateral: bool) -> int:
+    """How well a loss explains an incident; lower is better."""
+    for place, known in enumerate(WORLD_CAUSES):
+        if cause == known:
+            return place
+    if collateral:
+        return 20
+    if silent:
+        return 15
+    return 10 if signalled else 12
+
+
+def best(losses: Iterable[Loss]) -> Loss | None:
+    """The loss that explains the incident best."""
+    return min(losses, key=lambda loss: (_weight(loss), -loss.age, loss.slot), default=None)
+
+
+def _weight(loss: Loss) -> int:
+    silent = loss.cause is Cause.UNKNOWN and loss.exit_code is None
+    return weight(
+        cause=loss.cause,
+        signalled=loss.signalled,
+        silent=silent,
+        collateral=loss.collateral or loss.cause is Cause.RENDEZVOUS_FAILED,
+    )
+
+
+def incident_of(loss: Loss, *, attempt: int, now: datetime, config: RunConfig) -> Incident:
+    """The provisional incident that this loss makes."""
+    return Incident(
+        attempt=attempt,
+        cause=loss.cause,
+        budget=budget_of(loss.cause, config),
+        slot=loss.slot,
+        rank=loss.rank,
+        worker=loss.worker,
+        node=loss.node,
+        exit_code=loss.exit_code,
+        message=loss.message,
+        last_lines=loss.last_lines,
+        collateral=loss.collateral,
+        time=now,
+        detect_seconds=round(loss.age.total_seconds(), 3),
+    )
+
+
+def budget_of(cause: Cause, config: RunConfig) -> BudgetName:
+    """The budget that a cause is charged to."""
+    charge = CAUSES[cause].charge
+    if charge == "preemptions" and config.max_preemptions is None:
+        return "failures"
+    return charge
+
+
+def refined(view: View, incident: Incident) -> Incident:
+    """The open incident with a better explanation, where one has been seen since.
+
+    The time it was first seen and the attempt never change. An explanation is replaced only by a
+    better one, so that workers we replaced meanwhile do not blur it.
+    """
+    if incident.attempt != view.status.attempt or view.record is None:
+        return incident
+    loss = best(losses_of(view))
+    if loss is None or _weight(loss) >= _incident_weight(incident):
+        return incident
+    better = incident_of(loss, attempt=incident.attempt, now=incident.time, config=view.config)
+    return better.model_copy(update={"detect_seconds": incident.detect_seconds})
+
+
+def _incident_weight(incident: Incident) -> int:
+    code = incident.exit_code
+    return weight(
+        cause=incident.cause,
+        signalled=incident.rank is not None and code is not None and code > 128,
+        silent=incident.cause == Cause.UNKNOWN and code is None,
+        collateral=incident.collateral or incident.cause == Cause.RENDEZVOUS_FAILED,
+    )
+
+
+def attribution_open(view: View, incident: Incident) -> bool:
+    """Only consequences are known, and some worker has not yet said what happened to it."""
+    if not incident.collateral and incident.cause != Cause.RENDEZVOUS_FAILED:
+        return False
+    if view.observation.now - incident.time >= view.config.heartbeat_timeout:
+        return False
+    return any(_still_owes_an_answer(view, slot) for slot in range(len(view.roster)))
+
+
+def _still_owes_an_answer(view: View, slot: int) -> bool:
+    agent = view.agents[slot]
+    if agent is None:
+        return view.roster[slot] is not None
+    return agent.phase == "Running" and not done(agent)

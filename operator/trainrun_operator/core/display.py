@@ -1,0 +1,194 @@
+"""The part of the status that people read, derived anew in every pass: phase, counts, conditions.
+
+Layer: core. Nothing here is read back by a decision, with one documented exception: how long a
+condition has held (`since`) bounds the waits for a store.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from trainrun_operator.api.status import (
+    CheckpointStatus,
+    Condition,
+    ConditionStatus,
+    PhaseName,
+    Progress,
+    TrainRunStatus,
+    Workers,
+)
+from trainrun_operator.core import ledger, steps
+from trainrun_operator.core.attribution import refined
+from trainrun_operator.core.gang import is_waiting
+from trainrun_operator.core.view import View, done, max_step
+
+if TYPE_CHECKING:
+    from trainrun.protocol import Problem
+
+LASTING = ("Complete", "Failed", "Suspended", "Running", "StorageReady")
+"""Conditions that stay in the list with status False; warnings leave it when they are over."""
+
+
+def condition(
+    view: View, type_: str, status: ConditionStatus, reason: str, message: str
+) -> Condition:
+    """A condition whose transition time is kept while status and reason stay the same."""
+    old = view.status.condition(type_)
+    same = old is not None and (old.status, old.reason) == (status, reason)
+    since = old.last_transition_time if old is not None and same else view.observation.now
+    return Condition(
+        type=type_,
+        status=status,
+        reason=reason,
+        message=message[:2000],
+        last_transition_time=since,
+        observed_generation=view.observation.generation,
+    )
+
+
+def with_condition(conditions: tuple[Condition, ...], new: Condition) -> tuple[Condition, ...]:
+    """The list with this condition in its place, sorted by type."""
+    others = [c for c in conditions if c.type != new.type]
+    return tuple(sorted([*others, new], key=lambda c: c.type))
+
+
+def refreshed(view: View, status: TrainRunStatus, *, phase: PhaseName) -> TrainRunStatus:
+    """`status` with everything that people read brought up to date."""
+    waiting = sum(1 for w in view.workers if is_waiting(view, w) or _working(view, w))
+    ready = min(waiting, view.config.replicas)
+    pending = refined(view, status.incident) if status.incident is not None else None
+    return status.model_copy(
+        update={
+            "observed_generation": view.observation.generation,
+            "phase": phase,
+            "incident": pending,
+            "incidents": _with_recovery(view, status),
+            "failures": ledger.tally(status.failures, view.config, pending=pending),
+            "workers": Workers(
+                ready=ready,
+                total=view.config.replicas,
+                text=f"{ready}/{view.config.replicas}",
+            ),
+            "progress": _progress(view, status),
+            "checkpoint": _checkpoint(view, status),
+            "conditions": _conditions(view, status, phase),
+        }
+    )
+
+
+def _working(view: View, worker: object) -> bool:
+    running = view.running is not None
+    return running and any(
+        worker is fact and view.joined(fact) is not None and not view.is_silent(fact)
+        for fact in view.roster
+        if fact is not None
+    )
+
+
+def _progress(view: View, status: TrainRunStatus) -> Progress:
+    agent = view.agents[0] if view.agents else None
+    step = max_step(agent)
+    if agent is None or step is None:
+        return status.progress
+    metrics: dict[str, Any] = dict(agent.metrics)
+    if (step, metrics) == (status.progress.step, status.progress.metrics):
+        return status.progress
+    return Progress(step=step, metrics=metrics, time=view.observation.now)
+
+
+def _checkpoint(view: View, status: TrainRunStatus) -> CheckpointStatus | None:
+    commit, known = steps.newest_commit(view), status.checkpoint
+    if commit is None or (
+        known is not None and (known.attempt, known.step) >= (commit.id.attempt, commit.id.step)
+    ):
+        return known
+    return CheckpointStatus(
+        uri=f"{view.config.checkpoints_uri}/{commit.id.name}",
+        step=commit.id.step,
+        attempt=commit.id.attempt,
+        time=view.observation.now - timedelta(seconds=round(commit.age, 3)),
+        size_bytes=commit.size_bytes,
+    )
+
+
+def _with_recovery(view: View, status: TrainRunStatus) -> tuple[Any, ...]:
+    """Fill in how long the last recovery took, once, when the first step is reported."""
+    record = view.running
+    if record is None or not status.incidents:
+        return status.incidents
+    last = status.incidents[-1]
+    ages = [a.first_step for a in view.agents if a is not None and a.first_step is not None]
+    if last.recovery_seconds is not None or last.attempt >= record.attempt or not ages:
+        return status.incidents
+    took = view.observation.now - last.time - timedelta(seconds=max(ages))
+    seconds = round(max(took.total_seconds(), 0.0), 3)
+    return (*status.incidents[:-1], last.model_copy(update={"recovery_seconds": seconds}))
+
+
+def _conditions(view: View, status: TrainRunStatus, phase: PhaseName) -> tuple[Condition, ...]:
+    kept = tuple(c for c in status.conditions if c.type in LASTING)
+    runs = phase in ("Running", "Preempting", "Finishing")
+    running = condition(view, "Running", "True" if runs else "False", phase, _PHASES[phase])
+    kept = with_condition(kept, running)
+    for problem in _problems(view):
+        kept = with_condition(
+            kept, condition(view, problem.type, "True", problem.reason, problem.message)
+        )
+    return kept
+
+
+def _problems(view: View) -> tuple[Problem, ...]:
+    """One problem per type, of the lowest slot that has it."""
+    found: dict[str, Problem] = {}
+    for worker in view.workers:
+        if worker.agent is not None and worker.phase == "Running":
+            for problem in worker.agent.problems:
+                found.setdefault(problem.type, problem)
+    return tuple(found[key] for key in sorted(found) if key not in LASTING)
+
+
+def since(status: TrainRunStatus, type_: str, reason: str, now: datetime) -> timedelta:
+    """How long the condition has held with this reason, as far as the status knows."""
+    found = status.condition(type_)
+    if found is None or found.reason != reason:
+        return timedelta(0)
+    return now - found.last_transition_time
+
+
+def news(before: TrainRunStatus, after: TrainRunStatus) -> tuple[Condition, ...]:
+    """Warnings and store conditions that were not there before."""
+    known = {(c.type, c.status, c.reason) for c in before.conditions}
+    return tuple(
+        c
+        for c in after.conditions
+        if (c.type, c.status, c.reason) not in known
+        and (c.type not in LASTING or c.type == "StorageReady")
+    )
+
+
+def running_phase(view: View) -> PhaseName:
+    """The phase of an attempt that runs."""
+    if view.status.save_asked is not None:
+        return "Preempting"
+    if view.agents and all(done(agent) for agent in view.agents):
+        return "Finishing"
+    return "Running" if all(agent is not None for agent in view.agents) else "Starting"
+
+
+def gathering_phase(view: View) -> PhaseName:
+    """The phase while the next attempt is prepared."""
+    return "Restarting" if view.status.attempt > 0 else "Pending"
+
+
+_PHASES: dict[PhaseName, str] = {
+    "Pending": "waiting for the first workers",
+    "Starting": "the workers start their processes",
+    "Running": "all workers take part",
+    "Preempting": "a checkpoint was asked for before workers are taken away",
+    "Restarting": "the next attempt is being prepared",
+    "Finishing": "training is done; its last checkpoint is being committed",
+    "Suspended": "suspended; set spec.suspend: false to go on",
+    "Succeeded": "the run has succeeded",
+    "Failed": "the run has failed",
+}

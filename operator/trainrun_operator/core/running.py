@@ -1,0 +1,284 @@
+"""The stage in which an attempt runs: look for losses, the end, and reasons to save and stop.
+
+Layer: core. The checks of STAGE are tried in order; the first that returns a plan wins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from trainrun.protocol import CheckpointId, SaveOrder
+from trainrun_operator.core import answers, steps, transitions
+from trainrun_operator.core.attribution import best
+from trainrun_operator.core.causes import Cause
+from trainrun_operator.core.display import refreshed, running_phase
+from trainrun_operator.core.losses import Loss, losses_of
+from trainrun_operator.core.plan import DeleteWorker, Plan
+from trainrun_operator.core.saving import coordinate
+from trainrun_operator.core.view import View, done, notice_of
+
+if TYPE_CHECKING:
+    from trainrun_operator.api.status import SaveAsked, StartRecord
+
+FINISH_TIMEOUT = timedelta(minutes=10)
+"""How long the last checkpoint may take to be committed after all processes have ended."""
+
+SAVE_TIMEOUT = timedelta(minutes=10)
+"""How long a script that uses should_save() may take until the checkpoint asked for is there."""
+
+NOTICE_DEFAULT = timedelta(seconds=120)
+"""Time left after a notice that names none: the two minutes that the large clouds give."""
+
+IDLE_CHECK = timedelta(seconds=5)
+"""Look again at least this often while something is waited for."""
+
+Check = Callable[[View], "Plan | None"]
+
+
+def decide(view: View, record: StartRecord) -> Plan:
+    """The plan for a running attempt."""
+    for check in STAGE:
+        plan = check(view)
+        if plan is not None:
+            return plan
+    return _go_on(view, record)
+
+
+def _overtaken(view: View) -> Plan | None:
+    """An agent runs a higher attempt: our status is stale, or another operator is ahead."""
+    ahead = max((w.agent.attempt for w in view.workers if w.agent is not None), default=0)
+    if ahead <= view.status.attempt:
+        return None
+    return Plan(
+        reason="StaleStatus",
+        message=f"agents run attempt {ahead}, the status says {view.status.attempt}",
+        status=view.status,
+        requeue_after=timedelta(seconds=1),
+    )
+
+
+def _script_error(view: View) -> Plan | None:
+    """An error of the script that the next attempt would only repeat."""
+    for agent in view.agents:
+        if agent is not None and agent.fatal is not None:
+            return transitions.fail(view, agent.fatal.reason, agent.fatal.message)
+    return None
+
+
+def _damage(view: View) -> Plan | None:
+    """The checkpoint handed to the attempt cannot be read: back to the one before it."""
+    for slot, agent in enumerate(view.agents):
+        if agent is not None and agent.damaged is not None and _handed(view, agent.damaged.id):
+            message = f"checkpoint {agent.damaged.id.name} is damaged: {agent.damaged.message}"
+            worker = view.roster[slot]
+            loss = Loss(
+                slot=slot,
+                cause=Cause.CHECKPOINT_DAMAGED,
+                worker=worker.name if worker is not None else "",
+                message=message[:1000],
+            )
+            return transitions.open_incident(view, loss, frozenset())
+    return None
+
+
+def _handed(view: View, checkpoint: CheckpointId) -> bool:
+    point = view.running.resume_point if view.running is not None else None
+    return point is not None and (point.attempt, point.step) == (
+        checkpoint.attempt,
+        checkpoint.step,
+    )
+
+
+def _finished(view: View) -> Plan | None:
+    """Every process has ended with exit code 0."""
+    if not view.agents or not all(done(agent) for agent in view.agents):
+        return None
+    agents = [agent for agent in view.agents if agent is not None]
+    yielded = any(end.yielded for agent in agents for end in agent.exits)
+    if yielded and not any(agent.finished for agent in agents):
+        return _end_after_save(view, "the script ended after saving")
+    waiting = steps.last_brought(view) > steps.committed_step(view)
+    if not waiting:
+        message = f"all {view.config.world_size} processes ended with exit code 0"
+        return transitions.succeed(view, "Succeeded", message)
+    age = timedelta(seconds=min(end.age for agent in agents for end in agent.exits))
+    if age > FINISH_TIMEOUT:
+        message = (
+            f"the last checkpoint (step {steps.last_brought(view)}) could not be committed within "
+            f"{FINISH_TIMEOUT.total_seconds():.0f} s after training ended: {_store_problem(view)}"
+        )
+        return transitions.fail(view, Cause.STORAGE_ERROR, message)
+    return None
+
+
+def _store_problem(view: View) -> str:
+    texts = [p.message for a in view.agents if a is not None for p in a.problems]
+    return texts[0] if texts else "the agents report no reason; check the store"
+
+
+def _loss(view: View) -> Plan | None:
+    """Some worker is lost: all losses of the attempt are one incident."""
+    losses = losses_of(view)
+    chosen = best(losses)
+    if chosen is None:
+        return None
+    gone = frozenset(loss.slot for loss in losses if _unreachable(view, loss))
+    return transitions.open_incident(view, chosen, gone)
+
+
+def _unreachable(view: View, loss: Loss) -> bool:
+    worker = view.roster[loss.slot]
+    return worker is None or worker.phase == "Ended" or view.is_silent(worker)
+
+
+def deadline(view: View) -> Plan | None:
+    """spec.activeDeadline is over."""
+    limit, begin = view.config.active_deadline, view.status.start_time
+    if limit is None or begin is None or view.observation.now - begin <= limit:
+        return None
+    message = (
+        f"spec.activeDeadline ({limit.total_seconds():.0f} s) is over; committed checkpoints are "
+        f"kept: apply the run with a longer deadline to go on"
+    )
+    return transitions.fail(view, "DeadlineExceeded", message)
+
+
+def _save(view: View) -> Plan | None:
+    """Ask for a checkpoint before workers are taken away, and end the attempt once it is there."""
+    committed = _committed_call(view)
+    wanted = _save_reason(view) or ("workers have begun to save" if committed else "")
+    asked = view.status.save_asked
+    if asked is None:
+        return transitions.ask_to_save(view, wanted) if wanted else None
+    if not wanted:
+        return transitions.withdraw_save(view)
+    step = steps.saved_step(view)
+    if step is not None and committed:
+        return _end_after_save(view, f"saved step {step}")
+    return _end_after_save(view, "no checkpoint came in time") if _expired(view, asked) else None
+
+
+def _save_reason(view: View) -> str:
+    if view.config.suspend:
+        return "spec.suspend is true"
+    if _template_changed(view):
+        return "workers.template has changed"
+    noticed = _noticed(view)
+    if not noticed:
+        return ""
+    notice = notice_of(view.roster[noticed[0]])
+    return f"worker of slot {noticed[0]} will be taken away ({notice.reason if notice else ''})"
+
+
+def _template_changed(view: View) -> bool:
+    record = view.running
+    return record is not None and record.template_hash != view.config.template_hash
+
+
+def _noticed(view: View) -> tuple[int, ...]:
+    """Slots under notice that still have something to do."""
+    return tuple(
+        slot
+        for slot, worker in enumerate(view.roster)
+        if notice_of(worker) is not None and not done(view.agents[slot])
+    )
+
+
+def _committed_call(view: View) -> bool:
+    return any(a is not None and a.save.committed is not None for a in view.agents)
+
+
+def _expired(view: View, asked: SaveAsked) -> bool:
+    waited = view.observation.now - asked.time
+    if view.config.suspend or not _noticed(view):
+        uses_it = any(a is not None and a.save.calls > 0 for a in view.agents)
+        heard = all(agent is not None for agent in view.agents)
+        return waited > SAVE_TIMEOUT if uses_it or not heard else True
+    return all(left <= timedelta(0) for left in _time_left(view)) and waited > timedelta(0)
+
+
+def _time_left(view: View) -> list[timedelta]:
+    notices = [notice_of(view.roster[slot]) for slot in _noticed(view)]
+    return [
+        timedelta(seconds=n.remaining)
+        if n.remaining is not None
+        else NOTICE_DEFAULT - timedelta(seconds=n.age)
+        for n in notices
+        if n is not None
+    ]
+
+
+def _end_after_save(view: View, how: str) -> Plan:
+    if view.config.suspend:
+        return transitions.end_uncounted(view, "Suspend", "Suspending", f"suspending: {how}")
+    if _template_changed(view):
+        message = f"the template has changed: {how}; all workers are recreated"
+        return transitions.end_uncounted(view, "TemplateChange", "TemplateChanged", message)
+    noticed = _noticed(view) or tuple(
+        slot for slot, worker in enumerate(view.roster) if notice_of(worker) is not None
+    )
+    if not noticed:
+        message = f"{how}, and the reason to stop is gone: the run continues"
+        return transitions.end_uncounted(view, "Yielded", "Yielded", message)
+    worker = view.roster[noticed[0]]
+    notice = notice_of(worker)
+    assert worker is not None
+    assert notice is not None
+    loss = Loss(
+        slot=noticed[0],
+        cause=Cause.PREEMPTED,
+        worker=worker.name,
+        node=worker.node,
+        message=f"worker {worker.name} is being taken away ({notice.reason}); {how}",
+        age=timedelta(seconds=notice.age),
+    )
+    return transitions.open_incident(view, loss, frozenset())
+
+
+STAGE: tuple[Check, ...] = (
+    _overtaken,  # never act on a status that is older than what agents do
+    _script_error,
+    _damage,
+    _finished,  # before losses: a worker that is done may leave
+    _loss,
+    deadline,
+    _save,
+)
+
+
+def _go_on(view: View, record: StartRecord) -> Plan:
+    phase = running_phase(view)
+    leavers = tuple(
+        DeleteWorker(name=w.name, reason=f"not part of attempt {record.attempt}")
+        for w in view.workers
+        if w not in view.roster and not w.deleting
+    )
+    return Plan(
+        reason=phase,
+        message=f"attempt {record.attempt} is running",
+        status=refreshed(view, view.status, phase=phase),
+        actions=leavers,
+        answers=answers.running(view, record, _save_order(view)),
+        requeue_after=IDLE_CHECK,
+    )
+
+
+def _save_order(view: View) -> SaveOrder | None:
+    asked = view.status.save_asked
+    votes = [agent.save if agent is not None else None for agent in view.agents if not done(agent)]
+    stage = coordinate(votes, wanted=asked is not None)
+    if stage is None:
+        return None
+    noticed = _noticed(view)
+    width = view.config.processes_per_worker
+    free = [slot for slot in range(len(view.roster)) if slot not in noticed]
+    left = min(_time_left(view), default=None)
+    return SaveOrder(
+        stage=stage.stage,
+        call=stage.call,
+        reason=asked.reason if asked is not None else "",
+        deadline=max(left.total_seconds(), 0.0) if left is not None else None,
+        writer_rank=free[0] * width if free else 0,
+    )

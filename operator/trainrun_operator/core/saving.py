@@ -1,0 +1,61 @@
+"""Agreeing on the one call of `should_save()` that is answered with yes on every rank.
+
+Layer: core. Two phases, so that no rank enters the collectives of a save alone: every worker
+*prepares* call n (its ranks wait there), then all are told to *commit*. A worker whose ranks have
+passed n refuses, everybody aborts n, and a later call is tried.
+
+Why it is safe with lost operators and two at a time: preparing is binding until commit or abort;
+a refusal is final (an agent never prepares a call that it has refused); n is committed only when
+all prepared it and aborted only when one refused it, so no call can be both.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from trainrun.protocol import SaveVote
+
+MAX_LOOKAHEAD = 4096
+"""Calls ahead at most: 4 s at one call per millisecond, far above any heartbeat."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SaveStage:
+    """What every worker should do about call `call` now."""
+
+    stage: Literal["Prepare", "Commit", "Abort"]
+    call: int
+
+
+def coordinate(votes: Sequence[SaveVote | None], *, wanted: bool = True) -> SaveStage | None:
+    """The next stage, from the votes of all workers whose processes still run.
+
+    None stands for a worker that has not been heard: nothing new is decided without it.
+    `wanted=False`: no new call is proposed. One that somebody prepared is carried through, since
+    another operator may have told a worker to commit it: a save too many costs a restart, a save
+    that only some ranks enter is a deadlock.
+    """
+    known = [vote for vote in votes if vote is not None]
+    committed = [vote.committed for vote in known if vote.committed is not None]
+    if committed:
+        return SaveStage(stage="Commit", call=min(committed))
+    prepared = [vote.prepared for vote in known if vote.prepared is not None]
+    if prepared:
+        return _settle(min(prepared), known, complete=len(known) == len(votes))
+    if not wanted or not known or len(known) < len(votes):
+        return None
+    refusals = max(vote.refusals for vote in known)
+    ahead = min(2**refusals, MAX_LOOKAHEAD)
+    return SaveStage(stage="Prepare", call=max(vote.calls for vote in known) + ahead)
+
+
+def _settle(call: int, known: list[SaveVote], *, complete: bool) -> SaveStage:
+    if any(vote.refused >= call and vote.prepared != call for vote in known):
+        return SaveStage(stage="Abort", call=call)
+    if complete and all(vote.prepared == call for vote in known):
+        return SaveStage(stage="Commit", call=call)
+    return SaveStage(stage="Prepare", call=call)

@@ -1,0 +1,289 @@
+"""Plans that change the status first: each is one guarded write with its event, and nothing else.
+
+Layer: core. Every durable decision of the planner is made by one of these functions.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Literal
+
+from trainrun_operator.api.status import (
+    Ending,
+    EndingKind,
+    Incident,
+    PhaseName,
+    ResumePoint,
+    SaveAsked,
+    StartRecord,
+)
+from trainrun_operator.core import ledger, steps
+from trainrun_operator.core.attribution import incident_of, refined
+from trainrun_operator.core.display import condition, refreshed, with_condition
+from trainrun_operator.core.plan import Event, Plan
+from trainrun_operator.core.view import View, max_step
+
+if TYPE_CHECKING:
+    from trainrun.protocol import Resolution
+    from trainrun_operator.core.losses import Loss
+    from trainrun_operator.core.observation import WorkerFact
+
+EventType = Literal["Normal", "Warning"]
+
+
+def transition(
+    view: View,
+    reason: str,
+    message: str,
+    *,
+    phase: PhaseName,
+    type_: EventType = "Normal",
+    **changes: Any,
+) -> Plan:
+    """Write the status with these fields changed, then tell it as an event."""
+    status = refreshed(view, view.status, phase=phase).model_copy(update=changes)
+    return Plan(
+        reason=reason,
+        message=message,
+        status=status,
+        transition=True,
+        events=(Event(type=type_, reason=reason, message=message),),
+    )
+
+
+def accept(view: View) -> Plan:
+    """The first pass over a run: its clock starts."""
+    message = f"gathering {view.config.replicas} workers"
+    return transition(view, "Accepted", message, phase="Pending", start_time=view.observation.now)
+
+
+def open_incident(view: View, loss: Loss, lost: frozenset[int]) -> Plan:
+    """Give the attempt up because of a loss; the cause stays provisional until it is settled."""
+    incident = incident_of(
+        loss, attempt=view.status.attempt, now=view.observation.now, config=view.config
+    )
+    message = f"attempt {incident.attempt} ended: {incident.cause}: {incident.message}"
+    fruitless = 0 if made_progress(view) else view.status.fruitless + 1
+    wait = ledger.backoff(view.config, fruitless=fruitless, attempt=incident.attempt)
+    ending = _ending(view, "Incident", flush=steps.flushable(view, lost), wait=wait)
+    return transition(
+        view,
+        incident.cause,
+        message,
+        phase="Restarting",
+        type_="Warning",
+        ending=ending,
+        incident=incident,
+        save_asked=None,
+        fruitless=fruitless,
+        failures=ledger.tally(view.status.failures, view.config, pending=incident),
+    )
+
+
+def made_progress(view: View) -> bool:
+    """The attempt got beyond the step that it was handed."""
+    record = view.record
+    begin = record.resume_point.step if record and record.resume_point else -1
+    return (highest_step(view) or -1) > begin
+
+
+def highest_step(view: View) -> int | None:
+    """The highest step that anybody reported in the newest attempt."""
+    seen = [max_step(agent) for agent in view.agents]
+    return max((step for step in seen if step is not None), default=None)
+
+
+def end_uncounted(view: View, kind: EndingKind, reason: str, message: str) -> Plan:
+    """Give the attempt up for a reason that is nobody's failure."""
+    lost: frozenset[int] = frozenset()
+    ending = _ending(view, kind, flush=steps.flushable(view, lost), wait=timedelta(0))
+    return transition(
+        view, reason, message, phase="Restarting", ending=ending, save_asked=None, fruitless=0
+    )
+
+
+def _ending(view: View, kind: EndingKind, *, flush: tuple[int, ...], wait: timedelta) -> Ending:
+    now = view.observation.now
+    return Ending(
+        attempt=view.status.attempt,
+        kind=kind,
+        time=now,
+        flush=flush,
+        not_before=now + wait if wait else None,
+    )
+
+
+def ask_to_save(view: View, reason: str) -> Plan:
+    """Ask the training to save a checkpoint now."""
+    asked = SaveAsked(attempt=view.status.attempt, reason=reason[:256], time=view.observation.now)
+    message = f"asking the training for a checkpoint: {reason}"
+    return transition(view, "SaveAsked", message, phase="Preempting", save_asked=asked)
+
+
+def withdraw_save(view: View) -> Plan:
+    """What the checkpoint was asked for is over."""
+    message = "the checkpoint asked for is no longer needed"
+    return transition(view, "SaveWithdrawn", message, phase="Running", save_asked=None)
+
+
+def failed_to_start(view: View, loss: Loss) -> Plan:
+    """The gathering of an attempt failed before it had a start record: it is an incident of it."""
+    attempt = view.next_attempt
+    incident = incident_of(loss, attempt=attempt, now=view.observation.now, config=view.config)
+    fruitless = view.status.fruitless + 1
+    wait = ledger.backoff(view.config, fruitless=fruitless, attempt=attempt)
+    now = view.observation.now
+    ending = Ending(
+        attempt=attempt, kind="Incident", time=now, not_before=now + wait if wait else None
+    )
+    return transition(
+        view,
+        incident.cause,
+        f"attempt {attempt} could not start: {incident.message}",
+        phase="Restarting",
+        type_="Warning",
+        attempt=attempt,
+        start_record=None,
+        ending=ending,
+        incident=incident,
+        fruitless=fruitless,
+        **settled_incident(view),
+    )
+
+
+def settled_incident(view: View) -> dict[str, Any]:
+    """The open incident charged to its budget, as changes of the status.
+
+    Every write that ends the provisional state of an incident contains it, so it is counted once.
+    """
+    if view.status.incident is None:
+        return {"incident": None}
+    incident = refined(view, view.status.incident)
+    failures, incidents = ledger.settle(view.status, incident, view.config)
+    return {"failures": failures, "incidents": incidents, "incident": None}
+
+
+def start(view: View, chosen: tuple[WorkerFact, ...], resolution: Resolution) -> Plan:
+    """The start record of the next attempt; settles the incident that ended the one before."""
+    lead = chosen[0].agent
+    assert lead is not None, "checked by the barrier"
+    assert lead.offer is not None, "checked by the barrier"
+    resume = resolution.resume
+    point = ResumePoint(step=resume.step, attempt=resume.attempt) if resume else None
+    record = StartRecord(
+        attempt=view.next_attempt,
+        roster=tuple(worker.created_for for worker in chosen),
+        world_size=view.config.world_size,
+        resume_point=point,
+        master_addr=lead.offer.address,
+        master_port=lead.offer.port,
+        template_hash=view.config.template_hash,
+        time=view.observation.now,
+    )
+    begin = (
+        "from nothing" if point is None else f"from step {point.step} of attempt {point.attempt}"
+    )
+    ready = condition(view, "StorageReady", "True", "Resolved", "the store answers")
+    plan = transition(
+        view,
+        "Started",
+        f"attempt {record.attempt} starts {begin} with {len(chosen)} workers",
+        phase="Starting",
+        attempt=record.attempt,
+        start_record=record,
+        ending=None,
+        save_asked=None,
+        restarts=view.status.restarts + (view.status.attempt > 0),
+        **(settled_incident(view) | _measured(view, point)),
+    )
+    conditions = with_condition(plan.status.conditions, ready)
+    return _with_status(plan, conditions=conditions)
+
+
+def _measured(view: View, point: ResumePoint | None) -> dict[str, Any]:
+    """The settled incident with what it cost."""
+    if view.status.incident is None:
+        return {}
+    changes = settled_incident(view)
+    last: Incident = changes["incidents"][-1]
+    reached = highest_step(view)
+    begin = point.step if point is not None else -1
+    measured = last.model_copy(
+        update={
+            "resumed_from": point,
+            "lost_steps": max(reached - max(begin, 0), 0) if reached is not None else None,
+            "restart_seconds": round((view.observation.now - last.time).total_seconds(), 3),
+        }
+    )
+    return {"incidents": (*changes["incidents"][:-1], measured)}
+
+
+def skip_to(view: View, highest: int) -> Plan:
+    """Attempts up to `highest` exist elsewhere (store, agents): number on from there."""
+    message = f"attempt {highest} exists already; numbering goes on from there"
+    return transition(
+        view, "AttemptSkipped", message, phase="Restarting", attempt=highest, start_record=None
+    )
+
+
+def suspended(view: View) -> Plan:
+    """Everything is stopped and saved."""
+    mark = condition(view, "Suspended", "True", "Suspended", "spec.suspend is true")
+    plan = transition(
+        view, "Suspended", "the run is suspended", phase="Suspended", **settled_incident(view)
+    )
+    return _with_status(plan, conditions=with_condition(plan.status.conditions, mark))
+
+
+def resumed(view: View) -> Plan:
+    """spec.suspend was taken back."""
+    mark = condition(view, "Suspended", "False", "Resumed", "spec.suspend is false")
+    plan = transition(
+        view,
+        "Resumed",
+        "the run goes on",
+        phase="Restarting" if view.status.attempt else "Pending",
+        start_time=view.observation.now,
+    )
+    return _with_status(plan, conditions=with_condition(plan.status.conditions, mark))
+
+
+def succeed(view: View, reason: str, message: str) -> Plan:
+    """The verdict that the run is done."""
+    mark = condition(view, "Complete", "True", reason, message)
+    plan = transition(
+        view,
+        reason,
+        message,
+        phase="Succeeded",
+        completion_time=view.observation.now,
+        save_asked=None,
+        **settled_incident(view),
+    )
+    return _with_status(plan, conditions=with_condition(plan.status.conditions, mark))
+
+
+def fail(view: View, reason: str, message: str) -> Plan:
+    """The verdict that the run has failed."""
+    mark = condition(view, "Failed", "True", reason, message)
+    plan = transition(
+        view,
+        reason,
+        message,
+        phase="Failed",
+        type_="Warning",
+        completion_time=view.observation.now,
+        save_asked=None,
+        **settled_incident(view),
+    )
+    return _with_status(plan, conditions=with_condition(plan.status.conditions, mark))
+
+
+def _with_status(plan: Plan, **changes: Any) -> Plan:
+    return Plan(
+        reason=plan.reason,
+        message=plan.message,
+        status=plan.status.model_copy(update=changes),
+        transition=True,
+        events=plan.events,
+    )

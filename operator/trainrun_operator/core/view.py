@@ -1,0 +1,135 @@
+"""One pass seen from the core: the observation put in order, with the questions asked everywhere.
+
+Layer: core. Made once per pass; every stage of the planner takes it as its only argument.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from trainrun.protocol import AgentState, Notice
+    from trainrun_operator.api.status import StartRecord, TrainRunStatus
+    from trainrun_operator.core.config import RunConfig
+    from trainrun_operator.core.observation import Observation, WorkerFact
+
+MASS_SILENCE_FACTOR = 3
+"""Heartbeat timeouts to wait when most agents are silent at once: then the fault is likely ours."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class View:
+    """The observation and the configuration of one pass."""
+
+    observation: Observation
+    config: RunConfig
+
+    @property
+    def status(self) -> TrainRunStatus:
+        """The status as last written."""
+        return self.observation.status
+
+    @property
+    def record(self) -> StartRecord | None:
+        """The start record of the newest attempt, whether it runs or has ended."""
+        return self.status.start_record
+
+    @property
+    def running(self) -> StartRecord | None:
+        """The start record of the attempt that should run now; None: a gang is being gathered."""
+        return None if self.status.ending is not None else self.status.start_record
+
+    @property
+    def next_attempt(self) -> int:
+        """The number that the next attempt gets."""
+        return self.status.attempt + 1
+
+    @cached_property
+    def workers(self) -> tuple[WorkerFact, ...]:
+        """All workers in a fixed order, whatever order the world gave."""
+        return tuple(
+            sorted(self.observation.workers, key=lambda w: (w.slot, w.created_for, w.name))
+        )
+
+    @cached_property
+    def roster(self) -> tuple[WorkerFact | None, ...]:
+        """The newest attempt's worker of each slot; None where its object is gone."""
+        if self.record is None:
+            return ()
+        by_creation = {(w.slot, w.created_for): w for w in self.workers}
+        return tuple(by_creation.get(key) for key in enumerate(self.record.roster))
+
+    @cached_property
+    def agents(self) -> tuple[AgentState | None, ...]:
+        """For each slot of the roster its agent's state, if it has joined the newest attempt."""
+        return tuple(self.joined(worker) for worker in self.roster)
+
+    def joined(self, worker: WorkerFact | None) -> AgentState | None:
+        """The agent's state if it runs or ran processes of the newest attempt."""
+        agent = worker.agent if worker is not None else None
+        return agent if agent is not None and agent.attempt == self.status.attempt else None
+
+    def is_silent(self, worker: WorkerFact) -> bool:
+        """Its agent has not been heard for too long, and that is not explained by us."""
+        if not self._quiet(worker):
+            return False
+        limit = self.config.heartbeat_timeout
+        quiet = sum(self._quiet(other) for other in self._listened)
+        if 2 * quiet > len(self._listened):
+            limit = MASS_SILENCE_FACTOR * limit
+        return self._beyond(worker, limit=limit) and not self._overtaken(worker)
+
+    @cached_property
+    def _listened(self) -> tuple[WorkerFact, ...]:
+        return tuple(w for w in self.workers if w.phase == "Running" and w.agent is not None)
+
+    def _quiet(self, worker: WorkerFact) -> bool:
+        return worker.agent is not None and self._beyond(
+            worker, limit=self.config.heartbeat_timeout
+        )
+
+    def _beyond(self, worker: WorkerFact, *, limit: timedelta) -> bool:
+        silent_for = worker.silent_for or timedelta(0)
+        return min(silent_for, self.observation.listening_for) > limit
+
+    def _overtaken(self, worker: WorkerFact) -> bool:
+        """Its peers' steps still advance beyond its last one: it must be computing with them."""
+        own = max_step(worker.agent)
+        if own is None or self.running is None or worker not in self.roster:
+            return False
+        return any(
+            (max_step(peer.agent) or 0) > own + 1 and not self._quiet(peer)
+            for peer in self.roster
+            if peer is not None and self.joined(peer) is not None and not done(peer.agent)
+        )
+
+
+def max_step(agent: AgentState | None) -> int | None:
+    """The highest step that the worker's processes reported in their attempt."""
+    steps = [step for step in agent.steps if step is not None] if agent is not None else []
+    return max(steps, default=None)
+
+
+def notice_of(worker: WorkerFact | None) -> Notice | None:
+    """The notice that the worker is going to be taken away, from the world or from its agent."""
+    if worker is None:
+        return None
+    return worker.notice or (worker.agent.notice if worker.agent is not None else None)
+
+
+def done(agent: AgentState | None) -> bool:
+    """All processes of the worker ended, with exit code 0."""
+    return (
+        agent is not None
+        and agent.phase != "Running"
+        and bool(agent.exits)
+        and all(end.code == 0 for end in agent.exits)
+    )
+
+
+def worker_name(config: RunConfig, *, slot: int, created_for: int) -> str:
+    """`<run>-<slot>-<creation>`: deterministic, so that creating it twice is harmless."""
+    return f"{config.name}-{slot}-{created_for}"
