@@ -1,0 +1,167 @@
+"""Files of checkpoints on a node's disk: each downloaded once, verified, then linked into views.
+
+Layer: local files only. One checkpoint has one folder:
+
+    <cache>/<run>-<hash>/step-...-attempt-3.lock     flock: one download at a time on this node
+    <cache>/<run>-<hash>/step-...-attempt-3/
+        boot                     the boot of this machine that the rest belongs to
+        files/<worker>/<name>    verified files, each put here by one rename
+        views/all, views/rank-3  directories of links to them, each put here by one rename
+
+Invariants: what carries its final name is whole; a file that somebody changed afterwards, or that a
+power failure may have emptied, is not used again. A verified file's modification time is set to a
+value made from its checksum, so any later write to it shows.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import os
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainrun.checkpoint import layout
+from trainrun.errors import CacheUnusable
+
+NEWEST = 2
+"""Checkpoints of a run that stay on a node: the resume point and the one before."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CachedFile:
+    """A file that a view shows."""
+
+    name: str
+    """In the view."""
+    source: str
+    """Relative path below `files/`; unique in its checkpoint."""
+    size: int
+    """Bytes."""
+    stamp: int
+    """The modification time (whole seconds) that marks it as verified."""
+
+
+Fetch = Callable[[CachedFile, Path], None]
+"""Downloads a file to a path that does not exist yet, and verifies it."""
+
+
+def run_folder(cache: Path, *, uri: str, name: str) -> Path:
+    """Where a node keeps the checkpoints of one run (or of one initial checkpoint)."""
+    digest = hashlib.blake2b(uri.encode(), digest_size=6).hexdigest()
+    return cache / f"{name[:48]}-{digest}"
+
+
+def materialize_view(folder: Path, *, view: str, files: Iterable[CachedFile], fetch: Fetch) -> Path:
+    """Return a directory with these files, downloading what is not here yet.
+
+    Waits while another process of this node does the same. Raises CacheUnusable for trouble with
+    the local disk, and whatever `fetch` raises but OSError.
+    """
+    wanted = sorted(files, key=lambda item: item.name)
+    try:
+        with _locked(folder):
+            _forget_other_boots(folder)
+            target = folder / "views" / view
+            if not _shows(target, wanted):
+                for item in wanted:
+                    _download(folder, item, fetch)
+                _build(folder, target, wanted)
+    except OSError as error:
+        raise CacheUnusable(
+            f"cannot keep a checkpoint in {folder}: {error.strerror or error}"
+            + ("; make room there" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "")
+        ) from error
+    return target
+
+
+def forget_older(run: Path, *, newest: int = NEWEST) -> None:
+    """Delete all but the newest checkpoints of a run; what is being used right now stays."""
+    found = {}
+    with contextlib.suppress(OSError):
+        found = {layout.read_checkpoint(path.name): path for path in run.iterdir()}
+    for checkpoint in sorted(key for key in found if key is not None)[:-newest]:
+        path = found[checkpoint]
+        with contextlib.suppress(OSError), _locked(path, wait=False):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _locked(folder: Path, *, wait: bool = True) -> Iterator[None]:
+    """Hold the checkpoint's lock; without `wait`, BlockingIOError when somebody has it."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    lock = os.open(folder.with_name(folder.name + ".lock"), os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        # The kernel gives the lock back when its holder dies, however it dies.
+        fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        yield
+    finally:
+        os.close(lock)
+
+
+def _forget_other_boots(folder: Path) -> None:
+    """Drop what was downloaded before the machine last started: it was never synced to disk."""
+    boot = _boot_id()
+    note = folder / "boot"
+    if folder.is_dir() and (not note.is_file() or note.read_text() != boot):
+        shutil.rmtree(folder)
+    folder.mkdir(exist_ok=True)
+    note.write_text(boot)
+
+
+def _boot_id() -> str:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return "unknown"
+
+
+def _shows(view: Path, files: list[CachedFile]) -> bool:
+    return view.is_dir() and all(_is_verified(view / item.name, item) for item in files)
+
+
+def _is_verified(path: Path, item: CachedFile) -> bool:
+    try:
+        facts = path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return facts.st_size == item.size and facts.st_mtime_ns == item.stamp * 10**9
+
+
+def _download(folder: Path, item: CachedFile, fetch: Fetch) -> None:
+    path = folder / "files" / item.source
+    if _is_verified(path, item):
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = folder / "partial"
+    partial.unlink(missing_ok=True)
+    try:
+        fetch(item, partial)
+        os.utime(partial, ns=(item.stamp * 10**9, item.stamp * 10**9))
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _build(folder: Path, target: Path, files: list[CachedFile]) -> None:
+    """Make the view aside and rename it; an outdated one goes first."""
+    partial = folder / "views" / ".partial"
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    for item in files:
+        path = partial / item.name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        source = folder / "files" / item.source
+        try:
+            os.link(source, path)
+        except OSError as error:
+            if error.errno not in (errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS):
+                raise
+            shutil.copy2(source, path)
+    if target.exists():
+        shutil.rmtree(target)
+    partial.rename(target)

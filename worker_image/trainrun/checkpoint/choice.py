@@ -1,0 +1,166 @@
+"""Finding the newest good checkpoint, and what stands in the way of newer ones.
+
+Layer: rules over `RunStore`; completeness, fences and damage are judged by the pure functions of
+`selection`. Invariants: what is returned has a manifest, is not fenced, not set aside, and every
+object that its manifest names is there with the right size (checksums are verified by the reader).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from trainrun.checkpoint import layout
+from trainrun.checkpoint.records import BadRecord, Manifest
+from trainrun.checkpoint.selection import Folder, Resumes, damage, fenced_by, newest_first
+from trainrun.checkpoint.writer import commit_folder, set_aside
+from trainrun.errors import CheckpointConflict, CheckpointDamaged, ObjectNotFound
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from trainrun.checkpoint.run_store import RunStore
+    from trainrun.protocol import CheckpointId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """What the store shows of a run before a choice is made."""
+
+    attempts: tuple[int, ...]
+    """Claimed ones, ascending."""
+    resumes: Resumes
+    """What those started from that matter to the checkpoints there are."""
+    folders: Mapping[CheckpointId, Folder]
+    bad: frozenset[CheckpointId]
+    """Set aside earlier."""
+
+    @property
+    def highest(self) -> int:
+        """The highest claimed attempt, 0 for none."""
+        return self.attempts[-1] if self.attempts else 0
+
+
+@dataclass(slots=True, kw_only=True)
+class Choice:
+    """The newest good checkpoint, and what was found wrong with newer ones."""
+
+    resume: Manifest | None = None
+    set_aside: list[str] = field(default_factory=list)
+    """Committed ones that are damaged, newest first: `name: reason`."""
+    skipped: list[str] = field(default_factory=list)
+    """Never committed ones whose parts are all there and yet cannot be committed."""
+
+
+def look(run: RunStore) -> View:
+    """Read what a choice is based on. Raises StoreError."""
+    attempts = run.attempts()
+    folders = run.folders()
+    # An attempt fences lower ones only, so records up to the lowest checkpoint's say nothing; the
+    # last two are what retention protects.
+    lowest = min((checkpoint.attempt for checkpoint in folders), default=0)
+    matter = [number for number in attempts if number > lowest or number in attempts[-2:]]
+    return View(
+        attempts=tuple(attempts),
+        resumes=run.resumes(matter),
+        folders=folders,
+        bad=frozenset(run.bad()),
+    )
+
+
+def choose(run: RunStore, view: View) -> Choice:
+    """Find the newest good checkpoint; set damaged ones aside on the way. Raises StoreError."""
+    choice = Choice()
+    above_all_manifests = True
+    for folder in newest_first(view.folders, view.resumes):
+        if folder.has_manifest:
+            above_all_manifests = False
+            manifest = _usable(run, folder, choice, is_bad=folder.id in view.bad)
+        elif above_all_manifests and folder.done:
+            # Below a manifest this may be what an interrupted deletion has left.
+            manifest = _completed(run, folder, choice)
+        else:
+            manifest = None
+        if manifest is not None:
+            choice.resume = manifest
+            return choice
+    return choice
+
+
+def inspect(run: RunStore, folder: Folder) -> Manifest:
+    """Read a committed checkpoint's manifest and hold it against the listing.
+
+    Raises CheckpointDamaged naming the object and the reason, StoreError.
+    """
+    try:
+        manifest = run.manifest(folder.id)
+    except ObjectNotFound as error:
+        raise CheckpointDamaged(f"{layout.MANIFEST}: missing") from error
+    if reason := damage(folder, manifest):
+        raise CheckpointDamaged(reason)
+    return manifest
+
+
+def evidence(run: RunStore, view: View, committed: CheckpointId | None) -> list[str]:
+    """Why we believe that this run has committed something, one reason per line.
+
+    `committed` is what its owners' beats said. Empty: it never did, and may start from nothing.
+    """
+    resumes = run.resumes(view.attempts)
+    known = [
+        (resume, f"attempt {attempt} was started from it")
+        for attempt, resume in sorted(resumes.items(), reverse=True)
+        if resume is not None
+    ]
+    if committed is not None and fenced_by(committed, resumes) is None:
+        known.append((committed, "its owner had committed it"))
+    found = {
+        checkpoint: _reason(run, checkpoint)
+        for checkpoint in sorted(view.bad, reverse=True)
+        if fenced_by(checkpoint, resumes) is None
+    }
+    for checkpoint, how in known:
+        folder = view.folders.get(checkpoint)
+        if folder is None:
+            found.setdefault(checkpoint, f"missing from the listing, but {how}")
+        elif not folder.has_manifest:
+            found.setdefault(checkpoint, f"{layout.MANIFEST}: missing, but {how}")
+    return [
+        f"{checkpoint.name}: {why}"
+        for checkpoint, why in found.items()
+        if not (checkpoint in view.folders and view.folders[checkpoint].has_manifest)
+    ]
+
+
+def _usable(run: RunStore, folder: Folder, choice: Choice, *, is_bad: bool) -> Manifest | None:
+    name = folder.id.name
+    if is_bad:
+        choice.set_aside.append(f"{name}: {_reason(run, folder.id)}")
+        return None
+    try:
+        return inspect(run, folder)
+    except CheckpointDamaged:
+        pass
+    # It is given up for ever, so look again: a listing may have been taken during a hiccup.
+    folder = run.folder(folder.id)
+    try:
+        return inspect(run, folder)
+    except CheckpointDamaged as error:
+        set_aside(run, folder.id, str(error))
+        choice.set_aside.append(f"{name}: {error}")
+        return None
+
+
+def _completed(run: RunStore, folder: Folder, choice: Choice) -> Manifest | None:
+    try:
+        return commit_folder(run, folder)
+    except (CheckpointConflict, CheckpointDamaged, ObjectNotFound) as error:
+        choice.skipped.append(f"{folder.id.name}: {error}")
+        return None
+
+
+def _reason(run: RunStore, checkpoint: CheckpointId) -> str:
+    try:
+        return run.read(BadRecord, layout.bad_key(checkpoint)).reason
+    except (CheckpointDamaged, ObjectNotFound):
+        return "set aside for a reason that can no longer be read"

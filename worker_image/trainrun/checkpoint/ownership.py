@@ -1,0 +1,221 @@
+"""Which TrainRun may use a run's folder: numbered claims, a beat, release and takeover.
+
+Layer: rules over `RunStore`. Invariants: a claim is write-once, the highest number owns the folder;
+a claim is taken over only after its release or after its beat stood still for a whole lease, seen
+by the claimant's own monotonic clock (no wall clock of anybody is believed). A takeover need not
+stop the old owner: its attempts are lower than those of the new one, which fences them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from trainrun.checkpoint import layout
+from trainrun.checkpoint.records import Beat, OwnerRecord, RunRecord, unseal
+from trainrun.errors import (
+    CheckpointDamaged,
+    ObjectNotFound,
+    StoreMisconfigured,
+    StoreUnavailable,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from trainrun.checkpoint.run_store import RunStore
+    from trainrun.protocol import CheckpointId, Outcome
+
+LEASE = 30.0
+"""Seconds without a change of the beat after which a claim is taken over: three missed polls of
+the longest poll interval."""
+
+CLAIM_TRIES = 5
+"""A claim that is lost is looked at again this often; each time somebody else has won."""
+
+
+class BeatWatch:
+    """Remembers, across calls, since when an owner's beat has stood still.
+
+    Keep one per process and run; a new one starts to count from nothing.
+    """
+
+    def __init__(
+        self, *, lease: float = LEASE, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.lease = lease
+        """Seconds."""
+        self._clock = clock
+        self._seen: tuple[int, bytes] | None = None
+        self._since = 0.0
+
+    def still_for(self, owner: int, beat: bytes) -> float:
+        """Seconds since this beat of this owner was first seen (0 at the first sight)."""
+        now = self._clock()
+        if self._seen != (owner, beat):
+            self._seen, self._since = (owner, beat), now
+        return now - self._since
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Owned:
+    """The folder is ours."""
+
+    number: int
+    """Of our claim."""
+    committed: CheckpointId | None
+    """The newest checkpoint that any owner is known to have committed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """The folder is not ours now."""
+
+    outcome: Outcome
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Claim:
+    """The newest claim, as far as it can be read."""
+
+    number: int
+    uid: str
+    """Empty when the record is damaged: then it is nobody's, and only its beat protects it."""
+    beat: bytes
+    released: bool
+    committed: CheckpointId | None
+
+
+def acquire(
+    run: RunStore, *, uid: str, fail_on_existing: bool, watch: BeatWatch
+) -> Owned | Refused:
+    """Claim the run's folder for the TrainRun `uid`, or say why not; repeating it is harmless.
+
+    Raises StoreError.
+    """
+    _stamp(run, uid=uid)
+    for _ in range(CLAIM_TRIES):
+        numbers = _owners(run)
+        if fail_on_existing and (refusal := _existing(run, numbers, uid=uid)):
+            return refusal
+        newest = _read_claim(run, numbers[-1]) if numbers else None
+        if newest is not None and newest.uid == uid and not newest.released:
+            return Owned(number=newest.number, committed=newest.committed)
+        if newest is not None and (refusal := _in_use(run, newest, uid=uid, watch=watch)):
+            return refusal
+        number = newest.number + 1 if newest else 1
+        committed = newest.committed if newest else None
+        record = OwnerRecord(number=number, uid=uid, committed=committed)
+        if run.write_once(layout.owner_key(number), record):
+            return Owned(number=number, committed=committed)
+        if _owners(run) == numbers:
+            raise StoreUnavailable(
+                f"{run.uri}/{layout.owner_key(number)} exists but the listing does not show it: "
+                "the store's listing is incomplete"
+            )
+    raise StoreUnavailable(f"{run.uri}: others keep claiming this folder")
+
+
+def beat(run: RunStore, *, uid: str, counter: int, committed: CheckpointId | None = None) -> bool:
+    """Show that the owner lives; `counter` only has to differ from the last one.
+
+    `committed` is the newest checkpoint known to be committed (None: what the last beat said).
+    Returns False when the folder is not ours (any more): then nothing was written.
+    """
+    return _write_beat(run, uid=uid, counter=counter, committed=committed, released=False)
+
+
+def release(run: RunStore, *, uid: str) -> None:
+    """Give the folder up, so that the next claimant need not wait for the lease."""
+    _write_beat(run, uid=uid, counter=0, committed=None, released=True)
+
+
+def _write_beat(
+    run: RunStore, *, uid: str, counter: int, committed: CheckpointId | None, released: bool
+) -> bool:
+    numbers = _owners(run)
+    claim = _read_claim(run, numbers[-1]) if numbers else None
+    if claim is None or claim.uid != uid:
+        return False
+    known = [item for item in (committed, claim.committed) if item is not None]
+    record = Beat(uid=uid, counter=counter, released=released, committed=max(known, default=None))
+    run.overwrite(layout.beat_key(claim.number), record)
+    return True
+
+
+def _stamp(run: RunStore, *, uid: str) -> None:
+    """Write `run.json` if it is not there; refuse a folder of a newer layout."""
+    record = RunRecord(layout=layout.VERSION, created_by=f"TrainRun uid {uid}")
+    if run.write_once(layout.RUN, record):
+        return
+    try:
+        there = run.read(RunRecord, layout.RUN)
+    except (CheckpointDamaged, ObjectNotFound):
+        return  # it says nothing that the rest of the folder depends on
+    if there.layout > layout.VERSION:
+        raise StoreMisconfigured(
+            f"{run.uri} has layout {there.layout}, created by {there.created_by}; this version "
+            f"knows layout {layout.VERSION}: upgrade, or use another runName"
+        )
+
+
+def _owners(run: RunStore) -> list[int]:
+    numbers = (
+        layout.read_number(item.key)
+        for item in run.objects(layout.OWNERS)
+        if item.key.endswith(".json")
+    )
+    return sorted(number for number in numbers if number is not None)
+
+
+def _read_claim(run: RunStore, number: int) -> _Claim:
+    try:
+        record = run.read(OwnerRecord, layout.owner_key(number))
+    except CheckpointDamaged:
+        record = OwnerRecord(number=number, uid="")
+    raw, sign = b"", Beat(uid=record.uid, counter=0)
+    with contextlib.suppress(ObjectNotFound, CheckpointDamaged):
+        # Even a beat that cannot be read shows life by its bytes.
+        raw = run.store.get(run.key(layout.beat_key(number)))
+        sign = unseal(Beat, raw, name=layout.beat_key(number))
+    known = [item for item in (record.committed, sign.committed) if item is not None]
+    return _Claim(
+        number=number,
+        uid=record.uid,
+        beat=raw,
+        released=sign.released,
+        committed=max(known, default=None),
+    )
+
+
+def _claimed_before(run: RunStore, numbers: list[int], *, uid: str) -> bool:
+    return any(_read_claim(run, number).uid == uid for number in reversed(numbers))
+
+
+def _existing(run: RunStore, numbers: list[int], *, uid: str) -> Refused | None:
+    if _claimed_before(run, numbers, uid=uid):
+        return None
+    if numbers or run.objects(layout.ATTEMPTS) or run.objects(layout.CHECKPOINTS):
+        return Refused(
+            outcome="NotEmpty",
+            message=f"{run.uri} already holds a run and onExisting is Fail; use another runName, "
+            "or onExisting: Resume to continue that run",
+        )
+    return None
+
+
+def _in_use(run: RunStore, claim: _Claim, *, uid: str, watch: BeatWatch) -> Refused | None:
+    if claim.released or claim.uid == uid:
+        return None
+    still = watch.still_for(claim.number, claim.beat)
+    if still >= watch.lease:
+        return None
+    return Refused(
+        outcome="InUse",
+        message=f"{run.uri} is in use by TrainRun uid {claim.uid or '(unreadable)'} "
+        f"({layout.owner_key(claim.number)}); it is taken over when that run is suspended or "
+        f"finished, or gives no sign of life for {watch.lease:.0f} s (none for {still:.0f} s now)",
+    )

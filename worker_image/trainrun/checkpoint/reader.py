@@ -1,0 +1,88 @@
+"""Bringing a checkpoint to a node's disk: once per node, verified, as one merged directory.
+
+Layer: rules over `RunStore` and `cache`. Invariants: what is returned has the sizes and checksums
+of the manifest; a checkpoint that has not raises CheckpointDamaged and leaves nothing visible.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+
+from trainrun.checkpoint import layout
+from trainrun.checkpoint.cache import CachedFile, forget_older, materialize_view, run_folder
+from trainrun.errors import CheckpointDamaged, ObjectNotFound
+
+if TYPE_CHECKING:
+    from trainrun.checkpoint.records import Manifest, ManifestFile
+    from trainrun.checkpoint.run_store import RunStore
+    from trainrun.protocol import CheckpointId
+
+
+def materialize(
+    run: RunStore, checkpoint: CheckpointId, *, cache_dir: Path, rank: int | None = None
+) -> Path:
+    """Return a local directory with the checkpoint's files, downloading what is not here yet.
+
+    `rank`: only the files that this global rank brought. The directory is shared by all processes
+    of the node and must not be written to; it stays until two newer checkpoints were read.
+    Raises CheckpointDamaged naming object and reason, CacheUnusable, StoreError.
+    """
+    manifest = read_manifest(run, checkpoint)
+    files = {item.name: item for item in manifest.files if rank is None or rank in item.ranks}
+    for item in files.values():
+        check_file_name(item.name, manifest=f"{checkpoint.name}/{layout.MANIFEST}")
+
+    def fetch(cached: CachedFile, path: Path) -> None:
+        _download(run, checkpoint, files[cached.name], path)
+
+    node_folder = run_folder(cache_dir, uri=run.uri, name=run.run_name)
+    directory = materialize_view(
+        node_folder / checkpoint.name,
+        view="all" if rank is None else f"rank-{rank}",
+        files=[_cached(item) for item in files.values()],
+        fetch=fetch,
+    )
+    forget_older(node_folder)
+    return directory
+
+
+def read_manifest(run: RunStore, checkpoint: CheckpointId) -> Manifest:
+    """Read the manifest of a checkpoint that must be there.
+
+    Raises CheckpointDamaged (also when it is gone) and StoreError.
+    """
+    name = f"{checkpoint.name}/{layout.MANIFEST}"
+    try:
+        manifest = run.manifest(checkpoint)
+    except ObjectNotFound as error:
+        raise CheckpointDamaged(f"{name}: missing") from error
+    if manifest.id != checkpoint:
+        raise CheckpointDamaged(f"{name}: it belongs to {manifest.id.name}")
+    return manifest
+
+
+def check_file_name(name: str, *, manifest: str) -> None:
+    """Raises CheckpointDamaged for a name that would lead out of the directory."""
+    path = PurePosixPath(name)
+    if path.is_absolute() or ".." in path.parts or str(path) != name or name == ".":
+        raise CheckpointDamaged(f"{manifest}: {name!r} is not the name of a file in a checkpoint")
+
+
+def _cached(item: ManifestFile) -> CachedFile:
+    return CachedFile(
+        name=item.name,
+        source=layout.file_name(item.worker, item.name),
+        size=item.size,
+        stamp=item.crc32 & 0x3FFFFFFF,  # times after 2038 are lost on some file systems
+    )
+
+
+def _download(run: RunStore, checkpoint: CheckpointId, item: ManifestFile, path: Path) -> None:
+    name = layout.file_name(item.worker, item.name)
+    try:
+        run.store.get_file(
+            run.key(layout.folder(checkpoint) + name), path, size=item.size, crc32=item.crc32
+        )
+    except ObjectNotFound as error:
+        raise CheckpointDamaged(f"{run.checkpoint_uri(checkpoint)}/{name}: missing") from error

@@ -1,0 +1,179 @@
+"""Choosing and claiming the resume point of an attempt.
+
+Layer: rules over `RunStore`, used by slot 0's agent. Invariants: two attempts never get the same
+number; an attempt's choice is claimed write-once before anybody hears of it; once anything was
+committed nothing is never chosen; trouble with the store is an outcome, not an exception.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from trainrun.checkpoint import layout
+from trainrun.checkpoint.choice import Choice, View, choose, evidence, inspect, look
+from trainrun.checkpoint.ownership import BeatWatch, Owned, Refused, acquire
+from trainrun.checkpoint.records import AttemptRecord, FinishedRecord
+from trainrun.errors import CheckpointDamaged, ObjectNotFound, StoreError, StoreUnavailable
+from trainrun.protocol import CheckpointId, Outcome, Resolution
+
+if TYPE_CHECKING:
+    from trainrun.checkpoint.run_store import RunStore
+
+
+def resolve(
+    run: RunStore,
+    *,
+    uid: str,
+    attempt: int,
+    on_existing: Literal["Resume", "Fail"] = "Resume",
+    ended: str = "",
+    watch: BeatWatch,
+) -> Resolution:
+    """Claim the resume point of `attempt` (counted from 1) for the TrainRun `uid`.
+
+    `ended` is the incident that ended the attempt before, for the record. Repeating it for an
+    attempt that is claimed already gives the same answer, while that choice is still good (else
+    `Behind`: take the next number). Never raises for trouble with the store.
+    """
+    claimant = _Claimant(run=run, uid=uid, attempt=attempt, ended=ended)
+    try:
+        return claimant.resolve(fail_on_existing=on_existing == "Fail", watch=watch)
+    except StoreUnavailable as error:
+        return claimant.answer("Unavailable", message=str(error))
+    except StoreError as error:
+        return claimant.answer("Misconfigured", message=str(error))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Claimant:
+    run: RunStore
+    uid: str
+    attempt: int
+    ended: str
+
+    def resolve(self, *, fail_on_existing: bool, watch: BeatWatch) -> Resolution:
+        if self.attempt <= 1:
+            self.run.store.probe()
+        if not fail_on_existing and self._has_finished():
+            return self._finished()
+        owner = acquire(self.run, uid=self.uid, fail_on_existing=fail_on_existing, watch=watch)
+        if isinstance(owner, Refused):
+            return self.answer(owner.outcome, message=owner.message)
+        if self._has_finished():
+            return self._finished()
+        view = look(self.run)
+        if view.highest >= self.attempt:
+            return self._claimed_before(view)
+        return self._claim(view, owner)
+
+    def answer(
+        self,
+        outcome: Outcome,
+        *,
+        message: str,
+        highest: int = 0,
+        resume: CheckpointId | None = None,
+        choice: Choice | None = None,
+    ) -> Resolution:
+        return Resolution(
+            attempt=self.attempt,
+            outcome=outcome,
+            resume=resume,
+            highest_attempt=highest,
+            set_aside=tuple(choice.set_aside) if choice else (),
+            message=message,
+        )
+
+    def _has_finished(self) -> bool:
+        try:
+            self.run.read(FinishedRecord, layout.FINISHED)
+        except ObjectNotFound:
+            return False
+        except CheckpointDamaged:
+            return True  # whatever it says now, it was only ever written at the end
+        return True
+
+    def _finished(self) -> Resolution:
+        return self.answer("Finished", message=f"{self.run.uri} has finished before")
+
+    def _claim(self, view: View, owner: Owned) -> Resolution:
+        choice = choose(self.run, view)
+        resume = choice.resume.id if choice.resume else None
+        if resume is None and (problem := self._lost(view, owner, choice)):
+            return self.answer(
+                "NoGoodCheckpoint", message=problem, highest=view.highest, choice=choice
+            )
+        record = AttemptRecord(
+            attempt=self.attempt,
+            uid=self.uid,
+            resume=resume,
+            ended=self.ended,
+            set_aside=tuple(choice.set_aside),
+        )
+        if not self.run.write_once(layout.attempt_key(self.attempt), record):
+            return self._claimed_before(look(self.run))
+        return self._resolved(resume, highest=self.attempt, choice=choice)
+
+    def _lost(self, view: View, owner: Owned, choice: Choice) -> str | None:
+        """Why starting from nothing would lose something; None when it would not."""
+        if self.attempt > 1 and not view.attempts:
+            return self._vanished()
+        reasons = [*choice.set_aside, *evidence(self.run, view, owner.committed)]
+        if not reasons:
+            return None
+        return (
+            f"{self.run.uri} has no good checkpoint left, and starting from nothing would lose "
+            f"what was committed; {'; '.join([*reasons, *choice.skipped])}. Restore the objects "
+            f"named here (and remove the records in {layout.BAD}), or use another runName"
+        )
+
+    def _vanished(self) -> str:
+        before = layout.attempt_key(self.attempt - 1)
+        try:
+            self.run.store.get(self.run.key(before))
+        except ObjectNotFound:
+            return (
+                f"{self.run.uri} is empty although attempt {self.attempt - 1} ran there: its "
+                "objects were deleted, or another volume is mounted in their place"
+            )
+        raise StoreUnavailable(
+            f"{self.run.uri}/{before} exists but the listing does not show it: the store's "
+            "listing is incomplete"
+        )
+
+    def _claimed_before(self, view: View) -> Resolution:
+        """The attempt's number is taken: by us (say the same again) or by somebody else."""
+        if view.highest == self.attempt:
+            try:
+                record = self.run.read(AttemptRecord, layout.attempt_key(self.attempt))
+            except CheckpointDamaged:
+                record = None
+            if record is not None and record.uid == self.uid and self._stands(record, view):
+                return self._resolved(
+                    record.resume,
+                    highest=view.highest,
+                    choice=Choice(set_aside=list(record.set_aside)),
+                )
+        return self.answer(
+            "Behind",
+            message=f"{self.run.uri} knows attempt {view.highest} already",
+            highest=view.highest,
+        )
+
+    def _stands(self, record: AttemptRecord, view: View) -> bool:
+        """Whether a claimed choice can still be used."""
+        if record.resume is None:
+            return True
+        folder = view.folders.get(record.resume)
+        if folder is None or record.resume in view.bad:
+            return False
+        try:
+            inspect(self.run, folder)
+        except CheckpointDamaged:
+            return False
+        return True
+
+    def _resolved(self, resume: CheckpointId | None, *, highest: int, choice: Choice) -> Resolution:
+        text = f"resume from {resume.name}" if resume else "start from nothing"
+        return self.answer("Resolved", message=text, highest=highest, resume=resume, choice=choice)

@@ -1,0 +1,3 @@
+"""stub"""
+
+from __future__ import annotations

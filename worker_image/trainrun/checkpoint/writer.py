@@ -1,0 +1,315 @@
+"""Bringing a checkpoint into the store: a worker's part, and the commit.
+
+Layer: rules over `RunStore`, used by the agent. Invariants: files first, then the worker's done
+marker, then the manifest, each only after the one before is durable; markers and manifests are
+write-once; a repeated call after any failure continues where it stopped. Never call this for an
+attempt once a higher one was joined: that is the caller's duty, the fence is for the unreachable.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import zlib
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from trainrun.checkpoint import layout
+from trainrun.checkpoint.file import TEMPORARY
+from trainrun.checkpoint.merge import Merged, merge_ranks, merge_workers, whole_manifest
+from trainrun.checkpoint.records import (
+    BadRecord,
+    DoneMarker,
+    FinishedRecord,
+    Manifest,
+    PartFile,
+)
+from trainrun.checkpoint.selection import Folder, all_parts_done, marker_damage
+from trainrun.errors import (
+    CheckpointConflict,
+    CheckpointDamaged,
+    StoreError,
+    TransferCancelled,
+)
+from trainrun.protocol import CheckpointId, OpenStep
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from trainrun.checkpoint.run_store import RunStore
+
+PARALLEL_FILES = 4
+"""Files uploaded at once; large ones are split further by the store."""
+
+CHUNK = 4 << 20
+"""Bytes per read while a checksum is computed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalFile:
+    """A file that a rank brought for a checkpoint."""
+
+    name: str
+    """Relative path within the directory that the rank saved."""
+    path: Path
+    """Where it lies now."""
+    rank: int
+    """Global rank."""
+
+
+class Upload:
+    """One worker's part on its way: how far it is, and a way to give it up. Thread-safe.
+
+    Passing the same object to a repeated `write_part` skips the files that have arrived.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._cancelled = False
+        self._moved = 0
+        self._arrived: dict[str, PartFile] = {}
+
+    @property
+    def bytes_moved(self) -> int:
+        """Bytes sent so far, repeated ones included: grows while there is progress."""
+        with self._lock:
+            return self._moved
+
+    def cancel(self) -> None:
+        """Make the running call raise TransferCancelled within one chunk."""
+        with self._lock:
+            self._cancelled = True
+
+    def advance(self, count: int) -> None:
+        """Note progress. Raises TransferCancelled after `cancel`."""
+        with self._lock:
+            self._moved += count
+            if self._cancelled:
+                raise TransferCancelled("the upload was given up")
+
+    def has_arrived(self, item: PartFile) -> bool:
+        """Whether this very content has been stored by an earlier call."""
+        with self._lock:
+            return self._arrived.get(item.name) == item
+
+    def note_arrival(self, item: PartFile) -> None:
+        """Remember that a file is stored."""
+        with self._lock:
+            self._arrived[item.name] = item
+
+
+def scan(directory: Path, *, rank: int) -> list[LocalFile]:
+    """All files below a directory, as brought by `rank`; empty folders are not kept.
+
+    Raises CheckpointConflict for names that no store can hold, OSError when it cannot be read.
+    """
+    found = []
+    visited = set()
+    for parent, folders, names in os.walk(directory, followlinks=True, onerror=_raise):
+        real = os.path.realpath(parent)
+        if real in visited:  # a link to a folder above itself
+            folders.clear()
+            continue
+        visited.add(real)
+        for plain in names:
+            path = Path(parent, plain)
+            name = path.relative_to(directory).as_posix()
+            _check_name(name, rank=rank)
+            found.append(LocalFile(name=name, path=path, rank=rank))
+    return sorted(found, key=lambda item: item.name)
+
+
+def write_part(
+    run: RunStore,
+    *,
+    attempt: int,
+    step: int,
+    worker: int,
+    workers: int,
+    files: Sequence[LocalFile],
+    metrics: Mapping[str, Any],
+    whole: bool = False,
+    upload: Upload | None = None,
+) -> Manifest | None:
+    """Store one worker's part of a checkpoint, then its done marker (`whole`: the manifest).
+
+    `workers` is the number of workers of the attempt; `metrics` are JSON-safe. Returns the manifest
+    when this call committed the checkpoint (`whole`). May be repeated after any error.
+    Raises CheckpointConflict, StoreError, TransferCancelled, and OSError for trouble with a local
+    file.
+    """
+    checkpoint = CheckpointId(attempt=attempt, step=step)
+    parts = _store_files(run, checkpoint, worker, files, upload or Upload())
+    marker = DoneMarker(
+        attempt=attempt,
+        step=step,
+        worker=worker,
+        workers=workers,
+        files=parts,
+        metrics=dict(metrics),
+    )
+    if whole:
+        return _commit_whole(run, marker)
+    name = layout.marker_name(worker)
+    if not run.write_once(layout.folder(checkpoint) + name, marker):
+        raise CheckpointConflict(
+            f"{checkpoint.name}: {name} is already there with other content: worker {worker} "
+            f"reported step {step} twice, or two workers have this number"
+        )
+    return None
+
+
+def commit_if_complete(run: RunStore, *, attempt: int, step: int) -> Manifest | None:
+    """Commit a checkpoint when every worker's done marker is there; None while some are missing.
+
+    Harmless to repeat and to race. Raises CheckpointConflict (two workers' ranks brought one name
+    with different content), CheckpointDamaged (what a marker promises is not there), StoreError.
+    """
+    folder = run.folder(CheckpointId(attempt=attempt, step=step))
+    if folder.has_manifest:
+        return run.manifest(folder.id)
+    return commit_folder(run, folder)
+
+
+def commit_folder(run: RunStore, folder: Folder) -> Manifest | None:
+    """Like `commit_if_complete`, for a folder without a manifest that was listed already."""
+    workers = len(folder.done)
+    if workers == 0:
+        return None
+    first = run.read(DoneMarker, layout.folder(folder.id) + layout.marker_name(min(folder.done)))
+    if folder.done != frozenset(range(first.workers)):
+        return None  # the common case while others upload, at the cost of one small read
+    markers = run.markers(folder)
+    if not all_parts_done(markers):
+        raise CheckpointDamaged(f"{folder.id.name}: its done markers contradict each other")
+    if reason := marker_damage(folder, markers):
+        raise CheckpointDamaged(f"{folder.id.name}/{reason}")
+    merged = merge_workers(markers)
+    return _commit(run, merged)
+
+
+def open_steps(run: RunStore, *, attempt: int) -> tuple[OpenStep, ...]:
+    """Steps of an attempt that some worker has begun to store and nobody has committed.
+
+    Tells a worker without files for which steps its done marker is waited for.
+    """
+    folders = run.folders()
+    return tuple(
+        OpenStep(step=checkpoint.step, slots=tuple(sorted(folders[checkpoint].done)))
+        for checkpoint in sorted(folders)
+        if checkpoint.attempt == attempt and not folders[checkpoint].has_manifest
+    )
+
+
+def set_aside(run: RunStore, checkpoint: CheckpointId, reason: str) -> None:
+    """Record that a checkpoint is damaged: it is never resumed from again.
+
+    Removing the record by hand takes that back. Raises StoreError.
+    """
+    record = BadRecord(attempt=checkpoint.attempt, step=checkpoint.step, reason=reason)
+    run.write_once(layout.bad_key(checkpoint), record)
+
+
+def finish(run: RunStore, *, uid: str) -> None:
+    """Record that the run has succeeded: it is not started again. Raises StoreError."""
+    run.write_once(layout.FINISHED, FinishedRecord(uid=uid))
+
+
+# ---------------------------------------------------------------------- details
+
+
+def _store_files(
+    run: RunStore,
+    checkpoint: CheckpointId,
+    worker: int,
+    files: Sequence[LocalFile],
+    upload: Upload,
+) -> tuple[PartFile, ...]:
+    """Upload what a worker's ranks brought, each content once; return what was stored."""
+    with ThreadPoolExecutor(PARALLEL_FILES) as pool:
+        parts = merge_ranks(pool.map(_describe, files), step=checkpoint.step)
+        paths = {(item.name, item.rank): item.path for item in files}
+
+        def send(item: PartFile) -> None:
+            if not upload.has_arrived(item):
+                upload.advance(0)
+                run.store.put_file(
+                    run.key(layout.folder(checkpoint) + layout.file_name(worker, item.name)),
+                    paths[item.name, item.ranks[0]],
+                    crc32=item.crc32,
+                    progress=upload.advance,
+                )
+                upload.note_arrival(item)
+
+        list(pool.map(send, parts))
+    return parts
+
+
+def _describe(item: LocalFile) -> PartFile:
+    crc32 = size = 0
+    with item.path.open("rb", buffering=0) as source:
+        while data := source.read(CHUNK):
+            crc32 = zlib.crc32(data, crc32)
+            size += len(data)
+    return PartFile(name=item.name, size=size, crc32=crc32, ranks=(item.rank,))
+
+
+def _commit_whole(run: RunStore, marker: DoneMarker) -> Manifest:
+    manifest = whole_manifest(marker)
+    if run.write_once(layout.folder(manifest.id) + layout.MANIFEST, manifest):
+        return manifest
+    there = run.manifest(manifest.id)
+    contents = {(item.name, item.size, item.crc32) for item in manifest.files}
+    if contents != {(item.name, item.size, item.crc32) for item in there.files}:
+        ranks = sorted({rank for item in there.files for rank in item.ranks})
+        ours = sorted({rank for item in manifest.files for rank in item.ranks})
+        raise CheckpointConflict(
+            f"checkpoint of step {marker.step}: rank {_first(ours)} and rank {_first(ranks)} both "
+            "brought files with whole=True, and they differ; let one rank alone report with "
+            "whole=True, or leave it out on all of them"
+        )
+    _delete_quietly(run, manifest.id, [(marker.worker, item.name) for item in manifest.files])
+    return there
+
+
+def _commit(run: RunStore, merged: Merged) -> Manifest:
+    manifest = merged.manifest
+    if not run.write_once(layout.folder(manifest.id) + layout.MANIFEST, manifest):
+        # Only another layout version or a `whole` report can have written other bytes.
+        manifest = run.manifest(manifest.id)
+    _delete_quietly(run, manifest.id, merged.duplicates)
+    return manifest
+
+
+def _delete_quietly(
+    run: RunStore, checkpoint: CheckpointId, files: Iterable[tuple[int, str]]
+) -> None:
+    """Delete what the manifest does not name; what cannot be deleted now goes with the rest."""
+    with contextlib.suppress(StoreError):
+        run.delete(
+            layout.folder(checkpoint) + layout.file_name(worker, name) for worker, name in files
+        )
+
+
+def _first(ranks: Sequence[int]) -> str:
+    return str(ranks[0]) if ranks else "?"
+
+
+def _check_name(name: str, *, rank: int) -> None:
+    try:
+        name.encode()
+    except UnicodeEncodeError as error:
+        raise CheckpointConflict(
+            f"rank {rank} brought a file whose name is not UTF-8: {name!r}; rename it"
+        ) from error
+    if any(part.startswith(TEMPORARY) for part in name.split("/")):
+        raise CheckpointConflict(
+            f"rank {rank} brought {name!r}; names that start with {TEMPORARY} are reserved"
+        )
+
+
+def _raise(error: OSError) -> None:
+    raise error

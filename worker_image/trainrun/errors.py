@@ -1,0 +1,93 @@
+"""Every error that TrainRun raises on purpose, in one tree.
+
+    TrainRunError
+    ├── InvalidSpec              the user's YAML or arguments are wrong
+    ├── StoreError               object storage did not do what was asked
+    │   ├── StoreUnavailable     cannot be reached or answers with trouble now: worth a retry
+    │   │   └── StoreFull        no room left: worth a retry once somebody has made room
+    │   ├── StoreDenied          credentials or permissions
+    │   ├── StoreMisconfigured   wrong address: bucket, folder, region, scheme
+    │   ├── PutIfAbsentUnsupported   the server cannot write an object only where none is
+    │   └── ObjectNotFound       this one object is not there
+    ├── CheckpointDamaged        a committed checkpoint cannot be read as it was written
+    ├── CheckpointConflict       two ranks brought different content for one file
+    ├── CacheUnusable            the local download folder cannot be written
+    ├── TransferCancelled        the caller gave up an upload
+    ├── NotTheTrainingProcess    a child of the training process called in its place
+    ├── AgentLost                the agent of this worker has gone
+    ├── AgentRefused             the agent could not do what the script asked for
+    └── StagingFailed            a checkpoint directory could not be staged
+
+Layer: the lowest one; imports nothing. Each message names the object, what happened and what to do.
+"""
+
+from __future__ import annotations
+
+
+class TrainRunError(Exception):
+    """Base of all errors below: catch it to catch whatever TrainRun raises on purpose."""
+
+
+class InvalidSpec(TrainRunError):
+    """What the user wrote cannot be used; the message lists every problem with its path."""
+
+
+class StoreError(TrainRunError):
+    """Object storage did not do what was asked of it."""
+
+
+class StoreUnavailable(StoreError):
+    """The store cannot be reached, timed out or answered 5xx: the same call may work later."""
+
+
+class StoreFull(StoreUnavailable):
+    """The store has no room for this object (disk full, quota, file size limit)."""
+
+
+class StoreDenied(StoreError):
+    """Credentials are missing, wrong or expired, or a permission is missing."""
+
+
+class StoreMisconfigured(StoreError):
+    """The storage address cannot work: no such bucket or folder, bad URI, wrong region."""
+
+
+class PutIfAbsentUnsupported(StoreError):
+    """The store cannot write an object only where none exists, which every claim relies on."""
+
+
+class ObjectNotFound(StoreError):
+    """The named object is not in the store."""
+
+
+class CheckpointDamaged(TrainRunError):
+    """A checkpoint differs from what its manifest says; names the object and the reason."""
+
+
+class CheckpointConflict(TrainRunError):
+    """Two ranks brought the same file name with different content for one checkpoint."""
+
+
+class CacheUnusable(TrainRunError):
+    """The local folder for downloaded checkpoints cannot be written (full, read-only, gone)."""
+
+
+class TransferCancelled(TrainRunError):
+    """An upload was given up because its caller asked for that."""
+
+
+class NotTheTrainingProcess(TrainRunError, RuntimeError):
+    """A child of the training process (a DataLoader worker, say) made a call that is not its to
+    make."""
+
+
+class AgentLost(TrainRunError, RuntimeError):
+    """The agent of this worker has gone; it takes its processes with it, so this one ends soon."""
+
+
+class AgentRefused(TrainRunError, RuntimeError):
+    """The agent could not do what this process asked for; the message is its reason."""
+
+
+class StagingFailed(TrainRunError, RuntimeError):
+    """A checkpoint directory could not be staged on this worker's disk."""
