@@ -48,8 +48,7 @@ def start_order(record: StartRecord) -> Start:
 
 
 def running(view: View, record: StartRecord, save: SaveOrder | None) -> dict[str, Answer]:
-    """Answers while the attempt runs; workers outside the roster are told to leave."""
-    names = {w.name for w in view.roster if w is not None}
+    """Answers while the attempt runs, for its roster; older workers are told to leave."""
     answer = Answer(
         order=start_order(record),
         save=save,
@@ -59,7 +58,12 @@ def running(view: View, record: StartRecord, save: SaveOrder | None) -> dict[str
         poll=poll(view),
     )
     leave = Answer(order=Exit(), poll=poll(view))
-    return {w.name: answer if w.name in names else leave for w in view.workers}
+    told = {}
+    for worker in view.workers:
+        place = record.roster[worker.slot] if worker.slot < len(record.roster) else None
+        if place is None or worker.created_for <= place:
+            told[worker.name] = answer if worker.created_for == place else leave
+    return told
 
 
 def _open_steps(view: View) -> tuple[OpenStep, ...]:

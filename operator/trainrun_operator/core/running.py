@@ -21,6 +21,7 @@ from trainrun_operator.core.view import View, done, notice_of
 
 if TYPE_CHECKING:
     from trainrun_operator.api.status import SaveAsked, StartRecord
+    from trainrun_operator.core.observation import WorkerFact
 
 FINISH_TIMEOUT = timedelta(minutes=10)
 """How long the last checkpoint may take to be committed after all processes have ended."""
@@ -253,7 +254,7 @@ def _go_on(view: View, record: StartRecord) -> Plan:
     leavers = tuple(
         DeleteWorker(name=w.name, reason=f"not part of attempt {record.attempt}")
         for w in view.workers
-        if w not in view.roster and not w.deleting
+        if not w.deleting and _left(view, record, w)
     )
     return Plan(
         reason=phase,
@@ -263,6 +264,19 @@ def _go_on(view: View, record: StartRecord) -> Plan:
         answers=answers.running(view, record, _save_order(view)),
         requeue_after=IDLE_CHECK,
     )
+
+
+def _left(view: View, record: StartRecord, worker: WorkerFact) -> bool:
+    """The worker has no place in the roster and never will.
+
+    One that is newer than the roster may belong to an attempt that a fresher status knows: it is
+    left alone until our status is too old to be stale.
+    """
+    if worker.slot >= len(record.roster):
+        return True
+    if worker.created_for <= record.roster[worker.slot]:
+        return worker.created_for < record.roster[worker.slot]
+    return view.observation.now - record.time > view.config.start_timeout
 
 
 def _save_order(view: View) -> SaveOrder | None:

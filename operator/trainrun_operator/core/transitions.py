@@ -84,7 +84,8 @@ def made_progress(view: View) -> bool:
     """The attempt got beyond the step that it was handed."""
     record = view.record
     begin = record.resume_point.step if record and record.resume_point else -1
-    return (highest_step(view) or -1) > begin
+    reached = highest_step(view)
+    return reached is not None and reached > begin
 
 
 def highest_step(view: View) -> int | None:

@@ -1,0 +1,222 @@
+"""What must hold at every moment of every simulated life.
+
+Layer: worlds. The judge knows the truth (what really died, what was really committed) and compares
+it with what the operators write and what the agents are told.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from trainrun.protocol import CheckpointId, Start
+from trainrun_operator.core.answers import start_order
+
+if TYPE_CHECKING:
+    from trainrun_operator.api.status import Incident, StartRecord, TrainRunStatus
+    from trainrun_operator.core.observation import Observation
+    from trainrun_operator.core.plan import Plan
+    from trainrun_operator.worlds.simulated.agent import SimAgent
+    from trainrun_operator.worlds.simulated.world import SimWorld
+
+
+class Judge:
+    """Collects every violation with the virtual time at which it happened."""
+
+    def __init__(self, world: SimWorld) -> None:
+        self.world = world
+        self.mistakes: list[str] = []
+        self.records: dict[int, StartRecord] = {}
+        self.settled: dict[int, Incident] = {}
+        self.losses: set[int] = set()
+        """Attempts in which something really was lost while they ran."""
+        self.ended_uncounted: set[int] = set()
+        self.commits: dict[CheckpointId, float] = {}
+        self.claims: dict[int, tuple[float, CheckpointId | None]] = {}
+        self.saves: dict[int, int] = {}
+        self.verdict: str | None = None
+
+    def _wrong(self, what: str) -> None:
+        self.mistakes.append(f"at {self.world.clock.now:.2f} s: {what}")
+
+    # ------------------------------------------------------------------ the written status
+
+    def status_written(self, old: TrainRunStatus, new: TrainRunStatus, *, transition: bool) -> None:
+        """Every accepted write, in order."""
+        self._counters_only_grow(old, new)
+        self._start_record(new)
+        self._incidents(old, new)
+        self._verdict_stays(old, new)
+        if not transition and _durable(old) != _durable(new):
+            self._wrong("a write for display changed what decisions are based on")
+
+    def _counters_only_grow(self, old: TrainRunStatus, new: TrainRunStatus) -> None:
+        pairs = (
+            ("failures.counted", old.failures.counted, new.failures.counted),
+            ("failures.preemptions", old.failures.preemptions, new.failures.preemptions),
+            ("attempt", old.attempt, new.attempt),
+            ("restarts", old.restarts, new.restarts),
+        )
+        for name, before, after in pairs:
+            if after < before:
+                self._wrong(f"{name} went down from {before} to {after}")
+
+    def _start_record(self, new: TrainRunStatus) -> None:
+        record = new.start_record
+        if record is None:
+            return
+        known = self.records.setdefault(record.attempt, record)
+        if known != record:
+            self._wrong(f"attempt {record.attempt} has two start records")
+        claim = self.claims.get(record.attempt)
+        point = record.resume_point
+        told = CheckpointId(attempt=point.attempt, step=point.step) if point else None
+        if claim is None or claim[1] != told:
+            self._wrong(f"start record {record.attempt} hands out {told}, the store has {claim}")
+
+    def _incidents(self, old: TrainRunStatus, new: TrainRunStatus) -> None:
+        for incident in new.incidents[-2:]:
+            known = self.settled.get(incident.attempt)
+            if known is None:
+                self.settled[incident.attempt] = incident
+            elif (known.cause, known.budget, known.counted) != (
+                incident.cause,
+                incident.budget,
+                incident.counted,
+            ):
+                self._wrong(f"the settled incident of attempt {incident.attempt} changed")
+        charged = [i for i in self.settled.values() if i.counted]
+        counted = sum(1 for i in charged if i.budget == "failures")
+        preempted = sum(1 for i in charged if i.budget == "preemptions")
+        if (new.failures.counted, new.failures.preemptions) != (counted, preempted):
+            self._wrong(f"{new.failures} does not match the incidents {sorted(self.settled)}")
+        ending = new.ending
+        if ending is not None and ending.kind != "Incident" and old.ending is None:
+            self.ended_uncounted.add(ending.attempt)
+
+    def _verdict_stays(self, old: TrainRunStatus, new: TrainRunStatus) -> None:
+        if old.finished and (
+            old.is_true("Complete") != new.is_true("Complete")
+            or old.is_true("Failed") != new.is_true("Failed")
+            or old.start_record != new.start_record
+        ):
+            self._wrong("a finished run did not stay finished")
+        if new.is_true("Failed") and not old.finished:
+            failed = new.condition("Failed")
+            self.verdict = failed.reason if failed is not None else ""
+            limit = self.world.config.max_failures
+            if self.verdict == "MaxFailuresExceeded" and new.failures.counted != limit + 1:
+                self._wrong(f"failed with {new.failures.counted} counted and a limit of {limit}")
+        used = new.failures.counted
+        limit = self.world.config.max_failures
+        if limit >= 0 and used > limit and not new.finished:
+            self._wrong(f"{used} failures counted, {limit} allowed, and the run goes on")
+
+    # ------------------------------------------------------------------ plans and orders
+
+    def plan_made(self, observation: Observation, plan: Plan) -> None:
+        """Before a plan is acted on."""
+        if plan.transition and (plan.actions or plan.answers):
+            self._wrong("a plan changes the status and acts in one pass")
+        if observation.status.finished and any(
+            isinstance(answer.order, Start) for answer in plan.answers.values()
+        ):
+            self._wrong("a finished run starts something")
+
+    def started(self, agent: SimAgent, order: Start) -> None:
+        """An agent accepts a start order."""
+        record = self.records.get(order.attempt)
+        if record is None:
+            self._wrong(f"attempt {order.attempt} was ordered without a start record")
+        elif start_order(record) != order:
+            self._wrong(f"an order of attempt {order.attempt} differs from its start record")
+        elif record.roster[agent.slot] != agent.created_for:
+            self._wrong(f"{agent.name} started attempt {order.attempt} and is not in its roster")
+        if order.attempt in agent.started:
+            self._wrong(f"{agent.name} started attempt {order.attempt} twice")
+
+    def save_committed(self, agent: SimAgent, call: int) -> None:
+        """The call answered with yes is the same on every rank of an attempt."""
+        known = self.saves.setdefault(agent.attempt, call)
+        if known != call:
+            self._wrong(f"attempt {agent.attempt} saves at calls {known} and {call}")
+
+    # ------------------------------------------------------------------ the store
+
+    def committed(self, checkpoint: CheckpointId) -> None:
+        """A manifest was written."""
+        self.commits.setdefault(checkpoint, self.world.clock.now)
+
+    def resolved(self, attempt: int, resume: CheckpointId | None) -> None:
+        """The store handed out a resume point."""
+        now = self.world.clock.now
+        known = self.claims.setdefault(attempt, (now, resume))
+        if known[1] != resume:
+            self._wrong(f"attempt {attempt} resolved to {known[1]} and to {resume}")
+        if known[0] != now:
+            return
+        store = self.world.store
+        entry = store.checkpoints.get(resume) if resume is not None else None
+        if resume is not None and (
+            entry is None or resume in store.bad or len(entry.parts) < entry.workers
+        ):
+            self._wrong(f"attempt {attempt} resumes from {resume}, which is incomplete or damaged")
+        newest = self._newest_effective(attempt)
+        if newest is not None and (resume is None or resume < newest):
+            self._wrong(f"attempt {attempt} resumes from {resume} although {newest} was committed")
+
+    def _newest_effective(self, attempt: int) -> CheckpointId | None:
+        """Committed before any later attempt claimed something older, and not damaged."""
+        return max(
+            (
+                c
+                for c, at in self.commits.items()
+                if c not in self.world.store.bad
+                and not any(
+                    c.attempt < later < attempt and claimed <= at
+                    for later, (claimed, _) in self.claims.items()
+                )
+                and not any(
+                    c.attempt < later < attempt and (resume is None or resume < c)
+                    for later, (_, resume) in self.claims.items()
+                )
+            ),
+            default=None,
+        )
+
+    # ------------------------------------------------------------------ the truth
+
+    def real_loss(self, agent: SimAgent) -> None:
+        """Something of a worker is lost now; it counts if the worker's attempt is running."""
+        status = self.world.status
+        running = status.start_record is not None and status.ending is None
+        if running and agent.attempt == status.attempt and not status.finished:
+            self.losses.add(agent.attempt)
+
+    def closing(self) -> list[str]:
+        """All violations, and what can only be said at the end."""
+        final = self.world.status
+        for attempt in sorted(self.losses):
+            last = attempt == final.attempt
+            seen = attempt in self.settled or attempt in self.ended_uncounted
+            if not seen and not last:
+                self._wrong(f"the loss in attempt {attempt} was forgotten")
+        starts = len(self.records)
+        ended = len([a for a in self.records if a in self.settled or a in self.ended_uncounted])
+        if starts - ended > 1:
+            self._wrong(f"{starts} attempts were started and only {ended} have ended")
+        return self.mistakes
+
+
+def _durable(status: TrainRunStatus) -> tuple[object, ...]:
+    return (
+        status.attempt,
+        status.start_record,
+        status.ending,
+        status.save_asked,
+        status.fruitless,
+        status.restarts,
+        status.failures.counted,
+        status.failures.preemptions,
+        status.incident is None,
+        status.finished,
+    )
