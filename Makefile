@@ -83,19 +83,20 @@ $(VERSITYGW): tests/tools/go.mod tests/tools/go.sum
 
 .PHONY: bench-report
 bench-report: install ## what one report() costs the training loop
-	@$(PYTHON) bench/report.py
+	@$(PYTHON) benchmarks/report.py
 
 .PHONY: bench-recovery
 bench-recovery: install ## from kill -9 of a rank to the next optimizer step, against torchrun
-	@$(PYTHON) bench/recovery.py
+	@$(PYTHON) benchmarks/recovery.py
+	@$(PYTHON) benchmarks/recovery_torch.py
 
 .PHONY: bench-step
 bench-step: install ## median step and CPU overhead, against torchrun
-	@$(PYTHON) bench/step.py
+	@$(PYTHON) benchmarks/step_overhead.py
 
 .PHONY: bench-import
 bench-import: install ## what `import trainrun` costs
-	@$(PYTHON) bench/import_time.py
+	@$(PYTHON) benchmarks/import_time.py
 
 # --- cleaning -----------------------------------------------------------------------------------
 

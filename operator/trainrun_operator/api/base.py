@@ -3,19 +3,25 @@
 Layer: api. Invariants:
 
 - models are immutable and refuse unknown fields; fields are camelCase outside and snake_case inside;
-- null means absent, as it does for the API server, which drops it before it fills in defaults;
+- optional means absent: nothing of a resource is ever null outside;
 - a rule is written down once, as a pair of a CEL expression for the API server and a function for
   us, under one message. tests/api/spec_table.py holds the two against each other.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, GetJsonSchemaHandler
-from pydantic import model_validator as pydantic_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    model_validator,
+)
 from pydantic.alias_generators import to_camel
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
@@ -75,6 +81,38 @@ class Rule:
         return _with_rules(handler(schema), [self.as_cel()])
 
 
+@dataclass(frozen=True, slots=True)
+class Hint:
+    """Advice for the user of a field, added to the message when a bound of the field is broken."""
+
+    text: str
+    """Starts with a verb: `use -1 for no limit`."""
+
+
+def matches(pattern: str, message: str) -> Rule:
+    """The rule that a string matches a regular expression that Python and RE2 read alike."""
+    expression = re.compile(pattern)
+    return Rule(
+        cel=f"self.matches(r'{pattern}')",
+        message=message,
+        # `$` alone would let a newline through at the end; RE2's does not.
+        holds=lambda value: expression.match(value) is not None and not value.endswith("\n"),
+    )
+
+
+def unchangeable(path: str, why: str) -> dict[str, str]:
+    """The CEL entry that the field at `path` (two camelCase names) stays what it is.
+
+    With has() on both sides, since a rule on the field itself is skipped where it appears or goes.
+    """
+    new, old = f"self.{path}", f"oldSelf.{path}"
+    return cel_entry(
+        f"has({new}) == has({old}) && (!has({new}) || {new} == {old})",
+        f"cannot be changed: {why}",
+        tuple(path.split(".")),
+    )
+
+
 def cel_entry(cel: str, message: str, path: tuple[str, ...]) -> dict[str, str]:
     """An entry of x-kubernetes-validations; `fieldPath` only where it says more than the place."""
     entry = {"rule": cel, "message": message}
@@ -109,18 +147,7 @@ class Model(BaseModel):
     CHANGES: ClassVar[tuple[dict[str, str], ...]] = ()
     """CEL entries over `self` and `oldSelf`: what a change of the object may not do."""
 
-    @pydantic_validator(mode="before")
-    @classmethod
-    def _null_is_absent(cls, data: object) -> object:
-        if not isinstance(data, dict) or None not in data.values():
-            return data
-        # Only under known names: an unknown field with null is still an unknown field.
-        known = {name for name in cls.model_fields} | {
-            info.alias for info in cls.model_fields.values()
-        }
-        return {key: value for key, value in data.items() if value is not None or key not in known}
-
-    @pydantic_validator(mode="after")
+    @model_validator(mode="after")
     def _keep_the_rules(self) -> Self:
         refuse_broken(self.RULES, self)
         return self

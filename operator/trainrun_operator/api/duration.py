@@ -1,0 +1,92 @@
+"""Durations as people write them in a resource: `90s`, `1h30m`, `500ms`.
+
+Layer: api. The grammar is the part of Go's that the API server's CEL function duration() reads and
+people mean: whole numbers of h, m, s and ms, each at most once and in this order. There are no
+days, since CEL has none.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from typing import Self
+
+from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
+
+from trainrun_operator.api.base import BROKEN_RULE, BrokenRule, Rule
+
+# So many digits that no sum of them overflows CEL's durations (292 years).
+PATTERN = r"^([0-9]{1,6}h)?([0-9]{1,7}m)?([0-9]{1,9}s)?([0-9]{1,9}ms)?$"
+"""What a duration looks like; the empty string, which it matches too, is refused by its length."""
+
+_PARTS = re.compile(
+    r"(?:(?P<hours>\d{1,6})h)?(?:(?P<minutes>\d{1,7})m)?"
+    r"(?:(?P<seconds>\d{1,9})s)?(?:(?P<milliseconds>\d{1,9})ms)?",
+    re.ASCII,
+)
+_MAX_LENGTH = 32
+_ALLOWED = "must be a duration such as 90s, 1h30m or 500ms (units h, m, s, ms, in this order)"
+
+
+class Duration(str):
+    """A duration as its user wrote it; `seconds` and `timedelta` say how long it is."""
+
+    __slots__ = ()
+
+    def __new__(cls, text: str) -> Self:
+        """Read `text`; raises ValueError when it is no duration."""
+        if not text or len(text) > _MAX_LENGTH or _PARTS.fullmatch(text) is None:
+            raise ValueError(_ALLOWED)
+        return super().__new__(cls, text)
+
+    @property
+    def timedelta(self) -> timedelta:
+        """The length."""
+        match = _PARTS.fullmatch(self)
+        assert match is not None, "checked in __new__"  # noqa: S101
+        return timedelta(**{unit: int(number or 0) for unit, number in match.groupdict().items()})
+
+    @property
+    def seconds(self) -> float:
+        """The length in seconds, fractions included."""
+        return self.timedelta.total_seconds()
+
+    @classmethod
+    def __get_pydantic_core_schema__(
+        cls, source: object, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        """Read from a string, written as the same string."""
+        return core_schema.no_info_after_validator_function(
+            cls._read,
+            core_schema.str_schema(),
+            serialization=core_schema.plain_serializer_function_ser_schema(str),
+        )
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        """A string with a pattern."""
+        return {"type": "string", "minLength": 2, "maxLength": _MAX_LENGTH, "pattern": PATTERN}
+
+    @classmethod
+    def _read(cls, text: str) -> Self:
+        try:
+            return cls(text)
+        except ValueError as error:
+            broken = (BrokenRule(path=(), message=_ALLOWED),)
+            raise PydanticCustomError(
+                BROKEN_RULE, "{text}", {"text": _ALLOWED, "broken": broken}
+            ) from error
+
+
+def between(low: str, high: str) -> Rule:
+    """The rule that a duration lies between these two, both allowed."""
+    shortest, longest = Duration(low).timedelta, Duration(high).timedelta
+    return Rule(
+        cel=f"duration(self) >= duration('{low}') && duration(self) <= duration('{high}')",
+        message=f"must be between {low} and {high}",
+        holds=lambda value: shortest <= value.timedelta <= longest,
+    )

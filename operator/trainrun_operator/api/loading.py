@@ -1,0 +1,148 @@
+"""From the text of a file to a TrainRun, or to every problem of the file at once.
+
+Layer: api. No I/O: the caller reads the file. What is accepted is what the API server accepts; the
+CRD (trainrun_operator.api.crd) is made from the same models.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from trainrun.errors import InvalidSpec
+from trainrun_operator.api.base import BROKEN_RULE
+from trainrun_operator.api.places import Place, without_nulls
+from trainrun_operator.api.problems import sentences, shown
+from trainrun_operator.api.resource import API_VERSION, KIND, TrainRun
+from trainrun_operator.api.yaml_document import read_document
+
+
+class InvalidFile(InvalidSpec):
+    """A file that holds no valid TrainRun; the message lists every problem, one per line."""
+
+    def __init__(self, *, source: str, problems: tuple[str, ...]) -> None:
+        head = f"{source}: {len(problems)} problem{'s' if len(problems) > 1 else ''}"
+        super().__init__("\n  ".join([head, *problems]))
+        self.source = source
+        """The file."""
+        self.problems = problems
+        """One sentence each: path, value, what is allowed."""
+
+
+def load_trainrun(
+    text: str, *, source: str, overrides: Mapping[str, object] | None = None
+) -> TrainRun:
+    """The TrainRun that `text` (YAML or JSON) holds; `source` names it in errors.
+
+    `overrides` replaces values before anything is checked: `{"spec.workers.replicas": 2}`. A
+    `status` is ignored, as by kubectl. Raises InvalidSpec; its subclass InvalidFile when it is the
+    fields that are wrong.
+    """
+    document = read_document(text, source=source)
+    _check_kind(document, source)
+    document.pop("status", None)
+    for path, value in (overrides or {}).items():
+        _override(document, path, value)
+    document = without_nulls(document, TrainRun)
+    try:
+        return _validate(document)
+    except ValidationError as error:
+        found = tuple(dict.fromkeys(_problems(document, error)))
+        raise InvalidFile(source=source, problems=found) from error
+
+
+def _check_kind(document: dict[str, Any], source: str) -> None:
+    """Say at once that this is something else: everything after would be noise."""
+    for field, wanted in (("apiVersion", API_VERSION), ("kind", KIND)):
+        if field not in document:
+            raise InvalidSpec(
+                f"{source}: {field} is missing; begin the file with {field}: {wanted}"
+            )
+        if document[field] != wanted:
+            raise InvalidSpec(
+                f"{source}: {field} is {shown(document[field])}; {wanted} is needed here"
+            )
+
+
+def _override(document: dict[str, Any], path: str, value: object) -> None:
+    *parents, last = path.split(".")
+    owner = document
+    for key in parents:
+        child = owner.get(key)
+        if child is None:
+            child = owner[key] = {}
+        if not isinstance(child, dict):
+            return  # not a mapping: the check names that, and the override has no place
+        owner = child
+    owner[last] = value
+
+
+def _validate(document: dict[str, Any]) -> TrainRun:
+    # JSON mode: strict about types (no "4" for 4) without refusing a list for a tuple. Names as in
+    # the CRD only: `max_failures` would be pruned by the API server.
+    return TrainRun.model_validate_json(
+        json.dumps(document), strict=True, by_alias=True, by_name=False
+    )
+
+
+def _problems(document: dict[str, Any], error: ValidationError) -> list[str]:
+    """Every problem, also those that only show when others are out of the way.
+
+    Rules over several fields are not looked at while one of the fields is wrong. So the wrong values
+    are taken out, which leaves the defaults, and the rest is checked again until nothing new comes.
+    """
+    rest = copy.deepcopy(document)
+    found: list[str] = []
+    removed: set[Place] = set()
+    while True:
+        fresh = [
+            detail
+            for detail in error.errors(include_url=False)
+            if not _is_consequence(detail, removed)
+        ]
+        found += [line for detail in fresh for line in sentences(detail, TrainRun)]
+        taken = {place for detail in fresh for place in _to_remove(detail) if _remove(rest, place)}
+        if not taken:
+            return found
+        removed |= taken
+        try:
+            _validate(rest)
+        except ValidationError as again:
+            error = again
+        else:
+            return found
+
+
+def _is_consequence(detail: ErrorDetails, removed: set[Place]) -> bool:
+    """Whether the error is there only because of others: entries that failed, or what we took out."""
+    if detail["type"] == "too_short":
+        return bool(detail["input"])
+    return detail["type"] == "missing" and detail["loc"] in removed
+
+
+def _to_remove(detail: ErrorDetails) -> list[Place]:
+    """What has to go so that the next check gets past this error: of a list, always the whole."""
+    places = [detail["loc"]]
+    if detail["type"] == BROKEN_RULE:
+        places = [(*detail["loc"], *broken.path) for broken in detail["ctx"]["broken"]]
+    return [
+        tuple(itertools.takewhile(lambda part: isinstance(part, str), place)) for place in places
+    ]
+
+
+def _remove(document: dict[str, Any], place: Place) -> bool:
+    """Take out the value at `place`, if it is still there."""
+    *parents, last = place
+    owner: Any = document
+    for key in parents:
+        owner = owner.get(key, {}) if isinstance(owner, dict) else {}
+    if not isinstance(owner, dict) or last not in owner:
+        return False
+    del owner[last]
+    return True

@@ -1,0 +1,62 @@
+"""Places in a document and what the models say about them.
+
+Layer: api. Documents speak camelCase: a place is looked up by the names outside.
+"""
+
+from __future__ import annotations
+
+import typing
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+Place = tuple[int | str, ...]
+"""Where in a document: keys of mappings and indexes of lists."""
+
+
+def without_nulls(value: Any, model: type[BaseModel] | None) -> Any:
+    """`value` without the null fields that `model` knows, at any depth.
+
+    The API server drops null where a field is not nullable, and none of ours is, before it fills in
+    defaults. What the models do not know (in a pod template) keeps its nulls.
+    """
+    if model is None:
+        return value
+    if isinstance(value, list):
+        return [without_nulls(entry, model) for entry in value]
+    if not isinstance(value, dict):
+        return value
+    fields = {str(info.alias): info for info in model.model_fields.values()}
+    return {
+        key: without_nulls(entry, model_in(fields[key].annotation)) if key in fields else entry
+        for key, entry in value.items()
+        if entry is not None or key not in fields
+    }
+
+
+def field_at(model: type[BaseModel], place: Place) -> FieldInfo | None:
+    """The field that stands at `place` of a document for `model`."""
+    owner = model_at(model, place[:-1])
+    if owner is None or not place:
+        return None
+    return next((info for info in owner.model_fields.values() if info.alias == place[-1]), None)
+
+
+def model_at(model: type[BaseModel], place: Place) -> type[BaseModel] | None:
+    """The model that reads the mapping at `place`."""
+    found: type[BaseModel] | None = model
+    for part in place:
+        if isinstance(part, int):
+            continue  # an index: the field before it already led to the model of the entries
+        info = field_at(found, (part,)) if found else None
+        found = model_in(info.annotation) if info else None
+    return found
+
+
+def model_in(annotation: Any) -> type[BaseModel] | None:
+    """The one model inside a type such as `tuple[Container, ...]` or `Backoff | None`."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    inner = (model_in(argument) for argument in typing.get_args(annotation))
+    return next((model for model in inner if model), None)

@@ -1,0 +1,131 @@
+"""The part of a pod template that TrainRun reads itself; everything else passes through unread.
+
+Layer: api. A full PodTemplateSpec schema would be hundreds of kilobytes and bind us to one version
+of Kubernetes: the API server checks the rest of the template when a worker pod is made from it.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import (
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    StrictInt,
+    StrictStr,
+)
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
+
+from trainrun_operator.api.base import Model, Rule
+
+WORKER_CONTAINER = "worker"
+"""The container of this name trains; without one the first does."""
+
+
+class OpenModel(Model):
+    """A model that keeps the fields it does not know."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+class _IntOrString:
+    """Marks what Kubernetes takes as a number or a string, such as a quantity."""
+
+    def __get_pydantic_core_schema__(
+        self, source: object, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        return handler(source)
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        return {"x-kubernetes-int-or-string": True}
+
+
+Quantity = Annotated[StrictInt | StrictStr, _IntOrString()]
+"""An amount as Kubernetes writes it: 4, "500m", "16Gi"."""
+
+Word = Annotated[str, Field(max_length=65536)]
+"""One word of a command line."""
+
+
+class EnvVar(OpenModel):
+    """An environment variable of the training processes."""
+
+    name: Annotated[str, Field(min_length=1, max_length=1024)]
+    """Its name."""
+    value: Annotated[str, Field(max_length=131072)] = ""
+    """Its value; numbers and true/false must be quoted. Default: empty."""
+
+
+class Resources(OpenModel):
+    """What the container asks for."""
+
+    limits: Annotated[dict[str, Quantity], Field(max_length=64)] = {}
+    """At most so much, such as `nvidia.com/gpu: 1`."""
+    requests: Annotated[dict[str, Quantity], Field(max_length=64)] = {}
+    """At least so much."""
+
+
+class Container(OpenModel):
+    """A container of a worker pod."""
+
+    name: Annotated[str, Field(min_length=1, max_length=63)]
+    """Its name. The container named "worker" trains, else the first one."""
+    command: Annotated[tuple[Word, ...], Field(max_length=256)] = ()
+    """What each training process runs, as a list of words."""
+    args: Annotated[tuple[Word, ...], Field(max_length=1024)] = ()
+    """Further words after `command`."""
+    working_dir: Annotated[str | None, Field(max_length=4096)] = None
+    """Folder that the processes start in. Default: the image's; `trainrun run` takes the folder of
+    the file."""
+    env: Annotated[tuple[EnvVar, ...], Field(max_length=512)] = ()
+    """Environment variables of the processes."""
+    resources: Resources = Resources()
+    """CPU, memory and GPUs of the whole worker."""
+
+
+class PodSpec(OpenModel):
+    """The spec of a worker pod."""
+
+    RULES = (
+        Rule(
+            cel=(
+                f"self.containers.exists(c, c.name == '{WORKER_CONTAINER}')"
+                f" ? self.containers.exists(c, c.name == '{WORKER_CONTAINER}' &&"
+                " ((has(c.command) && size(c.command) > 0) || (has(c.args) && size(c.args) > 0)))"
+                " : size(self.containers) > 0 &&"
+                " ((has(self.containers[0].command) && size(self.containers[0].command) > 0) ||"
+                " (has(self.containers[0].args) && size(self.containers[0].args) > 0))"
+            ),
+            message=(
+                f'the container that trains (named "{WORKER_CONTAINER}", else the first) needs a '
+                "command or args that start the training, such as command: [python, train.py]"
+            ),
+            holds=lambda spec: bool(spec.training.command or spec.training.args),
+            path=("containers",),
+        ),
+    )
+
+    containers: Annotated[tuple[Container, ...], Field(min_length=1, max_length=32)]
+    """The containers; one of them trains."""
+
+    @property
+    def training(self) -> Container:
+        """The container that trains."""
+        named = (c for c in self.containers if c.name == WORKER_CONTAINER)
+        return next(named, self.containers[0])
+
+
+class PodTemplate(OpenModel):
+    """A PodTemplateSpec: metadata and spec of each worker pod."""
+
+    spec: PodSpec
+    """The spec of a worker pod. Fields that TrainRun does not read itself are passed on."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """The template exactly as its user wrote it, in JSON types."""
+        return self.model_dump(mode="json", by_alias=True, exclude_unset=True)

@@ -1,0 +1,147 @@
+"""Turns pydantic's errors into sentences for the user of a file.
+
+Layer: api. Each sentence has the path, the value and what is allowed:
+`spec.failurePolicy.maxFailures: -2 is less than -1; use -1 for no limit`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import typing
+from collections.abc import Iterator, Sequence
+
+from pydantic import BaseModel
+from pydantic_core import ErrorDetails
+
+from trainrun_operator.api.base import BROKEN_RULE, BrokenRule, Hint
+from trainrun_operator.api.places import Place, field_at, model_at
+
+_MAX_VALUE = 80
+
+_NEEDED = {
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "string_type": "a string",
+    "bool_type": "true or false",
+    "tuple_type": "a list",
+    "dict_type": "a mapping",
+    "model_type": "a mapping",
+}
+
+
+def sentences(error: ErrorDetails, model: type[BaseModel]) -> Iterator[str]:
+    """The sentences for one error that `model` raised; several when several rules are broken."""
+    place, value = error["loc"], error["input"]
+    if error["type"] == BROKEN_RULE:
+        for broken in typing.cast("tuple[BrokenRule, ...]", error["ctx"]["broken"]):
+            yield _broken_rule(place, value, broken)
+    else:
+        yield f"{path(place)}: {_what(error, model)}"
+
+
+def path(place: Sequence[int | str]) -> str:
+    """`("spec", "containers", 0)` as `spec.containers[0]`."""
+    text = ""
+    for part in place:
+        if isinstance(part, int):
+            text += f"[{part}]"
+        elif part.replace("_", "").isalnum():
+            text += f".{part}"
+        else:
+            text += f"[{part}]"
+    return text.removeprefix(".")
+
+
+def shown(value: object) -> str:
+    """A value as it could stand in the file, cut when it is long."""
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= _MAX_VALUE else text[: _MAX_VALUE - 3] + "..."
+
+
+def _broken_rule(place: Place, value: object, broken: BrokenRule) -> str:
+    for key in broken.path:
+        value = value.get(key) if isinstance(value, dict) else None
+    where = path((*place, *broken.path))
+    if value is None or isinstance(value, dict | list):
+        return f"{where}: {broken.message}"
+    return f"{where}: {shown(value)} is not allowed: it {broken.message}"
+
+
+def _what(error: ErrorDetails, model: type[BaseModel]) -> str:
+    """The part of the sentence after the path."""
+    value, context = error["input"], error.get("ctx", {})
+    match error["type"]:
+        case "missing":
+            return _missing(error["loc"], model)
+        case "extra_forbidden":
+            return _unknown_field(error["loc"], model)
+        case "greater_than_equal":
+            bound = f"{shown(value)} is less than {_number(context['ge'])}"
+            return bound + _hint(error["loc"], model)
+        case "less_than_equal":
+            bound = f"{shown(value)} is greater than {_number(context['le'])}"
+            return bound + _hint(error["loc"], model)
+        case "literal_error":
+            return f"{shown(value)} is not known; it must be {context['expected']}"
+        case "string_too_long":
+            return f"{shown(value)} is longer than {context['max_length']} characters"
+        case "string_too_short":
+            return "is empty"
+        case "too_long":
+            return f"has {context['actual_length']} entries; {context['max_length']} are allowed"
+        case "too_short":
+            return f"is empty; at least {context['min_length']} entry is needed"
+        case kind if kind in _NEEDED:
+            return f"{shown(value)} is {_type_of(value)}; {_NEEDED[kind]} is needed"
+        case _:
+            # A kind of error that no field of ours raises today: pydantic's words are better than
+            # none.
+            return f"{shown(value)}: {error['msg']}"
+
+
+def _missing(place: Place, model: type[BaseModel]) -> str:
+    info = field_at(model, place)
+    about = " ".join((info.description or "").split()) if info else ""
+    return f"is missing: {about}" if about else "is missing"
+
+
+def _unknown_field(place: Place, model: type[BaseModel]) -> str:
+    owner = model_at(model, place[:-1])
+    known = sorted(str(info.alias) for info in owner.model_fields.values()) if owner else []
+    name = str(place[-1])
+    close = difflib.get_close_matches(name, known, n=1)
+    folded = [
+        candidate for candidate in known if candidate.lower() == name.replace("_", "").lower()
+    ]
+    guess = (folded or close or [None])[0]
+    if guess:
+        return f"unknown field; did you mean {guess}?"
+    return f"unknown field; known here: {', '.join(known)}"
+
+
+def _hint(place: Place, model: type[BaseModel]) -> str:
+    info = field_at(model, place)
+    hints = [entry.text for entry in (info.metadata if info else []) if isinstance(entry, Hint)]
+    return "".join(f"; {text}" for text in hints)
+
+
+def _number(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _type_of(value: object) -> str:
+    match value:
+        case bool():
+            return "true or false"
+        case int() | float():
+            return "a number"
+        case str():
+            return "a string"
+        case list():
+            return "a list"
+        case dict():
+            return "a mapping"
+        case _:
+            return "nothing"
