@@ -2,7 +2,7 @@
 
 Layer: api. Invariants:
 
-- models are immutable and refuse unknown fields; fields are camelCase outside and snake_case inside;
+- models are immutable and refuse unknown fields; names are camelCase outside, snake_case inside;
 - optional means absent: nothing of a resource is ever null outside;
 - a rule is written down once, as a pair of a CEL expression for the API server and a function for
   us, under one message. tests/api/spec_table.py holds the two against each other.
@@ -30,7 +30,7 @@ CEL_RULES = "x-kubernetes-validations"
 """The schema key under which the API server looks for CEL rules."""
 
 BROKEN_RULE = "broken_rule"
-"""Type of the pydantic error that a broken rule becomes; its context holds `broken`: BrokenRules."""
+"""Type of the pydantic error that broken rules become; its context holds them as `broken`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

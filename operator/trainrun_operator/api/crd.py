@@ -49,7 +49,7 @@ _TRANSLATED = {"$ref", "$defs", "anyOf", "const", "properties", "items", "additi
 _NOISE = {"title", CEL_RULES}
 
 
-class NotStructural(Exception):  # noqa: N818 - reads as what it says
+class NotStructural(Exception):
     """A model holds something that no structural schema can say; names the place."""
 
 
@@ -184,7 +184,7 @@ class _Translation:
         return schema
 
     def _inside(self, schema: dict[str, Any]) -> _Translation:
-        """For what stands inside `schema`: an open object is its user's, we add no defaults to it."""
+        """For what stands inside `schema`: an open object is the user's, no defaults are added."""
         if schema.get("additionalProperties") is True:
             return _Translation(definitions=self._definitions, defaults=False)
         return self

@@ -45,7 +45,7 @@ class Duration(str):
     def timedelta(self) -> timedelta:
         """The length."""
         match = _PARTS.fullmatch(self)
-        assert match is not None, "checked in __new__"  # noqa: S101
+        assert match is not None, "checked in __new__"
         return timedelta(**{unit: int(number or 0) for unit, number in match.groupdict().items()})
 
     @property

@@ -94,8 +94,9 @@ def _validate(document: dict[str, Any]) -> TrainRun:
 def _problems(document: dict[str, Any], error: ValidationError) -> list[str]:
     """Every problem, also those that only show when others are out of the way.
 
-    Rules over several fields are not looked at while one of the fields is wrong. So the wrong values
-    are taken out, which leaves the defaults, and the rest is checked again until nothing new comes.
+    Rules over several fields are not looked at while one of the fields is wrong. So the wrong
+    values are taken out, which leaves the defaults, and the rest is checked again, until nothing
+    new comes.
     """
     rest = copy.deepcopy(document)
     found: list[str] = []
@@ -120,7 +121,7 @@ def _problems(document: dict[str, Any], error: ValidationError) -> list[str]:
 
 
 def _is_consequence(detail: ErrorDetails, removed: set[Place]) -> bool:
-    """Whether the error is there only because of others: entries that failed, or what we took out."""
+    """Whether it is there only because of others: entries that failed, or what we took out."""
     if detail["type"] == "too_short":
         return bool(detail["input"])
     return detail["type"] == "missing" and detail["loc"] in removed

@@ -64,9 +64,9 @@ class EnvVar(OpenModel):
 class Resources(OpenModel):
     """What the container asks for."""
 
-    limits: Annotated[dict[str, Quantity], Field(max_length=64)] = {}
+    limits: dict[str, Quantity] = Field(default_factory=dict, max_length=64)
     """At most so much, such as `nvidia.com/gpu: 1`."""
-    requests: Annotated[dict[str, Quantity], Field(max_length=64)] = {}
+    requests: dict[str, Quantity] = Field(default_factory=dict, max_length=64)
     """At least so much."""
 
 

@@ -111,13 +111,11 @@ def _unknown_field(place: Place, model: type[BaseModel]) -> str:
     owner = model_at(model, place[:-1])
     known = sorted(str(info.alias) for info in owner.model_fields.values()) if owner else []
     name = str(place[-1])
-    close = difflib.get_close_matches(name, known, n=1)
-    folded = [
-        candidate for candidate in known if candidate.lower() == name.replace("_", "").lower()
-    ]
-    guess = (folded or close or [None])[0]
-    if guess:
-        return f"unknown field; did you mean {guess}?"
+    folded = name.replace("_", "").lower()
+    close = [candidate for candidate in known if candidate.lower() == folded]
+    close = close or difflib.get_close_matches(name, known, n=1)
+    if close:
+        return f"unknown field; did you mean {close[0]}?"
     return f"unknown field; known here: {', '.join(known)}"
 
 

@@ -31,9 +31,9 @@ class ObjectMeta(OpenModel):
     """Given by the API server; empty in a file."""
     generation: int = 0
     """Counts changes of the spec; given by the API server."""
-    labels: dict[str, str] = {}
+    labels: dict[str, str] = Field(default_factory=dict)
     """Labels."""
-    annotations: dict[str, str] = {}
+    annotations: dict[str, str] = Field(default_factory=dict)
     """Annotations."""
 
 

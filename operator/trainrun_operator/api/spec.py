@@ -16,7 +16,7 @@ from trainrun_operator.api.duration import Duration, between
 from trainrun_operator.api.pod_template import PodTemplate
 
 MAX_NAME = 48
-"""Characters of a run name. Pods are named `<run>-<slot>-<attempt>`, and a pod's hostname has 63."""
+"""Characters of a run name: pods are named `<run>-<slot>-<attempt>` and a hostname has 63."""
 NO_LIMIT = Hint("use -1 for no limit")
 MAX_FAILURES = 1_000_000
 """Upper bound of the failure budgets; far beyond what a run survives, and safe in any int."""

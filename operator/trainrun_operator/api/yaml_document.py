@@ -47,7 +47,7 @@ def read_document(text: str, *, source: str) -> dict[str, Any]:
     Raises InvalidSpec when it is not YAML, holds no or several documents, or no mapping.
     """
     try:
-        documents = [document for document in yaml.load_all(text, _Loader) if document is not None]  # noqa: S506
+        documents = [document for document in yaml.load_all(text, _Loader) if document is not None]
     except yaml.MarkedYAMLError as error:
         raise InvalidSpec(f"{_place(source, error)}: not valid YAML: {_words(error)}") from error
     except yaml.YAMLError as error:
