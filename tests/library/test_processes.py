@@ -1,0 +1,184 @@
+"""What needs a process of its own: how it ends, what it forks, what it imports."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support.eventually import eventually
+
+if TYPE_CHECKING:
+    from tests.support.agent_stand_in import AgentStandIn
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def env(agent: AgentStandIn) -> dict[str, str]:
+    return agent.environment()
+
+
+def test_an_uncaught_exception_is_told_and_printed(
+    agent: AgentStandIn, env: dict[str, str], run_script: Run
+) -> None:
+    ended = run_script("import trainrun\ndef f():\n    raise ValueError('bad batch 7')\nf()", **env)
+    assert ended.returncode == 1
+    assert "ValueError: bad batch 7" in ended.stderr
+    eventually(lambda: agent.of_type("exception"))
+    told = agent.of_type("exception")[0]
+    assert told["error"] == "ValueError: bad batch 7"
+    assert "in f\n" in str(told["traceback"])
+    assert agent.messages[0]["type"] == "hello"
+
+
+def test_an_exception_of_a_library_is_told_with_its_module(
+    agent: AgentStandIn, env: dict[str, str], run_script: Run
+) -> None:
+    run_script("import trainrun, json\njson.loads('{')", **env)
+    eventually(lambda: agent.of_type("exception"))
+    assert str(agent.of_type("exception")[0]["error"]).startswith(
+        "json.decoder.JSONDecodeError: Expecting property name"
+    )
+
+
+def test_a_huge_exception_is_cut(agent: AgentStandIn, env: dict[str, str], run_script: Run) -> None:
+    run_script("import trainrun\nraise ValueError('x' * 100_000)", **env)
+    eventually(lambda: agent.of_type("exception"))
+    told = agent.of_type("exception")[0]
+    assert len(str(told["error"])) == 1000
+    assert len(str(told["traceback"])) == 4096
+
+
+def test_an_exception_that_cannot_be_printed_is_told(
+    agent: AgentStandIn, env: dict[str, str], run_script: Run
+) -> None:
+    source = "import trainrun\nclass E(Exception):\n    def __str__(self): 1/0\nraise E"
+    run_script(source, **env)
+    eventually(lambda: agent.of_type("exception"))
+    assert agent.of_type("exception")[0]["error"] == "E: <its text cannot be read>"
+
+
+def test_an_excepthook_that_was_there_before_still_runs(
+    agent: AgentStandIn, env: dict[str, str], run_script: Run
+) -> None:
+    source = "import sys\nsys.excepthook = lambda *a: print('mine', a[1])\nimport trainrun\n1/0"
+    assert "mine division by zero" in run_script(source, **env).stdout
+    eventually(lambda: agent.of_type("exception"))
+
+
+def test_the_last_reports_of_a_process_arrive(
+    agent: AgentStandIn, env: dict[str, str], run_script: Run
+) -> None:
+    source = "import trainrun\nfor i in range(3000): trainrun.report({'t': 'x' * 300}, step=i)"
+    assert run_script(source, **env).returncode == 0
+    eventually(lambda: agent.messages and agent.messages[-1].get("step") == 2999)
+
+
+def test_a_forked_child_cannot_speak_for_its_rank(
+    agent: AgentStandIn, env: dict[str, str], run_script: Run
+) -> None:
+    source = """
+import os, trainrun
+trainrun.report(step=1)
+if os.fork() == 0:
+    assert trainrun.get_context().rank == 2
+    try:
+        trainrun.report(step=2)
+    except RuntimeError as error:
+        print(error, flush=True)
+    os._exit(0)
+os.wait()
+trainrun.report(step=3)
+"""
+    ended = run_script(source, **env)
+    assert "is a child of the training process" in ended.stdout, ended.stderr
+    assert "of rank 2 (a DataLoader worker, say) and cannot speak for it" in ended.stdout
+    eventually(lambda: len(agent.of_type("report")) == 2)
+    assert [message["step"] for message in agent.of_type("report")] == [1, 3]
+    assert len(agent.of_type("hello")) == 1
+
+
+def test_a_child_that_is_forked_while_a_thread_waits_for_room_does_not_hang(
+    agent: AgentStandIn, env: dict[str, str], run_script: Run
+) -> None:
+    source = """
+import os, threading, trainrun
+d = trainrun.staging_directory()
+(d / "x").write_text("y")
+saver = threading.Thread(target=trainrun.report, kwargs={"step": 1, "checkpoint": d})
+saver.start()
+if os.fork() == 0:
+    try:
+        trainrun.report(step=2)
+    except RuntimeError:
+        os._exit(7)
+print(os.waitstatus_to_exitcode(os.wait()[1]))
+"""
+    assert run_script(source, **env).stdout == "7\n"
+
+
+def test_a_started_child_cannot_speak_for_its_rank(
+    agent: AgentStandIn, env: dict[str, str], run_script: Run
+) -> None:
+    source = """
+import subprocess, sys, trainrun
+trainrun.report(step=1)
+child = "import trainrun; trainrun.report(step=2)"
+print(subprocess.run([sys.executable, "-c", child], stderr=subprocess.PIPE, text=True).stderr)
+"""
+    assert "NotTheTrainingProcess" in run_script(source, **env).stdout
+    eventually(lambda: agent.of_type("report"))
+    assert [message["step"] for message in agent.of_type("report")] == [1]
+    assert agent.of_type("exception") == []
+
+
+def test_without_an_agent_the_same_script_runs_and_leaves_nothing_behind(run_script: Run) -> None:
+    source = """
+import json, os, tempfile, trainrun
+d = trainrun.staging_directory()
+(d / "model").write_text("x")
+trainrun.report({"loss": 1.0}, step=1, checkpoint=d)
+trainrun.staging_directory()
+trainrun.finish()
+print(json.dumps([bool(trainrun.should_save()), trainrun.get_checkpoint(), str(d.parent)]))
+"""
+    ended = run_script(source)
+    assert ended.stderr == ""
+    answer, checkpoint, folder = json.loads(ended.stdout)
+    assert (answer, checkpoint) == (False, None)
+    assert not subprocess.run(["ls", folder], capture_output=True, text=True).stdout
+
+
+def test_importing_loads_nothing_heavy() -> None:
+    source = "import sys, trainrun; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True).stdout
+    heavy = {"torch", "numpy", "boto3", "botocore", "pydantic", "asyncio", "ssl", "yaml", "http"}
+    assert heavy.isdisjoint(loaded.split())
+
+
+def test_public_names_are_these() -> None:
+    import trainrun
+
+    assert trainrun.__all__ == [
+        "AgentLost",
+        "AgentRefused",
+        "Checkpoint",
+        "Context",
+        "NotTheTrainingProcess",
+        "SaveRequest",
+        "StagingFailed",
+        "TrainRunError",
+        "finish",
+        "get_checkpoint",
+        "get_context",
+        "get_initial_checkpoint",
+        "report",
+        "should_save",
+        "staging_directory",
+    ]
+    assert all(hasattr(trainrun, name) for name in trainrun.__all__)

@@ -1,0 +1,401 @@
+from __future__ import annotations
+
+import math
+import os
+import threading
+from pathlib import Path
+
+import numpy
+import pytest
+
+import trainrun
+from tests.support.agent_stand_in import AgentStandIn, Message
+from tests.support.eventually import eventually
+from trainrun import session
+
+
+def directory_with(path: Path, **files: str) -> Path:
+    path.mkdir(parents=True)
+    for name, content in files.items():
+        (path / name).write_text(content)
+    return path
+
+
+def staged(agent: AgentStandIn, step: int) -> dict[str, str]:
+    folder = agent.staging / f"step-{step:012d}"
+    return {
+        str(path.relative_to(folder)): path.read_text()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+def test_the_first_message_is_hello_with_rank_and_pid(agent: AgentStandIn) -> None:
+    trainrun.report(step=0)
+    eventually(lambda: len(agent.messages) == 2)
+    assert agent.messages[0] == {"type": "hello", "rank": 2, "pid": os.getpid()}
+
+
+def test_a_report_carries_step_and_metrics(agent: AgentStandIn) -> None:
+    trainrun.report({"loss": 0.5, "bad": math.nan, "phase": "a"}, step=7)
+    eventually(lambda: agent.of_type("report"))
+    assert agent.of_type("report") == [
+        {
+            "type": "report",
+            "step": 7,
+            "metrics": {"loss": 0.5, "bad": {"float": "NaN"}, "phase": "a"},
+            "files": None,
+            "whole": False,
+        }
+    ]
+
+
+def test_a_staging_directory_is_renamed_not_copied(agent: AgentStandIn) -> None:
+    directory = trainrun.staging_directory()
+    (directory / "model.pt").write_text("weights")
+    inode = (directory / "model.pt").stat().st_ino
+    trainrun.report({"loss": 1.0}, step=3, checkpoint=directory)
+    eventually(lambda: agent.of_type("report"))
+    assert agent.of_type("report")[0]["files"] == "step-000000000003"
+    assert staged(agent, 3) == {"model.pt": "weights"}
+    assert (agent.staging / "step-000000000003" / "model.pt").stat().st_ino == inode
+    assert not directory.exists()
+
+
+def test_any_other_directory_is_copied_and_stays_the_callers(
+    agent: AgentStandIn, tmp_path: Path
+) -> None:
+    mine = directory_with(tmp_path / "mine", model="weights")
+    directory_with(mine / "shards", a="1")
+    trainrun.report(step=3, checkpoint=trainrun.Checkpoint.from_directory(mine))
+    (mine / "model").write_text("changed afterwards")
+    assert staged(agent, 3) == {"model": "weights", "shards/a": "1"}
+    assert (agent.staging / "step-000000000003" / "model").stat().st_nlink == 1
+
+
+@pytest.mark.parametrize("form", [str, Path, trainrun.Checkpoint])
+def test_a_checkpoint_may_be_a_path_too(agent: AgentStandIn, tmp_path: Path, form: type) -> None:
+    mine = directory_with(tmp_path / "mine", model="weights")
+    trainrun.report(step=3, checkpoint=form(mine))
+    assert staged(agent, 3) == {"model": "weights"}
+
+
+def test_whole_travels(agent: AgentStandIn, tmp_path: Path) -> None:
+    trainrun.report(step=3, checkpoint=directory_with(tmp_path / "m", a="1"), whole=True)
+    eventually(lambda: agent.of_type("report"))
+    assert agent.of_type("report")[0]["whole"] is True
+
+
+def test_whole_without_a_checkpoint_is_refused(agent: AgentStandIn) -> None:
+    with pytest.raises(ValueError, match=r"report\(step=3, whole=True\) without checkpoint="):
+        trainrun.report(step=3, whole=True)
+
+
+def test_it_asks_for_room_before_anything_moves(agent: AgentStandIn) -> None:
+    directory = trainrun.staging_directory()
+    (directory / "model.pt").write_text("weights")
+    seen: list[bool] = []
+
+    def room(message: Message) -> Message:
+        seen.append(directory.exists())
+        return {"ok": True}
+
+    agent.replies["room"] = room
+    trainrun.report(step=3, checkpoint=directory)
+    assert seen == [True]
+    assert [m["type"] for m in agent.messages[:2]] == ["hello", "room"]
+    assert agent.messages[1]["step"] == 3
+
+
+def test_it_waits_for_room_and_other_threads_reports_come_after_the_files(
+    agent: AgentStandIn, tmp_path: Path
+) -> None:
+    mine = directory_with(tmp_path / "mine", model="weights")
+    free = threading.Event()
+
+    def room(message: Message) -> Message:
+        free.wait()
+        return {"ok": True}
+
+    agent.replies["room"] = room
+    saver = threading.Thread(target=trainrun.report, kwargs={"step": 3, "checkpoint": mine})
+    saver.start()
+    eventually(lambda: agent.of_type("room"))
+    trainrun.report(step=4)  # does not wait
+    assert saver.is_alive()
+    free.set()
+    saver.join()
+    eventually(lambda: len(agent.of_type("report")) == 2)
+    assert [m["step"] for m in agent.of_type("report")] == [3, 4]
+
+
+def test_a_refusal_of_room_reaches_the_caller_and_the_step_may_be_tried_again(
+    agent: AgentStandIn, tmp_path: Path
+) -> None:
+    mine = directory_with(tmp_path / "mine", model="weights")
+    agent.replies["room"] = lambda _: {"error": "staging disk of worker digits-0-1 is full"}
+    with pytest.raises(RuntimeError, match="staging disk of worker digits-0-1 is full"):
+        trainrun.report(step=3, checkpoint=mine)
+    agent.replies["room"] = lambda _: {"ok": True}
+    trainrun.report(step=3, checkpoint=mine)
+    assert staged(agent, 3) == {"model": "weights"}
+
+
+# ------------------------------------------------------------------------------- what is refused
+
+
+def test_a_missing_directory_is_named(agent: AgentStandIn, tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"report\(step=3\): .*/gone does not exist; save"):
+        trainrun.report(step=3, checkpoint=tmp_path / "gone")
+
+
+def test_a_file_is_no_checkpoint(agent: AgentStandIn, tmp_path: Path) -> None:
+    (tmp_path / "model.pt").write_text("weights")
+    with pytest.raises(NotADirectoryError, match=r"model.pt is a file; a checkpoint is a directo"):
+        trainrun.report(step=3, checkpoint=tmp_path / "model.pt")
+
+
+def test_a_link_to_a_file_is_followed(agent: AgentStandIn, tmp_path: Path) -> None:
+    (tmp_path / "base.pt").write_text("weights")
+    mine = directory_with(tmp_path / "mine")
+    (mine / "base.pt").symlink_to(tmp_path / "base.pt")
+    trainrun.report(step=3, checkpoint=mine)
+    assert staged(agent, 3) == {"base.pt": "weights"}
+    assert not (agent.staging / "step-000000000003" / "base.pt").is_symlink()
+
+
+def test_links_in_a_staging_directory_become_files_of_their_own(
+    agent: AgentStandIn, tmp_path: Path
+) -> None:
+    (tmp_path / "base.pt").write_text("weights")
+    directory = trainrun.staging_directory()
+    (directory / "soft.pt").symlink_to(tmp_path / "base.pt")
+    os.link(tmp_path / "base.pt", directory / "hard.pt")
+    trainrun.report(step=3, checkpoint=directory)
+    (tmp_path / "base.pt").write_text("changed!")
+    assert staged(agent, 3) == {"hard.pt": "weights", "soft.pt": "weights"}
+
+
+def test_a_dangling_link_is_named(agent: AgentStandIn, tmp_path: Path) -> None:
+    mine = directory_with(tmp_path / "mine")
+    (mine / "latest").symlink_to("nowhere")
+    with pytest.raises(ValueError, match=r"mine/latest cannot be read \(No such file"):
+        trainrun.report(step=3, checkpoint=mine)
+
+
+def test_a_link_to_a_directory_is_named(agent: AgentStandIn, tmp_path: Path) -> None:
+    mine = directory_with(tmp_path / "mine")
+    (mine / "latest").symlink_to(tmp_path)
+    with pytest.raises(ValueError, match=r"mine/latest is a link to a directory; save the files"):
+        trainrun.report(step=3, checkpoint=mine)
+
+
+def test_a_pipe_is_named(agent: AgentStandIn, tmp_path: Path) -> None:
+    mine = directory_with(tmp_path / "mine")
+    os.mkfifo(mine / "pipe")
+    with pytest.raises(ValueError, match="mine/pipe is not a regular file"):
+        trainrun.report(step=3, checkpoint=mine)
+
+
+def test_a_name_that_object_storage_cannot_hold_is_named(
+    agent: AgentStandIn, tmp_path: Path
+) -> None:
+    mine = directory_with(tmp_path / "mine")
+    with open(os.fsencode(mine) + b"/\xff.pt", "wb"):
+        pass
+    with pytest.raises(ValueError, match="is not UTF-8, which object storage requires"):
+        trainrun.report(step=3, checkpoint=mine)
+
+
+def test_a_staging_directory_is_reported_once(agent: AgentStandIn) -> None:
+    directory = trainrun.staging_directory()
+    (directory / "model.pt").write_text("weights")
+    trainrun.report(step=3, checkpoint=directory)
+    with pytest.raises(ValueError, match=r"was reported for step 3 already and has moved away"):
+        trainrun.report(step=4, checkpoint=directory)
+
+
+def test_two_staging_directories_are_two(agent: AgentStandIn) -> None:
+    assert trainrun.staging_directory() != trainrun.staging_directory()
+
+
+@pytest.mark.parametrize("step", [True, 1.0, "1", None])
+def test_a_step_is_an_integer(agent: AgentStandIn, step: object) -> None:
+    with pytest.raises(TypeError, match="step must be an integer, got"):
+        trainrun.report(step=step)  # type: ignore[arg-type]
+
+
+def test_a_numpy_step_is_an_integer(agent: AgentStandIn) -> None:
+    trainrun.report(step=numpy.int64(3))  # type: ignore[arg-type]
+    eventually(lambda: agent.of_type("report"))
+    assert agent.of_type("report")[0]["step"] == 3
+
+
+def test_a_step_is_not_negative(agent: AgentStandIn) -> None:
+    with pytest.raises(ValueError, match="step must be 0 or more, got -1"):
+        trainrun.report(step=-1)
+
+
+@pytest.mark.parametrize("step", [2, 3])
+def test_steps_with_a_checkpoint_grow_strictly(
+    agent: AgentStandIn, tmp_path: Path, step: int
+) -> None:
+    mine = directory_with(tmp_path / "mine", model="weights")
+    trainrun.report(step=3, checkpoint=mine)
+    with pytest.raises(ValueError, match=r"has brought files for step 3 already, and steps with"):
+        trainrun.report(step=step, checkpoint=mine)
+
+
+def test_a_checkpoint_below_a_reported_step_is_refused(agent: AgentStandIn, tmp_path: Path) -> None:
+    mine = directory_with(tmp_path / "mine", model="weights")
+    trainrun.report(step=5)
+    with pytest.raises(ValueError, match=r"has reported step 5 already, so its part of step 4 is"):
+        trainrun.report(step=4, checkpoint=mine)
+
+
+def test_files_after_a_report_of_the_same_step_without_are_refused(
+    agent: AgentStandIn, tmp_path: Path
+) -> None:
+    mine = directory_with(tmp_path / "mine", model="weights")
+    trainrun.report({"loss": 1.0}, step=5)
+    with pytest.raises(ValueError, match=r"step 5 without files already.*in one call"):
+        trainrun.report(step=5, checkpoint=mine)
+
+
+def test_a_whole_checkpoint_may_follow_the_metrics_of_its_step(
+    agent: AgentStandIn, tmp_path: Path
+) -> None:
+    mine = directory_with(tmp_path / "mine", model="weights")
+    trainrun.report({"loss": 1.0}, step=5)
+    trainrun.report(step=5, checkpoint=mine, whole=True)
+    assert staged(agent, 5) == {"model": "weights"}
+
+
+def test_metrics_may_go_back(agent: AgentStandIn) -> None:
+    trainrun.report(step=5)
+    trainrun.report(step=4)
+    eventually(lambda: len(agent.of_type("report")) == 2)
+
+
+def test_a_refused_report_sends_nothing(agent: AgentStandIn, tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match="'loss'"):
+        trainrun.report({"loss": object()}, step=1)
+    trainrun.report(step=2)
+    eventually(lambda: agent.of_type("report"))
+    assert [m["step"] for m in agent.of_type("report")] == [2]
+
+
+def test_an_empty_directory_brings_no_files(agent: AgentStandIn, tmp_path: Path) -> None:
+    trainrun.report(step=3, checkpoint=directory_with(tmp_path / "mine"))
+    eventually(lambda: agent.of_type("report"))
+    assert agent.of_type("report")[0]["files"] is None
+    assert agent.of_type("room") == []
+
+
+def test_rank_0_is_told_of_an_empty_directory(
+    agent: AgentStandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RANK", "0")
+    with pytest.warns(UserWarning, match=r"/mine is empty, so rank 0 brings no files") as warned:
+        trainrun.report(step=3, checkpoint=directory_with(tmp_path / "mine"))
+    assert warned[0].filename == __file__
+
+
+# ------------------------------------------------------------------------------ a disk, an agent
+
+
+def test_a_full_disk_is_an_error_that_names_directory_and_remedy(
+    agent: AgentStandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = directory_with(tmp_path / "mine", model="weights")
+    (agent.staging / ".part-step-000000000003").touch()  # in the way of the copy
+    with pytest.raises(trainrun.StagingFailed, match=r"cannot stage .*/mine for step 3: .*exists"):
+        trainrun.report(step=3, checkpoint=mine)
+
+
+def test_reports_that_the_socket_cannot_take_do_not_wait(agent: AgentStandIn) -> None:
+    trainrun.report(step=0)
+    eventually(lambda: len(agent.messages) == 2)
+    agent.reading.clear()
+    for step in range(1, 5001):
+        trainrun.report({"text": "x" * 500}, step=step)
+    agent.reading.set()
+    trainrun.report(step=5001)
+    session.close()  # a process that ends gives its last messages a moment
+    eventually(lambda: agent.messages[-1].get("step") == 5001)
+    steps = [int(str(m["step"])) for m in agent.of_type("report")]
+    assert steps == sorted(steps)
+    assert len(steps) < 5000  # the oldest were dropped
+    assert steps[-60:] == list(range(4942, 5002))
+
+
+def test_reports_do_not_care_whether_the_agent_is_there(agent: AgentStandIn) -> None:
+    trainrun.report(step=0)
+    eventually(lambda: len(agent.messages) == 2)
+    agent.die()
+    for step in range(1, 200):
+        trainrun.report(step=step)
+
+
+def test_a_checkpoint_without_its_agent_is_an_error_that_says_so(
+    agent: AgentStandIn, tmp_path: Path
+) -> None:
+    trainrun.report(step=0)
+    eventually(lambda: len(agent.messages) == 2)
+    agent.die()
+    mine = directory_with(tmp_path / "mine", model="weights")
+    with pytest.raises(RuntimeError, match=r"the agent of this worker has gone \(socket .*agent.s"):
+        trainrun.report(step=1, checkpoint=mine)
+
+
+def test_an_agent_that_has_gone_before_the_first_call_is_not_missed_by_metrics(
+    agent: AgentStandIn, tmp_path: Path
+) -> None:
+    agent.die()
+    (agent.folder / "agent.sock").unlink()
+    trainrun.report(step=0)
+    assert trainrun.should_save() is None
+    trainrun.finish()
+    with pytest.raises(trainrun.AgentLost, match="No such file"):
+        trainrun.report(step=1, checkpoint=directory_with(tmp_path / "mine", a="1"))
+
+
+def test_a_socket_with_a_long_path_is_reached(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / ("x" * 120)
+    folder.mkdir()
+    with AgentStandIn(folder) as agent:
+        for name, value in agent.environment(TRAINRUN_PROCESS=str(os.getpid())).items():
+            monkeypatch.setenv(name, value)
+        trainrun.report(step=1)
+        eventually(lambda: agent.of_type("report"))
+
+
+# --------------------------------------------------------------------------------- without agent
+
+
+def test_without_an_agent_arguments_are_checked_all_the_same(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match="'loss'"):
+        trainrun.report({"loss": object()}, step=1)
+    with pytest.raises(FileNotFoundError, match="gone does not exist"):
+        trainrun.report(step=1, checkpoint=tmp_path / "gone")
+    trainrun.report(step=5)
+    with pytest.raises(ValueError, match="has reported step 5 already"):
+        trainrun.report(step=4, checkpoint=directory_with(tmp_path / "mine", a="1"))
+
+
+def test_without_an_agent_a_reported_directory_of_the_callers_stays(tmp_path: Path) -> None:
+    mine = directory_with(tmp_path / "mine", model="weights")
+    trainrun.report(step=1, checkpoint=mine)
+    assert (mine / "model").read_text() == "weights"
+
+
+def test_without_an_agent_staging_directories_go_with_the_report_and_the_process() -> None:
+    reported, kept = trainrun.staging_directory(), trainrun.staging_directory()
+    (reported / "model.pt").write_text("weights")
+    trainrun.report(step=1, checkpoint=reported)
+    assert not reported.exists()
+    assert kept.exists()
+    session.close()
+    assert not kept.parent.exists()
