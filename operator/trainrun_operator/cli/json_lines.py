@@ -1,0 +1,64 @@
+"""The run as JSON, one object per line; the last one is the final status.
+
+Layer: cli. Objects: `{"event": "history", "time", "type", "reason", "message"}`,
+`{"event": "state", "time", "reason", "message", "phase", "step", ...}` whenever one changes,
+`{"event": "output", "worker", "line"}`, `{"event": "status", "exitCode", "status"}`.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, TextIO, assert_never
+
+from trainrun_operator.api.status import TrainRunStatus
+from trainrun_operator.runtime.events import Happened, Output, Passed, RunNews
+
+
+class JsonLines:
+    """Writes news to a stream."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._state: dict[str, Any] = {}
+
+    def emit(self, news: RunNews) -> None:
+        """Write one object."""
+        match news:
+            case Happened(time=moment, event=event):
+                fields = {"type": event.type, "reason": event.reason, "message": event.message}
+                self._write({"event": "history", "time": moment.isoformat(), **fields})
+            case Output(worker=worker, line=line):
+                self._write({"event": "output", "worker": worker, "line": line})
+            case Passed():
+                state = _state_of(news)
+                if state != self._state:
+                    self._state = state
+                    self._write({"event": "state", "time": news.time.isoformat(), **state})
+            case _:
+                assert_never(news)
+
+    def finish(self, status: TrainRunStatus, *, exit_code: int) -> None:
+        """The last line."""
+        data = status.model_dump(mode="json", by_alias=True, exclude_none=True)
+        self._write({"event": "status", "exitCode": exit_code, "status": data})
+
+    def _write(self, fields: dict[str, Any]) -> None:
+        try:
+            print(json.dumps(fields), file=self._stream, flush=True)
+        except BrokenPipeError:
+            pass  # the reader has gone; the training goes on
+
+
+def _state_of(news: Passed) -> dict[str, Any]:
+    status = news.plan.status
+    return {
+        "reason": news.plan.reason,
+        "message": news.plan.message,
+        "phase": status.phase,
+        "attempt": status.attempt,
+        "step": status.progress.step,
+        "metrics": status.progress.metrics,
+        "checkpoint": status.checkpoint.step if status.checkpoint else None,
+        "failures": status.failures.text,
+        "ready": status.workers.text,
+    }

@@ -1,0 +1,67 @@
+"""The run as plain lines, for logs and pipes.
+
+Layer: cli. One line per event, the workers' output as it comes, and how far the training is at most
+every few seconds.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TextIO, assert_never
+
+import click
+
+from trainrun_operator.cli import wording
+from trainrun_operator.runtime.events import Happened, Output, Passed, RunNews
+
+PROGRESS_EVERY = 5.0
+"""Seconds between two lines about the progress."""
+
+
+class PlainLines:
+    """Writes news to a stream."""
+
+    def __init__(self, stream: TextIO, *, color: bool, verbose: bool) -> None:
+        self._stream = stream
+        self._color = color
+        self._verbose = verbose
+        self._began = time.monotonic()
+        self._progress_at = self._began
+        self._step: int | None = None
+        self._waited_for = ""
+
+    def emit(self, news: RunNews) -> None:
+        """Write the lines that this news deserves."""
+        match news:
+            case Happened(event=event):
+                warning = event.type == "Warning"
+                self._say(event.reason, event.message, color="yellow" if warning else "green")
+            case Output(line=line):
+                self._write(line)
+            case Passed():
+                self._passed(news)
+            case _:
+                assert_never(news)
+
+    def _passed(self, news: Passed) -> None:
+        status = news.plan.status
+        if self._verbose and news.plan.message != self._waited_for:
+            self._waited_for = news.plan.message
+            self._say(news.plan.reason, news.plan.message, color="blue")
+        due = time.monotonic() - self._progress_at >= PROGRESS_EVERY
+        if due and status.progress.step is not None and status.progress.step != self._step:
+            self._progress_at, self._step = time.monotonic(), status.progress.step
+            shown = wording.metrics(status.progress.metrics)
+            saved = wording.checkpoint_of(status)
+            self._say("Progress", f"step {self._step} {shown}; checkpoint: {saved}", color="cyan")
+
+    def _say(self, reason: str, message: str, *, color: str) -> None:
+        ago = f"{time.monotonic() - self._began:7.1f}s"
+        head = click.style(reason, fg=color) if self._color else reason
+        self._write(f"{ago}  {head}: {message}")
+
+    def _write(self, line: str) -> None:
+        try:
+            print(line, file=self._stream, flush=True)
+        except BrokenPipeError:
+            pass  # `| head` has gone; the training goes on

@@ -1,0 +1,160 @@
+"""A local run put together: world, agents, server, reconciler; started, interrupted, ended.
+
+Layer: cli, the composition root of the local world.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import signal
+from collections.abc import Callable
+from dataclasses import replace
+
+from trainrun.agent.config import AgentConfig, StorageConfig
+from trainrun_operator.api.status import TrainRunStatus
+from trainrun_operator.cli.preparation import Preparation
+from trainrun_operator.core.config import RunConfig
+from trainrun_operator.core.plan import Plan
+from trainrun_operator.core.planner import decide
+from trainrun_operator.core.render import config_of
+from trainrun_operator.runtime.agent_server import AgentServer, shared_token
+from trainrun_operator.runtime.agents import RunAgents
+from trainrun_operator.runtime.events import Everyone, Output
+from trainrun_operator.runtime.reconciler import Reconciler
+from trainrun_operator.runtime.wakeup import Wakeup
+from trainrun_operator.worlds.base import Seen
+from trainrun_operator.worlds.local.faults import FaultPlan
+from trainrun_operator.worlds.local.status_file import StoredRun
+from trainrun_operator.worlds.local.world import LocalWorld, WorkerTemplate
+
+LOOPBACK = "127.0.0.1"
+
+
+class LocalRun:
+    """One `trainrun run` from the moment everything is known to be in order."""
+
+    def __init__(self, prepared: Preparation, stored: StoredRun, *, events: Everyone) -> None:
+        self._prepared = prepared
+        self._stored = stored
+        self._events = events
+        self._interrupts = 0
+        self._stopped = asyncio.Event()
+        self._world: LocalWorld | None = None
+
+    async def lead(self, *, say: Callable[[str], None]) -> TrainRunStatus:
+        """Lead the run until it is over or stopped; returns its last status."""
+        token = secrets.token_hex(16)
+        wakeup = Wakeup()
+        server = AgentServer(authenticate=shared_token(token))
+        port = await server.start(LOOPBACK)
+        config = run_config(self._prepared, self._stored)
+        world = self._world = LocalWorld(
+            place=self._prepared.place,
+            stored=self._stored,
+            config=config,
+            template=self._worker_template(config, f"http://{LOOPBACK}:{port}", token),
+            faults=FaultPlan(
+                self._prepared.faults, processes_per_worker=config.processes_per_worker
+            ),
+            wake=wakeup.now,
+            output=lambda worker, line: self._events.emit(Output(worker=worker, line=line)),
+        )
+        agents = RunAgents(
+            run_uid=config.uid,
+            on_news=wakeup.now,
+            on_progress=wakeup.soon,
+            on_heartbeat=world.heartbeat,
+        )
+        server.add(agents)
+        reconciler = Reconciler(
+            world=world, agents=agents, decide=decide, events=self._events, wakeup=wakeup
+        )
+        left = world.take_over()
+        if left:
+            say(f"ended {left} processes that an earlier `trainrun run` had left behind")
+        self._listen_to_signals(say)
+        try:
+            await self._until_over(reconciler)
+        finally:
+            await server.stop()
+            world.close()
+        if world.status.finished:
+            world.tidy_up()
+        return world.status
+
+    async def _until_over(self, reconciler: Reconciler) -> None:
+        leading = asyncio.create_task(reconciler.run(run_is_over))
+        stopping = asyncio.create_task(self._stopped.wait())
+        await asyncio.wait({leading, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        for task in (leading, stopping):
+            task.cancel()
+        if leading.done() and not leading.cancelled():
+            leading.result()
+
+    # --------------------------------------------------------------------------- signals
+
+    def _listen_to_signals(self, say: Callable[[str], None]) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            loop.add_signal_handler(number, self._interrupt, say)
+
+    def _interrupt(self, say: Callable[[str], None]) -> None:
+        self._interrupts += 1
+        if self._interrupts == 1 and self._world is not None:
+            say("saving a checkpoint and stopping; interrupt again to stop at once")
+            self._world.suspend()
+        else:
+            self._stopped.set()
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether somebody asked us to stop."""
+        return self._interrupts > 0
+
+    # ------------------------------------------------------------------------- composition
+
+    def _worker_template(self, config: RunConfig, url: str, token: str) -> WorkerTemplate:
+        spec, program = self._prepared.run.spec, self._prepared.program
+        agent = AgentConfig(
+            run=config.name,
+            run_uid=config.uid,
+            slot=0,
+            worker="",
+            operator_url=url,
+            token=token,
+            directory="",
+            cache=str(self._prepared.place.cache),
+            storage=StorageConfig(
+                uri=spec.storage.uri,
+                run_name=self._prepared.name,
+                endpoint_url=spec.storage.endpoint_url,
+                region=spec.storage.region,
+            ),
+            initial_from=spec.checkpoint.initial_from,
+            processes_per_worker=config.processes_per_worker,
+            command=program.command,
+            working_dir=str(program.working_dir),
+            env=dict(program.env),
+            address=LOOPBACK,
+            heartbeat_timeout=config.heartbeat_timeout.total_seconds(),
+            flush_timeout=config.flush_timeout.total_seconds(),
+            max_pending=config.max_pending,
+            keep=spec.checkpoint.keep,
+            parent_pid=os.getpid(),
+        )
+        return WorkerTemplate(agent=agent, gpus=self._prepared.gpus, environ=dict(os.environ))
+
+
+def run_config(prepared: Preparation, stored: StoredRun) -> RunConfig:
+    """What the core decides by."""
+    return replace(config_of(prepared.run), uid=stored.uid)
+
+
+def run_is_over(seen: Seen, plan: Plan) -> bool:
+    """The verdict (or the suspension) stands in the status and no worker is left."""
+    status = seen.observation.status
+    suspended = seen.config.suspend and status.is_true("Suspended")
+    alive = any(worker.phase != "Ended" for worker in seen.observation.workers)
+    return (status.finished or suspended) and not alive and plan.status.phase == status.phase

@@ -1,0 +1,75 @@
+"""What a new `trainrun run` finds of its run: nothing, something to continue, or a finished one.
+
+Layer: cli. The storage alone says what is good; the status file beside it remembers budgets and
+incidents. Where somebody removed the run from a file storage, the file is out of date and dropped.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from trainrun_operator.api.status import TrainRunStatus
+from trainrun_operator.cli import wording
+from trainrun_operator.cli.preparation import Preparation
+from trainrun_operator.worlds.local.status_file import StatusFile, StoredRun
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opened:
+    """A run that is to be led, or that is over."""
+
+    stored: StoredRun
+    remark: str = ""
+    """What the user should know before it goes on."""
+    finished: bool = False
+
+
+def open_run(prepared: Preparation) -> Opened:
+    """Read or create the run's status file. Raises StatusUnreadable and StatusConflict."""
+    file = StatusFile(prepared.place.status)
+    spec = prepared.run.to_json_object()
+    stored = file.read()
+    if stored is None:
+        return Opened(stored=file.create(spec))
+    folder = _run_folder(prepared)
+    if folder is not None and stored.status.attempt > 0 and not folder.exists():
+        file.path.unlink()
+        return Opened(stored=file.create(spec), remark=f"{folder} is gone: starting from nothing")
+    if stored.status.is_true("Complete"):
+        return Opened(stored=stored, finished=True)
+    remark = _remark(stored.status)
+    if stored.spec != spec:
+        stored = replace(stored, spec=spec, generation=stored.generation + 1)
+    if stored.status.is_true("Failed"):
+        # The numbering goes on; budgets and history are those of the run that failed.
+        stored = replace(stored, status=TrainRunStatus(attempt=stored.status.attempt))
+    return Opened(stored=file.replace(stored), remark=remark)
+
+
+def _run_folder(prepared: Preparation) -> Path | None:
+    parts = urlsplit(prepared.run.spec.storage.uri)
+    return Path(unquote(parts.path)) / prepared.name if parts.scheme == "file" else None
+
+
+def _remark(status: TrainRunStatus) -> str:
+    failed = status.condition("Failed")
+    if failed is not None and failed.status == "True":
+        return (
+            f"the run failed before ({failed.reason}); it continues from its newest good "
+            "checkpoint with fresh budgets"
+        )
+    if status.attempt == 0:
+        return ""
+    saved = wording.checkpoint_of(status)
+    return f"continuing after attempt {status.attempt}; newest checkpoint: {saved}"
+
+
+def finished_message(prepared: Preparation, status: TrainRunStatus) -> str:
+    """What to say about a run that has succeeded before."""
+    saved = f"; its last checkpoint is {status.checkpoint.uri}" if status.checkpoint else ""
+    return (
+        f"run {prepared.name} has succeeded already (step {wording.step_of(status)}{saved}). To "
+        "train again use another storage.runName or storage, or remove the run from its storage"
+    )

@@ -1,0 +1,87 @@
+"""Everything that is checked and put together before a local run starts anything.
+
+Layer: cli. All bad input is found here, before a process is started or a file is written.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainrun.errors import InvalidSpec
+from trainrun_operator.api.loading import load_trainrun
+from trainrun_operator.api.resource import TrainRun
+from trainrun_operator.worlds.local.faults import Fault, parse_fault
+from trainrun_operator.worlds.local.gpus import gpus_here, split_gpus
+from trainrun_operator.worlds.local.place import RunPlace, place_of
+from trainrun_operator.worlds.local.program import Program, program_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preparation:
+    """A run that can be started."""
+
+    run: TrainRun
+    name: str
+    """storage.runName, else metadata.name: the run's folder in its storage."""
+    place: RunPlace
+    program: Program
+    gpus: tuple[tuple[int, ...], ...]
+    """For each slot."""
+    faults: tuple[Fault, ...]
+    notes: tuple[str, ...]
+    """What of the file has no meaning on this machine."""
+
+    @property
+    def world_size(self) -> int:
+        """Training processes of all workers."""
+        workers = self.run.spec.workers
+        return workers.replicas * workers.processes_per_worker
+
+
+def prepare(
+    file: Path, *, replicas: int | None, storage: str | None, faults: tuple[str, ...]
+) -> Preparation:
+    """Read and check everything. Raises InvalidSpec."""
+    run = load_file(file, replicas=replicas, storage=storage)
+    name = run.run_name
+    workers = run.spec.workers
+    world_size = workers.replicas * workers.processes_per_worker
+    wanted = tuple(parse_fault(text, world_size=world_size) for text in faults)
+    program = program_of(
+        workers.template.as_dict(), folder=file.resolve().parent, environ=os.environ
+    )
+    here = gpus_here(os.environ)
+    gpus = split_gpus(here, workers=workers.replicas, per_worker=program.gpus_per_worker)
+    notes = program.notes
+    if program.gpus_per_worker and not here:
+        notes += ("this machine has no GPU: the template's GPU request is ignored",)
+    return Preparation(
+        run=run,
+        name=name,
+        place=place_of(run.spec.storage.uri, name, environ=os.environ),
+        program=program,
+        gpus=tuple(tuple(share) for share in gpus),
+        faults=wanted,
+        notes=notes,
+    )
+
+
+def load_file(file: Path, *, replicas: int | None = None, storage: str | None = None) -> TrainRun:
+    """The TrainRun in this file with the command line's changes. Raises InvalidSpec."""
+    try:
+        text = file.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidSpec(f"{file}: cannot be read: {error}") from error
+    overrides: dict[str, object] = {}
+    if replicas is not None:
+        overrides["spec.workers.replicas"] = replicas
+    if storage is not None:
+        overrides["spec.storage.uri"] = storage_uri(storage)
+    return load_trainrun(text, source=str(file), overrides=overrides)
+
+
+def storage_uri(text: str) -> str:
+    """A URI as it is; anything else is a folder of this machine."""
+    return text if "://" in text else Path(text).resolve().as_uri()

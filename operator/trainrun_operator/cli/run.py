@@ -1,0 +1,137 @@
+"""`trainrun run`: exit codes, who is told what, and what is said before and after.
+
+Layer: cli.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import shlex
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from trainrun.errors import InvalidSpec, TrainRunError
+from trainrun_operator.api.status import TrainRunStatus
+from trainrun_operator.cli.exit_codes import BAD_INPUT, FAILED, INTERRUPTED, SUCCEEDED
+from trainrun_operator.cli.json_lines import JsonLines
+from trainrun_operator.cli.lines import PlainLines
+from trainrun_operator.cli.local_run import LocalRun
+from trainrun_operator.cli.opening import finished_message, open_run
+from trainrun_operator.cli.preparation import Preparation, prepare
+from trainrun_operator.cli.summary import summary
+from trainrun_operator.cli.timeline import Timeline
+from trainrun_operator.runtime.events import Everyone
+from trainrun_operator.worlds.local.driver_lock import AlreadyLed, acquire
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """The command line of `trainrun run`."""
+
+    file: Path
+    replicas: int | None = None
+    storage: str | None = None
+    faults: tuple[str, ...] = ()
+    as_json: bool = False
+    plain: bool = False
+    color: bool = True
+    verbose: bool = False
+
+
+def run_locally(options: RunOptions) -> int:
+    """Run or continue; returns the exit code."""
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
+    try:
+        prepared = prepare(
+            options.file,
+            replicas=options.replicas,
+            storage=options.storage,
+            faults=options.faults,
+        )
+        lock = acquire(prepared.place.lock, run=prepared.name)
+    except (InvalidSpec, AlreadyLed) as error:
+        return _refuse(str(error))
+    except OSError as error:
+        return _refuse(f"{error.filename}: {error.strerror}: the storage's folder must be writable")
+    try:
+        return _run_or_say_finished(prepared, options)
+    except TrainRunError as error:
+        return _refuse(str(error))
+    finally:
+        lock.release()
+
+
+def _refuse(message: str) -> int:
+    click.echo(f"error: {message}", err=True)
+    return BAD_INPUT
+
+
+def _run_or_say_finished(prepared: Preparation, options: RunOptions) -> int:
+    # In JSON mode stdout holds JSON and nothing else.
+    def say(text: str) -> None:
+        click.echo(f"trainrun: {text}", err=options.as_json)
+
+    opened = open_run(prepared)
+    if opened.finished:
+        say(finished_message(prepared, opened.stored.status))
+        if options.as_json:
+            JsonLines(sys.stdout).finish(opened.stored.status, exit_code=SUCCEEDED)
+        return SUCCEEDED
+    for remark in (*prepared.notes, opened.remark):
+        if remark:
+            say(remark)
+    workers = prepared.run.spec.workers
+    timeline = Timeline(replicas=workers.replicas, per_worker=workers.processes_per_worker)
+    events = Everyone([timeline])
+    run = LocalRun(prepared, opened.stored, events=events)
+    if options.as_json:
+        lines = JsonLines(sys.stdout)
+        events.add(lines)
+        status = asyncio.run(run.lead(say=say))
+        code = _exit_code(status)
+        lines.finish(status, exit_code=code)
+        return code
+    color = options.color and sys.stdout.isatty()
+    events.add(PlainLines(sys.stdout, color=color, verbose=options.verbose))
+    status = asyncio.run(run.lead(say=say))
+    _sum_up(prepared, options, status, timeline, echo=lambda line: click.echo(line, color=color))
+    return _exit_code(status)
+
+
+def _sum_up(
+    prepared: Preparation,
+    options: RunOptions,
+    status: TrainRunStatus,
+    timeline: Timeline,
+    *,
+    echo: Callable[[str], None],
+) -> None:
+    echo("")
+    for line in summary(prepared.name, status, continue_with=_command(options)):
+        echo(line)
+    echo("")
+    for line in timeline.draw():
+        echo(line)
+
+
+def _command(options: RunOptions) -> str:
+    words = ["trainrun", "run", str(options.file)]
+    if options.replicas is not None:
+        words += ["--replicas", str(options.replicas)]
+    if options.storage is not None:
+        words += ["--storage", options.storage]
+    return shlex.join(words)
+
+
+def _exit_code(status: TrainRunStatus) -> int:
+    if status.is_true("Complete"):
+        return SUCCEEDED
+    if status.is_true("Failed"):
+        return FAILED
+    # Suspended by the file, or stopped by somebody: unfinished either way.
+    return INTERRUPTED

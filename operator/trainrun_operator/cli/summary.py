@@ -1,0 +1,103 @@
+"""What is said at the end of a local run.
+
+Layer: cli; pure. A failed run begins with the culprit: its message and its last lines, not those
+of the ranks that only fell with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import click
+
+from trainrun_operator.api.status import Incident, TrainRunStatus
+from trainrun_operator.cli import wording
+
+COLUMNS = (
+    "attempt",
+    "cause",
+    "who",
+    "charged",
+    "detect",
+    "restart",
+    "first step",
+    "resumed",
+    "lost",
+)
+"""Heads of the table of incidents. Seconds: from the loss until we knew, from then until the next
+attempt was started, and until it reported its first step. Lost: steps done again."""
+
+
+def summary(name: str, status: TrainRunStatus, *, continue_with: str = "") -> Iterator[str]:
+    """The lines; `continue_with` is the command that goes on with an unfinished run."""
+    if status.is_true("Failed"):
+        yield from _failure(name, status)
+    else:
+        yield _headline(name, status)
+    yield f"  steps        {wording.step_of(status)}  {wording.metrics(status.progress.metrics)}"
+    yield f"  attempts     {status.attempt}, {wording.budget_of(status)}"
+    yield f"  checkpoint   {wording.checkpoint_of(status)}"
+    if status.checkpoint is not None:
+        yield f"               {status.checkpoint.uri}"
+    if status.incidents:
+        yield "  incidents"
+        yield from (f"    {line}" for line in incident_table(status.incidents))
+    if continue_with and not status.is_true("Complete"):
+        yield f"  continue with: {continue_with}"
+
+
+def _headline(name: str, status: TrainRunStatus) -> str:
+    done = status.condition("Complete")
+    if done is not None and done.status == "True":
+        return _bold(f"Run {name} succeeded{_after(status)}: {done.message}", "green")
+    if status.is_true("Suspended"):
+        return _bold(f"Run {name} is suspended.", "yellow")
+    return _bold(f"Run {name} was stopped in phase {status.phase}.", "yellow")
+
+
+def _after(status: TrainRunStatus) -> str:
+    if status.completion_time is None or status.start_time is None:
+        return ""
+    took = (status.completion_time - status.start_time).total_seconds()
+    return f" after {wording.seconds(took)}"
+
+
+def _failure(name: str, status: TrainRunStatus) -> Iterator[str]:
+    failed = status.condition("Failed")
+    assert failed is not None
+    last = status.incidents[-1] if status.incidents else None
+    if last is not None:
+        yield _bold(f"{wording.culprit(last)} in attempt {last.attempt}: {last.message}", "red")
+        for line in last.last_lines:
+            yield f"  | {line}"
+    yield _bold(f"Run {name} failed{_after(status)} ({failed.reason}): {failed.message}", "red")
+
+
+def incident_table(incidents: tuple[Incident, ...]) -> Iterator[str]:
+    """Heads and one row per incident, in columns, each followed by its message."""
+    rows = [COLUMNS, *(_row(incident) for incident in incidents)]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(COLUMNS))]
+    for number, row in enumerate(rows):
+        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        yield "  ".join(cells).rstrip()
+        if number:
+            yield f"  {incidents[number - 1].message}"
+
+
+def _row(incident: Incident) -> tuple[str, ...]:
+    resumed = incident.resumed_from
+    return (
+        str(incident.attempt),
+        incident.cause,
+        wording.culprit(incident),
+        wording.charged(incident),
+        wording.seconds(incident.detect_seconds),
+        wording.seconds(incident.restart_seconds),
+        wording.seconds(incident.recovery_seconds),
+        "-" if resumed is None else f"step {resumed.step}",
+        "-" if incident.lost_steps is None else str(incident.lost_steps),
+    )
+
+
+def _bold(text: str, color: str) -> str:
+    return click.style(text, fg=color, bold=True)

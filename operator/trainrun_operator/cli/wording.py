@@ -1,0 +1,114 @@
+"""Numbers and states in words, the same in lines, live view and summary.
+
+Layer: cli; pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from trainrun.protocol import AgentState
+from trainrun_operator.api.status import Incident, TrainRunStatus
+from trainrun_operator.core.observation import WorkerFact
+
+RankState = Literal["absent", "waiting", "starting", "training", "leaving", "done", "dead"]
+
+
+def rank_states(worker: WorkerFact, *, attempt: int, per_worker: int) -> list[RankState]:
+    """What each process of the worker does, in the order of local ranks."""
+    agent = worker.agent
+    if worker.loss is not None or worker.phase == "Ended":
+        left_in_order = worker.loss is None and worker.exit_code == 0
+        return ["done" if left_in_order else "dead"] * per_worker
+    if agent is None:
+        return ["absent"] * per_worker
+    return [
+        _process_state(worker, agent, attempt=attempt, local_rank=local_rank, per_worker=per_worker)
+        for local_rank in range(per_worker)
+    ]
+
+
+def _process_state(
+    worker: WorkerFact, agent: AgentState, *, attempt: int, local_rank: int, per_worker: int
+) -> RankState:
+    rank = worker.slot * per_worker + local_rank
+    end = next((end for end in agent.exits if end.rank == rank), None)
+    if end is not None:
+        if end.code == 0:
+            return "done"
+        return "waiting" if end.ordered else "dead"
+    if agent.phase != "Running" or agent.attempt != attempt:
+        return "waiting"
+    if worker.notice is not None or agent.notice is not None:
+        return "leaving"
+    stepped = local_rank < len(agent.steps) and agent.steps[local_rank] is not None
+    return "training" if stepped else "starting"
+
+
+def seconds(value: float | None) -> str:
+    """`0.21 s`, `3.4 s`, `75 s`, `12 min`; a dash where nothing is known."""
+    if value is None:
+        return "-"
+    if value < 1:
+        return f"{value:.2f} s"
+    if value < 10:
+        return f"{value:.1f} s"
+    return f"{value:.0f} s" if value < 600 else f"{value / 60:.0f} min"
+
+
+def size(count: int) -> str:
+    """`512 B`, `1.5 MB`."""
+    amount = float(count)
+    for unit in ("B", "kB", "MB", "GB"):
+        if amount < 1000:
+            return (
+                f"{amount:.0f} {unit}" if unit == "B" or amount >= 100 else f"{amount:.1f} {unit}"
+            )
+        amount /= 1000
+    return f"{amount:.1f} TB"
+
+
+def metrics(values: Mapping[str, Any], *, limit: int = 4) -> str:
+    """`loss=0.312 accuracy=0.95`, the first few."""
+    return " ".join(f"{name}={_number(value)}" for name, value in list(values.items())[:limit])
+
+
+def _number(value: object) -> str:
+    if isinstance(value, dict):  # {"float": "NaN"}: a number that JSON does not have
+        return str(value.get("float", value))
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    text = str(value)
+    return text if len(text) <= 20 else f"{text[:17]}..."
+
+
+def step_of(status: TrainRunStatus) -> str:
+    """The step reached; a dash before the first."""
+    return "-" if status.progress.step is None else str(status.progress.step)
+
+
+def checkpoint_of(status: TrainRunStatus) -> str:
+    """`step 40 (attempt 1, 1.2 MB)`."""
+    saved = status.checkpoint
+    if saved is None:
+        return "none yet"
+    return f"step {saved.step} (attempt {saved.attempt}, {size(saved.size_bytes)})"
+
+
+def budget_of(status: TrainRunStatus) -> str:
+    """`failures 1/3, preemptions 2`."""
+    text = f"failures {status.failures.text or '0'}"
+    if status.failures.preemptions:
+        text += f", preemptions {status.failures.preemptions}"
+    return text
+
+
+def charged(incident: Incident) -> str:
+    """Which budget an incident is charged to, in words."""
+    return "not counted" if incident.budget == "none" else f"counted as {incident.budget[:-1]}"
+
+
+def culprit(incident: Incident) -> str:
+    """`rank 2` or the worker's name."""
+    return incident.worker if incident.rank is None else f"rank {incident.rank}"

@@ -1,0 +1,128 @@
+"""The loop of one run: observe, decide, act.
+
+Layer: runtime; the same in a cluster and on one machine. Invariants: one pass at a time; a status
+that a decision depends on is written before anything is done about it; answers and actions follow
+from a status that has been written.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from datetime import datetime
+from math import inf
+
+from trainrun_operator.api.status import TrainRunStatus
+from trainrun_operator.core.config import RunConfig
+from trainrun_operator.core.observation import Observation
+from trainrun_operator.core.plan import CreateWorker, Plan
+from trainrun_operator.runtime.agents import RunAgents
+from trainrun_operator.runtime.events import EventSink, Happened, Passed
+from trainrun_operator.runtime.wakeup import Wakeup
+from trainrun_operator.worlds.base import Seen, StatusConflict, World
+
+Decide = Callable[[Observation, RunConfig], Plan]
+Over = Callable[[Seen, Plan], bool]
+"""Whether there is nothing left to do for this loop, asked after every pass without a write."""
+
+RETRY_FIRST, RETRY_MAX = 0.2, 10.0
+"""Seconds before a failed pass is tried again; doubled each time."""
+
+_log = logging.getLogger(__name__)
+
+
+class Reconciler:
+    """Leads one run until it is over."""
+
+    def __init__(
+        self,
+        *,
+        world: World,
+        agents: RunAgents,
+        decide: Decide,
+        events: EventSink,
+        wakeup: Wakeup,
+    ) -> None:
+        self._world = world
+        self._agents = agents
+        self._decide = decide
+        self._events = events
+        self._wakeup = wakeup
+        self._displayed_at = -inf
+        self._said = ("", "")
+
+    async def run(self, over: Over) -> None:
+        """Pass whenever something happened or is due, until `over`."""
+        failures = 0
+        while True:
+            await self._wakeup.wait()
+            try:
+                if await self._one_pass(over):
+                    return
+                failures = 0
+            # The supervised loop: whatever fails in one pass (disk full, API away, a bug), a run
+            # must not be left alone because of it. The next pass starts from fresh facts.
+            except Exception:  # noqa: BLE001
+                pause = min(RETRY_FIRST * 2 ** min(failures, 10), RETRY_MAX)
+                failures += 1
+                _log.exception("a pass failed; trying again in %.1f s", pause)
+                self._wakeup.after(pause)
+
+    async def _one_pass(self, over: Over) -> bool:
+        seen = await self._world.observe(self._agents)
+        before = seen.observation
+        self._agents.expect({worker.name for worker in before.workers})
+        plan = self._decide(before, seen.config)
+        self._log_once(plan)
+        if plan.transition:
+            await self._write_first(plan, before.now)
+            return False
+        await self._act(plan)
+        self._tell_events(plan, before.now)
+        self._events.emit(Passed(time=before.now, plan=plan, workers=before.workers))
+        ended = over(seen, plan)
+        # Lazily, since it is for display only; but the last word on a run is always written.
+        await self._display(before.status, plan.status, now=ended)
+        if plan.requeue_after is not None:
+            self._wakeup.after(plan.requeue_after.total_seconds())
+        return ended
+
+    async def _write_first(self, plan: Plan, seen_at: datetime) -> None:
+        try:
+            await self._world.write_status(plan.status)
+        except StatusConflict as conflict:
+            _log.info("%s", conflict)
+        else:
+            self._tell_events(plan, seen_at)
+        self._wakeup.now()
+
+    async def _act(self, plan: Plan) -> None:
+        self._agents.publish(plan.answers)
+        for action in plan.actions:
+            if isinstance(action, CreateWorker):
+                # Its first heartbeat may be faster than our next look at the world.
+                self._agents.admit(action.name)
+            await self._world.apply(action)
+
+    async def _display(self, before: TrainRunStatus, after: TrainRunStatus, *, now: bool) -> None:
+        if after == before:
+            return
+        wait = self._displayed_at + self._world.display_interval - time.monotonic()
+        if wait > 0 and not now:
+            self._wakeup.after(wait)
+            return
+        try:
+            await self._world.write_status(after)
+        except StatusConflict:
+            self._wakeup.now()
+        self._displayed_at = time.monotonic()
+
+    def _tell_events(self, plan: Plan, now: datetime) -> None:
+        for event in plan.events:
+            self._events.emit(Happened(time=now, event=event))
+
+    def _log_once(self, plan: Plan) -> None:
+        if (plan.reason, plan.message) != self._said:
+            self._said = (plan.reason, plan.message)
+            _log.info("%s: %s", plan.reason, plan.message)

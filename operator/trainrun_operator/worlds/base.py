@@ -1,0 +1,68 @@
+"""What a world is: where workers live, and what the reconciler may ask of it.
+
+Layer: worlds. Nothing above knows which world it talks to; nothing in a world decides anything: it
+gathers facts and carries out actions, each of which is idempotent by the worker's name.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Protocol
+
+from trainrun.errors import TrainRunError
+from trainrun.protocol import AgentState
+from trainrun_operator.api.status import TrainRunStatus
+from trainrun_operator.core.config import RunConfig
+from trainrun_operator.core.observation import Observation
+from trainrun_operator.core.plan import Action
+
+
+class StatusConflict(TrainRunError):
+    """Somebody else has written the status since it was observed: observe again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heard:
+    """What was heard of one worker's agent."""
+
+    state: AgentState | None
+    """Its last heartbeat; None: never heard."""
+    silent_for: timedelta
+    """Since that heartbeat, or since we began to listen to it."""
+
+
+class Agents(Protocol):
+    """The agents of one run, as the agent server knows them."""
+
+    def heard(self, worker: str) -> Heard:
+        """What was heard of this worker's agent."""
+
+    @property
+    def listening_for(self) -> timedelta:
+        """How long agents could be heard without interruption."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """The input of one decision."""
+
+    observation: Observation
+    config: RunConfig
+
+
+class World(Protocol):
+    """One run's workers and status, wherever they live."""
+
+    @property
+    def display_interval(self) -> float:
+        """Seconds between two writes of a status that only changed for display."""
+
+    async def observe(self, agents: Agents) -> Seen:
+        """Gather the facts of one pass."""
+
+    async def write_status(self, status: TrainRunStatus) -> None:
+        """Write the status over the one observed last. Raises StatusConflict."""
+
+    async def apply(self, action: Action) -> None:
+        """Carry out one action; doing it again changes nothing."""

@@ -1,0 +1,122 @@
+"""One agent as a child process: spawned, listened to, killed.
+
+Layer: worlds/local. Spawned by the event loop's thread, which is the main one: an agent dies with
+the thread that started it (parent-death signal).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import BinaryIO
+
+from trainrun.agent.config import CONFIG_VARIABLE, AgentConfig
+from trainrun_operator.worlds.local.leftovers import NODE_VARIABLE, kill_all
+
+LONGEST_LINE = 64 * 1024
+"""Bytes; a longer line is passed on in pieces."""
+
+OUTPUT_FILE = "output.log"
+"""In the worker's folder: everything that it printed."""
+
+
+class AgentProcess(asyncio.SubprocessProtocol):
+    """A running or ended agent and its output."""
+
+    def __init__(
+        self, folder: Path, *, on_line: Callable[[str], None], on_exit: Callable[[int], None]
+    ) -> None:
+        """`on_exit` gets the exit code, 128 + number where a signal ended it."""
+        self._folder = folder
+        self._on_line = on_line
+        self._on_exit = on_exit
+        self._log: BinaryIO = (folder / OUTPUT_FILE).open("ab")
+        self._partial = b""
+        self._transport: asyncio.SubprocessTransport | None = None
+
+    @staticmethod
+    async def spawn(
+        config: AgentConfig,
+        *,
+        environ: Mapping[str, str],
+        on_line: Callable[[str], None],
+        on_exit: Callable[[int], None],
+    ) -> AgentProcess:
+        """Start an agent in its folder, which must exist. Raises OSError."""
+        folder = Path(config.directory)
+        loop = asyncio.get_running_loop()
+        _, process = await loop.subprocess_exec(
+            lambda: AgentProcess(folder, on_line=on_line, on_exit=on_exit),
+            sys.executable,
+            # -P: modules in the current folder must not stand in for those of the library.
+            *("-P", "-u", "-m", "trainrun.agent"),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+            cwd=folder,
+            env={**environ, CONFIG_VARIABLE: config.to_json(), NODE_VARIABLE: str(folder)},
+            # Ctrl-C in the terminal is for `trainrun run` alone.
+            start_new_session=True,
+        )
+        return process
+
+    @property
+    def pid(self) -> int:
+        """Its process id, also of its process group."""
+        assert self._transport is not None
+        return self._transport.get_pid()
+
+    @property
+    def alive(self) -> bool:
+        """Whether it has not ended yet."""
+        return self._transport is not None and self._transport.get_returncode() is None
+
+    def notify(self) -> None:
+        """SIGTERM: it will be taken away after its grace period."""
+        if self.alive:
+            os.kill(self.pid, signal.SIGTERM)
+
+    def kill(self) -> None:
+        """SIGKILL it and everything that runs in its folder."""
+        if self.alive:
+            # Its group first: an agent that sees its processes die would start to report it.
+            try:
+                os.killpg(self.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        kill_all(self._folder)
+
+    # --------------------------------------------------------- asyncio.SubprocessProtocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The process runs."""
+        assert isinstance(transport, asyncio.SubprocessTransport)
+        self._transport = transport
+
+    def pipe_data_received(self, fd: int, data: bytes) -> None:  # noqa: ARG002
+        """It printed something."""
+        self._log.write(data)
+        self._log.flush()
+        *lines, self._partial = (self._partial + data).split(b"\n")
+        if len(self._partial) > LONGEST_LINE:
+            lines.append(self._partial)
+            self._partial = b""
+        for line in lines:
+            self._on_line(line.decode(errors="replace").rstrip("\r"))
+
+    def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:  # noqa: ARG002
+        """Nobody can print there any more."""
+        if self._partial:
+            self._on_line(self._partial.decode(errors="replace"))
+            self._partial = b""
+        self._log.close()
+
+    def process_exited(self) -> None:
+        """It ended, however that came about."""
+        assert self._transport is not None
+        code = self._transport.get_returncode() or 0
+        self._on_exit(code if code >= 0 else 128 - code)

@@ -1,0 +1,162 @@
+"""What a pod template means on this machine: a command, a folder, variables, GPUs.
+
+Layer: worlds/local. The same file goes to a cluster; what only a cluster can do is either named as
+an error (when the training would miss it) or as a note (when it can do without).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from trainrun.errors import InvalidSpec
+
+GPU = "nvidia.com/gpu"
+SPEC = "spec.workers.template.spec"
+PYTHONS = ("python", "python3")
+
+_REFERENCE = re.compile(r"\$(\$|\(([A-Za-z_][A-Za-z0-9_.-]*)\))")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """What each training process runs."""
+
+    command: tuple[str, ...]
+    working_dir: Path
+    env: Mapping[str, str]
+    gpus_per_worker: int = 0
+    notes: tuple[str, ...] = ()
+    """What of the template has no meaning on this machine, one line each."""
+
+
+@dataclass(slots=True)
+class _Reading:
+    """Collects the problems of one template, so that all are told at once."""
+
+    path: str
+    problems: list[str] = field(default_factory=list)
+
+    def reject(self, where: str, message: str) -> None:
+        self.problems.append(f"{self.path}.{where}: {message}")
+
+
+def program_of(template: Mapping[str, Any], *, folder: Path, environ: Mapping[str, str]) -> Program:
+    """The program of this pod template; `folder` is the YAML file's.
+
+    Raises InvalidSpec with every problem found.
+    """
+    spec = template["spec"]
+    index, container = training_container(spec["containers"])
+    reading = _Reading(path=f"{SPEC}.containers[{index}]")
+    env = _env(container, reading)
+    working_dir = (folder / str(container.get("workingDir", "."))).resolve()
+    if not working_dir.is_dir():
+        reading.reject("workingDir", f"there is no folder {working_dir} on this machine")
+    words = [*container.get("command", ()), *container.get("args", ())]
+    words = [expand(str(word), env) for word in words]
+    command = _command(words, working_dir, {**environ, **env}, container, reading)
+    gpus = _gpus(container, reading)
+    if reading.problems:
+        raise InvalidSpec("\n".join(reading.problems))
+    return Program(
+        command=command,
+        working_dir=working_dir,
+        env=env,
+        gpus_per_worker=gpus,
+        notes=tuple(_notes(spec)),
+    )
+
+
+def training_container(containers: Sequence[Mapping[str, Any]]) -> tuple[int, Mapping[str, Any]]:
+    """The container named `worker`, else the first, with its index."""
+    for index, container in enumerate(containers):
+        if container.get("name") == "worker":
+            return index, container
+    return 0, containers[0]
+
+
+def expand(text: str, env: Mapping[str, str]) -> str:
+    """Replace `$(NAME)` as the kubelet does: unknown names stay, `$$` stands for one dollar."""
+
+    def value(match: re.Match[str]) -> str:
+        if match[1] == "$":
+            return "$"
+        return env.get(match[2], match[0])
+
+    return _REFERENCE.sub(value, text)
+
+
+def _env(container: Mapping[str, Any], reading: _Reading) -> dict[str, str]:
+    env: dict[str, str] = {}
+    for i, entry in enumerate(container.get("env", ())):
+        name = entry.get("name", "")
+        if "valueFrom" in entry:
+            reading.reject(
+                f"env[{i}].valueFrom",
+                f"{name} comes from the cluster, which is not there locally; remove the entry (the "
+                "shell's variables are passed on) or give it a value",
+            )
+        else:
+            env[name] = expand(str(entry.get("value", "")), env)
+    if container.get("envFrom"):
+        reading.reject(
+            "envFrom",
+            "config maps and secrets are not there locally; remove it (the shell's variables are "
+            "passed on) or list the variables under env with values",
+        )
+    return env
+
+
+def _command(
+    words: Sequence[str],
+    working_dir: Path,
+    env: Mapping[str, str],
+    container: Mapping[str, Any],
+    reading: _Reading,
+) -> tuple[str, ...]:
+    where = "command" if container.get("command") else "args"
+    if not words:
+        reading.reject("command", "is missing: say what to run, for example [python, train.py]")
+        return ()
+    first, rest = words[0], list(words[1:])
+    if first in PYTHONS:
+        first = sys.executable
+    if not _runnable(first, working_dir, env):
+        reading.reject(where, f"{first!r} is no program on this machine (see PATH)")
+    script = next((word for word in rest[:1] if word.endswith(".py")), None)
+    if script is not None and Path(first).name.startswith("python"):
+        path = working_dir / script
+        if not path.is_file():
+            reading.reject(where, f"there is no script {path}")
+    return (first, *rest)
+
+
+def _runnable(name: str, working_dir: Path, env: Mapping[str, str]) -> bool:
+    if "/" in name:
+        path = working_dir / name
+        return path.is_file() and os.access(path, os.X_OK)
+    return shutil.which(name, path=env.get("PATH", os.defpath)) is not None
+
+
+def _gpus(container: Mapping[str, Any], reading: _Reading) -> int:
+    resources = container.get("resources") or {}
+    asked = (resources.get("limits") or {}).get(GPU, (resources.get("requests") or {}).get(GPU, 0))
+    try:
+        return int(asked)
+    except (TypeError, ValueError):
+        reading.reject(f"resources.limits[{GPU}]", f"{asked!r} is not a number of GPUs")
+        return 0
+
+
+def _notes(spec: Mapping[str, Any]) -> list[str]:
+    ignored = [key for key in ("initContainers", "volumes") if spec.get(key)]
+    if len(spec["containers"]) > 1:
+        ignored.append("the containers beside the one that trains")
+    return [f"not used locally: {', '.join(ignored)}"] if ignored else []

@@ -1,0 +1,133 @@
+"""The status of a local run in a guarded file: what an API server is for a run in a cluster.
+
+Layer: worlds/local. Invariants: the file is always whole (temporary file, fsync, rename); a write
+succeeds only over the version that its writer has read; the uid is drawn once per run.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from trainrun.errors import TrainRunError
+from trainrun_operator.api.status import TrainRunStatus
+from trainrun_operator.worlds.base import StatusConflict
+
+FORMAT = 1
+"""Version of this file's layout."""
+
+
+class StatusUnreadable(TrainRunError):
+    """The status file is there and cannot be understood."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredRun:
+    """The content of a status file."""
+
+    uid: str
+    resource_version: int
+    generation: int
+    """Grows whenever the run is started with another spec."""
+    spec: dict[str, Any]
+    """The TrainRun as it was run last, for `trainrun status`."""
+    status: TrainRunStatus
+
+
+class StatusFile:
+    """One run's status file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def read(self) -> StoredRun | None:
+        """The stored run; None where there is none. Raises StatusUnreadable."""
+        try:
+            text = self.path.read_bytes()
+        except FileNotFoundError:
+            return None
+        try:
+            data = json.loads(text)
+            if data["format"] != FORMAT:
+                raise ValueError(f"format {data['format']} is not {FORMAT}")
+            return StoredRun(
+                uid=data["uid"],
+                resource_version=data["resourceVersion"],
+                generation=data["generation"],
+                spec=data["spec"],
+                status=TrainRunStatus.model_validate(data["status"]),
+            )
+        except (ValueError, KeyError, TypeError) as error:
+            raise StatusUnreadable(
+                f"{self.path}: cannot be read ({error}). The checkpoints do not depend on it: move "
+                "it away, and the run continues from the newest one with fresh budgets"
+            ) from error
+
+    def create(self, spec: dict[str, Any]) -> StoredRun:
+        """The first version of a run's status, with a new uid. Raises StatusConflict."""
+        first = StoredRun(
+            uid=str(uuid.uuid4()),
+            resource_version=0,
+            generation=1,
+            spec=spec,
+            status=TrainRunStatus(),
+        )
+        return self.replace(first)
+
+    def replace(self, run: StoredRun) -> StoredRun:
+        """Write `run` over the version that it was made from.
+
+        Returns it with its new version. Raises StatusConflict where another one is stored.
+        """
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self._guarded():
+            stored = self.read()
+            version = 0 if stored is None else stored.resource_version
+            if version != run.resource_version:
+                raise StatusConflict(
+                    f"{self.path}: version {run.resource_version} was to be replaced, but version "
+                    f"{version} is there"
+                )
+            written = replace(run, resource_version=version + 1)
+            _write_durably(self.path, _encode(written))
+        return written
+
+    @contextmanager
+    def _guarded(self) -> Iterator[None]:
+        # Not the status file itself: that one is replaced, and a lock stays with the old inode.
+        with (self.path.with_suffix(".guard")).open("w") as guard:
+            fcntl.flock(guard, fcntl.LOCK_EX)
+            yield
+
+
+def _encode(run: StoredRun) -> bytes:
+    data = {
+        "format": FORMAT,
+        "uid": run.uid,
+        "resourceVersion": run.resource_version,
+        "generation": run.generation,
+        "spec": run.spec,
+        "status": run.status.model_dump(mode="json", by_alias=True, exclude_none=True),
+    }
+    return json.dumps(data, indent=1).encode()
+
+
+def _write_durably(path: Path, data: bytes) -> None:
+    temporary = path.with_suffix(".new")
+    with temporary.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

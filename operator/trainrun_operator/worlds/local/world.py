@@ -1,0 +1,265 @@
+"""The local world: one run's workers as processes of this machine, its status in a file.
+
+Layer: worlds/local. Belongs to one `trainrun run`; the driver lock makes sure that there is only
+one per run. Whatever processes an earlier one has left behind are ended before anything starts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import assert_never
+
+from trainrun.agent.config import AgentConfig
+from trainrun.agent.config import Fault as AgentFault
+from trainrun.protocol import AgentState, Notice
+from trainrun_operator.api.status import TrainRunStatus
+from trainrun_operator.core.causes import Cause
+from trainrun_operator.core.config import RunConfig
+from trainrun_operator.core.observation import Observation
+from trainrun_operator.core.plan import Action, CreateWorker, DeleteRun, DeleteWorker
+from trainrun_operator.worlds.base import Agents, Seen
+from trainrun_operator.worlds.local.agent_process import OUTPUT_FILE, AgentProcess
+from trainrun_operator.worlds.local.faults import Fault, FaultPlan
+from trainrun_operator.worlds.local.leftovers import kill_all
+from trainrun_operator.worlds.local.place import RunPlace
+from trainrun_operator.worlds.local.status_file import StatusFile, StoredRun
+from trainrun_operator.worlds.local.worker import LocalWorker
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerTemplate:
+    """What every agent of the run is started with, whatever its slot."""
+
+    agent: AgentConfig
+    """slot, worker, folders, grace and faults are filled in for each worker."""
+    gpus: tuple[tuple[int, ...], ...]
+    """For each slot its GPUs."""
+    environ: Mapping[str, str]
+    """Environment of the agents."""
+
+
+class LocalWorld:
+    """Workers as process groups, nodes as folders."""
+
+    display_interval = 1.0
+
+    def __init__(
+        self,
+        *,
+        place: RunPlace,
+        stored: StoredRun,
+        config: RunConfig,
+        template: WorkerTemplate,
+        faults: FaultPlan,
+        wake: Callable[[], None],
+        output: Callable[[str, str], None],
+    ) -> None:
+        """`wake` is called when a worker's state has changed, `output` with (worker, line)."""
+        self._place = place
+        self._file = StatusFile(place.status)
+        self._stored = stored
+        self._config = config
+        self._template = template
+        self._faults = faults
+        self._wake = wake
+        self._output = output
+        self._workers: dict[str, LocalWorker] = {}
+        self._timers: list[asyncio.TimerHandle] = []
+
+    # -------------------------------------------------------------------- the World protocol
+
+    async def observe(self, agents: Agents) -> Seen:
+        """Gather the facts of one pass; everything is in memory, for we hold the lock."""
+        observation = Observation(
+            now=datetime.now(UTC),
+            generation=self._stored.generation,
+            status=self._stored.status,
+            workers=tuple(w.fact(agents.heard(w.name)) for w in self._workers.values()),
+            listening_for=agents.listening_for,
+        )
+        return Seen(observation=observation, config=self._config)
+
+    async def write_status(self, status: TrainRunStatus) -> None:
+        """Write the status file; blocks for the milliseconds that an fsync takes."""
+        self._stored = self._file.replace(replace(self._stored, status=status))
+
+    async def apply(self, action: Action) -> None:
+        """Carry out one action."""
+        match action:
+            case CreateWorker():
+                await self._create(action)
+            case DeleteWorker():
+                self._delete(action.name)
+            case DeleteRun():
+                pass  # nobody's object: the run's last status stays readable
+            case _:
+                assert_never(action)
+
+    # --------------------------------------------------------------- for `trainrun run` alone
+
+    @property
+    def status(self) -> TrainRunStatus:
+        """As written last."""
+        return self._stored.status
+
+    def take_over(self) -> int:
+        """End what an earlier leader has left; returns the number of processes ended.
+
+        Workers of a start record that it was running are reported as interrupted.
+        """
+        ended = kill_all(self._place.nodes)
+        status = self._stored.status
+        record = status.start_record
+        if record is None or status.finished:
+            return ended
+        for slot, creation in enumerate(record.roster):
+            name = f"{self._config.name}-{slot}-{creation}"
+            worker = LocalWorker(
+                name=name,
+                slot=slot,
+                created_for=creation,
+                template_hash=record.template_hash,
+                folder=self._place.nodes / name,
+                ended=True,
+            )
+            if status.ending is None:  # else the attempt had ended already, for its own reason
+                worker.lose(
+                    Cause.INTERRUPTED, "the process that ran `trainrun run` ended; nothing is lost"
+                )
+            self._workers[name] = worker
+        return ended
+
+    def suspend(self) -> None:
+        """Behave as if spec.suspend were true: save, stop, leave."""
+        self._config = replace(self._config, suspend=True)
+        self._wake()
+
+    def heartbeat(self, state: AgentState) -> None:
+        """Let the faults strike whose moment has come."""
+        for fault in self._faults.struck_by(state):
+            self._strike(fault, self._workers[state.worker])
+
+    def close(self) -> None:
+        """SIGKILL whatever still runs; nothing of ours outlives this."""
+        for timer in self._timers:
+            timer.cancel()
+        kill_all(self._place.nodes)
+
+    def tidy_up(self) -> None:
+        """The run is over: keep the workers' output, forget staged files and downloads."""
+        for folder in self._place.nodes.glob("*/"):
+            _clear(folder)
+        shutil.rmtree(self._place.cache, ignore_errors=True)
+
+    def output_files(self) -> list[Path]:
+        """The output of all workers there were."""
+        return sorted(self._place.nodes.glob(f"*/{OUTPUT_FILE}"))
+
+    # ------------------------------------------------------------------------------ workers
+
+    async def _create(self, action: CreateWorker) -> None:
+        if action.name in self._workers:
+            return
+        worker = LocalWorker(
+            name=action.name,
+            slot=action.slot,
+            created_for=action.created_for,
+            template_hash=action.template_hash,
+            folder=self._place.nodes / action.name,
+        )
+        worker.folder.mkdir(parents=True, exist_ok=True)
+        _clear(worker.folder, keep=())
+        worker.agent = await AgentProcess.spawn(
+            self._agent_config(worker),
+            environ=self._template.environ,
+            on_line=lambda line: self._output(worker.name, line),
+            on_exit=lambda code: self._ended(worker, code),
+        )
+        self._workers[worker.name] = worker
+        self._wake()
+
+    def _agent_config(self, worker: LocalWorker) -> AgentConfig:
+        kills = self._faults.kills_of(worker.slot)
+        return replace(
+            self._template.agent,
+            slot=worker.slot,
+            worker=worker.name,
+            created_for=worker.created_for,
+            node=worker.folder.name,
+            directory=str(worker.folder),
+            gpus=self._template.gpus[worker.slot],
+            grace_seconds=self._faults.grace_of(worker.slot),
+            faults=tuple(AgentFault(rank=fault.rank, step=fault.step) for fault in kills),
+        )
+
+    def _ended(self, worker: LocalWorker, code: int) -> None:
+        worker.ended = True
+        worker.exit_code = code
+        # Its processes die with it, but grandchildren in sessions of their own need not.
+        kill_all(worker.folder)
+        self._wake()
+
+    def _delete(self, name: str) -> None:
+        worker = self._workers.pop(name, None)
+        if worker is None:
+            return
+        if worker.agent is not None:
+            worker.agent.kill()
+        _clear(worker.folder)
+        self._wake()
+
+    # ------------------------------------------------------------------------------- faults
+
+    def _strike(self, fault: Fault, worker: LocalWorker) -> None:
+        match fault.kind:
+            case "kill":
+                pass  # its agent has done it
+            case "preempt":
+                self._preempt(worker, fault)
+            case "node-loss":
+                self._lose_node(worker, fault)
+            case _:
+                assert_never(fault.kind)
+        self._wake()
+
+    def _preempt(self, worker: LocalWorker, fault: Fault) -> None:
+        reason = f"preempted by --fault, {fault.grace:.0f} s to leave"
+        worker.announce(Notice(reason=reason, remaining=fault.grace))
+        if worker.agent is not None:
+            worker.agent.notify()
+        loop = asyncio.get_running_loop()
+        self._timers.append(loop.call_later(fault.grace, self._take_away, worker))
+
+    def _take_away(self, worker: LocalWorker) -> None:
+        if worker.ended or worker.agent is None:
+            return
+        worker.lose(Cause.PREEMPTED, f"worker {worker.name} was preempted by --fault")
+        worker.agent.kill()
+
+    def _lose_node(self, worker: LocalWorker, fault: Fault) -> None:
+        worker.lose(
+            Cause.NODE_LOST,
+            f"node {worker.folder.name} was lost by --fault (rank {fault.rank}, step {fault.step})",
+        )
+        if worker.agent is not None:
+            worker.agent.kill()
+        shutil.rmtree(worker.folder, ignore_errors=True)
+
+
+def _clear(folder: Path, *, keep: Iterable[str] = (OUTPUT_FILE,)) -> None:
+    """Remove what a worker's folder holds, but for what is to be kept."""
+    kept = set(keep)
+    if not folder.is_dir():
+        return
+    for path in folder.iterdir():
+        if path.name in kept:
+            continue
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
