@@ -1,12 +1,15 @@
 """Checkpoints in object storage: written, committed, chosen, read, retained.
 
 Layer: above `trainrun.protocol` and `trainrun.errors` only; used by the agent and the command line.
-The layout and the rules are those of docs/architecture.md. Importing this loads no boto3: `s3.py`
-is loaded by `open_store` for an `s3://` address, and boto3 by its first request.
+The layout and the rules are those of docs/architecture.md. Importing this loads no boto3:
+`open_store` does for an `s3://` address.
 """
 
 from __future__ import annotations
 
+from trainrun.checkpoint.initial import materialize_uri
+from trainrun.checkpoint.inspection import CheckpointInfo, list_checkpoints, verify
+from trainrun.checkpoint.metrics_log import MetricsLog, read_metrics
 from trainrun.checkpoint.ownership import BeatWatch, beat, release
 from trainrun.checkpoint.reader import materialize, read_manifest
 from trainrun.checkpoint.records import Manifest, ManifestFile
@@ -14,22 +17,22 @@ from trainrun.checkpoint.resolve import resolve
 from trainrun.checkpoint.retention import retain
 from trainrun.checkpoint.run_store import RunStore
 from trainrun.checkpoint.store import ObjectInfo, ObjectStore, open_store
+from trainrun.checkpoint.upload import LocalFile, Upload, scan
 from trainrun.checkpoint.writer import (
-    LocalFile,
-    Upload,
     commit_if_complete,
     finish,
     open_steps,
-    scan,
     set_aside,
     write_part,
 )
 
 __all__ = [
     "BeatWatch",
+    "CheckpointInfo",
     "LocalFile",
     "Manifest",
     "ManifestFile",
+    "MetricsLog",
     "ObjectInfo",
     "ObjectStore",
     "RunStore",
@@ -37,14 +40,18 @@ __all__ = [
     "beat",
     "commit_if_complete",
     "finish",
+    "list_checkpoints",
     "materialize",
+    "materialize_uri",
     "open_steps",
     "open_store",
     "read_manifest",
+    "read_metrics",
     "release",
     "resolve",
     "retain",
     "scan",
     "set_aside",
+    "verify",
     "write_part",
 ]

@@ -42,8 +42,14 @@ class CachedFile:
     """Relative path below `files/`; unique in its checkpoint."""
     size: int
     """Bytes."""
-    stamp: int
-    """The modification time (whole seconds) that marks it as verified."""
+    crc32: int
+    """Of its content; for a foreign file of what stands for its content."""
+
+    @property
+    def stamp(self) -> int:
+        """The modification time (seconds) that marks it as verified; below 2**30, since times after
+        2038 are lost on some file systems."""
+        return self.crc32 & 0x3FFFFFFF
 
 
 Fetch = Callable[[CachedFile, Path], None]

@@ -115,7 +115,7 @@ def evidence(run: RunStore, view: View, committed: CheckpointId | None) -> list[
     if committed is not None and fenced_by(committed, resumes) is None:
         known.append((committed, "its owner had committed it"))
     found = {
-        checkpoint: _reason(run, checkpoint)
+        checkpoint: recorded_reason(run, checkpoint)
         for checkpoint in sorted(view.bad, reverse=True)
         if fenced_by(checkpoint, resumes) is None
     }
@@ -135,7 +135,7 @@ def evidence(run: RunStore, view: View, committed: CheckpointId | None) -> list[
 def _usable(run: RunStore, folder: Folder, choice: Choice, *, is_bad: bool) -> Manifest | None:
     name = folder.id.name
     if is_bad:
-        choice.set_aside.append(f"{name}: {_reason(run, folder.id)}")
+        choice.set_aside.append(f"{name}: {recorded_reason(run, folder.id)}")
         return None
     try:
         return inspect(run, folder)
@@ -159,7 +159,8 @@ def _completed(run: RunStore, folder: Folder, choice: Choice) -> Manifest | None
         return None
 
 
-def _reason(run: RunStore, checkpoint: CheckpointId) -> str:
+def recorded_reason(run: RunStore, checkpoint: CheckpointId) -> str:
+    """Why a checkpoint was set aside."""
     try:
         return run.read(BadRecord, layout.bad_key(checkpoint)).reason
     except (CheckpointDamaged, ObjectNotFound):

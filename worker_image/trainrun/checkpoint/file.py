@@ -152,8 +152,6 @@ class FileStore:
                 "claim cannot be written exactly once; use another file system"
             )
 
-    # ------------------------------------------------------------------ details
-
     def _path(self, key: str) -> Path:
         return self.root / check_key(key)
 

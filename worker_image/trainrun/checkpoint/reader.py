@@ -40,7 +40,7 @@ def materialize(
     directory = materialize_view(
         node_folder / checkpoint.name,
         view="all" if rank is None else f"rank-{rank}",
-        files=[_cached(item) for item in files.values()],
+        files=[cached_file(item) for item in files.values()],
         fetch=fetch,
     )
     forget_older(node_folder)
@@ -69,12 +69,13 @@ def check_file_name(name: str, *, manifest: str) -> None:
         raise CheckpointDamaged(f"{manifest}: {name!r} is not the name of a file in a checkpoint")
 
 
-def _cached(item: ManifestFile) -> CachedFile:
+def cached_file(item: ManifestFile) -> CachedFile:
+    """How the node's cache sees a file of a checkpoint."""
     return CachedFile(
         name=item.name,
         source=layout.file_name(item.worker, item.name),
         size=item.size,
-        stamp=item.crc32 & 0x3FFFFFFF,  # times after 2038 are lost on some file systems
+        crc32=item.crc32,
     )
 
 

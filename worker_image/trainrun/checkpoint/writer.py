@@ -9,16 +9,11 @@ attempt once a higher one was joined: that is the caller's duty, the fence is fo
 from __future__ import annotations
 
 import contextlib
-import os
-import threading
 import zlib
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainrun.checkpoint import layout
-from trainrun.checkpoint.file import TEMPORARY
 from trainrun.checkpoint.merge import Merged, merge_ranks, merge_workers, whole_manifest
 from trainrun.checkpoint.records import (
     BadRecord,
@@ -28,11 +23,11 @@ from trainrun.checkpoint.records import (
     PartFile,
 )
 from trainrun.checkpoint.selection import Folder, all_parts_done, marker_damage
+from trainrun.checkpoint.upload import LocalFile, Upload
 from trainrun.errors import (
     CheckpointConflict,
     CheckpointDamaged,
     StoreError,
-    TransferCancelled,
 )
 from trainrun.protocol import CheckpointId, OpenStep
 
@@ -46,80 +41,6 @@ PARALLEL_FILES = 4
 
 CHUNK = 4 << 20
 """Bytes per read while a checksum is computed."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LocalFile:
-    """A file that a rank brought for a checkpoint."""
-
-    name: str
-    """Relative path within the directory that the rank saved."""
-    path: Path
-    """Where it lies now."""
-    rank: int
-    """Global rank."""
-
-
-class Upload:
-    """One worker's part on its way: how far it is, and a way to give it up. Thread-safe.
-
-    Passing the same object to a repeated `write_part` skips the files that have arrived.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._cancelled = False
-        self._moved = 0
-        self._arrived: dict[str, PartFile] = {}
-
-    @property
-    def bytes_moved(self) -> int:
-        """Bytes sent so far, repeated ones included: grows while there is progress."""
-        with self._lock:
-            return self._moved
-
-    def cancel(self) -> None:
-        """Make the running call raise TransferCancelled within one chunk."""
-        with self._lock:
-            self._cancelled = True
-
-    def advance(self, count: int) -> None:
-        """Note progress. Raises TransferCancelled after `cancel`."""
-        with self._lock:
-            self._moved += count
-            if self._cancelled:
-                raise TransferCancelled("the upload was given up")
-
-    def has_arrived(self, item: PartFile) -> bool:
-        """Whether this very content has been stored by an earlier call."""
-        with self._lock:
-            return self._arrived.get(item.name) == item
-
-    def note_arrival(self, item: PartFile) -> None:
-        """Remember that a file is stored."""
-        with self._lock:
-            self._arrived[item.name] = item
-
-
-def scan(directory: Path, *, rank: int) -> list[LocalFile]:
-    """All files below a directory, as brought by `rank`; empty folders are not kept.
-
-    Raises CheckpointConflict for names that no store can hold, OSError when it cannot be read.
-    """
-    found = []
-    visited = set()
-    for parent, folders, names in os.walk(directory, followlinks=True, onerror=_raise):
-        real = os.path.realpath(parent)
-        if real in visited:  # a link to a folder above itself
-            folders.clear()
-            continue
-        visited.add(real)
-        for plain in names:
-            path = Path(parent, plain)
-            name = path.relative_to(directory).as_posix()
-            _check_name(name, rank=rank)
-            found.append(LocalFile(name=name, path=path, rank=rank))
-    return sorted(found, key=lambda item: item.name)
 
 
 def write_part(
@@ -296,20 +217,3 @@ def _delete_quietly(
 
 def _first(ranks: Sequence[int]) -> str:
     return str(ranks[0]) if ranks else "?"
-
-
-def _check_name(name: str, *, rank: int) -> None:
-    try:
-        name.encode()
-    except UnicodeEncodeError as error:
-        raise CheckpointConflict(
-            f"rank {rank} brought a file whose name is not UTF-8: {name!r}; rename it"
-        ) from error
-    if any(part.startswith(TEMPORARY) for part in name.split("/")):
-        raise CheckpointConflict(
-            f"rank {rank} brought {name!r}; names that start with {TEMPORARY} are reserved"
-        )
-
-
-def _raise(error: OSError) -> None:
-    raise error

@@ -1,0 +1,150 @@
+"""A real S3 server (versitygw) on a loopback port, for tests.
+
+`make test` builds it; a machine without the binary and without Go skips these tests loudly.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shutil
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+TOOLS = Path(__file__).parent.parent / "tools"
+PACKAGE = "github.com/versity/versitygw/cmd/versitygw"
+
+
+def versitygw() -> Path:
+    """The server's binary; built here when only Go is there, a loud skip when neither is."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    binary = cache / "trainrun" / "bin" / "versitygw"
+    if binary.is_file():
+        return binary
+    if shutil.which("go") is None:
+        pytest.skip(
+            f"NO REAL S3 SERVER: neither {binary} nor Go is there; install Go and run `make test`"
+        )
+    binary.parent.mkdir(parents=True, exist_ok=True)
+    partial = binary.with_name(f"versitygw.{os.getpid()}")
+    environment = {**os.environ, "CGO_ENABLED": "0"}
+    subprocess.run(["go", "build", "-o", partial, PACKAGE], cwd=TOOLS, env=environment, check=True)
+    partial.replace(binary)
+    return binary
+
+
+@dataclass(kw_only=True)
+class S3Server:
+    """One server process with its data; `stop` and `start` may be repeated, the data stays."""
+
+    directory: Path
+    port: int
+    access_key: str = "tester"
+    secret_key: str = field(default_factory=lambda: secrets.token_hex(16))
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def endpoint(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def data(self) -> Path:
+        """Buckets are the folders in here, objects their files."""
+        return self.directory / "data"
+
+    def start(self) -> None:
+        for name in ("data", "iam"):
+            (self.directory / name).mkdir(parents=True, exist_ok=True)
+        environment = {
+            "PATH": os.environ["PATH"],
+            "ROOT_ACCESS_KEY": self.access_key,
+            "ROOT_SECRET_KEY": self.secret_key,
+        }
+        # With an IAM folder an unknown key is answered 403 InvalidAccessKeyId, as by AWS.
+        command: list[str | Path] = [
+            versitygw(),
+            "--port",
+            f"127.0.0.1:{self.port}",
+            "--health",
+            "/health",
+        ]
+        command += ["--iam-dir", self.directory / "iam", "--quiet", "posix", self.data]
+        with (self.directory / "log").open("ab") as log:
+            self.process = subprocess.Popen(
+                command, env=environment, stdout=log, stderr=log, stdin=subprocess.DEVNULL
+            )
+        deadline = time.monotonic() + 20
+        while not self._is_healthy():
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                pytest.fail(f"versitygw: {(self.directory / 'log').read_text()}")
+            time.sleep(0.02)
+
+    def stop(self) -> None:
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            self.process = None
+
+    def make_bucket(self, name: str) -> str:
+        """Create a bucket; return its name."""
+        (self.data / name).mkdir()
+        return name
+
+    def environment(self) -> dict[str, str]:
+        """What a client process needs to know."""
+        return {
+            "AWS_ACCESS_KEY_ID": self.access_key,
+            "AWS_SECRET_ACCESS_KEY": self.secret_key,
+            "AWS_ENDPOINT_URL": self.endpoint,
+            "AWS_DEFAULT_REGION": "us-east-1",
+            "NO_PROXY": "*",
+        }
+
+    def _is_healthy(self) -> bool:
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        with contextlib.suppress(urllib.error.URLError, OSError):
+            with opener.open(f"{self.endpoint}/health", timeout=1) as answer:
+                return bool(answer.status == 200)
+        return False
+
+
+def free_port() -> int:
+    """A loopback port that nobody has right now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def xattr_directory(directory: Path) -> Path:
+    """`directory`, or a skip when its file system lacks the extended attributes versitygw needs."""
+    directory.mkdir(parents=True, exist_ok=True)
+    try:
+        os.setxattr(directory, "user.trainrun", b"1")
+    except OSError as error:
+        pytest.skip(f"NO REAL S3 SERVER: {directory} has no extended attributes ({error})")
+    return directory
+
+
+@contextlib.contextmanager
+def running_server(directory: Path) -> Iterator[S3Server]:
+    """Start a server whose data live below `directory`."""
+    versitygw()
+    server = S3Server(directory=xattr_directory(directory), port=free_port())
+    server.start()
+    try:
+        yield server
+    finally:
+        server.stop()

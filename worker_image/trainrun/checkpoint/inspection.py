@@ -1,0 +1,116 @@
+"""What is in a run's folder, for people: the list of checkpoints, and a full check of one.
+
+Layer: rules over `RunStore`, read-only; used by `trainrun checkpoints`.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from trainrun.checkpoint import layout
+from trainrun.checkpoint.choice import View, inspect, look, recorded_reason
+from trainrun.checkpoint.reader import check_file_name
+from trainrun.checkpoint.selection import Folder, fenced_by
+from trainrun.errors import CheckpointDamaged, ObjectNotFound
+
+if TYPE_CHECKING:
+    from trainrun.checkpoint.records import Manifest
+    from trainrun.checkpoint.run_store import RunStore
+    from trainrun.protocol import CheckpointId
+
+State = Literal["good", "incomplete", "fenced", "bad"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointInfo:
+    """One line of `trainrun checkpoints`."""
+
+    id: CheckpointId
+    state: State
+    """good: may be resumed from; incomplete: never committed; fenced: a later attempt started from
+    something older; bad: set aside, or damaged."""
+    reason: str = ""
+    """Why it is not good."""
+    files: int = 0
+    size_bytes: int = 0
+    """Of all its objects that are files of ranks."""
+    modified: float = 0.0
+    """When it was committed: seconds since the epoch by the store's clock."""
+
+
+def list_checkpoints(run: RunStore) -> list[CheckpointInfo]:
+    """All checkpoints of a run, oldest first, judged by the listing and the manifests.
+
+    Raises StoreError.
+    """
+    view = look(run)
+    return [_judge(run, view, view.folders[key]) for key in sorted(view.folders)]
+
+
+def verify(run: RunStore, checkpoint: CheckpointId) -> CheckpointInfo:
+    """Read a checkpoint from the first byte to the last and compare all checksums.
+
+    Needs room for its largest file in the temporary folder. Raises ObjectNotFound when there is no
+    such checkpoint, StoreError.
+    """
+    view = look(run)
+    if checkpoint not in view.folders:
+        raise ObjectNotFound(f"{run.uri}: there is no checkpoint {checkpoint.name}")
+    folder = view.folders[checkpoint]
+    info = _judge(run, view, folder)
+    if not folder.has_manifest or info.state == "bad":
+        return info
+    try:
+        _read_all(run, inspect(run, folder))
+    except CheckpointDamaged as error:
+        return replace(info, state="bad", reason=str(error))
+    return info
+
+
+def _judge(run: RunStore, view: View, folder: Folder) -> CheckpointInfo:
+    state, reason = _state(run, view, folder)
+    plain = [
+        size
+        for name, size in folder.sizes.items()
+        if name != layout.MANIFEST and layout.read_marker(name) is None
+    ]
+    return CheckpointInfo(
+        id=folder.id,
+        state=state,
+        reason=reason,
+        files=len(plain),
+        size_bytes=sum(plain),
+        modified=folder.modified,
+    )
+
+
+def _state(run: RunStore, view: View, folder: Folder) -> tuple[State, str]:
+    if folder.id in view.bad:
+        return "bad", recorded_reason(run, folder.id)
+    if not folder.has_manifest:
+        done = ", ".join(str(worker) for worker in sorted(folder.done))
+        return "incomplete", f"no manifest; done: workers {done}" if done else "no manifest"
+    try:
+        inspect(run, folder)
+    except CheckpointDamaged as error:
+        return "bad", str(error)
+    if (attempt := fenced_by(folder.id, view.resumes)) is not None:
+        return "fenced", f"attempt {attempt} started from something older"
+    return "good", ""
+
+
+def _read_all(run: RunStore, manifest: Manifest) -> None:
+    prefix = layout.folder(manifest.id)
+    with tempfile.TemporaryDirectory(prefix="trainrun-verify-") as scratch:
+        path = Path(scratch, "file")
+        for item in manifest.files:
+            check_file_name(item.name, manifest=f"{manifest.id.name}/{layout.MANIFEST}")
+            name = layout.file_name(item.worker, item.name)
+            try:
+                run.store.get_file(run.key(prefix + name), path, size=item.size, crc32=item.crc32)
+            except ObjectNotFound as error:
+                raise CheckpointDamaged(f"{name}: missing") from error
+            path.unlink()

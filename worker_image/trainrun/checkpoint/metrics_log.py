@@ -1,0 +1,63 @@
+"""The metrics of a run in its folder: numbered pieces of JSON lines, each written once.
+
+Layer: rules over `RunStore`; written by slot 0's agent. Invariant: a piece is never changed, so a
+reader may keep what it has read; a repeated write of the same piece is harmless.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from trainrun.checkpoint import layout
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from trainrun.checkpoint.run_store import RunStore
+
+
+class MetricsLog:
+    """Writes the metrics of one attempt, piece by piece."""
+
+    def __init__(self, run: RunStore, *, attempt: int) -> None:
+        self._run = run
+        self._attempt = attempt
+        self._next = 1
+
+    def write(self, records: Iterable[Mapping[str, Any]]) -> str | None:
+        """Store these records (JSON-safe) as the next piece; return its key, None for no records.
+
+        Raises StoreError; then the same records may be given again.
+        """
+        lines = [json.dumps(record, separators=(",", ":"), allow_nan=False) for record in records]
+        if not lines:
+            return None
+        data = ("\n".join(lines) + "\n").encode()
+        key = layout.metrics_key(self._attempt, self._next)
+        # A number is taken when another agent has been slot 0 of this attempt before us.
+        while not self._run.store.put_if_absent(self._run.key(key), data):
+            self._next += 1
+            key = layout.metrics_key(self._attempt, self._next)
+        self._next += 1
+        return key
+
+
+def read_metrics(run: RunStore) -> Iterator[dict[str, Any]]:
+    """All records of a run in the order of attempts and pieces; unreadable lines are left out.
+
+    Each has the field `attempt` besides what was written. Raises StoreError.
+    """
+    pieces = sorted(
+        (place, item.key)
+        for item in run.objects(layout.METRICS)
+        if (place := layout.read_metrics(item.key)) is not None
+    )
+    for (attempt, _), key in pieces:
+        for line in run.store.get(run.key(key)).splitlines():
+            try:
+                record = json.loads(line)
+            except ValueError:
+                continue
+            if isinstance(record, dict):
+                yield {"attempt": attempt, **record}
