@@ -1,0 +1,66 @@
+"""A resumed training ends with the same bits as the undisturbed one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.torch import training
+from tests.torch.ranks import run_ranks
+from tests.torch.training import Plan
+
+SAVED_AFTER = {
+    "inside the first accumulation": 2,
+    "the last batch of an epoch": training.BATCHES,
+    "in the middle of an epoch": 15,
+    "inside an accumulation over the end of an epoch": 2 * training.BATCHES,
+    "one batch before the end of the run": 3 * training.BATCHES - 1,
+}
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[str], dict[int, Path]]:
+    """What each rank ends with, and the checkpoints saved on the way."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    saves = {count: folder / f"checkpoint-{count}" for count in SAVED_AFTER.values()}
+    for path in saves.values():
+        path.mkdir()
+    digests = run_ranks(training.WORLD, training.run_rank, folder / "run", Plan(saves=saves))
+    return digests, saves
+
+
+@pytest.mark.parametrize("where", SAVED_AFTER)
+def test_a_resume_ends_with_the_same_bits(
+    where: str, undisturbed: tuple[list[str], dict[int, Path]], tmp_path: Path
+) -> None:
+    digests, saves = undisturbed
+    checkpoint = saves[SAVED_AFTER[where]]
+    resumed = run_ranks(
+        training.WORLD, training.run_rank, tmp_path / "resumed", Plan(load=checkpoint)
+    )
+    assert resumed == digests
+
+
+def test_what_all_ranks_share_is_saved_once(
+    undisturbed: tuple[list[str], dict[int, Path]],
+) -> None:
+    _, saves = undisturbed
+    assert sorted(path.name for path in saves[15].iterdir()) == [
+        "count",
+        "training-rank0.pt",
+        "training-rank1.pt",
+        "training-rank2.pt",
+        "training-rank3.pt",
+        "training.pt",
+    ]
+
+
+def test_without_the_warm_up_the_bits_differ(
+    undisturbed: tuple[list[str], dict[int, Path]], tmp_path: Path
+) -> None:
+    digests, saves = undisturbed
+    resumed = run_ranks(
+        training.WORLD, training.run_rank, tmp_path / "resumed", Plan(load=saves[15], warm=False)
+    )
+    assert resumed != digests, "DDP no longer reorders its buckets: warm_up() may be dropped"

@@ -1,0 +1,51 @@
+"""The random numbers of a process: PyTorch's on CPU and GPU, Python's, and NumPy's if in use."""
+
+from __future__ import annotations
+
+import random
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+RandomState = dict[str, Any]
+"""Plain containers and tensors, so that `torch.load(weights_only=True)` reads it."""
+
+
+def capture() -> RandomState:
+    """Return the state of every generator that is in use."""
+    state: RandomState = {"torch": torch.get_rng_state(), "python": random.getstate()}
+    if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        state["cuda"] = torch.cuda.get_rng_state()
+    if (numpy := sys.modules.get("numpy")) is not None:
+        legacy = numpy.random.get_state(legacy=False)
+        key = legacy["state"]["key"].tolist()
+        state["numpy"] = {**legacy, "state": {**legacy["state"], "key": key}}
+    return state
+
+
+def restore(state: RandomState) -> None:
+    """Set every generator that is in use back to a captured state."""
+    torch.set_rng_state(state["torch"])
+    random.setstate(state["python"])
+    if "cuda" in state and torch.cuda.is_available():
+        torch.cuda.set_rng_state(state["cuda"])
+    numpy = sys.modules.get("numpy")
+    if "numpy" in state and numpy is not None:
+        legacy = state["numpy"]
+        key = numpy.array(legacy["state"]["key"], dtype=numpy.uint32)
+        numpy.random.set_state({**legacy, "state": {**legacy["state"], "key": key}})
+
+
+@contextmanager
+def untouched() -> Iterator[None]:
+    """Leave all random numbers after the block as they were before it."""
+    state = capture()
+    try:
+        yield
+    finally:
+        restore(state)
