@@ -1,0 +1,111 @@
+"""Real agents in real processes, for tests."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.support.eventually import eventually
+from trainrun.agent.config import CONFIG_VARIABLE, AgentConfig, StorageConfig
+from trainrun.protocol import CheckpointId, Start
+
+if TYPE_CHECKING:
+    from tests.support.operator_stand_in import OperatorStandIn
+
+
+class Worker:
+    """One agent; its output is kept in a file."""
+
+    def __init__(self, config: AgentConfig, folder: Path) -> None:
+        self.config = config
+        self._log = folder / f"agent-{config.slot}-{os.urandom(4).hex()}.log"
+        with self._log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "trainrun.agent"],
+                env={**os.environ, CONFIG_VARIABLE: config.to_json()},
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    @property
+    def output(self) -> str:
+        return self._log.read_text(errors="replace")
+
+    def shows(self, text: str, *, timeout: float = 20.0) -> None:
+        eventually(lambda: text in self.output, timeout=timeout, what=f"{text!r} in output")
+
+    def terminate(self) -> None:
+        self.process.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def code(self, *, timeout: float = 20.0) -> int:
+        """Wait for the agent's end and return its exit code."""
+        return self.process.wait(timeout)
+
+
+class Workers:
+    """Starts agents in `folder` and kills them at the end of the test."""
+
+    def __init__(self, folder: Path, operator: OperatorStandIn) -> None:
+        self.folder = folder
+        self.operator = operator
+        self.storage = folder / "storage"
+        self._started: list[Worker] = []
+
+    def config(self, script: str, *, slot: int = 0, **more: object) -> AgentConfig:
+        """A worker whose processes run `script`, python code."""
+        config = AgentConfig(
+            run="run",
+            run_uid="uid-1",
+            slot=slot,
+            worker=f"run-{slot}-1",
+            operator_url=self.operator.url,
+            directory=str(self.folder / f"node-{slot}"),
+            cache=str(self.folder / "cache"),
+            storage=StorageConfig(uri=f"file://{self.storage}", run_name="run"),
+            command=(sys.executable, "-c", script),
+            working_dir=str(self.folder),
+        )
+        return replace(config, **more)  # type: ignore[arg-type]
+
+    def start(self, script: str, *, slot: int = 0, **more: object) -> Worker:
+        """Start an agent."""
+        worker = Worker(self.config(script, slot=slot, **more), self.folder)
+        self._started.append(worker)
+        return worker
+
+    def close(self) -> None:
+        for worker in self._started:
+            if worker.process.poll() is None:
+                worker.kill()
+
+
+def start(
+    attempt: int = 1, *, workers: int = 1, per_worker: int = 1, resume: CheckpointId | None = None
+) -> Start:
+    """A start order."""
+    return Start(
+        attempt=attempt,
+        workers=workers,
+        world_size=workers * per_worker,
+        master_addr="127.0.0.1",
+        master_port=29999,
+        resume=resume,
+    )
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs (a zombie does not)."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False

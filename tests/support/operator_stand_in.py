@@ -1,0 +1,142 @@
+"""The operator's end of the heartbeat, scripted: a real HTTP server in threads of the test.
+
+Tests set `answer` (for every worker, or per worker) and look at the newest state of each agent.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qs, urlsplit
+
+from tests.support.eventually import eventually
+from trainrun.protocol import AgentState, Answer, Hold, Order
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class OperatorStandIn:
+    """Use as a context manager."""
+
+    def __init__(self) -> None:
+        self.status = 200
+        """What every request is answered with; other than 200: no answer in it."""
+        self.bodies: list[bytes] = []
+        self.tokens: set[str] = set()
+        self.requests = 0
+        self._answers: dict[str, Answer] = {}
+        self._default = Answer(order=Hold(attempt=1), poll=2.0)
+        self._states: dict[str, AgentState] = {}
+        self._changed = threading.Condition()
+        self._closed = False
+        stand_in = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+            disable_nagle_algorithm = True
+
+            def do_POST(self) -> None:
+                stand_in._handle(self)
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
+
+    def __enter__(self) -> OperatorStandIn:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        self._server.shutdown()
+        self._server.server_close()
+
+    def order(self, order: Order, *, worker: str | None = None, **more: object) -> None:
+        """Give an order to one worker, or to all; `more` are other fields of the answer."""
+        answer = Answer(order=order, poll=2.0, **more)  # type: ignore[arg-type]
+        with self._changed:
+            if worker is None:
+                self._default, self._answers = answer, {}
+            else:
+                self._answers[worker] = answer
+            self._changed.notify_all()
+
+    def also(self, worker: str | None = None, **more: object) -> None:
+        """Change other fields of the present answer."""
+        with self._changed:
+            now = self._default if worker is None else self._answer(worker)
+            answer = replace(now, **more)  # type: ignore[arg-type]
+            if worker is None:
+                self._default = answer
+            else:
+                self._answers[worker] = answer
+            self._changed.notify_all()
+
+    def state(self, worker: str = "run-0-1") -> AgentState | None:
+        """The newest state of a worker's agent."""
+        with self._changed:
+            return self._states.get(worker)
+
+    def until(
+        self,
+        condition: Callable[[AgentState], object],
+        *,
+        worker: str = "run-0-1",
+        timeout: float = 20.0,
+        what: str = "",
+    ) -> AgentState:
+        """Wait for a state of a worker and return it."""
+        found: list[AgentState] = []
+
+        def look() -> bool:
+            state = self.state(worker)
+            if state is not None and condition(state):
+                found.append(state)
+            return bool(found)
+
+        try:
+            eventually(look, timeout=timeout, what=what)
+        except AssertionError as error:
+            raise AssertionError(f"{error}; last state: {self.state(worker)}") from error
+        return found[0]
+
+    def _answer(self, worker: str) -> Answer:
+        return self._answers.get(worker, self._default)
+
+    def _handle(self, request: BaseHTTPRequestHandler) -> None:
+        body = request.rfile.read(int(request.headers["Content-Length"]))
+        self.tokens.add(request.headers.get("Authorization", ""))
+        state = AgentState.from_json(body)
+        wait = float(parse_qs(urlsplit(request.path).query).get("wait", ["0"])[0])
+        with self._changed:
+            self.requests += 1
+            self.bodies.append(body)
+            if self.status != 200:
+                self._reply(request, self.status, b"not now")
+                return
+            known = self._states.get(state.worker)
+            if known is None or known.agent != state.agent or known.sequence < state.sequence:
+                self._states[state.worker] = state
+            self._changed.wait_for(
+                lambda: self._closed or self._answer(state.worker).digest != state.seen,
+                timeout=wait,
+            )
+            text = self._answer(state.worker).to_json().encode()
+        self._reply(request, 200, text)
+
+    def _reply(self, request: BaseHTTPRequestHandler, status: int, body: bytes) -> None:
+        try:
+            request.send_response(status)
+            request.send_header("Content-Length", str(len(body)))
+            request.end_headers()
+            request.wfile.write(body)
+        except OSError:
+            request.close_connection = True  # the agent has gone

@@ -1,0 +1,236 @@
+"""The agent: its parts wired together, and what it does about signals and time.
+
+Layer: agent. Everything happens in one event loop in the main thread, so nothing here needs a
+lock; only calls of the store and writes of output have threads of their own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import secrets
+import time
+from dataclasses import dataclass, field
+
+from trainrun.agent import children, oom
+from trainrun.agent.attempt import Surroundings
+from trainrun.agent.config import AgentConfig
+from trainrun.agent.faults import Faults
+from trainrun.agent.folders import Folders
+from trainrun.agent.heartbeat import LONGEST_POLL, Heartbeat
+from trainrun.agent.http import HttpClient
+from trainrun.agent.leaving import Farewell, Leaving
+from trainrun.agent.orders import Orders
+from trainrun.agent.output import Sink
+from trainrun.agent.ownership import Ownership
+from trainrun.agent.resolving import Resolving
+from trainrun.agent.state import Identity, describe, problems
+from trainrun.agent.storage import Storage
+from trainrun.errors import TrainRunError
+from trainrun.protocol import AgentState, Answer, CheckpointId, Exit, Notice, Problem, Start
+
+LOG = logging.getLogger("trainrun.agent")
+
+TICK = 1.0
+"""Seconds between two looks at what only time changes."""
+AWAY = 30.0
+"""Seconds without an answer after which the store is asked what others have stored, and the
+seconds between two such questions."""
+LAST_SECONDS = 2.0
+"""Seconds before the end of the grace period at which the training is stopped."""
+EXIT_SECONDS = 10.0
+"""Seconds for uploads under way when the run is over."""
+ORPHAN_SECONDS = 5.0
+"""Seconds for uploads under way when the parent has gone."""
+TERMINATED = 128 + 15
+"""Exit code after SIGTERM."""
+ORPHANED = 1
+"""Exit code after the parent's death."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Agent:
+    """One agent process."""
+
+    config: AgentConfig
+    storage: Storage
+    folders: Folders
+    sink: Sink
+    done: asyncio.Future[int]
+    """Becomes the exit code."""
+    identity: str = field(default_factory=lambda: secrets.token_hex(8))
+    orders: Orders = field(init=False)
+    heartbeat: Heartbeat = field(init=False)
+    leaving: Leaving = field(init=False)
+    _sequence: int = 0
+    _noticed: float | None = None
+    """When SIGTERM came, on the monotonic clock."""
+    _problems: tuple[Problem, ...] = ()
+    _asked_store: float = 0.0
+    _reconciling: bool = False
+    _tasks: list[asyncio.Task[None]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        config = self.config
+        self.heartbeat = Heartbeat(
+            connect=lambda: HttpClient(config.operator_url, token=lambda: config.token),
+            state=self.state,
+            apply=self.apply,
+            longest_poll=min(LONGEST_POLL, config.heartbeat_timeout / 3),
+        )
+        ownership = Ownership(storage=self.storage, committed=self._committed, news=self.news)
+        around = Surroundings(
+            config=config,
+            folders=self.folders,
+            storage=self.storage,
+            sink=self.sink,
+            oom=oom.OomCounter(oom.find_counter()),
+            faults=Faults(config.faults),
+            news=self.news,
+            progress=self.heartbeat.progress,
+        )
+        self.orders = Orders(
+            around=around,
+            resolving=Resolving(storage=self.storage, news=self.news, resolved=ownership.keep),
+            ownership=ownership,
+            leave=self._leave_on_order,
+        )
+        self.leaving = Leaving(
+            orders=self.orders,
+            heartbeat=self.heartbeat,
+            storage=self.storage,
+            slot=config.slot,
+            done=self.done,
+        )
+
+    def start(self) -> None:
+        """Begin to live."""
+        loop = asyncio.get_running_loop()
+        self.heartbeat.start()
+        self._tasks = [loop.create_task(self.storage.warm_up()), loop.create_task(self._tick())]
+
+    def news(self) -> None:
+        """Something changed: tell it, and see what follows from it, once per turn of the loop."""
+        self.heartbeat.news()
+        if not self._reconciling:
+            self._reconciling = True
+            asyncio.get_running_loop().call_soon(self._reconcile)
+
+    def state(self) -> AgentState:
+        """The state for the next heartbeat."""
+        self._sequence += 1
+        now = time.monotonic()
+        identity = Identity(
+            config=self.config,
+            agent=self.identity,
+            sequence=self._sequence,
+            notice=self._notice(now),
+        )
+        return describe(identity, self.orders, now)
+
+    def apply(self, answer: Answer) -> bool:
+        """Take an answer of the operator."""
+        return not self.leaving.begun and self.orders.apply(answer)
+
+    def child_ended(self) -> None:
+        """SIGCHLD: reap everything that ended."""
+        for pid, status in children.reap():
+            self.orders.reaped(pid, status)
+        self._reconcile()
+
+    def terminated(self) -> None:
+        """SIGTERM: we shall be taken away. The training is told by `should_save()` alone."""
+        now = time.monotonic()
+        if self._noticed is not None:
+            self.leaving.begin(Farewell(code=TERMINATED, seconds=0.0))
+            return
+        LOG.warning("SIGTERM: this worker ends within %.0f s", self.config.grace_seconds)
+        self._noticed = now
+        self.news()
+
+    def parent_died(self) -> None:
+        """The local world's driver is gone: nobody could order anything any more."""
+        if os.getppid() != self.config.parent_pid:
+            LOG.warning("the parent process %s has gone", self.config.parent_pid)
+            self.leaving.begin(Farewell(code=ORPHANED, seconds=ORPHAN_SECONDS))
+
+    def _notice(self, now: float) -> Notice | None:
+        if self._noticed is None:
+            return None
+        age = now - self._noticed
+        left = max(0.0, self.config.grace_seconds - age)
+        return Notice(reason="SIGTERM", age=age, remaining=left)
+
+    def _committed(self) -> CheckpointId | None:
+        attempt = self.orders.attempt
+        if attempt is None:
+            return None
+        known = attempt.uploads.committed
+        return known.id if known is not None else attempt.start.resume
+
+    def _leave_on_order(self, order: Exit) -> None:
+        self.leaving.begin(
+            Farewell(
+                code=order.code,
+                seconds=min(EXIT_SECONDS, self.config.flush_timeout),
+                succeeded=order.succeeded,
+                ended=True,
+            )
+        )
+
+    def _reconcile(self) -> None:
+        self._reconciling = False
+        if not self.leaving.begun:
+            self.orders.reconcile()
+            self._drain(time.monotonic())
+
+    def _drain(self, now: float) -> None:
+        """After a notice: leave when nothing is left to do, or just before the grace is over."""
+        if self._noticed is None or self.leaving.begun:
+            return
+        left = self._noticed + self.config.grace_seconds - now
+        if left <= LAST_SECONDS or self._nothing_to_do():
+            seconds = max(0.0, left - LAST_SECONDS / 2)
+            self.leaving.begin(Farewell(code=TERMINATED, seconds=seconds))
+
+    def _nothing_to_do(self) -> bool:
+        orders, attempt = self.orders, self.orders.attempt
+        number = attempt.number if attempt is not None else 0
+        if isinstance(orders.order, Start) and orders.order.attempt > number:
+            return False
+        uploading = attempt is not None and attempt.uploads.unfinished()
+        return orders.phase == "Idle" and not uploading
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(TICK)
+            now = time.monotonic()
+            if self.config.parent_pid is not None:
+                self.parent_died()
+            found = problems(self.orders, now)
+            if found != self._problems:
+                self._problems = found
+                for problem in found:
+                    LOG.warning("%s: %s", problem.type, problem.message)
+                self.heartbeat.news()
+            self.heartbeat.tick(now)
+            self._drain(now)
+            if now - max(self.heartbeat.last_answer, self._asked_store) > AWAY:
+                self._asked_store = now
+                await self._ask_store()
+
+    async def _ask_store(self) -> None:
+        """The operator is away: learn from the store what other workers have brought."""
+        attempt = self.orders.attempt
+        if attempt is None or self.leaving.begun:
+            return
+        try:
+            steps = await asyncio.wait_for(self.storage.open_steps(attempt.number), AWAY)
+        except (TrainRunError, asyncio.TimeoutError) as error:
+            LOG.info("neither the operator nor the store can be reached: %s", error)
+            return
+        attempt.staging.open((step.step for step in steps), time.monotonic())
+        for step in steps:
+            attempt.uploads.stored(step.step, step.slots)
+        attempt.changed()

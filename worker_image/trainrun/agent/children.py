@@ -1,0 +1,76 @@
+"""Every child of the agent: reaping them all and killing them all.
+
+Layer: agent, leaf. As process 1 (or as a subreaper) the agent inherits each orphaned descendant,
+so "kill every child until there is none" also reaches grandchildren that made a session of their
+own: killing their parent makes them ours.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+PROC = Path("/proc")
+
+
+def reap() -> Iterator[tuple[int, int]]:
+    """Yield (pid, wait status) of each child that has ended, adopted orphans included.
+
+    Nothing else in the agent may wait for children: their status can be read once.
+    """
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return
+        if pid == 0:
+            return
+        yield pid, status
+
+
+def children() -> list[int]:
+    """Return the pids of all children, zombies included."""
+    found: list[int] = []
+    try:
+        # Per thread, since the kernel books a child with the thread that forked it.
+        for thread in (PROC / "self" / "task").iterdir():
+            found += map(int, (thread / "children").read_text().split())
+    except FileNotFoundError:  # a kernel without CONFIG_PROC_CHILDREN
+        return _children_by_scan(os.getpid())
+    return found
+
+
+def kill_all() -> None:
+    """Send SIGKILL to every child and its process group; ours is spared."""
+    own_group = os.getpgrp()
+    for pid in children():
+        kill_group(pid, own_group)
+
+
+def kill_group(pid: int, own_group: int) -> None:
+    """Send SIGKILL to a child's whole process group, or to it alone where it shares ours."""
+    try:
+        group = os.getpgid(pid)
+        if group == own_group:
+            os.kill(pid, signal.SIGKILL)
+        else:
+            os.killpg(group, signal.SIGKILL)
+    except ProcessLookupError:
+        pass  # gone in the meantime, which is what we want
+
+
+def _children_by_scan(parent: int) -> list[int]:
+    found = []
+    for entry in PROC.iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            stat = (entry / "stat").read_text()
+        except OSError:
+            continue
+        # "pid (name) state ppid ...": the name may hold anything, spaces and brackets too.
+        if int(stat.rpartition(")")[2].split()[1]) == parent:
+            found.append(int(entry.name))
+    return found

@@ -1,0 +1,121 @@
+"""What an agent is told at its start: who it is, what it runs, where checkpoints go.
+
+Layer: agent, leaf. One JSON object in the environment variable `TRAINRUN_AGENT_CONFIG`; unknown
+fields are ignored and missing ones take their defaults, so that both sides may be a version apart.
+Everything that may change during the run comes in orders instead (`trainrun.protocol`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from trainrun import wire
+
+CONFIG_VARIABLE = "TRAINRUN_AGENT_CONFIG"
+"""The environment variable that holds the configuration."""
+
+
+class BadConfig(ValueError):
+    """The configuration is missing or cannot be read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StorageConfig:
+    """Where the run's checkpoints live: `<uri>/<run_name>/`."""
+
+    uri: str
+    """`file:///absolute/path` or `s3://bucket/prefix`."""
+    run_name: str
+    endpoint_url: str | None = None
+    """Address of an S3-compatible server; absent: Amazon's."""
+    region: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """A fault on demand: the process of `rank` is killed when it reports `step` or a later one."""
+
+    kind: Literal["kill"] = "kill"
+    rank: int
+    step: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentConfig:
+    """The configuration of one agent. Durations are seconds."""
+
+    run: str
+    run_uid: str
+    namespace: str = ""
+    slot: int
+    """The worker's number in the gang, its node rank."""
+    worker: str
+    """The worker's name, `<run>-<slot>-<creation attempt>`."""
+    created_for: int = 1
+    """The attempt for which this worker was created."""
+    node: str = ""
+    operator_url: str
+    """Base address of the operator's agent server, `http://host:port`."""
+    token: str = ""
+    """Sent as `Authorization: Bearer`; empty: none."""
+    directory: str
+    """Private folder of this worker: staging, sockets, control files."""
+    cache: str
+    """Download cache of this node, shared by its workers."""
+    storage: StorageConfig
+    initial_from: str | None = None
+    """URI of `checkpoint.initialFrom`."""
+    processes_per_worker: int = 1
+    command: tuple[str, ...]
+    working_dir: str = ""
+    """Where processes start; empty: the agent's own working directory."""
+    env: dict[str, str] = field(default_factory=dict)
+    """Environment of the processes, on top of the agent's own."""
+    address: str = "127.0.0.1"
+    """What slot 0 offers as MASTER_ADDR."""
+    heartbeat_timeout: float = 30.0
+    """The operator takes an agent that was silent for this long for lost."""
+    flush_timeout: float = 120.0
+    """How long uploads may take after the training has stopped, where no order says otherwise."""
+    max_pending: int = 2
+    """Checkpoint steps that may be staged and not uploaded."""
+    keep: int = 3
+    """Checkpoints that retention keeps."""
+    grace_seconds: float = 30.0
+    """Time between SIGTERM and our own end."""
+    parent_pid: int | None = None
+    """Die with this parent (the local world)."""
+    gpus: tuple[int, ...] = ()
+    """This worker's share of the machine's GPUs; empty: leave CUDA_VISIBLE_DEVICES alone."""
+    faults: tuple[Fault, ...] = ()
+
+    @property
+    def first_rank(self) -> int:
+        """Global rank of the first local process."""
+        return self.slot * self.processes_per_worker
+
+    def to_json(self) -> str:
+        """One line of JSON."""
+        return json.dumps(wire.encode(self), separators=(",", ":"), allow_nan=False)
+
+    @staticmethod
+    def from_json(text: str | bytes) -> AgentConfig:
+        """Raise BadConfig with the field and what was expected."""
+        try:
+            return wire.decode(AgentConfig, json.loads(text))
+        except ValueError as error:
+            raise BadConfig(f"{CONFIG_VARIABLE} cannot be read: {error}") from error
+
+    @staticmethod
+    def from_environment(environ: Mapping[str, str]) -> AgentConfig:
+        """Raise BadConfig where the variable is missing or cannot be read."""
+        text = environ.get(CONFIG_VARIABLE)
+        if not text:
+            raise BadConfig(
+                f"{CONFIG_VARIABLE} is not set; the agent is started by the operator or by "
+                "`trainrun run`, which set it"
+            )
+        return AgentConfig.from_json(text)

@@ -1,0 +1,129 @@
+"""The agent's end: on order, after a notice, or because the parent has gone.
+
+Layer: agent. One way out for all: stop the processes, finish the uploads that fit into the time
+left, write what belongs to the end, tell the last state. Nothing of it can hold the agent longer
+than its deadline.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from trainrun.agent.heartbeat import Heartbeat
+from trainrun.agent.orders import Orders
+from trainrun.agent.storage import Storage
+from trainrun.errors import TrainRunError
+
+LOG = logging.getLogger("trainrun.agent")
+
+LAST_WORD = 1.0
+"""Seconds for the last heartbeat."""
+LOOK = 0.02
+"""Seconds between two looks at whether something has ended."""
+STOP_TIME = 5.0
+"""Seconds that killed processes may take to be gone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Farewell:
+    """How to leave."""
+
+    code: int
+    """Exit code of the agent."""
+    seconds: float
+    """For uploads that are under way."""
+    succeeded: bool = False
+    """The run has: slot 0 writes `finished.json`."""
+    ended: bool = False
+    """The run ends or pauses here: slot 0 gives the storage back."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Leaving:
+    """Does it once."""
+
+    orders: Orders
+    heartbeat: Heartbeat
+    storage: Storage
+    slot: int
+    done: asyncio.Future[int]
+    """Becomes the exit code."""
+    _task: asyncio.Task[None] | None = None
+
+    @property
+    def begun(self) -> bool:
+        """The end has begun: orders no longer matter."""
+        return self._task is not None
+
+    def begin(self, farewell: Farewell) -> None:
+        """Leave; a second call changes nothing."""
+        if self._task is None:
+            LOG.info("leaving with code %d", farewell.code)
+            self._task = asyncio.get_running_loop().create_task(self._leave(farewell))
+
+    async def _leave(self, farewell: Farewell) -> None:
+        try:
+            deadline = time.monotonic() + farewell.seconds
+            await _until(self.orders.stop, time.monotonic() + STOP_TIME)
+            await self._finish_uploads(deadline)
+            if self.slot == 0:
+                await self._write_end(farewell, deadline)
+            await self.heartbeat.post_last(LAST_WORD)
+        finally:
+            if not self.done.done():
+                self.done.set_result(farewell.code)
+
+    async def _finish_uploads(self, deadline: float) -> None:
+        attempt = self.orders.attempt
+        if attempt is None:
+            return
+        attempt.uploads.only = None
+        attempt.changed()
+        if not await _until(lambda: not attempt.uploads.unfinished(), deadline):
+            LOG.warning("uploads that did not fit into the time left are given up")
+        attempt.uploads.close()
+
+    async def _write_end(self, farewell: Farewell, deadline: float) -> None:
+        attempt = self.orders.attempt
+        if attempt is not None and attempt.metrics is not None:
+            await self._try("metrics", attempt.metrics.write, deadline)
+        if farewell.succeeded:
+            # Worth more time than uploads: without it the run would start again.
+            late = max(deadline, time.monotonic() + STOP_TIME)
+            await self._try("finished.json", self.storage.finish, late)
+        if farewell.ended and attempt is not None:
+            await self._try("retention", lambda: self.storage.retain(attempt.number), deadline)
+        if farewell.ended:
+            self.orders.ownership.stop()
+            late = max(deadline, time.monotonic() + LAST_WORD)
+            await self._try("the release of the storage", self._release, late)
+
+    async def _release(self) -> None:
+        attempt = self.orders.attempt
+        ours = max(attempt.number if attempt is not None else 0, self.orders.resolving.claimed)
+        # A worker that was replaced while it was cut off must not give away what the run still
+        # uses: then a later attempt than its own has been claimed.
+        if await self.storage.newest_attempt() <= ours:
+            await self.storage.release()
+
+    async def _try(self, what: str, work: Callable[[], Awaitable[None]], deadline: float) -> None:
+        left = max(0.1, deadline - time.monotonic())
+        try:
+            await asyncio.wait_for(work(), left)
+        except asyncio.TimeoutError:
+            LOG.warning("%s: not written within %.1f s", what, left)
+        except (TrainRunError, OSError) as error:
+            LOG.warning("%s: not written: %s", what, error)
+
+
+async def _until(condition: Callable[[], bool], deadline: float) -> bool:
+    """Wait for a condition; False when the deadline came first."""
+    while not condition():
+        if time.monotonic() >= deadline:
+            return False
+        await asyncio.sleep(LOOK)
+    return True

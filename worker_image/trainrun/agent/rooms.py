@@ -1,0 +1,61 @@
+"""Room for staged checkpoints: `report(checkpoint=)` waits while the backlog is full.
+
+Layer: agent. At most `max_pending` steps with files that are not in the store yet. A step that has
+room has it for every rank: else one rank's files could keep out those that complete them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass, field
+
+from trainrun.agent.staging import Staging
+
+
+@dataclass(slots=True, kw_only=True)
+class Rooms:
+    """Who may stage, in one attempt."""
+
+    staging: Staging
+    max_pending: int
+    _granted: dict[int, int] = field(default_factory=dict)
+    """Step for which a rank may stage and has not reported yet, by rank."""
+    _waiting: set[asyncio.Future[None]] = field(default_factory=set)
+    _since: dict[int, float] = field(default_factory=dict)
+    _stalled: float = 0.0
+
+    async def wait(self, rank: int, step: int) -> None:
+        """Return when the files of `rank` for `step` may be staged."""
+        self._granted.pop(rank, None)
+        self._since[rank] = time.monotonic()
+        try:
+            while not self._has_room(step):
+                change: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+                self._waiting.add(change)
+                try:
+                    await change
+                finally:
+                    self._waiting.discard(change)
+            self._granted[rank] = step
+        finally:
+            self._stalled += time.monotonic() - self._since.pop(rank)
+
+    def staged(self, rank: int) -> None:
+        """`rank` has reported: what it was granted is used."""
+        self._granted.pop(rank, None)
+
+    def wake(self) -> None:
+        """The backlog may have changed."""
+        for change in self._waiting:
+            if not change.done():
+                change.set_result(None)
+
+    def stall(self, now: float) -> float:
+        """Seconds that ranks have waited so far, summed."""
+        return self._stalled + sum(now - since for since in self._since.values())
+
+    def _has_room(self, step: int) -> bool:
+        taken = {entry.step for entry in self.staging.pending()} | set(self._granted.values())
+        unwanted = step <= self.staging.committed or step in self.staging.dropped
+        return unwanted or step in taken or len(taken) < self.max_pending

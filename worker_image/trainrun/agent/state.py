@@ -1,0 +1,73 @@
+"""The agent's whole state as a heartbeat carries it.
+
+Layer: agent. Only reads.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from trainrun.agent.attempt import Attempt
+from trainrun.agent.config import AgentConfig
+from trainrun.agent.orders import Orders
+from trainrun.protocol import AgentState, Notice, Problem
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """Which agent this is, and how often it has spoken."""
+
+    config: AgentConfig
+    agent: str
+    """Random, one per agent process."""
+    sequence: int
+    notice: Notice | None
+
+
+def describe(identity: Identity, orders: Orders, now: float) -> AgentState:
+    """Return the present state; `now` is on the monotonic clock."""
+    config, attempt = identity.config, orders.attempt
+    state = AgentState(
+        run=config.run,
+        run_uid=config.run_uid,
+        slot=config.slot,
+        worker=config.worker,
+        created_for=config.created_for,
+        agent=identity.agent,
+        sequence=identity.sequence,
+        node=config.node,
+        phase=orders.phase,
+        notice=identity.notice,
+        offer=orders.offer,
+        resolution=orders.resolving.resolution(now),
+        problems=problems(orders, now),
+        seen=orders.seen,
+    )
+    return state if attempt is None else _with_attempt(state, attempt, now)
+
+
+def problems(orders: Orders, now: float) -> tuple[Problem, ...]:
+    """What is wrong on this worker now."""
+    found = orders.attempt.problems(now) if orders.attempt is not None else ()
+    return found if orders.ownership.problem is None else (*found, orders.ownership.problem)
+
+
+def _with_attempt(state: AgentState, attempt: Attempt, now: float) -> AgentState:
+    first = attempt.report.first_report
+    return replace(
+        state,
+        attempt=attempt.number,
+        exits=attempt.processes.exits(now),
+        steps=attempt.staging.last_steps,
+        metrics=dict(attempt.report.metrics),
+        staged=attempt.staging.describe(now),
+        dropped=attempt.staging.dropped,
+        committed=attempt.uploads.committed_now(now),
+        save=attempt.saving.vote,
+        fatal=attempt.uploads.fatal,
+        damaged=attempt.fetching.damaged,
+        finished=attempt.report.all_finished,
+        spawned=now - attempt.spawned,
+        first_step=None if first is None else now - first,
+        stall=attempt.rooms.stall(now),
+    )

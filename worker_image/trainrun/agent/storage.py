@@ -1,0 +1,211 @@
+"""The run's object storage as the agent uses it: every call in a thread, none in the event loop.
+
+Layer: agent, over `trainrun.checkpoint`; no other module of the agent calls that package. The
+packages behind it (boto3 costs 0.3 s) are loaded by `warm_up` when the agent starts, and not on
+the way of a restart.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import shutil
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+from trainrun import checkpoint as api
+from trainrun.agent.config import AgentConfig
+from trainrun.checkpoint import BeatWatch, Manifest, RunStore, Upload, layout
+from trainrun.errors import StoreError
+from trainrun.protocol import CheckpointId, OpenStep, Resolution, ResolveRequest
+
+T = TypeVar("T")
+
+THREADS = 8
+"""One upload, one commit, the beat, a resolution, and downloads for several ranks at once."""
+
+
+class Storage:
+    """The store of one run. Every method raises what `trainrun.checkpoint` documents."""
+
+    def __init__(self, config: AgentConfig) -> None:
+        self._config = config
+        self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="store")
+        self._opened: RunStore | None = None
+        self._watch: BeatWatch | None = None
+        self._calls = 0
+
+    @property
+    def busy(self) -> bool:
+        """A call is under way in a thread."""
+        return self._calls > 0
+
+    async def warm_up(self) -> None:
+        """Load and connect what later calls need."""
+        try:
+            await self._call(lambda: self._run().attempts())
+        except StoreError:
+            pass  # later calls meet it again, and report it where it matters
+
+    async def resolve(self, request: ResolveRequest) -> Resolution:
+        """Claim the resume point of an attempt; trouble with the store is an outcome."""
+        return await self._call(self._resolve, request)
+
+    async def write_part(
+        self,
+        checkpoint: CheckpointId,
+        *,
+        workers: int,
+        files: Mapping[int, Path],
+        metrics: Mapping[str, object],
+        whole: bool,
+        upload: Upload,
+    ) -> Manifest | None:
+        """Upload this worker's part of a checkpoint, its done marker (or manifest) last."""
+        return await self._call(
+            lambda: self._write_part(
+                checkpoint, workers, files, metrics, whole=whole, upload=upload
+            )
+        )
+
+    async def commit(self, checkpoint: CheckpointId) -> Manifest | None:
+        """Write the manifest if every worker's part is there."""
+        return await self._call(
+            lambda: api.commit_if_complete(
+                self._run(), attempt=checkpoint.attempt, step=checkpoint.step
+            )
+        )
+
+    async def retain(self, attempt: int) -> None:
+        """Delete what retention allows."""
+        keep = self._config.keep
+        await self._call(lambda: api.retain(self._run(), attempt=attempt, keep=keep))
+
+    async def open_steps(self, attempt: int) -> tuple[OpenStep, ...]:
+        """Steps of an attempt that were begun and are not committed."""
+        return await self._call(lambda: api.open_steps(self._run(), attempt=attempt))
+
+    async def manifest(self, checkpoint: CheckpointId) -> Manifest:
+        """Read a checkpoint's manifest."""
+        return await self._call(lambda: api.read_manifest(self._run(), checkpoint))
+
+    async def materialize(self, checkpoint: CheckpointId, rank: int | None) -> Path:
+        """Download a checkpoint, once per node."""
+        cache = Path(self._config.cache)
+        return await self._call(
+            lambda: api.materialize(self._run(), checkpoint, cache_dir=cache, rank=rank)
+        )
+
+    async def materialize_initial(self, uri: str) -> Path:
+        """Download what `checkpoint.initialFrom` names, once per node."""
+        cache, storage = Path(self._config.cache), self._config.storage
+        return await self._call(
+            lambda: api.materialize_uri(
+                uri,
+                cache_dir=cache,
+                endpoint_url=storage.endpoint_url,
+                region=storage.region,
+            )
+        )
+
+    async def set_aside(self, checkpoint: CheckpointId, reason: str) -> None:
+        """Never resume from this checkpoint again."""
+        await self._call(lambda: api.set_aside(self._run(), checkpoint, reason))
+
+    async def beat(self, counter: int, committed: CheckpointId | None) -> bool:
+        """Show that the owner lives; False when the storage is not ours (any more)."""
+        uid = self._config.run_uid
+        return await self._call(
+            lambda: api.beat(self._run(), uid=uid, counter=counter, committed=committed)
+        )
+
+    async def newest_attempt(self) -> int:
+        """The highest attempt that was claimed, 0 before the first."""
+        return await self._call(lambda: max(self._run().attempts(), default=0))
+
+    async def release(self) -> None:
+        """Give the storage up, so that the next owner need not wait."""
+        await self._call(lambda: api.release(self._run(), uid=self._config.run_uid))
+
+    async def finish(self) -> None:
+        """Record that the run has succeeded."""
+        await self._call(lambda: api.finish(self._run(), uid=self._config.run_uid))
+
+    async def write_metrics(self, attempt: int, number: int, text: str) -> int:
+        """Write one piece of metrics; returns its number, `number` or a later one that was free."""
+        return await self._call(self._write_metrics, attempt, number, text)
+
+    async def remove(self, directories: list[Path]) -> None:
+        """Delete local directories, which may take long for large checkpoints."""
+        for directory in directories:
+            await self._call(functools.partial(shutil.rmtree, directory, ignore_errors=True))
+
+    def close(self) -> None:
+        """Take no more calls; those under way are left behind."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    async def _call(self, function: Callable[..., T], *args: object) -> T:
+        self._calls += 1
+        try:
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(self._pool, function, *args)
+        finally:
+            self._calls -= 1
+
+    def _run(self) -> RunStore:
+        if self._opened is None:
+            storage = self._config.storage
+            store = api.open_store(
+                storage.uri, endpoint_url=storage.endpoint_url, region=storage.region
+            )
+            self._opened = api.RunStore(store, storage.run_name)
+        return self._opened
+
+    def _write_metrics(self, attempt: int, number: int, text: str) -> int:
+        run = self._run()
+        while not run.store.put_if_absent(
+            run.key(layout.metrics_key(attempt, number)), text.encode()
+        ):
+            number += 1
+        return number
+
+    def _resolve(self, request: ResolveRequest) -> Resolution:
+        if self._watch is None:
+            self._watch = api.BeatWatch()
+        return api.resolve(
+            self._run(),
+            uid=self._config.run_uid,
+            attempt=request.attempt,
+            on_existing=request.on_existing,
+            ended=request.ended,
+            watch=self._watch,
+        )
+
+    def _write_part(
+        self,
+        checkpoint: CheckpointId,
+        workers: int,
+        directories: Mapping[int, Path],
+        metrics: Mapping[str, object],
+        *,
+        whole: bool,
+        upload: Upload,
+    ) -> Manifest | None:
+        files = [
+            file
+            for rank, directory in sorted(directories.items())
+            for file in api.scan(directory, rank=rank)
+        ]
+        return api.write_part(
+            self._run(),
+            attempt=checkpoint.attempt,
+            step=checkpoint.step,
+            worker=self._config.slot,
+            workers=workers,
+            files=files,
+            metrics=metrics,
+            whole=whole,
+            upload=upload,
+        )

@@ -1,0 +1,245 @@
+"""Bringing this worker's part of staged checkpoints into the store, in the background.
+
+Layer: agent. One step at a time, oldest first; trouble with the store delays and is told as a
+problem, never ends the training. Invariants: nothing is written for a step that was dropped, nor
+after `close`; a worker without files writes its (empty) done marker only for steps that are open.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from trainrun.agent.backoff import Backoff
+from trainrun.agent.staging import Staging, Step
+from trainrun.agent.storage import Storage
+from trainrun.checkpoint import Manifest, Upload
+from trainrun.errors import (
+    CheckpointConflict,
+    CheckpointDamaged,
+    StoreError,
+    TrainRunError,
+    TransferCancelled,
+)
+from trainrun.protocol import CheckpointId, Committed, Problem
+
+LOG = logging.getLogger("trainrun.agent")
+
+FIRST_PAUSE = 0.5
+LONGEST_PAUSE = 15.0
+"""Seconds between tries while the store is in trouble."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Uploads:
+    """The uploads of one attempt."""
+
+    attempt: int
+    slot: int
+    workers: int
+    staging: Staging
+    storage: Storage
+    news: Callable[[], None]
+    """Called when something changed that the operator waits for."""
+    problem: Problem | None = None
+    fatal: Problem | None = None
+    committed: Committed | None = None
+    only: frozenset[int] | None = None
+    """While an order says so: no other steps are uploaded."""
+    _committed_at: float = 0.0
+    _stored: dict[int, set[int]] = field(default_factory=dict)
+    """Slots whose part of a step is in the store."""
+    _handles: dict[int, Upload] = field(default_factory=dict)
+    _wakes: list[asyncio.Event] = field(default_factory=list)
+    """One per lane, so that none takes another's call for its own."""
+    _tasks: list[asyncio.Task[None]] = field(default_factory=list)
+    _removals: set[asyncio.Task[None]] = field(default_factory=set)
+    _retain: bool = False
+
+    def start(self) -> None:
+        """Begin to work."""
+        work = [self._upload_next]
+        if self.slot == 0:
+            work += [self._commit_next, self._retain_next]
+        self._wakes = [asyncio.Event() for _ in work]
+        lanes = map(self._lane, work, self._wakes)
+        self._tasks = [asyncio.get_running_loop().create_task(lane) for lane in lanes]
+
+    def wake(self) -> None:
+        """Something was staged or passed: look again."""
+        for wake in self._wakes:
+            wake.set()
+
+    def close(self) -> None:
+        """Write nothing more for this attempt; an upload under way is given up."""
+        for handle in self._handles.values():
+            handle.cancel()
+        for task in self._tasks:
+            task.cancel()
+
+    def abandon(self) -> None:
+        """Upload nothing until an order names steps again; what is under way is given up."""
+        self.only = frozenset()
+        for handle in self._handles.values():
+            handle.cancel()
+        self._handles.clear()
+
+    def stored(self, step: int, slots: Iterable[int]) -> None:
+        """These slots' parts of a step are in the store, as others say."""
+        if step > self.staging.committed:
+            self._stored.setdefault(step, set()).update(slots)
+
+    def drop(self, step: int) -> None:
+        """Forget a step on order."""
+        handle = self._handles.pop(step, None)
+        if handle is not None:
+            handle.cancel()
+        self.remove(self.staging.drop(step))
+
+    def saw_commit(self, checkpoint: CheckpointId, size_bytes: int = 0) -> None:
+        """A checkpoint of this attempt is committed, by us or as others say."""
+        known = self.committed
+        if known is None or (known.id, known.size_bytes) < (checkpoint, size_bytes):
+            same = known is not None and known.id == checkpoint
+            self.committed = Committed(id=checkpoint, size_bytes=size_bytes)
+            self._committed_at = self._committed_at if same else time.monotonic()
+        self.remove(self.staging.commit(checkpoint.step))
+        self._stored = {
+            step: slots for step, slots in self._stored.items() if step > checkpoint.step
+        }
+
+    def committed_now(self, now: float) -> Committed | None:
+        """The newest known commit with its age."""
+        if self.committed is None:
+            return None
+        return Committed(
+            id=self.committed.id,
+            size_bytes=self.committed.size_bytes,
+            age=max(0.0, now - self._committed_at),
+        )
+
+    def unfinished(self, steps: Iterable[int] | None = None) -> bool:
+        """Say whether a complete step (of `steps`) is still to be uploaded, or committed by us."""
+        if self.fatal is not None:
+            return False
+        wanted = None if steps is None else set(steps)
+        waiting = [entry.step for entry in self.staging.uploadable()]
+        if self.slot == 0:
+            waiting += self._committable()
+        return any(wanted is None or step in wanted for step in waiting)
+
+    async def _lane(self, work: Callable[[], Awaitable[bool]], wake: asyncio.Event) -> None:
+        backoff = Backoff(FIRST_PAUSE, LONGEST_PAUSE)
+        while True:
+            wake.clear()
+            try:
+                busy = await work()
+            except TransferCancelled:
+                busy = True  # its step was dropped: on to the next
+            except CheckpointConflict as error:
+                self.fatal = Problem(
+                    type="CheckpointConflict", reason="CheckpointConflict", message=str(error)
+                )
+                self.news()
+                return  # the script has to change; no later step would fare better
+            except (TrainRunError, OSError) as error:
+                self._trouble(error)
+                await asyncio.sleep(backoff.next())
+                busy = True
+            else:
+                backoff.reset()
+            if not busy:
+                await wake.wait()
+
+    async def _upload_next(self) -> bool:
+        entry = next(iter(self._allowed()), None)
+        if entry is None:
+            return False
+        handle = self._handles.setdefault(entry.step, Upload())
+        manifest = await self.storage.write_part(
+            CheckpointId(attempt=self.attempt, step=entry.step),
+            workers=self.workers,
+            files=entry.files,
+            metrics=entry.metrics,
+            whole=entry.whole,
+            upload=handle,
+        )
+        self._handles.pop(entry.step, None)
+        self._over_trouble()
+        self.staging.uploaded(entry.step)
+        self.stored(entry.step, [self.slot])
+        self.remove(list(entry.files.values()))
+        if manifest is not None:
+            self._committed(manifest)
+        self.wake()
+        self.news()
+        return True
+
+    async def _commit_next(self) -> bool:
+        for step in self._committable():
+            manifest = await self.storage.commit(CheckpointId(attempt=self.attempt, step=step))
+            self._over_trouble()
+            if manifest is None:
+                # Somebody told us of a part that the store does not show yet.
+                self._stored[step] = {self.slot}
+                continue
+            self._committed(manifest)
+            self.news()
+            return True
+        return False
+
+    async def _retain_next(self) -> bool:
+        if not self._retain:
+            return False
+        self._retain = False
+        await self.storage.retain(self.attempt)
+        return True
+
+    def _allowed(self) -> list[Step]:
+        steps = self.staging.uploadable()
+        return steps if self.only is None else [s for s in steps if s.step in self.only]
+
+    def _committable(self) -> list[int]:
+        return [
+            step
+            for step, slots in sorted(self._stored.items())
+            if len(slots) == self.workers and step > self.staging.committed
+        ]
+
+    def _committed(self, manifest: Manifest) -> None:
+        LOG.info("checkpoint %s is committed (%d bytes)", manifest.id.name, manifest.size_bytes)
+        self.saw_commit(manifest.id, manifest.size_bytes)
+        self._retain = True
+        self.wake()
+
+    def _trouble(self, error: Exception) -> None:
+        if isinstance(error, CheckpointDamaged):
+            kind = "CheckpointDamaged"
+        elif isinstance(error, StoreError):
+            kind = "StorageUnavailable"
+        else:
+            kind = "StagingUnreadable"
+        message = f"checkpoints of attempt {self.attempt} wait to be stored: {error}"
+        problem = Problem(type=kind, reason=type(error).__name__, message=message)
+        if problem != self.problem:
+            LOG.warning("%s", message)
+            self.problem = problem
+            self.news()
+
+    def _over_trouble(self) -> None:
+        if self.problem is not None:
+            LOG.info("the store works again")
+            self.problem = None
+            self.news()
+
+    def remove(self, directories: list[Path]) -> None:
+        """Delete local directories in the background."""
+        if not directories:
+            return
+        task = asyncio.get_running_loop().create_task(self.storage.remove(directories))
+        self._removals.add(task)
+        task.add_done_callback(self._removals.discard)
