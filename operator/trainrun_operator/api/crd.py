@@ -40,7 +40,6 @@ _KEPT = (
     "maxItems",
     "maxProperties",
     "required",
-    "x-kubernetes-int-or-string",
 )
 """Keywords that mean the same on both sides. Any other is translated, dropped as noise, or an
 error: what the API server would silently ignore must not look like a rule."""

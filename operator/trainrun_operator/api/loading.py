@@ -61,9 +61,7 @@ def _check_kind(document: dict[str, Any], source: str) -> None:
     """Say at once that this is something else: everything after would be noise."""
     for field, wanted in (("apiVersion", API_VERSION), ("kind", KIND)):
         if field not in document:
-            raise InvalidSpec(
-                f"{source}: {field} is missing; begin the file with {field}: {wanted}"
-            )
+            raise InvalidSpec(f"{source}: {field} is missing; add {field}: {wanted}")
         if document[field] != wanted:
             raise InvalidSpec(
                 f"{source}: {field} is {shown(document[field])}; {wanted} is needed here"

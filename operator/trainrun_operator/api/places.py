@@ -36,9 +36,9 @@ def without_nulls(value: Any, model: type[BaseModel] | None) -> Any:
 
 
 def field_at(model: type[BaseModel], place: Place) -> FieldInfo | None:
-    """The field that stands at `place` of a document for `model`."""
+    """The field that stands at `place`, which is not the document itself; None where none does."""
     owner = model_at(model, place[:-1])
-    if owner is None or not place:
+    if owner is None:
         return None
     return next((info for info in owner.model_fields.values() if info.alias == place[-1]), None)
 

@@ -8,16 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import (
-    ConfigDict,
-    Field,
-    GetCoreSchemaHandler,
-    GetJsonSchemaHandler,
-    StrictInt,
-    StrictStr,
-)
-from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema
+from pydantic import ConfigDict, Field
 
 from trainrun_operator.api.base import Model, Rule
 
@@ -30,23 +21,6 @@ class OpenModel(Model):
 
     model_config = ConfigDict(extra="allow")
 
-
-class _IntOrString:
-    """Marks what Kubernetes takes as a number or a string, such as a quantity."""
-
-    def __get_pydantic_core_schema__(
-        self, source: object, handler: GetCoreSchemaHandler
-    ) -> CoreSchema:
-        return handler(source)
-
-    def __get_pydantic_json_schema__(
-        self, schema: CoreSchema, handler: GetJsonSchemaHandler
-    ) -> JsonSchemaValue:
-        return {"x-kubernetes-int-or-string": True}
-
-
-Quantity = Annotated[StrictInt | StrictStr, _IntOrString()]
-"""An amount as Kubernetes writes it: 4, "500m", "16Gi"."""
 
 Word = Annotated[str, Field(max_length=65536)]
 """One word of a command line."""
@@ -62,11 +36,11 @@ class EnvVar(OpenModel):
 
 
 class Resources(OpenModel):
-    """What the container asks for."""
+    """What the container asks for; amounts are Kubernetes' own to judge."""
 
-    limits: dict[str, Quantity] = Field(default_factory=dict, max_length=64)
+    limits: dict[str, object] = Field(default_factory=dict, max_length=64)
     """At most so much, such as `nvidia.com/gpu: 1`."""
-    requests: dict[str, Quantity] = Field(default_factory=dict, max_length=64)
+    requests: dict[str, object] = Field(default_factory=dict, max_length=64)
     """At least so much."""
 
 

@@ -103,8 +103,8 @@ def _what(error: ErrorDetails, model: type[BaseModel]) -> str:
 
 def _missing(place: Place, model: type[BaseModel]) -> str:
     info = field_at(model, place)
-    about = " ".join((info.description or "").split()) if info else ""
-    return f"is missing: {about}" if about else "is missing"
+    about = (info.description if info else None) or "a value is needed"
+    return f"is missing: {' '.join(about.split())}"
 
 
 def _unknown_field(place: Place, model: type[BaseModel]) -> str:

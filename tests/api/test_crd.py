@@ -1,0 +1,178 @@
+"""The CRD is what the models say, in the form that an API server takes."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+import yaml
+from pydantic import Field
+
+from trainrun_operator.api.base import Model
+from trainrun_operator.api.crd import (
+    FILE_NAME,
+    NotStructural,
+    crd,
+    crd_yaml,
+    main,
+    structural,
+)
+from trainrun_operator.api.status import TrainRunStatus
+
+ROOT = Path(__file__).parents[2]
+VERSION = crd()["spec"]["versions"][0]
+SCHEMA = VERSION["schema"]["openAPIV3Schema"]
+
+
+def nodes(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every schema inside `schema`, with its path."""
+    yield path, schema
+    for name, inner in schema.get("properties", {}).items():
+        yield from nodes(inner, f"{path}.{name}")
+    for key in ("items", "additionalProperties"):
+        if key in schema:
+            yield from nodes(schema[key], f"{path}[]")
+
+
+def test_the_file_in_crds_is_what_the_models_say() -> None:
+    assert (ROOT / "crds" / FILE_NAME).read_text() == crd_yaml(), "run `make crds`"
+
+
+def test_the_program_writes_the_file(tmp_path: Path) -> None:
+    folder = tmp_path / "new"
+
+    main(str(folder))
+
+    assert yaml.safe_load((folder / FILE_NAME).read_text()) == crd()
+
+
+def test_the_module_runs_as_a_program(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "trainrun_operator.api.crd", str(tmp_path)]
+
+    subprocess.run(command, check=True)
+
+    assert (tmp_path / FILE_NAME).read_text() == crd_yaml()
+
+
+def test_client_side_apply_can_hold_it() -> None:
+    # kubectl apply keeps the object in an annotation of at most 256 KiB; far below that, since
+    # people read the file too.
+    assert len(crd_yaml()) < 60_000
+
+
+def test_the_schema_is_structural() -> None:
+    for path, node in nodes(SCHEMA):
+        any_type = path.endswith("[]") and not node
+        assert any_type or "type" in node, path
+        assert node.get("type") != "null", path
+        for keyword in ("$ref", "anyOf", "oneOf", "const", "exclusiveMinimum", "title"):
+            assert keyword not in node, (path, keyword)
+        assert not ("properties" in node and "additionalProperties" in node), path
+        assert node.get("default", 0) is not None, path
+
+
+def test_every_field_of_the_spec_is_explained() -> None:
+    for path, node in nodes(SCHEMA["properties"]["spec"], "spec"):
+        if not path.endswith("]"):
+            assert node.get("description", "").strip().endswith("."), path
+
+
+def test_every_default_is_named_in_its_description() -> None:
+    for path, node in nodes(SCHEMA["properties"]["spec"], "spec"):
+        if "default" in node and not isinstance(node["default"], dict):
+            shown = str(node["default"]).lower().removesuffix(".0")
+            text = node["description"].lower()
+            assert re.search(rf"default {re.escape(shown)}\b", text), path
+
+
+def test_every_string_and_list_of_the_spec_is_bounded() -> None:
+    for path, node in nodes(SCHEMA["properties"]["spec"], "spec"):
+        match node.get("type"):
+            case "string":
+                assert "maxLength" in node or "enum" in node, path
+            case "array":
+                assert "maxItems" in node, path
+            case "integer" | "number":
+                assert {"minimum", "maximum"} <= node.keys(), path
+            case _:
+                pass
+
+
+def test_every_rule_has_a_message() -> None:
+    rules = [rule for _, node in nodes(SCHEMA) for rule in node.get("x-kubernetes-validations", [])]
+
+    assert len(rules) >= 15
+    assert all(rule["message"] for rule in rules)
+
+
+def test_the_status_has_no_defaults() -> None:
+    status = structural(TrainRunStatus, defaults=False)
+
+    assert [path for path, node in nodes(status) if "default" in node] == []
+
+
+def test_the_status_is_a_subresource() -> None:
+    assert VERSION["subresources"] == {"status": {}}
+
+
+def test_the_columns_answer_what_an_operator_on_call_asks() -> None:
+    names = [column["name"] for column in VERSION["additionalPrinterColumns"]]
+
+    assert names == [
+        "Phase",
+        "Attempt",
+        "Failures",
+        "Ready",
+        "Step",
+        "Checkpoint age",
+        "Last cause",
+        "Age",
+    ]
+
+
+def test_every_column_shows_a_field_of_the_schema() -> None:
+    known = {path for path, _ in nodes(SCHEMA)}
+
+    for column in VERSION["additionalPrinterColumns"]:
+        path = re.sub(r"\[.*?\]", "[]", column["jsonPath"])
+        assert path in known | {".metadata.creationTimestamp"}, column["name"]
+
+
+def test_one_possible_value_becomes_an_enum_since_const_is_ignored_by_the_server() -> None:
+    class Kind(Model):
+        kind: Literal["Only"] = "Only"
+
+    assert structural(Kind, defaults=True)["properties"]["kind"]["enum"] == ["Only"]
+
+
+def test_a_map_says_what_its_values_are() -> None:
+    class Counts(Model):
+        by_name: dict[str, int] = Field(default_factory=dict)
+
+    inner = structural(Counts, defaults=True)["properties"]["byName"]
+
+    assert inner == {"type": "object", "additionalProperties": {"type": "integer"}}
+
+
+def test_a_field_of_two_types_is_refused_with_its_place() -> None:
+    class Inner(Model):
+        either: int | str = 0
+
+    class Outer(Model):
+        inner: Inner = Inner()
+
+    with pytest.raises(NotStructural, match=r"inner\.either: more than one type"):
+        structural(Outer, defaults=True)
+
+
+def test_a_keyword_that_the_server_would_ignore_is_refused() -> None:
+    class Strange(Model):
+        even: int = Field(default=0, multiple_of=2)
+
+    with pytest.raises(NotStructural, match="even: the API server does not know"):
+        structural(Strange, defaults=True)

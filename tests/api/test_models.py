@@ -1,0 +1,119 @@
+"""What the models promise beyond the table of specs."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+
+import pytest
+from pydantic import Field, ValidationError
+
+from tests.api.spec_table import BASE, changed
+from trainrun_operator.api.base import Model
+from trainrun_operator.api.loading import load_trainrun
+from trainrun_operator.api.places import field_at, model_at
+from trainrun_operator.api.problems import sentences
+from trainrun_operator.api.resource import ObjectMeta, TrainRun
+from trainrun_operator.api.spec import Backoff, Duration, FailurePolicy
+from trainrun_operator.api.status import Condition, TrainRunStatus
+
+NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
+
+
+def condition(kind: str, status: str) -> Condition:
+    return Condition.model_validate(
+        {"type": kind, "status": status, "reason": "R", "lastTransitionTime": NOON}
+    )
+
+
+def test_a_model_cannot_be_changed() -> None:
+    policy = FailurePolicy(max_failures=3)
+
+    with pytest.raises(ValidationError, match="frozen"):
+        policy.max_failures = 4  # type: ignore[misc]
+
+
+def test_rules_hold_for_models_made_in_python_too() -> None:
+    with pytest.raises(ValidationError, match=r"must not be shorter than backoff\.initial"):
+        Backoff(initial=Duration("10s"), max=Duration("5s"))
+
+
+def test_what_the_api_server_sends_is_read_with_its_own_metadata() -> None:
+    document = changed(
+        {"metadata.uid": "u-1", "metadata.generation": 4, "metadata.managedFields": []}
+    )
+
+    run = TrainRun.model_validate(document)
+
+    assert (run.metadata.uid, run.metadata.generation) == ("u-1", 4)
+    assert (run.metadata.namespace, run.metadata.labels) == ("default", {})
+
+
+def test_a_run_survives_being_written_and_read() -> None:
+    run = load_trainrun(json.dumps(BASE), source="run.yaml")
+
+    assert TrainRun.model_validate(run.to_json_object()) == run
+
+
+def test_a_status_survives_being_written_and_read() -> None:
+    status = TrainRunStatus(conditions=(condition("Running", "True"),), start_time=NOON)
+
+    assert TrainRunStatus.model_validate(json.loads(json.dumps(status.to_json_object()))) == status
+
+
+@pytest.mark.parametrize(
+    ("conditions", "finished"),
+    [
+        ((), False),
+        ((condition("Running", "True"),), False),
+        ((condition("Complete", "False"),), False),
+        ((condition("Complete", "True"),), True),
+        ((condition("Failed", "True"),), True),
+    ],
+)
+def test_a_run_is_finished_when_it_is_complete_or_failed(
+    conditions: tuple[Condition, ...], finished: bool
+) -> None:
+    assert TrainRunStatus(conditions=conditions).finished is finished
+
+
+def test_places_inside_free_mappings_belong_to_no_field() -> None:
+    labels = ("metadata", "labels", "team", "x")
+
+    assert model_at(TrainRun, ("metadata",)) is ObjectMeta
+    assert model_at(TrainRun, labels) is None
+    assert field_at(TrainRun, labels) is None
+
+
+def test_an_error_of_a_new_kind_is_told_in_pydantic_s_words() -> None:
+    class Even(Model):
+        number: int = Field(multiple_of=2)
+
+    with pytest.raises(ValidationError) as caught:
+        Even(number=3)
+
+    (error,) = caught.value.errors()
+    assert list(sentences(error, Even)) == ["number: 3: Input should be a multiple of 2"]
+
+
+def test_a_missing_field_without_a_docstring_is_told_as_well() -> None:
+    class Bare(Model):
+        number: int
+
+    with pytest.raises(ValidationError) as caught:
+        Bare.model_validate({})
+
+    (error,) = caught.value.errors()
+    assert list(sentences(error, Bare)) == ["number: is missing: a value is needed"]
+
+
+def test_nothing_is_known_where_there_is_no_model() -> None:
+    class Holder(Model):
+        free: dict[str, int] = Field(default_factory=dict)
+
+    with pytest.raises(ValidationError) as caught:
+        Holder.model_validate({"free": {"a": "x"}})
+
+    (error,) = caught.value.errors()
+    assert error["loc"] == ("free", "a")
+    assert model_at(Holder, ("free",)) is None
