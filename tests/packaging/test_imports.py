@@ -1,0 +1,100 @@
+"""What importing costs, and what it leaves alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+WORKER = ROOT / "worker_image"
+
+PUBLIC = [
+    "AgentLost",
+    "AgentRefused",
+    "Checkpoint",
+    "Context",
+    "NotTheTrainingProcess",
+    "SaveRequest",
+    "StagingFailed",
+    "TrainRunError",
+    "finish",
+    "get_checkpoint",
+    "get_context",
+    "get_initial_checkpoint",
+    "report",
+    "should_save",
+    "staging_directory",
+]
+"""The public API of the package that user code imports: changing it is a decision."""
+
+
+def loaded_by(statement: str) -> set[str]:
+    """Top-level modules that a fresh interpreter has after `statement`."""
+    script = f"{statement}\nimport sys, json\nprint(json.dumps(sorted(sys.modules)))"
+    output = subprocess.run(
+        [sys.executable, "-c", script], check=True, capture_output=True, text=True
+    ).stdout
+    return {name.partition(".")[0] for name in json.loads(output.splitlines()[-1])}
+
+
+def python_3_10() -> str | None:
+    """An interpreter of the oldest Python that a worker image may have."""
+    candidates = [
+        shutil.which("python3.10"),
+        *map(str, sorted(Path.home().glob(".pyenv/versions/3.10.*/bin/python3.10"))),
+    ]
+    for candidate in filter(None, candidates):
+        # A shim may be there without the version behind it.
+        if subprocess.run([candidate, "--version"], capture_output=True).returncode == 0:
+            return candidate
+    return None
+
+
+@pytest.mark.parametrize("statement", ["import trainrun", "import trainrun.agent"])
+def test_the_worker_side_loads_nothing_heavy(statement: str) -> None:
+    loaded = loaded_by(statement)
+
+    heavy = {"torch", "boto3", "botocore", "pydantic", "numpy", "asyncio", "aiohttp", "yaml"}
+    assert loaded & heavy == set()
+    assert "trainrun_operator" not in loaded
+
+
+@pytest.mark.parametrize("module", ["trainrun_operator.core.planner", "trainrun_operator.cli"])
+def test_the_operator_side_loads_neither_torch_nor_kopf_nor_kubernetes(module: str) -> None:
+    assert loaded_by(f"import {module}") & {"torch", "kopf", "kubernetes"} == set()
+
+
+def test_the_public_api_is_the_documented_one() -> None:
+    import trainrun
+
+    assert sorted(trainrun.__all__) == PUBLIC
+    assert all(hasattr(trainrun, name) for name in PUBLIC)
+
+
+def test_the_worker_side_imports_on_the_oldest_python_of_a_worker_image() -> None:
+    python = python_3_10()
+    if python is None:
+        pytest.skip("no Python 3.10 on this machine")
+    names = [
+        ".".join(path.relative_to(WORKER).with_suffix("").parts).removesuffix(".__init__")
+        for path in sorted((WORKER / "trainrun").rglob("*.py"))
+        # boto3 and torch are not there; the agent's __main__ would start an agent.
+        if path.name not in ("s3.py", "__main__.py") and "torch" not in path.parts
+    ]
+    needs_boto3 = {"trainrun.checkpoint.s3_errors", "trainrun.checkpoint.s3_parts"}
+    script = "; ".join(f"import {name}" for name in names if name not in needs_boto3)
+
+    done = subprocess.run(
+        [python, "-c", script],
+        env={**os.environ, "PYTHONPATH": str(WORKER)},
+        capture_output=True,
+        text=True,
+    )
+
+    assert done.returncode == 0, done.stderr
