@@ -135,6 +135,9 @@ class FileStore:
         for folder in folders:
             self._prune(folder)
 
+    def close(self) -> None:
+        """See ObjectStore.close."""
+
     def probe(self) -> None:
         """See ObjectStore.probe."""
         key = f".probe-{secrets.token_hex(8)}"

@@ -6,6 +6,7 @@ checksums and as the merged directory; a foreign folder has none, so only sizes 
 
 from __future__ import annotations
 
+import contextlib
 import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -33,7 +34,11 @@ def materialize_uri(
     CacheUnusable, StoreError.
     """
     uri = uri.rstrip("/")
-    store = open_store(uri, endpoint_url=endpoint_url, region=region)
+    with contextlib.closing(open_store(uri, endpoint_url=endpoint_url, region=region)) as store:
+        return _materialize(store, uri, cache_dir=cache_dir)
+
+
+def _materialize(store: ObjectStore, uri: str, *, cache_dir: Path) -> Path:
     found = store.list("")
     if not found:
         raise StoreMisconfigured(
@@ -91,5 +96,7 @@ def _download(
         except ObjectNotFound as error:
             raise CheckpointDamaged(f"{uri}/{item.source}: missing") from error
 
-    folder = run_folder(cache_dir, uri=uri, name="initial") / "content"
+    # A folder whose listing has changed is another one.
+    content = zlib.crc32(repr([(item.name, item.size, item.crc32) for item in files]).encode())
+    folder = run_folder(cache_dir, uri=uri, name="initial") / f"{content:08x}"
     return materialize_view(folder, view="all", files=files, fetch=fetch)

@@ -139,7 +139,8 @@ class S3Store:
     def get(self, key: str) -> bytes:
         """See ObjectStore.get."""
         with self._explained("read", key):
-            data: bytes = self._client.get_object(**self._at(key))["Body"].read()
+            with contextlib.closing(self._client.get_object(**self._at(key))["Body"]) as body:
+                data: bytes = body.read()
         return data
 
     def get_file(self, key: str, path: Path, *, size: int, crc32: int | None) -> None:
@@ -196,6 +197,13 @@ class S3Store:
                     text=error.get("Message", ""),
                     bucket=self.bucket,
                 )
+
+    def close(self) -> None:
+        """See ObjectStore.close."""
+        with self._lock:
+            if self._made is not None:
+                self._made.close()
+                self._made = None
 
     def probe(self) -> None:
         """See ObjectStore.probe."""

@@ -8,9 +8,10 @@ checks; a range is never believed to be one of an object with another size.
 from __future__ import annotations
 
 import base64
+import contextlib
 import os
 import zlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from trainrun.checkpoint.parts import BUFFER, Part, send_parts
 from trainrun.errors import CheckpointDamaged, StoreUnavailable
@@ -24,6 +25,14 @@ if TYPE_CHECKING:
 
 Client = Any
 """boto3 builds its client classes at run time: there is no type to name."""
+
+
+class Body(Protocol):
+    """An answer's content on its way."""
+
+    def readinto(self, buffer: memoryview, /) -> int:
+        """Fill the buffer as far as possible; 0 at the end."""
+        ...
 
 
 def encode_crc32(crc32: int) -> str:
@@ -70,9 +79,13 @@ def fetch_range(
     bounds = f"bytes={part.start}-{part.start + part.size - 1}"
     answer = client.get_object(**where, Range=bounds)
     there = answer.get("ContentRange", f"/{answer['ContentLength']}").rpartition("/")[2]
-    if there != str(size):
-        raise CheckpointDamaged(f"{name}: {there} bytes, should be {size}")
-    body = answer["Body"]
+    with contextlib.closing(answer["Body"]) as body:
+        if there != str(size):
+            raise CheckpointDamaged(f"{name}: {there} bytes, should be {size}")
+        _receive(body, part, target, name=name)
+
+
+def _receive(body: Body, part: Part, target: int, *, name: str) -> None:
     buffer = memoryview(bytearray(min(BUFFER, part.size)))
     position, end = part.start, part.start + part.size
     while position < end:

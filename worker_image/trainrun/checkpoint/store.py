@@ -86,6 +86,10 @@ class ObjectStore(Protocol):
         """Remove objects; those that are not there are fine."""
         ...
 
+    def close(self) -> None:
+        """Let connections go; a later call opens new ones."""
+        ...
+
     def probe(self) -> None:
         """Make the store ready and try put-if-absent for real.
 

@@ -1,0 +1,131 @@
+"""Builders for tests of checkpoints: `commit(run, step=3)` and the folders around it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from trainrun.checkpoint import (
+    BeatWatch,
+    LocalFile,
+    Manifest,
+    RunStore,
+    commit_if_complete,
+    resolve,
+    scan,
+    write_part,
+)
+from trainrun.protocol import CheckpointId, Resolution
+
+
+def checkpoint_id(attempt: int, step: int) -> CheckpointId:
+    return CheckpointId(attempt=attempt, step=step)
+
+
+@dataclass
+class FakeClock:
+    """A monotonic clock that only a test moves."""
+
+    now: float = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@dataclass
+class Bench:
+    """A run's folder, a scratch folder for what ranks save, and short verbs on both."""
+
+    run: RunStore
+    scratch: Path
+    uid: str = "uid-1"
+    clock: FakeClock = field(default_factory=FakeClock)
+    watch: BeatWatch = field(init=False)
+    saved: int = 0
+
+    def __post_init__(self) -> None:
+        self.watch = BeatWatch(lease=30.0, clock=self.clock)
+
+    def save(self, rank: int, files: Mapping[str, bytes]) -> list[LocalFile]:
+        """What a rank does: write its files into a directory of its own."""
+        self.saved += 1
+        directory = self.scratch / f"saved-{self.saved}-rank-{rank}"
+        for name, content in files.items():
+            path = directory / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+        directory.mkdir(parents=True, exist_ok=True)
+        return scan(directory, rank=rank)
+
+    def part(
+        self,
+        *,
+        attempt: int = 1,
+        step: int,
+        worker: int = 0,
+        workers: int = 1,
+        files: Mapping[int, Mapping[str, bytes]],
+        whole: bool = False,
+    ) -> Manifest | None:
+        """Store one worker's part; `files` by rank."""
+        local = [item for rank, named in files.items() for item in self.save(rank, named)]
+        return write_part(
+            self.run,
+            attempt=attempt,
+            step=step,
+            worker=worker,
+            workers=workers,
+            files=local,
+            metrics={"loss": float(step), "worker": worker},
+            whole=whole,
+        )
+
+    def commit(self, *, attempt: int = 1, step: int, workers: int = 2) -> Manifest:
+        """A complete checkpoint: rank r = worker r brings `model-rank<r>.pt` and `common.json`."""
+        for worker in range(workers):
+            self.part(
+                attempt=attempt,
+                step=step,
+                worker=worker,
+                workers=workers,
+                files={worker: contents(attempt, step, worker)},
+            )
+        manifest = commit_if_complete(self.run, attempt=attempt, step=step)
+        assert manifest is not None
+        return manifest
+
+    def resolve(self, attempt: int, *, uid: str = "", **options: str) -> Resolution:
+        return resolve(
+            self.run,
+            uid=uid or self.uid,
+            attempt=attempt,
+            watch=self.watch,
+            **options,  # type: ignore[arg-type]  # tests pass on_existing and ended as they are
+        )
+
+
+def contents(attempt: int, step: int, worker: int, size: int = 2000) -> dict[str, bytes]:
+    """What worker `worker`'s only rank saves: different for every checkpoint and rank."""
+    line = f"{attempt}/{step}/{worker};".encode()
+    return {
+        f"model-rank{worker}.pt": (line * (size // len(line) + 1))[:size],
+        "common.json": f'{{"attempt": {attempt}, "step": {step}}}'.encode(),
+    }
+
+
+def read_directory(directory: Path) -> dict[str, bytes]:
+    """All files below a directory."""
+    return {
+        path.relative_to(directory).as_posix(): path.read_bytes()
+        for path in sorted(directory.rglob("*"))
+        if path.is_file()
+    }
+
+
+def expected_directory(attempt: int, step: int, workers: int = 2) -> dict[str, bytes]:
+    """What `Bench.commit` should look like when read."""
+    merged: dict[str, bytes] = {}
+    for worker in range(workers):
+        merged |= contents(attempt, step, worker)
+    return merged
