@@ -2,8 +2,8 @@
 
 Layer: api; run as a program it is what `make crds` calls, and the one place here that writes files.
 pydantic speaks JSON Schema 2020-12, the API server a structural subset of OpenAPI v3: references,
-null types and `additionalProperties: false` are unknown to it, an open object is marked in another
-way, and a default of an object is `{}`, since the server fills in the inner defaults itself.
+null types and `additionalProperties: false` are unknown to it, and an open object is marked in
+another way.
 """
 
 from __future__ import annotations
@@ -155,7 +155,6 @@ class _Translation:
         if "const" in schema:
             # The API server ignores `const` without a word.
             out["enum"] = [schema["const"]]
-        self._translate_default(out)
         inside = self._inside(schema)
         if "properties" in schema:
             out["properties"] = {
@@ -164,6 +163,7 @@ class _Translation:
             }
         if "items" in schema:
             out["items"] = inside.of(schema["items"], (*place, "[]"))
+        self._translate_default(out)
         self._translate_open(schema, out, place)
         if CEL_RULES in schema:
             out[CEL_RULES] = schema[CEL_RULES]
@@ -194,7 +194,10 @@ class _Translation:
         if not self._defaults or out["default"] in (None, "", [], ()):
             del out["default"]
         elif isinstance(out["default"], dict):
-            out["default"] = {}
+            # Written out, since the server checks the rules of an object against its default before
+            # it has filled in the inner ones.
+            inner = out["properties"].items()
+            out["default"] = {name: node["default"] for name, node in inner if "default" in node}
 
     def _translate_open(
         self, schema: dict[str, Any], out: dict[str, Any], place: tuple[str, ...]
