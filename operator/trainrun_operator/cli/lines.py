@@ -35,13 +35,20 @@ class PlainLines:
         match news:
             case Happened(event=event):
                 warning = event.type == "Warning"
+                self._waited_for = event.message
                 self._say(event.reason, event.message, color="yellow" if warning else "green")
-            case Output(line=line):
-                self._write(line)
+            case Output(worker=worker, line=line):
+                self._output(worker, line)
             case Passed():
                 self._passed(news)
             case _:
                 assert_never(news)
+
+    def _output(self, worker: str, line: str) -> None:
+        if not line.startswith(wording.AGENT_CHATTER):
+            self._write(line)
+        elif self._verbose:
+            self._write(f"[{worker}] {line.removeprefix(wording.AGENT_CHATTER)}")
 
     def _passed(self, news: Passed) -> None:
         status = news.plan.status

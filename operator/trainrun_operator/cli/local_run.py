@@ -21,7 +21,7 @@ from trainrun_operator.core.planner import decide
 from trainrun_operator.core.render import config_of
 from trainrun_operator.runtime.agent_server import AgentServer, shared_token
 from trainrun_operator.runtime.agents import RunAgents
-from trainrun_operator.runtime.events import Everyone, Output
+from trainrun_operator.runtime.events import EventSink, Output
 from trainrun_operator.runtime.reconciler import Reconciler
 from trainrun_operator.runtime.wakeup import Wakeup
 from trainrun_operator.worlds.base import Seen
@@ -35,7 +35,7 @@ LOOPBACK = "127.0.0.1"
 class LocalRun:
     """One `trainrun run` from the moment everything is known to be in order."""
 
-    def __init__(self, prepared: Preparation, stored: StoredRun, *, events: Everyone) -> None:
+    def __init__(self, prepared: Preparation, stored: StoredRun, *, events: EventSink) -> None:
         self._prepared = prepared
         self._stored = stored
         self._events = events
@@ -107,11 +107,6 @@ class LocalRun:
             self._world.suspend()
         else:
             self._stopped.set()
-
-    @property
-    def interrupted(self) -> bool:
-        """Whether somebody asked us to stop."""
-        return self._interrupts > 0
 
     # ------------------------------------------------------------------------- composition
 

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,6 +28,10 @@ from trainrun_operator.cli.summary import summary
 from trainrun_operator.cli.timeline import Timeline
 from trainrun_operator.runtime.events import Everyone
 from trainrun_operator.worlds.local.driver_lock import AlreadyLed, acquire
+from trainrun_operator.worlds.local.status_file import StoredRun
+
+Say = Callable[[str], None]
+"""Tells the user something that is no event of the run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,38 +90,57 @@ def _run_or_say_finished(prepared: Preparation, options: RunOptions) -> int:
     for remark in (*prepared.notes, opened.remark):
         if remark:
             say(remark)
-    workers = prepared.run.spec.workers
-    timeline = Timeline(replicas=workers.replicas, per_worker=workers.processes_per_worker)
-    events = Everyone([timeline])
-    run = LocalRun(prepared, opened.stored, events=events)
     if options.as_json:
-        lines = JsonLines(sys.stdout)
-        events.add(lines)
-        status = asyncio.run(run.lead(say=say))
-        code = _exit_code(status)
-        lines.finish(status, exit_code=code)
-        return code
-    color = options.color and sys.stdout.isatty()
-    events.add(PlainLines(sys.stdout, color=color, verbose=options.verbose))
+        return _run_as_json(prepared, opened.stored, say=say)
+    return _run_for_people(prepared, opened.stored, options, say=say)
+
+
+def _run_as_json(prepared: Preparation, stored: StoredRun, *, say: Say) -> int:
+    lines = JsonLines(sys.stdout)
+    run = LocalRun(prepared, stored, events=lines)
     status = asyncio.run(run.lead(say=say))
-    _sum_up(prepared, options, status, timeline, echo=lambda line: click.echo(line, color=color))
+    lines.finish(status, exit_code=_exit_code(status))
     return _exit_code(status)
 
 
-def _sum_up(
-    prepared: Preparation,
-    options: RunOptions,
-    status: TrainRunStatus,
-    timeline: Timeline,
-    *,
-    echo: Callable[[str], None],
-) -> None:
-    echo("")
-    for line in summary(prepared.name, status, continue_with=_command(options)):
-        echo(line)
-    echo("")
-    for line in timeline.draw():
-        echo(line)
+def _run_for_people(
+    prepared: Preparation, stored: StoredRun, options: RunOptions, *, say: Say
+) -> int:
+    workers = prepared.run.spec.workers
+    timeline = Timeline(replicas=workers.replicas, per_worker=workers.processes_per_worker)
+    color = options.color and sys.stdout.isatty() and "NO_COLOR" not in os.environ
+    if sys.stdout.isatty() and not options.plain:
+        status = _lead_live(prepared, stored, timeline, color=color)
+    else:
+        lines = PlainLines(sys.stdout, color=color, verbose=options.verbose)
+        run = LocalRun(prepared, stored, events=Everyone([timeline, lines]))
+        status = asyncio.run(run.lead(say=say))
+    for line in _report(prepared, options, status, timeline):
+        click.echo(line, color=color)
+    return _exit_code(status)
+
+
+def _lead_live(
+    prepared: Preparation, stored: StoredRun, timeline: Timeline, *, color: bool
+) -> TrainRunStatus:
+    from rich.console import Console  # noqa: PLC0415 - 30 ms that other outputs do not need
+
+    from trainrun_operator.cli.live import LiveView  # noqa: PLC0415
+
+    per_worker = prepared.run.spec.workers.processes_per_worker
+    console = Console(no_color=not color)
+    with LiveView(console, name=prepared.name, timeline=timeline, per_worker=per_worker) as view:
+        run = LocalRun(prepared, stored, events=Everyone([timeline, view]))
+        return asyncio.run(run.lead(say=view.say))
+
+
+def _report(
+    prepared: Preparation, options: RunOptions, status: TrainRunStatus, timeline: Timeline
+) -> Iterator[str]:
+    yield ""
+    yield from summary(prepared.name, status, continue_with=_command(options))
+    yield ""
+    yield from timeline.draw()
 
 
 def _command(options: RunOptions) -> str:

@@ -13,6 +13,7 @@ from trainrun.errors import TrainRunError
 from trainrun_operator.cli.exit_codes import BAD_INPUT, SUCCEEDED
 from trainrun_operator.cli.finding import FoundRun, find_runs
 from trainrun_operator.cli.summary import summary
+from trainrun_operator.core.display import LASTING
 from trainrun_operator.worlds.local.driver_lock import leader_of
 from trainrun_operator.worlds.local.status_file import StatusFile, StoredRun
 
@@ -54,7 +55,7 @@ def _print(run: FoundRun, stored: StoredRun) -> None:
     for line in summary(run.name, status):
         click.echo(line)
     for condition in status.conditions:
-        if condition.type not in ("Running", "Complete", "Failed") and condition.status != "False":
+        if condition.type not in LASTING and condition.status == "True":
             click.echo(f"  {condition.type}: {condition.message}")
 
 

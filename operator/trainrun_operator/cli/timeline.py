@@ -74,12 +74,17 @@ class Timeline:
         if not changes or changes[-1].state != state:
             changes.append(_Change(now, state))
 
-    def draw(self, *, width: int = 64) -> Iterator[str]:
-        """One line per rank, a ruler and the legend; `width` columns for the whole time."""
+    def rows(self, *, width: int) -> Iterator[str]:
+        """For each rank what it did, in `width` characters for the whole time."""
         end = max(self._clock() - self._began, 0.001)
-        for rank, changes in enumerate(self._ranks):
-            yield f"rank {rank:<3} |{_row(changes, end, width)}|"
-        last = f"{end:.0f} s"
+        for changes in self._ranks:
+            yield _row(changes, end, width)
+
+    def draw(self, *, width: int = 64) -> Iterator[str]:
+        """One line per rank, a ruler and the legend."""
+        for rank, row in enumerate(self.rows(width=width)):
+            yield f"rank {rank:<3} |{row}|"
+        last = f"{self._clock() - self._began:.0f} s"
         yield f"         0{' ' * (width - len(last))}{last}"
         yield f"         {LEGEND}"
 

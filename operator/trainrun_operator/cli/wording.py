@@ -47,11 +47,11 @@ def _process_state(
 
 
 def seconds(value: float | None) -> str:
-    """`0.21 s`, `3.4 s`, `75 s`, `12 min`; a dash where nothing is known."""
+    """`21 ms`, `3.4 s`, `75 s`, `12 min`; a dash where nothing is known."""
     if value is None:
         return "-"
     if value < 1:
-        return f"{value:.2f} s"
+        return f"{1000 * value:.0f} ms"
     if value < 10:
         return f"{value:.1f} s"
     return f"{value:.0f} s" if value < 600 else f"{value / 60:.0f} min"
@@ -112,3 +112,7 @@ def charged(incident: Incident) -> str:
 def culprit(incident: Incident) -> str:
     """`rank 2` or the worker's name."""
     return incident.worker if incident.rank is None else f"rank {incident.rank}"
+
+
+AGENT_CHATTER = "[agent] INFO "
+"""How lines begin that an agent prints about its own doings: for --verbose only."""

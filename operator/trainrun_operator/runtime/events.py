@@ -54,12 +54,8 @@ class EventSink(Protocol):
 class Everyone:
     """Passes everything on to several sinks, in order."""
 
-    def __init__(self, sinks: Iterable[EventSink] = ()) -> None:
-        self._sinks = list(sinks)
-
-    def add(self, sink: EventSink) -> None:
-        """From now on `sink` is told, too."""
-        self._sinks.append(sink)
+    def __init__(self, sinks: Iterable[EventSink]) -> None:
+        self._sinks = tuple(sinks)
 
     def emit(self, news: RunNews) -> None:
         """Tell everyone."""

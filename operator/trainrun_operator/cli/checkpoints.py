@@ -1,0 +1,116 @@
+"""`trainrun checkpoints`: what a run's storage holds, and whether it can be read.
+
+Layer: cli. Asks the store alone; works without a status file, from any machine.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import click
+
+from trainrun.checkpoint import CheckpointInfo, RunStore, list_checkpoints, open_store
+from trainrun.checkpoint import verify as verify_checkpoint
+from trainrun.errors import StoreError, TrainRunError
+from trainrun_operator.cli import wording
+from trainrun_operator.cli.exit_codes import BAD_INPUT, FAILED, SUCCEEDED
+from trainrun_operator.cli.finding import FoundRun, find_runs
+
+STATE_COLORS = {"good": "green", "incomplete": "yellow", "fenced": "yellow", "bad": "red"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listing:
+    """The checkpoints of one run."""
+
+    uri: str
+    checkpoints: tuple[CheckpointInfo, ...]
+    verified: bool
+
+    @property
+    def newest_good(self) -> CheckpointInfo | None:
+        """The one that the next attempt resumes from."""
+        good = [info for info in self.checkpoints if info.state == "good"]
+        return max(good, key=lambda info: info.id, default=None)
+
+
+def show_checkpoints(where: str, *, storage: str | None, verify: bool, as_json: bool) -> int:
+    """Print them; returns 1 when `verify` found damage, 2 when there is nothing to look at."""
+    try:
+        listings = [_listing(run, verify=verify) for run in find_runs(where, storage=storage)]
+    except TrainRunError as error:
+        click.echo(f"error: {error}", err=True)
+        return FAILED if isinstance(error, StoreError) else BAD_INPUT
+    for listing in listings:
+        if as_json:
+            click.echo(json.dumps(_as_json(listing)))
+        else:
+            for line in _lines(listing):
+                click.echo(line)
+    damaged = any(info.state == "bad" for listing in listings for info in listing.checkpoints)
+    return FAILED if verify and damaged else SUCCEEDED
+
+
+def _listing(run: FoundRun, *, verify: bool) -> Listing:
+    store = open_store(run.uri, endpoint_url=run.endpoint_url, region=run.region)
+    at = RunStore(store, run.name)
+    found = list_checkpoints(at)
+    if verify:
+        found = [verify_checkpoint(at, info.id) for info in found]
+    return Listing(uri=at.uri, checkpoints=tuple(found), verified=verify)
+
+
+def _lines(listing: Listing) -> Iterator[str]:
+    yield click.style(listing.uri, bold=True)
+    if not listing.checkpoints:
+        yield "  no checkpoints"
+        return
+    rows = [("", "step", "attempt", "state", "files", "size", "committed")]
+    rows += [_row(info, newest=info is listing.newest_good) for info in listing.checkpoints]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    for number, row in enumerate(rows):
+        line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        info = listing.checkpoints[number - 1] if number else None
+        reason = f"  {info.reason}" if info is not None and info.reason else ""
+        color = STATE_COLORS[info.state] if info is not None else None
+        yield click.style(f"{line.rstrip()}{reason}", fg=color)
+    yield "  * the next attempt resumes from this one"
+    if listing.verified:
+        yield "  every file was read and its checksum compared"
+
+
+def _row(info: CheckpointInfo, *, newest: bool) -> tuple[str, ...]:
+    when = datetime.fromtimestamp(info.modified, UTC) if info.modified else None
+    return (
+        "*" if newest else "",
+        str(info.id.step),
+        str(info.id.attempt),
+        info.state,
+        str(info.files),
+        wording.size(info.size_bytes),
+        when.strftime("%Y-%m-%d %H:%M:%S UTC") if when else "-",
+    )
+
+
+def _as_json(listing: Listing) -> dict[str, object]:
+    return {
+        "uri": listing.uri,
+        "verified": listing.verified,
+        "checkpoints": [
+            {
+                "name": info.id.name,
+                "step": info.id.step,
+                "attempt": info.id.attempt,
+                "state": info.state,
+                "reason": info.reason,
+                "files": info.files,
+                "sizeBytes": info.size_bytes,
+                "committed": info.modified or None,
+                "newest": info is listing.newest_good,
+            }
+            for info in listing.checkpoints
+        ],
+    }

@@ -1,0 +1,141 @@
+"""The run as it goes, redrawn in place: for a terminal.
+
+Layer: cli. Drawn at most twice a second and only after news, so that it takes no time from the
+training.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, assert_never
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from trainrun_operator.cli import wording
+from trainrun_operator.runtime.events import Happened, Output, Passed, RunNews
+
+if TYPE_CHECKING:
+    from trainrun_operator.api.status import TrainRunStatus
+    from trainrun_operator.cli.timeline import Timeline
+
+REDRAW_AFTER = 0.5
+"""Seconds between two drawings."""
+
+MOST_RANKS, MOST_EVENTS, MOST_OUTPUT = 16, 5, 8
+"""Lines of each part."""
+
+PHASE_STYLES = {"Running": "green", "Succeeded": "green", "Failed": "red"}
+STATE_STYLES = {"training": "green", "dead": "red", "leaving": "yellow", "done": "green"}
+
+
+class LiveView:
+    """Shows news in place; a context manager."""
+
+    def __init__(self, console: Console, *, name: str, timeline: Timeline, per_worker: int) -> None:
+        self._name = name
+        self._timeline = timeline
+        self._per_worker = per_worker
+        self._began = time.monotonic()
+        self._passed: Passed | None = None
+        self._happened: deque[tuple[float, Happened]] = deque(maxlen=MOST_EVENTS)
+        self._output: deque[str] = deque(maxlen=MOST_OUTPUT)
+        self._live = Live(console=console, auto_refresh=False, transient=True)
+        self._redraw: asyncio.TimerHandle | None = None
+
+    def __enter__(self) -> LiveView:
+        self._live.__enter__()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if self._redraw is not None:
+            self._redraw.cancel()
+        self._live.__exit__(None, None, None)
+
+    def emit(self, news: RunNews) -> None:
+        """Take note and draw soon."""
+        match news:
+            case Happened():
+                self._happened.append((time.monotonic() - self._began, news))
+            case Output(line=line):
+                if not line.startswith(wording.AGENT_CHATTER):
+                    self._output.append(line)
+            case Passed():
+                self._passed = news
+            case _:
+                assert_never(news)
+        if self._redraw is None:
+            self._redraw = asyncio.get_running_loop().call_later(REDRAW_AFTER, self._draw)
+
+    def say(self, text: str) -> None:
+        """A line that stays above the view."""
+        self._live.console.print(f"trainrun: {text}", highlight=False)
+
+    def _draw(self) -> None:
+        self._redraw = None
+        self._live.update(self.render(), refresh=True)
+
+    def render(self) -> RenderableType:
+        """The whole view."""
+        if self._passed is None:
+            return Text(f"{self._name}: starting")
+        status = self._passed.plan.status
+        parts: list[RenderableType] = [self._head(status), *self._facts(status), self._ranks()]
+        parts += self._history()
+        parts += (Text(f"  {line}", style="dim", no_wrap=True) for line in self._output)
+        return Group(*parts)
+
+    def _head(self, status: TrainRunStatus) -> Text:
+        style = PHASE_STYLES.get(status.phase, "yellow")
+        minutes, seconds = divmod(int(time.monotonic() - self._began), 60)
+        return Text.assemble(
+            (f" {self._name} ", "bold reverse"),
+            (f" {status.phase} ", f"bold {style}"),
+            f" attempt {status.attempt}   {minutes}:{seconds:02}   {wording.budget_of(status)}",
+            no_wrap=True,
+        )
+
+    def _facts(self, status: TrainRunStatus) -> Iterator[Text]:
+        assert self._passed is not None
+        shown = wording.metrics(status.progress.metrics)
+        yield Text(f" step {wording.step_of(status)}   {shown}", no_wrap=True)
+        yield Text(f" checkpoint {wording.checkpoint_of(status)}", no_wrap=True)
+        yield Text(f" {self._passed.plan.message}", style="dim", no_wrap=True)
+
+    def _ranks(self) -> Table:
+        assert self._passed is not None
+        table = Table(box=None, padding=(0, 1), show_header=False)
+        attempt = self._passed.plan.status.attempt
+        rows = list(self._timeline.rows(width=48))
+        for rank, state, step in self._states(attempt):
+            style = STATE_STYLES.get(state, "yellow")
+            table.add_row(f"rank {rank}", Text(state, style=style), step, rows[rank])
+        left = len(rows) - MOST_RANKS
+        if left > 0:
+            table.add_row(f"and {left} more")
+        return table
+
+    def _states(self, attempt: int) -> Iterator[tuple[int, str, str]]:
+        assert self._passed is not None
+        newest = {w.slot: w for w in sorted(self._passed.workers, key=lambda w: w.created_for)}
+        for slot, worker in sorted(newest.items()):
+            states = wording.rank_states(worker, attempt=attempt, per_worker=self._per_worker)
+            steps = worker.agent.steps if worker.agent is not None else ()
+            for local_rank, state in enumerate(states):
+                rank = slot * self._per_worker + local_rank
+                step = steps[local_rank] if local_rank < len(steps) else None
+                if rank < MOST_RANKS:
+                    yield rank, state, "" if step is None else f"step {step}"
+
+    def _history(self) -> Iterator[Text]:
+        for ago, happened in self._happened:
+            event = happened.event
+            style = "yellow" if event.type == "Warning" else "green"
+            yield Text.assemble(
+                f" {ago:6.1f}s ", (event.reason, style), f" {event.message}", no_wrap=True
+            )

@@ -1,0 +1,72 @@
+"""A training without torch: counts steps, saves every few of them, saves on notice, resumes.
+
+Every rank appends one line per step to <JOURNAL>/rank-<r>.txt: attempt, step, where it came from.
+Misbehaviour on request, by variables of the environment.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+import trainrun
+
+STEPS = int(os.environ.get("STEPS", "20"))
+EVERY = int(os.environ.get("EVERY", "5"))
+PAUSE = float(os.environ.get("PAUSE", "0.02"))
+FAIL_AT = int(os.environ.get("FAIL_AT", "0"))
+FAIL_RANK = int(os.environ.get("FAIL_RANK", "1"))
+FAIL_ATTEMPTS = int(os.environ.get("FAIL_ATTEMPTS", "1000000"))
+MODE = os.environ.get("MODE", "")
+
+context = trainrun.get_context()
+journal = Path(os.environ["JOURNAL"])
+journal.mkdir(parents=True, exist_ok=True)
+
+
+def write(step: int, text: str) -> None:
+    with (journal / f"rank-{context.rank}.txt").open("a") as file:
+        file.write(f"{context.attempt} {step} {text}\n")
+
+
+def resume() -> int:
+    checkpoint = trainrun.get_checkpoint()
+    if checkpoint is None or MODE == "ignore-checkpoint":
+        return 0
+    with checkpoint.as_directory() as directory:
+        state = json.loads((Path(directory) / f"rank-{context.rank}.json").read_text())
+    assert state["step"] == checkpoint.step, state
+    return int(checkpoint.step)
+
+
+def save(step: int) -> Path:
+    directory = Path(trainrun.staging_directory())
+    (directory / f"rank-{context.rank}.json").write_text(json.dumps({"step": step}))
+    return directory
+
+
+begin = resume()
+write(begin, "begin")
+print(f"attempt {context.attempt} begins at step {begin}", flush=True)
+for step in range(begin + 1, STEPS + 1):
+    time.sleep(PAUSE)
+    if step == FAIL_AT and context.rank == FAIL_RANK and context.attempt <= FAIL_ATTEMPTS:
+        raise ValueError(f"the loss became negative in step {step}")
+    if MODE == "silent":
+        continue
+    request = trainrun.should_save()
+    shown = step + (1000 * context.rank if MODE == "own-steps" else 0)
+    saves = step % EVERY == 0 or request is not None
+    if MODE == "rank-0-only" and context.rank != 0:
+        continue
+    if saves:
+        trainrun.report({"loss": 1 / step}, step=shown, checkpoint=save(shown))
+        write(step, "asked" if request else "saved")
+    else:
+        trainrun.report({"loss": 1 / step}, step=shown)
+        write(step, "step")
+print(f"rank {context.rank} is done", flush=True)
+sys.exit(0)

@@ -1,0 +1,174 @@
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from tests.runtime.states import RUN_UID, a_state, hold, start
+from trainrun.protocol import Notice, ProcessExit
+from trainrun_operator.runtime.agents import RunAgents
+
+
+class Ear:
+    """RunAgents with a clock of its own that counts what it is told."""
+
+    def __init__(self, *workers: str) -> None:
+        self.now = 100.0
+        self.news = 0
+        self.progress = 0
+        self.heartbeats = 0
+        self.agents = RunAgents(
+            run_uid=RUN_UID,
+            on_news=self._on_news,
+            on_progress=self._on_progress,
+            on_heartbeat=self._on_heartbeat,
+            clock=lambda: self.now,
+        )
+        self.agents.expect(workers or ("run-0-1",))
+
+    def _on_news(self) -> None:
+        self.news += 1
+
+    def _on_progress(self) -> None:
+        self.progress += 1
+
+    def _on_heartbeat(self, _state: object) -> None:
+        self.heartbeats += 1
+
+
+def test_a_heartbeat_that_arrives_late_does_not_replace_a_newer_one() -> None:
+    ear = Ear()
+    ear.agents.hear(a_state(sequence=5, phase="Running"))
+    assert ear.agents.hear(a_state(sequence=4, phase="Idle"))
+    state = ear.agents.heard("run-0-1").state
+    assert state is not None
+    assert state.phase == "Running"
+    assert ear.heartbeats == 1
+
+
+def test_an_agent_that_was_replaced_is_not_heard_again() -> None:
+    ear = Ear()
+    ear.agents.hear(a_state(agent="old", sequence=9))
+    assert ear.agents.hear(a_state(agent="new", sequence=1))
+    assert not ear.agents.hear(a_state(agent="old", sequence=10))
+
+
+def test_a_state_that_differs_in_ages_and_sequence_only_wakes_nobody() -> None:
+    ear = Ear()
+    ear.agents.hear(a_state(sequence=1, phase="Running", spawned=1.0, stall=0.0))
+    ear.agents.hear(a_state(sequence=2, phase="Running", spawned=2.0, stall=0.1))
+    assert (ear.news, ear.progress) == (1, 0)
+
+
+def test_steps_and_metrics_are_progress_and_not_news() -> None:
+    ear = Ear()
+    ear.agents.hear(a_state(sequence=1, phase="Running", steps=(1,)))
+    ear.agents.hear(a_state(sequence=2, phase="Running", steps=(2,), metrics={"loss": 0.5}))
+    assert (ear.news, ear.progress) == (1, 1)
+
+
+def test_the_first_step_and_an_exit_are_news() -> None:
+    ear = Ear()
+    ear.agents.hear(a_state(sequence=1, phase="Running"))
+    ear.agents.hear(a_state(sequence=2, phase="Running", steps=(1,), first_step=0.0))
+    ear.agents.hear(a_state(sequence=3, steps=(1,), first_step=1.0, exits=(_exit(),)))
+    assert ear.news == 3
+
+
+def test_ages_go_on_while_the_agent_is_not_heard() -> None:
+    ear = Ear()
+    notice = Notice(reason="SIGTERM", age=1.0, remaining=20.0)
+    ear.agents.hear(a_state(exits=(_exit(age=0.5),), notice=notice, first_step=3.0))
+    ear.now += 4
+    state = ear.agents.heard("run-0-1").state
+    assert state is not None
+    assert state.exits[0].age == 4.5
+    assert state.notice == Notice(reason="SIGTERM", age=5.0, remaining=16.0)
+    assert state.first_step == 7.0
+
+
+def test_silence_is_counted_from_the_last_heartbeat() -> None:
+    ear = Ear()
+    ear.agents.hear(a_state())
+    ear.now += 7
+    assert ear.agents.heard("run-0-1").silent_for == timedelta(seconds=7)
+
+
+def test_after_an_outage_of_our_own_silence_is_counted_from_its_end() -> None:
+    ear = Ear()
+    ear.agents.hear(a_state())
+    ear.now += 60
+    ear.agents.restart_listening()
+    ear.now += 2
+    assert ear.agents.heard("run-0-1").silent_for == timedelta(seconds=2)
+    assert ear.agents.listening_for == timedelta(seconds=2)
+
+
+def test_a_worker_never_heard_is_silent_since_it_was_expected() -> None:
+    ear = Ear()
+    ear.now += 3
+    heard = ear.agents.heard("run-0-1")
+    assert (heard.state, heard.silent_for) == (None, timedelta(seconds=3))
+
+
+async def test_an_answer_that_the_agent_has_not_seen_is_given_at_once() -> None:
+    ear = Ear()
+    ear.agents.hear(a_state())
+    ear.agents.publish({"run-0-1": hold()})
+    assert await ear.agents.answer(a_state(seen=start().digest), wait=30) == hold()
+
+
+async def test_an_answer_that_the_agent_has_seen_is_held_until_another_one_is_published() -> None:
+    ear = Ear()
+    ear.agents.hear(a_state())
+    ear.agents.publish({"run-0-1": hold()})
+    waiting = asyncio.create_task(ear.agents.answer(a_state(seen=hold().digest), wait=30))
+    await asyncio.sleep(0)
+    ear.agents.publish({"run-0-1": hold()})
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    ear.agents.publish({"run-0-1": start()})
+    assert await waiting == start()
+
+
+async def test_a_newer_waiting_request_of_the_same_agent_releases_the_older() -> None:
+    ear = Ear()
+    ear.agents.hear(a_state())
+    ear.agents.publish({"run-0-1": hold()})
+    older = asyncio.create_task(ear.agents.answer(a_state(seen=hold().digest), wait=30))
+    await asyncio.sleep(0)
+    newer = asyncio.create_task(ear.agents.answer(a_state(seen=hold().digest), wait=30))
+    assert await older == hold()
+    assert not newer.done()
+    ear.agents.close()
+    await newer
+
+
+async def test_the_answer_is_repeated_when_the_time_is_over() -> None:
+    ear = Ear()
+    ear.agents.hear(a_state())
+    ear.agents.publish({"run-0-1": hold()})
+    assert await ear.agents.answer(a_state(seen=hold().digest), wait=0.01) == hold()
+
+
+async def test_a_worker_that_left_the_run_is_released_and_unknown() -> None:
+    ear = Ear("run-0-1", "run-1-1")
+    ear.agents.hear(a_state())
+    waiting = asyncio.create_task(ear.agents.answer(a_state(), wait=30))
+    await asyncio.sleep(0)
+    ear.agents.expect({"run-1-1"})
+    assert await waiting is None
+    assert not ear.agents.knows("run-0-1")
+
+
+@pytest.mark.parametrize("name", ["sequence", "seen", "stall", "steps", "metrics"])
+def test_every_field_that_always_changes_is_left_out_of_the_essence(name: str) -> None:
+    from trainrun_operator.runtime.agents import essence
+
+    other = {"sequence": 9, "seen": "x", "stall": 2.0, "steps": (4,), "metrics": {"a": 1}}[name]
+    assert essence(a_state(**{name: other})) == essence(a_state(sequence=3))
+
+
+def _exit(age: float = 0.0) -> ProcessExit:
+    return ProcessExit(rank=0, signal=9, age=age)

@@ -1,0 +1,205 @@
+"""The loop over a world of one line of memory."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+
+from tests.runtime.states import RUN_UID, a_state, hold
+from trainrun_operator.api.status import TrainRunStatus
+from trainrun_operator.core.config import RunConfig
+from trainrun_operator.core.observation import Observation, WorkerFact
+from trainrun_operator.core.plan import Action, CreateWorker, Event, Plan
+from trainrun_operator.runtime.agents import RunAgents
+from trainrun_operator.runtime.events import Happened, Passed, RunNews
+from trainrun_operator.runtime.reconciler import Reconciler
+from trainrun_operator.runtime.wakeup import Wakeup
+from trainrun_operator.worlds.base import Agents, Seen, StatusConflict
+
+CONFIG = RunConfig(
+    name="run", uid=RUN_UID, replicas=1, template_hash="t", checkpoints_uri="file:///c"
+)
+CREATE = CreateWorker(name="run-0-1", slot=0, created_for=1, template_hash="t")
+
+
+@dataclass
+class TinyWorld:
+    """A status and a diary."""
+
+    status: TrainRunStatus = field(default_factory=TrainRunStatus)
+    workers: tuple[WorkerFact, ...] = ()
+    diary: list[object] = field(default_factory=list)
+    conflicts: int = 0
+    broken: int = 0
+    display_interval: float = 0.0
+
+    async def observe(self, agents: Agents) -> Seen:
+        if self.broken:
+            self.broken -= 1
+            raise OSError("no fact today")
+        observation = Observation(
+            now=datetime.now(UTC),
+            status=self.status,
+            workers=self.workers,
+            listening_for=agents.listening_for,
+        )
+        return Seen(observation=observation, config=CONFIG)
+
+    async def write_status(self, status: TrainRunStatus) -> None:
+        if self.conflicts:
+            self.conflicts -= 1
+            raise StatusConflict("somebody else was faster")
+        self.status = status
+        self.diary.append(("status", status.phase))
+
+    async def apply(self, action: Action) -> None:
+        self.diary.append(action)
+
+
+class Story:
+    """A reconciler whose decisions are written down by the test."""
+
+    def __init__(self, decide: Callable[[Observation], Plan]) -> None:
+        self.world = TinyWorld()
+        self.news: list[RunNews] = []
+        self.wakeup = Wakeup()
+        self.agents = RunAgents(
+            run_uid=RUN_UID, on_news=self.wakeup.now, on_progress=self.wakeup.soon
+        )
+        self.reconciler = Reconciler(
+            world=self.world,
+            agents=self.agents,
+            decide=lambda observation, _config: decide(observation),
+            events=self,
+            wakeup=self.wakeup,
+        )
+
+    def emit(self, news: RunNews) -> None:
+        self.news.append(news)
+
+    @property
+    def reasons(self) -> list[str]:
+        return [news.event.reason for news in self.news if isinstance(news, Happened)]
+
+    async def until(self, over: Callable[[Plan], bool]) -> None:
+        async with asyncio.timeout(10):
+            await self.reconciler.run(lambda _seen, plan: over(plan))
+
+
+def a_plan(status: TrainRunStatus, reason: str = "Waiting", **fields: object) -> Plan:
+    return replace(Plan(reason=reason, message=reason, status=status), **fields)  # type: ignore[arg-type]
+
+
+STARTED = Event(type="Normal", reason="Started", message="it starts")
+
+
+def _start_then_run(observation: Observation) -> Plan:
+    status = observation.status
+    if status.attempt == 0:
+        begun = status.model_copy(update={"attempt": 1, "phase": "Starting"})
+        return a_plan(begun, "Started", transition=True, events=(STARTED,))
+    return a_plan(status, "Running", actions=(CREATE,), answers={"run-0-1": hold()})
+
+
+async def test_a_status_is_written_before_anything_is_done_about_it() -> None:
+    story = Story(_start_then_run)
+    await story.until(lambda plan: plan.reason == "Running")
+    assert story.world.diary == [("status", "Starting"), CREATE]
+
+
+async def test_events_are_told_after_the_write_they_belong_to() -> None:
+    story = Story(_start_then_run)
+    await story.until(lambda plan: plan.reason == "Running")
+    assert story.reasons == ["Started"]
+    assert isinstance(story.news[-1], Passed)
+
+
+async def test_after_a_conflict_the_world_is_observed_again_and_the_event_told_once() -> None:
+    story = Story(_start_then_run)
+    story.world.conflicts = 2
+    await story.until(lambda plan: plan.reason == "Running")
+    assert story.reasons == ["Started"]
+    assert story.world.status.attempt == 1
+
+
+async def test_a_created_worker_may_call_before_the_next_look_at_the_world() -> None:
+    story = Story(_start_then_run)
+    await story.until(lambda plan: plan.reason == "Running")
+    assert story.agents.knows("run-0-1")
+
+
+async def test_a_pass_that_fails_is_tried_again() -> None:
+    story = Story(_start_then_run)
+    story.world.broken = 1
+    await story.until(lambda plan: plan.reason == "Running")
+    assert story.world.broken == 0
+
+
+async def test_a_status_that_changed_for_display_only_is_written_last_of_all() -> None:
+    def decide(observation: Observation) -> Plan:
+        shown = observation.status.model_copy(update={"phase": "Running"})
+        return a_plan(shown, "Running", actions=(CREATE,))
+
+    story = Story(decide)
+    await story.until(lambda plan: True)
+    assert story.world.diary == [CREATE, ("status", "Running")]
+
+
+async def test_display_is_written_lazily_and_the_last_word_always() -> None:
+    passes = 0
+
+    def decide(observation: Observation) -> Plan:
+        nonlocal passes
+        passes += 1
+        shown = observation.status.model_copy(update={"restarts": passes})
+        return a_plan(shown, f"pass {passes}", requeue_after=timedelta(milliseconds=1))
+
+    story = Story(decide)
+    story.world.display_interval = 3600.0
+    await story.until(lambda plan: plan.reason == "pass 5")
+    assert len(story.world.diary) == 2
+    assert story.world.status.restarts == 5
+
+
+async def test_news_of_an_agent_leads_to_a_pass() -> None:
+    story = Story(lambda observation: a_plan(observation.status, str(len(observation.workers))))
+    story.world.workers = (
+        WorkerFact(name="run-0-1", slot=0, created_for=1, template_hash="t", phase="Running"),
+    )
+    heard: list[bool] = []
+
+    def over(_plan: Plan) -> bool:
+        heard.append(story.agents.heard("run-0-1").state is not None)
+        if len(heard) == 1:
+            asyncio.get_running_loop().call_soon(story.agents.hear, a_state())
+        return heard[-1]
+
+    await story.until(over)
+    assert heard == [False, True]
+
+
+async def test_wishes_between_two_passes_lead_to_one_pass() -> None:
+    wakeup = Wakeup()
+    await wakeup.wait()
+    wakeup.now()
+    wakeup.soon()
+    wakeup.now()
+    await wakeup.wait()
+    waiting = asyncio.create_task(wakeup.wait())
+    await asyncio.sleep(0.01)
+    assert not waiting.done()
+    wakeup.now()
+    await waiting
+
+
+async def test_an_earlier_wish_shortens_the_wait() -> None:
+    wakeup = Wakeup()
+    await wakeup.wait()
+    wakeup.after(3600)
+    waiting = asyncio.create_task(wakeup.wait())
+    await asyncio.sleep(0)
+    wakeup.after(0.001)
+    async with asyncio.timeout(5):
+        await waiting
