@@ -57,6 +57,8 @@ def read_manifest(run: RunStore, checkpoint: CheckpointId) -> Manifest:
         manifest = run.manifest(checkpoint)
     except ObjectNotFound as error:
         raise CheckpointDamaged(f"{name}: missing") from error
+    except CheckpointDamaged as error:
+        raise CheckpointDamaged(f"{checkpoint.name}/{error}") from error
     if manifest.id != checkpoint:
         raise CheckpointDamaged(f"{name}: it belongs to {manifest.id.name}")
     return manifest

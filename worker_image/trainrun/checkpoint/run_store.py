@@ -109,7 +109,8 @@ class RunStore:
 
     def manifest(self, checkpoint: CheckpointId) -> Manifest:
         """Read a checkpoint's manifest. Raises ObjectNotFound or CheckpointDamaged."""
-        return self.read(Manifest, layout.folder(checkpoint) + layout.MANIFEST)
+        data = self.store.get(self.key(layout.folder(checkpoint) + layout.MANIFEST))
+        return unseal(Manifest, data, name=layout.MANIFEST)
 
     def markers(self, folder: Folder) -> list[DoneMarker]:
         """Read all done markers of a checkpoint. Raises ObjectNotFound or CheckpointDamaged."""

@@ -87,28 +87,13 @@ def damage(folder: Folder, manifest: Manifest) -> str | None:
     """What the listing shows to be wrong with a checkpoint: object and reason, or None."""
     if manifest.id != folder.id:
         return f"{layout.MANIFEST}: it belongs to {manifest.id.name}"
-    return _first_difference(
-        folder, ((layout.file_name(item.worker, item.name), item.size) for item in manifest.files)
-    )
-
-
-def marker_damage(folder: Folder, markers: Iterable[DoneMarker]) -> str | None:
-    """What the listing shows to be wrong with the parts of a checkpoint, or None."""
-    wanted = []
-    for marker in markers:
-        if CheckpointId(attempt=marker.attempt, step=marker.step) != folder.id:
-            return f"{layout.marker_name(marker.worker)}: it belongs to another checkpoint"
-        wanted += [(layout.file_name(marker.worker, item.name), item.size) for item in marker.files]
-    return _first_difference(folder, wanted)
-
-
-def _first_difference(folder: Folder, wanted: Iterable[tuple[str, int]]) -> str | None:
-    for name, size in wanted:
+    for item in manifest.files:
+        name = layout.file_name(item.worker, item.name)
         there = folder.sizes.get(name)
         if there is None:
             return f"{name}: missing"
-        if there != size:
-            return f"{name}: {there} bytes, should be {size}"
+        if there != item.size:
+            return f"{name}: {there} bytes, should be {item.size}"
     return None
 
 

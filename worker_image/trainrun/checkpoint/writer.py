@@ -22,7 +22,7 @@ from trainrun.checkpoint.records import (
     Manifest,
     PartFile,
 )
-from trainrun.checkpoint.selection import Folder, all_parts_done, marker_damage
+from trainrun.checkpoint.selection import Folder, all_parts_done, damage
 from trainrun.checkpoint.upload import LocalFile, Upload
 from trainrun.errors import (
     CheckpointConflict,
@@ -106,9 +106,11 @@ def commit_folder(run: RunStore, folder: Folder) -> Manifest | None:
     markers = run.markers(folder)
     if not all_parts_done(markers):
         raise CheckpointDamaged(f"{folder.id.name}: its done markers contradict each other")
-    if reason := marker_damage(folder, markers):
-        raise CheckpointDamaged(f"{folder.id.name}/{reason}")
     merged = merge_workers(markers)
+    # Only what the manifest would name has to be there: duplicates may be deleted already, by
+    # whoever committed it before.
+    if reason := damage(folder, merged.manifest):
+        raise CheckpointDamaged(f"{folder.id.name}/{reason}")
     return _commit(run, merged)
 
 

@@ -1,0 +1,246 @@
+"""Real damage to what is stored: never a bad resume, never a lost commit, always a message."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.support.checkpoints import Bench, checkpoint_id, expected_directory, read_directory
+from trainrun.checkpoint import beat, materialize, resolve, set_aside, verify
+from trainrun.errors import CheckpointDamaged, StoreUnavailable
+
+NEWEST = "step-000000020-attempt-1"
+
+
+@pytest.fixture
+def damaged(bench: Bench, folder: Path) -> Path:
+    """The folder of the newer one of two commits."""
+    bench.resolve(1)
+    bench.commit(step=10)
+    bench.commit(step=20)
+    return folder / "checkpoints" / NEWEST
+
+
+def truncate(path: Path) -> None:
+    os.truncate(path, path.stat().st_size // 2)
+
+
+def empty(path: Path) -> None:
+    os.truncate(path, 0)
+
+
+def grow(path: Path) -> None:
+    with path.open("ab") as target:
+        target.write(b"more")
+
+
+def flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 16
+    path.write_bytes(content)
+
+
+SEEN_IN_THE_LISTING: list[tuple[str, Callable[[Path], None], str]] = [
+    ("worker-00001/model-rank1.pt", truncate, "1000 bytes, should be 2000"),
+    ("worker-00001/model-rank1.pt", empty, "0 bytes, should be 2000"),
+    ("worker-00001/model-rank1.pt", grow, "2004 bytes, should be 2000"),
+    ("worker-00001/model-rank1.pt", Path.unlink, "missing"),
+    ("worker-00000/common.json", Path.unlink, "missing"),
+    ("manifest.json", empty, "empty (0 bytes, none of them content)"),
+    ("manifest.json", truncate, "cannot be read"),
+    ("manifest.json", flip, ""),
+]
+
+
+@pytest.mark.parametrize(("name", "harm", "reason"), SEEN_IN_THE_LISTING)
+def test_a_damaged_checkpoint_is_set_aside_and_the_one_before_is_used(
+    bench: Bench, damaged: Path, name: str, harm: Callable[[Path], None], reason: str
+) -> None:
+    harm(damaged / name)
+    answer = bench.resolve(2)
+    assert (answer.outcome, answer.resume) == ("Resolved", checkpoint_id(1, 10))
+    (note,) = answer.set_aside
+    assert note.startswith(f"{NEWEST}: ")
+    assert name in note
+    assert reason in note
+    assert (damaged.parent.parent / "bad" / f"{NEWEST}.json").is_file()
+    # Once given up it stays so, even when somebody puts the bytes back.
+    assert bench.resolve(3).resume == checkpoint_id(1, 10)
+
+
+def test_a_missing_done_marker_does_not_matter_once_committed(bench: Bench, damaged: Path) -> None:
+    (damaged / "worker-00001.done.json").unlink()
+    assert bench.resolve(2).resume == checkpoint_id(1, 20)
+
+
+def test_a_missing_manifest_is_made_again_from_the_markers(bench: Bench, damaged: Path) -> None:
+    (damaged / "manifest.json").unlink()
+    answer = bench.resolve(2)
+    assert answer.resume == checkpoint_id(1, 20)
+    directory = materialize(bench.run, checkpoint_id(1, 20), cache_dir=bench.scratch / "cache")
+    assert read_directory(directory) == expected_directory(1, 20)
+
+
+def test_a_damaged_marker_without_a_manifest_falls_back(bench: Bench, damaged: Path) -> None:
+    (damaged / "manifest.json").unlink()
+    flip(damaged / "worker-00001.done.json")
+    assert bench.resolve(2).resume == checkpoint_id(1, 10)
+
+
+def test_a_missing_marker_and_manifest_fall_back(bench: Bench, damaged: Path) -> None:
+    (damaged / "manifest.json").unlink()
+    (damaged / "worker-00001.done.json").unlink()
+    assert bench.resolve(2).resume == checkpoint_id(1, 10)
+
+
+def test_a_flipped_bit_is_found_when_the_file_is_read(bench: Bench, damaged: Path) -> None:
+    flip(damaged / "worker-00001" / "model-rank1.pt")
+    answer = bench.resolve(2)
+    assert answer.resume == checkpoint_id(1, 20)  # a listing cannot show it
+    with pytest.raises(CheckpointDamaged) as caught:
+        materialize(bench.run, checkpoint_id(1, 20), cache_dir=bench.scratch / "cache")
+    assert f"{NEWEST}/worker-00001/model-rank1.pt: CRC32" in str(caught.value)
+    assert "its content changed" in str(caught.value)
+    set_aside(bench.run, checkpoint_id(1, 20), str(caught.value))
+    assert bench.resolve(3).resume == checkpoint_id(1, 10)
+
+
+def test_no_flipped_bit_anywhere_leads_to_a_bad_resume(bench: Bench, damaged: Path) -> None:
+    chance = random.Random(4)
+    kept = shutil.copytree(damaged.parent.parent, bench.scratch / "kept")
+    for _ in range(60):
+        paths = sorted(path for path in damaged.rglob("*") if path.is_file())
+        path = chance.choice(paths)
+        content = bytearray(path.read_bytes())
+        content[chance.randrange(len(content))] ^= 1 << chance.randrange(8)
+        path.write_bytes(content)
+        answer = bench.resolve(2)
+        assert answer.outcome == "Resolved"
+        assert answer.resume is not None
+        cache = bench.scratch / f"cache-{chance.random()}"
+        try:
+            directory = materialize(bench.run, answer.resume, cache_dir=cache)
+        except CheckpointDamaged as error:
+            assert path.name in str(error)
+        else:
+            assert read_directory(directory) == expected_directory(1, answer.resume.step)
+        shutil.rmtree(damaged.parent.parent)
+        shutil.copytree(kept, damaged.parent.parent)
+
+
+def test_when_no_good_one_is_left_nothing_is_not_chosen(bench: Bench, damaged: Path) -> None:
+    empty(damaged / "manifest.json")
+    (damaged.parent / "step-000000010-attempt-1" / "worker-00000" / "model-rank0.pt").unlink()
+    answer = bench.resolve(2)
+    assert answer.outcome == "NoGoodCheckpoint"
+    assert answer.resume is None
+    for part in (
+        "has no good checkpoint left, and starting from nothing would lose what was committed",
+        "step-000000020-attempt-1: manifest.json: empty",
+        "step-000000010-attempt-1: worker-00000/model-rank0.pt: missing",
+        "Restore the objects named here",
+    ):
+        assert part in answer.message
+    assert not (damaged.parent.parent / "attempts" / "000002.json").exists()
+
+
+def test_an_empty_listing_does_not_make_a_run_start_from_nothing(
+    bench: Bench, damaged: Path
+) -> None:
+    bench.resolve(2)
+    shutil.rmtree(damaged.parent)
+    answer = bench.resolve(3)
+    assert answer.outcome == "NoGoodCheckpoint"
+    assert (
+        f"{NEWEST}: missing from the listing, but attempt 2 was started from it" in answer.message
+    )
+
+
+def test_an_empty_listing_is_noticed_by_what_the_owner_said(bench: Bench, damaged: Path) -> None:
+    assert beat(bench.run, uid="uid-1", counter=1, committed=checkpoint_id(1, 20))
+    assert beat(bench.run, uid="uid-1", counter=2)
+    shutil.rmtree(damaged.parent)
+    answer = bench.resolve(2)
+    assert answer.outcome == "NoGoodCheckpoint"
+    assert f"{NEWEST}: missing from the listing, but its owner had committed it" in answer.message
+
+
+def test_a_new_owner_inherits_what_the_old_one_said(bench: Bench, damaged: Path) -> None:
+    beat(bench.run, uid="uid-1", counter=1, committed=checkpoint_id(1, 20))
+    bench.resolve(2, uid="uid-2")
+    bench.clock.now += 31
+    bench.resolve(1, uid="uid-2")
+    shutil.rmtree(damaged.parent)
+    assert bench.resolve(2, uid="uid-2").outcome == "NoGoodCheckpoint"
+
+
+def test_a_store_that_lost_everything_is_not_taken_for_a_new_one(
+    bench: Bench, damaged: Path
+) -> None:
+    shutil.rmtree(damaged.parent.parent)
+    answer = bench.resolve(2)
+    assert answer.outcome == "NoGoodCheckpoint"
+    assert "is empty although attempt 1 ran there" in answer.message
+    assert "another volume is mounted in their place" in answer.message
+
+
+def test_a_volume_that_is_gone_is_waited_for(bench: Bench, damaged: Path) -> None:
+    root = damaged.parents[2]
+    root.rename(root.with_name("elsewhere"))
+    answer = bench.resolve(2)
+    assert answer.outcome == "Unavailable"
+    assert "does not exist; is the volume mounted?" in answer.message
+    assert not root.exists()
+    with pytest.raises(StoreUnavailable, match="is the volume mounted"):
+        bench.part(step=30, files={0: {"m": b"x"}})
+    root.with_name("elsewhere").rename(root)
+    assert bench.resolve(2).resume == checkpoint_id(1, 20)
+
+
+def test_a_damaged_attempt_record_fences_nothing_and_keeps_its_number(
+    bench: Bench, damaged: Path
+) -> None:
+    bench.resolve(2)
+    flip(damaged.parents[1] / "attempts" / "000002.json")
+    answer = bench.resolve(2)
+    assert (answer.outcome, answer.highest_attempt) == ("Behind", 2)
+    assert bench.resolve(3).resume == checkpoint_id(1, 20)
+
+
+def test_a_damaged_claim_is_waited_for_like_any_other(bench: Bench, damaged: Path) -> None:
+    flip(damaged.parents[1] / "owners" / "000001.json")
+    answer = bench.resolve(2)
+    assert answer.outcome == "InUse"
+    assert "uid (unreadable) (owners/000001.json)" in answer.message
+    bench.clock.now += 31
+    assert bench.resolve(2).resume == checkpoint_id(1, 20)
+
+
+def test_a_listing_that_hides_a_claim_is_not_believed(bench: Bench, folder: Path) -> None:
+    class Forgetful:
+        """A store whose listings are empty, as an eventually consistent one may be."""
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(bench.run.store, name)
+
+        def list(self, prefix: str) -> list[object]:
+            return []
+
+    bench.resolve(1)
+    run = type(bench.run)(Forgetful(), "digits")  # type: ignore[arg-type]
+    answer = resolve(run, uid="uid-1", attempt=2, watch=bench.watch)
+    assert answer.outcome == "Unavailable"
+    assert "the store's listing is incomplete" in answer.message
+
+
+def test_verify_reads_everything(bench: Bench, damaged: Path) -> None:
+    assert verify(bench.run, checkpoint_id(1, 20)).state == "good"
+    flip(damaged / "worker-00001" / "model-rank1.pt")
+    info = verify(bench.run, checkpoint_id(1, 20))
+    assert info.state == "bad"
+    assert "worker-00001/model-rank1.pt: CRC32" in info.reason

@@ -1,0 +1,159 @@
+"""Who may use a run's folder."""
+
+from __future__ import annotations
+
+import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from tests.support.checkpoints import Bench, checkpoint_id
+from trainrun.checkpoint import BeatWatch, beat, release, resolve
+from trainrun.checkpoint.records import Beat, OwnerRecord, RunRecord
+
+
+def owners(bench: Bench) -> list[str]:
+    return [item.key for item in bench.run.objects("owners/")]
+
+
+def test_storage_in_use_is_waited_for_with_a_message(any_bench: Bench) -> None:
+    any_bench.resolve(1)
+    beat(any_bench.run, uid="uid-1", counter=1)
+    answer = any_bench.resolve(2, uid="uid-2")
+    assert answer.outcome == "InUse"
+    assert answer.message == (
+        f"{any_bench.run.uri} is in use by TrainRun uid uid-1 (owners/000001.json); it is taken "
+        "over when that run is suspended or finished, or gives no sign of life for 30 s "
+        "(none for 0 s now)"
+    )
+
+
+def test_a_released_claim_is_taken_at_once(any_bench: Bench) -> None:
+    any_bench.resolve(1)
+    release(any_bench.run, uid="uid-1")
+    assert any_bench.resolve(2, uid="uid-2").outcome == "Resolved"
+    assert any_bench.run.read(OwnerRecord, "owners/000002.json").uid == "uid-2"
+
+
+def test_a_dead_owners_claim_is_taken_over_after_the_lease(any_bench: Bench) -> None:
+    any_bench.resolve(1)
+    beat(any_bench.run, uid="uid-1", counter=1)
+    assert any_bench.resolve(2, uid="uid-2").outcome == "InUse"
+    any_bench.clock.now += 29.9
+    assert "none for 30 s now" in any_bench.resolve(2, uid="uid-2").message
+    any_bench.clock.now += 0.1
+    assert any_bench.resolve(2, uid="uid-2").outcome == "Resolved"
+
+
+def test_every_beat_starts_the_lease_again(bench: Bench) -> None:
+    bench.resolve(1)
+    for counter in range(5):
+        beat(bench.run, uid="uid-1", counter=counter)
+        assert bench.resolve(2, uid="uid-2").outcome == "InUse"
+        bench.clock.now += 29
+    bench.clock.now += 1
+    assert bench.resolve(2, uid="uid-2").outcome == "Resolved"
+
+
+def test_an_owner_that_never_beat_is_taken_over_too(bench: Bench) -> None:
+    bench.resolve(1)
+    assert bench.resolve(2, uid="uid-2").outcome == "InUse"
+    bench.clock.now += 30
+    assert bench.resolve(2, uid="uid-2").outcome == "Resolved"
+
+
+def test_a_fresh_watch_starts_to_count_from_nothing(bench: Bench) -> None:
+    bench.resolve(1)
+    bench.resolve(2, uid="uid-2")
+    bench.clock.now += 1000
+    other = BeatWatch(lease=30, clock=bench.clock)
+    assert resolve(bench.run, uid="uid-3", attempt=2, watch=other).outcome == "InUse"
+
+
+def test_an_owner_that_was_taken_over_notices(any_bench: Bench) -> None:
+    any_bench.resolve(1)
+    assert beat(any_bench.run, uid="uid-1", counter=1)
+    any_bench.resolve(2, uid="uid-2")
+    any_bench.clock.now += 31
+    any_bench.resolve(2, uid="uid-2")
+    assert not beat(any_bench.run, uid="uid-1", counter=2)
+    assert beat(any_bench.run, uid="uid-2", counter=1)
+    assert any_bench.resolve(3).outcome == "InUse"
+
+
+def test_a_folder_that_nobody_owns_takes_no_beat(bench: Bench) -> None:
+    assert not beat(bench.run, uid="uid-1", counter=1)
+    release(bench.run, uid="uid-1")
+    assert owners(bench) == []
+
+
+def test_an_owner_that_comes_back_after_its_release_claims_anew(bench: Bench) -> None:
+    bench.resolve(1)
+    release(bench.run, uid="uid-1")
+    assert bench.resolve(2).outcome == "Resolved"
+    assert "owners/000002.json" in owners(bench)
+    assert bench.resolve(3, uid="uid-2").outcome == "InUse"
+
+
+def test_a_beat_remembers_the_newest_commit(bench: Bench) -> None:
+    bench.resolve(1)
+    beat(bench.run, uid="uid-1", counter=1, committed=checkpoint_id(1, 20))
+    beat(bench.run, uid="uid-1", counter=2, committed=checkpoint_id(1, 10))
+    release(bench.run, uid="uid-1")
+    assert bench.run.read(Beat, "owners/000001.beat").committed == checkpoint_id(1, 20)
+
+
+@pytest.mark.parametrize("on_existing", ["Resume", "Fail"])
+def test_of_eight_racing_runs_one_gets_the_folder(any_bench: Bench, on_existing: str) -> None:
+    barrier = threading.Barrier(8)
+
+    def start(number: int) -> str:
+        watch = BeatWatch(lease=30, clock=any_bench.clock)
+        barrier.wait()
+        return resolve(
+            any_bench.run,
+            uid=f"uid-{number}",
+            attempt=1,
+            on_existing=on_existing,  # type: ignore[arg-type]
+            watch=watch,
+        ).outcome
+
+    with ThreadPoolExecutor(8) as pool:
+        outcomes = sorted(pool.map(start, range(8)))
+    loser = "InUse" if on_existing == "Resume" else "NotEmpty"
+    assert outcomes == sorted([loser] * 7 + ["Resolved"])
+    assert any_bench.run.attempts() == [1]
+
+
+def test_of_two_racing_agents_of_one_run_both_get_the_same_answer(any_bench: Bench) -> None:
+    any_bench.resolve(1)
+    any_bench.commit(step=10)
+    barrier = threading.Barrier(4)
+
+    def ask(_: int) -> object:
+        barrier.wait()
+        return any_bench.resolve(2)
+
+    with ThreadPoolExecutor(4) as pool:
+        answers = list(pool.map(ask, range(4)))
+    assert all(answer == answers[0] for answer in answers)
+
+
+def test_a_folder_of_a_newer_layout_is_refused(bench: Bench) -> None:
+    bench.run.write_once("run.json", RunRecord(layout=99, created_by="TrainRun uid x"))
+    answer = bench.resolve(1)
+    assert answer.outcome == "Misconfigured"
+    assert "has layout 99, created by TrainRun uid x; this version knows layout 1" in answer.message
+
+
+def test_a_damaged_run_record_is_no_obstacle(bench: Bench) -> None:
+    bench.run.store.put("digits/run.json", b"")
+    assert bench.resolve(1).outcome == "Resolved"
+
+
+def test_the_run_record_says_who_came_first(bench: Bench) -> None:
+    bench.resolve(1)
+    record = json.loads(bench.run.store.get("digits/run.json"))
+    assert record["layout"] == 1
+    assert record["created_by"] == "TrainRun uid uid-1"

@@ -1,0 +1,191 @@
+"""What an attempt is started from."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.checkpoints import Bench, checkpoint_id
+from trainrun.checkpoint import finish, release, retain, set_aside
+from trainrun.checkpoint.records import AttemptRecord
+
+
+def test_a_new_run_starts_from_nothing(any_bench: Bench) -> None:
+    answer = any_bench.resolve(1)
+    assert (answer.outcome, answer.resume, answer.highest_attempt) == ("Resolved", None, 1)
+    assert answer.message == "start from nothing"
+
+
+def test_the_next_attempt_resumes_from_the_newest_commit(any_bench: Bench) -> None:
+    any_bench.resolve(1)
+    any_bench.commit(step=10)
+    any_bench.commit(step=20)
+    answer = any_bench.resolve(2, ended="AppError: rank 1 exited with code 1")
+    assert answer.outcome == "Resolved"
+    assert answer.resume == checkpoint_id(1, 20)
+    assert answer.message == "resume from step-000000020-attempt-1"
+    record = any_bench.run.read(AttemptRecord, "attempts/000002.json")
+    assert record == AttemptRecord(
+        attempt=2,
+        uid="uid-1",
+        resume=checkpoint_id(1, 20),
+        ended="AppError: rank 1 exited with code 1",
+    )
+
+
+def test_a_later_attempt_wins_over_a_higher_step(bench: Bench) -> None:
+    bench.resolve(1)
+    bench.commit(step=10)
+    bench.resolve(2)
+    bench.commit(attempt=1, step=90)  # by an agent that could not be reached
+    bench.commit(attempt=2, step=15)
+    assert bench.resolve(3).resume == checkpoint_id(2, 15)
+
+
+def test_a_late_commit_of_an_unreachable_agent_is_fenced(any_bench: Bench) -> None:
+    any_bench.resolve(1)
+    any_bench.commit(step=10)
+    any_bench.resolve(2)
+    any_bench.commit(attempt=1, step=90)
+    assert any_bench.resolve(3).resume == checkpoint_id(1, 10)
+
+
+def test_nothing_but_fenced_commits_is_nothing(bench: Bench) -> None:
+    bench.resolve(1)
+    bench.resolve(2)
+    bench.commit(attempt=1, step=10)
+    answer = bench.resolve(3)
+    assert (answer.outcome, answer.resume) == ("Resolved", None)
+
+
+def test_resolving_an_attempt_again_gives_the_same_answer(any_bench: Bench) -> None:
+    any_bench.resolve(1)
+    any_bench.commit(step=10)
+    first = any_bench.resolve(2)
+    any_bench.commit(attempt=1, step=20)
+    assert any_bench.resolve(2) == first
+
+
+def test_a_claimed_resume_point_that_has_been_set_aside_is_not_handed_out_again(
+    bench: Bench,
+) -> None:
+    bench.resolve(1)
+    bench.commit(step=10)
+    bench.commit(step=20)
+    bench.resolve(2)
+    set_aside(bench.run, checkpoint_id(1, 20), "worker-00000/model.pt: CRC32 differs")
+    answer = bench.resolve(2)
+    assert (answer.outcome, answer.highest_attempt) == ("Behind", 2)
+    answer = bench.resolve(3)
+    assert answer.resume == checkpoint_id(1, 10)
+    assert answer.set_aside == ("step-000000020-attempt-1: worker-00000/model.pt: CRC32 differs",)
+
+
+def test_a_number_that_somebody_has_claimed_is_behind(bench: Bench) -> None:
+    bench.resolve(1)
+    bench.resolve(2)
+    bench.resolve(3)
+    answer = bench.resolve(2)
+    assert (answer.outcome, answer.highest_attempt) == ("Behind", 3)
+    assert answer.message.endswith("/digits knows attempt 3 already")
+
+
+def test_another_run_of_the_same_yaml_continues_with_higher_attempts(bench: Bench) -> None:
+    bench.resolve(1)
+    bench.commit(step=10)
+    release(bench.run, uid="uid-1")
+    answer = bench.resolve(1, uid="uid-2")
+    assert (answer.outcome, answer.highest_attempt) == ("Behind", 1)
+    assert bench.resolve(2, uid="uid-2").resume == checkpoint_id(1, 10)
+
+
+def test_an_attempt_number_of_another_run_is_not_ours(bench: Bench) -> None:
+    bench.resolve(1)
+    release(bench.run, uid="uid-1")
+    bench.resolve(2, uid="uid-2")
+    release(bench.run, uid="uid-2")
+    answer = bench.resolve(2)
+    assert (answer.outcome, answer.highest_attempt) == ("Behind", 2)
+
+
+def test_done_markers_newer_than_the_newest_manifest_are_completed(any_bench: Bench) -> None:
+    bench = any_bench
+    bench.resolve(1)
+    bench.commit(step=10)
+    for worker in range(2):  # slot 0's agent died before it saw the last marker
+        bench.part(step=20, worker=worker, workers=2, files={worker: {f"m{worker}": b"x"}})
+    assert bench.resolve(2).resume == checkpoint_id(1, 20)
+    assert bench.run.folder(checkpoint_id(1, 20)).has_manifest
+
+
+def test_an_incomplete_checkpoint_is_never_chosen(any_bench: Bench) -> None:
+    any_bench.resolve(1)
+    any_bench.commit(step=10)
+    any_bench.part(step=20, worker=0, workers=2, files={0: {"m0": b"x"}})
+    assert any_bench.resolve(2).resume == checkpoint_id(1, 10)
+
+
+def test_done_markers_below_a_manifest_are_not_completed(bench: Bench) -> None:
+    bench.resolve(1)
+    for worker in range(2):
+        bench.part(step=10, worker=worker, workers=2, files={worker: {f"m{worker}": b"x"}})
+    bench.commit(step=20)
+    set_aside(bench.run, checkpoint_id(1, 20), "x")
+    answer = bench.resolve(2)
+    assert answer.outcome == "NoGoodCheckpoint"
+    assert not bench.run.folder(checkpoint_id(1, 10)).has_manifest
+
+
+def test_conflicting_parts_fall_back_to_the_checkpoint_before(bench: Bench) -> None:
+    bench.resolve(1)
+    bench.commit(step=10)
+    for worker in range(2):
+        files = {worker: {"same-name": f"{worker}".encode()}}
+        bench.part(step=20, worker=worker, workers=2, files=files)
+    assert bench.resolve(2).resume == checkpoint_id(1, 10)
+
+
+@pytest.mark.parametrize("uid", ["uid-1", "uid-2"])
+def test_a_finished_run_says_so(any_bench: Bench, uid: str) -> None:
+    any_bench.resolve(1)
+    any_bench.commit(step=10)
+    finish(any_bench.run, uid="uid-1")
+    finish(any_bench.run, uid="uid-1")
+    answer = any_bench.resolve(2, uid=uid)
+    assert answer.outcome == "Finished"
+    assert answer.message.endswith("/digits has finished before")
+
+
+def test_fail_on_existing_refuses_what_another_run_left(any_bench: Bench) -> None:
+    any_bench.resolve(1)
+    release(any_bench.run, uid="uid-1")
+    answer = any_bench.resolve(1, uid="uid-2", on_existing="Fail")
+    assert answer.outcome == "NotEmpty"
+    assert answer.message.endswith(
+        "already holds a run and onExisting is Fail; use another runName, or onExisting: Resume "
+        "to continue that run"
+    )
+
+
+def test_fail_on_existing_refuses_a_finished_run(bench: Bench) -> None:
+    bench.resolve(1)
+    finish(bench.run, uid="uid-1")
+    assert bench.resolve(1, uid="uid-2", on_existing="Fail").outcome == "NotEmpty"
+
+
+def test_fail_on_existing_lets_a_run_continue_its_own(bench: Bench) -> None:
+    assert bench.resolve(1, on_existing="Fail").outcome == "Resolved"
+    bench.commit(step=10)
+    assert bench.resolve(2, on_existing="Fail").resume == checkpoint_id(1, 10)
+    release(bench.run, uid="uid-1")
+    assert bench.resolve(3, on_existing="Fail").resume == checkpoint_id(1, 10)
+
+
+def test_the_choice_does_not_change_when_retention_has_run(any_bench: Bench) -> None:
+    any_bench.resolve(1)
+    for step in range(10, 70, 10):
+        any_bench.commit(step=step)
+    deleted = retain(any_bench.run, attempt=1, keep=3)
+    assert deleted == tuple(checkpoint_id(1, step) for step in (10, 20, 30))
+    assert any_bench.resolve(2).resume == checkpoint_id(1, 60)
+    assert retain(any_bench.run, attempt=1, keep=2) == ()  # no longer the newest attempt
+    assert set(any_bench.run.folders()) == {checkpoint_id(1, step) for step in (40, 50, 60)}
