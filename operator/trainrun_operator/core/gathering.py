@@ -46,13 +46,13 @@ def decide(view: View) -> Plan:
     status, config = view.status, view.config
     if status.start_time is None:
         return transitions.accept(view)
+    verdict = _judged(view)  # before suspending: that would charge an incident beyond its budget
+    if verdict is not None:
+        return verdict
     if config.suspend:
         return _suspend(view)
     if status.is_true("Suspended"):
         return transitions.resumed(view)
-    verdict = _judged(view)
-    if verdict is not None:
-        return verdict
     plan = deadline(view) or _failed_start(view)
     return plan if plan is not None else _gather(view)
 

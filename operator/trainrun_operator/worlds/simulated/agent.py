@@ -48,6 +48,7 @@ class SimAgent:
     def __init__(self, world: SimWorld, *, name: str, slot: int, created_for: int) -> None:
         self.world = world
         self.name = name
+        self.id = f"{name}@{world.clock.now}"
         self.slot = slot
         self.created_for = created_for
         self.alive = True
@@ -88,7 +89,7 @@ class SimAgent:
             slot=self.slot,
             worker=self.name,
             created_for=self.created_for,
-            agent=self.name,
+            agent=self.id,
             sequence=self.sequence,
             node=f"node-{self.name}",
             phase=self.phase,

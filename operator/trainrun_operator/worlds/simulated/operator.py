@@ -55,7 +55,8 @@ class SimOperator:
         if not self.alive:
             return
         known = self.heard.get(state.worker)
-        if known is not None and known.state.sequence >= state.sequence:
+        late = known is not None and known.state.agent == state.agent
+        if known is not None and late and known.state.sequence >= state.sequence:
             return
         self.heard[state.worker] = Heard(state=state, at=self.world.clock.now)
         if known is None or _news(known.state) != _news(state):
@@ -112,6 +113,8 @@ class SimOperator:
 
     def _known(self, fact: WorkerFact, listening: float) -> WorkerFact:
         heard = self.heard.get(fact.name)
+        if heard is not None and heard.state.agent != self.world.workers[fact.name].agent.id:
+            heard = None  # an older worker of the same name
         silent = self.world.clock.now - heard.at if heard is not None else listening
         return replace(
             fact,

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from trainrun.protocol import CheckpointId, Notice, Resolution, Start
+from trainrun.protocol import CheckpointId, Damaged, Notice, Resolution, Start
 from trainrun_operator.api.status import TrainRunStatus
 from trainrun_operator.core.causes import Cause
 from trainrun_operator.core.observation import WorkerFact, WorkerLoss, WorkerPhase
@@ -64,7 +64,7 @@ class SimWorld:
 
     config: RunConfig
     rng: random.Random
-    total_steps: int = 12
+    total_steps: int = 24
     save_every: int = 3
     step_seconds: float = 1.0
     weather: Weather = Weather()
@@ -73,6 +73,8 @@ class SimWorld:
     status: TrainRunStatus = field(default_factory=TrainRunStatus)
     workers: dict[str, SimWorker] = field(default_factory=dict)
     operators: list[SimOperator] = field(default_factory=list)
+    gone: list[SimWorker] = field(default_factory=list)
+    """Workers whose names were used again."""
     hang_on_loss: bool = False
     """Processes whose peer is gone hang instead of failing."""
 
@@ -155,10 +157,13 @@ class SimWorld:
 
     def create_worker(self, action: CreateWorker) -> None:
         """Idempotent by name; it runs after a while."""
-        if action.name in self.workers:
+        there = self.workers.get(action.name)
+        if there is not None and there.present:
             return
+        if there is not None:
+            self.gone.append(there)
         agent = SimAgent(self, name=action.name, slot=action.slot, created_for=action.created_for)
-        self.workers[action.name] = SimWorker(
+        self.workers[action.name] = worker = SimWorker(
             name=action.name,
             slot=action.slot,
             created_for=action.created_for,
@@ -166,7 +171,7 @@ class SimWorld:
             created=self.clock.now,
             agent=agent,
         )
-        self.clock.after(self.rng.uniform(0.1, 2.0), lambda: self._run(self.workers[action.name]))
+        self.clock.after(self.rng.uniform(0.1, 2.0), lambda: self._run(worker))
 
     def _run(self, worker: SimWorker) -> None:
         if worker.present and worker.phase == "Pending":
@@ -187,7 +192,7 @@ class SimWorld:
         """The agent ended by itself."""
         worker = self.workers[agent.name]
         agent.alive = False
-        if worker.phase != "Ended":
+        if worker.agent is agent and worker.phase != "Ended":
             worker.phase, worker.exit_code = "Ended", code
             self._wake_all()
 
@@ -245,12 +250,21 @@ class SimWorld:
     # ------------------------------------------------------------------ training
 
     def training_started(self, agent: SimAgent) -> None:
-        """Processes are up after a while."""
+        """Processes are up after a while, and read the checkpoint that they were handed."""
         attempt = agent.attempt
+        training = agent.training
+        assert training is not None
+        resume = training.order.resume
+        if resume is not None and self.store.checkpoints[resume].damaged:
+            self.store.bad.add(resume)
+            agent.damaged = Damaged(id=resume, message="the checksum of model.pt is wrong")
+            self.send(agent)
+            return
         self.clock.after(self.rng.uniform(0.5, 1.5), lambda: self._advance(agent, attempt))
 
     def _gang(self, attempt: int) -> list[SimAgent]:
-        return [w.agent for w in self.workers.values() if w.agent.attempt == attempt]
+        known = (*self.workers.values(), *self.gone)
+        return [w.agent for w in known if w.agent.attempt == attempt]
 
     def _advance(self, agent: SimAgent, attempt: int) -> None:
         """One step of one worker's processes, if its peers allow it."""
@@ -409,6 +423,25 @@ class SimWorld:
 
     def _unsilence(self, agent: SimAgent) -> None:
         agent.silent = False
+
+    def damage(self) -> None:
+        """The newest checkpoint rots; nobody knows before it is read."""
+        newest = self.store.newest()
+        if newest is not None:
+            self.store.checkpoints[newest].damaged = True
+
+    def suspend(self, seconds: float) -> None:
+        """The user suspends the run for a while."""
+        self._edit(suspend=True)
+        self.clock.after(seconds, lambda: self._edit(suspend=False))
+
+    def edit_template(self) -> None:
+        """The user edits the pod template."""
+        self._edit(template_hash=f"t{self.clock.now}")
+
+    def _edit(self, **changes: object) -> None:
+        self.config = replace(self.config, **changes)  # type: ignore[arg-type]
+        self._wake_all()
 
     def store_away(self, seconds: float) -> None:
         """Nothing can be read or written for a while."""
