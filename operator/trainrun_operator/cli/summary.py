@@ -42,6 +42,7 @@ def summary(name: str, status: TrainRunStatus, *, continue_with: str = "") -> It
     if status.incidents:
         yield "  incidents"
         yield from (f"    {line}" for line in incident_table(status.incidents))
+    yield from _advice(status)
     if continue_with and not status.is_true("Complete"):
         yield f"  continue with: {continue_with}"
 
@@ -53,6 +54,21 @@ def _headline(name: str, status: TrainRunStatus) -> str:
     if status.is_true("Suspended"):
         return _bold(f"Run {name} is suspended.", "yellow")
     return _bold(f"Run {name} was stopped in phase {status.phase}.", "yellow")
+
+
+def _advice(status: TrainRunStatus) -> Iterator[str]:
+    if status.attempt == 0 or status.checkpoint is not None:
+        return
+    if status.progress.step is None:
+        yield (
+            "  no step was ever reported: call trainrun.report(step=..., checkpoint=...) in the "
+            "training loop, or a restart begins from nothing"
+        )
+    else:
+        yield (
+            "  no checkpoint was ever committed: pass checkpoint=<directory> to trainrun.report, "
+            "or a restart begins from nothing"
+        )
 
 
 def _after(status: TrainRunStatus) -> str:
