@@ -1,0 +1,33 @@
+"""Metrics in the run's folder."""
+
+from __future__ import annotations
+
+from tests.support.checkpoints import Bench
+from trainrun.checkpoint import MetricsLog, read_metrics
+
+
+def test_metrics_are_read_in_order_over_attempts(any_bench: Bench) -> None:
+    first = MetricsLog(any_bench.run, attempt=1)
+    assert first.write([{"step": 1, "loss": 0.5}, {"step": 2}]) == "metrics/000001-00001.jsonl"
+    assert first.write([]) is None
+    assert first.write([{"step": 3}]) == "metrics/000001-00002.jsonl"
+    MetricsLog(any_bench.run, attempt=2).write([{"step": 2, "loss": {"float": "NaN"}}])
+    assert list(read_metrics(any_bench.run)) == [
+        {"attempt": 1, "step": 1, "loss": 0.5},
+        {"attempt": 1, "step": 2},
+        {"attempt": 1, "step": 3},
+        {"attempt": 2, "step": 2, "loss": {"float": "NaN"}},
+    ]
+
+
+def test_a_piece_is_never_overwritten(bench: Bench) -> None:
+    MetricsLog(bench.run, attempt=1).write([{"step": 1}])
+    assert MetricsLog(bench.run, attempt=1).write([{"step": 2}]) == "metrics/000001-00002.jsonl"
+    assert [record["step"] for record in read_metrics(bench.run)] == [1, 2]
+
+
+def test_a_damaged_line_costs_only_itself(bench: Bench) -> None:
+    MetricsLog(bench.run, attempt=1).write([{"step": 1}])
+    bench.run.store.put("digits/metrics/000001-00002.jsonl", b'{"step": 2}\n{"st\n[]\n')
+    bench.run.store.put("digits/metrics/notes.txt", b"x")
+    assert [record["step"] for record in read_metrics(bench.run)] == [1, 2]
