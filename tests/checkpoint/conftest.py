@@ -53,6 +53,13 @@ def bench(tmp_path: Path) -> Bench:
 
 
 @pytest.fixture
+def s3_bench(s3_uri: str, tmp_path: Path) -> Iterator[Bench]:
+    """A run's folder on a real S3 server."""
+    with contextlib.closing(open_store(s3_uri)) as store:
+        yield Bench(run=RunStore(store, "digits"), scratch=tmp_path / "scratch")
+
+
+@pytest.fixture
 def any_bench(store: ObjectStore, tmp_path: Path) -> Bench:
     """A run's folder on every kind of store."""
     return Bench(run=RunStore(store, "digits"), scratch=tmp_path / "scratch")

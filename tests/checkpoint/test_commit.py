@@ -128,12 +128,16 @@ def test_different_content_under_one_name_names_both_ranks_and_the_remedy(
     bench: Bench, workers: int
 ) -> None:
     files = {0: {"model.pt": b"one"}, 3: {"model.pt": b"three"}}
-    with pytest.raises(CheckpointConflict) as caught:
+
+    def bring() -> None:
         if workers == 1:
             bench.part(step=12, files=files)
         for worker, rank in enumerate(files):
             bench.part(step=12, worker=worker, workers=2, files={rank: files[rank]})
         commit_if_complete(bench.run, attempt=1, step=12)
+
+    with pytest.raises(CheckpointConflict) as caught:
+        bring()
     assert str(caught.value) == (
         "checkpoint of step 12: rank 0 and rank 3 both brought 'model.pt' with different content "
         f"(3 and 5 bytes); {REMEDY}"

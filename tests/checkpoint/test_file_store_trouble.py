@@ -1,0 +1,197 @@
+"""A folder that is away, read-only, full or in the way: typed errors that say what to do."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import resource
+import shutil
+import subprocess
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.checkpoints import Bench, checkpoint_id, expected_directory, read_directory
+from trainrun.checkpoint import RunStore, materialize, open_store
+from trainrun.errors import (
+    CacheUnusable,
+    StoreDenied,
+    StoreFull,
+    StoreMisconfigured,
+    StoreUnavailable,
+)
+
+
+@contextlib.contextmanager
+def mounted(path: Path, options: str) -> Iterator[Path]:
+    """A tmpfs; only root may mount, everybody else skips."""
+    path.mkdir(parents=True, exist_ok=True)
+    command = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(path)]
+    if os.geteuid() != 0 or shutil.which("mount") is None:
+        pytest.skip("only root may mount a small file system")
+    if subprocess.run(command, capture_output=True).returncode != 0:
+        pytest.skip("this machine does not allow mounts")
+    try:
+        yield path
+    finally:
+        subprocess.run(["umount", "-l", str(path)], check=True)
+
+
+def leftovers(directory: Path) -> list[Path]:
+    return list(directory.rglob(".trainrun-tmp-*"))
+
+
+def test_a_folder_that_does_not_exist_is_made_by_the_first_attempt_only(tmp_path: Path) -> None:
+    store = open_store(f"file://{tmp_path}/not/there")
+    for call in (lambda: store.list(""), lambda: store.get("a"), lambda: store.put("a", b"")):
+        with pytest.raises(StoreUnavailable) as caught:
+            call()
+        message = f"the folder {tmp_path}/not/there does not exist; is the volume mounted?"
+        assert message in str(caught.value)
+    bench = Bench(run=RunStore(store, "digits"), scratch=tmp_path / "scratch")
+    assert bench.resolve(2).outcome == "Unavailable"
+    assert bench.resolve(1).outcome == "Resolved"
+
+
+def test_a_read_only_volume_is_denied_with_a_remedy(tmp_path: Path) -> None:
+    with mounted(tmp_path / "store", "size=1m") as root:
+        bench = Bench(run=RunStore(open_store(f"file://{root}"), "digits"), scratch=tmp_path)
+        bench.resolve(1)
+        bench.commit(step=10)
+        subprocess.run(["mount", "-o", "remount,ro", str(root)], check=True)
+        with pytest.raises(StoreDenied) as caught:
+            bench.commit(step=20)
+        assert "Read-only file system; the folder must be readable and writable for user" in str(
+            caught.value
+        )
+        answer = bench.resolve(2)
+        assert answer.outcome == "Misconfigured"
+        assert "Read-only file system" in answer.message
+        subprocess.run(["mount", "-o", "remount,rw", str(root)], check=True)
+        assert bench.resolve(2).resume == checkpoint_id(1, 10)
+
+
+def _put_as_nobody(uri: str, answers: multiprocessing.SimpleQueue[str]) -> None:
+    os.setuid(65534)
+    try:
+        open_store(uri).put("run/a", b"x")
+    except StoreDenied as error:
+        answers.put(str(error))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+def test_a_folder_without_permission_names_the_user(tmp_path: Path) -> None:
+    for parent in [tmp_path, *tmp_path.parents][:3]:  # pytest's own folders are private
+        parent.chmod(0o755)
+    root = tmp_path / "store"
+    root.mkdir(mode=0o755)
+    context = multiprocessing.get_context("spawn")
+    answers = context.SimpleQueue()
+    child = context.Process(target=_put_as_nobody, args=(f"file://{root}", answers))
+    child.start()
+    child.join()
+    assert not answers.empty()
+    message = answers.get()
+    assert message.startswith(f"cannot write file://{root}/run/a: Permission denied")
+    assert message.endswith("must be readable and writable for user 65534")
+
+
+def test_a_full_disk_costs_no_commit_and_leaves_no_litter(tmp_path: Path) -> None:
+    with mounted(tmp_path / "store", "size=256k") as root:
+        bench = Bench(run=RunStore(open_store(f"file://{root}"), "digits"), scratch=tmp_path)
+        bench.resolve(1)
+        bench.commit(step=10)
+        with pytest.raises(StoreFull) as caught:
+            bench.part(step=20, files={0: {"large": bytes(400_000)}})
+        assert f"No space left on device; make room in {root}" in str(caught.value)
+        assert not leftovers(root)
+        assert bench.resolve(2).resume == checkpoint_id(1, 10)
+
+
+def test_a_full_disk_during_a_claim_is_waited_for(tmp_path: Path) -> None:
+    with mounted(tmp_path / "store", "size=256k") as root:
+        bench = Bench(run=RunStore(open_store(f"file://{root}"), "digits"), scratch=tmp_path)
+        bench.resolve(1)
+        bench.commit(step=10)
+        with contextlib.suppress(OSError), (root / "litter").open("wb", buffering=0) as litter:
+            while True:
+                litter.write(bytes(4096))
+        answer = bench.resolve(2)
+        assert answer.outcome == "Unavailable"
+        assert "No space left on device" in answer.message
+        (root / "litter").unlink()
+        assert bench.resolve(2).resume == checkpoint_id(1, 10)
+
+
+def test_a_full_cache_is_no_damage(bench: Bench, tmp_path: Path) -> None:
+    bench.part(step=10, files={0: {"large": bytes(400_000)}}, whole=True)
+    with mounted(tmp_path / "cache", "size=256k") as cache:
+        with pytest.raises(CacheUnusable, match=r"No space left on device; make room there"):
+            materialize(bench.run, checkpoint_id(1, 10), cache_dir=cache)
+        subprocess.run(["mount", "-o", "remount,size=1m", str(cache)], check=True)
+        directory = materialize(bench.run, checkpoint_id(1, 10), cache_dir=cache)
+        assert read_directory(directory) == {"large": bytes(400_000)}
+
+
+def _write_under_a_limit(uri: str, path: Path, answers: multiprocessing.SimpleQueue[str]) -> None:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+    try:
+        open_store(uri).put_file("run/large", path, crc32=zlib.crc32(path.read_bytes()))
+    except StoreFull as error:
+        answers.put(str(error))
+
+
+def test_a_file_size_limit_is_told_like_a_full_disk(tmp_path: Path) -> None:
+    store = open_store(f"file://{tmp_path}/store")
+    store.probe()
+    (tmp_path / "large").write_bytes(bytes(400_000))
+    context = multiprocessing.get_context("spawn")
+    answers = context.SimpleQueue()
+    child = context.Process(
+        target=_write_under_a_limit, args=(store.uri, tmp_path / "large", answers)
+    )
+    child.start()
+    child.join()
+    assert not answers.empty()
+    assert "cannot write" in (message := answers.get())
+    assert "File too large" in message
+    assert not leftovers(tmp_path)
+    assert store.list("") == []
+
+
+def test_a_file_in_the_way_of_a_folder_is_named(tmp_path: Path) -> None:
+    store = open_store(f"file://{tmp_path}/store")
+    store.probe()
+    store.put("run", b"a file")
+    with pytest.raises(StoreMisconfigured, match="a file stands where a folder is needed"):
+        store.put("run/a", b"x")
+
+
+def test_unfinished_files_are_invisible_and_go_with_their_checkpoint(
+    bench: Bench, folder: Path
+) -> None:
+    checkpoint = bench.commit(step=10).id
+    litter = folder / "checkpoints" / checkpoint.name / "worker-00000" / ".trainrun-tmp-dead"
+    litter.write_bytes(b"half a file")
+    assert not any("tmp" in name for name in bench.run.folder(checkpoint).sizes)
+    bench.run.delete([item.key for item in bench.run.objects("checkpoints/")])
+    assert not folder.exists()
+
+
+def test_a_folder_that_vanishes_and_comes_back_loses_nothing(bench: Bench, tmp_path: Path) -> None:
+    bench.resolve(1)
+    bench.commit(step=10)
+    files = bench.save(0, {"a": b"x"})
+    root = tmp_path / "store"
+    root.rename(tmp_path / "away")
+    with pytest.raises(StoreUnavailable):
+        bench.run.store.put_file("digits/x", files[0].path, crc32=zlib.crc32(b"x"))
+    assert bench.resolve(2).outcome == "Unavailable"
+    (tmp_path / "away").rename(root)
+    answer = bench.resolve(2)
+    assert answer.resume == checkpoint_id(1, 10)
+    directory = materialize(bench.run, checkpoint_id(1, 10), cache_dir=tmp_path / "cache")
+    assert read_directory(directory) == expected_directory(1, 10)
