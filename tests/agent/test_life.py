@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.agent.workers import alive, start
+from tests.agent.workers import start
 from trainrun.protocol import CheckpointId, Exit, Hold, ResolveRequest
 
 if TYPE_CHECKING:

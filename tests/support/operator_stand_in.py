@@ -24,6 +24,8 @@ class OperatorStandIn:
     def __init__(self) -> None:
         self.status = 200
         """What every request is answered with; other than 200: no answer in it."""
+        self.text = ""
+        """Answer with this text, whatever was ordered."""
         self.bodies: list[bytes] = []
         self.tokens: set[str] = set()
         self.requests = 0
@@ -108,6 +110,10 @@ class OperatorStandIn:
             raise AssertionError(f"{error}; last state: {self.state(worker)}") from error
         return found[0]
 
+    def digest(self, worker: str) -> str:
+        """Digest of a worker's present answer."""
+        return self._answer(worker).digest
+
     def _answer(self, worker: str) -> Answer:
         return self._answers.get(worker, self._default)
 
@@ -129,7 +135,7 @@ class OperatorStandIn:
                 lambda: self._closed or self._answer(state.worker).digest != state.seen,
                 timeout=wait,
             )
-            text = self._answer(state.worker).to_json().encode()
+            text = (self.text or self._answer(state.worker).to_json()).encode()
         self._reply(request, 200, text)
 
     def _reply(self, request: BaseHTTPRequestHandler, status: int, body: bytes) -> None:

@@ -225,13 +225,19 @@ def build(start: Start, around: Surroundings) -> Attempt:
     files = {rank: around.folders.of_rank(start.attempt, rank) for rank in ranks}
     processes = Processes(sink=around.sink, oom=around.oom)
     staging = Staging(ranks)
+    rooms = Rooms(staging=staging, max_pending=config.max_pending)
+
+    def stored() -> None:
+        rooms.wake()
+        around.news()
+
     return Attempt(
         start=start,
         ranks=ranks,
         around=around,
         processes=processes,
         staging=staging,
-        rooms=Rooms(staging=staging, max_pending=config.max_pending),
+        rooms=rooms,
         saving=Saving(
             files={rank: ControlFile(paths.control) for rank, paths in files.items()},
             living=lambda: processes.living_ranks,
@@ -243,7 +249,7 @@ def build(start: Start, around: Surroundings) -> Attempt:
             workers=start.workers,
             staging=staging,
             storage=around.storage,
-            news=around.news,
+            news=stored,
         ),
         fetching=Fetching(
             storage=around.storage,

@@ -63,6 +63,7 @@ class Leaving:
         """Leave; a second call changes nothing."""
         if self._task is None:
             LOG.info("leaving with code %d", farewell.code)
+            self.orders.order = None  # nothing is begun any more
             self._task = asyncio.get_running_loop().create_task(self._leave(farewell))
 
     async def _leave(self, farewell: Farewell) -> None:

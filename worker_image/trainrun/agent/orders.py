@@ -39,6 +39,7 @@ class Orders:
     order: Order | None = None
     seen: str = ""
     """Digest of the last answer."""
+    _answer: Answer | None = None
     _held: int = 0
     """No attempt below this one is started any more."""
     _swept: int = 0
@@ -55,11 +56,11 @@ class Orders:
         self.seen = answer.digest
         if self.order != answer.order:
             LOG.info("order: %s", answer.order)
-        self.order = answer.order
+        self.order, self._answer = answer.order, answer
         if isinstance(answer.order, Hold):
             self._flush_until = time.monotonic() + answer.order.flush_seconds
             asyncio.get_running_loop().call_later(answer.order.flush_seconds + 0.01, self.reconcile)
-        self._take_steps(answer)
+        self._take_steps()
         self.reconcile()
         return True
 
@@ -173,14 +174,15 @@ class Orders:
         self._flushed = None
         self.attempt = build(order, self.around)
         self.attempt.launch()
+        self._take_steps()  # the same answer may already tell of others' checkpoints
         if self.around.config.slot == 0:
             self.ownership.keep()
         self._in_background(self._forget_below(order.attempt))
 
-    def _take_steps(self, answer: Answer) -> None:
-        """What the answer says about checkpoints of the attempt that we have."""
-        attempt = self.attempt
-        if attempt is None:
+    def _take_steps(self) -> None:
+        """Do what the answer says about checkpoints of the attempt that we have."""
+        attempt, answer = self.attempt, self._answer
+        if attempt is None or answer is None:
             return
         now = time.monotonic()
         number = attempt.number
