@@ -20,20 +20,24 @@ boto3; `trainrun.torch` has the helpers for exact resumes with PyTorch.
 
 from __future__ import annotations
 
+import importlib
 import sys
 
 from trainrun import excepthook
-from trainrun.checkpoint_handle import Checkpoint, get_checkpoint, get_initial_checkpoint
-from trainrun.context import Context, get_context
-from trainrun.errors import (
-    AgentLost,
-    AgentRefused,
-    NotTheTrainingProcess,
-    StagingFailed,
-    TrainRunError,
-)
-from trainrun.reporting import report, staging_directory
-from trainrun.saving import SaveRequest, finish, should_save
+
+TYPE_CHECKING = False  # as type checkers know it; importing `typing` costs more than all of this
+if TYPE_CHECKING:
+    from trainrun.checkpoint_handle import Checkpoint, get_checkpoint, get_initial_checkpoint
+    from trainrun.context import Context, get_context
+    from trainrun.errors import (
+        AgentLost,
+        AgentRefused,
+        NotTheTrainingProcess,
+        StagingFailed,
+        TrainRunError,
+    )
+    from trainrun.reporting import report, staging_directory
+    from trainrun.saving import SaveRequest, finish, should_save
 
 __all__ = [
     "AgentLost",
@@ -53,7 +57,37 @@ __all__ = [
     "staging_directory",
 ]
 
+_HOMES = {
+    "checkpoint_handle": ("Checkpoint", "get_checkpoint", "get_initial_checkpoint"),
+    "context": ("Context", "get_context"),
+    "errors": (
+        "AgentLost",
+        "AgentRefused",
+        "NotTheTrainingProcess",
+        "StagingFailed",
+        "TrainRunError",
+    ),
+    "reporting": ("report", "staging_directory"),
+    "saving": ("SaveRequest", "finish", "should_save"),
+}
+"""Modules are loaded at the first use of one of their names: a script imports trainrun before it
+knows what it needs, and the agent shares this package."""
+
 train = sys.modules[__name__]
 """Lets a loop written with `ray.train.report(...)` run after `import trainrun as ray`."""
+
+
+def __getattr__(name: str) -> object:
+    for module, names in _HOMES.items():
+        if name in names:
+            value: object = getattr(importlib.import_module(f"trainrun.{module}"), name)
+            globals()[name] = value
+            return value
+    raise AttributeError(f"module 'trainrun' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])
+
 
 excepthook.install()

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING
 
-from trainrun import session
-
+TYPE_CHECKING = False  # as type checkers know it, without importing `typing`
 if TYPE_CHECKING:
     from types import TracebackType
 
@@ -52,7 +50,10 @@ def describe(kind: type[BaseException], error: BaseException) -> str:
 
 
 def _tell(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
-    import traceback as traceback_  # noqa: PLC0415 - keeps `import trainrun` fast
+    # Imported when needed: keeps `import trainrun` fast.
+    import traceback as traceback_  # noqa: PLC0415
+
+    from trainrun import session  # noqa: PLC0415
 
     try:
         connection = session.current().connection

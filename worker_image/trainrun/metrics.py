@@ -48,8 +48,13 @@ def _name(key: object) -> str:
 
 
 def _encode_value(key: object, value: object) -> Json:
-    if isinstance(value, (bool, str)):
-        return str(value) if isinstance(value, str) else value
+    # The exact types first: the abstract ones cost a training loop ten microseconds.
+    if type(value) is float:
+        return _encode_float(value)
+    if type(value) is int or type(value) is bool:
+        return value
+    if isinstance(value, str):
+        return str(value)
     if isinstance(value, numbers.Integral):
         return int(value)
     if isinstance(value, numbers.Real):
