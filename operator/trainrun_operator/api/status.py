@@ -8,7 +8,7 @@ on where the one before stopped.
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -51,6 +51,9 @@ class StartRecord(Model):
     """Number of the attempt."""
     roster: tuple[int, ...] = Field(max_length=1024)
     """For each slot, the number of creation of its worker (`<run>-<slot>-<creation>`)."""
+    agents: tuple[Annotated[str, Field(max_length=8)], ...] = Field(max_length=1024)
+    """For each slot, the beginning of its agent's random identity: a worker that somebody recreated
+    under the same name is not the one that was started."""
     world_size: int = Field(ge=1)
     """Processes over all workers."""
     resume_point: ResumePoint | None = None

@@ -109,7 +109,7 @@ def _gone(view: View, slot: int) -> Loss:
         slot=slot,
         cause=Cause.UNKNOWN,
         worker=name,
-        message=f"worker {name} was deleted by somebody",
+        message=f"worker {name} was deleted or replaced by somebody",
     )
 
 

@@ -21,7 +21,7 @@ from trainrun_operator.core import ledger, steps
 from trainrun_operator.core.attribution import incident_of, refined
 from trainrun_operator.core.display import condition, refreshed, with_condition
 from trainrun_operator.core.plan import Event, Plan
-from trainrun_operator.core.view import View, max_step
+from trainrun_operator.core.view import IDENTITY_LENGTH, View, max_step
 
 if TYPE_CHECKING:
     from trainrun.protocol import Resolution
@@ -174,6 +174,10 @@ def start(view: View, chosen: tuple[WorkerFact, ...], resolution: Resolution) ->
     record = StartRecord(
         attempt=view.next_attempt,
         roster=tuple(worker.created_for for worker in chosen),
+        agents=tuple(
+            worker.agent.agent[:IDENTITY_LENGTH] if worker.agent is not None else ""
+            for worker in chosen
+        ),
         world_size=view.config.world_size,
         resume_point=point,
         master_addr=lead.offer.address,

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from trainrun_operator.core.config import RunConfig
     from trainrun_operator.core.observation import Observation, WorkerFact
 
+IDENTITY_LENGTH = 4
+"""Characters of an agent's random identity kept in the start record: 1,024 of them are 7 KB."""
+
 MASS_SILENCE_FACTOR = 3
 """Heartbeat timeouts to wait when most agents are silent at once: then the fault is likely ours."""
 
@@ -60,7 +63,18 @@ class View:
         if self.record is None:
             return ()
         by_creation = {(w.slot, w.created_for): w for w in self.workers}
-        return tuple(by_creation.get(key) for key in enumerate(self.record.roster))
+        found = (by_creation.get(key) for key in enumerate(self.record.roster))
+        return tuple(
+            worker if worker is not None and self._is_original(worker, self.record) else None
+            for worker in found
+        )
+
+    @staticmethod
+    def _is_original(worker: WorkerFact, record: StartRecord) -> bool:
+        """It is the worker that was started, not another one that got its name later."""
+        if worker.agent is None:
+            return True
+        return worker.agent.agent.startswith(record.agents[worker.slot])
 
     @cached_property
     def agents(self) -> tuple[AgentState | None, ...]:

@@ -113,6 +113,7 @@ class RunAgents:
         before = line.state
         if before is not None and before.agent != state.agent:
             line.replaced.add(before.agent)
+            line.answer = None  # it was meant for the one before
         elif before is not None and state.sequence <= before.sequence:
             return True  # late or repeated: answered, but not believed
         line.state, line.heard_at = state, self._clock()

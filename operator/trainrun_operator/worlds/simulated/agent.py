@@ -48,7 +48,7 @@ class SimAgent:
     def __init__(self, world: SimWorld, *, name: str, slot: int, created_for: int) -> None:
         self.world = world
         self.name = name
-        self.id = f"{name}@{world.clock.now}"
+        self.id = f"{world.rng.getrandbits(32):08x}"
         self.slot = slot
         self.created_for = created_for
         self.alive = True

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from trainrun.protocol import CheckpointId, Start
 from trainrun_operator.core.answers import start_order
+from trainrun_operator.core.view import IDENTITY_LENGTH
 
 if TYPE_CHECKING:
     from trainrun_operator.api.status import Incident, StartRecord, TrainRunStatus
@@ -29,11 +30,14 @@ class Judge:
         self.settled: dict[int, Incident] = {}
         self.losses: set[int] = set()
         """Attempts in which something really was lost while they ran."""
+        self.victims: set[tuple[int, int]] = set()
+        """Workers, by slot and creation, that something has happened to."""
         self.ended_uncounted: set[int] = set()
         self.commits: dict[CheckpointId, float] = {}
         self.claims: dict[int, tuple[float, CheckpointId | None]] = {}
         self.saves: dict[int, int] = {}
         self.verdict: str | None = None
+        self.heartbeats_lost = world.weather.loss > 0
 
     def _wrong(self, what: str) -> None:
         self.mistakes.append(f"at {self.world.clock.now:.2f} s: {what}")
@@ -129,7 +133,10 @@ class Judge:
             self._wrong(f"attempt {order.attempt} was ordered without a start record")
         elif start_order(record) != order:
             self._wrong(f"an order of attempt {order.attempt} differs from its start record")
-        elif record.roster[agent.slot] != agent.created_for:
+        elif (record.roster[agent.slot], record.agents[agent.slot]) != (
+            agent.created_for,
+            agent.id[:IDENTITY_LENGTH],
+        ):
             self._wrong(f"{agent.name} started attempt {order.attempt} and is not in its roster")
         if order.attempt in agent.started:
             self._wrong(f"{agent.name} started attempt {order.attempt} twice")
@@ -160,6 +167,8 @@ class Judge:
             entry is None or resume in store.bad or len(entry.parts) < entry.workers
         ):
             self._wrong(f"attempt {attempt} resumes from {resume}, which is incomplete or damaged")
+        if resume is not None and self._was_left_behind(resume, attempt):
+            self._wrong(f"attempt {attempt} resumes from {resume}, which is fenced")
         newest = self._newest_effective(attempt)
         if newest is not None and (resume is None or resume < newest):
             self._wrong(f"attempt {attempt} resumes from {resume} although {newest} was committed")
@@ -175,26 +184,41 @@ class Judge:
                     c.attempt < later < attempt and claimed <= at
                     for later, (claimed, _) in self.claims.items()
                 )
-                and not any(
-                    c.attempt < later < attempt and (resume is None or resume < c)
-                    for later, (_, resume) in self.claims.items()
-                )
+                and not self._was_left_behind(c, attempt)
             ),
             default=None,
+        )
+
+    def _was_left_behind(self, checkpoint: CheckpointId, attempt: int) -> bool:
+        """An attempt between it and this one has started from something older."""
+        return any(
+            checkpoint.attempt < later < attempt and (point is None or point < checkpoint)
+            for later, (_, point) in self.claims.items()
         )
 
     # ------------------------------------------------------------------ the truth
 
     def real_loss(self, agent: SimAgent) -> None:
         """Something of a worker is lost now; it counts if the worker's attempt is running."""
+        self.victims.add((agent.slot, agent.created_for))
         status = self.world.status
         running = status.start_record is not None and status.ending is None
         if running and agent.attempt == status.attempt and not status.finished:
             self.losses.add(agent.attempt)
 
+    def _had_victim(self, attempt: int) -> bool:
+        """A worker of its roster, or one that was to be in it, was struck before it started."""
+        record = self.records.get(attempt)
+        return record is None or bool(self.victims & set(enumerate(record.roster)))
+
     def closing(self) -> list[str]:
         """All violations, and what can only be said at the end."""
         final = self.world.status
+        for attempt, incident in sorted(self.settled.items()):
+            # A network that swallows heartbeats makes silence that nobody planned.
+            real = attempt in self.losses or self.heartbeats_lost or self._had_victim(attempt)
+            if incident.counted and not real:
+                self._wrong(f"attempt {attempt} is charged with {incident.cause}; nothing was lost")
         for attempt in sorted(self.losses):
             last = attempt == final.attempt
             seen = attempt in self.settled or attempt in self.ended_uncounted

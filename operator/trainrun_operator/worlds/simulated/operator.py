@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 LAZY_STATUS = 5.0
 """Seconds between status writes that are only for display."""
 
+CONFLICT_PAUSE = 0.5
+"""Seconds until an operator whose write was refused looks again."""
+
 
 @dataclass(slots=True)
 class Heard:
@@ -58,6 +61,8 @@ class SimOperator:
         late = known is not None and known.state.agent == state.agent
         if known is not None and late and known.state.sequence >= state.sequence:
             return
+        if known is None or known.state.agent != state.agent:
+            self.answers.pop(state.worker, None)  # they were meant for another incarnation
         self.heard[state.worker] = Heard(state=state, at=self.world.clock.now)
         if known is None or _news(known.state) != _news(state):
             self.wake()
@@ -82,9 +87,10 @@ class SimOperator:
         plan = decide(observation, self.world.config)
         self.world.check_plan(observation, plan)
         if plan.transition:
-            if self.world.write_status(plan.status, version=version, transition=True):
+            written = self.world.write_status(plan.status, version=version, transition=True)
+            if written:
                 self._effect()
-            self.wake()
+            self.wake(0.01 if written else CONFLICT_PAUSE)
             return
         self._publish(plan)
         for action in plan.actions:

@@ -110,6 +110,7 @@ class SimWorld:
         self._born += 1
         operator = SimOperator(self, name=f"operator-{self._born}")
         self.operators.append(operator)
+        self.judge.heartbeats_lost |= len(self.operators) > 1  # each hears a part of them
         operator.wake()
         return operator
 
@@ -418,6 +419,7 @@ class SimWorld:
 
     def silence(self, agent: SimAgent, seconds: float) -> None:
         """Its messages get lost both ways for a while; its processes go on."""
+        self.judge.real_loss(agent)
         agent.silent = True
         self.clock.after(seconds, lambda: self._unsilence(agent))
 
