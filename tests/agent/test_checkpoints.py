@@ -75,9 +75,7 @@ def test_slot_0_commits_when_it_hears_that_every_worker_is_done(
         workers.start(PRELUDE + "save(4, f'rank{RANK}.bin'); time.sleep(600)", slot=slot)
     operator.order(start(workers=2))
     for slot in (0, 1):
-        operator.until(
-            lambda s: s.staged and s.staged[0].uploaded, worker=f"run-{slot}-1"
-        )
+        operator.until(lambda s: s.staged and s.staged[0].uploaded, worker=f"run-{slot}-1")
     assert operator.state().committed is None  # type: ignore[union-attr]
     operator.also(steps=(OpenStep(step=4, slots=(0, 1)),))
     state = operator.until(lambda s: s.committed)

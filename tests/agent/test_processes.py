@@ -260,9 +260,7 @@ def test_output_has_rank_prefixes(operator: OperatorStandIn, workers: Workers) -
         worker.shows(f"[rank {rank}] no end\n")
 
 
-def test_a_fault_on_demand_kills_its_rank_once(
-    operator: OperatorStandIn, workers: Workers
-) -> None:
+def test_a_fault_on_demand_kills_its_rank_once(operator: OperatorStandIn, workers: Workers) -> None:
     from trainrun.agent.config import Fault
 
     workers.start(

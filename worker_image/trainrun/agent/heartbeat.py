@@ -30,6 +30,8 @@ EARLY_PAUSE = 0.5
 LONGEST_POLL = 10.0
 POST_TIMEOUT = 10.0
 """Seconds for an exchange, besides what the server was asked to wait."""
+STOP_TIME = 1.0
+"""Seconds for the channels to end."""
 PROGRESS_INTERVAL = 1.0
 """Seconds between two posts that only carry steps and metrics."""
 
@@ -55,6 +57,7 @@ class Heartbeat:
     _moved: bool = False
     _last_post: float = 0.0
     _complaint: str = ""
+    _stopped: bool = False
     _tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
     def start(self) -> None:
@@ -92,13 +95,16 @@ class Heartbeat:
 
     async def stop(self) -> None:
         """Stop both channels."""
+        # Python before 3.12 loses a cancellation that meets the end of `wait_for`.
+        self._stopped = True
         for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=STOP_TIME)
 
     async def _post_news(self) -> None:
         client, backoff = self.connect(), Backoff(FIRST_PAUSE, LONGEST_PAUSE)
-        while True:
+        while not self._stopped:
             await self._due.wait()
             self._due.clear()
             self._moved = False
@@ -111,7 +117,7 @@ class Heartbeat:
     async def _wait_for_orders(self) -> None:
         client, backoff = self.connect(), Backoff(FIRST_PAUSE, LONGEST_PAUSE)
         in_vain = 0
-        while True:
+        while not self._stopped:
             wait, begun, applied = self._wait, time.monotonic(), self._applied
             path = f"{PATH}?wait={wait:.1f}"
             pause = await self._exchange(client, path, wait + POST_TIMEOUT, backoff)
