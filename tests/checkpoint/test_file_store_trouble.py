@@ -6,15 +6,14 @@ import contextlib
 import multiprocessing
 import os
 import resource
-import shutil
 import subprocess
 import zlib
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.support.checkpoints import Bench, checkpoint_id, expected_directory, read_directory
+from tests.support.mounts import mounted
 from trainrun.checkpoint import RunStore, materialize, open_store
 from trainrun.errors import (
     CacheUnusable,
@@ -23,21 +22,6 @@ from trainrun.errors import (
     StoreMisconfigured,
     StoreUnavailable,
 )
-
-
-@contextlib.contextmanager
-def mounted(path: Path, options: str) -> Iterator[Path]:
-    """A tmpfs; only root may mount, everybody else skips."""
-    path.mkdir(parents=True, exist_ok=True)
-    command = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(path)]
-    if os.geteuid() != 0 or shutil.which("mount") is None:
-        pytest.skip("only root may mount a small file system")
-    if subprocess.run(command, capture_output=True).returncode != 0:
-        pytest.skip("this machine does not allow mounts")
-    try:
-        yield path
-    finally:
-        subprocess.run(["umount", "-l", str(path)], check=True)
 
 
 def leftovers(directory: Path) -> list[Path]:

@@ -11,6 +11,7 @@ import pytest
 import trainrun
 from tests.support.agent_stand_in import AgentStandIn, Message
 from tests.support.eventually import eventually
+from tests.support.mounts import mounted
 from trainrun import session
 
 
@@ -304,13 +305,24 @@ def test_rank_0_is_told_of_an_empty_directory(
 # ------------------------------------------------------------------------------ a disk, an agent
 
 
-def test_a_full_disk_is_an_error_that_names_directory_and_remedy(
+def test_a_full_disk_is_an_error_with_the_remedy_and_leaves_no_part(
     agent: AgentStandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    mine = directory_with(tmp_path / "mine", model="weights")
-    (agent.staging / ".part-step-000000000003").touch()  # in the way of the copy
-    with pytest.raises(trainrun.StagingFailed, match=r"cannot stage .*/mine for step 3: .*exists"):
-        trainrun.report(step=3, checkpoint=mine)
+    mine = directory_with(tmp_path / "mine", model="x" * 200_000)
+    with mounted(tmp_path / "disk", "size=64k") as disk:
+        monkeypatch.setenv("TRAINRUN_STAGING", str(disk))
+        with pytest.raises(trainrun.StagingFailed) as failed:
+            trainrun.report(step=3, checkpoint=mine)
+        assert list(disk.iterdir()) == []
+    message = str(failed.value)
+    assert message.startswith(f"cannot stage {mine} for step 3: [Errno 28] No space left on device")
+    assert "lower checkpoint.maxPending or raise the worker's ephemeral storage" in message
+
+
+def test_a_staging_folder_that_has_gone_is_named(agent: AgentStandIn) -> None:
+    agent.staging.rmdir()
+    with pytest.raises(trainrun.StagingFailed, match=r"cannot make the staging directory .*new-"):
+        trainrun.staging_directory()
 
 
 def test_reports_that_the_socket_cannot_take_do_not_wait(agent: AgentStandIn) -> None:

@@ -11,24 +11,44 @@ from torch.distributed.checkpoint.state_dict_loader import load
 
 from tests.torch.ranks import start_ranks
 from tests.torch.sharded import model, save_sharded
-from trainrun.staging import copy_directory
+from trainrun.checkpoint import (
+    RunStore,
+    commit_if_complete,
+    materialize,
+    open_store,
+    scan,
+    write_part,
+)
+from trainrun.protocol import CheckpointId
+
+
+def commit(run: RunStore, directories: list[Path]) -> None:
+    """As two agents do: each stores the part of its rank, then one of them commits."""
+    for rank, directory in enumerate(directories):
+        write_part(
+            run,
+            attempt=1,
+            step=1,
+            worker=rank,
+            workers=len(directories),
+            files=scan(directory, rank=rank),
+            metrics={},
+        )
+    assert commit_if_complete(run, attempt=1, step=1) is not None
 
 
 def test_fsdp2_saved_on_two_ranks_is_read_on_one_from_the_merged_directory(tmp_path: Path) -> None:
     directories = [tmp_path / "rank-0", tmp_path / "rank-1"]
     results = start_ranks(2, save_sharded, tmp_path / "run", [str(d) for d in directories])
-    names = [{path.name for path in directory.iterdir()} for directory in directories]
-    assert names[0].isdisjoint(names[1]), "the same name from two ranks would be a conflict"
+    (tmp_path / "storage").mkdir()
+    run = RunStore(open_store((tmp_path / "storage").as_uri()), "sharded")
+    commit(run, directories)
 
-    merged = tmp_path / "merged"
-    copy_directory(directories[0], merged)
-    for path in directories[1].iterdir():
-        (merged / path.name).write_bytes(path.read_bytes())
-    net = model()
-    weights = net.state_dict()
+    merged = materialize(run, CheckpointId(attempt=1, step=1), cache_dir=tmp_path / "cache")
+    weights = model().state_dict()
     with pytest.warns(UserWarning, match="load in a single process"):
         load({"model": weights}, storage_reader=FileSystemReader(merged), no_dist=True)
-    full = torch.load(results[0], weights_only=True)
-    assert weights.keys() == full.keys()
-    assert all(torch.equal(weights[name], full[name]) for name in full)
-    assert not torch.equal(full["0.weight"], model().state_dict()["0.weight"])
+    saved = torch.load(results[0], weights_only=True)
+    assert weights.keys() == saved.keys()
+    assert all(torch.equal(weights[name], saved[name]) for name in saved)
+    assert not torch.equal(saved["0.weight"], model().state_dict()["0.weight"])
