@@ -186,5 +186,3 @@ class Ended:
 
     def condition(self, kind: str) -> dict[str, Any]:
         return next(c for c in self.status["conditions"] if c["type"] == kind)
-
-

@@ -39,7 +39,9 @@ def test_the_container_named_worker_trains(tmp_path: Path) -> None:
     template = {"spec": {"containers": [sidecar, worker], "volumes": [{"name": "v"}]}}
     program = program_of(template, folder=tmp_path, environ=os.environ)
     assert program.command == ("true",)
-    assert program.notes == ("not used locally: volumes, the containers beside the one that trains",)
+    assert program.notes == (
+        "not used locally: volumes, the containers beside the one that trains",
+    )
 
 
 def test_variables_are_put_in_as_the_kubelet_does(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -166,8 +167,15 @@ async def test_a_worker_that_left_the_run_is_released_and_unknown() -> None:
 def test_every_field_that_always_changes_is_left_out_of_the_essence(name: str) -> None:
     from trainrun_operator.runtime.agents import essence
 
-    other = {"sequence": 9, "seen": "x", "stall": 2.0, "steps": (4,), "metrics": {"a": 1}}[name]
-    assert essence(a_state(**{name: other})) == essence(a_state(sequence=3))
+    others: dict[str, Any] = {
+        "sequence": 9,
+        "seen": "x",
+        "stall": 2.0,
+        "steps": (4,),
+        "metrics": {"a": 1},
+    }
+    changed = a_state(**{name: others[name]})
+    assert essence(changed) == essence(a_state(sequence=3))
 
 
 def _exit(age: float = 0.0) -> ProcessExit:

@@ -17,7 +17,7 @@ from trainrun.checkpoint import verify as verify_checkpoint
 from trainrun.errors import StoreError, TrainRunError
 from trainrun_operator.cli import wording
 from trainrun_operator.cli.exit_codes import BAD_INPUT, FAILED, SUCCEEDED
-from trainrun_operator.cli.finding import FoundRun, find_runs
+from trainrun_operator.cli.finding import FoundRun, UnknownRun, find_runs
 
 STATE_COLORS = {"good": "green", "incomplete": "yellow", "fenced": "yellow", "bad": "red"}
 
@@ -58,6 +58,10 @@ def _listing(run: FoundRun, *, verify: bool) -> Listing:
     store = open_store(run.uri, endpoint_url=run.endpoint_url, region=run.region)
     at = RunStore(store, run.name)
     found = list_checkpoints(at)
+    if not found and not at.objects(""):
+        raise UnknownRun(
+            f"{at.uri}: there is nothing; give <storage URI>/<run name> or the run's YAML file"
+        )
     if verify:
         found = [verify_checkpoint(at, info.id) for info in found]
     return Listing(uri=at.uri, checkpoints=tuple(found), verified=verify)
@@ -68,7 +72,7 @@ def _lines(listing: Listing) -> Iterator[str]:
     if not listing.checkpoints:
         yield "  no checkpoints"
         return
-    rows = [("", "step", "attempt", "state", "files", "size", "committed")]
+    rows: list[tuple[str, ...]] = [("", "step", "attempt", "state", "files", "size", "committed")]
     rows += [_row(info, newest=info is listing.newest_good) for info in listing.checkpoints]
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     for number, row in enumerate(rows):

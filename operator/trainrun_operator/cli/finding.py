@@ -9,9 +9,13 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainrun.errors import InvalidSpec
+from trainrun.errors import InvalidSpec, TrainRunError
 from trainrun_operator.cli.preparation import load_file
 from trainrun_operator.worlds.local.place import RunPlace, place_of, places_root
+
+
+class UnknownRun(TrainRunError):
+    """Nothing is known of the run that was asked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

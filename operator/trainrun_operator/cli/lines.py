@@ -11,11 +11,15 @@ from typing import TextIO, assert_never
 
 import click
 
+from trainrun_operator.api.status import TrainRunStatus
 from trainrun_operator.cli import wording
 from trainrun_operator.runtime.events import Happened, Output, Passed, RunNews
 
 PROGRESS_EVERY = 5.0
 """Seconds between two lines about the progress."""
+
+TRAINS = ("Running", "Preempting", "Finishing")
+"""Phases in which steps are made."""
 
 
 class PlainLines:
@@ -55,12 +59,17 @@ class PlainLines:
         if self._verbose and news.plan.message != self._waited_for:
             self._waited_for = news.plan.message
             self._say(news.plan.reason, news.plan.message, color="blue")
-        due = time.monotonic() - self._progress_at >= PROGRESS_EVERY
-        if due and status.progress.step is not None and status.progress.step != self._step:
-            self._progress_at, self._step = time.monotonic(), status.progress.step
-            shown = wording.metrics(status.progress.metrics)
-            saved = wording.checkpoint_of(status)
-            self._say("Progress", f"step {self._step} {shown}; checkpoint: {saved}", color="cyan")
+        # While the next attempt is prepared the status still shows how far the last one was.
+        if status.phase in TRAINS and status.progress.step not in (None, self._step):
+            self._progress(status)
+
+    def _progress(self, status: TrainRunStatus) -> None:
+        if time.monotonic() - self._progress_at < PROGRESS_EVERY:
+            return
+        self._progress_at, self._step = time.monotonic(), status.progress.step
+        shown = wording.metrics(status.progress.metrics)
+        saved = wording.checkpoint_of(status)
+        self._say("Progress", f"step {self._step} {shown}; checkpoint: {saved}", color="cyan")
 
     def _say(self, reason: str, message: str, *, color: str) -> None:
         ago = f"{time.monotonic() - self._began:7.1f}s"

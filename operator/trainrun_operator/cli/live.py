@@ -10,19 +10,17 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, assert_never
+from typing import assert_never
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from trainrun_operator.api.status import TrainRunStatus
 from trainrun_operator.cli import wording
+from trainrun_operator.cli.timeline import Timeline
 from trainrun_operator.runtime.events import Happened, Output, Passed, RunNews
-
-if TYPE_CHECKING:
-    from trainrun_operator.api.status import TrainRunStatus
-    from trainrun_operator.cli.timeline import Timeline
 
 REDRAW_AFTER = 0.5
 """Seconds between two drawings."""
@@ -59,6 +57,12 @@ class LiveView:
 
     def emit(self, news: RunNews) -> None:
         """Take note and draw soon."""
+        self.remember(news)
+        if self._redraw is None:
+            self._redraw = asyncio.get_running_loop().call_later(REDRAW_AFTER, self._draw)
+
+    def remember(self, news: RunNews) -> None:
+        """Take note."""
         match news:
             case Happened():
                 self._happened.append((time.monotonic() - self._began, news))
@@ -69,8 +73,6 @@ class LiveView:
                 self._passed = news
             case _:
                 assert_never(news)
-        if self._redraw is None:
-            self._redraw = asyncio.get_running_loop().call_later(REDRAW_AFTER, self._draw)
 
     def say(self, text: str) -> None:
         """A line that stays above the view."""

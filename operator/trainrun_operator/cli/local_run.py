@@ -98,7 +98,9 @@ class LocalRun:
     def _listen_to_signals(self, say: Callable[[str], None]) -> None:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            loop.add_signal_handler(number, self._interrupt, say)
+            # Ignored at our start: somebody wants it so (nohup, a job in the background).
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                loop.add_signal_handler(number, self._interrupt, say)
 
     def _interrupt(self, say: Callable[[str], None]) -> None:
         self._interrupts += 1

@@ -62,8 +62,7 @@ def _remark(status: TrainRunStatus) -> str:
         )
     if status.attempt == 0:
         return ""
-    saved = wording.checkpoint_of(status)
-    return f"continuing after attempt {status.attempt}; newest checkpoint: {saved}"
+    return f"continuing after attempt {status.attempt} from the newest good checkpoint"
 
 
 def finished_message(prepared: Preparation, status: TrainRunStatus) -> str:

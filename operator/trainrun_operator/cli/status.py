@@ -11,7 +11,7 @@ import click
 
 from trainrun.errors import TrainRunError
 from trainrun_operator.cli.exit_codes import BAD_INPUT, SUCCEEDED
-from trainrun_operator.cli.finding import FoundRun, find_runs
+from trainrun_operator.cli.finding import FoundRun, UnknownRun, find_runs
 from trainrun_operator.cli.summary import summary
 from trainrun_operator.core.display import LASTING
 from trainrun_operator.worlds.local.driver_lock import leader_of
@@ -31,10 +31,6 @@ def show_status(where: str, *, storage: str | None, as_json: bool) -> int:
         else:
             _print(run, stored)
     return SUCCEEDED
-
-
-class UnknownRun(TrainRunError):
-    """Nothing is known here of the run that was asked for."""
 
 
 def _read(run: FoundRun) -> StoredRun:

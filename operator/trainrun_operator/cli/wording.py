@@ -90,10 +90,12 @@ def step_of(status: TrainRunStatus) -> str:
 
 def checkpoint_of(status: TrainRunStatus) -> str:
     """`step 40 (attempt 1, 1.2 MB)`."""
-    saved = status.checkpoint
-    if saved is None:
-        return "none yet"
-    return f"step {saved.step} (attempt {saved.attempt}, {size(saved.size_bytes)})"
+    saved, record = status.checkpoint, status.start_record
+    if saved is not None:
+        return f"step {saved.step} (attempt {saved.attempt}, {size(saved.size_bytes)})"
+    if record is not None and record.resume_point is not None:
+        return f"step {record.resume_point.step} (attempt {record.resume_point.attempt})"
+    return "none yet"
 
 
 def budget_of(status: TrainRunStatus) -> str:

@@ -84,7 +84,7 @@ def _refusal(run: str, holder: Leader | None) -> str:
         return f"run {run} is just being started by another process: try again"
     return (
         f"run {run} is being led by process {holder.pid} on {holder.host}: wait for it, or stop it "
-        f"with `kill -INT {holder.pid}` (it saves a checkpoint first)"
+        f"with `kill {holder.pid}` (it saves a checkpoint first)"
     )
 
 

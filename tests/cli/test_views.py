@@ -1,0 +1,182 @@
+"""What people see: timeline, live view, plain lines, numbers in words."""
+
+from __future__ import annotations
+
+import io
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from tests.runtime.states import a_state
+from trainrun.protocol import Notice, ProcessExit
+from trainrun_operator.api.status import CheckpointStatus, Incident, Progress, TrainRunStatus
+from trainrun_operator.cli import wording
+from trainrun_operator.cli.lines import PlainLines
+from trainrun_operator.cli.live import LiveView
+from trainrun_operator.cli.summary import summary
+from trainrun_operator.cli.timeline import Timeline
+from trainrun_operator.core.causes import Cause
+from trainrun_operator.core.observation import WorkerFact, WorkerLoss
+from trainrun_operator.core.plan import Event, Plan
+from trainrun_operator.runtime.events import Happened, Output, Passed
+
+NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+LOST = WorkerLoss(cause=Cause.NODE_LOST, message="gone")
+STATUS = TrainRunStatus(
+    attempt=1,
+    phase="Running",
+    progress=Progress(step=12, metrics={"loss": 0.25, "odd": {"float": "NaN"}}),
+)
+
+
+def a_worker(slot: int = 0, **fields: Any) -> WorkerFact:
+    defaults: dict[str, Any] = {
+        "name": f"run-{slot}-1",
+        "slot": slot,
+        "created_for": 1,
+        "template_hash": "t",
+    }
+    return WorkerFact(**(defaults | {"phase": "Running"} | fields))
+
+
+def running(slot: int = 0, **fields: Any) -> WorkerFact:
+    state = a_state(f"run-{slot}-1", slot=slot, phase="Running", attempt=1, **fields)
+    return a_worker(slot, agent=state)
+
+
+def passed(*workers: WorkerFact, status: TrainRunStatus = STATUS) -> Passed:
+    plan = Plan(reason="Running", message="attempt 1 is running", status=status)
+    return Passed(time=NOW, plan=plan, workers=workers)
+
+
+@pytest.mark.parametrize(
+    ("worker", "state"),
+    [
+        (a_worker(), "absent"),
+        (a_worker(agent=a_state()), "waiting"),
+        (running(), "starting"),
+        (running(steps=(3,)), "training"),
+        (running(steps=(3,), notice=Notice(reason="SIGTERM")), "leaving"),
+        (running(exits=(ProcessExit(rank=0, code=0),)), "done"),
+        (running(exits=(ProcessExit(rank=0, signal=9),)), "dead"),
+        (running(exits=(ProcessExit(rank=0, signal=9, ordered=True),)), "waiting"),
+        (a_worker(phase="Ended", exit_code=0), "done"),
+        (a_worker(phase="Ended", exit_code=137), "dead"),
+        (a_worker(phase="Ended", exit_code=0, loss=LOST), "dead"),
+    ],
+)
+def test_the_state_of_a_rank_in_a_word(worker: WorkerFact, state: str) -> None:
+    assert wording.rank_states(worker, attempt=1, per_worker=1) == [state]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(None, "-"), (0.0214, "21 ms"), (3.42, "3.4 s"), (75.2, "75 s"), (720.0, "12 min")],
+)
+def test_seconds_in_words(value: float | None, text: str) -> None:
+    assert wording.seconds(value) == text
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [(0, "0 B"), (999, "999 B"), (1500, "1.5 kB"), (151_000, "151 kB"), (7_300_000_000, "7.3 GB")],
+)
+def test_sizes_in_words(count: int, text: str) -> None:
+    assert wording.size(count) == text
+
+
+def test_metrics_in_words_keep_what_json_has_no_number_for() -> None:
+    assert wording.metrics(STATUS.progress.metrics) == "loss=0.25 odd=NaN"
+
+
+def test_the_timeline_draws_each_rank_over_the_whole_time() -> None:
+    now = 0.0
+    timeline = Timeline(replicas=2, per_worker=1, clock=lambda: now)
+    for moment, first, second in (
+        (0.0, running(0), running(1)),
+        (2.0, running(0, steps=(1,)), running(1, steps=(1,))),
+        (6.0, running(0, steps=(5,)), running(1, exits=(ProcessExit(rank=1, signal=9),))),
+        (7.0, running(0), running(1)),
+        (10.0, a_worker(0, phase="Ended", exit_code=0), running(1, steps=(1,))),
+    ):
+        now = moment
+        timeline.emit(passed(first, second))
+    now = 12.0
+    first_row, second_row, ruler, legend = timeline.draw(width=12)
+    assert first_row == "rank 0   |ss=====sss✓✓|"
+    assert second_row == "rank 1   |ss====xsss==|"
+    assert ruler.endswith("12 s")
+    assert "x lost" in legend
+
+
+def test_the_live_view_shows_phase_ranks_metrics_checkpoint_budget_events_and_output() -> None:
+    console = Console(file=io.StringIO(), width=110, color_system=None)
+    timeline = Timeline(replicas=2, per_worker=1)
+    view = LiveView(console, name="digits", timeline=timeline, per_worker=1)
+    saved = CheckpointStatus(uri="file:///c", step=10, attempt=1, time=NOW, size_bytes=2048)
+    news = passed(
+        running(0, steps=(12,)), running(1), status=STATUS.model_copy(update={"checkpoint": saved})
+    )
+    timeline.emit(news)
+    view.remember(news)
+    view.remember(Happened(time=NOW, event=Event(type="Warning", reason="NodeLost", message="m")))
+    view.remember(Output(worker="run-0-1", line="[rank 0] epoch 1"))
+    view.remember(Output(worker="run-0-1", line="[agent] INFO order: Hold"))
+    console.print(view.render())
+    shown = console.file.getvalue()  # type: ignore[attr-defined]
+    assert " digits  Running  attempt 1 " in shown
+    assert "step 12   loss=0.25 odd=NaN" in shown
+    assert "checkpoint step 10 (attempt 1, 2.0 kB)" in shown
+    assert "rank 0  training  step 12" in shown
+    assert "rank 1  starting" in shown
+    assert "NodeLost m" in shown
+    assert "[rank 0] epoch 1" in shown
+    assert "order: Hold" not in shown
+
+
+def test_plain_lines_leave_out_what_agents_say_about_themselves() -> None:
+    stream = io.StringIO()
+    lines = PlainLines(stream, color=False, verbose=False)
+    lines.emit(Output(worker="run-0-1", line="[agent] INFO order: Hold"))
+    lines.emit(Output(worker="run-0-1", line="[agent] WARNING no room"))
+    lines.emit(Output(worker="run-0-1", line="[rank 0] hello"))
+    assert stream.getvalue() == "[agent] WARNING no room\n[rank 0] hello\n"
+
+
+def test_verbose_lines_name_the_worker_and_what_is_waited_for_once() -> None:
+    stream = io.StringIO()
+    lines = PlainLines(stream, color=False, verbose=True)
+    lines.emit(Output(worker="run-0-1", line="[agent] INFO order: Hold"))
+    lines.emit(passed())
+    lines.emit(passed())
+    first, *others = stream.getvalue().splitlines()
+    assert first == "[run-0-1] order: Hold"
+    assert [line.split("  ")[-1] for line in others] == ["Running: attempt 1 is running"]
+
+
+def test_the_summary_of_a_failed_run_begins_with_the_culprit_and_its_last_lines() -> None:
+    from trainrun_operator.api.status import Condition
+
+    failed = Condition(
+        type="Failed",
+        status="True",
+        reason="MaxFailuresExceeded",
+        message="rank 3 exited with code 1",
+        last_transition_time=NOW,
+    )
+    incident = Incident(
+        attempt=2,
+        cause="AppError",
+        rank=3,
+        message="rank 3 exited with code 1: ValueError: bad",
+        last_lines=("Traceback", "ValueError: bad"),
+        time=NOW,
+        counted=True,
+    )
+    status = TrainRunStatus(conditions=(failed,), incidents=(incident,), attempt=2, phase="Failed")
+    first, *rest = summary("digits", status)
+    assert "rank 3 in attempt 2: rank 3 exited with code 1: ValueError: bad" in first
+    assert rest[:2] == ["  | Traceback", "  | ValueError: bad"]
+    assert "Run digits failed (MaxFailuresExceeded): rank 3 exited with code 1" in rest[2]
