@@ -150,7 +150,7 @@ class SimAgent:
         self.saving = False
         begin = order.resume.step if order.resume is not None else 0
         self.training = Training(order=order, step=begin)
-        self.world.training_started(self)
+        self.world.training.started(self)
 
     def _hold(self, order: Hold) -> None:
         if order.attempt <= self.attempt:
@@ -239,7 +239,7 @@ class SimAgent:
             complete=True,
             after_save=self.saving,
         )
-        self.world.upload_later(self, self.attempt, step)
+        self.world.training.upload_later(self, self.attempt, step)
 
     def uploaded(self, attempt: int, step: int) -> None:
         """The worker's part is in the store."""

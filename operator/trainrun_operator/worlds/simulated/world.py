@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from trainrun.protocol import CheckpointId, Damaged, Notice, Resolution, Start
+from trainrun.protocol import Notice, Resolution, Start
 from trainrun_operator.api.status import TrainRunStatus
 from trainrun_operator.core.causes import Cause
 from trainrun_operator.core.observation import WorkerFact, WorkerLoss, WorkerPhase
@@ -19,6 +19,7 @@ from trainrun_operator.worlds.simulated.clock import Clock
 from trainrun_operator.worlds.simulated.invariants import Judge
 from trainrun_operator.worlds.simulated.operator import SimOperator
 from trainrun_operator.worlds.simulated.store import SimStore
+from trainrun_operator.worlds.simulated.training import TrainingLoop
 
 if TYPE_CHECKING:
     import random
@@ -81,6 +82,7 @@ class SimWorld:
     def __post_init__(self) -> None:
         """Start with one operator and no workers."""
         self.judge = Judge(self)
+        self.training = TrainingLoop(self)
         self._version = 0
         self._previous = self.status
         self._born = 0
@@ -205,6 +207,11 @@ class SimWorld:
         for operator in self.operators:
             operator.wake(self.rng.uniform(0.0, 0.2))
 
+    def gang(self, attempt: int) -> list[SimAgent]:
+        """All agents that ever started this attempt, dead ones too."""
+        known = (*self.workers.values(), *self.gone)
+        return [w.agent for w in known if w.agent.attempt == attempt]
+
     # ------------------------------------------------------------------ network
 
     def _beat(self, agent: SimAgent) -> None:
@@ -248,100 +255,7 @@ class SimWorld:
             if (agent.phase, agent.vote, agent.offer, agent.resolution, agent.attempt) != before:
                 self.send(agent)
 
-    # ------------------------------------------------------------------ training
-
-    def training_started(self, agent: SimAgent) -> None:
-        """Processes are up after a while, and read the checkpoint that they were handed."""
-        attempt = agent.attempt
-        training = agent.training
-        assert training is not None
-        resume = training.order.resume
-        if resume is not None and self.store.checkpoints[resume].damaged:
-            self.store.bad.add(resume)
-            agent.damaged = Damaged(id=resume, message="the checksum of model.pt is wrong")
-            self.send(agent)
-            return
-        self.clock.after(self.rng.uniform(0.5, 1.5), lambda: self._advance(agent, attempt))
-
-    def _gang(self, attempt: int) -> list[SimAgent]:
-        known = (*self.workers.values(), *self.gone)
-        return [w.agent for w in known if w.agent.attempt == attempt]
-
-    def _advance(self, agent: SimAgent, attempt: int) -> None:
-        """One step of one worker's processes, if its peers allow it."""
-        training = agent.training
-        if not agent.alive or training is None or not training.alive or agent.attempt != attempt:
-            return
-        self.clock.after(self.step_seconds, lambda: self._advance(agent, attempt))
-        if agent.vote.calls < training.step and not agent.may_call():
-            return
-        peers = self._gang(attempt)
-        if len(peers) < training.order.workers or any(not _takes_part(p) for p in peers):
-            self._peer_is_gone(agent, peers)
-            return
-        if any(p.training is not None and p.training.step < training.step for p in peers):
-            return
-        self._step(agent)
-
-    def _peer_is_gone(self, agent: SimAgent, peers: list[SimAgent]) -> None:
-        lost = any(p.training is not None and not _takes_part(p) for p in peers)
-        if lost and not self.hang_on_loss and self.rng.random() < 0.5:
-            agent.end_processes(code=1, exception="RuntimeError: Connection reset by peer")
-            self.send(agent)
-
-    def _step(self, agent: SimAgent) -> None:
-        training = agent.training
-        assert training is not None
-        if not agent.may_call():
-            return
-        save = agent.call_should_save()
-        if training.step < self.total_steps:
-            training.step += 1
-        step = training.step
-        if step % self.save_every == 0 or step == self.total_steps or save:
-            if step not in agent.staged and step not in agent.dropped:
-                agent.stage(step, brought=agent.slot == 0 or step % 2 == 0)
-            self.send(agent)
-        if save and self.rng.random() < 0.5:
-            agent.end_processes(code=0, yielded=True)
-            self.send(agent)
-        elif step >= self.total_steps:
-            agent.end_processes(code=0)
-            self.send(agent)
-
     # ------------------------------------------------------------------ store
-
-    def upload_later(self, agent: SimAgent, attempt: int, step: int) -> None:
-        """Upload a part after a while, again and again while the store is away."""
-        self.clock.after(
-            self.rng.uniform(0.1, 2.0), lambda: self._upload(agent, attempt=attempt, step=step)
-        )
-
-    def _upload(self, agent: SimAgent, *, attempt: int, step: int) -> None:
-        if not agent.alive or agent.attempt != attempt or step not in agent.staged:
-            return
-        if not self.store.available:
-            self.upload_later(agent, attempt, step)
-            return
-        training = agent.training
-        assert training is not None
-        checkpoint = CheckpointId(attempt=attempt, step=step)
-        self.store.put_part(checkpoint, slot=agent.slot, workers=training.order.workers)
-        agent.uploaded(attempt, step)
-        self._commit(checkpoint)
-        self.send(agent)
-
-    def _commit(self, checkpoint: CheckpointId) -> None:
-        if self.store.commit(checkpoint):
-            self.judge.committed(checkpoint)
-            for agent in self._gang(checkpoint.attempt):
-                newest = agent.committed is None or agent.committed < checkpoint
-                if agent.alive and newest:
-                    agent.committed = checkpoint
-                    agent.staged = {
-                        s: e for s, e in agent.staged.items() if s > checkpoint.step or e.after_save
-                    }
-                    agent.flushing &= set(agent.staged)
 
     def resolve(self, agent: SimAgent, attempt: int) -> Resolution:
         """An agent claims the resume point of an attempt."""
@@ -463,10 +377,3 @@ class SimWorld:
     def over(self) -> bool:
         """The run has its verdict and nobody is left."""
         return self.status.finished and all(w.phase == "Ended" for w in self.workers.values())
-
-
-def _takes_part(agent: SimAgent) -> bool:
-    """Its processes live, or have ended well."""
-    if agent.training is None or not agent.alive:
-        return False
-    return agent.training.alive or any(end.code == 0 for end, _ in agent.exits)
