@@ -331,14 +331,15 @@ def test_metrics_are_kept_in_the_store(operator: OperatorStandIn, workers: Worke
     assert json.loads(lines[0])["metrics"] == {"loss": {"float": "NaN"}}
 
 
-def test_a_store_that_is_empty_although_an_attempt_ran_is_told_again_and_again(
+def test_a_store_that_lost_what_was_committed_is_told_again_and_again(
     operator: OperatorStandIn, workers: Workers
 ) -> None:
     workers.start("pass")
     operator.order(Hold(attempt=1, resolve=ResolveRequest(attempt=1)))
     operator.until(lambda s: s.resolution)
     shutil.rmtree(workers.storage / "run")
-    operator.order(Hold(attempt=2, resolve=ResolveRequest(attempt=2)))
+    committed = CheckpointId(attempt=1, step=5)
+    operator.order(Hold(attempt=2, resolve=ResolveRequest(attempt=2, committed=committed)))
     state = operator.until(lambda s: s.resolution and s.resolution.attempt == 2)
     assert state.resolution is not None
     assert state.resolution.outcome == "NoGoodCheckpoint"

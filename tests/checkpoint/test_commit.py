@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -27,6 +27,9 @@ from trainrun.checkpoint import (
 )
 from trainrun.errors import CheckpointConflict, CheckpointDamaged, TransferCancelled
 from trainrun.protocol import OpenStep
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 REMEDY = (
     "give each rank's file a name of its own, such as model-rank{rank}.pt, "

@@ -6,14 +6,25 @@ import contextlib
 import os
 import random
 import shutil
-from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.support.checkpoints import Bench, checkpoint_id, expected_directory, read_directory
-from trainrun.checkpoint import beat, materialize, resolve, set_aside, verify
+from trainrun.checkpoint import (
+    ObjectInfo,
+    RunStore,
+    beat,
+    materialize,
+    resolve,
+    set_aside,
+    verify,
+)
 from trainrun.errors import CheckpointDamaged, StoreUnavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 NEWEST = "step-000000020-attempt-1"
 
@@ -155,9 +166,7 @@ def test_an_empty_listing_does_not_make_a_run_start_from_nothing(
     shutil.rmtree(damaged.parent)
     answer = bench.resolve(3)
     assert answer.outcome == "NoGoodCheckpoint"
-    assert (
-        f"{NEWEST}: missing from the listing, but attempt 2 was started from it" in answer.message
-    )
+    assert f"{NEWEST}: manifest.json: missing, but attempt 2 was started from it" in answer.message
 
 
 def test_an_empty_listing_is_noticed_by_what_the_owner_said(bench: Bench, damaged: Path) -> None:
@@ -166,7 +175,8 @@ def test_an_empty_listing_is_noticed_by_what_the_owner_said(bench: Bench, damage
     shutil.rmtree(damaged.parent)
     answer = bench.resolve(2)
     assert answer.outcome == "NoGoodCheckpoint"
-    assert f"{NEWEST}: missing from the listing, but its owner had committed it" in answer.message
+    message = f"{NEWEST}: manifest.json: missing, but its owner had committed it"
+    assert message in answer.message
 
 
 def test_a_new_owner_inherits_what_the_old_one_said(bench: Bench, damaged: Path) -> None:
@@ -182,16 +192,17 @@ def test_a_store_that_lost_everything_is_not_taken_for_a_new_one(
     bench: Bench, damaged: Path
 ) -> None:
     shutil.rmtree(damaged.parent.parent)
-    answer = bench.resolve(2)
+    answer = bench.resolve(2, committed=checkpoint_id(1, 20))
     assert answer.outcome == "NoGoodCheckpoint"
-    assert "is empty although attempt 1 ran there" in answer.message
-    assert "another volume is mounted in their place" in answer.message
+    assert "it shows no attempt at all: were its objects deleted, or is another" in answer.message
+    message = f"{NEWEST}: manifest.json: missing, but it was reported to be committed"
+    assert message in answer.message
 
 
 def test_a_volume_that_is_gone_is_waited_for(bench: Bench, damaged: Path) -> None:
     root = damaged.parents[2]
     root.rename(root.with_name("elsewhere"))
-    answer = bench.resolve(2)
+    answer = bench.resolve(2, committed=checkpoint_id(1, 20))
     assert answer.outcome == "Unavailable"
     assert "does not exist; is the volume mounted?" in answer.message
     assert not root.exists()
@@ -199,6 +210,27 @@ def test_a_volume_that_is_gone_is_waited_for(bench: Bench, damaged: Path) -> Non
         bench.part(step=30, files={0: {"m": b"x"}})
     root.with_name("elsewhere").rename(root)
     assert bench.resolve(2).resume == checkpoint_id(1, 20)
+
+
+def test_a_commit_that_has_vanished_is_told_when_an_older_one_is_used(
+    bench: Bench, damaged: Path
+) -> None:
+    shutil.rmtree(damaged)
+    answer = bench.resolve(2, committed=checkpoint_id(1, 20))
+    assert answer.resume == checkpoint_id(1, 10)
+    note = f"{NEWEST}: manifest.json: missing, but it was reported to be committed"
+    assert answer.set_aside == (note,)
+
+
+def test_a_resume_point_without_manifest_is_named(bench: Bench, damaged: Path) -> None:
+    bench.resolve(2)
+    shutil.rmtree(damaged.parent / "step-000000010-attempt-1")
+    (damaged / "manifest.json").unlink()
+    (damaged / "worker-00000.done.json").unlink()
+    answer = bench.resolve(3)
+    assert answer.outcome == "NoGoodCheckpoint"
+    message = f"{NEWEST}: manifest.json: missing, but attempt 2 was started from it"
+    assert message in answer.message
 
 
 def test_a_damaged_attempt_record_fences_nothing_and_keeps_its_number(
@@ -220,21 +252,32 @@ def test_a_damaged_claim_is_waited_for_like_any_other(bench: Bench, damaged: Pat
     assert bench.resolve(2).resume == checkpoint_id(1, 20)
 
 
-def test_a_listing_that_hides_a_claim_is_not_believed(bench: Bench, folder: Path) -> None:
-    class Forgetful:
-        """A store whose listings are empty, as an eventually consistent one may be."""
+class Forgetful:
+    """A store whose listings leave out some prefixes, as an eventually consistent one may."""
 
-        def __getattr__(self, name: str) -> object:
-            return getattr(bench.run.store, name)
+    def __init__(self, bench: Bench, *hidden: str) -> None:
+        self._store = bench.run.store
+        self._hidden = hidden
 
-        def list(self, prefix: str) -> list[object]:
-            return []
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._store, name)
 
-    bench.resolve(1)
-    run = type(bench.run)(Forgetful(), "digits")  # type: ignore[arg-type]
-    answer = resolve(run, uid="uid-1", attempt=2, watch=bench.watch)
+    def list(self, prefix: str) -> list[ObjectInfo]:
+        return [item for item in self._store.list(prefix) if not item.key.startswith(self._hidden)]
+
+
+@pytest.mark.parametrize(
+    "hidden", ["digits/attempts/", f"digits/checkpoints/{NEWEST}/", "digits/"]
+)
+def test_a_listing_that_hides_something_is_not_believed(
+    bench: Bench, damaged: Path, hidden: str
+) -> None:
+    run = RunStore(Forgetful(bench, hidden), "digits")  # type: ignore[arg-type]
+    newest = checkpoint_id(1, 20)
+    answer = resolve(run, uid="uid-1", attempt=2, committed=newest, watch=bench.watch)
     assert answer.outcome == "Unavailable"
-    assert "the store's listing is incomplete" in answer.message
+    assert "exists but the listing does not show it" in answer.message
+    assert bench.resolve(2).resume == newest
 
 
 def test_verify_reads_everything(bench: Bench, damaged: Path) -> None:

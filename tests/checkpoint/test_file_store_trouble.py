@@ -8,7 +8,7 @@ import os
 import resource
 import subprocess
 import zlib
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -23,12 +23,17 @@ from trainrun.errors import (
     StoreUnavailable,
 )
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
 
 def leftovers(directory: Path) -> list[Path]:
     return list(directory.rglob(".trainrun-tmp-*"))
 
 
-def test_a_folder_that_does_not_exist_is_made_by_the_first_attempt_only(tmp_path: Path) -> None:
+def test_a_folder_that_does_not_exist_is_made_only_while_nothing_is_committed(
+    tmp_path: Path,
+) -> None:
     store = open_store(f"file://{tmp_path}/not/there")
     for call in (lambda: store.list(""), lambda: store.get("a"), lambda: store.put("a", b"")):
         with pytest.raises(StoreUnavailable) as caught:
@@ -36,7 +41,8 @@ def test_a_folder_that_does_not_exist_is_made_by_the_first_attempt_only(tmp_path
         message = f"the folder {tmp_path}/not/there does not exist; is the volume mounted?"
         assert message in str(caught.value)
     bench = Bench(run=RunStore(store, "digits"), scratch=tmp_path / "scratch")
-    assert bench.resolve(2).outcome == "Unavailable"
+    assert bench.resolve(2, committed=checkpoint_id(1, 10)).outcome == "Unavailable"
+    assert not (tmp_path / "not").exists()
     assert bench.resolve(1).outcome == "Resolved"
 
 
@@ -173,7 +179,7 @@ def test_a_folder_that_vanishes_and_comes_back_loses_nothing(bench: Bench, tmp_p
     root.rename(tmp_path / "away")
     with pytest.raises(StoreUnavailable):
         bench.run.store.put_file("digits/x", files[0].path, crc32=zlib.crc32(b"x"))
-    assert bench.resolve(2).outcome == "Unavailable"
+    assert bench.resolve(2, committed=checkpoint_id(1, 10)).outcome == "Unavailable"
     (tmp_path / "away").rename(root)
     answer = bench.resolve(2)
     assert answer.resume == checkpoint_id(1, 10)

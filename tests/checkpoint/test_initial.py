@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import shutil
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.support.checkpoints import Bench, expected_directory, read_directory
 from trainrun.checkpoint import materialize_uri, open_store
 from trainrun.errors import CheckpointDamaged, StoreMisconfigured
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def test_a_checkpoint_of_a_run_is_read_merged_and_verified(

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.support.checkpoints import Bench, checkpoint_id
 from trainrun.checkpoint import list_checkpoints, set_aside, verify
 from trainrun.errors import ObjectNotFound
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def test_every_checkpoint_has_a_state_and_a_reason(any_bench: Bench) -> None:

@@ -9,13 +9,16 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.support.checkpoints import Bench, contents, read_directory
 from tests.support.uploader import SIZE, WORKERS
 from trainrun.checkpoint import materialize
-from trainrun.protocol import CheckpointId
+
+if TYPE_CHECKING:
+    from trainrun.protocol import CheckpointId
 
 ROOT = Path(__file__).parents[2]
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from tests.support.checkpoints import Bench
+from typing import TYPE_CHECKING
+
 from trainrun.checkpoint import MetricsLog, read_metrics
+
+if TYPE_CHECKING:
+    from tests.support.checkpoints import Bench
 
 
 def test_metrics_are_read_in_order_over_attempts(any_bench: Bench) -> None:

@@ -8,7 +8,7 @@ import os
 import threading
 import zlib
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -23,6 +23,9 @@ from tests.support.eventually import eventually
 from trainrun.checkpoint import Manifest, ManifestFile, RunStore, materialize, open_store
 from trainrun.checkpoint.records import seal
 from trainrun.errors import CacheUnusable, CheckpointDamaged, ObjectNotFound
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 @pytest.fixture

@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from tests.support.checkpoints import Bench, checkpoint_id
-from trainrun.checkpoint import finish, release, retain, set_aside
+from trainrun.checkpoint import RunStore, finish, open_store, release, retain, set_aside
 from trainrun.checkpoint.records import AttemptRecord
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def test_a_new_run_starts_from_nothing(any_bench: Bench) -> None:
     answer = any_bench.resolve(1)
     assert (answer.outcome, answer.resume, answer.highest_attempt) == ("Resolved", None, 1)
     assert answer.message == "start from nothing"
+
+
+def test_an_attempt_after_others_that_never_came_to_a_claim_starts_from_nothing(
+    tmp_path: Path,
+) -> None:
+    store = open_store(f"file://{tmp_path}/not/there/yet")
+    bench = Bench(run=RunStore(store, "digits"), scratch=tmp_path)
+    answer = bench.resolve(3, ended="StartFailed: no such image")
+    assert (answer.outcome, answer.resume, answer.highest_attempt) == ("Resolved", None, 3)
 
 
 def test_the_next_attempt_resumes_from_the_newest_commit(any_bench: Bench) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import zlib
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -18,6 +18,9 @@ from trainrun.errors import (
     StoreMisconfigured,
     TransferCancelled,
 )
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def put_file(store: ObjectStore, key: str, path: Path) -> int:

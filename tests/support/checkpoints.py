@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from trainrun.checkpoint import (
     BeatWatch,
@@ -95,13 +96,23 @@ class Bench:
         assert manifest is not None
         return manifest
 
-    def resolve(self, attempt: int, *, uid: str = "", **options: str) -> Resolution:
+    def resolve(
+        self,
+        attempt: int,
+        *,
+        uid: str = "",
+        on_existing: Literal["Resume", "Fail"] = "Resume",
+        ended: str = "",
+        committed: CheckpointId | None = None,
+    ) -> Resolution:
         return resolve(
             self.run,
             uid=uid or self.uid,
             attempt=attempt,
+            on_existing=on_existing,
+            ended=ended,
+            committed=committed,
             watch=self.watch,
-            **options,  # type: ignore[arg-type]  # tests pass on_existing and ended as they are
         )
 
 

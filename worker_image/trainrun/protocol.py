@@ -247,6 +247,9 @@ class ResolveRequest:
     on_existing: Literal["Resume", "Fail"] = "Resume"
     ended: str = ""
     """The incident that ended the attempt before, for the record in the store."""
+    committed: CheckpointId | None = None
+    """The newest checkpoint that the operator knows to be committed: a store that shows nothing of
+    it is not to be taken for an empty one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -100,7 +100,20 @@ def _resolve_request(view: View) -> ResolveRequest:
     incident = view.status.incident
     ended = f"{incident.cause}: {incident.message}"[:500] if incident is not None else ""
     return ResolveRequest(
-        attempt=view.next_attempt, on_existing=view.config.on_existing, ended=ended
+        attempt=view.next_attempt,
+        on_existing=view.config.on_existing,
+        ended=ended,
+        committed=_newest_commit(view),
+    )
+
+
+def _newest_commit(view: View) -> CheckpointId | None:
+    """The newest checkpoint that the store must know: committed, or handed out before."""
+    record = view.status.start_record
+    known = (view.status.checkpoint, record.resume_point if record is not None else None)
+    return max(
+        (CheckpointId(attempt=it.attempt, step=it.step) for it in known if it is not None),
+        default=None,
     )
 
 

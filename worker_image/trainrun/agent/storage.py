@@ -180,6 +180,7 @@ class Storage:
             attempt=request.attempt,
             on_existing=request.on_existing,
             ended=request.ended,
+            committed=request.committed,
             watch=self._watch,
         )
 

@@ -7,6 +7,8 @@ object that its manifest names is there with the right size (checksums are verif
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -14,13 +16,20 @@ from trainrun.checkpoint import layout
 from trainrun.checkpoint.records import BadRecord, Manifest
 from trainrun.checkpoint.selection import Folder, Resumes, damage, fenced_by, newest_first
 from trainrun.checkpoint.writer import commit_folder, set_aside
-from trainrun.errors import CheckpointConflict, CheckpointDamaged, ObjectNotFound
+from trainrun.errors import (
+    CheckpointConflict,
+    CheckpointDamaged,
+    ObjectNotFound,
+    StoreUnavailable,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from trainrun.checkpoint.run_store import RunStore
     from trainrun.protocol import CheckpointId
+
+
+Known = Mapping["CheckpointId", str]
+"""Checkpoints that somebody knows to be committed, whatever the listing shows, and how."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +48,11 @@ class View:
     def highest(self) -> int:
         """The highest claimed attempt, 0 for none."""
         return self.attempts[-1] if self.attempts else 0
+
+    def shows_manifest(self, checkpoint: CheckpointId) -> bool:
+        """Whether the listing shows this checkpoint as committed."""
+        folder = self.folders.get(checkpoint)
+        return folder is not None and folder.has_manifest
 
 
 @dataclass(slots=True, kw_only=True)
@@ -68,8 +82,12 @@ def look(run: RunStore) -> View:
     )
 
 
-def choose(run: RunStore, view: View) -> Choice:
-    """Find the newest good checkpoint; set damaged ones aside on the way. Raises StoreError."""
+def choose(run: RunStore, view: View, known: Known) -> Choice:
+    """Find the newest good checkpoint; set damaged ones aside on the way.
+
+    Those in `known` that are newer and not in the listing are set aside as well, when they are
+    really gone. Raises StoreError.
+    """
     choice = Choice()
     above_all_manifests = True
     for folder in newest_first(view.folders, view.resumes):
@@ -83,7 +101,9 @@ def choose(run: RunStore, view: View) -> Choice:
             manifest = None
         if manifest is not None:
             choice.resume = manifest
-            return choice
+            break
+    if choice.resume is not None:
+        _miss(run, view, choice, known)
     return choice
 
 
@@ -101,35 +121,54 @@ def inspect(run: RunStore, folder: Folder) -> Manifest:
     return manifest
 
 
-def evidence(run: RunStore, view: View, committed: CheckpointId | None) -> list[str]:
-    """Why we believe that this run has committed something, one reason per line.
+def evidence(run: RunStore, view: View, known: Known) -> list[str]:
+    """Why we believe that this run has committed something, although nothing is good.
 
-    `committed` is what its owners' beats said. Empty: it never did, and may start from nothing.
+    Empty: it never has, and may start from nothing. Raises StoreError.
     """
     resumes = run.resumes(view.attempts)
-    known = [
-        (resume, f"attempt {attempt} was started from it")
+    witnesses = {
+        resume: f"attempt {attempt} was started from it"
         for attempt, resume in sorted(resumes.items(), reverse=True)
         if resume is not None
-    ]
-    if committed is not None and fenced_by(committed, resumes) is None:
-        known.append((committed, "its owner had committed it"))
-    found = {
-        checkpoint: recorded_reason(run, checkpoint)
-        for checkpoint in sorted(view.bad, reverse=True)
+    }
+    witnesses |= {
+        checkpoint: how
+        for checkpoint, how in known.items()
         if fenced_by(checkpoint, resumes) is None
     }
-    for checkpoint, how in known:
-        folder = view.folders.get(checkpoint)
-        if folder is None:
-            found.setdefault(checkpoint, f"missing from the listing, but {how}")
-        elif not folder.has_manifest:
-            found.setdefault(checkpoint, f"{layout.MANIFEST}: missing, but {how}")
+    found = {
+        checkpoint: recorded_reason(run, checkpoint)
+        for checkpoint in view.bad
+        if fenced_by(checkpoint, resumes) is None
+    }
+    for checkpoint, how in witnesses.items():
+        found.setdefault(checkpoint, f"{layout.MANIFEST}: missing, but {how}")
     return [
-        f"{checkpoint.name}: {why}"
-        for checkpoint, why in found.items()
-        if not (checkpoint in view.folders and view.folders[checkpoint].has_manifest)
+        f"{checkpoint.name}: {found[checkpoint]}"
+        for checkpoint in sorted(found, reverse=True)
+        if not view.shows_manifest(checkpoint)  # those were judged by `choose`
     ]
+
+
+def _miss(run: RunStore, view: View, choice: Choice, known: Known) -> None:
+    """Note the known commits that are newer than what was found."""
+    for checkpoint, how in sorted(known.items()):
+        is_newer = choice.resume is not None and checkpoint > choice.resume.id
+        if not is_newer or view.shows_manifest(checkpoint) or checkpoint in view.bad:
+            continue
+        if fenced_by(checkpoint, view.resumes) is not None:
+            continue
+        key = layout.folder(checkpoint) + layout.MANIFEST
+        with contextlib.suppress(ObjectNotFound):
+            run.store.get(run.key(key))
+            raise StoreUnavailable(
+                f"{run.uri}/{key} exists but the listing does not show it: the store's listing is "
+                "incomplete"
+            )
+        reason = f"{layout.MANIFEST}: missing, but {how}"
+        set_aside(run, checkpoint, reason)
+        choice.set_aside.insert(0, f"{checkpoint.name}: {reason}")
 
 
 def _usable(run: RunStore, folder: Folder, choice: Choice, *, is_bad: bool) -> Manifest | None:

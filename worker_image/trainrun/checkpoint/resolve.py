@@ -7,11 +7,12 @@ committed nothing is never chosen; trouble with the store is an outcome, not an 
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from trainrun.checkpoint import layout
-from trainrun.checkpoint.choice import Choice, View, choose, evidence, inspect, look
+from trainrun.checkpoint.choice import Choice, Known, View, choose, evidence, inspect, look
 from trainrun.checkpoint.ownership import BeatWatch, Owned, Refused, acquire
 from trainrun.checkpoint.records import AttemptRecord, FinishedRecord
 from trainrun.errors import CheckpointDamaged, ObjectNotFound, StoreError, StoreUnavailable
@@ -28,15 +29,18 @@ def resolve(
     attempt: int,
     on_existing: Literal["Resume", "Fail"] = "Resume",
     ended: str = "",
+    committed: CheckpointId | None = None,
     watch: BeatWatch,
 ) -> Resolution:
     """Claim the resume point of `attempt` (counted from 1) for the TrainRun `uid`.
 
-    `ended` is the incident that ended the attempt before, for the record. Repeating it for an
-    attempt that is claimed already gives the same answer, while that choice is still good (else
-    `Behind`: take the next number). Never raises for trouble with the store.
+    `ended` is the incident that ended the attempt before, for the record; `committed` the newest
+    checkpoint that the caller knows to be committed: while it is None the store may be a new one,
+    otherwise an empty listing is not believed. Repeating it for an attempt that is claimed already
+    gives the same answer, while that choice is still good (else `Behind`: take the next number).
+    Never raises for trouble with the store.
     """
-    claimant = _Claimant(run=run, uid=uid, attempt=attempt, ended=ended)
+    claimant = _Claimant(run=run, uid=uid, attempt=attempt, ended=ended, committed=committed)
     try:
         return claimant.resolve(fail_on_existing=on_existing == "Fail", watch=watch)
     except StoreUnavailable as error:
@@ -51,9 +55,11 @@ class _Claimant:
     uid: str
     attempt: int
     ended: str
+    committed: CheckpointId | None
 
     def resolve(self, *, fail_on_existing: bool, watch: BeatWatch) -> Resolution:
-        if self.attempt <= 1:
+        if self.committed is None:
+            # This may be the first use of the store: make it ready, and find out what it lacks.
             self.run.store.probe()
         if not fail_on_existing and self._has_finished():
             return self._finished()
@@ -98,9 +104,19 @@ class _Claimant:
         return self.answer("Finished", message=f"{self.run.uri} has finished before")
 
     def _claim(self, view: View, owner: Owned) -> Resolution:
-        choice = choose(self.run, view)
+        if not view.attempts:
+            self._check_listing()
+        known = {
+            checkpoint: how
+            for checkpoint, how in (
+                (owner.committed, "its owner had committed it"),
+                (self.committed, "it was reported to be committed"),
+            )
+            if checkpoint is not None
+        }
+        choice = choose(self.run, view, known)
         resume = choice.resume.id if choice.resume else None
-        if resume is None and (problem := self._lost(view, owner, choice)):
+        if resume is None and (problem := self._lost(view, choice, known)):
             return self.answer(
                 "NoGoodCheckpoint", message=problem, highest=view.highest, choice=choice
             )
@@ -112,34 +128,39 @@ class _Claimant:
             set_aside=tuple(choice.set_aside),
         )
         if not self.run.write_once(layout.attempt_key(self.attempt), record):
-            return self._claimed_before(look(self.run))
+            view = look(self.run)
+            if view.highest < self.attempt:
+                raise self._incomplete_listing(layout.attempt_key(self.attempt))
+            return self._claimed_before(view)
         return self._resolved(resume, highest=self.attempt, choice=choice)
 
-    def _lost(self, view: View, owner: Owned, choice: Choice) -> str | None:
-        """Why starting from nothing would lose something; None when it would not."""
-        if self.attempt > 1 and not view.attempts:
-            return self._vanished()
-        reasons = [*choice.set_aside, *evidence(self.run, view, owner.committed)]
-        if not reasons:
-            return None
-        return (
-            f"{self.run.uri} has no good checkpoint left, and starting from nothing would lose "
-            f"what was committed; {'; '.join([*reasons, *choice.skipped])}. Restore the objects "
-            f"named here (and remove the records in {layout.BAD}), or use another runName"
+    def _check_listing(self) -> None:
+        """The listing shows no attempt: is the one before really not there?"""
+        before = layout.attempt_key(self.attempt - 1)
+        with contextlib.suppress(ObjectNotFound):
+            self.run.store.get(self.run.key(before))
+            raise self._incomplete_listing(before)
+
+    def _incomplete_listing(self, key: str) -> StoreUnavailable:
+        return StoreUnavailable(
+            f"{self.run.uri}/{key} exists but the listing does not show it: the store's listing is "
+            "incomplete"
         )
 
-    def _vanished(self) -> str:
-        before = layout.attempt_key(self.attempt - 1)
-        try:
-            self.run.store.get(self.run.key(before))
-        except ObjectNotFound:
-            return (
-                f"{self.run.uri} is empty although attempt {self.attempt - 1} ran there: its "
-                "objects were deleted, or another volume is mounted in their place"
-            )
-        raise StoreUnavailable(
-            f"{self.run.uri}/{before} exists but the listing does not show it: the store's "
-            "listing is incomplete"
+    def _lost(self, view: View, choice: Choice, known: Known) -> str | None:
+        """Why starting from nothing would lose something; None when it would not."""
+        reasons = [*choice.set_aside, *evidence(self.run, view, known)]
+        if not reasons:
+            return None
+        vanished = (
+            " (it shows no attempt at all: were its objects deleted, or is another volume mounted "
+            "in their place?)"
+        )
+        return (
+            f"{self.run.uri} has no good checkpoint left{'' if view.attempts else vanished}, and "
+            "starting from nothing would lose what was committed; "
+            f"{'; '.join([*reasons, *choice.skipped])}. Restore the objects named here (and remove "
+            f"the records in {layout.BAD}), or use another runName"
         )
 
     def _claimed_before(self, view: View) -> Resolution:
