@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-import subprocess
+import runpy
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +14,7 @@ import pytest
 import yaml
 from pydantic import Field
 
+from trainrun_operator.api import crd as crd_module
 from trainrun_operator.api.base import Model
 from trainrun_operator.api.crd import (
     FILE_NAME,
@@ -52,10 +53,10 @@ def test_the_program_writes_the_file(tmp_path: Path) -> None:
     assert yaml.safe_load((folder / FILE_NAME).read_text()) == crd()
 
 
-def test_the_module_runs_as_a_program(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "trainrun_operator.api.crd", str(tmp_path)]
+def test_the_module_runs_as_a_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["crd", str(tmp_path)])
 
-    subprocess.run(command, check=True)
+    runpy.run_path(str(crd_module.__file__), run_name="__main__")
 
     assert (tmp_path / FILE_NAME).read_text() == crd_yaml()
 
