@@ -266,9 +266,7 @@ class Forgetful:
         return [item for item in self._store.list(prefix) if not item.key.startswith(self._hidden)]
 
 
-@pytest.mark.parametrize(
-    "hidden", ["digits/attempts/", f"digits/checkpoints/{NEWEST}/", "digits/"]
-)
+@pytest.mark.parametrize("hidden", ["digits/attempts/", f"digits/checkpoints/{NEWEST}/", "digits/"])
 def test_a_listing_that_hides_something_is_not_believed(
     bench: Bench, damaged: Path, hidden: str
 ) -> None:

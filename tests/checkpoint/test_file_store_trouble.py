@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import multiprocessing
 import os
 import resource
@@ -17,6 +18,7 @@ from tests.support.mounts import mounted
 from trainrun.checkpoint import RunStore, materialize, open_store
 from trainrun.errors import (
     CacheUnusable,
+    PutIfAbsentUnsupported,
     StoreDenied,
     StoreFull,
     StoreMisconfigured,
@@ -158,6 +160,27 @@ def test_a_file_in_the_way_of_a_folder_is_named(tmp_path: Path) -> None:
     store.put("run", b"a file")
     with pytest.raises(StoreMisconfigured, match="a file stands where a folder is needed"):
         store.put("run/a", b"x")
+
+
+def test_a_file_system_without_hard_links_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_links(source: object, target: object) -> None:
+        raise OSError(errno.EPERM, "Operation not permitted")  # what vfat and exfat answer
+
+    monkeypatch.setattr(os, "link", no_links)
+    with pytest.raises(PutIfAbsentUnsupported) as caught:
+        open_store(f"file://{tmp_path}/store").probe()
+    assert "this file system has no hard links (Operation not permitted)" in str(caught.value)
+    assert list((tmp_path / "store").iterdir()) == []
+
+
+def test_a_file_system_whose_links_replace_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "link", os.replace)
+    with pytest.raises(PutIfAbsentUnsupported, match="lets a hard link replace a file"):
+        open_store(f"file://{tmp_path}/store").probe()
 
 
 def test_unfinished_files_are_invisible_and_go_with_their_checkpoint(

@@ -155,7 +155,12 @@ def test_conflicting_parts_fall_back_to_the_checkpoint_before(bench: Bench) -> N
     for worker in range(2):
         files = {worker: {"same-name": f"{worker}".encode()}}
         bench.part(step=20, worker=worker, workers=2, files=files)
-    assert bench.resolve(2).resume == checkpoint_id(1, 10)
+    answer = bench.resolve(2)
+    assert answer.resume == checkpoint_id(1, 10)
+    assert answer.message.startswith(
+        "resume from step-000000010-attempt-1 (newer, but never completed: "
+        "step-000000020-attempt-1: checkpoint of step 20: rank 0 and rank 1 both brought 'same-name' with different content"
+    )
 
 
 @pytest.mark.parametrize("uid", ["uid-1", "uid-2"])

@@ -14,7 +14,7 @@ from trainrun.checkpoint import layout
 from trainrun.checkpoint.choice import View, inspect, look, recorded_reason
 from trainrun.checkpoint.reader import check_file_name
 from trainrun.checkpoint.selection import Folder, fenced_by
-from trainrun.errors import CheckpointDamaged, ObjectNotFound
+from trainrun.errors import CacheUnusable, CheckpointDamaged, ObjectNotFound
 
 if TYPE_CHECKING:
     from trainrun.checkpoint.records import Manifest
@@ -54,7 +54,7 @@ def verify(run: RunStore, checkpoint: CheckpointId) -> CheckpointInfo:
     """Read a checkpoint from the first byte to the last and compare all checksums.
 
     Needs room for its largest file in the temporary folder. Raises ObjectNotFound when there is no
-    such checkpoint, StoreError.
+    such checkpoint, CacheUnusable when the temporary folder cannot be used, StoreError.
     """
     view = look(run)
     if checkpoint not in view.folders:
@@ -67,6 +67,11 @@ def verify(run: RunStore, checkpoint: CheckpointId) -> CheckpointInfo:
         _read_all(run, inspect(run, folder))
     except CheckpointDamaged as error:
         return replace(info, state="bad", reason=str(error))
+    except OSError as error:
+        raise CacheUnusable(
+            f"cannot read {checkpoint.name} into {tempfile.gettempdir()}: {error.strerror}; "
+            "make room there, or set TMPDIR"
+        ) from error
     return info
 
 

@@ -197,4 +197,6 @@ class _Claimant:
 
     def _resolved(self, resume: CheckpointId | None, *, highest: int, choice: Choice) -> Resolution:
         text = f"resume from {resume.name}" if resume else "start from nothing"
+        if choice.skipped:
+            text += f" (newer, but never completed: {'; '.join(choice.skipped)})"
         return self.answer("Resolved", message=text, highest=highest, resume=resume, choice=choice)
