@@ -8,10 +8,13 @@ from pathlib import Path
 import pytest
 
 from tests.api.spec_table import BASE, changed, containers
+from tests.support.admission import refusals
 from trainrun.errors import InvalidSpec
+from trainrun_operator.api.crd import crd
 from trainrun_operator.api.loading import InvalidFile, load_trainrun
 
 ROOT = Path(__file__).parents[2]
+EXAMPLES = sorted((ROOT / "examples").rglob("*.yaml"))
 HEAD = "apiVersion: trainrun.dev/v1alpha1\nkind: TrainRun\n"
 
 
@@ -36,6 +39,13 @@ def test_the_minimal_example_is_valid() -> None:
     assert run.spec.workers.replicas == 2
     assert run.spec.failure_policy.max_failures == 3
     assert run.spec.workers.template.spec.training.command == ("python", "train.py")
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.parent.name + "/" + path.name)
+def test_every_example_is_valid(example: Path) -> None:
+    run = load_trainrun(example.read_text(), source=str(example))
+
+    assert refusals(crd(), run.to_json_object()) == set()
 
 
 def test_every_default_is_the_documented_one() -> None:
