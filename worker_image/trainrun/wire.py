@@ -46,7 +46,8 @@ def decode(cls: type[T], data: object, *, path: str = "") -> T:
     """
     if not isinstance(data, dict):
         raise MalformedMessage(f"{path or cls.__name__}: expected an object, got {data!r:.80}")
-    hints = _hints(cls)
+    kind: type = cls  # mypy holds that a type[T] may be unhashable
+    hints = _hints(kind)
     values = {}
     for field in dataclasses.fields(cls):  # type: ignore[arg-type]
         if field.name in data:
