@@ -29,7 +29,10 @@ WAIT_FOREVER = math.inf
 
 Message = Mapping[str, object]
 
-_encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
+_AT_ONCE = int(socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+
+encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
+"""A message as the line that is sent."""
 
 
 class Connection:
@@ -50,17 +53,16 @@ class Connection:
             self._socket = _connect(path)
         except OSError as error:
             raise AgentLost(_lost(path, error)) from error
-        self.send(hello)
+        self.send(encode(hello))
 
-    def send(self, message: Message) -> None:
+    def send(self, line: str) -> None:
         """Send a message that nobody waits for, now or with a later call."""
-        line = _encode(message).encode() + b"\n"
         with self._sending:
-            self._unsent.append(line)
+            self._unsent.append(line.encode() + b"\n")
             if not self._held:
                 self._write(wait=0.0)
 
-    def send_surely(self, message: Message, *, wait: float = WAIT_FOREVER) -> bool:
+    def send_surely(self, line: str, *, wait: float = WAIT_FOREVER) -> bool:
         """Send a message that must not be dropped, after all earlier ones; wait for room.
 
         The wait ends after `wait` seconds or when the agent has gone. Returns whether it went out.
@@ -69,7 +71,7 @@ class Connection:
             self._finish_message(wait)
             if not self._held:
                 self._write(wait=wait)
-            self._rest += _encode(message).encode() + b"\n"
+            self._rest += line.encode() + b"\n"
             return self._finish_message(wait)
 
     def flush(self) -> None:
@@ -85,7 +87,7 @@ class Connection:
         with self._asking:
             # Counted first: an interrupted caller leaves a reply behind that must be skipped.
             self._owed += 1
-            if not self.send_surely(message):
+            if not self.send_surely(encode(message)):
                 raise AgentLost(self._lost)
             reply = self._newest_reply()
         if "error" in reply:
@@ -116,7 +118,7 @@ class Connection:
         """Write the rest of the message that has been begun; return whether all of it is out."""
         while self._rest and not self._lost:
             try:
-                sent = self._socket.send(self._rest, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+                sent = self._socket.send(self._rest, _AT_ONCE)
             except BlockingIOError:
                 if not self._has_room(wait):
                     return False

@@ -54,18 +54,17 @@ def _tell(kind: type[BaseException], error: BaseException, traceback: TracebackT
     import traceback as traceback_  # noqa: PLC0415
 
     from trainrun import session  # noqa: PLC0415
+    from trainrun.connection import encode  # noqa: PLC0415
 
     try:
         connection = session.current().connection
         if connection is not None:
             lines = "".join(traceback_.format_exception(kind, error, traceback))
-            connection.send_surely(
-                {
-                    "type": "exception",
-                    "error": describe(kind, error),
-                    "traceback": lines[-KEPT_TRACEBACK:],
-                },
-                wait=WAIT,
-            )
+            message = {
+                "type": "exception",
+                "error": describe(kind, error),
+                "traceback": lines[-KEPT_TRACEBACK:],
+            }
+            connection.send_surely(encode(message), wait=WAIT)
     except Exception:  # noqa: BLE001 - the user's exception matters, whatever becomes of ours
         return

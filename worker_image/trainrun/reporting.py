@@ -66,7 +66,7 @@ def report(
     """
     now = session.current()
     step = _checked_step(step)
-    encoded = metrics_.encode(metrics)
+    encoded = metrics_.to_json(metrics)
     if checkpoint is None:
         if whole:
             raise ValueError(f"report(step={step}, whole=True) without checkpoint= says nothing")
@@ -80,18 +80,14 @@ def report(
             _report_empty(now, step, encoded, directory)
 
 
-def _report_plain(now: Session, step: int, metrics: Mapping[str, object]) -> None:
+def _report_plain(now: Session, step: int, metrics: str) -> None:
     with now.ordering:
         now.highest_step = max(now.highest_step, step)
         if now.connection is not None:
-            now.connection.send(
-                {"type": "report", "step": step, "metrics": metrics, "files": None, "whole": False}
-            )
+            now.connection.send(_message(step, metrics))
 
 
-def _report_files(
-    now: Session, step: int, metrics: Mapping[str, object], directory: Path, *, whole: bool
-) -> None:
+def _report_files(now: Session, step: int, metrics: str, directory: Path, *, whole: bool) -> None:
     connection = now.require_agent() if now.under_agent else None
     with now.ordering:
         _check_order(now, step, whole=whole)
@@ -114,7 +110,7 @@ def _hand_over(
     connection: Connection,
     staging: Staging,
     step: int,
-    metrics: Mapping[str, object],
+    metrics: str,
     directory: Path,
     *,
     whole: bool,
@@ -122,12 +118,18 @@ def _hand_over(
     connection.ask({"type": "room", "step": step})
     # Rename first, message second: an unannounced directory is ignored, never half a part.
     name = staging.take(directory, step)
-    connection.send_surely(
-        {"type": "report", "step": step, "metrics": metrics, "files": name, "whole": whole}
+    connection.send_surely(_message(step, metrics, files=f'"{name}"', whole=whole))
+
+
+def _message(step: int, metrics: str, *, files: str = "null", whole: bool = False) -> str:
+    # The metrics are JSON already; see trainrun.metrics for why it is not made by json.dumps.
+    return (
+        f'{{"type":"report","step":{step},"metrics":{metrics},"files":{files},'
+        f'"whole":{"true" if whole else "false"}}}'
     )
 
 
-def _report_empty(now: Session, step: int, metrics: Mapping[str, object], directory: Path) -> None:
+def _report_empty(now: Session, step: int, metrics: str, directory: Path) -> None:
     # As in Ray, ranks that do not save may report the same, empty, temporary directory. Rank 0
     # is told, once: there it is usually a forgotten save.
     if get_context().rank == 0:
@@ -140,11 +142,13 @@ def _report_empty(now: Session, step: int, metrics: Mapping[str, object], direct
 
 
 def _checked_step(step: object) -> int:
-    if isinstance(step, bool) or not isinstance(step, numbers.Integral):
-        raise TypeError(f"step must be an integer, got {step!r:.80} ({type(step).__name__})")
+    if type(step) is not int:  # first the usual case: the check below is slower
+        if isinstance(step, bool) or not isinstance(step, numbers.Integral):
+            raise TypeError(f"step must be an integer, got {step!r:.80} ({type(step).__name__})")
+        step = int(step)
     if step < 0:
         raise ValueError(f"step must be 0 or more, got {step}")
-    return int(step)
+    return step
 
 
 def _check_order(now: Session, step: int, *, whole: bool) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from trainrun import session
+from trainrun.connection import encode
 from trainrun.errors import AgentLost
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def finish() -> None:
     """
     connection = session.current().connection
     if connection is not None:
-        connection.send_surely({"type": "finish"})
+        connection.send_surely(encode({"type": "finish"}))
 
 
 def _ask(call: int) -> SaveRequest | None:
