@@ -10,11 +10,12 @@ from pydantic import Field, ValidationError
 
 from tests.api.spec_table import BASE, changed
 from trainrun_operator.api.base import Model
+from trainrun_operator.api.duration import Duration
 from trainrun_operator.api.loading import load_trainrun
 from trainrun_operator.api.places import field_at, model_at
 from trainrun_operator.api.problems import sentences
 from trainrun_operator.api.resource import ObjectMeta, TrainRun
-from trainrun_operator.api.spec import Backoff, Duration, FailurePolicy
+from trainrun_operator.api.spec import Backoff, FailurePolicy
 from trainrun_operator.api.status import Condition, TrainRunStatus
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
