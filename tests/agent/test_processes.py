@@ -248,6 +248,17 @@ def test_an_agent_whose_parent_died_kills_its_processes_and_leaves(
     eventually(lambda: not any(alive(pid) for pid in started), what="agent and process gone")
 
 
+def test_the_agent_gives_way_to_its_processes_which_run_as_usual(
+    operator: OperatorStandIn, workers: Workers
+) -> None:
+    worker = workers.start(
+        "import os\nfor p in os.getppid(), 0: print('policy', os.sched_getscheduler(p), flush=True)"
+    )
+    operator.order(start(1))
+    operator.until(lambda s: len(s.exits) == 1)
+    worker.shows(f"policy {os.SCHED_BATCH}\n[rank 0] policy {os.sched_getscheduler(0)}\n")
+
+
 def test_output_has_rank_prefixes(operator: OperatorStandIn, workers: Workers) -> None:
     worker = workers.start(
         "import os,sys; print('out', os.environ['RANK']); print('no end', end='', file=sys.stderr)",

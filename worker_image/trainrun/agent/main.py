@@ -42,6 +42,7 @@ def main(environ: Mapping[str, str] = os.environ) -> int:
     LOG.setLevel(logging.INFO)
     LOG.propagate = False
     linux.become_subreaper()
+    linux.give_way()
     storage = Storage(config)
     try:
         code = asyncio.run(_live(config, storage, sink))
