@@ -152,7 +152,7 @@ class Driver:
         try:
             code = self.process.wait(TIMEOUT)
         except subprocess.TimeoutExpired:
-            self.process.kill()
+            self.kill()
             raise AssertionError(f"still running:\n{self.out.read_text()[-4000:]}") from None
         return Ended(code, self.out.read_text(), self.out.with_suffix(".err").read_text())
 

@@ -1,0 +1,128 @@
+"""What the benchmarks share: jobs under `trainrun run` and under torchrun, and their marks.
+
+A script under measurement writes marks: one file per event with the time of day as its content, so
+that events of several processes and of the benchmark itself can be set against each other.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+TICKS = os.sysconf("SC_CLK_TCK")
+
+RUN = """
+apiVersion: trainrun.dev/v1alpha1
+kind: TrainRun
+metadata:
+  name: bench
+spec:
+  workers:
+    replicas: {ranks}
+    template:
+      spec:
+        containers:
+          - name: worker
+            image: none
+            command: ["{python}", "{script}"]
+  storage:
+    uri: file://{folder}/storage
+  failurePolicy:
+    maxFailures: -1
+"""
+
+
+class Job:
+    """A running job in a folder of its own, in a process group of its own."""
+
+    def __init__(self, command: list[str], folder: Path, environ: Mapping[str, str]) -> None:
+        self.marks = folder / "marks"
+        self.marks.mkdir(parents=True)
+        self._log = (folder / "log.txt").open("wb")
+        self.process = subprocess.Popen(
+            command,
+            stdout=self._log,
+            stderr=subprocess.STDOUT,
+            cwd=folder,
+            env={**os.environ, "OMP_NUM_THREADS": "1", **environ, "MARKS": str(self.marks)},
+            start_new_session=True,
+        )
+        self.folder = folder
+
+    def wait_for(self, *names: str, timeout: float = 180.0) -> float:
+        """The time of the last of these marks, once all are there."""
+        deadline = time.monotonic() + timeout
+        while not all((self.marks / name).exists() for name in names):
+            if time.monotonic() > deadline or self.process.poll() is not None:
+                log = (self.folder / "log.txt").read_text()[-3000:]
+                sys.exit(f"no {names} in {self.folder}:\n{log}")
+            time.sleep(0.005)
+        return max(self.at(name) for name in names)
+
+    def at(self, name: str) -> float:
+        """The time of a mark."""
+        return float((self.marks / name).read_text())
+
+    def pid(self, name: str) -> int:
+        """The process that a rank wrote down."""
+        return int((self.marks / name).read_text())
+
+    def stop(self) -> None:
+        """End it at once, whatever it does."""
+        for number in (signal.SIGINT, signal.SIGINT, signal.SIGKILL):
+            if self.process.poll() is None:
+                self.process.send_signal(number)
+                time.sleep(0.2)
+        try:
+            os.killpg(self.process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        self.process.wait()
+        self._log.close()
+
+
+def under_trainrun(script: Path, folder: Path, *, ranks: int, **environ: str) -> Job:
+    """Start the script as a TrainRun of `ranks` workers."""
+    folder.mkdir(parents=True)
+    file = folder / "run.yaml"
+    file.write_text(RUN.format(ranks=ranks, python=sys.executable, script=script, folder=folder))
+    command = [sys.executable, "-m", "trainrun_operator.cli", "run", str(file), "--plain"]
+    return Job(command, folder, environ)
+
+
+def under_torchrun(script: Path, folder: Path, *, ranks: int, **environ: str) -> Job:
+    """Start the script under torchrun; TORCH_DISABLE_... is what makes it recover at all."""
+    folder.mkdir(parents=True)
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(ranks)]
+    command += ["--max-restarts", "100", "--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0"]
+    environ |= {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1", "GLOO_SOCKET_IFNAME": "lo"}
+    return Job([*command, str(script)], folder, environ)
+
+
+def cpu_seconds(pid: int) -> float:
+    """User and system time of a process so far, without its children."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS
+
+
+def machine() -> str:
+    """The machine in a few words."""
+    model = next(
+        (
+            line.partition(":")[2].strip()
+            for line in Path("/proc/cpuinfo").read_text().splitlines()
+            if line.startswith("model name")
+        ),
+        platform.machine(),
+    )
+    load = os.getloadavg()[0]
+    return (
+        f"{model}, {os.cpu_count()} cores, Python {platform.python_version()}, "
+        f"load {load:.1f} at the start"
+    )

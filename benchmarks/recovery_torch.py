@@ -1,0 +1,69 @@
+"""kill -9 of one of two gloo ranks -> first optimizer step of all, against torchrun.
+
+Method: the same script under `trainrun run` and under torchrun, in turns, each in a fresh job. Once
+it trains rank 1 gets SIGKILL. Stages are the latest of both ranks: first line of the new processes,
+torch imported, process group made, first optimizer step. Nothing is warm: both import torch anew.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from benchmarks.local_job import Job, machine, under_torchrun, under_trainrun
+
+SCRIPT = Path(__file__).parent / "scripts" / "ddp_steps.py"
+RANKS = 2
+ROUNDS = int(os.environ.get("ROUNDS", "7"))
+STAGES = ("line", "import", "group", "step")
+LIMIT = 1.05
+
+Launch = Callable[..., Job]
+
+
+def recovery(launch: Launch, folder: Path) -> list[float]:
+    """Seconds from the kill to each stage."""
+    job = launch(SCRIPT, folder, ranks=RANKS)
+    try:
+        job.wait_for(*(f"step-0-{rank}" for rank in range(RANKS)))
+        time.sleep(1.5)
+        killed = time.time()
+        os.kill(job.pid("pid-0-1"), signal.SIGKILL)
+        job.wait_for(*(f"step-1-{rank}" for rank in range(RANKS)))
+        return [
+            max(job.at(f"{stage}-1-{rank}") for rank in range(RANKS)) - killed for stage in STAGES
+        ]
+    finally:
+        job.stop()
+
+
+def main() -> None:
+    print(f"{machine()}; {RANKS} gloo ranks, {ROUNDS} rounds in turns; seconds since the kill")
+    sides: dict[str, Launch] = {"trainrun": under_trainrun, "torchrun": under_torchrun}
+    took: dict[str, list[list[float]]] = {name: [] for name in sides}
+    with tempfile.TemporaryDirectory(prefix="trainrun-bench-") as folder:
+        for number in range(ROUNDS):
+            for name, launch in sides.items():
+                took[name].append(recovery(launch, Path(folder) / f"{name}-{number}"))
+                shown = "  ".join(f"{value:6.2f}" for value in took[name][-1])
+                print(f"  {name:9} {shown}", flush=True)
+    print(f"  {'median':9} {'  '.join(f'{stage:>6}' for stage in STAGES)}")
+    for name, rows in took.items():
+        medians = [median(row[i] for row in rows) for i in range(len(STAGES))]
+        print(f"  {name:9} {'  '.join(f'{value:6.2f}' for value in medians)}")
+    ratio = median(row[-1] for row in took["trainrun"]) / median(
+        row[-1] for row in took["torchrun"]
+    )
+    print(f"first optimizer step, trainrun / torchrun: {ratio:.3f} (must be at most {LIMIT})")
+
+
+if __name__ == "__main__":
+    main()

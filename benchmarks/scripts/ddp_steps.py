@@ -1,0 +1,75 @@
+"""DDP over gloo; marks the stages of each start, and the times of its steps.
+
+Runs unchanged under `trainrun run` and under torchrun.
+"""
+
+from __future__ import annotations
+
+import time
+
+FIRST_LINE = time.time()
+
+import json  # noqa: E402
+import os  # noqa: E402
+from pathlib import Path  # noqa: E402
+
+import torch  # noqa: E402
+import torch.distributed as dist  # noqa: E402
+from torch import nn  # noqa: E402
+from torch.nn.parallel import DistributedDataParallel  # noqa: E402
+
+import trainrun  # noqa: E402
+
+IMPORTED = time.time()
+WIDTH = int(os.environ.get("WIDTH", "64"))
+WARM, STEPS = int(os.environ.get("WARM", "1")), int(os.environ.get("STEPS", "1000000"))
+SAVE_EVERY = int(os.environ.get("SAVE_EVERY", "0"))
+
+rank = int(os.environ["RANK"])
+marks = Path(os.environ["MARKS"])
+start = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
+
+
+def mark(event: str, value: object) -> None:
+    """Written whole: whoever sees the file can read it."""
+    path = marks / f"{event}-{start}-{rank}"
+    path.with_suffix(".new").write_text(str(value))
+    path.with_suffix(".new").rename(path)
+
+
+mark("pid", os.getpid())
+mark("line", FIRST_LINE)
+mark("import", IMPORTED)
+torch.set_num_threads(1)
+dist.init_process_group("gloo")
+mark("group", time.time())
+net = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.ReLU(), nn.Linear(WIDTH, WIDTH))
+model = DistributedDataParallel(net)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+batch = torch.randn(WIDTH, WIDTH)
+durations = []
+for step in range(1, WARM + STEPS + 1):
+    began = time.perf_counter()
+    optimizer.zero_grad()
+    model(batch).square().mean().backward()
+    optimizer.step()
+    if trainrun.should_save() or (SAVE_EVERY and step % SAVE_EVERY == 0):
+        folder = trainrun.staging_directory()
+        if rank == 0:
+            torch.save(net.state_dict(), folder / "model.pt")
+            trainrun.report({"loss": 0.5}, step=step, checkpoint=folder, whole=True)
+        else:
+            trainrun.report({"loss": 0.5}, step=step)
+    else:
+        trainrun.report({"loss": 0.5}, step=step)
+    if step == 1:
+        mark("step", time.time())
+    if step == WARM:
+        mark("warm", time.time())
+    if step > WARM:
+        durations.append(time.perf_counter() - began)
+    if WIDTH == 64:
+        time.sleep(0.02)
+(marks / f"durations-{rank}.json").write_text(json.dumps(durations))
+mark("end", time.time())
+time.sleep(600)
