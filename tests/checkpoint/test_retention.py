@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from tests.support.checkpoints import Bench, checkpoint_id
 from trainrun.checkpoint import RunStore, retain, set_aside
 from trainrun.errors import StoreUnavailable
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def steps(bench: Bench) -> list[tuple[int, int]]:
@@ -68,6 +73,17 @@ def test_damaged_ones_do_not_count_and_go_when_they_are_old(bench: Bench) -> Non
     retain(bench.run, attempt=1, keep=2)
     assert steps(bench) == [(1, 40), (1, 50)]
     assert bench.run.bad() == {checkpoint_id(1, 30)}
+
+
+def test_damage_that_nobody_has_met_yet_does_not_count_either(bench: Bench, folder: Path) -> None:
+    bench.resolve(1)
+    for step in (10, 20, 30, 40):
+        bench.commit(step=step)
+    for step in (30, 40):
+        name = checkpoint_id(1, step).name
+        (folder / "checkpoints" / name / "worker-00001" / "model-rank1.pt").unlink()
+    assert retain(bench.run, attempt=1, keep=2) == ()
+    assert bench.resolve(2).resume == checkpoint_id(1, 20)
 
 
 def test_an_attempt_that_is_not_the_newest_deletes_nothing(bench: Bench) -> None:

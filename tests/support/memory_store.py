@@ -1,0 +1,68 @@
+"""An object store in memory, for tests that try thousands of lives."""
+
+from __future__ import annotations
+
+import threading
+import zlib
+from collections.abc import Iterable
+from pathlib import Path
+
+from trainrun.checkpoint import ObjectInfo
+from trainrun.checkpoint.store import Progress, check_key
+from trainrun.errors import CheckpointDamaged, ObjectNotFound
+
+
+class MemoryStore:
+    """Keeps the promises of `ObjectStore`; `objects` may be damaged at will."""
+
+    uri = "memory://store"
+
+    def __init__(self) -> None:
+        self.objects: dict[str, bytes] = {}
+        self._lock = threading.Lock()
+
+    def put(self, key: str, data: bytes) -> None:
+        with self._lock:
+            self.objects[check_key(key)] = data
+
+    def put_file(
+        self, key: str, path: Path, *, crc32: int, progress: Progress | None = None
+    ) -> None:
+        data = path.read_bytes()
+        assert zlib.crc32(data) == crc32
+        self.put(key, data)
+
+    def put_if_absent(self, key: str, data: bytes) -> bool:
+        with self._lock:
+            return self.objects.setdefault(check_key(key), data) == data
+
+    def get(self, key: str) -> bytes:
+        try:
+            return self.objects[key]
+        except KeyError:
+            raise ObjectNotFound(key) from None
+
+    def get_file(self, key: str, path: Path, *, size: int, crc32: int | None) -> None:
+        data = self.get(key)
+        if len(data) != size or crc32 not in (None, zlib.crc32(data)):
+            raise CheckpointDamaged(key)
+        path.write_bytes(data)
+
+    def list(self, prefix: str) -> list[ObjectInfo]:
+        with self._lock:
+            return [
+                ObjectInfo(key=key, size=len(data))
+                for key, data in sorted(self.objects.items())
+                if key.startswith(prefix)
+            ]
+
+    def delete(self, keys: Iterable[str]) -> None:
+        with self._lock:
+            for key in keys:
+                self.objects.pop(key, None)
+
+    def close(self) -> None:
+        pass
+
+    def probe(self) -> None:
+        pass
