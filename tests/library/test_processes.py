@@ -161,6 +161,19 @@ def test_importing_loads_nothing_heavy() -> None:
     assert heavy.isdisjoint(loaded.split())
 
 
+def test_a_name_that_does_not_exist_is_an_attribute_error() -> None:
+    import trainrun
+
+    with pytest.raises(AttributeError, match="module 'trainrun' has no attribute 'reprot'"):
+        trainrun.reprot  # type: ignore[attr-defined]  # noqa: B018
+
+
+def test_all_public_names_are_listed() -> None:
+    import trainrun
+
+    assert set(trainrun.__all__) <= set(dir(trainrun))
+
+
 def test_public_names_are_these() -> None:
     import trainrun
 

@@ -77,13 +77,15 @@ train = sys.modules[__name__]
 """Lets a loop written with `ray.train.report(...)` run after `import trainrun as ray`."""
 
 
-def __getattr__(name: str) -> object:
-    for module, names in _HOMES.items():
-        if name in names:
-            value: object = getattr(importlib.import_module(f"trainrun.{module}"), name)
-            globals()[name] = value
-            return value
-    raise AttributeError(f"module 'trainrun' has no attribute {name!r}")
+if not TYPE_CHECKING:  # so that type checkers still find a misspelt name
+
+    def __getattr__(name: str) -> object:
+        for module, names in _HOMES.items():
+            if name in names:
+                value = getattr(importlib.import_module(f"trainrun.{module}"), name)
+                globals()[name] = value
+                return value
+        raise AttributeError(f"module 'trainrun' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

@@ -132,6 +132,8 @@ def _claim() -> None:
 def _forget_in_child() -> None:
     # The parent's locks may be held, and its stream and temporary folder are not the child's.
     global _current, _making
+    if _current is not None and _current.connection is not None:
+        _current.connection.close()  # our copy of the descriptor; the parent's stream stays open
     _current, _making = None, threading.Lock()
 
 
