@@ -91,8 +91,8 @@ def test_a_step_whose_marker_is_out_is_not_dropped() -> None:
 def test_a_silent_rank_is_named_with_step_and_remedy() -> None:
     steps = staging()
     bring(steps, 0, 40)
-    assert checkpoint_waiting(steps, (0, 1), 29.0) is None
-    problem = checkpoint_waiting(steps, (0, 1), 31.0)
+    assert checkpoint_waiting(steps, (0, 1), 29.0, 30.0) is None
+    problem = checkpoint_waiting(steps, (0, 1), 31.0, 30.0)
     assert problem is not None
     assert problem.type == "CheckpointWaiting"
     assert problem.message == (
@@ -105,7 +105,7 @@ def test_a_silent_rank_is_named_with_step_and_remedy() -> None:
 def test_ranks_that_wait_for_another_worker_are_named_too() -> None:
     steps = staging(2, 3)
     steps.open([40], 0.0)
-    problem = checkpoint_waiting(steps, (2, 3), 31.0)
+    problem = checkpoint_waiting(steps, (2, 3), 31.0, 30.0)
     assert problem is not None
     assert problem.message.startswith("ranks 2, 3 have not reported step 40")
     assert "for which another worker brought" in problem.message
@@ -114,7 +114,7 @@ def test_ranks_that_wait_for_another_worker_are_named_too() -> None:
 def test_a_rank_that_has_died_is_not_blamed_for_silence() -> None:
     steps = staging()
     bring(steps, 0, 40)
-    assert checkpoint_waiting(steps, (0,), 31.0) is None
+    assert checkpoint_waiting(steps, (0,), 31.0, 30.0) is None
 
 
 def test_the_last_exception_of_several_tracebacks_is_found() -> None:

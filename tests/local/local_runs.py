@@ -141,6 +141,15 @@ class Driver:
         )
         assert self.process.poll() is None, self.out.with_suffix(".err").read_text()
 
+    def wait_for_event(self, reason: str) -> dict[str, Any]:
+        """The first event of the run's history with this reason."""
+
+        def found() -> list[dict[str, Any]]:
+            return [event for event in self.events() if event.get("reason") == reason]
+
+        eventually(found, timeout=TIMEOUT, what=f"event {reason}")
+        return found()[0]
+
     def interrupt(self) -> None:
         self.process.send_signal(signal.SIGINT)
 

@@ -31,6 +31,9 @@ from trainrun_operator.worlds.local.world import LocalWorld, WorkerTemplate
 
 LOOPBACK = "127.0.0.1"
 
+PATIENCE_VARIABLE = "TRAINRUN_CHECKPOINT_PATIENCE"
+"""Seconds until ranks that say nothing about a checkpoint are named (default 30)."""
+
 
 class LocalRun:
     """One `trainrun run` from the moment everything is known to be in order."""
@@ -139,6 +142,7 @@ class LocalRun:
             flush_timeout=config.flush_timeout.total_seconds(),
             max_pending=config.max_pending,
             keep=spec.checkpoint.keep,
+            checkpoint_patience=float(os.environ.get(PATIENCE_VARIABLE, "30")),
             parent_pid=os.getpid(),
         )
         return WorkerTemplate(agent=agent, gpus=self._prepared.gpus, environ=dict(os.environ))

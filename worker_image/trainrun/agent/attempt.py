@@ -124,7 +124,9 @@ class Attempt:
 
     def problems(self, now: float) -> tuple[Problem, ...]:
         """What is wrong now and what its user can do about it."""
-        waiting = checkpoint_waiting(self.staging, self.processes.living_ranks, now)
+        waiting = checkpoint_waiting(
+            self.staging, self.processes.living_ranks, now, self.around.config.checkpoint_patience
+        )
         found = (self.report.ignored, waiting, self.uploads.problem, self.fetching.problem)
         return tuple(problem for problem in found if problem is not None)
 

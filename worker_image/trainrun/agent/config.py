@@ -84,6 +84,9 @@ class AgentConfig:
     """Checkpoint steps that may be staged and not uploaded."""
     keep: int = 3
     """Checkpoints that retention keeps."""
+    checkpoint_patience: float = 30.0
+    """A rank that says nothing for so long about a step for which another brought files is told
+    of in the condition CheckpointWaiting."""
     grace_seconds: float = 30.0
     """Time between SIGTERM and our own end."""
     parent_pid: int | None = None

@@ -9,14 +9,14 @@ from __future__ import annotations
 from trainrun.agent.staging import Staging, Step
 from trainrun.protocol import Problem
 
-PATIENCE = 30.0
-"""Seconds that a rank may say nothing about a step for which another brought files."""
-
 
 def checkpoint_waiting(
-    staging: Staging, living: tuple[int, ...], now: float, patience: float = PATIENCE
+    staging: Staging, living: tuple[int, ...], now: float, patience: float
 ) -> Problem | None:
-    """Return the problem of the oldest checkpoint that waits too long for one of our ranks."""
+    """Return the problem of the oldest checkpoint that waits too long for one of our ranks.
+
+    Too long: more than `patience` seconds.
+    """
     for entry in staging.incomplete():
         silent = [rank for rank in staging.waiting_for(entry.step) if rank in living]
         if silent and now - entry.first > patience:

@@ -1,0 +1,62 @@
+"""A local run with its checkpoints on a real S3 server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from tests.local.local_runs import LocalRuns
+from tests.support.s3_server import S3Server, free_port, xattr_directory
+from trainrun_operator.cli.commands import trainrun
+
+URI = "s3://bucket/runs"
+
+
+@pytest.fixture
+def s3(tmp_path: Path) -> Iterator[S3Server]:
+    server = S3Server(directory=xattr_directory(tmp_path / "s3"), port=free_port())
+    server.start()
+    server.make_bucket("bucket")
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def environ(runs: LocalRuns, s3: S3Server) -> dict[str, str]:
+    runs.spec = {
+        "storage": {"uri": URI, "endpointUrl": s3.endpoint},
+        "failurePolicy": {"maxFailures": 1},
+    }
+    credentials = s3.environment()
+    del credentials["AWS_ENDPOINT_URL"]
+    return {**credentials, "XDG_STATE_HOME": str(runs.folder / "state")}
+
+
+def test_a_run_resumes_from_a_bucket_and_is_found_there(
+    runs: LocalRuns, s3: S3Server, environ: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended = runs.run("--fault", "kill rank=1 step=8", env=environ)
+    assert ended.code == 0, ended.out[-3000:]
+    assert runs.begins() == [0, 5]
+    assert ended.status["checkpoint"]["uri"].startswith(f"{URI}/tiny/checkpoints/step-000000020")
+
+    for name, value in {**environ, **s3.environment()}.items():
+        monkeypatch.setenv(name, value)
+    listed = CliRunner().invoke(trainrun, ["checkpoints", f"{URI}/tiny", "--verify"])
+    assert listed.exit_code == 0, listed.output
+    assert listed.output.startswith(f"{URI}/tiny\n")
+    shown = CliRunner().invoke(trainrun, ["status", URI])
+    assert shown.output.startswith("Run tiny succeeded after ")
+
+
+def test_a_bucket_that_is_not_there_is_named(
+    runs: LocalRuns, s3: S3Server, environ: dict[str, str]
+) -> None:
+    driver = runs.start("--storage", "s3://missing/runs", env=environ)
+    told = driver.wait_for_event("StorageMisconfigured")
+    assert "missing" in told["message"]
+    driver.interrupt()
+    assert driver.end().code == 130
