@@ -13,7 +13,6 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 from tests.support.checkpoints import Bench, checkpoint_id
 from tests.support.memory_store import MemoryStore
 from trainrun.checkpoint import RunStore, commit_if_complete, retain
-from trainrun.checkpoint.selection import fenced_by
 
 if TYPE_CHECKING:
     from trainrun.protocol import CheckpointId
@@ -50,7 +49,8 @@ class LivesOfAStore(RuleBasedStateMachine):
         )
 
     def is_fenced(self, checkpoint: CheckpointId) -> bool:
-        return fenced_by(checkpoint, self.started) is not None
+        later = [start for number, start in self.started.items() if number > checkpoint.attempt]
+        return any(start is None or start < checkpoint for start in later)
 
     def good(self) -> set[CheckpointId]:
         there = {key for key, folder in self.bench.run.folders().items() if folder.has_manifest}
