@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
+import time
 from pathlib import Path
 
 import pytest
 
-from trainrun.agent import port
+from trainrun.agent import background, port
 from trainrun.agent.config import AgentConfig, BadConfig, Fault, StorageConfig
 from trainrun.agent.faults import Faults
 from trainrun.agent.folders import Folders
 from trainrun.agent.messages import MalformedLine, Report, parse
 from trainrun.agent.oom import OomCounter, find_counter
+from trainrun.agent.rooms import Rooms
 from trainrun.agent.staging import Staging
 from trainrun.agent.tail import KEPT_LINES, Tail, find_exception
 from trainrun.agent.waiting import checkpoint_waiting
@@ -267,3 +270,46 @@ def test_a_fault_strikes_once_at_its_step_or_the_first_after_it() -> None:
     assert not faults.strikes(0, 10)
     assert faults.strikes(1, 12)
     assert not faults.strikes(1, 12)
+
+
+async def test_a_bug_in_the_background_is_told_and_ends_the_agent(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def broken() -> None:
+        raise KeyError("surprise")
+
+    loop = asyncio.get_running_loop()
+    ended: asyncio.Future[int] = loop.create_future()
+    background.crash_on_errors(loop, ended.set_result)
+    background.run(broken())
+    assert await ended == background.CRASHED
+    assert "an error that it cannot handle ends the agent" in caplog.text
+    assert "surprise" in caplog.text
+
+
+async def test_room_is_given_to_the_other_ranks_of_a_step_that_has_it() -> None:
+    steps = staging(0, 1)
+    rooms = Rooms(staging=steps, max_pending=1)
+    await rooms.wait(0, 5)
+    await rooms.wait(1, 5)
+    bring(steps, 0, 5)
+    rooms.staged(0)
+    next_step = asyncio.create_task(rooms.wait(0, 6))
+    await asyncio.sleep(0)
+    assert not next_step.done(), "step 5 fills the backlog"
+    assert rooms.stall(time.monotonic() + 9.0) > 8.0
+    bring(steps, 1, 5)
+    rooms.staged(1)
+    steps.uploaded(5)
+    rooms.wake()
+    await next_step
+
+
+async def test_a_step_that_nobody_wants_any_more_needs_no_room() -> None:
+    steps = staging(0)
+    rooms = Rooms(staging=steps, max_pending=1)
+    bring(steps, 0, 5)
+    steps.drop(7)
+    steps.commit(3)
+    await rooms.wait(0, 7)
+    await rooms.wait(0, 2)

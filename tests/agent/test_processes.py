@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from tests.agent.workers import alive, start
 from tests.support.eventually import eventually
-from trainrun.protocol import Hold
+from trainrun.protocol import Exit, Hold
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -269,6 +269,29 @@ def test_output_has_rank_prefixes(operator: OperatorStandIn, workers: Workers) -
     for rank in (0, 1):
         worker.shows(f"[rank {rank}] out {rank}\n")
         worker.shows(f"[rank {rank}] no end\n")
+
+
+def test_a_reader_that_does_not_read_stops_the_output_and_not_the_agent(
+    operator: OperatorStandIn, workers: Workers
+) -> None:
+    worker = workers.start(
+        "import trainrun\n"
+        "for step in range(100000): print('x' * 10000); trainrun.report(step=step)",
+        read=False,
+    )
+    operator.order(start())
+    seen: list[int | None] = []
+
+    def stands_still() -> bool:
+        state = operator.state()
+        seen.append(state.steps[0] if state is not None and state.steps else None)
+        return len(seen) > 300 and seen[-1] is not None and seen[-1] == seen[-300]
+
+    eventually(stands_still, what="the training waits for its output")
+    operator.order(Hold(attempt=2))
+    operator.until(lambda s: s.phase == "Idle" and s.exits)
+    operator.order(Exit(code=3))
+    assert worker.code() == 3
 
 
 def test_a_fault_on_demand_kills_its_rank_once(operator: OperatorStandIn, workers: Workers) -> None:

@@ -21,14 +21,15 @@ if TYPE_CHECKING:
 class Worker:
     """One agent; its output is kept in a file."""
 
-    def __init__(self, config: AgentConfig, folder: Path) -> None:
+    def __init__(self, config: AgentConfig, folder: Path, *, read: bool = True) -> None:
+        """`read`: somebody reads its output."""
         self.config = config
         self._log = folder / f"agent-{config.slot}-{os.urandom(4).hex()}.log"
         with self._log.open("wb") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "trainrun.agent"],
                 env={**os.environ, CONFIG_VARIABLE: config.to_json()},
-                stdout=log,
+                stdout=log if read else subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
@@ -77,9 +78,9 @@ class Workers:
         )
         return replace(config, **more)  # type: ignore[arg-type]
 
-    def start(self, script: str, *, slot: int = 0, **more: object) -> Worker:
+    def start(self, script: str, *, slot: int = 0, read: bool = True, **more: object) -> Worker:
         """Start an agent."""
-        worker = Worker(self.config(script, slot=slot, **more), self.folder)
+        worker = Worker(self.config(script, slot=slot, **more), self.folder, read=read)
         self._started.append(worker)
         return worker
 
@@ -87,6 +88,8 @@ class Workers:
         for worker in self._started:
             if worker.process.poll() is None:
                 worker.kill()
+            if worker.process.stdout is not None:
+                worker.process.stdout.close()
 
 
 def start(

@@ -13,7 +13,7 @@ import secrets
 import time
 from dataclasses import dataclass, field
 
-from trainrun.agent import children, oom
+from trainrun.agent import background, children, oom
 from trainrun.agent.attempt import Surroundings
 from trainrun.agent.config import AgentConfig
 from trainrun.agent.faults import Faults
@@ -106,9 +106,8 @@ class Agent:
 
     def start(self) -> None:
         """Begin to live."""
-        loop = asyncio.get_running_loop()
         self.heartbeat.start()
-        self._tasks = [loop.create_task(self.storage.warm_up()), loop.create_task(self._tick())]
+        self._tasks = [background.run(self.storage.warm_up()), background.run(self._tick())]
 
     def news(self) -> None:
         """Something changed: tell it, and see what follows from it, once per turn of the loop."""
@@ -154,6 +153,11 @@ class Agent:
         if os.getppid() != self.config.parent_pid:
             LOG.warning("the parent process %s has gone", self.config.parent_pid)
             self.leaving.begin(Farewell(code=ORPHANED, seconds=ORPHAN_SECONDS))
+
+    def crashed(self, code: int) -> None:
+        """A bug: leave at once; the processes die with us and the operator replaces the worker."""
+        if not self.done.done():
+            self.done.set_result(code)
 
     def _notice(self, now: float) -> Notice | None:
         if self._noticed is None:

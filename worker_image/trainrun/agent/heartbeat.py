@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from trainrun.agent import background
 from trainrun.agent.backoff import Backoff
 from trainrun.agent.http import HttpClient, HttpError, Response
 from trainrun.protocol import AgentState, Answer
@@ -62,10 +63,9 @@ class Heartbeat:
 
     def start(self) -> None:
         """Begin both channels."""
-        loop = asyncio.get_running_loop()
         self._tasks = [
-            loop.create_task(self._post_news()),
-            loop.create_task(self._wait_for_orders()),
+            background.run(self._post_news()),
+            background.run(self._wait_for_orders()),
         ]
         self.news()
 

@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from trainrun.agent import background
 from trainrun.agent.messages import (
     Hello,
     MalformedLine,
@@ -28,6 +29,9 @@ LOG = logging.getLogger("trainrun.agent")
 
 READ_SIZE = 1 << 18
 BACKLOG = 256
+BURST = 0.01
+"""A process that sends more often than once in this many seconds is read only that often: waking
+up costs ten times what a report does."""
 
 Reply = dict[str, object]
 
@@ -60,7 +64,7 @@ class IpcServer:
         """Read everything that processes have sent so far."""
         self._accept()
         for connection in list(self._connections):
-            connection.readable()
+            connection.read()
 
     def close(self) -> None:
         """Close all connections; their unanswered requests stay unanswered."""
@@ -101,10 +105,23 @@ class Connection:
         self._partial = b""
         self._requests: deque[Request] = deque()
         self._answering: asyncio.Task[None] | None = None
+        self._woken = 0.0
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(stream.fileno(), self.readable)
 
     def readable(self) -> None:
+        """Something has arrived."""
+        before, self._woken = self._woken, self._loop.time()
+        self.read()
+        if self._woken - before < BURST and self._stream.fileno() >= 0:
+            self._loop.remove_reader(self._stream.fileno())
+            self._loop.call_later(BURST, self._listen_again)
+
+    def _listen_again(self) -> None:
+        if self._stream.fileno() >= 0:
+            self._loop.add_reader(self._stream.fileno(), self.readable)
+
+    def read(self) -> None:
         """Handle everything that has arrived."""
         while self._stream.fileno() >= 0:
             try:
@@ -145,7 +162,7 @@ class Connection:
         elif isinstance(message, Request):
             self._requests.append(message)
             if self._answering is None:
-                self._answering = self._loop.create_task(self._answer(self._rank))
+                self._answering = background.run(self._answer(self._rank))
         else:
             self._handlers.statement(self._rank, message)
 

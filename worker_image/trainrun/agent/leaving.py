@@ -13,6 +13,7 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+from trainrun.agent import background
 from trainrun.agent.heartbeat import Heartbeat
 from trainrun.agent.orders import Orders
 from trainrun.agent.storage import Storage
@@ -64,7 +65,7 @@ class Leaving:
         if self._task is None:
             LOG.info("leaving with code %d", farewell.code)
             self.orders.order = None  # nothing is begun any more
-            self._task = asyncio.get_running_loop().create_task(self._leave(farewell))
+            self._task = background.run(self._leave(farewell))
 
     async def _leave(self, farewell: Farewell) -> None:
         try:

@@ -13,7 +13,7 @@ import signal
 import sys
 from collections.abc import Mapping
 
-from trainrun.agent import linux
+from trainrun.agent import background, linux
 from trainrun.agent.agent import ORPHANED, Agent
 from trainrun.agent.config import AgentConfig, BadConfig
 from trainrun.agent.folders import Folders
@@ -66,6 +66,7 @@ async def _live(config: AgentConfig, storage: Storage, sink: Sink) -> int:
     agent = Agent(
         config=config, storage=storage, folders=folders, sink=sink, done=loop.create_future()
     )
+    background.crash_on_errors(loop, agent.crashed)
     loop.add_signal_handler(signal.SIGCHLD, agent.child_ended)
     loop.add_signal_handler(signal.SIGTERM, agent.terminated)
     loop.add_signal_handler(signal.SIGINT, lambda: None)

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from trainrun.agent import background
 from trainrun.agent.storage import Storage
 from trainrun.errors import StoreError
 
@@ -20,8 +21,11 @@ LOG = logging.getLogger("trainrun.agent")
 
 INTERVAL = 30.0
 """Seconds between two pieces."""
-KEPT_LINES = 20_000
-"""Lines kept while the store is away; the oldest go first."""
+KEPT_REPORTS = 20_000
+"""Reports kept while the store is away; the oldest go first."""
+
+_Report = tuple[int, int, Mapping[str, object]]
+"""Step, rank, metrics: written out only when a piece is, since reports may be many."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -30,31 +34,34 @@ class MetricsLog:
 
     attempt: int
     storage: Storage
-    _lines: deque[str] = field(default_factory=lambda: deque(maxlen=KEPT_LINES))
+    _reports: deque[_Report] = field(default_factory=lambda: deque(maxlen=KEPT_REPORTS))
     _number: int = 0
     _task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         """Begin to write pieces."""
-        self._task = asyncio.get_running_loop().create_task(self._run())
+        self._task = background.run(self._run())
 
     def add(self, rank: int, step: int, metrics: Mapping[str, object]) -> None:
         """Keep one report's metrics."""
-        line = json.dumps({"step": step, "rank": rank, "metrics": metrics}, allow_nan=False)
-        self._lines.append(line)
+        self._reports.append((step, rank, metrics))
 
     async def write(self) -> None:
         """Write what has gathered as one piece."""
-        if not self._lines:
+        if not self._reports:
             return
-        lines = list(self._lines)
-        self._lines.clear()
-        text = "".join(f"{line}\n" for line in lines)
+        reports = list(self._reports)
+        self._reports.clear()
+        text = "".join(
+            json.dumps({"step": step, "rank": rank, "metrics": metrics}, allow_nan=False) + "\n"
+            for step, rank, metrics in reports
+        )
         try:
             self._number = await self.storage.write_metrics(self.attempt, self._number + 1, text)
         except StoreError as error:
             LOG.info("metrics wait to be stored: %s", error)
-            self._lines.extendleft(reversed(lines[: KEPT_LINES - len(self._lines)]))
+            room = KEPT_REPORTS - len(self._reports)
+            self._reports.extendleft(reversed(reports[max(0, len(reports) - room) :]))
 
     def close(self) -> None:
         """Write nothing more for this attempt."""

@@ -11,10 +11,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from trainrun.agent import children
+from trainrun.agent import background, children
 from trainrun.agent.attempt import Attempt, Surroundings, build
 from trainrun.agent.exhaustive import assert_never
 from trainrun.agent.ownership import Ownership
@@ -212,7 +212,7 @@ class Orders:
     async def _forget_below(self, attempt: int) -> None:
         await asyncio.to_thread(self.around.folders.forget_below, attempt)
 
-    def _in_background(self, work: Coroutine[None, None, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
+    def _in_background(self, work: background.Work) -> None:
+        task = background.run(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

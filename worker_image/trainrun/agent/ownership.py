@@ -12,6 +12,7 @@ import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from trainrun.agent import background
 from trainrun.agent.storage import Storage
 from trainrun.errors import TrainRunError
 from trainrun.protocol import CheckpointId, Problem
@@ -38,7 +39,7 @@ class Ownership:
     def keep(self) -> None:
         """Beat from now on."""
         if self._task is None or self._task.done():
-            self._task = asyncio.get_running_loop().create_task(self._run())
+            self._task = background.run(self._run())
 
     def stop(self) -> None:
         """Beat no more."""

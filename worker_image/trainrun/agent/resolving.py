@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from trainrun.agent import background
 from trainrun.agent.storage import Storage
 from trainrun.protocol import Resolution, ResolveRequest
 
@@ -44,7 +45,7 @@ class Resolving:
         elif not self._settled(request) and not self._running(request):
             self._cancel()
             self._request = request
-            self._task = asyncio.get_running_loop().create_task(self._run(request))
+            self._task = background.run(self._run(request))
 
     def resolution(self, now: float) -> Resolution | None:
         """The last answer of the store, with its age."""

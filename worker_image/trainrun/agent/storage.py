@@ -24,7 +24,7 @@ from trainrun.protocol import CheckpointId, OpenStep, Resolution, ResolveRequest
 T = TypeVar("T")
 
 THREADS = 8
-"""One upload, one commit, the beat, a resolution, and downloads for several ranks at once."""
+"""For uploads, commits, the beat and resolutions; each process may wait for a download besides."""
 
 
 class Storage:
@@ -32,7 +32,9 @@ class Storage:
 
     def __init__(self, config: AgentConfig) -> None:
         self._config = config
-        self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="store")
+        self._pool = ThreadPoolExecutor(
+            THREADS + config.processes_per_worker, thread_name_prefix="store"
+        )
         self._opened: RunStore | None = None
         self._watch: BeatWatch | None = None
         self._calls = 0

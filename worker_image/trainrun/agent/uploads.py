@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from trainrun.agent import background
 from trainrun.agent.backoff import Backoff
 from trainrun.agent.staging import Staging, Step
 from trainrun.agent.storage import Storage
@@ -67,7 +68,7 @@ class Uploads:
             work += [self._commit_next, self._retain_next]
         self._wakes = [asyncio.Event() for _ in work]
         lanes = map(self._lane, work, self._wakes)
-        self._tasks = [asyncio.get_running_loop().create_task(lane) for lane in lanes]
+        self._tasks = [background.run(lane) for lane in lanes]
 
     def wake(self) -> None:
         """Something was staged or passed: look again."""
@@ -240,6 +241,6 @@ class Uploads:
         """Delete local directories in the background."""
         if not directories:
             return
-        task = asyncio.get_running_loop().create_task(self.storage.remove(directories))
+        task = background.run(self.storage.remove(directories))
         self._removals.add(task)
         task.add_done_callback(self._removals.discard)

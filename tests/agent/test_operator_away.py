@@ -1,0 +1,87 @@
+"""What agents do about each other's checkpoints while the operator is away: they ask the store."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import TYPE_CHECKING
+
+from tests.agent.workers import Workers, start
+from trainrun.agent.agent import Agent
+from trainrun.agent.folders import Folders
+from trainrun.agent.messages import Report
+from trainrun.agent.output import Sink
+from trainrun.agent.storage import Storage
+from trainrun.protocol import Answer, CheckpointId
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.support.operator_stand_in import OperatorStandIn
+
+
+def agent(workers: Workers, slot: int) -> Agent:
+    """An agent inside the test, whose one process could not be started, and who hears nothing."""
+    config = workers.config("", slot=slot, command=("no-such-program",))
+    folders = Folders(config.directory)
+    folders.prepare()
+    made = Agent(
+        config=config,
+        storage=Storage(config),
+        folders=folders,
+        sink=Sink(os.open(os.devnull, os.O_WRONLY)),
+        done=asyncio.get_running_loop().create_future(),
+    )
+    made.apply(Answer(order=start(workers=2)))
+    return made
+
+
+def report(made: Agent, step: int, *, files: bool) -> None:
+    attempt = made.orders.attempt
+    assert attempt is not None
+    rank = made.config.slot
+    name = f"step-{step:012d}" if files else None
+    if name is not None:
+        folder = made.folders.staging(1) / f"rank-{rank}" / name
+        folder.mkdir()
+        (folder / "model.bin").write_bytes(b"abc")
+    attempt.hear(rank, Report(step=step, metrics={}, files=name, whole=False))
+
+
+async def until(condition: object) -> None:
+    assert callable(condition)
+    for _ in range(2000):
+        if condition():
+            return
+        await asyncio.sleep(0.005)
+    raise AssertionError("not within 10 s")
+
+
+async def test_workers_find_open_steps_and_slot_0_finds_done_markers_in_the_store(
+    operator: OperatorStandIn, workers: Workers, tmp_path: Path
+) -> None:
+    workers.storage.mkdir()
+    lead, other = agent(workers, 0), agent(workers, 1)
+    assert lead.orders.attempt is not None
+    assert other.orders.attempt is not None
+    report(lead, 7, files=True)
+    report(other, 7, files=False)
+    uploads = lead.orders.attempt.uploads
+
+    def committed() -> CheckpointId | None:
+        return uploads.committed.id if uploads.committed is not None else None
+
+    staging = lead.orders.attempt.staging
+    await until(lambda: not staging.pending())
+    await other._ask_store()
+    theirs = other.orders.attempt.staging
+    await until(lambda: any(step.uploaded for step in theirs.describe(0.0)))
+    assert committed() is None
+    await lead._ask_store()
+    await until(committed)
+    assert committed() == CheckpointId(attempt=1, step=7)
+    for made in (lead, other):
+        assert made.orders.attempt is not None
+        made.orders.attempt.close()
+        made.orders.ownership.stop()
+        made.storage.close()

@@ -1,0 +1,45 @@
+"""Tasks that nobody waits for, whose errors end the agent instead of being lost.
+
+Layer: agent, leaf. A channel or a lane that died of a bug would leave an agent that looks alive and
+does nothing; one that ends loudly is replaced by the operator.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+
+LOG = logging.getLogger("trainrun.agent")
+
+CRASHED = 70
+"""Exit code of an agent that met a bug or an unusable machine (EX_SOFTWARE of <sysexits.h>)."""
+
+Work = Coroutine[object, object, None]
+
+
+def run(work: Work) -> asyncio.Task[None]:
+    """Run `work` beside everything else; an exception from it goes to the loop's handler."""
+    task = asyncio.get_running_loop().create_task(work)
+    task.add_done_callback(_report)
+    return task
+
+
+def crash_on_errors(loop: asyncio.AbstractEventLoop, crashed: Callable[[int], None]) -> None:
+    """Call `crashed` with an exit code for every exception that nobody handles."""
+
+    def handle(loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
+        error = context.get("exception")
+        if not isinstance(error, Exception) or "transport" in context:
+            loop.default_exception_handler(context)  # a connection that broke, and the like
+            return
+        LOG.error("an error that it cannot handle ends the agent: %r", error, exc_info=error)
+        crashed(CRASHED)
+
+    loop.set_exception_handler(handle)
+
+
+def _report(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        context = {"message": f"in {task!r}", "exception": error}
+        task.get_loop().call_exception_handler(context)
