@@ -8,6 +8,7 @@ command, as a user would do it.
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 import tempfile
@@ -20,6 +21,8 @@ FAULTS = ["kill rank=2 step=34", "preempt rank=1 step=65 grace=20s"]
 
 
 def main() -> int:
+    # Ctrl-C is for the run that is on: it saves and stops, and its exit code ends the demo.
+    signal.signal(signal.SIGINT, lambda *_: None)
     began = time.monotonic()
     folder = Path(tempfile.mkdtemp(prefix="trainrun-demo-"))
     quiet, disturbed = folder / "undisturbed", folder / "disturbed"

@@ -77,6 +77,18 @@ def test_a_preempted_worker_saves_first_and_hardly_a_step_is_lost(runs: LocalRun
     assert ended.status["failures"]["counted"] == 0
 
 
+def test_a_worker_that_does_not_save_is_taken_away_when_its_grace_is_over(
+    runs: LocalRuns,
+) -> None:
+    runs.spec = budget(1)
+    runs.env = {"MODE": "deaf", "PAUSE": "0.05", "STEPS": "100"}
+    ended = runs.run("--fault", "preempt rank=1 step=10 grace=3s")
+    assert ended.code == 0, ended.out[-3000:]
+    (incident,) = ended.incidents
+    assert (incident["cause"], incident["counted"]) == ("Preempted", True)
+    assert runs.begins()[1] >= 10
+
+
 def test_a_lost_node_is_replaced_and_the_run_resumes(runs: LocalRuns) -> None:
     runs.spec = budget(1)
     runs.env = {"STEPS": "40", "PAUSE": "0.05"}

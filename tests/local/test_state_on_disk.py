@@ -47,6 +47,15 @@ def test_a_write_over_a_version_that_was_not_read_is_refused(tmp_path: Path) -> 
     assert str(raised.value).endswith("version 1 was to be replaced, but version 2 is there")
 
 
+def test_a_file_that_was_removed_is_written_anew(tmp_path: Path) -> None:
+    file = StatusFile(tmp_path / "status.json")
+    first = file.create({})
+    file.path.unlink()
+    assert file.read() is None
+    assert file.replace(first).resource_version == 2
+    assert file.read() is not None
+
+
 def test_a_status_that_cannot_be_read_says_what_to_do(tmp_path: Path) -> None:
     path = tmp_path / "status.json"
     path.write_text('{"format": 7}')

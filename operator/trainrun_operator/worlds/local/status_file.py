@@ -89,13 +89,13 @@ class StatusFile:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self._guarded():
             stored = self.read()
-            version = 0 if stored is None else stored.resource_version
-            if version != run.resource_version:
+            # A file that somebody has removed holds nothing that could be lost.
+            if stored is not None and stored.resource_version != run.resource_version:
                 raise StatusConflict(
                     f"{self.path}: version {run.resource_version} was to be replaced, but version "
-                    f"{version} is there"
+                    f"{stored.resource_version} is there"
                 )
-            written = replace(run, resource_version=version + 1)
+            written = replace(run, resource_version=run.resource_version + 1)
             _write_durably(self.path, _encode(written))
         return written
 

@@ -22,7 +22,7 @@ from trainrun_operator.core.causes import Cause
 from trainrun_operator.core.config import RunConfig
 from trainrun_operator.core.observation import Observation
 from trainrun_operator.core.plan import Action, CreateWorker, DeleteRun, DeleteWorker
-from trainrun_operator.worlds.base import Agents, Seen
+from trainrun_operator.worlds.base import Agents, Seen, StatusConflict
 from trainrun_operator.worlds.local.agent_process import OUTPUT_FILE, AgentProcess
 from trainrun_operator.worlds.local.faults import Fault, FaultPlan
 from trainrun_operator.worlds.local.leftovers import kill_all
@@ -86,7 +86,11 @@ class LocalWorld:
 
     async def write_status(self, status: TrainRunStatus) -> None:
         """Write the status file; blocks for the milliseconds that an fsync takes."""
-        self._stored = self._file.replace(replace(self._stored, status=status))
+        try:
+            self._stored = self._file.replace(replace(self._stored, status=status))
+        except StatusConflict:
+            self._stored = self._file.read() or self._stored
+            raise
 
     async def apply(self, action: Action) -> None:
         """Carry out one action."""
@@ -141,8 +145,11 @@ class LocalWorld:
 
     def heartbeat(self, state: AgentState) -> None:
         """Let the faults strike whose moment has come."""
+        worker = self._workers.get(state.worker)
+        if worker is None:
+            return  # deleted since it was last observed
         for fault in self._faults.struck_by(state):
-            self._strike(fault, self._workers[state.worker])
+            self._strike(fault, worker)
 
     def close(self) -> None:
         """SIGKILL whatever still runs; nothing of ours outlives this."""
