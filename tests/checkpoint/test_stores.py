@@ -195,3 +195,24 @@ def test_an_address_of_another_form_says_what_is_allowed(uri: str, message: str)
 def test_a_store_probes_itself_and_leaves_nothing(store: ObjectStore) -> None:
     store.probe()
     assert store.list("") == []
+
+
+def test_writing_beside_a_deletion_that_removes_empty_folders_never_fails(
+    store: ObjectStore,
+) -> None:
+    stop = threading.Event()
+
+    def delete() -> None:
+        while not stop.is_set():
+            store.delete(["run/a/b/first"])
+
+    with ThreadPoolExecutor(1) as pool:
+        deleting = pool.submit(delete)
+        try:
+            for number in range(100):
+                store.put("run/a/b/first", b"x")
+                store.put_if_absent(f"run/a/c/{number}", b"x")
+        finally:
+            stop.set()
+        deleting.result()
+    assert len(store.list("run/a/c/")) == 100

@@ -37,6 +37,9 @@ TEMPORARY = ".trainrun-tmp-"
 CHUNK = 4 << 20
 """Bytes per read and write: large enough that the calls cost nothing, small enough for memory."""
 
+INSTALL_TRIES = 10
+"""Tries to write beside deletions that keep removing the folder."""
+
 _DENIED = (errno.EACCES, errno.EPERM, errno.EROFS)
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _CLASH = (errno.ENOTDIR, errno.EISDIR)
@@ -131,7 +134,7 @@ class FileStore:
             path = self._path(key)
             with self._explained("delete", key), contextlib.suppress(FileNotFoundError):
                 path.unlink()
-            folders.add(path.parent)
+                folders.add(path.parent)
         for folder in folders:
             self._prune(folder)
 
@@ -171,18 +174,17 @@ class FileStore:
         """Fill a temporary file, sync it, and `place` it (rename or link) under its key."""
         path = self._path(key)
         temporary = path.parent / f"{TEMPORARY}{secrets.token_hex(8)}"
-        for last_try in (False, False, True):
+        for tries_left in reversed(range(INSTALL_TRIES)):
             try:
                 self._make_folders(path.parent)
                 _fill(temporary, fill)
                 place(temporary, path)
-            except FileNotFoundError:
-                # A deletion beside us removes folders that have become empty.
-                if last_try or not self.root.is_dir():
-                    raise
-            else:
                 _sync_folder(path.parent)
                 return
+            except FileNotFoundError:
+                # A deletion beside us removes folders that have become empty.
+                if tries_left == 0 or not self.root.is_dir():
+                    raise
             finally:
                 with contextlib.suppress(OSError):
                     temporary.unlink()
