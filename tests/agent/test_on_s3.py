@@ -1,0 +1,69 @@
+"""An agent's whole round against a real S3 server, and that server's outage."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.agent.workers import Workers, start
+from tests.support.s3_server import S3Server, running_server, xattr_directory
+from trainrun.agent.config import StorageConfig
+from trainrun.protocol import CheckpointId, Exit, Hold, ResolveRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.support.operator_stand_in import OperatorStandIn
+
+SCRIPT = """
+import time, trainrun
+from pathlib import Path
+def save(step):
+    directory = trainrun.staging_directory()
+    (directory / "model.bin").write_bytes(b"abc" * step)
+    trainrun.report({"step": step}, step=step, checkpoint=directory)
+checkpoint = trainrun.get_checkpoint()
+if checkpoint is None:
+    save(1)
+    while not Path("go").exists(): time.sleep(.01)
+    save(2)
+else:
+    with checkpoint.as_directory() as d: print("read", (Path(d) / "model.bin").read_bytes())
+"""
+
+
+@pytest.fixture
+def s3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Server]:
+    with running_server(xattr_directory(tmp_path)) as server:
+        for name, value in server.environment().items():
+            monkeypatch.setenv(name, value)
+        yield server
+
+
+def test_checkpoints_wait_for_a_server_that_is_away_and_are_read_back(
+    s3: S3Server, operator: OperatorStandIn, workers: Workers
+) -> None:
+    s3.make_bucket("bucket")
+    storage = StorageConfig(
+        uri="s3://bucket/runs", run_name="run", endpoint_url=s3.endpoint, region="us-east-1"
+    )
+    worker = workers.start(SCRIPT, storage=storage)
+    operator.order(Hold(attempt=1, offer=True, resolve=ResolveRequest(attempt=1)))
+    found = operator.until(lambda s: s.resolution).resolution
+    assert found is not None
+    assert found.outcome == "Resolved", found.message
+    operator.order(start())
+    operator.until(lambda s: s.committed and s.committed.id.step == 1)
+    s3.stop()
+    (workers.folder / "go").touch()
+    away = operator.until(lambda s: s.problems, timeout=60)
+    assert away.problems[0].type == "StorageUnavailable"
+    s3.start()
+    last = operator.until(lambda s: s.committed and s.committed.id.step == 2, timeout=60)
+    assert last.problems == ()
+    operator.order(start(2, resume=CheckpointId(attempt=1, step=2)))
+    worker.shows("read b'abcabc'")
+    operator.order(Exit(succeeded=True))
+    assert worker.code() == 0
