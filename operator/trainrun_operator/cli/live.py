@@ -87,8 +87,9 @@ class LiveView:
         if self._passed is None:
             return Text(f"{self._name}: starting")
         status = self._passed.plan.status
-        parts: list[RenderableType] = [self._head(status), *self._facts(status), self._ranks()]
-        parts += self._history()
+        blank = Text()
+        parts: list[RenderableType] = [self._head(status), *self._facts(status), blank]
+        parts += [self._ranks(), blank, *self._history(), blank]
         parts += (Text(f"  {line}", style="dim", no_wrap=True) for line in self._output)
         return Group(*parts)
 

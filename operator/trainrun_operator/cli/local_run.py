@@ -52,20 +52,9 @@ class LocalRun:
         wakeup = Wakeup()
         server = AgentServer(authenticate=shared_token(token))
         port = await server.start(LOOPBACK)
-        config = run_config(self._prepared, self._stored)
-        world = self._world = LocalWorld(
-            place=self._prepared.place,
-            stored=self._stored,
-            config=config,
-            template=self._worker_template(config, f"http://{LOOPBACK}:{port}", token),
-            faults=FaultPlan(
-                self._prepared.faults, processes_per_worker=config.processes_per_worker
-            ),
-            wake=wakeup.now,
-            output=lambda worker, line: self._events.emit(Output(worker=worker, line=line)),
-        )
+        world = self._world = self._make_world(f"http://{LOOPBACK}:{port}", token, wakeup)
         agents = RunAgents(
-            run_uid=config.uid,
+            run_uid=self._stored.uid,
             on_news=wakeup.now,
             on_progress=wakeup.soon,
             on_heartbeat=world.heartbeat,
@@ -114,6 +103,20 @@ class LocalRun:
             self._stopped.set()
 
     # ------------------------------------------------------------------------- composition
+
+    def _make_world(self, url: str, token: str, wakeup: Wakeup) -> LocalWorld:
+        config = run_config(self._prepared, self._stored)
+        return LocalWorld(
+            place=self._prepared.place,
+            stored=self._stored,
+            config=config,
+            template=self._worker_template(config, url, token),
+            faults=FaultPlan(
+                self._prepared.faults, processes_per_worker=config.processes_per_worker
+            ),
+            wake=wakeup.now,
+            output=lambda worker, line: self._events.emit(Output(worker=worker, line=line)),
+        )
 
     def _worker_template(self, config: RunConfig, url: str, token: str) -> WorkerTemplate:
         spec, program = self._prepared.run.spec, self._prepared.program

@@ -124,11 +124,14 @@ def _lead_live(
     prepared: Preparation, stored: StoredRun, timeline: Timeline, *, color: bool
 ) -> TrainRunStatus:
     from rich.console import Console  # noqa: PLC0415 - 30 ms that other outputs do not need
+    from rich.logging import RichHandler  # noqa: PLC0415
 
     from trainrun_operator.cli.live import LiveView  # noqa: PLC0415
 
     per_worker = prepared.run.spec.workers.processes_per_worker
     console = Console(no_color=not color)
+    # Lines of the log go above the view, not through it.
+    logging.basicConfig(handlers=[RichHandler(console=console, show_path=False)], force=True)
     with LiveView(console, name=prepared.name, timeline=timeline, per_worker=per_worker) as view:
         run = LocalRun(prepared, stored, events=Everyone([timeline, view]))
         return asyncio.run(run.lead(say=view.say))
