@@ -1,0 +1,127 @@
+"""What the failure model names is what the code names: causes, budgets, reasons, phases."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from tests.docs.documents import ROOT, section, tables
+from trainrun_operator.api.status import MAX_INCIDENTS, PhaseName
+from trainrun_operator.core.causes import CAUSES, Cause
+from trainrun_operator.core.display import LASTING
+from trainrun_operator.core.ledger import FREE_CAUSES, FREE_TRIES
+
+TEXT = (ROOT / "docs" / "failure-model.md").read_text()
+CORE = ROOT / "operator" / "trainrun_operator" / "core"
+AGENT = ROOT / "worker_image" / "trainrun" / "agent"
+
+NAMING = {
+    "transition",
+    "end_uncounted",
+    "fail",
+    "succeed",
+    "condition",
+    "Plan",
+    "_wait",
+    "_store_wait",
+}
+"""Functions of the core whose arguments name reasons and conditions."""
+
+OTHER_WORDS = {"True", "False", "Normal", "Warning", "Suspend", "TemplateChange"}
+"""Values of conditions, types of events, kinds of endings."""
+
+CHARGED_TO = {
+    "failures": "`maxFailures`",
+    "preemptions": "`maxPreemptions`, else `maxFailures`",
+    "none": "nothing",
+}
+
+
+def calls(folder: Path, names: set[str]) -> Iterator[ast.Call]:
+    for path in sorted(folder.glob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call):
+                name = getattr(node.func, "attr", getattr(node.func, "id", ""))
+                if name in names:
+                    yield node
+
+
+def words(nodes: list[ast.expr]) -> set[str]:
+    texts = {n.value for n in nodes if isinstance(n, ast.Constant) and isinstance(n.value, str)}
+    return {text for text in texts if re.fullmatch(r"[A-Z][a-z]+([A-Z][a-z]+)*", text)}
+
+
+def reasons_of_the_core() -> set[str]:
+    found = set()
+    for call in calls(CORE, NAMING):
+        named = [k.value for k in call.keywords if k.arg not in ("phase", "type_")]
+        found |= words([*call.args, *named])
+    return found - OTHER_WORDS
+
+
+def problems_of_agents() -> set[str]:
+    found = set()
+    for call in calls(AGENT, {"Problem"}):
+        found |= words([k.value for k in call.keywords if k.arg in ("type", "reason")])
+    return found
+
+
+def cause_rows() -> list[list[str]]:
+    return tables(section(TEXT, "## Causes and budgets"))[0]
+
+
+def test_the_table_of_causes_is_that_of_the_code() -> None:
+    rows = {row[0].strip("`"): (row[2], row[3]) for row in cause_rows()}
+    code = {c.value: (CHARGED_TO[rule.charge], rule.advice) for c, rule in CAUSES.items()}
+    assert rows == code
+
+
+def test_every_cause_has_a_row_in_the_code() -> None:
+    assert set(CAUSES) == set(Cause)
+
+
+def test_the_free_causes_are_named_with_their_number() -> None:
+    assert {c.value for c in FREE_CAUSES} == {"RendezvousFailed", "CheckpointDamaged"}
+    assert FREE_TRIES == 3
+    assert "not more than three times in a row" in TEXT
+
+
+def test_every_phase_stands_in_the_table_of_phases() -> None:
+    rows = tables(section(TEXT, "### Phases"))[0]
+    assert [row[0].strip("`") for row in rows] == list(get_args(PhaseName))
+
+
+@pytest.mark.parametrize("word", sorted(reasons_of_the_core()))
+def test_every_reason_of_the_core_is_explained(word: str) -> None:
+    assert f"`{word}`" in section(TEXT, "## What a user sees")
+
+
+@pytest.mark.parametrize("word", sorted(problems_of_agents()))
+def test_every_warning_of_an_agent_is_explained(word: str) -> None:
+    assert f"`{word}`" in section(TEXT, "### Conditions")
+
+
+@pytest.mark.parametrize("budget", ["maxFailures", "maxPreemptions"])
+def test_the_verdicts_of_the_budgets_are_explained(budget: str) -> None:
+    assert f"`{budget[0].upper()}{budget[1:]}Exceeded`" in section(TEXT, "### Conditions")
+
+
+def test_the_lasting_conditions_are_those_of_the_code() -> None:
+    rows = tables(section(TEXT, "### Conditions"))[0]
+    assert {row[0].strip("`") for row in rows} == set(LASTING)
+
+
+def test_the_number_of_incidents_is_that_of_the_code() -> None:
+    assert MAX_INCIDENTS == 10
+    assert "keeps the last ten" in TEXT
+
+
+def test_every_row_of_what_breaks_names_a_test_or_says_that_nothing_is_done() -> None:
+    for table in tables(section(TEXT, "## What breaks, and what happens")):
+        for row in table:
+            assert "`tests/" in row[-1] or "Nothing yet" in row[1], row

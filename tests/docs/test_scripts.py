@@ -1,0 +1,119 @@
+"""Every script and YAML of the documents is taken as it stands and run."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.docs.documents import Block, all_blocks
+from tests.local.local_runs import LocalRuns
+from trainrun_operator.api.loading import load_trainrun
+from trainrun_operator.worlds.local.leftovers import kill_all
+
+PYTHON = all_blocks("python")
+SCRIPTS = {block.name: block for block in PYTHON if block.name}
+HEAVY = [name for name, block in SCRIPTS.items() if "import torch" in block.text]
+LIGHT = [name for name in SCRIPTS if name not in [*HEAVY, "train.py"]]
+TORCHRUN = "rank_0_saves.py"
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Iterator[LocalRuns]:
+    made = LocalRuns(folder=tmp_path, spec={"failurePolicy": {"maxFailures": 1}})
+    yield made
+    kill_all(made.state / "nodes")
+
+
+def written(block: Block, folder: Path) -> Path:
+    path = folder / block.name
+    path.write_text(block.text)
+    return path
+
+
+@pytest.mark.parametrize("block", PYTHON, ids=str)
+def test_every_piece_of_python_compiles(block: Block) -> None:
+    ast.parse(block.text)
+
+
+def test_the_scripts_have_names_of_their_own() -> None:
+    names = [block.name for block in PYTHON if block.name]
+    assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize(
+    "name", [*LIGHT, *(pytest.param(n, marks=pytest.mark.slow) for n in HEAVY)]
+)
+def test_a_script_resumes_after_the_loss_of_a_rank(name: str, runs: LocalRuns) -> None:
+    runs.script = str(written(SCRIPTS[name], runs.folder))
+    at = 5 if name == "ray_loop.py" else 25
+    rank = 0 if name == TORCHRUN else 1  # the one that reports
+    ended = runs.run("--fault", f"kill rank={rank} step={at}")
+    assert ended.code == 0, ended.out[-3000:]
+    (incident,) = ended.incidents
+    assert incident["cause"] == "AppError"
+    assert incident["resumedFrom"]["step"] > 0
+    warnings = {c["type"] for c in ended.status["conditions"]} - {
+        "Complete",
+        "Running",
+        "StorageReady",
+    }
+    assert warnings == set()
+
+
+def test_the_script_that_saves_on_notice_loses_no_step(runs: LocalRuns) -> None:
+    runs.script = str(written(SCRIPTS["on_notice.py"], runs.folder))
+    ended = runs.run("--fault", "preempt rank=1 step=8 grace=20s")
+    assert ended.code == 0, ended.out[-3000:]
+    (incident,) = ended.incidents
+    assert (incident["cause"], incident["lostSteps"]) == ("Preempted", 0)
+    assert "saving: " in ended.out
+
+
+@pytest.mark.parametrize("name", LIGHT)
+def test_a_script_runs_under_plain_python(name: str, tmp_path: Path) -> None:
+    script = written(SCRIPTS[name], tmp_path)
+    ended = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60)
+    assert ended.returncode == 0, ended.stderr
+
+
+@pytest.mark.slow
+def test_a_script_runs_under_torchrun(tmp_path: Path) -> None:
+    script = written(SCRIPTS[TORCHRUN], tmp_path)
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
+    ended = subprocess.run(
+        [*launcher, "--master-port", "0", script],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, "GLOO_SOCKET_IFNAME": "lo"},
+    )
+    assert ended.returncode == 0, ended.stderr
+
+
+@pytest.mark.parametrize("block", all_blocks("yaml"), ids=str)
+def test_every_yaml_is_a_valid_trainrun(block: Block) -> None:
+    assert yaml.safe_load(block.text)["kind"] == "TrainRun"
+    load_trainrun(block.text, source=str(block))
+
+
+def test_the_run_of_the_readme_survives_the_faults_that_it_names(runs: LocalRuns) -> None:
+    shown = next(block for block in all_blocks("yaml") if block.name == "trainrun.yaml")
+    written(SCRIPTS["train.py"], runs.folder)
+    file = written(shown, runs.folder)
+    faults = ["--fault", "kill rank=2 step=34", "--fault", "preempt rank=1 step=65 grace=20s"]
+    command = [sys.executable, "-m", "trainrun_operator.cli", "run", file.name, *faults]
+    runs.storage.mkdir()
+    ended = subprocess.run(
+        [*command, "--storage", runs.storage], cwd=runs.folder, capture_output=True, text=True
+    )
+    kill_all(runs.storage / ".trainrun" / "first" / "nodes")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert "Run first succeeded" in ended.stdout
+    assert "attempts     3, failures 2/3" in ended.stdout
