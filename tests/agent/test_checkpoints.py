@@ -6,6 +6,8 @@ import json
 import shutil
 from typing import TYPE_CHECKING
 
+import pytest
+
 from tests.agent.workers import start
 from tests.support.eventually import eventually
 from trainrun.protocol import CheckpointId, Exit, Hold, OpenStep, ResolveRequest
@@ -316,7 +318,10 @@ def test_old_checkpoints_are_deleted_and_the_newest_kept(
     eventually(lambda: steps() == ["step-000000005", "step-000000006"], what=str(steps()))
 
 
-def test_metrics_are_kept_in_the_store(operator: OperatorStandIn, workers: Workers) -> None:
+@pytest.mark.parametrize("ending", ["exit", "hold"])
+def test_metrics_are_kept_in_the_store(
+    operator: OperatorStandIn, workers: Workers, ending: str
+) -> None:
     worker = workers.start(
         PRELUDE + "for s in (1, 2): trainrun.report({'loss': float('nan')}, step=s)"
     )
@@ -324,9 +329,13 @@ def test_metrics_are_kept_in_the_store(operator: OperatorStandIn, workers: Worke
     operator.until(lambda s: s.resolution)
     operator.order(start())
     operator.until(lambda s: s.exits)
+    written = workers.storage / "run/metrics/000001-00001.jsonl"
+    if ending == "hold":
+        operator.order(Hold(attempt=2))
+        eventually(written.exists, what="metrics of the attempt that ended")
     operator.order(Exit())
     assert worker.code() == 0
-    lines = (workers.storage / "run/metrics/000001-00001.jsonl").read_text().splitlines()
+    lines = written.read_text().splitlines()
     assert [json.loads(line)["step"] for line in lines] == [1, 2]
     assert json.loads(lines[0])["metrics"] == {"loss": {"float": "NaN"}}
 

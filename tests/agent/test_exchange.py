@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,6 +13,7 @@ import pytest
 
 from tests.agent.workers import start
 from tests.support.eventually import eventually
+from trainrun.agent.config import CONFIG_VARIABLE
 from trainrun.protocol import (
     AgentState,
     Answer,
@@ -117,11 +121,11 @@ def test_an_exit_order_ends_the_agent_with_its_code_and_stops_the_processes(
 
 
 def test_a_missing_configuration_is_a_clear_error() -> None:
-    import subprocess
-    import sys
-
     done = subprocess.run(
-        [sys.executable, "-m", "trainrun.agent"], capture_output=True, text=True, env={}
+        [sys.executable, "-m", "trainrun.agent"],
+        capture_output=True,
+        text=True,
+        env={name: value for name, value in os.environ.items() if name != CONFIG_VARIABLE},
     )
     assert done.returncode == 2
     assert "TRAINRUN_AGENT_CONFIG is not set" in done.stderr

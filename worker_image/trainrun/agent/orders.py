@@ -147,6 +147,8 @@ class Orders:
         if self._flushed != order.flush:
             self._flushed = order.flush
             attempt.uploads.only = frozenset(order.flush)
+            if attempt.metrics is not None:
+                self._in_background(attempt.metrics.write())
             attempt.staging.open(order.flush, time.monotonic())
             attempt.changed()
             self.around.news()
