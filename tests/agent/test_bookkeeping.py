@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
+import subprocess
 import time
 from pathlib import Path
 
 import pytest
 
-from trainrun.agent import background, port
+from trainrun.agent import background, children, port
 from trainrun.agent.config import AgentConfig, BadConfig, Fault, StorageConfig
 from trainrun.agent.faults import Faults
 from trainrun.agent.folders import Folders
@@ -313,3 +315,12 @@ async def test_a_step_that_nobody_wants_any_more_needs_no_room() -> None:
     steps.commit(3)
     await rooms.wait(0, 7)
     await rooms.wait(0, 2)
+
+
+def test_children_are_found_on_kernels_that_do_not_list_them() -> None:
+    with subprocess.Popen(["sleep", "60"]) as child:
+        try:
+            assert child.pid in children._children_by_scan(os.getpid())
+            assert child.pid in children.children()
+        finally:
+            child.kill()

@@ -354,3 +354,21 @@ def test_a_store_that_lost_what_was_committed_is_told_again_and_again(
     assert state.resolution.outcome == "NoGoodCheckpoint"
     before = operator.requests
     eventually(lambda: operator.requests > before + 2, what="it is asked again")
+
+
+def test_a_rank_that_says_nothing_about_anothers_step_is_told_until_it_does(
+    operator: OperatorStandIn, workers: Workers
+) -> None:
+    prepare_storage(workers)
+    workers.start(
+        PRELUDE + "if RANK == 0: save(4)\nelse:\n    wait_for('go'); trainrun.report(step=4)\n"
+        "time.sleep(600)",
+        processes_per_worker=2,
+        checkpoint_patience=0.2,
+    )
+    operator.order(start(per_worker=2))
+    [problem] = operator.until(lambda s: s.problems).problems
+    assert problem.type == "CheckpointWaiting"
+    assert problem.message.startswith("rank 1 has not reported step 4 or a later one")
+    (workers.folder / "go").touch()
+    operator.until(lambda s: s.committed and not s.problems)
