@@ -25,6 +25,7 @@ from trainrun.checkpoint import (
     scan,
     write_part,
 )
+from trainrun.checkpoint.writer import commit_folder
 from trainrun.errors import CheckpointConflict, CheckpointDamaged, TransferCancelled
 from trainrun.protocol import OpenStep
 
@@ -98,6 +99,23 @@ def test_whole_from_two_workers_with_the_same_content_is_stored_once(bench: Benc
     second = bench.part(step=3, worker=1, workers=2, files={1: files}, whole=True)
     assert first == second
     assert objects(bench) == ["manifest.json", "worker-00000/model.pt"]
+
+
+def test_whole_from_a_rank_that_comes_later_never_deletes_what_is_committed(bench: Bench) -> None:
+    bench.part(step=3, files={0: {"a": b"1"}}, whole=True)
+    bench.part(step=3, files={0: {"a": b"1"}, 1: {"a": b"1"}}, whole=True)
+    directory = materialize(bench.run, checkpoint_id(1, 3), cache_dir=bench.scratch / "cache")
+    assert read_directory(directory) == {"a": b"1"}
+
+
+def test_parts_of_others_never_delete_what_is_committed_as_whole(bench: Bench) -> None:
+    bench.part(step=3, worker=0, workers=2, files={0: {"a": b"1"}})
+    bench.part(step=3, worker=1, workers=2, files={1: {"a": b"1"}})
+    folder = bench.run.folder(checkpoint_id(1, 3))
+    bench.part(step=3, worker=1, workers=2, files={1: {"a": b"1"}}, whole=True)
+    assert commit_folder(bench.run, folder) is not None
+    directory = materialize(bench.run, checkpoint_id(1, 3), cache_dir=bench.scratch / "cache")
+    assert read_directory(directory) == {"a": b"1"}
 
 
 def test_whole_from_two_workers_with_different_content_names_both_ranks(bench: Bench) -> None:
@@ -214,6 +232,27 @@ def test_a_part_that_was_given_up_continues_where_it_stopped(bench: Bench) -> No
     write(again)
     assert again.bytes_moved == 2000
     assert commit_if_complete(bench.run, attempt=1, step=3) is not None
+
+
+def test_a_part_that_was_given_up_before_it_was_read_leaves_no_marker(
+    bench: Bench, tmp_path: Path
+) -> None:
+    directory = tmp_path / "being-removed"
+    directory.mkdir()  # its files have gone already
+    upload = Upload()
+    upload.cancel()
+    with pytest.raises(TransferCancelled):
+        write_part(
+            bench.run,
+            attempt=1,
+            step=3,
+            worker=0,
+            workers=1,
+            files=scan(directory, rank=0),
+            metrics={},
+            upload=upload,
+        )
+    assert objects(bench) == []
 
 
 def test_metrics_are_those_of_the_lowest_worker(bench: Bench) -> None:

@@ -166,6 +166,20 @@ def test_the_cache_keeps_the_two_newest_checkpoints(bench: Bench, cache: Path) -
     assert kept == {checkpoint_id(1, step).name for step in (10, 15)}
 
 
+def test_the_checkpoint_that_was_asked_for_stays_when_newer_ones_are_damaged(
+    bench: Bench, cache: Path
+) -> None:
+    for step in (5, 10, 15):
+        bench.commit(step=step)
+    for step in (15, 10):
+        [damaged] = (bench.scratch.parent / "store").rglob(f"*{step}-*/*0/model-rank0.pt")
+        damaged.write_bytes(b"?" * damaged.stat().st_size)
+        with pytest.raises(CheckpointDamaged):
+            materialize(bench.run, checkpoint_id(1, step), cache_dir=cache)
+    directory = materialize(bench.run, checkpoint_id(1, 5), cache_dir=cache)
+    assert read_directory(directory) == expected_directory(1, 5)
+
+
 def test_damage_leaves_nothing_visible_and_names_the_object(any_bench: Bench, cache: Path) -> None:
     any_bench.commit(step=5)
     name = "step-000000005-attempt-1/worker-00001/model-rank1.pt"

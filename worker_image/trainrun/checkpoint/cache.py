@@ -85,13 +85,20 @@ def materialize_view(folder: Path, *, view: str, files: Iterable[CachedFile], fe
     return target
 
 
-def forget_older(run: Path, *, newest: int = NEWEST) -> None:
-    """Delete all but the newest checkpoints of a run; what is being used right now stays."""
+def forget_older(used: Path, *, newest: int = NEWEST) -> None:
+    """Delete all but the newest checkpoints of a run; the folder `used` stays, however old.
+
+    Newer ones than that may be there: those that turned out to be damaged. What another process
+    downloads right now stays as well.
+    """
+    run = used.parent
     found = {}
     with contextlib.suppress(OSError):
         found = {layout.read_checkpoint(path.name): path for path in run.iterdir()}
     for checkpoint in sorted(key for key in found if key is not None)[:-newest]:
         path = found[checkpoint]
+        if path == used:
+            continue
         with contextlib.suppress(OSError), _locked(path, wait=False):
             shutil.rmtree(path, ignore_errors=True)
 

@@ -36,14 +36,14 @@ def materialize(
     def fetch(cached: CachedFile, path: Path) -> None:
         _download(run, checkpoint, files[cached.name], path)
 
-    node_folder = run_folder(cache_dir, uri=run.uri, name=run.run_name)
+    folder = run_folder(cache_dir, uri=run.uri, name=run.run_name) / checkpoint.name
     directory = materialize_view(
-        node_folder / checkpoint.name,
+        folder,
         view="all" if rank is None else f"rank-{rank}",
         files=[cached_file(item) for item in files.values()],
         fetch=fetch,
     )
-    forget_older(node_folder)
+    forget_older(folder)
     return directory
 
 

@@ -62,8 +62,8 @@ def write_part(
     Raises CheckpointConflict, StoreError, TransferCancelled, and OSError for trouble with a local
     file.
     """
-    checkpoint = CheckpointId(attempt=attempt, step=step)
-    parts = _store_files(run, checkpoint, worker, files, upload or Upload())
+    checkpoint, upload = CheckpointId(attempt=attempt, step=step), upload or Upload()
+    parts = _store_files(run, checkpoint, worker, files, upload)
     marker = DoneMarker(
         attempt=attempt,
         step=step,
@@ -72,6 +72,9 @@ def write_part(
         files=parts,
         metrics=dict(metrics),
     )
+    # Once more: of a directory that is being removed since the upload was given up there may have
+    # been no file left to notice it with, and an empty part would make the rest look complete.
+    upload.advance(0)
     if whole:
         return _commit_whole(run, marker)
     name = layout.marker_name(worker)
@@ -194,7 +197,7 @@ def _commit_whole(run: RunStore, marker: DoneMarker) -> Manifest:
             "brought files with whole=True, and they differ; let one rank alone report with "
             "whole=True, or leave it out on all of them"
         )
-    _delete_quietly(run, manifest.id, [(marker.worker, item.name) for item in manifest.files])
+    _delete_unnamed(run, there, [(marker.worker, item.name) for item in manifest.files])
     return there
 
 
@@ -203,17 +206,21 @@ def _commit(run: RunStore, merged: Merged) -> Manifest:
     if not run.write_once(layout.folder(manifest.id) + layout.MANIFEST, manifest):
         # Only another layout version or a `whole` report can have written other bytes.
         manifest = run.manifest(manifest.id)
-    _delete_quietly(run, manifest.id, merged.duplicates)
+    _delete_unnamed(run, manifest, merged.duplicates)
     return manifest
 
 
-def _delete_quietly(
-    run: RunStore, checkpoint: CheckpointId, files: Iterable[tuple[int, str]]
-) -> None:
-    """Delete what the manifest does not name; what cannot be deleted now goes with the rest."""
+def _delete_unnamed(run: RunStore, manifest: Manifest, files: Iterable[tuple[int, str]]) -> None:
+    """Delete those (worker, file) pairs that the manifest which stands there does not name.
+
+    What cannot be deleted now goes with the rest.
+    """
+    named = {(item.worker, item.name) for item in manifest.files}
     with contextlib.suppress(StoreError):
         run.delete(
-            layout.folder(checkpoint) + layout.file_name(worker, name) for worker, name in files
+            layout.folder(manifest.id) + layout.file_name(worker, name)
+            for worker, name in files
+            if (worker, name) not in named
         )
 
 
