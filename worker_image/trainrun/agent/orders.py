@@ -177,8 +177,6 @@ class Orders:
         self.attempt = build(order, self.around)
         self.attempt.launch()
         self._take_steps()  # the same answer may already tell of others' checkpoints
-        if self.around.config.slot == 0:
-            self.ownership.keep()
         self._in_background(self._forget_below(order.attempt))
 
     def _take_steps(self) -> None:
