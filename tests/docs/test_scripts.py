@@ -86,9 +86,9 @@ def test_a_script_runs_under_plain_python(name: str, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_script_runs_under_torchrun(tmp_path: Path) -> None:
     script = written(SCRIPTS[TORCHRUN], tmp_path)
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     ended = subprocess.run(
-        [*launcher, "--master-port", "0", script],
+        [*launcher, "--nproc-per-node", "2", script],
         capture_output=True,
         text=True,
         timeout=120,
