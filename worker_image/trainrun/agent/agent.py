@@ -146,6 +146,8 @@ class Agent:
             return
         LOG.warning("SIGTERM: this worker ends within %.0f s", self.config.grace_seconds)
         self._noticed = now
+        if self.orders.attempt is not None:
+            self.orders.attempt.uploads.hurry()
         self.news()
 
     def parent_died(self) -> None:

@@ -85,6 +85,7 @@ class Leaving:
             return
         attempt.uploads.only = None
         attempt.changed()
+        attempt.uploads.hurry()
         if not await _until(lambda: not attempt.uploads.unfinished(), deadline):
             LOG.warning("uploads that did not fit into the time left are given up")
         attempt.uploads.close()

@@ -151,6 +151,7 @@ class Orders:
                 self._in_background(attempt.metrics.write())
             attempt.staging.open(order.flush, time.monotonic())
             attempt.changed()
+            attempt.uploads.hurry()
             self.around.news()
 
     def _prepare(self, order: Hold) -> None:

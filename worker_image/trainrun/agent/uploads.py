@@ -23,6 +23,7 @@ from trainrun.errors import (
     CheckpointConflict,
     CheckpointDamaged,
     StoreError,
+    StoreUnavailable,
     TrainRunError,
     TransferCancelled,
 )
@@ -57,6 +58,8 @@ class Uploads:
     _handles: dict[int, Upload] = field(default_factory=dict)
     _wakes: list[asyncio.Event] = field(default_factory=list)
     """One per lane, so that none takes another's call for its own."""
+    _hurries: list[asyncio.Event] = field(default_factory=list)
+    """One per lane: ends its pause after trouble."""
     _tasks: list[asyncio.Task[None]] = field(default_factory=list)
     _removals: set[asyncio.Task[None]] = field(default_factory=set)
     _retain: bool = False
@@ -67,13 +70,19 @@ class Uploads:
         if self.slot == 0:
             work += [self._commit_next, self._retain_next]
         self._wakes = [asyncio.Event() for _ in work]
-        lanes = map(self._lane, work, self._wakes)
+        self._hurries = [asyncio.Event() for _ in work]
+        lanes = map(self._lane, work, self._wakes, self._hurries)
         self._tasks = [background.run(lane) for lane in lanes]
 
     def wake(self) -> None:
         """Something was staged or passed: look again."""
         for wake in self._wakes:
             wake.set()
+
+    def hurry(self) -> None:
+        """Time is short now: whoever pauses after trouble with the store tries again at once."""
+        for hurry in self._hurries:
+            hurry.set()
 
     def close(self) -> None:
         """Write nothing more for this attempt; an upload under way is given up."""
@@ -108,6 +117,8 @@ class Uploads:
             same = known is not None and known.id == checkpoint
             self.committed = Committed(id=checkpoint, size_bytes=size_bytes)
             self._committed_at = self._committed_at if same else time.monotonic()
+        for step in [step for step in self._handles if step <= checkpoint.step]:
+            self._handles.pop(step).cancel()  # its files go now, and nobody needs it
         self.remove(self.staging.commit(checkpoint.step))
         self._stored = {
             step: slots for step, slots in self._stored.items() if step > checkpoint.step
@@ -133,7 +144,9 @@ class Uploads:
             waiting += self._committable()
         return any(wanted is None or step in wanted for step in waiting)
 
-    async def _lane(self, work: Callable[[], Awaitable[bool]], wake: asyncio.Event) -> None:
+    async def _lane(
+        self, work: Callable[[], Awaitable[bool]], wake: asyncio.Event, hurry: asyncio.Event
+    ) -> None:
         backoff = Backoff(FIRST_PAUSE, LONGEST_PAUSE)
         while True:
             wake.clear()
@@ -149,7 +162,8 @@ class Uploads:
                 return  # the script has to change; no later step would fare better
             except (TrainRunError, OSError) as error:
                 self._trouble(error)
-                await asyncio.sleep(backoff.next())
+                if await _ends_early(hurry, backoff.next()):
+                    backoff.reset()
                 busy = True
             else:
                 backoff.reset()
@@ -181,16 +195,26 @@ class Uploads:
         return True
 
     async def _commit_next(self) -> bool:
+        trouble: TrainRunError | None = None
         for step in self._committable():
-            manifest = await self.storage.commit(CheckpointId(attempt=self.attempt, step=step))
-            self._over_trouble()
-            if manifest is None:
-                # Somebody told us of a part that the store does not show yet.
-                self._stored[step] = {self.slot}
+            checkpoint = CheckpointId(attempt=self.attempt, step=step)
+            try:
+                manifest = await self.storage.commit(checkpoint)
+            except CheckpointDamaged as error:
+                trouble = error  # a later one may be whole
                 continue
+            if manifest is None:
+                # Told again by nobody, so asked for again until it does.
+                trouble = StoreUnavailable(
+                    f"{checkpoint.name}: the listing does not show yet what every worker has stored"
+                )
+                continue
+            self._over_trouble()
             self._committed(manifest)
             self.news()
             return True
+        if trouble is not None:
+            raise trouble
         return False
 
     async def _retain_next(self) -> bool:
@@ -244,3 +268,17 @@ class Uploads:
         task = background.run(self.storage.remove(directories))
         self._removals.add(task)
         task.add_done_callback(self._removals.discard)
+
+
+async def _ends_early(hurry: asyncio.Event, seconds: float) -> bool:
+    """Pause for so many seconds, or until somebody is in a hurry."""
+    loop = asyncio.get_running_loop()
+    due = loop.time() + seconds
+    # Not `wait_for`: Python before 3.12 loses a cancellation that meets its end.
+    timer = loop.call_later(seconds, hurry.set)
+    try:
+        await hurry.wait()
+    finally:
+        timer.cancel()
+        hurry.clear()
+    return loop.time() < due
