@@ -13,7 +13,6 @@ from trainrun.protocol import (
     CheckpointId,
     Exit,
     Hold,
-    OpenStep,
     ResolveRequest,
     SaveOrder,
     Start,
@@ -52,7 +51,7 @@ def running(view: View, record: StartRecord, save: SaveOrder | None) -> dict[str
     answer = Answer(
         order=start_order(record),
         save=save,
-        steps=_open_steps(view),
+        steps=steps.open_steps(view),
         drop=steps.to_drop(view),
         committed=steps.committed_id(view),
         poll=poll(view),
@@ -60,14 +59,12 @@ def running(view: View, record: StartRecord, save: SaveOrder | None) -> dict[str
     leave = Answer(order=Exit(), poll=poll(view))
     told = {}
     for worker in view.workers:
+        if worker.agent is None:
+            continue  # another agent may call under this name: first hear who it is
         place = record.roster[worker.slot] if worker.slot < len(record.roster) else None
         if place is None or worker.created_for <= place:
             told[worker.name] = answer if worker.created_for == place else leave
     return told
-
-
-def _open_steps(view: View) -> tuple[OpenStep, ...]:
-    return steps.open_steps(view)
 
 
 def gathering(
@@ -90,7 +87,7 @@ def gathering(
         )
         answers[worker.name] = Answer(
             order=hold,
-            steps=_open_steps(view) if ending is not None and ending.flush else (),
+            steps=steps.open_steps(view) if ending is not None and ending.flush else (),
             poll=poll(view),
         )
     return answers

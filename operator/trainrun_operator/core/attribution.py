@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from trainrun_operator.api.status import BudgetName, Incident
 from trainrun_operator.core.causes import CAUSES, Cause
 from trainrun_operator.core.losses import Loss, losses_of
-from trainrun_operator.core.view import View, done
+from trainrun_operator.core.view import View
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -23,9 +23,11 @@ if TYPE_CHECKING:
 WORLD_CAUSES = (Cause.INTERRUPTED, Cause.PREEMPTED, Cause.NODE_LOST, Cause.OUT_OF_MEMORY)
 """Causes that explain every other loss of the same attempt, best first."""
 
-SILENT_RENDEZVOUS = 3
-"""This many attempts in a row may fail at the rendezvous without being charged; then something is
-wrong that another port does not cure."""
+HIGHEST_SIGNAL = 64
+"""Linux has signals 1 to 64; an exit code of 128 + one of them tells that it ended the process."""
+
+LINES_TEXT = 2000
+"""Characters that the last lines of an incident take together, at most."""
 
 
 def weight(*, cause: str, signalled: bool, silent: bool, collateral: bool) -> int:
@@ -63,15 +65,27 @@ def incident_of(loss: Loss, *, attempt: int, now: datetime, config: RunConfig) -
         budget=budget_of(loss.cause, config),
         slot=loss.slot,
         rank=loss.rank,
-        worker=loss.worker,
-        node=loss.node,
+        worker=loss.worker[:253],
+        node=loss.node[:253],
         exit_code=loss.exit_code,
-        message=loss.message,
-        last_lines=loss.last_lines,
+        message=loss.message[:1000],
+        last_lines=_last(loss.last_lines),
         collateral=loss.collateral,
         time=now,
         detect_seconds=round(loss.age.total_seconds(), 3),
     )
+
+
+def _last(lines: tuple[str, ...]) -> tuple[str, ...]:
+    """The last lines that fit into the status."""
+    kept: list[str] = []
+    room = LINES_TEXT
+    for line in reversed(lines[-20:]):
+        room -= len(line)
+        if room < 0:
+            break
+        kept.append(line)
+    return tuple(reversed(kept))
 
 
 def budget_of(cause: Cause, config: RunConfig) -> BudgetName:
@@ -91,9 +105,11 @@ def refined(view: View, incident: Incident) -> Incident:
     if incident.attempt != view.status.attempt or view.record is None:
         return incident
     loss = best(losses_of(view))
-    if loss is None or _weight(loss) >= _incident_weight(incident):
+    if loss is None:
         return incident
     better = incident_of(loss, attempt=incident.attempt, now=incident.time, config=view.config)
+    if _incident_weight(better) >= _incident_weight(incident):
+        return incident
     return better.model_copy(update={"detect_seconds": incident.detect_seconds})
 
 
@@ -101,7 +117,9 @@ def _incident_weight(incident: Incident) -> int:
     code = incident.exit_code
     return weight(
         cause=incident.cause,
-        signalled=incident.rank is not None and code is not None and code > 128,
+        signalled=incident.rank is not None
+        and code is not None
+        and 128 < code <= 128 + HIGHEST_SIGNAL,
         silent=incident.cause == Cause.UNKNOWN and code is None,
         collateral=incident.collateral or incident.cause == Cause.RENDEZVOUS_FAILED,
     )
@@ -120,4 +138,4 @@ def _still_owes_an_answer(view: View, slot: int) -> bool:
     agent = view.agents[slot]
     if agent is None:
         return view.roster[slot] is not None
-    return agent.phase == "Running" and not done(agent)
+    return agent.phase == "Running"

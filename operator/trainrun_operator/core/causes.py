@@ -25,6 +25,11 @@ class Cause(StrEnum):
     UNKNOWN = "Unknown"
 
 
+def cause_named(name: str) -> Cause:
+    """The cause that a status names; Unknown for a word that only another version knows."""
+    return next((cause for cause in Cause if cause == name), Cause.UNKNOWN)
+
+
 Charge = Literal["failures", "preemptions", "none"]
 
 

@@ -1,7 +1,8 @@
 """The part of the status that people read, derived anew in every pass: phase, counts, conditions.
 
-Layer: core. Nothing here is read back by a decision, with one documented exception: how long a
-condition has held (`since`) bounds the waits for a store.
+Layer: core. Nothing here is read back by a decision, with two exceptions: how long a condition has
+held (`since`) bounds the waits for a store, and when the step rose last (`progress`) tells whether
+the peers of a silent worker, or of one that is gone, have worked on.
 """
 
 from __future__ import annotations
@@ -34,13 +35,13 @@ def condition(
     view: View, type_: str, status: ConditionStatus, reason: str, message: str
 ) -> Condition:
     """A condition whose transition time is kept while status and reason stay the same."""
-    old = view.status.condition(type_)
-    same = old is not None and (old.status, old.reason) == (status, reason)
+    old = view.status.condition(type_[:64])
+    same = old is not None and (old.status, old.reason) == (status, reason[:64])
     since = old.last_transition_time if old is not None and same else view.observation.now
     return Condition(
-        type=type_,
+        type=type_[:64],
         status=status,
-        reason=reason,
+        reason=reason[:64],
         message=message[:2000],
         last_transition_time=since,
         observed_generation=view.observation.generation,
@@ -53,11 +54,14 @@ def with_condition(conditions: tuple[Condition, ...], new: Condition) -> tuple[C
     return tuple(sorted([*others, new], key=lambda c: c.type))
 
 
-def refreshed(view: View, status: TrainRunStatus, *, phase: PhaseName) -> TrainRunStatus:
+def refreshed(
+    view: View, status: TrainRunStatus, *, phase: PhaseName, waiting_for: str = ""
+) -> TrainRunStatus:
     """`status` with everything that people read brought up to date."""
-    waiting = sum(1 for w in view.workers if is_waiting(view, w) or _working(view, w))
-    ready = min(waiting, view.config.replicas)
-    pending = refined(view, status.incident) if status.incident is not None else None
+    ready = min(_ready(view), view.config.replicas)
+    pending = status.incident
+    if pending is not None:
+        pending = ledger.charged(status, refined(view, pending), view.config)
     return status.model_copy(
         update={
             "observed_generation": view.observation.generation,
@@ -72,22 +76,25 @@ def refreshed(view: View, status: TrainRunStatus, *, phase: PhaseName) -> TrainR
             ),
             "progress": _progress(view, status),
             "checkpoint": _checkpoint(view, status),
-            "conditions": _conditions(view, status, phase),
+            "conditions": _conditions(view, status, phase, waiting_for),
         }
     )
 
 
-def _working(view: View, worker: object) -> bool:
-    running = view.running is not None
-    return running and any(
-        worker is fact and view.joined(fact) is not None and not view.is_silent(fact)
-        for fact in view.roster
-        if fact is not None
-    )
+def _ready(view: View) -> int:
+    """Workers that wait for an order, or that answer while they work."""
+    waiting = {w.name for w in view.workers if is_waiting(view, w)}
+    roster = view.roster if view.running is not None else ()
+    working = {
+        w.name
+        for w in roster
+        if w is not None and view.joined(w) is not None and not view.is_silent(w)
+    }
+    return len(waiting | working)
 
 
 def _progress(view: View, status: TrainRunStatus) -> Progress:
-    agent = view.agents[0] if view.agents else None
+    agent = view.speaker
     step = max_step(agent)
     if agent is None or step is None:
         return status.progress
@@ -113,23 +120,30 @@ def _checkpoint(view: View, status: TrainRunStatus) -> CheckpointStatus | None:
 
 
 def _with_recovery(view: View, status: TrainRunStatus) -> tuple[Any, ...]:
-    """Fill in how long the last recovery took, once, when the first step is reported."""
+    """Fill in how long the last recovery took, once, when the first step is reported.
+
+    Not where the run was suspended in between: that wait was wanted.
+    """
     record = view.running
     if record is None or not status.incidents:
         return status.incidents
     last = status.incidents[-1]
     ages = [a.first_step for a in view.agents if a is not None and a.first_step is not None]
-    if last.recovery_seconds is not None or last.attempt >= record.attempt or not ages:
+    recovers = last.restart_seconds is not None and last.recovery_seconds is None
+    if not recovers or last.attempt >= record.attempt or not ages:
         return status.incidents
     took = view.observation.now - last.time - timedelta(seconds=max(ages))
     seconds = round(max(took.total_seconds(), 0.0), 3)
     return (*status.incidents[:-1], last.model_copy(update={"recovery_seconds": seconds}))
 
 
-def _conditions(view: View, status: TrainRunStatus, phase: PhaseName) -> tuple[Condition, ...]:
+def _conditions(
+    view: View, status: TrainRunStatus, phase: PhaseName, waiting_for: str
+) -> tuple[Condition, ...]:
     kept = tuple(c for c in status.conditions if c.type in LASTING)
     runs = phase in ("Running", "Preempting", "Finishing")
-    running = condition(view, "Running", "True" if runs else "False", phase, _PHASES[phase])
+    message = waiting_for or _PHASES[phase]
+    running = condition(view, "Running", "True" if runs else "False", phase, message)
     kept = with_condition(kept, running)
     for problem in _problems(view):
         kept = with_condition(
@@ -157,13 +171,18 @@ def since(status: TrainRunStatus, type_: str, reason: str, now: datetime) -> tim
 
 
 def news(before: TrainRunStatus, after: TrainRunStatus) -> tuple[Condition, ...]:
-    """Warnings and store conditions that were not there before."""
+    """Warnings and store conditions that were not there before.
+
+    That the store answers is news only after it did not.
+    """
     known = {(c.type, c.status, c.reason) for c in before.conditions}
+    fresh = [c for c in after.conditions if (c.type, c.status, c.reason) not in known]
+    store_known = before.condition("StorageReady") is not None
     return tuple(
         c
-        for c in after.conditions
-        if (c.type, c.status, c.reason) not in known
-        and (c.type not in LASTING or c.type == "StorageReady")
+        for c in fresh
+        if c.type not in LASTING
+        or (c.type == "StorageReady" and (c.status == "False" or store_known))
     )
 
 
@@ -178,7 +197,7 @@ def running_phase(view: View) -> PhaseName:
 
 def gathering_phase(view: View) -> PhaseName:
     """The phase while the next attempt is prepared."""
-    return "Restarting" if view.status.attempt > 0 else "Pending"
+    return "Restarting" if view.status.ending is not None else "Pending"
 
 
 _PHASES: dict[PhaseName, str] = {

@@ -41,6 +41,8 @@ def usable(view: View, worker: WorkerFact) -> bool:
         and notice_of(worker) is None
         and not view.is_silent(worker)
         and not _left_behind(view, worker)
+        and not _never_called(view, worker)
+        and not _stuck(view, worker)
     )
 
 
@@ -49,6 +51,15 @@ def _left_behind(view: View, worker: WorkerFact) -> bool:
     if view.record is None or worker.slot >= len(view.record.roster):
         return False
     return worker.created_for < view.record.roster[worker.slot]
+
+
+def _stuck(view: View, worker: WorkerFact) -> bool:
+    """It was told long ago to stop its processes and has not done so (drivers and NFS can hang)."""
+    ending = view.status.ending
+    if ending is None or worker.agent is None or worker.agent.phase == "Idle":
+        return False
+    told = min(view.observation.now - ending.time, view.observation.listening_for)
+    return told > view.config.flush_timeout + view.config.start_timeout
 
 
 def ready(view: View, chosen: tuple[WorkerFact | None, ...]) -> tuple[WorkerFact, ...]:
@@ -110,8 +121,10 @@ def _dismissal(view: View, worker: WorkerFact) -> str:
         return "its slot is gone"
     if worker.loss is not None:
         return worker.loss.message
-    if view.is_silent(worker):
+    if view.is_silent(worker) or _never_called(view, worker):
         return "its agent does not answer"
+    if _stuck(view, worker):
+        return "its processes do not stop"
     if worker.template_hash != view.config.template_hash and _uploads_done(worker):
         return "the template has changed"
     return "it was replaced" if _left_behind(view, worker) else ""
@@ -122,7 +135,10 @@ def _uploads_done(worker: WorkerFact) -> bool:
 
 
 def failed_starts(view: View) -> tuple[WorkerFact, ...]:
-    """The workers of a slot that failed START_TRIES times to start, or one that never called."""
+    """The workers of a slot that failed START_TRIES times to start, or one that never called.
+
+    Each worker is looked at in one gathering only: the next incident needs new ones.
+    """
     for slot in range(view.config.replicas):
         started = [w for w in view.workers if w.slot == slot and _created_now(view, w)]
         failed = [w for w in started if w.phase == "Ended" and _own_fault(w)]
@@ -135,13 +151,16 @@ def failed_starts(view: View) -> tuple[WorkerFact, ...]:
 
 
 def _created_now(view: View, worker: WorkerFact) -> bool:
-    in_roster = view.record is not None and worker in view.roster
-    return worker.created_for > view.status.attempt and not in_roster
+    """Created in this gathering: not for an earlier attempt, nor for an incident told already."""
+    ending = view.status.ending
+    if ending is not None and worker.age > view.observation.now - ending.time:
+        return False
+    return worker.created_for > view.status.attempt
 
 
 def _own_fault(worker: WorkerFact) -> bool:
     cause = worker.loss.cause if worker.loss is not None else None
-    return cause in OWN_FAULTS
+    return cause in OWN_FAULTS and notice_of(worker) is None
 
 
 def _never_called(view: View, worker: WorkerFact) -> bool:

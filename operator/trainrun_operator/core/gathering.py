@@ -49,6 +49,8 @@ def decide(view: View) -> Plan:
     verdict = _judged(view)  # before suspending: that would charge an incident beyond its budget
     if verdict is not None:
         return verdict
+    if status.incident is not None and refined(view, status.incident) != status.incident:
+        return transitions.refine(view, refined(view, status.incident))
     if config.suspend:
         return _suspend(view)
     if status.is_true("Suspended"):
@@ -83,9 +85,10 @@ def _failed_start(view: View) -> Plan | None:
     worker = failed[-1]
     if worker.phase == "Ended":
         code = "" if worker.exit_code is None else f" (last exit code {worker.exit_code})"
-        what = f"ended {len(failed)} times before its agent called{code}"
+        what = f"is number {len(failed)} of slot {worker.slot} that ended before it took part{code}"
     else:
-        what = f"runs, but its agent has not called within {view.config.start_timeout}"
+        limit = view.config.start_timeout.total_seconds()
+        what = f"runs, but its agent has not called within health.startTimeout ({limit:.0f} s)"
     loss = Loss(
         slot=worker.slot,
         cause=Cause.START_FAILED,
@@ -112,7 +115,7 @@ def _gather(view: View) -> Plan:
     now = view.observation.now
     if ending is not None and ending.not_before is not None and now < ending.not_before:
         left = ending.not_before - now
-        message = f"backing off for {left.total_seconds():.1f} s more"
+        message = f"backing off until {ending.not_before:%H:%M:%S} UTC"
         return _wait(view, "BackingOff", message, actions=dismiss, after=left)
     resolution = _resolution(view, ready)
     if resolution is None:
@@ -192,7 +195,7 @@ def _wait(
     return Plan(
         reason=reason,
         message=message,
-        status=refreshed(view, view.status, phase=gathering_phase(view)),
+        status=refreshed(view, view.status, phase=gathering_phase(view), waiting_for=message),
         actions=actions,
         answers=answers.gathering(view, gang.choose(view), resolve=resolve),
         requeue_after=min(after, IDLE_CHECK),

@@ -13,14 +13,27 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Literal
 
 from trainrun_operator.api.status import MAX_INCIDENTS, Failures, Incident, TrainRunStatus
-from trainrun_operator.core.attribution import SILENT_RENDEZVOUS
-from trainrun_operator.core.causes import CAUSES, Cause
+from trainrun_operator.core.attribution import budget_of
+from trainrun_operator.core.causes import CAUSES, Cause, cause_named
 
 if TYPE_CHECKING:
     from trainrun_operator.core.config import RunConfig
 
 JITTER = 0.2
 """A backoff is lengthened by up to this part, so that runs that failed together spread out."""
+
+FREE_TRIES = 3
+"""So many fruitless attempts in a row may end for one of FREE_CAUSES without being charged; then
+something is wrong that another port, or an older checkpoint, does not cure."""
+
+FREE_CAUSES = (Cause.RENDEZVOUS_FAILED, Cause.CHECKPOINT_DAMAGED)
+"""Causes that trying again cures, but not for ever."""
+
+LINES_FOR = 2
+"""Newest settled incidents that keep their last lines of output; a status must stay small."""
+
+SHORT_MESSAGE = 200
+"""Characters of the message that an older incident keeps."""
 
 Allowed = Literal["Restart", "Fail"]
 
@@ -34,19 +47,22 @@ class Verdict:
     message: str
 
 
-def charged(status: TrainRunStatus, incident: Incident) -> Incident:
-    """The incident with the budget it will be charged to.
+def charged(status: TrainRunStatus, incident: Incident, config: RunConfig) -> Incident:
+    """The incident with the budget it will be charged to, as the failurePolicy reads now.
 
-    The rendezvous is not charged, but a run whose every attempt fails there would never end.
+    FREE_CAUSES are not charged, but a run whose every attempt ends with one would never end.
     """
-    if incident.cause != Cause.RENDEZVOUS_FAILED or status.fruitless <= SILENT_RENDEZVOUS:
-        return incident
-    return incident.model_copy(update={"budget": "failures"})
+    cause = cause_named(incident.cause)
+    free = cause in FREE_CAUSES and status.fruitless <= FREE_TRIES
+    budget = budget_of(cause, config)
+    if cause in FREE_CAUSES and not free:
+        budget = "failures"
+    return incident.model_copy(update={"budget": budget})
 
 
 def judge(status: TrainRunStatus, incident: Incident, config: RunConfig) -> Verdict:
     """Whether one more incident fits into its budget."""
-    budget = charged(status, incident).budget
+    budget = charged(status, incident, config).budget
     if budget == "none":
         return Verdict(allowed="Restart", reason=incident.cause, message=incident.message)
     used, limit, field = _account(status, budget, config)
@@ -57,7 +73,7 @@ def judge(status: TrainRunStatus, incident: Incident, config: RunConfig) -> Verd
             reason=incident.cause,
             message=f"{incident.message}; charged to {field}: {left}",
         )
-    advice = CAUSES[Cause(incident.cause)].advice
+    advice = CAUSES[cause_named(incident.cause)].advice
     return Verdict(
         allowed="Fail",
         reason=f"{field[0].upper()}{field[1:]}Exceeded",
@@ -79,14 +95,28 @@ def settle(
     status: TrainRunStatus, incident: Incident, config: RunConfig
 ) -> tuple[Failures, tuple[Incident, ...]]:
     """Charge the incident: the new budgets and the list with it at the end."""
-    incident = charged(status, incident)
+    incident = charged(status, incident, config)
     counted = incident.budget != "none"
     final = incident.model_copy(update={"counted": counted})
     failures = Failures(
         counted=status.failures.counted + (incident.budget == "failures"),
         preemptions=status.failures.preemptions + (incident.budget == "preemptions"),
     )
-    return tally(failures, config, pending=None), (*status.incidents, final)[-MAX_INCIDENTS:]
+    return tally(failures, config, pending=None), _kept((*status.incidents, final))
+
+
+def _kept(incidents: tuple[Incident, ...]) -> tuple[Incident, ...]:
+    """The newest incidents; the older of them without what takes most room."""
+    newest = incidents[-MAX_INCIDENTS:]
+    old, new = newest[:-LINES_FOR], newest[-LINES_FOR:]
+    return (*(_short(incident) for incident in old), *new)
+
+
+def _short(incident: Incident) -> Incident:
+    message = incident.message
+    if len(message) > SHORT_MESSAGE:
+        message = f"{message[: SHORT_MESSAGE - 1]}…"
+    return incident.model_copy(update={"last_lines": (), "message": message})
 
 
 def tally(failures: Failures, config: RunConfig, *, pending: Incident | None) -> Failures:

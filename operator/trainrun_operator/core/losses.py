@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 SIGNAL_NAMES = {1: "SIGHUP", 2: "SIGINT", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE", 9: "SIGKILL"}
 SIGNAL_NAMES |= {11: "SIGSEGV", 15: "SIGTERM"}
+SIGABRT = 6
 
 BROKEN_COLLECTIVE = (
     "connection reset",
@@ -81,7 +82,7 @@ def losses_of(view: View) -> tuple[Loss, ...]:
 def loss_of(view: View, slot: int, worker: WorkerFact | None) -> Loss | None:
     """What this slot's worker has lost; None while nothing says that it is lost."""
     if worker is None:
-        return _gone(view, slot)
+        return None if _recreating(view) else _gone(view, slot)
     if worker.loss is not None:
         return _loss(worker, worker.loss.cause, message=worker.loss.message, age=worker.loss.age)
     agent = view.joined(worker)
@@ -96,9 +97,30 @@ def loss_of(view: View, slot: int, worker: WorkerFact | None) -> Loss | None:
 
 
 def _worst_exit(agent: AgentState) -> ProcessExit | None:
-    """The process of the worker that failed first; stops that we ordered say nothing."""
+    """The worker's process that explains its failure best; stops that we ordered say nothing."""
     failed = [end for end in agent.exits if end.code != 0 and not end.ordered]
-    return max(failed, key=lambda end: (end.oom, end.signal is not None, end.age), default=None)
+
+    def explains(end: ProcessExit) -> tuple[bool, bool, bool, float]:
+        return end.oom, not _is_broken_collective(end), end.signal is not None, end.age
+
+    return max(failed, key=explains, default=None)
+
+
+def _is_broken_collective(end: ProcessExit) -> bool:
+    """It says that a peer went away: with an exception or, as NCCL's watchdog does, by SIGABRT."""
+    if end.signal == SIGABRT:
+        return any(_matches(line, BROKEN_COLLECTIVE) for line in end.last_lines)
+    return end.signal is None and _matches(end.exception, BROKEN_COLLECTIVE)
+
+
+def _recreating(view: View) -> bool:
+    """We delete the old gang ourselves, for its template: that a worker is gone tells nothing."""
+    record = view.record
+    return (
+        view.running is None
+        and record is not None
+        and record.template_hash != view.config.template_hash
+    )
 
 
 def _gone(view: View, slot: int) -> Loss:
@@ -132,7 +154,6 @@ def _failed(worker: WorkerFact, agent: AgentState, end: ProcessExit, view: View)
     notice = notice_of(worker)
     if notice is not None and end.signal is not None and not end.oom:
         cause = Cause.PREEMPTED
-    collateral = end.signal is None and _matches(end.exception, BROKEN_COLLECTIVE)
     return Loss(
         slot=worker.slot,
         cause=cause,
@@ -143,7 +164,7 @@ def _failed(worker: WorkerFact, agent: AgentState, end: ProcessExit, view: View)
         signalled=end.signal is not None,
         message=_describe(end),
         last_lines=end.last_lines,
-        collateral=collateral and cause is Cause.APP_ERROR,
+        collateral=cause is Cause.APP_ERROR and _is_broken_collective(end),
         age=timedelta(seconds=end.age),
     )
 
@@ -193,9 +214,16 @@ def _never_joined(view: View, worker: WorkerFact) -> Loss | None:
     record = view.running
     if record is None or view.joined(worker) is not None:
         return None
-    waited = min(view.observation.now - record.time, view.observation.listening_for)
+    since_start, listening = view.observation.now - record.time, view.observation.listening_for
+    waited = min(since_start, listening)
     if waited <= view.config.start_timeout:
         return None
+    if worker.agent is None and listening < since_start:
+        message = (
+            f"worker {worker.name} has not been heard since this operator began to listen "
+            f"{listening.total_seconds():.0f} s ago"
+        )
+        return _loss(worker, Cause.UNKNOWN, message=message, age=waited)
     message = (
         f"worker {worker.name} did not start attempt {record.attempt} within "
         f"health.startTimeout ({view.config.start_timeout.total_seconds():.0f} s)"

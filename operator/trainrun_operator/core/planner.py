@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 def decide(observation: Observation, config: RunConfig) -> Plan:
     """What to do now about a run."""
     view = View(observation=observation, config=config)
-    plan = _staged(view)
-    return plan if plan.transition else _announced(view, plan)
+    return _announced(view, _staged(view))
 
 
 def _staged(view: View) -> Plan:
@@ -35,7 +34,7 @@ def _staged(view: View) -> Plan:
 
 
 def _announced(view: View, plan: Plan) -> Plan:
-    """Warnings that are new become a status write of their own, so that each is told once."""
+    """Warnings that are new become a status write, so that each is told once."""
     new = news(view.status, plan.status)
     if not new:
         return plan
@@ -47,4 +46,4 @@ def _announced(view: View, plan: Plan) -> Plan:
         )
         for c in new
     )
-    return replace(plan, transition=True, actions=(), answers={}, events=events)
+    return replace(plan, transition=True, actions=(), answers={}, events=(*plan.events, *events))

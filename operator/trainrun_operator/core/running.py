@@ -20,6 +20,7 @@ from trainrun_operator.core.saving import coordinate
 from trainrun_operator.core.view import View, done, notice_of
 
 if TYPE_CHECKING:
+    from trainrun.protocol import Notice
     from trainrun_operator.api.status import SaveAsked, StartRecord
     from trainrun_operator.core.observation import WorkerFact
 
@@ -48,16 +49,10 @@ def decide(view: View, record: StartRecord) -> Plan:
 
 
 def _overtaken(view: View) -> Plan | None:
-    """An agent runs a higher attempt: our status is stale, or another operator is ahead."""
+    """An agent runs a higher attempt: our status is stale, then this write conflicts; or it was set
+    back to an older one, then the attempt that the agents run is unknown to us and starts anew."""
     ahead = max((w.agent.attempt for w in view.workers if w.agent is not None), default=0)
-    if ahead <= view.status.attempt:
-        return None
-    return Plan(
-        reason="StaleStatus",
-        message=f"agents run attempt {ahead}, the status says {view.status.attempt}",
-        status=view.status,
-        requeue_after=timedelta(seconds=1),
-    )
+    return transitions.skip_to(view, ahead) if ahead > view.status.attempt else None
 
 
 def _script_error(view: View) -> Plan | None:
@@ -158,7 +153,10 @@ def _save(view: View) -> Plan | None:
     step = steps.saved_step(view)
     if step is not None and committed:
         return _end_after_save(view, f"saved step {step}")
-    return _end_after_save(view, "no checkpoint came in time") if _expired(view, asked) else None
+    if not _expired(view, asked):
+        return None
+    unheard = "the script never called trainrun.should_save()"
+    return _end_after_save(view, "no checkpoint came in time" if _uses_save(view) else unheard)
 
 
 def _save_reason(view: View) -> str:
@@ -169,8 +167,8 @@ def _save_reason(view: View) -> str:
     noticed = _noticed(view)
     if not noticed:
         return ""
-    notice = notice_of(view.roster[noticed[0]])
-    return f"worker of slot {noticed[0]} will be taken away ({notice.reason if notice else ''})"
+    worker, notice = noticed[0]
+    return f"worker of slot {worker.slot} will be taken away ({notice.reason})"
 
 
 def _template_changed(view: View) -> bool:
@@ -178,13 +176,18 @@ def _template_changed(view: View) -> bool:
     return record is not None and record.template_hash != view.config.template_hash
 
 
-def _noticed(view: View) -> tuple[int, ...]:
-    """Slots under notice that still have something to do."""
-    return tuple(
-        slot
-        for slot, worker in enumerate(view.roster)
-        if notice_of(worker) is not None and not done(view.agents[slot])
-    )
+Noticed = tuple[tuple["WorkerFact", "Notice"], ...]
+
+
+def _notices(view: View) -> Noticed:
+    """The roster's workers under notice, by slot."""
+    found = ((worker, notice_of(worker)) for worker in view.roster if worker is not None)
+    return tuple((worker, notice) for worker, notice in found if notice is not None)
+
+
+def _noticed(view: View) -> Noticed:
+    """Those that still have something to do."""
+    return tuple(pair for pair in _notices(view) if not done(view.joined(pair[0])))
 
 
 def _committed_call(view: View) -> bool:
@@ -194,20 +197,21 @@ def _committed_call(view: View) -> bool:
 def _expired(view: View, asked: SaveAsked) -> bool:
     waited = view.observation.now - asked.time
     if view.config.suspend or not _noticed(view):
-        uses_it = any(a is not None and a.save.calls > 0 for a in view.agents)
         heard = all(agent is not None for agent in view.agents)
-        return waited > SAVE_TIMEOUT if uses_it or not heard else True
+        return waited > SAVE_TIMEOUT if _uses_save(view) or not heard else True
     return all(left <= timedelta(0) for left in _time_left(view)) and waited > timedelta(0)
 
 
+def _uses_save(view: View) -> bool:
+    return any(agent is not None and agent.save.calls > 0 for agent in view.agents)
+
+
 def _time_left(view: View) -> list[timedelta]:
-    notices = [notice_of(view.roster[slot]) for slot in _noticed(view)]
     return [
-        timedelta(seconds=n.remaining)
-        if n.remaining is not None
-        else NOTICE_DEFAULT - timedelta(seconds=n.age)
-        for n in notices
-        if n is not None
+        timedelta(seconds=notice.remaining)
+        if notice.remaining is not None
+        else NOTICE_DEFAULT - timedelta(seconds=notice.age)
+        for _, notice in _noticed(view)
     ]
 
 
@@ -217,18 +221,13 @@ def _end_after_save(view: View, how: str) -> Plan:
     if _template_changed(view):
         message = f"the template has changed: {how}; all workers are recreated"
         return transitions.end_uncounted(view, "TemplateChange", "TemplateChanged", message)
-    noticed = _noticed(view) or tuple(
-        slot for slot, worker in enumerate(view.roster) if notice_of(worker) is not None
-    )
+    noticed = _noticed(view) or _notices(view)
     if not noticed:
         message = f"{how}, and the reason to stop is gone: the run continues"
         return transitions.end_uncounted(view, "Yielded", "Yielded", message)
-    worker = view.roster[noticed[0]]
-    notice = notice_of(worker)
-    assert worker is not None
-    assert notice is not None
+    worker, notice = noticed[0]
     loss = Loss(
-        slot=noticed[0],
+        slot=worker.slot,
         cause=Cause.PREEMPTED,
         worker=worker.name,
         node=worker.node,
@@ -282,10 +281,11 @@ def _left(view: View, record: StartRecord, worker: WorkerFact) -> bool:
 def _save_order(view: View) -> SaveOrder | None:
     asked = view.status.save_asked
     votes = [agent.save if agent is not None else None for agent in view.agents if not done(agent)]
-    stage = coordinate(votes, wanted=asked is not None)
+    ended = [agent.save for agent in view.agents if agent is not None and done(agent)]
+    stage = coordinate(votes, ended=ended, wanted=asked is not None)
     if stage is None:
         return None
-    noticed = _noticed(view)
+    noticed = {worker.slot for worker, _ in _noticed(view)}
     width = view.config.processes_per_worker
     free = [slot for slot in range(len(view.roster)) if slot not in noticed]
     left = min(_time_left(view), default=None)

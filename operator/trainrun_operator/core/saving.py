@@ -5,8 +5,9 @@ Layer: core. Two phases, so that no rank enters the collectives of a save alone:
 passed n refuses, everybody aborts n, and a later call is tried.
 
 Why it is safe with lost operators and two at a time: preparing is binding until commit or abort;
-a refusal is final (an agent never prepares a call that it has refused); n is committed only when
-all prepared it and aborted only when one refused it, so no call can be both.
+a refusal is final (an agent never prepares a call that it has refused), also after the processes of
+the one that refused have ended; n is committed only when all prepared it and aborted only when one
+refused it, so no call can be both.
 """
 
 from __future__ import annotations
@@ -31,10 +32,14 @@ class SaveStage:
     call: int
 
 
-def coordinate(votes: Sequence[SaveVote | None], *, wanted: bool = True) -> SaveStage | None:
+def coordinate(
+    votes: Sequence[SaveVote | None], *, ended: Sequence[SaveVote] = (), wanted: bool = True
+) -> SaveStage | None:
     """The next stage, from the votes of all workers whose processes still run.
 
-    None stands for a worker that has not been heard: nothing new is decided without it.
+    None stands for a worker that has not been heard: nothing new is decided without it. `ended` are
+    the last votes of workers whose processes have ended well: they are not waited for, but a call
+    that one of them has refused may have been aborted already, and must never be committed.
     `wanted=False`: no new call is proposed. One that somebody prepared is carried through, since
     another operator may have told a worker to commit it: a save too many costs a restart, a save
     that only some ranks enter is a deadlock.
@@ -45,16 +50,19 @@ def coordinate(votes: Sequence[SaveVote | None], *, wanted: bool = True) -> Save
         return SaveStage(stage="Commit", call=min(committed))
     prepared = [vote.prepared for vote in known if vote.prepared is not None]
     if prepared:
-        return _settle(min(prepared), known, complete=len(known) == len(votes))
+        return _settle(min(prepared), known, ended, complete=len(known) == len(votes))
     if not wanted or not known or len(known) < len(votes):
         return None
-    refusals = max(vote.refusals for vote in known)
-    ahead = min(2**refusals, MAX_LOOKAHEAD)
-    return SaveStage(stage="Prepare", call=max(vote.calls for vote in known) + ahead)
+    ahead = min(2 ** min(max(vote.refusals for vote in known), 64), MAX_LOOKAHEAD)
+    reached = max(vote.calls for vote in known) + ahead
+    refused = max(vote.refused for vote in (*known, *ended))  # asking for it again is no use
+    return SaveStage(stage="Prepare", call=max(reached, refused + 1))
 
 
-def _settle(call: int, known: list[SaveVote], *, complete: bool) -> SaveStage:
-    if any(vote.refused >= call and vote.prepared != call for vote in known):
+def _settle(
+    call: int, known: Sequence[SaveVote], ended: Sequence[SaveVote], *, complete: bool
+) -> SaveStage:
+    if any(vote.refused >= call and vote.prepared != call for vote in (*known, *ended)):
         return SaveStage(stage="Abort", call=call)
     if complete and all(vote.prepared == call for vote in known):
         return SaveStage(stage="Commit", call=call)

@@ -19,16 +19,25 @@ from trainrun_operator.api.status import (
 )
 from trainrun_operator.core import ledger, steps
 from trainrun_operator.core.attribution import incident_of, refined
-from trainrun_operator.core.display import condition, refreshed, with_condition
+from trainrun_operator.core.display import (
+    condition,
+    gathering_phase,
+    refreshed,
+    with_condition,
+)
 from trainrun_operator.core.plan import Event, Plan
 from trainrun_operator.core.view import IDENTITY_LENGTH, View, max_step
 
 if TYPE_CHECKING:
     from trainrun.protocol import Resolution
+    from trainrun_operator.api.status import TrainRunStatus
     from trainrun_operator.core.losses import Loss
     from trainrun_operator.core.observation import WorkerFact
 
 EventType = Literal["Normal", "Warning"]
+
+MAX_FLUSH = 64
+"""Newest staged steps that an ending names: its list is bounded."""
 
 
 def transition(
@@ -73,11 +82,29 @@ def open_incident(view: View, loss: Loss, lost: frozenset[int]) -> Plan:
         phase="Restarting",
         type_="Warning",
         ending=ending,
-        incident=incident,
         save_asked=None,
         fruitless=fruitless,
-        failures=ledger.tally(view.status.failures, view.config, pending=incident),
+        **_pending(view, incident, view.status, fruitless),
     )
+
+
+def _pending(
+    view: View, incident: Incident, status: TrainRunStatus, fruitless: int
+) -> dict[str, Any]:
+    """The new open incident, and the budgets of `status` that show it."""
+    after = status.model_copy(update={"fruitless": fruitless})
+    charged = ledger.charged(after, incident, view.config)
+    failures = ledger.tally(status.failures, view.config, pending=charged)
+    return {"incident": charged, "failures": failures}
+
+
+def refine(view: View, incident: Incident) -> Plan:
+    """The open incident has a better explanation.
+
+    Written before anything follows from it: the worker that told it may be gone in the next pass.
+    """
+    message = f"attempt {incident.attempt} ended: {incident.cause}: {incident.message}"
+    return transition(view, incident.cause, message, phase="Restarting", type_="Warning")
 
 
 def made_progress(view: View) -> bool:
@@ -89,8 +116,11 @@ def made_progress(view: View) -> bool:
 
 
 def highest_step(view: View) -> int | None:
-    """The highest step that anybody reported in the newest attempt."""
+    """The highest step that anybody reported in the newest attempt, those who are gone included."""
     seen = [max_step(agent) for agent in view.agents]
+    shown, record = view.status.progress, view.record
+    if shown.time is not None and record is not None and shown.time > record.time:
+        seen.append(shown.step)
     return max((step for step in seen if step is not None), default=None)
 
 
@@ -109,7 +139,7 @@ def _ending(view: View, kind: EndingKind, *, flush: tuple[int, ...], wait: timed
         attempt=view.status.attempt,
         kind=kind,
         time=now,
-        flush=flush,
+        flush=flush[-MAX_FLUSH:],
         not_before=now + wait if wait else None,
     )
 
@@ -137,6 +167,8 @@ def failed_to_start(view: View, loss: Loss) -> Plan:
     ending = Ending(
         attempt=attempt, kind="Incident", time=now, not_before=now + wait if wait else None
     )
+    settled = settled_incident(view)
+    before = view.status.model_copy(update=settled)
     return transition(
         view,
         incident.cause,
@@ -146,9 +178,8 @@ def failed_to_start(view: View, loss: Loss) -> Plan:
         attempt=attempt,
         start_record=None,
         ending=ending,
-        incident=incident,
         fruitless=fruitless,
-        **settled_incident(view),
+        **(settled | _pending(view, incident, before, fruitless)),
     )
 
 
@@ -198,7 +229,7 @@ def start(view: View, chosen: tuple[WorkerFact, ...], resolution: Resolution) ->
         start_record=record,
         ending=None,
         save_asked=None,
-        restarts=view.status.restarts + (view.status.attempt > 0),
+        restarts=view.status.restarts + (view.status.ending is not None),
         **(settled_incident(view) | _measured(view, point)),
     )
     conditions = with_condition(plan.status.conditions, ready)
@@ -227,7 +258,13 @@ def skip_to(view: View, highest: int) -> Plan:
     """Attempts up to `highest` exist elsewhere (store, agents): number on from there."""
     message = f"attempt {highest} exists already; numbering goes on from there"
     return transition(
-        view, "AttemptSkipped", message, phase="Restarting", attempt=highest, start_record=None
+        view,
+        "AttemptSkipped",
+        message,
+        phase=gathering_phase(view),
+        attempt=max(highest, view.next_attempt),  # the number never goes down, nor stands still
+        start_record=None,
+        save_asked=None,
     )
 
 
@@ -247,7 +284,7 @@ def resumed(view: View) -> Plan:
         view,
         "Resumed",
         "the run goes on",
-        phase="Restarting" if view.status.attempt else "Pending",
+        phase=gathering_phase(view),
         start_time=view.observation.now,
     )
     return _with_status(plan, conditions=with_condition(plan.status.conditions, mark))

@@ -114,11 +114,26 @@ class View:
         own = max_step(worker.agent)
         if own is None or self.running is None or worker not in self.roster:
             return False
-        return any(
+        ahead = any(
             (max_step(peer.agent) or 0) > own + 1 and not self._quiet(peer)
             for peer in self.roster
             if peer is not None and self.joined(peer) is not None and not done(peer.agent)
         )
+        return ahead and self._advances()
+
+    def _advances(self) -> bool:
+        """The gang's step has risen lately: peers that are ahead and stand still prove nothing."""
+        shown = self.status.progress
+        if shown.time is None or shown.step != max_step(self.speaker):
+            return True
+        return self.observation.now - shown.time <= self.config.start_timeout
+
+    @cached_property
+    def speaker(self) -> AgentState | None:
+        """The agent whose progress is the run's: of the lowest slot that can be heard."""
+        # min() is stable: the lowest slot wins among those that are heard, else among all.
+        there = [w for w in self.roster if w is not None and self.joined(w) is not None]
+        return self.joined(min(there, key=self._quiet, default=None))
 
 
 def max_step(agent: AgentState | None) -> int | None:
@@ -127,10 +142,8 @@ def max_step(agent: AgentState | None) -> int | None:
     return max(steps, default=None)
 
 
-def notice_of(worker: WorkerFact | None) -> Notice | None:
+def notice_of(worker: WorkerFact) -> Notice | None:
     """The notice that the worker is going to be taken away, from the world or from its agent."""
-    if worker is None:
-        return None
     return worker.notice or (worker.agent.notice if worker.agent is not None else None)
 
 

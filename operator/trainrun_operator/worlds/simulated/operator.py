@@ -16,6 +16,7 @@ from trainrun_operator.core.planner import decide
 
 if TYPE_CHECKING:
     from trainrun.protocol import AgentState, Answer
+    from trainrun_operator.core.config import RunConfig
     from trainrun_operator.core.plan import Action, Plan
     from trainrun_operator.worlds.simulated.world import SimWorld
 
@@ -83,8 +84,8 @@ class SimOperator:
 
     def run_pass(self) -> None:
         """Observe, decide, act."""
-        observation, version = self.observe()
-        plan = decide(observation, self.world.config)
+        observation, config, version = self.observe()
+        plan = decide(observation, config)
         self.world.check_plan(observation, plan)
         if plan.transition:
             written = self.world.write_status(plan.status, version=version, transition=True)
@@ -101,10 +102,10 @@ class SimOperator:
         after = plan.requeue_after
         self.wake(after.total_seconds() if after is not None else 30.0)
 
-    def observe(self) -> tuple[Observation, int]:
+    def observe(self) -> tuple[Observation, RunConfig, int]:
         """The facts as this incarnation knows them."""
         now = self.world.clock.now
-        status, version = self.world.read_status(stale=self.stale_status)
+        status, config, version = self.world.read_run(stale=self.stale_status)
         listening = now - self.since
         facts = tuple(self._known(fact, listening) for fact in self.world.worker_facts())
         return (
@@ -114,6 +115,7 @@ class SimOperator:
                 workers=facts,
                 listening_for=timedelta(seconds=listening),
             ),
+            config,
             version,
         )
 

@@ -84,24 +84,24 @@ class SimWorld:
         self.judge = Judge(self)
         self.training = TrainingLoop(self)
         self._version = 0
-        self._previous = self.status
+        self._previous = (self.status, self.config)
         self._born = 0
         self.add_operator()
 
     # ------------------------------------------------------------------ status
 
-    def read_status(self, *, stale: bool) -> tuple[TrainRunStatus, int]:
-        """The status and the version that a write must name."""
+    def read_run(self, *, stale: bool) -> tuple[TrainRunStatus, RunConfig, int]:
+        """Status, spec and the version that a write must name: one object, stale as a whole."""
         if stale:
-            return self._previous, self._version - 1
-        return self.status, self._version
+            return *self._previous, self._version - 1
+        return self.status, self.config, self._version
 
     def write_status(self, status: TrainRunStatus, *, version: int, transition: bool) -> bool:
         """A guarded write; False: somebody else was faster."""
         if version != self._version:
             return False
         self.judge.status_written(self.status, status, transition=transition)
-        self._previous, self.status = self.status, status
+        self._previous, self.status = (self.status, self.config), status
         self._version += 1
         return True
 
@@ -356,7 +356,9 @@ class SimWorld:
         self._edit(template_hash=f"t{self.clock.now}")
 
     def _edit(self, **changes: object) -> None:
+        self._previous = (self.status, self.config)
         self.config = replace(self.config, **changes)  # type: ignore[arg-type]
+        self._version += 1
         self._wake_all()
 
     def store_away(self, seconds: float) -> None:

@@ -1,0 +1,112 @@
+"""Silence is judged with care: an outage of ours must not look like a mass death."""
+
+from __future__ import annotations
+
+from tests.support.builders import Scene, a_run, seconds
+from trainrun_operator.core.causes import Cause
+
+
+def trained(scene: Scene, *steps: int) -> Scene:
+    for slot, step in enumerate(steps):
+        scene = scene.with_agent(slot, steps=(step,))
+    return scene
+
+
+def test_a_silent_worker_is_lost_after_the_heartbeat_timeout() -> None:
+    plan = a_run(replicas=3).running().silent(1, 31).plan
+    assert plan.reason == "Unknown"
+    assert plan.message == "attempt 1 ended: Unknown: worker run-1-1 has not been heard for 31 s"
+    incident = plan.status.incident
+    assert incident is not None
+    assert (incident.slot, incident.detect_seconds) == (1, 31.0)
+
+
+def test_silence_up_to_the_timeout_is_no_loss() -> None:
+    assert a_run(replicas=3).running().silent(1, 30).plan.reason == "Running"
+
+
+def test_silence_counts_only_while_we_listen() -> None:
+    assert a_run(replicas=3).running().listening(20).silent(1, 500).plan.reason == "Running"
+
+
+def test_when_most_are_silent_at_once_it_takes_three_timeouts() -> None:
+    scene = a_run(replicas=3).running().silent(0, 89).silent(1, 89)
+    assert scene.plan.reason == "Running"
+    assert scene.silent(0, 91).silent(1, 91).plan.reason == "Unknown"
+
+
+def test_a_lonely_worker_gets_three_timeouts_too() -> None:
+    scene = a_run(replicas=1).running()
+    assert scene.silent(0, 89).plan.reason == "Running"
+    assert scene.silent(0, 91).plan.reason == "Unknown"
+
+
+def test_a_silent_worker_whose_peers_step_on_is_not_lost() -> None:
+    scene = trained(a_run(replicas=3).running(), 12, 12, 10).silent(2, 500)
+    assert scene.plan.reason == "Running"
+
+
+def test_a_peer_may_be_one_step_ahead_of_a_worker_that_is_dead() -> None:
+    scene = trained(a_run(replicas=3).running(), 11, 11, 10).silent(2, 31)
+    assert scene.plan.reason == "Unknown"
+
+
+def test_peers_that_were_ahead_and_stand_still_prove_nothing() -> None:
+    scene = trained(a_run(replicas=3).running(), 12, 12, 10).silent(2, 500)
+    shown = scene.after()
+    patience = scene.config.start_timeout.total_seconds()
+    assert shown.after(shown.plan, passed=patience).plan.reason == "Running"
+    assert shown.after(shown.plan, passed=patience + 1).plan.reason == "Unknown"
+
+
+def test_peers_that_step_on_keep_a_silent_slot_0_alive() -> None:
+    scene = trained(a_run(replicas=3).running(), 10, 12, 12).silent(0, 500)
+    shown = scene.after()
+    assert shown.status.progress.step == 12
+    later = trained(shown.after(shown.plan, passed=1000), 10, 40, 40)
+    assert later.plan.reason == "Running"
+
+
+def test_peers_that_are_silent_as_well_prove_nothing() -> None:
+    scene = trained(a_run(replicas=5).running(), 12, 10, 10, 10, 10)
+    assert scene.silent(0, 40).silent(1, 40).plan.reason == "Unknown"
+
+
+def test_peers_that_are_done_prove_nothing() -> None:
+    scene = trained(a_run(replicas=3).running(), 24, 10, 10).with_exit(0, code=0)
+    assert scene.silent(1, 40).plan.reason == "Unknown"
+
+
+def test_a_worker_without_a_step_cannot_be_overtaken() -> None:
+    scene = trained(a_run(replicas=3).running(), 12, 12, 10).with_agent(2, steps=(None,))
+    assert scene.silent(2, 31).plan.reason == "Unknown"
+
+
+def test_a_silent_worker_is_replaced_when_the_next_gang_is_gathered() -> None:
+    scene = a_run(replicas=3).running().ended().silent(1, 31)
+    reasons = [
+        (a.name, getattr(a, "reason", "create")) for a in scene.after(scene.plan).plan.actions
+    ]
+    assert reasons == [("run-1-1", "its agent does not answer"), ("run-1-2", "create")]
+
+
+def test_a_silent_worker_does_not_count_as_ready() -> None:
+    scene = a_run(replicas=3).running().with_config(heartbeat_timeout=seconds(30)).silent(1, 80)
+    assert scene.plan.status.workers.text == "2/3"
+
+
+def test_the_incident_of_a_silent_worker_flushes_only_what_others_have() -> None:
+    scene = a_run(replicas=3).running().staged_by_all(10).silent(1, 40)
+    ending = scene.plan.status.ending
+    assert ending is not None
+    assert ending.flush == ()
+    uploaded = a_run(replicas=3).running().staged_by_all(10, uploaded=True).silent(1, 40)
+    ending = uploaded.plan.status.ending
+    assert ending is not None
+    assert ending.flush == (10,)
+
+
+def test_the_cause_of_silence_is_unknown_and_charged_to_failures() -> None:
+    incident = a_run(replicas=3).running().silent(1, 31).plan.status.incident
+    assert incident is not None
+    assert (incident.cause, incident.budget) == (Cause.UNKNOWN, "failures")

@@ -1,0 +1,338 @@
+"""Scenes of a run for tests of the core: `a_run(replicas=3).running(1).with_exit(0, code=1)`.
+
+Frozen data, no mocks: a scene is an observation and a configuration; every method returns a new
+scene, `plan` is what the core decides about it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from trainrun.protocol import (
+    AgentState,
+    Answer,
+    CheckpointId,
+    Committed,
+    Hold,
+    Notice,
+    Offer,
+    Outcome,
+    ProcessExit,
+    Resolution,
+    SaveVote,
+    StagedStep,
+)
+from trainrun_operator.api.status import (
+    Condition,
+    Ending,
+    EndingKind,
+    Incident,
+    ResumePoint,
+    SaveAsked,
+    StartRecord,
+    TrainRunStatus,
+)
+from trainrun_operator.core.attribution import incident_of
+from trainrun_operator.core.causes import Cause
+from trainrun_operator.core.config import RunConfig
+from trainrun_operator.core.losses import Loss
+from trainrun_operator.core.observation import Observation, WorkerFact, WorkerLoss
+from trainrun_operator.core.plan import Plan
+from trainrun_operator.core.planner import decide
+from trainrun_operator.core.view import View, worker_name
+
+BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+
+
+def seconds(number: float) -> timedelta:
+    return timedelta(seconds=number)
+
+
+def a_config(**fields: Any) -> RunConfig:
+    defaults: dict[str, Any] = {
+        "name": "run",
+        "uid": "uid",
+        "replicas": 2,
+        "template_hash": "t1",
+        "checkpoints_uri": "s3://bucket/run/checkpoints",
+    }
+    return RunConfig(**(defaults | fields))
+
+
+def an_agent(slot: int = 0, created_for: int = 1, **fields: Any) -> AgentState:
+    """An idle agent that has not taken part in anything yet."""
+    defaults: dict[str, Any] = {
+        "run": "run",
+        "run_uid": "uid",
+        "slot": slot,
+        "worker": f"run-{slot}-{created_for}",
+        "created_for": created_for,
+        "agent": f"{slot:02d}{created_for:02d}-identity",
+        "sequence": 1,
+        "node": f"node-{slot}",
+    }
+    return AgentState(**(defaults | fields))
+
+
+def a_worker(slot: int = 0, created_for: int = 1, **fields: Any) -> WorkerFact:
+    """A running worker whose idle agent was heard a second ago."""
+    defaults: dict[str, Any] = {
+        "name": f"run-{slot}-{created_for}",
+        "slot": slot,
+        "created_for": created_for,
+        "template_hash": "t1",
+        "phase": "Running",
+        "node": f"node-{slot}",
+        "age": HOUR,
+        "agent": an_agent(slot, created_for),
+        "silent_for": seconds(1),
+    }
+    return WorkerFact(**(defaults | fields))
+
+
+def a_loss(cause: Cause = Cause.APP_ERROR, **fields: Any) -> Loss:
+    defaults: dict[str, Any] = {
+        "slot": 0,
+        "worker": "run-0-1",
+        "message": "rank 0 exited with code 1: ValueError: bad batch",
+    }
+    return Loss(cause=cause, **(defaults | fields))
+
+
+def an_incident(cause: Cause = Cause.APP_ERROR, *, attempt: int = 1, **fields: Any) -> Incident:
+    loss = a_loss(cause)
+    made = incident_of(loss, attempt=attempt, now=BEGIN, config=a_config())
+    return made.model_copy(update=fields)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scene:
+    """One moment of a run."""
+
+    config: RunConfig
+    status: TrainRunStatus
+    workers: tuple[WorkerFact, ...] = ()
+    now: datetime = BEGIN + HOUR
+    listening_for: timedelta = HOUR
+
+    # ------------------------------------------------------------------ what the core makes of it
+
+    @property
+    def observation(self) -> Observation:
+        return Observation(
+            now=self.now,
+            status=self.status,
+            workers=self.workers,
+            listening_for=self.listening_for,
+        )
+
+    @property
+    def view(self) -> View:
+        return View(observation=self.observation, config=self.config)
+
+    @property
+    def plan(self) -> Plan:
+        return decide(self.observation, self.config)
+
+    def answer(self, slot: int, created_for: int = 1) -> Answer:
+        return self.plan.answers[worker_name(self.config, slot=slot, created_for=created_for)]
+
+    def hold(self, slot: int, created_for: int = 1) -> Hold:
+        order = self.answer(slot, created_for).order
+        assert isinstance(order, Hold), order
+        return order
+
+    def after(self, *plans: Plan, passed: float = 0.0) -> Scene:
+        """The scene once these plans' statuses are written, and so many seconds later."""
+        status = plans[-1].status if plans else self.plan.status
+        workers = tuple(replace(w, age=w.age + seconds(passed)) for w in self.workers)
+        return replace(self, status=status, workers=workers, now=self.now + seconds(passed))
+
+    # ------------------------------------------------------------------ the run
+
+    def with_config(self, **fields: Any) -> Scene:
+        return replace(self, config=replace(self.config, **fields))
+
+    def with_status(self, **fields: Any) -> Scene:
+        return replace(self, status=self.status.model_copy(update=fields))
+
+    def listening(self, number: float) -> Scene:
+        """An operator that can hear agents for so many seconds."""
+        return replace(self, listening_for=seconds(number))
+
+    def with_condition(
+        self, type_: str, status: str, reason: str, *, ago: float = 0.0, message: str = ""
+    ) -> Scene:
+        mark = Condition.model_validate(
+            {
+                "type": type_,
+                "status": status,
+                "reason": reason,
+                "message": message,
+                "lastTransitionTime": self.now - seconds(ago),
+            }
+        )
+        return self.with_status(conditions=(*self.status.conditions, mark))
+
+    # ------------------------------------------------------------------ attempts
+
+    def running(self, attempt: int = 1, *, resume: tuple[int, int] | None = None) -> Scene:
+        """`attempt` runs on all workers; `resume` is (attempt, step)."""
+        slots = range(self.config.replicas)
+        agents = [
+            an_agent(slot, phase="Running", attempt=attempt, steps=(10,), spawned=60.0)
+            for slot in slots
+        ]
+        record = StartRecord(
+            attempt=attempt,
+            roster=tuple(1 for _ in slots),
+            agents=tuple(agent.agent[:4] for agent in agents),
+            world_size=self.config.world_size,
+            resume_point=ResumePoint(attempt=resume[0], step=resume[1]) if resume else None,
+            master_addr="10.0.0.1",
+            master_port=20000,
+            template_hash="t1",
+            time=self.now - seconds(60),
+        )
+        workers = tuple(a_worker(slot, agent=agent) for slot, agent in enumerate(agents))
+        begun = self.with_status(attempt=attempt, start_record=record, ending=None)
+        return replace(begun, workers=workers)
+
+    def ended(
+        self,
+        incident: Incident | None = None,
+        *,
+        kind: EndingKind = "Incident",
+        ago: float = 1.0,
+        **fields: Any,
+    ) -> Scene:
+        """The newest attempt has been given up so many seconds ago; its workers are idle."""
+        ending = Ending(
+            attempt=self.status.attempt, kind=kind, time=self.now - seconds(ago), **fields
+        )
+        scene = self.with_status(ending=ending, incident=incident)
+        for slot in range(self.config.replicas):
+            scene = scene.with_agent(slot, phase="Idle")
+        return scene
+
+    def resolved(
+        self,
+        resume: tuple[int, int] | None = None,
+        *,
+        outcome: Outcome = "Resolved",
+        offer: bool = True,
+        **fields: Any,
+    ) -> Scene:
+        """Slot 0's agent has an answer of the store, and offers a port."""
+        attempt = self.status.attempt + 1
+        found = Resolution(
+            attempt=attempt,
+            outcome=outcome,
+            resume=CheckpointId(attempt=resume[0], step=resume[1]) if resume else None,
+            **fields,
+        )
+        port = Offer(attempt=attempt, address="10.0.0.1", port=20000 + attempt)
+        return self.with_agent(0, resolution=found, offer=port if offer else None)
+
+    def asked_to_save(self, reason: str = "a notice", *, ago: float = 5.0) -> Scene:
+        asked = SaveAsked(attempt=self.status.attempt, reason=reason, time=self.now - seconds(ago))
+        return self.with_status(save_asked=asked)
+
+    # ------------------------------------------------------------------ workers
+
+    def waiting(self) -> Scene:
+        """Every slot has a worker whose agent waits for its first order."""
+        return replace(self, workers=tuple(map(a_worker, range(self.config.replicas))))
+
+    def worker(self, slot: int) -> WorkerFact:
+        return next(w for w in self.workers if w.slot == slot)
+
+    def plus(self, *workers: WorkerFact) -> Scene:
+        return replace(self, workers=(*self.workers, *workers))
+
+    def without(self, slot: int) -> Scene:
+        """The worker's object is gone."""
+        return replace(self, workers=tuple(w for w in self.workers if w.slot != slot))
+
+    def with_worker(self, slot: int, **fields: Any) -> Scene:
+        new = replace(self.worker(slot), **fields)
+        return replace(self, workers=tuple(new if w.slot == slot else w for w in self.workers))
+
+    def with_agent(self, slot: int, **fields: Any) -> Scene:
+        agent = self.worker(slot).agent
+        assert agent is not None
+        return self.with_worker(slot, agent=replace(agent, **fields))
+
+    def with_all(self, **fields: Any) -> Scene:
+        """All agents say this."""
+        scene = self
+        for slot in range(self.config.replicas):
+            scene = scene.with_agent(slot, **fields)
+        return scene
+
+    def silent(self, slot: int, number: float) -> Scene:
+        """Nothing was heard of its agent for so many seconds."""
+        return self.with_worker(slot, silent_for=seconds(number))
+
+    def unheard(self, slot: int) -> Scene:
+        """This operator has never heard its agent."""
+        return self.with_worker(slot, agent=None, silent_for=self.listening_for)
+
+    def with_exit(self, slot: int, **fields: Any) -> Scene:
+        """Its process has ended, with exit code 1 unless told otherwise."""
+        if not {"signal", "code", "oom"} & set(fields):
+            fields["code"] = 1
+        if fields.get("oom"):
+            fields["signal"] = 9
+        end = ProcessExit(**({"rank": slot, "age": 1.0} | fields))
+        return self.with_agent(slot, phase="Idle", exits=(end,))
+
+    def all_done(self, **fields: Any) -> Scene:
+        """All processes ended with exit code 0."""
+        scene = self
+        for slot in range(self.config.replicas):
+            scene = scene.with_exit(slot, code=0, **fields)
+        return scene
+
+    def lost(self, slot: int, cause: Cause, message: str = "it is gone") -> Scene:
+        """The world knows that the worker is gone."""
+        known = WorkerLoss(cause=cause, message=message, age=seconds(2))
+        return self.with_worker(slot, phase="Ended", loss=known)
+
+    def noticed(self, slot: int, *, reason: str = "spot", **fields: Any) -> Scene:
+        """Its agent was told that the worker will be taken away."""
+        return self.with_agent(slot, notice=Notice(reason=reason, **fields))
+
+    def staged(self, slot: int, step: int, **fields: Any) -> Scene:
+        """Its agent has files for the step, complete unless told otherwise."""
+        agent = self.worker(slot).agent
+        assert agent is not None
+        entry = StagedStep(**({"step": step, "ranks": (slot,), "complete": True} | fields))
+        return self.with_agent(slot, staged=(*agent.staged, entry))
+
+    def staged_by_all(self, step: int, **fields: Any) -> Scene:
+        scene = self
+        for slot in range(self.config.replicas):
+            scene = scene.staged(slot, step, **fields)
+        return scene
+
+    def committed(self, slot: int, step: int, **fields: Any) -> Scene:
+        """Its agent knows that this step of the running attempt is committed."""
+        made = CheckpointId(attempt=self.status.attempt, step=step)
+        return self.with_agent(slot, committed=Committed(id=made, **fields))
+
+    def voted(self, slot: int, **fields: Any) -> Scene:
+        return self.with_agent(slot, save=SaveVote(**fields))
+
+
+def a_run(**config: Any) -> Scene:
+    """A run that was accepted an hour ago and has no workers yet."""
+    return Scene(config=a_config(**config), status=TrainRunStatus(start_time=BEGIN))
+
+
+def a_new_run(**config: Any) -> Scene:
+    """A run that no operator has seen."""
+    return Scene(config=a_config(**config), status=TrainRunStatus())
