@@ -1,7 +1,7 @@
 """Checkpoints in object storage: written, committed, chosen, read, retained.
 
 Layer: above `trainrun.protocol` and `trainrun.errors` only; used by the agent and the command line.
-The layout and the rules are those of docs/architecture.md. Importing this loads no boto3:
+The layout and the rules are those of docs/checkpoints.md. Importing this loads no boto3:
 `open_store` does for an `s3://` address.
 """
 

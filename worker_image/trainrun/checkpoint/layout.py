@@ -1,6 +1,6 @@
 """Where everything lies below `<uri>/<runName>/`: the keys, and how to read them back.
 
-Layer: pure. The picture is in docs/architecture.md; no other module spells a key.
+Layer: pure. The picture is in docs/checkpoints.md; no other module spells a key.
 """
 
 from __future__ import annotations

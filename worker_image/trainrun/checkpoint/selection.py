@@ -1,7 +1,7 @@
 """Which checkpoints are complete, fenced, newest, damaged or superfluous.
 
 Layer: pure functions over a listing and parsed records; whoever calls them does the reading.
-The rules are those of docs/architecture.md: an id orders by (attempt, step); a checkpoint is
+The rules are those of docs/checkpoints.md: an id orders by (attempt, step); a checkpoint is
 *fenced* when a later attempt started from something older than it; retention never touches the two
 newest complete checkpoints nor the resume points of the last two attempts.
 """

@@ -1,4 +1,4 @@
-"""An object store in memory that keeps the rules of docs/architecture.md, Checkpoints.
+"""An object store in memory that keeps the rules of docs/checkpoints.md.
 
 Layer: worlds. It is also the judge: it remembers what was committed when, so that tests can tell
 whether a resume point was the right one.
