@@ -52,9 +52,9 @@ def test_the_scripts_have_names_of_their_own() -> None:
 )
 def test_a_script_resumes_after_the_loss_of_a_rank(name: str, runs: LocalRuns) -> None:
     runs.script = str(written(SCRIPTS[name], runs.folder))
-    at = 5 if name == "ray_loop.py" else 25
-    rank = 0 if name == TORCHRUN else 1  # the one that reports
-    ended = runs.run("--fault", f"kill rank={rank} step={at}")
+    # Ranks that do not wait for each other may be apart: late enough for both to have saved.
+    rank = 0 if name == TORCHRUN else 1  # one that reports
+    ended = runs.run("--fault", f"kill rank={rank} step=35")
     assert ended.code == 0, ended.out[-3000:]
     (incident,) = ended.incidents
     assert incident["cause"] == "AppError"
