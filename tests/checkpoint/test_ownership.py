@@ -96,6 +96,13 @@ def test_an_owner_that_comes_back_after_its_release_claims_anew(bench: Bench) ->
     assert bench.resolve(3, uid="uid-2").outcome == "InUse"
 
 
+def test_a_beat_that_comes_after_the_release_does_not_take_it_back(bench: Bench) -> None:
+    bench.resolve(1)
+    release(bench.run, uid="uid-1")
+    assert not beat(bench.run, uid="uid-1", counter=7)  # an agent that was cut off and forgotten
+    assert bench.resolve(2, uid="uid-2").outcome == "Resolved"
+
+
 def test_a_beat_remembers_the_newest_commit(bench: Bench) -> None:
     bench.resolve(1)
     beat(bench.run, uid="uid-1", counter=1, committed=checkpoint_id(1, 20))

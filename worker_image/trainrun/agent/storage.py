@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import shutil
+import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -38,6 +39,11 @@ class Storage:
         self._opened: RunStore | None = None
         self._watch: BeatWatch | None = None
         self._calls = 0
+        # Downloads of one node wait for each other anyway: then not in threads, which ranks that
+        # die meanwhile would leave behind.
+        self._downloading = asyncio.Lock()
+        # A beat under way would overwrite the release that came after it.
+        self._beating = threading.Lock()
 
     @property
     def busy(self) -> bool:
@@ -96,21 +102,23 @@ class Storage:
     async def materialize(self, checkpoint: CheckpointId, rank: int | None) -> Path:
         """Download a checkpoint, once per node."""
         cache = Path(self._config.cache)
-        return await self._call(
-            lambda: api.materialize(self._run(), checkpoint, cache_dir=cache, rank=rank)
-        )
+        async with self._downloading:
+            return await self._call(
+                lambda: api.materialize(self._run(), checkpoint, cache_dir=cache, rank=rank)
+            )
 
     async def materialize_initial(self, uri: str) -> Path:
         """Download what `checkpoint.initialFrom` names, once per node."""
         cache, storage = Path(self._config.cache), self._config.storage
-        return await self._call(
-            lambda: api.materialize_uri(
-                uri,
-                cache_dir=cache,
-                endpoint_url=storage.endpoint_url,
-                region=storage.region,
+        async with self._downloading:
+            return await self._call(
+                lambda: api.materialize_uri(
+                    uri,
+                    cache_dir=cache,
+                    endpoint_url=storage.endpoint_url,
+                    region=storage.region,
+                )
             )
-        )
 
     async def set_aside(self, checkpoint: CheckpointId, reason: str) -> None:
         """Never resume from this checkpoint again."""
@@ -118,10 +126,7 @@ class Storage:
 
     async def beat(self, counter: int, committed: CheckpointId | None) -> bool:
         """Show that the owner lives; False when the storage is not ours (any more)."""
-        uid = self._config.run_uid
-        return await self._call(
-            lambda: api.beat(self._run(), uid=uid, counter=counter, committed=committed)
-        )
+        return await self._call(self._beat, counter, committed)
 
     async def newest_attempt(self) -> int:
         """The highest attempt that was claimed, 0 before the first."""
@@ -129,7 +134,7 @@ class Storage:
 
     async def release(self) -> None:
         """Give the storage up, so that the next owner need not wait."""
-        await self._call(lambda: api.release(self._run(), uid=self._config.run_uid))
+        await self._call(self._release)
 
     async def finish(self) -> None:
         """Record that the run has succeeded."""
@@ -164,6 +169,15 @@ class Storage:
             )
             self._opened = api.RunStore(store, storage.run_name)
         return self._opened
+
+    def _beat(self, counter: int, committed: CheckpointId | None) -> bool:
+        with self._beating:
+            uid = self._config.run_uid
+            return api.beat(self._run(), uid=uid, counter=counter, committed=committed)
+
+    def _release(self) -> None:
+        with self._beating:
+            api.release(self._run(), uid=self._config.run_uid)
 
     def _write_metrics(self, attempt: int, number: int, text: str) -> int:
         run = self._run()

@@ -123,7 +123,8 @@ def beat(run: RunStore, *, uid: str, counter: int, committed: CheckpointId | Non
     """Show that the owner lives; `counter` only has to differ from the last one.
 
     `committed` is the newest checkpoint known to be committed (None: what the last beat said).
-    Returns False when the folder is not ours (any more): then nothing was written.
+    Returns False when the folder is not ours (any more), also after our own release: then nothing
+    was written.
     """
     return _write_beat(run, uid=uid, counter=counter, committed=committed, released=False)
 
@@ -138,7 +139,7 @@ def _write_beat(
 ) -> bool:
     numbers = _owners(run)
     claim = _read_claim(run, numbers[-1]) if numbers else None
-    if claim is None or claim.uid != uid:
+    if claim is None or claim.uid != uid or (claim.released and not released):
         return False
     known = [item for item in (committed, claim.committed) if item is not None]
     record = Beat(uid=uid, counter=counter, released=released, committed=max(known, default=None))

@@ -1,0 +1,99 @@
+"""Calls of the store beside each other: none keeps another from its thread."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from trainrun import checkpoint as api
+from trainrun.agent.config import AgentConfig, StorageConfig
+from trainrun.agent.storage import Storage
+from trainrun.checkpoint import LocalFile, cache
+from trainrun.protocol import CheckpointId, ResolveRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from trainrun.checkpoint import RunStore
+
+RANKS = 8
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> Iterator[Storage]:
+    config = AgentConfig(
+        run="run",
+        run_uid="uid-1",
+        slot=0,
+        worker="run-0-1",
+        operator_url="http://127.0.0.1:1",
+        directory=str(tmp_path / "node"),
+        cache=str(tmp_path / "cache"),
+        storage=StorageConfig(uri=f"file://{tmp_path}/storage", run_name="run"),
+        processes_per_worker=RANKS,
+        command=(),
+    )
+    made = Storage(config)
+    yield made
+    made.close()
+
+
+def run_of(tmp_path: Path) -> RunStore:
+    return api.RunStore(api.open_store(f"file://{tmp_path}/storage"), "run")
+
+
+async def test_the_owner_shows_life_while_many_ranks_wait_for_a_long_download(
+    storage: Storage, tmp_path: Path
+) -> None:
+    assert (await storage.resolve(ResolveRequest(attempt=1))).outcome == "Resolved"
+    model = tmp_path / "model.pt"
+    model.write_bytes(b"abc")
+    api.write_part(
+        run_of(tmp_path),
+        attempt=1,
+        step=5,
+        worker=0,
+        workers=1,
+        files=[LocalFile(name="model.pt", path=model, rank=0)],
+        metrics={},
+        whole=True,
+    )
+    name = CheckpointId(attempt=1, step=5)
+    folder = cache.run_folder(tmp_path / "cache", uri=f"file://{tmp_path}/storage/run", name="run")
+    with cache._locked(folder / name.name):  # another worker of this node downloads it just now
+        for _attempt in range(3):  # those that wait in vain die, and the next ones wait
+            waiting = [asyncio.create_task(storage.materialize(name, None)) for _ in range(RANKS)]
+            assert await asyncio.wait_for(storage.beat(1, None), 10)
+            for task in waiting:
+                task.cancel()
+        waiting = [asyncio.create_task(storage.materialize(name, None)) for _ in range(RANKS)]
+    paths = await asyncio.wait_for(asyncio.gather(*waiting), 20)
+    assert {(path / "model.pt").read_bytes() for path in paths} == {b"abc"}
+
+
+async def test_a_release_waits_for_the_beat_that_is_under_way(
+    storage: Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert (await storage.resolve(ResolveRequest(attempt=1))).outcome == "Resolved"
+    begun, go_on = threading.Event(), threading.Event()
+    beat = api.beat
+
+    def slow(*arguments: object, **more: object) -> bool:
+        begun.set()
+        assert go_on.wait(20)
+        return beat(*arguments, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(api, "beat", slow)
+    beating = asyncio.create_task(storage.beat(1, None))
+    await asyncio.to_thread(begun.wait)
+    releasing = asyncio.create_task(storage.release())
+    await asyncio.wait([releasing], timeout=0.1)
+    assert not releasing.done()
+    go_on.set()
+    await asyncio.gather(beating, releasing)
+    found = api.resolve(run_of(tmp_path), uid="uid-2", attempt=2, watch=api.BeatWatch())
+    assert found.outcome == "Resolved"
