@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import get_args
 
 import pytest
 
 from tests.docs.documents import ROOT, section, tables
+from trainrun.protocol import Outcome
 from trainrun_operator.api.status import MAX_INCIDENTS, PhaseName
 from trainrun_operator.core.causes import CAUSES, Cause
 from trainrun_operator.core.display import LASTING
@@ -35,6 +36,9 @@ NAMING = {
 OTHER_WORDS = {"True", "False", "Normal", "Warning", "Suspend", "TemplateChange"}
 """Values of conditions, types of events, kinds of endings."""
 
+OUTCOMES = set(get_args(Outcome))
+"""Answers of the store, which agents pass on."""
+
 CHARGED_TO = {
     "failures": "`maxFailures`",
     "preemptions": "`maxPreemptions`, else `maxFailures`",
@@ -45,13 +49,16 @@ CHARGED_TO = {
 def calls(folder: Path, names: set[str]) -> Iterator[ast.Call]:
     for path in sorted(folder.glob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Call):
-                name = getattr(node.func, "attr", getattr(node.func, "id", ""))
-                if name in names:
-                    yield node
+            if isinstance(node, ast.Call) and name_of(node) in names:
+                yield node
 
 
-def words(nodes: list[ast.expr]) -> set[str]:
+def name_of(call: ast.Call) -> str:
+    name: str = getattr(call.func, "attr", getattr(call.func, "id", ""))
+    return name
+
+
+def words(nodes: Sequence[ast.AST]) -> set[str]:
     texts = {n.value for n in nodes if isinstance(n, ast.Constant) and isinstance(n.value, str)}
     return {text for text in texts if re.fullmatch(r"[A-Z][a-z]+([A-Z][a-z]+)*", text)}
 
@@ -65,10 +72,14 @@ def reasons_of_the_core() -> set[str]:
 
 
 def problems_of_agents() -> set[str]:
+    """Constants where problems are made: some get their words by way of a variable."""
     found = set()
-    for call in calls(AGENT, {"Problem"}):
-        found |= words([k.value for k in call.keywords if k.arg in ("type", "reason")])
-    return found
+    for path in sorted(AGENT.glob("*.py")):
+        tree = ast.parse(path.read_text())
+        made = [n for n in ast.walk(tree) if isinstance(n, ast.Call) and name_of(n) == "Problem"]
+        if made:
+            found |= words([n for n in ast.walk(tree) if isinstance(n, ast.Constant)])
+    return found - OUTCOMES
 
 
 def cause_rows() -> list[list[str]]:
