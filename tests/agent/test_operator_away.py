@@ -6,12 +6,15 @@ import asyncio
 import os
 from typing import TYPE_CHECKING
 
+import pytest
+
 from tests.agent.workers import Workers, start
 from trainrun.agent.agent import Agent
 from trainrun.agent.folders import Folders
 from trainrun.agent.messages import Report
 from trainrun.agent.output import Sink
 from trainrun.agent.storage import Storage
+from trainrun.agent.uploads import Uploads
 from trainrun.protocol import Answer, CheckpointId
 
 if TYPE_CHECKING:
@@ -20,9 +23,9 @@ if TYPE_CHECKING:
     from tests.support.operator_stand_in import OperatorStandIn
 
 
-def agent(workers: Workers, slot: int) -> Agent:
+def agent(workers: Workers, slot: int, **more: object) -> Agent:
     """An agent inside the test, whose one process could not be started, and who hears nothing."""
-    config = workers.config("", slot=slot, command=("no-such-program",))
+    config = workers.config("", slot=slot, command=("no-such-program",), **more)
     folders = Folders(config.directory)
     folders.prepare()
     made = Agent(
@@ -85,3 +88,25 @@ async def test_workers_find_open_steps_and_slot_0_finds_done_markers_in_the_stor
         made.orders.attempt.close()
         made.orders.ownership.stop()
         made.storage.close()
+
+
+async def test_a_store_that_hangs_does_not_keep_an_agent_beyond_its_grace(
+    operator: OperatorStandIn, workers: Workers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workers.storage.mkdir()
+    made = agent(workers, 0, grace_seconds=3.0)
+    asked, never = asyncio.Event(), asyncio.Event()
+
+    async def open_steps(*_: object) -> None:
+        asked.set()
+        await never.wait()
+
+    monkeypatch.setattr(Storage, "open_steps", open_steps)
+    monkeypatch.setattr(Uploads, "unfinished", lambda *_: True)
+    made.heartbeat.last_answer = float("-inf")
+    made.start()
+    operator.status = 503
+    await asyncio.wait_for(asked.wait(), 10)
+    made.terminated()
+    assert await asyncio.wait_for(made.done, 15) == 143
+    made.storage.close()

@@ -68,6 +68,7 @@ class Agent:
     """When SIGTERM came, on the monotonic clock."""
     _problems: tuple[Problem, ...] = ()
     _asked_store: float = 0.0
+    _asking: asyncio.Task[None] | None = None
     _reconciling: bool = False
     _tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
@@ -224,7 +225,8 @@ class Agent:
             self._drain(now)
             if now - max(self.heartbeat.last_answer, self._asked_store) > AWAY:
                 self._asked_store = now
-                await self._ask_store()
+                # Not awaited: a store that hangs must not hide that the grace is over.
+                self._asking = background.run(self._ask_store())
 
     async def _ask_store(self) -> None:
         """The operator is away: learn from the store what other workers have brought."""
