@@ -232,6 +232,18 @@ def test_a_saved_run_is_suspended_without_any_charge() -> None:
     assert scene.plan.status.failures.counted == 0
 
 
+def test_a_suspension_waits_until_what_everybody_has_stored_is_committed() -> None:
+    scene = saved(suspended(a_run(flush_timeout=seconds(30)).running()))
+    scene = scene.after(scene.plan)
+    for slot in range(2):
+        scene = scene.with_agent(slot, phase="Idle").staged(slot, 12, uploaded=True)
+    assert scene.plan.reason == "Suspending"
+    assert scene.plan.message == "every worker has stored step 12; waiting for its commit"
+    assert scene.committed(0, 12).plan.reason == "Suspended"
+    assert scene.lost(0, Cause.NODE_LOST).plan.reason == "Suspended"
+    assert scene.without(0).plan.reason == "Suspended"
+
+
 def test_a_worker_that_hangs_or_is_gone_does_not_hold_a_suspension_up() -> None:
     scene = a_run(replicas=3, suspend=True, flush_timeout=seconds(30)).running()
     scene = scene.ended(kind="Suspend", ago=50)
