@@ -51,6 +51,13 @@ def report(made: Agent, step: int, *, files: bool) -> None:
     attempt.hear(rank, Report(step=step, metrics={}, files=name, whole=False))
 
 
+def close(made: Agent) -> None:
+    assert made.orders.attempt is not None
+    made.orders.attempt.close()
+    made.orders.ownership.stop()
+    made.storage.close()
+
+
 async def until(condition: object) -> None:
     assert callable(condition)
     for _ in range(2000):
@@ -83,11 +90,8 @@ async def test_workers_find_open_steps_and_slot_0_finds_done_markers_in_the_stor
     await lead._ask_store()
     await until(committed)
     assert committed() == CheckpointId(attempt=1, step=7)
-    for made in (lead, other):
-        assert made.orders.attempt is not None
-        made.orders.attempt.close()
-        made.orders.ownership.stop()
-        made.storage.close()
+    close(lead)
+    close(other)
 
 
 async def test_a_store_that_hangs_does_not_keep_an_agent_beyond_its_grace(
@@ -109,4 +113,4 @@ async def test_a_store_that_hangs_does_not_keep_an_agent_beyond_its_grace(
     await asyncio.wait_for(asked.wait(), 10)
     made.terminated()
     assert await asyncio.wait_for(made.done, 15) == 143
-    made.storage.close()
+    close(made)
