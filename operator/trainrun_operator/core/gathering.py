@@ -22,6 +22,7 @@ from trainrun_operator.core.display import (
 from trainrun_operator.core.losses import Loss
 from trainrun_operator.core.plan import Action, DeleteWorker, Plan
 from trainrun_operator.core.running import IDLE_CHECK, deadline
+from trainrun_operator.core.steps import open_steps
 
 if TYPE_CHECKING:
     from trainrun.protocol import Resolution
@@ -206,10 +207,13 @@ def _suspend(view: View) -> Plan:
     """spec.suspend: finish uploads, give the storage back, leave."""
     if not view.status.is_true("Suspended"):
         busy = [w for w in view.workers if _is_busy(view, w)]
-        if not busy:
-            return transitions.suspended(view)
-        message = f"waiting for {len(busy)} workers to stop and to finish their uploads"
-        return _wait(view, "Suspending", message, actions=())
+        if busy:
+            message = f"waiting for {len(busy)} workers to stop and to finish their uploads"
+            return _wait(view, "Suspending", message, actions=())
+        if (step := _to_commit(view)) is not None:
+            message = f"every worker has stored step {step}; waiting for its commit"
+            return _wait(view, "Suspending", message, actions=())
+        return transitions.suspended(view)
     mark = view.status.condition("Suspended")
     assert mark is not None
     return Plan(
@@ -224,11 +228,30 @@ def _suspend(view: View) -> Plan:
 
 def _is_busy(view: View, worker: WorkerFact) -> bool:
     """It still stops processes or uploads what the ending named, and is not hopeless."""
-    ending = view.status.ending
-    over = ending is None or view.observation.now - ending.time > 2 * view.config.flush_timeout
-    if over or worker.phase == "Ended" or worker.loss is not None or view.is_silent(worker):
+    if _waited_enough(view) or not _answers(view, worker):
         return False
     return worker.agent is None or worker.agent.phase != "Idle"
+
+
+def _to_commit(view: View) -> int | None:
+    """A step that is complete in the store and that slot 0's agent is about to commit.
+
+    The next attempt would find it all the same; but whoever suspends wants to see it saved.
+    """
+    ending, lead = view.status.ending, view.roster[0] if view.roster else None
+    if ending is None or lead is None or _waited_enough(view) or not _answers(view, lead):
+        return None
+    stored = (s.step for s in open_steps(view) if len(s.slots) == len(view.roster))
+    return max((step for step in stored if step in ending.flush), default=None)
+
+
+def _waited_enough(view: View) -> bool:
+    ending = view.status.ending
+    return ending is None or view.observation.now - ending.time > 2 * view.config.flush_timeout
+
+
+def _answers(view: View, worker: WorkerFact) -> bool:
+    return worker.phase != "Ended" and worker.loss is None and not view.is_silent(worker)
 
 
 def left_overs(view: View, *, waited: timedelta) -> tuple[DeleteWorker, ...]:
