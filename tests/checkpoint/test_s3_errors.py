@@ -44,6 +44,7 @@ from trainrun.errors import (
         ("NoSuchKey", 404, ObjectNotFound, "NoSuchKey"),
         ("PreconditionFailed", 412, AlreadyThere, "cannot write"),
         ("ConditionalRequestConflict", 409, Raced, "cannot write"),
+        ("ConcurrentModification", 409, Raced, "ConcurrentModification: text"),
         ("InvalidArgument", 400, StoreMisconfigured, "InvalidArgument: text"),
     ],
 )

@@ -75,7 +75,7 @@ class Fetching:
         if resume is None:
             return {"error": "this attempt starts from nothing: there is no checkpoint"}
         try:
-            return await self._patiently(lambda: fetch(resume))
+            return await self._patiently(lambda: _twice(resume, fetch))
         except CheckpointDamaged as error:
             await self._set_aside(resume, str(error))
             return {"error": f"checkpoint {resume.name} is damaged: {error}"}
@@ -111,3 +111,12 @@ class Fetching:
         if problem != self.problem:
             self.problem = problem
             self.news()
+
+
+async def _twice(resume: CheckpointId, fetch: Callable[[CheckpointId], Awaitable[Reply]]) -> Reply:
+    """A damaged checkpoint is given up for ever, so it is read again before that is believed."""
+    try:
+        return await fetch(resume)
+    except CheckpointDamaged as error:
+        LOG.warning("checkpoint %s is read once more: %s", resume.name, error)
+        return await fetch(resume)

@@ -85,4 +85,6 @@ def explain(what: str, *, code: str, status: int, text: str, bucket: str) -> Sto
             f"{answer}; the credentials need GetObject, PutObject, DeleteObject and ListBucket "
             f"on bucket {bucket!r}"
         )
+    if status == 409:
+        return Raced(answer)  # servers differ in what they call it
     return StoreMisconfigured(answer)
