@@ -27,6 +27,7 @@ from trainrun.protocol import (
     StagedStep,
     Start,
 )
+from trainrun_operator.worlds.simulated.voting import obeyed
 
 if TYPE_CHECKING:
     from trainrun_operator.worlds.simulated.world import SimWorld
@@ -204,19 +205,10 @@ class SimAgent:
     # ------------------------------------------------------------------ saving on notice
 
     def _save(self, order: SaveOrder) -> None:
-        vote, call = self.vote, order.call
-        if order.stage == "Prepare" and vote.prepared is None and call > vote.refused:
-            if vote.calls >= call:
-                self.vote = replace(vote, refused=call, refusals=vote.refusals + 1)
-            else:
-                self.vote = replace(vote, prepared=call)
-        elif order.stage == "Prepare" and vote.prepared not in (None, call) and call > vote.refused:
-            self.vote = replace(vote, refused=call, refusals=vote.refusals + 1)
-        elif order.stage == "Commit" and vote.prepared == call and vote.committed is None:
-            self.vote = replace(vote, committed=call)
-            self.world.save_committed(self, call)
-        elif order.stage == "Abort" and vote.prepared == call and vote.committed is None:
-            self.vote = replace(vote, prepared=None, refused=max(vote.refused, call))
+        living = self.training is not None and self.training.alive
+        before, self.vote = self.vote, obeyed(self.vote, order, living=living)
+        if self.vote.committed is not None and before.committed is None:
+            self.world.save_committed(self, self.vote.committed)
 
     def may_call(self) -> bool:
         """Whether its rank gets beyond its next call of should_save()."""

@@ -146,6 +146,10 @@ class Judge:
         known = self.saves.setdefault(agent.attempt, call)
         if known != call:
             self._wrong(f"attempt {agent.attempt} saves at calls {known} and {call}")
+        for peer in self.world.gang(agent.attempt):
+            lives = peer.training is not None and peer.training.alive
+            if lives and call not in (peer.vote.prepared, peer.vote.committed):
+                self._wrong(f"{agent.name} saves at call {call}, {peer.name} has not prepared it")
 
     # ------------------------------------------------------------------ the store
 
