@@ -57,7 +57,7 @@ def _headline(name: str, status: TrainRunStatus) -> str:
 
 
 def _advice(status: TrainRunStatus) -> Iterator[str]:
-    if status.attempt == 0 or status.checkpoint is not None:
+    if status.attempt == 0 or wording.has_checkpoint(status):
         return
     if status.progress.step is None:
         yield (

@@ -98,6 +98,13 @@ def checkpoint_of(status: TrainRunStatus) -> str:
     return "none yet"
 
 
+def has_checkpoint(status: TrainRunStatus) -> bool:
+    """Whether a checkpoint of the run is known to be committed."""
+    record = status.start_record
+    resumed = record is not None and record.resume_point is not None
+    return status.checkpoint is not None or resumed
+
+
 def budget_of(status: TrainRunStatus) -> str:
     """`failures 1/3, preemptions 2`."""
     text = f"failures {status.failures.text or '0'}"
