@@ -196,6 +196,9 @@ def test_uploads_that_take_too_long_are_given_up(
     operator.order(Hold(attempt=2, flush=(1,), flush_seconds=0.3))
     operator.until(lambda s: s.phase == "Idle" and s.exits)
     worker.shows("took too long: given up")
+    operator.order(Hold(attempt=2, flush=(1,), offer=True))
+    operator.until(lambda s: s.offer)
+    assert worker.output.count("took too long: given up") == 1
 
 
 def test_nothing_is_written_under_an_attempt_once_a_later_one_was_started(

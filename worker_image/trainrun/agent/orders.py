@@ -136,7 +136,7 @@ class Orders:
             self._flush(attempt, order)
             if self._flushing:
                 return
-            if attempt.uploads.unfinished(order.flush):
+            if attempt.uploads.only and attempt.uploads.unfinished(order.flush):
                 LOG.warning("uploads of attempt %d took too long: given up", attempt.number)
                 attempt.uploads.abandon()
         elif attempt is not None:
