@@ -75,12 +75,32 @@ def test_a_save_that_has_begun_is_carried_through() -> None:
 
 def test_a_prepared_call_is_carried_through_although_nobody_wants_it_any_more() -> None:
     scene = a_run().running().voted(0, calls=2, prepared=3).voted(1, calls=2, prepared=3)
-    assert scene.answer(0).save == SaveOrder(stage="Commit", call=3)
+    after = scene.after(scene.plan)
+    assert after.answer(0).save == SaveOrder(
+        stage="Commit", call=3, reason="workers have begun to save"
+    )
+
+
+def test_a_save_is_not_withdrawn_before_everybody_was_heard() -> None:
+    scene = a_run().running().asked_to_save().unheard(1)
+    assert scene.plan.status.save_asked is not None
+
+
+def test_the_writer_is_the_lowest_rank_not_under_notice_when_the_save_is_asked_for() -> None:
+    scene = a_run(replicas=3, processes_per_worker=2).running().noticed(0, remaining=20.0)
+    asked = scene.plan.status.save_asked
+    assert asked is not None
+    assert asked.writer_rank == 2
+
+
+def test_the_writer_stays_the_same_when_another_worker_gets_a_notice_later() -> None:
+    scene = a_run(replicas=3).running().noticed(0).asked_to_save(writer_rank=1).noticed(1)
+    assert {scene.answer(slot).save.writer_rank for slot in range(3)} == {1}  # type: ignore[union-attr]
 
 
 def test_everybody_is_told_the_same_call_with_reason_deadline_and_writer() -> None:
     scene = a_run(replicas=3, processes_per_worker=2).running()
-    scene = scene.noticed(0, remaining=20.0).asked_to_save("spot").voted(1, calls=7)
+    scene = scene.noticed(0, remaining=20.0).asked_to_save("spot", writer_rank=2).voted(1, calls=7)
     order = SaveOrder(stage="Prepare", call=8, reason="spot", deadline=20.0, writer_rank=2)
     assert {scene.answer(slot).save for slot in range(3)} == {order}
 

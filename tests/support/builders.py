@@ -237,8 +237,15 @@ class Scene:
         port = Offer(attempt=attempt, address="10.0.0.1", port=20000 + attempt)
         return self.with_agent(0, resolution=found, offer=port if offer else None)
 
-    def asked_to_save(self, reason: str = "a notice", *, ago: float = 5.0) -> Scene:
-        asked = SaveAsked(attempt=self.status.attempt, reason=reason, time=self.now - seconds(ago))
+    def asked_to_save(
+        self, reason: str = "a notice", *, ago: float = 5.0, writer_rank: int = 0
+    ) -> Scene:
+        asked = SaveAsked(
+            attempt=self.status.attempt,
+            reason=reason,
+            time=self.now - seconds(ago),
+            writer_rank=writer_rank,
+        )
         return self.with_status(save_asked=asked)
 
     # ------------------------------------------------------------------ workers

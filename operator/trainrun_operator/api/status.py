@@ -133,6 +133,8 @@ class SaveAsked(Model):
     """Preemption notice, suspend, template change."""
     time: datetime
     """When it was asked first."""
+    writer_rank: int = Field(default=0, ge=0)
+    """The lowest rank not under notice at that moment: the same on every rank, whoever is told."""
 
 
 class Failures(Model):

@@ -51,7 +51,8 @@ RENDEZVOUS = (
 )
 """Texts of a c10d TCPStore that could not be hosted or reached."""
 
-STORAGE_ERRORS = ("trainrun.errors.store", "storeunavailable", "storedenied", "storemisconfigured")
+STORAGE_ERRORS = ("agentrefused", "stagingfailed")
+"""Exceptions of the worker library: store not readable, or the worker's disk not writable."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

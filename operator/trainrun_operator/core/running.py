@@ -143,15 +143,15 @@ def deadline(view: View) -> Plan | None:
 
 def _save(view: View) -> Plan | None:
     """Ask for a checkpoint before workers are taken away, and end the attempt once it is there."""
-    committed = _committed_call(view)
-    wanted = _save_reason(view) or ("workers have begun to save" if committed else "")
+    wanted = _save_reason(view) or ("workers have begun to save" if _begun(view) else "")
     asked = view.status.save_asked
     if asked is None:
-        return transitions.ask_to_save(view, wanted) if wanted else None
+        writer = _writer_rank(view)
+        return transitions.ask_to_save(view, wanted, writer_rank=writer) if wanted else None
     if not wanted:
-        return transitions.withdraw_save(view)
+        return transitions.withdraw_save(view) if None not in view.agents else None
     step = steps.saved_step(view)
-    if step is not None and committed:
+    if step is not None and _committed_call(view):
         return _end_after_save(view, f"saved step {step}")
     if not _expired(view, asked):
         return None
@@ -169,6 +169,19 @@ def _save_reason(view: View) -> str:
         return ""
     worker, notice = noticed[0]
     return f"worker of slot {worker.slot} will be taken away ({notice.reason})"
+
+
+def _begun(view: View) -> bool:
+    """Some rank waits, or may be saving already: the request is carried through."""
+    votes = [agent.save for agent in view.agents if agent is not None]
+    return any(vote.prepared is not None or vote.committed is not None for vote in votes)
+
+
+def _writer_rank(view: View) -> int:
+    """The lowest rank not under notice; 0 when all are."""
+    noticed = {worker.slot for worker, _ in _noticed(view)}
+    free = (slot for slot in range(len(view.roster)) if slot not in noticed)
+    return next(free, 0) * view.config.processes_per_worker
 
 
 def _template_changed(view: View) -> bool:
@@ -280,19 +293,18 @@ def _left(view: View, record: StartRecord, worker: WorkerFact) -> bool:
 
 def _save_order(view: View) -> SaveOrder | None:
     asked = view.status.save_asked
+    if asked is None:
+        return None
     votes = [agent.save if agent is not None else None for agent in view.agents if not done(agent)]
     ended = [agent.save for agent in view.agents if agent is not None and done(agent)]
-    stage = coordinate(votes, ended=ended, wanted=asked is not None)
+    stage = coordinate(votes, ended=ended)
     if stage is None:
         return None
-    noticed = {worker.slot for worker, _ in _noticed(view)}
-    width = view.config.processes_per_worker
-    free = [slot for slot in range(len(view.roster)) if slot not in noticed]
     left = min(_time_left(view), default=None)
     return SaveOrder(
         stage=stage.stage,
         call=stage.call,
-        reason=asked.reason if asked is not None else "",
+        reason=asked.reason,
         deadline=max(left.total_seconds(), 0.0) if left is not None else None,
-        writer_rank=free[0] * width if free else 0,
+        writer_rank=asked.writer_rank,
     )

@@ -33,25 +33,26 @@ class SaveStage:
 
 
 def coordinate(
-    votes: Sequence[SaveVote | None], *, ended: Sequence[SaveVote] = (), wanted: bool = True
+    votes: Sequence[SaveVote | None], *, ended: Sequence[SaveVote] = ()
 ) -> SaveStage | None:
     """The next stage, from the votes of all workers whose processes still run.
 
     None stands for a worker that has not been heard: nothing new is decided without it. `ended` are
     the last votes of workers whose processes have ended well: they are not waited for, but a call
-    that one of them has refused may have been aborted already, and must never be committed.
-    `wanted=False`: no new call is proposed. One that somebody prepared is carried through, since
-    another operator may have told a worker to commit it: a save too many costs a restart, a save
-    that only some ranks enter is a deadlock.
+    that one of them has refused may have been aborted already and must never be committed, and one
+    that they have committed must never be aborted. A call
+    that somebody has prepared must be carried through, whoever still wants the save: another
+    operator may have told a worker to commit it, and a save that only some ranks enter is a
+    deadlock.
     """
     known = [vote for vote in votes if vote is not None]
-    committed = [vote.committed for vote in known if vote.committed is not None]
+    committed = [vote.committed for vote in (*known, *ended) if vote.committed is not None]
     if committed:
         return SaveStage(stage="Commit", call=min(committed))
     prepared = [vote.prepared for vote in known if vote.prepared is not None]
     if prepared:
         return _settle(min(prepared), known, ended, complete=len(known) == len(votes))
-    if not wanted or not known or len(known) < len(votes):
+    if not known or len(known) < len(votes):
         return None
     ahead = min(2 ** min(max(vote.refusals for vote in known), 64), MAX_LOOKAHEAD)
     reached = max(vote.calls for vote in known) + ahead
