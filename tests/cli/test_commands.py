@@ -50,6 +50,18 @@ def test_the_status_as_json_names_run_and_leader(finished: LocalRuns) -> None:
     assert shown["status"]["phase"] == "Succeeded"
 
 
+def test_the_status_of_a_run_that_is_on_names_phase_and_leader(tmp_path: Path) -> None:
+    runs = LocalRuns(folder=tmp_path, env={"STEPS": "2000"})
+    driver = runs.start()
+    driver.wait_for_step(1)
+    result = call("status", str(runs.folder / "trainrun.yaml"))
+    driver.interrupt()
+    assert result.exit_code == 0, result.output
+    assert result.output.startswith("Run tiny: ")
+    assert f", led by process {driver.process.pid}\n" in result.output
+    assert driver.end().code == 130
+
+
 def test_a_run_never_started_here_is_named(tmp_path: Path) -> None:
     result = call("status", f"{tmp_path.as_uri()}/other")
     assert result.exit_code == 2

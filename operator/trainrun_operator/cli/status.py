@@ -12,7 +12,7 @@ import click
 from trainrun.errors import TrainRunError
 from trainrun_operator.cli.exit_codes import BAD_INPUT, SUCCEEDED
 from trainrun_operator.cli.finding import FoundRun, UnknownRun, find_runs
-from trainrun_operator.cli.summary import summary
+from trainrun_operator.cli.summary import facts, summary
 from trainrun_operator.core.display import LASTING
 from trainrun_operator.worlds.local.driver_lock import leader_of
 from trainrun_operator.worlds.local.status_file import StatusFile, StoredRun
@@ -47,8 +47,11 @@ def _print(run: FoundRun, stored: StoredRun) -> None:
     leader = leader_of(run.place.lock)
     status = stored.status
     if leader is not None and not status.finished:
-        click.echo(f"Run {run.name} is being led by process {leader.pid}: {status.phase}")
-    for line in summary(run.name, status):
+        click.echo(f"Run {run.name}: {status.phase}, led by process {leader.pid}")
+        lines = facts(status)
+    else:
+        lines = summary(run.name, status)
+    for line in lines:
         click.echo(line)
     for condition in status.conditions:
         if condition.type not in LASTING and condition.status == "True":

@@ -34,6 +34,14 @@ def summary(name: str, status: TrainRunStatus, *, continue_with: str = "") -> It
         yield from _failure(name, status)
     else:
         yield _headline(name, status)
+    yield from facts(status)
+    yield from _advice(status)
+    if continue_with and not status.is_true("Complete"):
+        yield f"  continue with: {continue_with}"
+
+
+def facts(status: TrainRunStatus) -> Iterator[str]:
+    """How far it is, what it has used of its budgets, where its checkpoint is, its incidents."""
     yield f"  steps        {wording.step_of(status)}  {wording.metrics(status.progress.metrics)}"
     yield f"  attempts     {status.attempt}, {wording.budget_of(status)}"
     yield f"  checkpoint   {wording.checkpoint_of(status)}"
@@ -42,9 +50,6 @@ def summary(name: str, status: TrainRunStatus, *, continue_with: str = "") -> It
     if status.incidents:
         yield "  incidents"
         yield from (f"    {line}" for line in incident_table(status.incidents))
-    yield from _advice(status)
-    if continue_with and not status.is_true("Complete"):
-        yield f"  continue with: {continue_with}"
 
 
 def _headline(name: str, status: TrainRunStatus) -> str:
