@@ -177,6 +177,6 @@ def test_the_summary_of_a_failed_run_begins_with_the_culprit_and_its_last_lines(
     )
     status = TrainRunStatus(conditions=(failed,), incidents=(incident,), attempt=2, phase="Failed")
     first, *rest = summary("digits", status)
-    assert "rank 3 in attempt 2: rank 3 exited with code 1: ValueError: bad" in first
+    assert "In attempt 2, rank 3 exited with code 1: ValueError: bad" in first
     assert rest[:2] == ["  | Traceback", "  | ValueError: bad"]
     assert "Run digits failed (MaxFailuresExceeded): rank 3 exited with code 1" in rest[2]

@@ -56,7 +56,7 @@ def test_the_end_of_a_failed_run_begins_with_the_culprit(runs: LocalRuns) -> Non
     assert ended.code == 1
     report = ended.out[ended.out.index("\n\n") :].strip().splitlines()
     message = "exited with code 1: ValueError: the loss became negative in step 3"
-    assert report[0] == f"rank 1 in attempt 1: rank 1 {message}"
+    assert report[0] == f"In attempt 1, rank 1 {message}"
     assert "  | Traceback (most recent call last):" in report
     assert sum("Traceback" in line for line in report) == 1
     failed = next(line for line in report if line.startswith("Run tiny failed"))

@@ -88,7 +88,7 @@ def _failure(name: str, status: TrainRunStatus) -> Iterator[str]:
     assert failed is not None
     last = status.incidents[-1] if status.incidents else None
     if last is not None:
-        yield _bold(f"{wording.culprit(last)} in attempt {last.attempt}: {last.message}", "red")
+        yield _bold(f"In attempt {last.attempt}, {last.message}", "red")
         for line in last.last_lines:
             yield f"  | {line}"
     yield _bold(f"Run {name} failed{_after(status)} ({failed.reason}): {failed.message}", "red")
