@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import shutil
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -123,6 +124,27 @@ async def test_a_part_that_is_lost_in_the_store_does_not_keep_later_checkpoints_
     (bench.checkpoints / CheckpointId(attempt=1, step=1).name / "worker-00001/rank1.pt").unlink()
     bench.hear_of(1, 2)
     await until(lambda: bench.committed == 2)
+
+
+async def test_staged_files_that_cannot_be_read_do_not_hold_up_later_checkpoints(
+    bench: Bench,
+) -> None:
+    bench.save(1)
+    shutil.rmtree(bench.folder / "staged-1")
+    bench.save(2)
+    bench.part_of_slot_1(2)
+    bench.hear_of(2)
+    await until(lambda: bench.committed == 2)
+    assert not bench.staging.pending()
+
+
+async def test_staged_files_that_cannot_be_read_are_told(bench: Bench) -> None:
+    bench.save(1)
+    shutil.rmtree(bench.folder / "staged-1")
+    await until(lambda: bench.uploads.problem)
+    assert bench.uploads.problem is not None
+    assert bench.uploads.problem.type == "StagingUnreadable"
+    assert "staged-1" in bench.uploads.problem.message
 
 
 async def test_a_lost_part_is_told_while_no_later_checkpoint_is_complete(bench: Bench) -> None:

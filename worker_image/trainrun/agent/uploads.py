@@ -171,9 +171,26 @@ class Uploads:
                 await wake.wait()
 
     async def _upload_next(self) -> bool:
-        entry = next(iter(self._allowed()), None)
-        if entry is None:
-            return False
+        trouble: StoreError | OSError | None = None
+        tried: set[int] = set()
+        # Looked up anew each time: meanwhile a step may have been dropped.
+        while (entry := next(iter(self._allowed(tried)), None)) is not None:
+            tried.add(entry.step)
+            try:
+                await self._upload(entry)
+            except StoreUnavailable:
+                raise
+            except (StoreError, OSError) as error:
+                # Maybe of its files alone (unreadable, or changed all the time): a later one
+                # makes it superfluous, while waiting for it could last for ever.
+                trouble = error
+            else:
+                return True
+        if trouble is not None:
+            raise trouble
+        return False
+
+    async def _upload(self, entry: Step) -> None:
         handle = self._handles.setdefault(entry.step, Upload())
         manifest = await self.storage.write_part(
             CheckpointId(attempt=self.attempt, step=entry.step),
@@ -192,7 +209,6 @@ class Uploads:
             self._committed(manifest)
         self.wake()
         self.news()
-        return True
 
     async def _commit_next(self) -> bool:
         trouble: TrainRunError | None = None
@@ -224,9 +240,12 @@ class Uploads:
         await self.storage.retain(self.attempt)
         return True
 
-    def _allowed(self) -> list[Step]:
-        steps = self.staging.uploadable()
-        return steps if self.only is None else [s for s in steps if s.step in self.only]
+    def _allowed(self, tried: set[int]) -> list[Step]:
+        return [
+            entry
+            for entry in self.staging.uploadable()
+            if entry.step not in tried and (self.only is None or entry.step in self.only)
+        ]
 
     def _committable(self) -> list[int]:
         return [
