@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.eventually import eventually
-from trainrun_operator.worlds.base import StatusConflict
+from trainrun_operator.worlds.base import StatusConflict, StatusUnwritable
 from trainrun_operator.worlds.local.driver_lock import AlreadyLed, acquire, leader_of
 from trainrun_operator.worlds.local.leftovers import NODE_VARIABLE, kill_all
 from trainrun_operator.worlds.local.place import place_of
@@ -29,7 +29,7 @@ time.sleep(600)
 
 
 def test_what_was_written_is_read_again(tmp_path: Path) -> None:
-    file = StatusFile(tmp_path / "deep" / "status.json")
+    file = StatusFile(tmp_path / "deep" / "er" / "status.json")
     assert file.read() is None
     created = file.create({"kind": "TrainRun"})
     status = created.status.model_copy(update={"attempt": 3, "phase": "Running"})
@@ -54,6 +54,34 @@ def test_a_file_that_was_removed_is_written_anew(tmp_path: Path) -> None:
     assert file.read() is None
     assert file.replace(first).resource_version == 2
     assert file.read() is not None
+
+
+def test_a_full_disk_is_named_with_what_to_do_and_the_status_stays_as_it_was(
+    tmp_path: Path,
+) -> None:
+    file = StatusFile(tmp_path / "status.json")
+    first = file.create({})
+    file.path.with_suffix(".new").symlink_to("/dev/full")
+    with pytest.raises(StatusUnwritable) as raised:
+        file.replace(first)
+    assert str(raised.value) == (
+        f"cannot write {file.path}: No space left on device; the run waits until its status can be "
+        f"written: make room in {tmp_path}"
+    )
+    assert file.read() == first
+
+
+def test_a_storage_that_vanished_does_not_come_back_empty(tmp_path: Path) -> None:
+    storage = tmp_path / "disk"
+    storage.mkdir()
+    file = StatusFile(storage / ".trainrun" / "run" / "status.json")
+    first = file.create({})
+    storage.rename(tmp_path / "elsewhere")
+    with pytest.raises(StatusUnwritable, match="is its disk still mounted"):
+        file.replace(first)
+    assert not storage.exists()
+    (tmp_path / "elsewhere").rename(storage)
+    assert file.replace(first).resource_version == 2
 
 
 def test_a_status_that_cannot_be_read_says_what_to_do(tmp_path: Path) -> None:

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
+import pytest
+
 from tests.runtime.states import RUN_UID, a_state, hold
 from trainrun_operator.api.status import TrainRunStatus
 from trainrun_operator.core.config import RunConfig
@@ -16,7 +18,7 @@ from trainrun_operator.runtime.agents import RunAgents
 from trainrun_operator.runtime.events import Happened, Passed, RunNews
 from trainrun_operator.runtime.reconciler import Reconciler
 from trainrun_operator.runtime.wakeup import Wakeup
-from trainrun_operator.worlds.base import Agents, Seen, StatusConflict
+from trainrun_operator.worlds.base import Agents, Seen, StatusConflict, StatusUnwritable
 
 CONFIG = RunConfig(
     name="run", uid=RUN_UID, replicas=1, template_hash="t", checkpoints_uri="file:///c"
@@ -33,6 +35,7 @@ class TinyWorld:
     diary: list[object] = field(default_factory=list)
     conflicts: int = 0
     broken: int = 0
+    full: int = 0
     display_interval: float = 0.0
 
     async def observe(self, agents: Agents) -> Seen:
@@ -51,6 +54,9 @@ class TinyWorld:
         if self.conflicts:
             self.conflicts -= 1
             raise StatusConflict("somebody else was faster")
+        if self.full:
+            self.full -= 1
+            raise StatusUnwritable("cannot write status.json: make room")
         self.status = status
         self.diary.append(("status", status.phase))
 
@@ -135,6 +141,18 @@ async def test_a_pass_that_fails_is_tried_again() -> None:
     story.world.broken = 1
     await story.until(lambda plan: plan.reason == "Running")
     assert story.world.broken == 0
+
+
+async def test_a_full_disk_is_told_in_one_line_and_the_run_goes_on_when_there_is_room(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    story = Story(_start_then_run)
+    story.world.full = 2
+    await story.until(lambda plan: plan.reason == "Running")
+    assert [(r.getMessage(), r.exc_info) for r in caplog.records] == [
+        ("cannot write status.json: make room", None)
+    ]
+    assert story.world.status.phase == "Starting"
 
 
 async def test_a_status_that_changed_for_display_only_is_written_last_of_all() -> None:

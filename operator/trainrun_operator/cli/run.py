@@ -62,7 +62,8 @@ def run_locally(options: RunOptions) -> int:
     except (InvalidSpec, AlreadyLed) as error:
         return _refuse(str(error))
     except OSError as error:
-        return _refuse(f"{error.filename}: {error.strerror}: the storage's folder must be writable")
+        what = error.filename or options.file
+        return _refuse(f"{what}: {error.strerror}: the storage's folder must be writable")
     try:
         return _run_or_say_finished(prepared, options)
     except TrainRunError as error:

@@ -20,7 +20,7 @@ from trainrun_operator.core.plan import CreateWorker, Plan
 from trainrun_operator.runtime.agents import RunAgents
 from trainrun_operator.runtime.events import EventSink, Happened, Passed
 from trainrun_operator.runtime.wakeup import Wakeup
-from trainrun_operator.worlds.base import Seen, StatusConflict, World
+from trainrun_operator.worlds.base import Seen, StatusConflict, StatusUnwritable, World
 
 Decide = Callable[[Observation, RunConfig], Plan]
 Over = Callable[[Seen, Plan], bool]
@@ -51,6 +51,7 @@ class Reconciler:
         self._wakeup = wakeup
         self._displayed_at = -inf
         self._said = ("", "")
+        self._trouble = ""
 
     async def run(self, over: Over) -> None:
         """Pass whenever something happened or is due, until `over`."""
@@ -60,14 +61,28 @@ class Reconciler:
             try:
                 if await self._one_pass(over):
                     return
-                failures = 0
+                failures, self._trouble = 0, ""
+            except StatusUnwritable as error:
+                self._log_trouble(str(error))
+                self._retry(failures)
+                failures += 1
             # The supervised loop: whatever fails in one pass (disk full, API away, a bug), a run
             # must not be left alone because of it. The next pass starts from fresh facts.
             except Exception:  # noqa: BLE001
-                pause = min(RETRY_FIRST * 2 ** min(failures, 10), RETRY_MAX)
+                pause = self._retry(failures)
                 failures += 1
                 _log.exception("a pass failed; trying again in %.1f s", pause)
-                self._wakeup.after(pause)
+
+    def _retry(self, failures: int) -> float:
+        pause = min(RETRY_FIRST * 2.0 ** min(failures, 10), RETRY_MAX)
+        self._wakeup.after(pause)
+        return pause
+
+    def _log_trouble(self, message: str) -> None:
+        # Once, not with every retry: it is for a user to do something about.
+        if message != self._trouble:
+            self._trouble = message
+            _log.error("%s", message)
 
     async def _one_pass(self, over: Over) -> bool:
         seen = await self._world.observe(self._agents)

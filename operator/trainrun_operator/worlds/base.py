@@ -22,6 +22,10 @@ class StatusConflict(TrainRunError):
     """Somebody else has written the status since it was observed: observe again."""
 
 
+class StatusUnwritable(TrainRunError):
+    """The status cannot be written now (disk full, storage gone): nothing is decided meanwhile."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heard:
     """What was heard of one worker's agent."""
@@ -62,7 +66,10 @@ class World(Protocol):
         """Gather the facts of one pass."""
 
     async def write_status(self, status: TrainRunStatus) -> None:
-        """Write the status over the one observed last. Raises StatusConflict."""
+        """Write the status over the one observed last.
+
+        Raises StatusConflict and StatusUnwritable.
+        """
 
     async def apply(self, action: Action) -> None:
         """Carry out one action; doing it again changes nothing."""

@@ -7,12 +7,13 @@ the thread that started it (parent-death signal).
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO
 
 from trainrun.agent.config import CONFIG_VARIABLE, AgentConfig
 from trainrun_operator.worlds.local.leftovers import NODE_VARIABLE, kill_all
@@ -34,7 +35,7 @@ class AgentProcess(asyncio.SubprocessProtocol):
         self._folder = folder
         self._on_line = on_line
         self._on_exit = on_exit
-        self._log: BinaryIO = (folder / OUTPUT_FILE).open("ab")
+        self._log: IO[bytes] = (folder / OUTPUT_FILE).open("ab", buffering=0)
         self._partial = b""
         self._transport: asyncio.SubprocessTransport | None = None
 
@@ -99,8 +100,9 @@ class AgentProcess(asyncio.SubprocessProtocol):
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:  # noqa: ARG002
         """It printed something."""
-        self._log.write(data)
-        self._log.flush()
+        # The user still sees the lines where the disk has no room for a copy of them.
+        with contextlib.suppress(OSError):
+            self._log.write(data)
         *lines, self._partial = (self._partial + data).split(b"\n")
         if len(self._partial) > LONGEST_LINE:
             lines.append(self._partial)

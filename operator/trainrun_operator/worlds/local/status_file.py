@@ -6,6 +6,7 @@ succeeds only over the version that its writer has read; the uid is drawn once p
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -18,7 +19,7 @@ from typing import Any
 
 from trainrun.errors import TrainRunError
 from trainrun_operator.api.status import TrainRunStatus
-from trainrun_operator.worlds.base import StatusConflict
+from trainrun_operator.worlds.base import StatusConflict, StatusUnwritable
 
 FORMAT = 1
 """Version of this file's layout."""
@@ -71,7 +72,10 @@ class StatusFile:
             ) from error
 
     def create(self, spec: dict[str, Any]) -> StoredRun:
-        """The first version of a run's status, with a new uid. Raises StatusConflict."""
+        """The first version of a run's status, with a new uid.
+
+        Raises StatusConflict and StatusUnwritable.
+        """
         first = StoredRun(
             uid=str(uuid.uuid4()),
             resource_version=0,
@@ -84,9 +88,19 @@ class StatusFile:
     def replace(self, run: StoredRun) -> StoredRun:
         """Write `run` over the version that it was made from.
 
-        Returns it with its new version. Raises StatusConflict where another one is stored.
+        Returns it with its new version. Raises StatusConflict where another one is stored, and
+        StatusUnwritable where there is no room, or the storage is gone.
         """
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            return self._replace(run)
+        except OSError as error:
+            raise StatusUnwritable(
+                f"cannot write {self.path}: {error.strerror}; the run waits until its status can "
+                f"be written: {_remedy(error, self.path)}"
+            ) from error
+
+    def _replace(self, run: StoredRun) -> StoredRun:
+        self._make_folder()
         with self._guarded():
             stored = self.read()
             # A file that somebody has removed holds nothing that could be lost.
@@ -99,12 +113,29 @@ class StatusFile:
             _write_durably(self.path, _encode(written))
         return written
 
+    def _make_folder(self) -> None:
+        # Not the folders above: a storage that vanished (an unmounted disk) would come back empty,
+        # and the run would go on there as if nothing had ever been committed.
+        folder = self.path.parent
+        folder.parent.mkdir(exist_ok=True)
+        folder.mkdir(exist_ok=True)
+
     @contextmanager
     def _guarded(self) -> Iterator[None]:
         # Not the status file itself: that one is replaced, and a lock stays with the old inode.
         with (self.path.with_suffix(".guard")).open("w") as guard:
             fcntl.flock(guard, fcntl.LOCK_EX)
             yield
+
+
+def _remedy(error: OSError, path: Path) -> str:
+    match error.errno:
+        case errno.ENOSPC | errno.EDQUOT:
+            return f"make room in {path.parent}"
+        case errno.ENOENT:
+            return "bring the storage's folder back (is its disk still mounted?)"
+        case _:
+            return f"{path.parent} must be writable"
 
 
 def _encode(run: StoredRun) -> bytes:
