@@ -5,6 +5,7 @@ Layer: agent, leaf.
 
 from __future__ import annotations
 
+import asyncio
 import random
 
 
@@ -24,3 +25,17 @@ class Backoff:
     def reset(self) -> None:
         """The last try went well."""
         self._next = self._first
+
+
+async def ends_early(hurry: asyncio.Event, seconds: float) -> bool:
+    """Pause for so many seconds, or until `hurry` is set; says whether it was."""
+    loop = asyncio.get_running_loop()
+    due = loop.time() + seconds
+    # Not `wait_for`: Python before 3.12 loses a cancellation that meets its end.
+    timer = loop.call_later(seconds, hurry.set)
+    try:
+        await hurry.wait()
+    finally:
+        timer.cancel()
+        hurry.clear()
+    return loop.time() < due

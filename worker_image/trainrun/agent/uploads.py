@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from trainrun.agent import background
-from trainrun.agent.backoff import Backoff
+from trainrun.agent.backoff import Backoff, ends_early
 from trainrun.agent.staging import Staging, Step
 from trainrun.agent.storage import Storage
 from trainrun.checkpoint import Manifest, Upload
@@ -162,7 +162,7 @@ class Uploads:
                 return  # the script has to change; no later step would fare better
             except (TrainRunError, OSError) as error:
                 self._trouble(error)
-                if await _ends_early(hurry, backoff.next()):
+                if await ends_early(hurry, backoff.next()):
                     backoff.reset()
                 busy = True
             else:
@@ -287,17 +287,3 @@ class Uploads:
         task = background.run(self.storage.remove(directories))
         self._removals.add(task)
         task.add_done_callback(self._removals.discard)
-
-
-async def _ends_early(hurry: asyncio.Event, seconds: float) -> bool:
-    """Pause for so many seconds, or until somebody is in a hurry."""
-    loop = asyncio.get_running_loop()
-    due = loop.time() + seconds
-    # Not `wait_for`: Python before 3.12 loses a cancellation that meets its end.
-    timer = loop.call_later(seconds, hurry.set)
-    try:
-        await hurry.wait()
-    finally:
-        timer.cancel()
-        hurry.clear()
-    return loop.time() < due
