@@ -11,7 +11,7 @@ import pytest
 from tests.simulated.lives import FAULTS, PATIENCE, Fault, Life, living
 from trainrun.protocol import SaveVote
 from trainrun_operator.api.status import Failures
-from trainrun_operator.core import ledger, running
+from trainrun_operator.core import ledger, preempting
 from trainrun_operator.core.saving import SaveStage, coordinate
 from trainrun_operator.worlds.simulated.store import SimStore
 
@@ -76,7 +76,7 @@ def test_a_double_charge_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_save_that_not_all_have_prepared_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(running, "coordinate", commit_early)
+    monkeypatch.setattr(preempting, "coordinate", commit_early)
     mistake = first_mistake()
     assert mistake is not None
     assert "has not prepared it" in mistake[1]

@@ -17,8 +17,8 @@ from trainrun_operator.api.status import (
     SaveAsked,
     StartRecord,
 )
-from trainrun_operator.core import ledger, steps
-from trainrun_operator.core.attribution import incident_of, refined
+from trainrun_operator.core import ledger, settling, steps
+from trainrun_operator.core.attribution import incident_of
 from trainrun_operator.core.display import (
     condition,
     gathering_phase,
@@ -26,11 +26,10 @@ from trainrun_operator.core.display import (
     with_condition,
 )
 from trainrun_operator.core.plan import Event, Plan
-from trainrun_operator.core.view import IDENTITY_LENGTH, View, max_step
+from trainrun_operator.core.view import IDENTITY_LENGTH, View
 
 if TYPE_CHECKING:
     from trainrun.protocol import Resolution
-    from trainrun_operator.api.status import TrainRunStatus
     from trainrun_operator.core.losses import Loss
     from trainrun_operator.core.observation import WorkerFact
 
@@ -72,7 +71,7 @@ def open_incident(view: View, loss: Loss, lost: frozenset[int]) -> Plan:
         loss, attempt=view.status.attempt, now=view.observation.now, config=view.config
     )
     message = f"attempt {incident.attempt} ended: {incident.cause}: {incident.message}"
-    fruitless = 0 if made_progress(view) else view.status.fruitless + 1
+    fruitless = 0 if settling.made_progress(view) else view.status.fruitless + 1
     wait = ledger.backoff(view.config, fruitless=fruitless, attempt=incident.attempt)
     ending = _ending(view, "Incident", flush=steps.flushable(view, lost), wait=wait)
     return transition(
@@ -84,18 +83,8 @@ def open_incident(view: View, loss: Loss, lost: frozenset[int]) -> Plan:
         ending=ending,
         save_asked=None,
         fruitless=fruitless,
-        **_pending(view, incident, view.status, fruitless),
+        **settling.opened(view, incident, view.status, fruitless),
     )
-
-
-def _pending(
-    view: View, incident: Incident, status: TrainRunStatus, fruitless: int
-) -> dict[str, Any]:
-    """The new open incident, and the budgets of `status` that show it."""
-    after = status.model_copy(update={"fruitless": fruitless})
-    charged = ledger.charged(after, incident, view.config)
-    failures = ledger.tally(status.failures, view.config, pending=charged)
-    return {"incident": charged, "failures": failures}
 
 
 def refine(view: View, incident: Incident) -> Plan:
@@ -105,23 +94,6 @@ def refine(view: View, incident: Incident) -> Plan:
     """
     message = f"attempt {incident.attempt} ended: {incident.cause}: {incident.message}"
     return transition(view, incident.cause, message, phase="Restarting", type_="Warning")
-
-
-def made_progress(view: View) -> bool:
-    """The attempt got beyond the step that it was handed."""
-    record = view.record
-    begin = record.resume_point.step if record and record.resume_point else -1
-    reached = highest_step(view)
-    return reached is not None and reached > begin
-
-
-def highest_step(view: View) -> int | None:
-    """The highest step that anybody reported in the newest attempt, those who are gone included."""
-    seen = [max_step(agent) for agent in view.agents]
-    shown, record = view.status.progress, view.record
-    if shown.time is not None and record is not None and shown.time > record.time:
-        seen.append(shown.step)
-    return max((step for step in seen if step is not None), default=None)
 
 
 def end_uncounted(view: View, kind: EndingKind, reason: str, message: str) -> Plan:
@@ -172,8 +144,8 @@ def failed_to_start(view: View, loss: Loss) -> Plan:
     ending = Ending(
         attempt=attempt, kind="Incident", time=now, not_before=now + wait if wait else None
     )
-    settled = settled_incident(view)
-    before = view.status.model_copy(update=settled)
+    before_it = settling.settled(view)
+    before = view.status.model_copy(update=before_it)
     return transition(
         view,
         incident.cause,
@@ -184,20 +156,8 @@ def failed_to_start(view: View, loss: Loss) -> Plan:
         start_record=None,
         ending=ending,
         fruitless=fruitless,
-        **(settled | _pending(view, incident, before, fruitless)),
+        **(before_it | settling.opened(view, incident, before, fruitless)),
     )
-
-
-def settled_incident(view: View) -> dict[str, Any]:
-    """The open incident charged to its budget, as changes of the status.
-
-    Every write that ends the provisional state of an incident contains it, so it is counted once.
-    """
-    if view.status.incident is None:
-        return {"incident": None}
-    incident = refined(view, view.status.incident)
-    failures, incidents = ledger.settle(view.status, incident, view.config)
-    return {"failures": failures, "incidents": incidents, "incident": None}
 
 
 def start(view: View, chosen: tuple[WorkerFact, ...], resolution: Resolution) -> Plan:
@@ -235,28 +195,10 @@ def start(view: View, chosen: tuple[WorkerFact, ...], resolution: Resolution) ->
         ending=None,
         save_asked=None,
         restarts=view.status.restarts + (view.status.ending is not None),
-        **(settled_incident(view) | _measured(view, point)),
+        **(settling.settled(view) | settling.measured(view, point)),
     )
     conditions = with_condition(plan.status.conditions, ready)
     return _with_status(plan, conditions=conditions)
-
-
-def _measured(view: View, point: ResumePoint | None) -> dict[str, Any]:
-    """The settled incident with what it cost."""
-    if view.status.incident is None:
-        return {}
-    changes = settled_incident(view)
-    last: Incident = changes["incidents"][-1]
-    reached = highest_step(view)
-    begin = point.step if point is not None else -1
-    measured = last.model_copy(
-        update={
-            "resumed_from": point,
-            "lost_steps": max(reached - max(begin, 0), 0) if reached is not None else None,
-            "restart_seconds": round((view.observation.now - last.time).total_seconds(), 3),
-        }
-    )
-    return {"incidents": (*changes["incidents"][:-1], measured)}
 
 
 def skip_to(view: View, highest: int) -> Plan:
@@ -277,7 +219,7 @@ def suspended(view: View) -> Plan:
     """Everything is stopped and saved."""
     mark = condition(view, "Suspended", "True", "Suspended", "spec.suspend is true")
     plan = transition(
-        view, "Suspended", "the run is suspended", phase="Suspended", **settled_incident(view)
+        view, "Suspended", "the run is suspended", phase="Suspended", **settling.settled(view)
     )
     return _with_status(plan, conditions=with_condition(plan.status.conditions, mark))
 
@@ -305,7 +247,7 @@ def succeed(view: View, reason: str, message: str) -> Plan:
         phase="Succeeded",
         completion_time=view.observation.now,
         save_asked=None,
-        **settled_incident(view),
+        **settling.settled(view),
     )
     return _with_status(plan, conditions=with_condition(plan.status.conditions, mark))
 
@@ -321,7 +263,7 @@ def fail(view: View, reason: str, message: str) -> Plan:
         type_="Warning",
         completion_time=view.observation.now,
         save_asked=None,
-        **settled_incident(view),
+        **settling.settled(view),
     )
     return _with_status(plan, conditions=with_condition(plan.status.conditions, mark))
 
