@@ -136,6 +136,25 @@ def test_the_live_view_shows_phase_ranks_metrics_checkpoint_budget_events_and_ou
     assert "order: Hold" not in shown
 
 
+def test_output_that_clears_the_screen_leaves_the_live_view_alone() -> None:
+    assert wording.printable("\x1b[2J\x1b[5;5H\x1b[31mred\x1b[0m\a 日本\tx\x00") == "red 日本  x"
+    assert wording.printable("\x1b]0;title\x07text") == "text"
+
+
+def test_a_low_terminal_shows_the_newest_lines_of_output() -> None:
+    console = Console(file=io.StringIO(), width=80, height=14, color_system=None)
+    timeline = Timeline(replicas=2, per_worker=1)
+    view = LiveView(console, name="digits", timeline=timeline, per_worker=1)
+    news = passed(running(0), running(1))
+    timeline.emit(news)
+    view.remember(news)
+    for number in range(8):
+        view.remember(Output(worker="run-0-1", line=f"[rank 0] line {number}"))
+    lines = console.render_lines(view.render())
+    assert len(lines) < 14
+    assert "".join(segment.text for segment in lines[-1]).strip() == "[rank 0] line 7"
+
+
 def test_plain_lines_leave_out_what_agents_say_about_themselves() -> None:
     stream = io.StringIO()
     lines = PlainLines(stream, color=False, verbose=False)

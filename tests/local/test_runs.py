@@ -130,6 +130,14 @@ def test_ctrl_c_tells_how_to_continue(runs: LocalRuns) -> None:
     assert f"continue with: trainrun run {runs.folder}/trainrun.yaml --replicas 1" in ended.out
 
 
+def test_a_run_that_its_file_suspends_tells_what_to_change(runs: LocalRuns) -> None:
+    runs.spec = {"suspend": True}
+    ended = runs.run(json_lines=False)
+    assert ended.code == 130
+    file = runs.folder / "trainrun.yaml"
+    assert f"continue with: spec.suspend: false in {file}, then trainrun run {file}" in ended.out
+
+
 def test_ctrl_c_twice_stops_at_once_and_nothing_is_counted_later(runs: LocalRuns) -> None:
     # Never saves when asked to, so that only the second interrupt can end it.
     runs.env = {"STEPS": "60", "PAUSE": "0.05", "MODE": "silent"}

@@ -36,6 +36,7 @@ class LiveView:
     """Shows news in place; a context manager."""
 
     def __init__(self, console: Console, *, name: str, timeline: Timeline, per_worker: int) -> None:
+        self._console = console
         self._name = name
         self._timeline = timeline
         self._per_worker = per_worker
@@ -68,7 +69,7 @@ class LiveView:
                 self._happened.append((time.monotonic() - self._began, news))
             case Output(line=line):
                 if not line.startswith(wording.AGENT_CHATTER):
-                    self._output.append(line)
+                    self._output.append(wording.printable(line))
             case Passed():
                 self._passed = news
             case _:
@@ -88,10 +89,14 @@ class LiveView:
             return Text(f"{self._name}: starting")
         status = self._passed.plan.status
         blank = Text()
-        parts: list[RenderableType] = [self._head(status), *self._facts(status), blank]
-        parts += [self._ranks(), blank, *self._history(), blank]
-        parts += (Text(f"  {line}", style="dim", no_wrap=True) for line in self._output)
-        return Group(*parts)
+        ranks = self._ranks()
+        above = [self._head(status), *self._facts(status), blank]
+        below = [blank, *self._history(), blank]
+        # What does not fit is cut off at the bottom, where the newest line stands.
+        room = max(0, self._console.height - len(above) - ranks.row_count - len(below) - 1)
+        output = list(self._output)[-room:] if room else []
+        lines = (Text(f"  {line}", style="dim", no_wrap=True) for line in output)
+        return Group(*above, ranks, *below, *lines)
 
     def _head(self, status: TrainRunStatus) -> Text:
         style = PHASE_STYLES.get(status.phase, "yellow")

@@ -142,9 +142,15 @@ def _report(
     prepared: Preparation, options: RunOptions, status: TrainRunStatus, timeline: Timeline
 ) -> Iterator[str]:
     yield ""
-    yield from summary(prepared.name, status, continue_with=_command(options))
+    yield from summary(prepared.name, status, continue_with=_how_to_continue(prepared, options))
     yield ""
     yield from timeline.draw()
+
+
+def _how_to_continue(prepared: Preparation, options: RunOptions) -> str:
+    # The same command alone would only find the run suspended again.
+    first = f"spec.suspend: false in {options.file}, then " if prepared.run.spec.suspend else ""
+    return first + _command(options)
 
 
 def _command(options: RunOptions) -> str:

@@ -5,6 +5,7 @@ Layer: cli; pure.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -125,3 +126,12 @@ def culprit(incident: Incident) -> str:
 
 AGENT_CHATTER = "[agent] INFO "
 """How lines begin that an agent prints about its own doings: for --verbose only."""
+
+_CONTROL = re.compile(
+    r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(\x07|\x1b\\)?|[\x00-\x08\x0b-\x1f\x7f-\x9f]"
+)
+
+
+def printable(line: str) -> str:
+    """Without what moves the cursor, clears or colors the screen: a view drawn in place stays."""
+    return _CONTROL.sub("", line).expandtabs(4)
