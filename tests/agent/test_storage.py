@@ -76,27 +76,32 @@ async def test_the_owner_shows_life_while_many_ranks_wait_for_a_long_download(
     assert {(path / "model.pt").read_bytes() for path in paths} == {b"abc"}
 
 
-async def test_a_release_waits_for_the_beat_that_is_under_way(
-    storage: Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("call", ["beat", "resolve"])
+async def test_a_release_waits_for_what_would_take_it_back(
+    storage: Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
     assert (await storage.resolve(ResolveRequest(attempt=1))).outcome == "Resolved"
     begun, go_on = threading.Event(), threading.Event()
-    beat = api.beat
+    real = getattr(api, call)
 
-    def slow(*arguments: object, **more: object) -> bool:
+    def slow(*arguments: object, **more: object) -> object:
         begun.set()
         assert go_on.wait(20)
-        return beat(*arguments, **more)  # type: ignore[arg-type]
+        return real(*arguments, **more)
 
-    monkeypatch.setattr(api, "beat", slow)
-    beating = asyncio.create_task(storage.beat(1, None))
+    monkeypatch.setattr(api, call, slow)
+    under_way = asyncio.create_task(
+        storage.beat(1, None) if call == "beat" else storage.resolve(ResolveRequest(attempt=2))
+    )
     await asyncio.to_thread(begun.wait)
+    under_way.cancel()  # as whoever leaves does
     releasing = asyncio.create_task(storage.release())
     await asyncio.wait([releasing], timeout=0.1)
-    assert not releasing.done()
     go_on.set()
-    await asyncio.gather(beating, releasing)
-    found = api.resolve(run_of(tmp_path), uid="uid-2", attempt=2, watch=api.BeatWatch())
+    await releasing
+    await asyncio.to_thread(eventually, lambda: not storage.busy)
+    monkeypatch.undo()
+    found = api.resolve(run_of(tmp_path), uid="uid-2", attempt=3, watch=api.BeatWatch())
     assert found.outcome == "Resolved"
 
 

@@ -42,8 +42,9 @@ class Storage:
         # Downloads of one node wait for each other anyway: then not in threads, which ranks that
         # die meanwhile would leave behind.
         self._downloading = asyncio.Lock()
-        # A beat under way would overwrite the release that came after it.
+        # A beat or a claim under way would take back the release that came after it.
         self._beating = threading.Lock()
+        self._claiming = threading.Lock()
 
     @property
     def busy(self) -> bool:
@@ -174,7 +175,7 @@ class Storage:
             return api.beat(self._run(), uid=uid, counter=counter, committed=committed)
 
     def _release(self) -> None:
-        with self._beating:
+        with self._claiming, self._beating:
             api.release(self._run(), uid=self._config.run_uid)
 
     def _write_metrics(self, attempt: int, number: int, text: str) -> int:
@@ -188,15 +189,16 @@ class Storage:
     def _resolve(self, request: ResolveRequest) -> Resolution:
         if self._watch is None:
             self._watch = api.BeatWatch()
-        return api.resolve(
-            self._run(),
-            uid=self._config.run_uid,
-            attempt=request.attempt,
-            on_existing=request.on_existing,
-            ended=request.ended,
-            committed=request.committed,
-            watch=self._watch,
-        )
+        with self._claiming:
+            return api.resolve(
+                self._run(),
+                uid=self._config.run_uid,
+                attempt=request.attempt,
+                on_existing=request.on_existing,
+                ended=request.ended,
+                committed=request.committed,
+                watch=self._watch,
+            )
 
     def _write_part(
         self,
