@@ -247,6 +247,16 @@ def test_ranks_that_count_their_own_steps_are_told_so(runs: LocalRuns) -> None:
     assert "rank 0" in told["message"]
 
 
+def test_ranks_that_save_under_steps_of_their_own_are_told_that_no_checkpoint_is_all_of_it(
+    runs: LocalRuns,
+) -> None:
+    runs.env = {"MODE": "shifted-steps", "STEPS": "40", "PAUSE": "0.05"}
+    ended = runs.run()
+    told = next(event for event in ended.history if event["reason"] == "CheckpointPartial")
+    assert "files of rank 1 alone" in told["message"]
+    assert "report them with the same step on every rank" in told["message"]
+
+
 def test_processes_of_a_killed_agent_end_with_it_and_the_run_goes_on(runs: LocalRuns) -> None:
     runs.spec = budget(1)
     runs.env = {"STEPS": "60", "PAUSE": "0.05"}

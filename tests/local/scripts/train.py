@@ -58,7 +58,8 @@ for step in range(begin + 1, STEPS + 1):
     if MODE == "silent":
         continue
     request = None if MODE == "deaf" else trainrun.should_save()
-    shown = step + (1000 * context.rank if MODE == "own-steps" else 0)
+    apart = {"own-steps": 1000, "shifted-steps": 1}.get(MODE, 0)
+    shown = step + apart * context.rank
     saves = step % EVERY == 0 or request is not None
     if MODE == "rank-0-only" and context.rank != 0:
         continue

@@ -127,7 +127,14 @@ class Attempt:
         waiting = checkpoint_waiting(
             self.staging, self.processes.living_ranks, now, self.around.config.checkpoint_patience
         )
-        found = (self.report.ignored, waiting, self.uploads.problem, self.fetching.problem)
+        uploads = self.uploads
+        found = (
+            self.report.ignored,
+            waiting,
+            uploads.problem,
+            uploads.turns.problem,
+            self.fetching.problem,
+        )
         return tuple(problem for problem in found if problem is not None)
 
     def changed(self) -> None:

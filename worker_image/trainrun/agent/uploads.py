@@ -18,6 +18,7 @@ from trainrun.agent import background
 from trainrun.agent.backoff import Backoff, ends_early
 from trainrun.agent.staging import Staging, Step
 from trainrun.agent.storage import Storage
+from trainrun.agent.turns import Turns
 from trainrun.checkpoint import Manifest, Upload
 from trainrun.errors import (
     CheckpointConflict,
@@ -50,6 +51,7 @@ class Uploads:
     problem: Problem | None = None
     fatal: Problem | None = None
     committed: Committed | None = None
+    turns: Turns = field(default_factory=Turns)
     only: frozenset[int] | None = None
     """While an order says so: no other steps are uploaded."""
     _committed_at: float = 0.0
@@ -256,6 +258,7 @@ class Uploads:
 
     def _committed(self, manifest: Manifest) -> None:
         LOG.info("checkpoint %s is committed (%d bytes)", manifest.id.name, manifest.size_bytes)
+        self.turns.saw(manifest)
         self.saw_commit(manifest.id, manifest.size_bytes)
         self._retain = True
         self.wake()
