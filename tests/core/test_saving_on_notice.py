@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tests.support.builders import Scene, a_run, a_worker, an_agent, an_incident, seconds
 from trainrun.protocol import Exit, SaveOrder
 from trainrun_operator.core.causes import Cause
@@ -42,6 +44,18 @@ def test_a_notice_known_to_the_world_alone_counts_as_well() -> None:
     assert agent is not None
     world = scene.with_agent(1, notice=None).with_worker(1, notice=agent.notice)
     assert world.plan.reason == "SaveAsked"
+
+
+def test_a_worker_that_vanishes_after_its_notice_was_preempted() -> None:
+    """An evicted pod's object may be gone before anybody saw it end."""
+    scene = a_run(max_preemptions=-1).running().noticed(1)
+    scene = scene.after(scene.plan).without(1)
+    assert scene.plan.message == (
+        "attempt 1 ended: Preempted: worker run-1-1 was taken away after a notice"
+    )
+    other = a_run().running().noticed(1)
+    other = other.after(other.plan).without(0)
+    assert other.plan.message.endswith("worker run-0-1 was deleted or replaced by somebody")
 
 
 def test_a_long_reason_is_cut() -> None:
@@ -211,6 +225,48 @@ def test_a_save_that_never_comes_is_not_waited_for_for_ever() -> None:
     scene = a_run().running().voted(0, calls=9, committed=9)
     assert scene.asked_to_save(ago=600).plan.reason == "Preempting"
     assert scene.asked_to_save(ago=601).plan.reason == "Yielded"
+
+
+def leaving() -> Scene:
+    """Slot 1's worker saved on notice and uploads; its replacement is there already."""
+    scene = saved(a_run(max_preemptions=-1).running().noticed(1).asked_to_save())
+    scene = scene.after(scene.plan, passed=5).with_agent(0, phase="Idle")
+    return scene.with_agent(1, phase="Flushing").plus(a_worker(1, 2, agent=an_agent(1, 2)))
+
+
+def test_what_a_leaving_worker_saved_is_in_the_store_before_the_store_is_asked() -> None:
+    scene = leaving()
+    assert (scene.plan.reason, scene.plan.message) == (
+        "Flushing",
+        "waiting for the uploads of slots 1",
+    )
+    assert scene.hold(0).resolve is None
+    assert scene.hold(1).flush == (12,)
+    uploaded = replace(
+        scene, workers=(*leaving().with_agent(1, phase="Idle").workers[:2], a_worker(1, 2))
+    )
+    assert uploaded.plan.reason == "Resolving"
+
+
+def test_uploads_of_a_leaving_worker_are_not_waited_for_for_ever() -> None:
+    scene = leaving()
+    assert scene.after(scene.plan, passed=25).plan.reason == "Flushing"
+    assert scene.after(scene.plan, passed=26).plan.reason == "Resolving"
+
+
+def test_uploads_of_a_worker_that_is_gone_are_not_waited_for() -> None:
+    scene = leaving()
+    old = replace(scene.workers[1], phase="Ended")
+    gone = replace(scene, workers=(scene.workers[0], old, scene.workers[2]))
+    assert gone.plan.reason == "Resolving"
+
+
+def test_a_new_operator_listens_to_the_leaving_worker_first() -> None:
+    scene = leaving()
+    unheard = replace(scene.workers[1], agent=None)
+    assert replace(scene, workers=(scene.workers[0], unheard, scene.workers[2])).plan.reason == (
+        "Flushing"
+    )
 
 
 # ---------------------------------------------------------------------------- suspend and resume

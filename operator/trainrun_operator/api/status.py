@@ -135,6 +135,9 @@ class SaveAsked(Model):
     """When it was asked first."""
     writer_rank: int = Field(default=0, ge=0)
     """The lowest rank not under notice at that moment: the same on every rank, whoever is told."""
+    leaving: tuple[int, ...] = Field(default=(), max_length=1024)
+    """Slots under notice at that moment: a worker of them that is gone later was preempted, also
+    when nobody saw it end."""
 
 
 class Failures(Model):

@@ -112,6 +112,9 @@ def _gather(view: View) -> Plan:
         missing = [str(slot) for slot, w in enumerate(chosen) if w not in ready]
         message = f"waiting for the workers of slots {', '.join(missing[:10])}"
         return _wait(view, "Gathering", message, actions=(*dismiss, *create))
+    if uploading := _uploading(view):
+        message = f"waiting for the uploads of slots {', '.join(map(str, uploading[:10]))}"
+        return _wait(view, "Flushing", message, actions=dismiss)
     ending = view.status.ending
     now = view.observation.now
     if ending is not None and ending.not_before is not None and now < ending.not_before:
@@ -123,6 +126,25 @@ def _gather(view: View) -> Plan:
         message = "asking the store for the newest good checkpoint"
         return _wait(view, "Resolving", message, actions=dismiss, resolve=True)
     return _resolved(view, ready, resolution)
+
+
+def _uploading(view: View) -> tuple[int, ...]:
+    """Slots whose old workers, although they leave, still upload what the ending named.
+
+    Resolving before they are done would fence the very checkpoint that was saved on their notice.
+    """
+    ending = view.status.ending
+    if ending is None or not ending.flush:
+        return ()
+    if view.observation.now - ending.time > view.config.flush_timeout:
+        return ()
+    old = ((slot, w) for slot, w in enumerate(view.roster) if w is not None and _answers(view, w))
+    return tuple(
+        slot
+        for slot, worker in old
+        if worker.agent is None
+        or (view.joined(worker) is not None and worker.agent.phase != "Idle")
+    )
 
 
 def _resolution(view: View, ready: tuple[WorkerFact, ...]) -> Resolution | None:

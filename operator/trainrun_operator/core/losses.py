@@ -128,6 +128,10 @@ def _gone(view: View, slot: int) -> Loss:
     record = view.record
     assert record is not None, "a roster comes from a start record"
     name = worker_name(view.config, slot=slot, created_for=record.roster[slot])
+    asked = view.status.save_asked
+    if asked is not None and slot in asked.leaving:
+        message = f"worker {name} was taken away after a notice"
+        return Loss(slot=slot, cause=Cause.PREEMPTED, worker=name, message=message)
     return Loss(
         slot=slot,
         cause=Cause.UNKNOWN,

@@ -34,8 +34,7 @@ def decide(view: View) -> Plan | None:
     wanted = _save_reason(view) or ("workers have begun to save" if _begun(view) else "")
     asked = view.status.save_asked
     if asked is None:
-        writer = _writer_rank(view)
-        return transitions.ask_to_save(view, wanted, writer_rank=writer) if wanted else None
+        return _ask(view, wanted) if wanted else None
     if not wanted:
         return transitions.withdraw_save(view) if None not in view.agents else None
     step = steps.saved_step(view)
@@ -45,6 +44,11 @@ def decide(view: View) -> Plan | None:
         return None
     unheard = "the script never called trainrun.should_save()"
     return end_attempt(view, "no checkpoint came in time" if _uses_save(view) else unheard)
+
+
+def _ask(view: View, reason: str) -> Plan:
+    leaving = tuple(worker.slot for worker, _ in _noticed(view))
+    return transitions.ask_to_save(view, reason, writer_rank=_writer_rank(view), leaving=leaving)
 
 
 def _save_reason(view: View) -> str:

@@ -116,13 +116,14 @@ def _ending(view: View, kind: EndingKind, *, flush: tuple[int, ...], wait: timed
     )
 
 
-def ask_to_save(view: View, reason: str, *, writer_rank: int) -> Plan:
+def ask_to_save(view: View, reason: str, *, writer_rank: int, leaving: tuple[int, ...]) -> Plan:
     """Ask the training to save a checkpoint now."""
     asked = SaveAsked(
         attempt=view.status.attempt,
         reason=reason[:256],
         time=view.observation.now,
         writer_rank=writer_rank,
+        leaving=leaving,
     )
     message = f"asking the training for a checkpoint: {reason}"
     return transition(view, "SaveAsked", message, phase="Preempting", save_asked=asked)

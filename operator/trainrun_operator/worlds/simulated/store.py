@@ -64,6 +64,10 @@ class SimStore:
         complete = entry.manifest or len(entry.parts) == entry.workers
         return complete and checkpoint not in self.bad and not self.fenced(checkpoint)
 
+    def _has_committed(self) -> bool:
+        """Something was committed that no later attempt has left behind."""
+        return any(e.manifest and not self.fenced(c) for c, e in self.checkpoints.items())
+
     def resolve(self, attempt: int) -> Resolution:
         """Claim the resume point of an attempt; the same answer when asked again."""
         highest = max(self.claims, default=0)
@@ -77,7 +81,7 @@ class SimStore:
             return Resolution(attempt=attempt, outcome="Behind", highest_attempt=highest)
         else:
             resume = self.newest()
-            if resume is None and any(e.manifest for e in self.checkpoints.values()):
+            if resume is None and self._has_committed():
                 return Resolution(attempt=attempt, outcome="NoGoodCheckpoint", message="none left")
             if resume is not None:
                 self.checkpoints[resume].manifest = True
