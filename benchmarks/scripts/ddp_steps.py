@@ -22,7 +22,7 @@ import trainrun  # noqa: E402
 
 IMPORTED = time.time()
 WIDTH = int(os.environ.get("WIDTH", "64"))
-WARM, STEPS = int(os.environ.get("WARM", "1")), int(os.environ.get("STEPS", "1000000"))
+WARM, SECONDS = int(os.environ.get("WARM", "1")), float(os.environ.get("SECONDS", "600"))
 SAVE_EVERY = int(os.environ.get("SAVE_EVERY", "0"))
 
 rank = int(os.environ["RANK"])
@@ -48,7 +48,10 @@ model = DistributedDataParallel(net)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 batch = torch.randn(WIDTH, WIDTH)
 durations = []
-for step in range(1, WARM + STEPS + 1):
+warm_at, step = time.monotonic(), 0
+# Rank 0 alone ends the measurement; the other then waits in its next collective to be stopped.
+while rank != 0 or step <= WARM or time.monotonic() - warm_at < SECONDS:
+    step += 1
     began = time.perf_counter()
     optimizer.zero_grad()
     model(batch).square().mean().backward()
@@ -65,6 +68,7 @@ for step in range(1, WARM + STEPS + 1):
     if step == 1:
         mark("step", time.time())
     if step == WARM:
+        warm_at = time.monotonic()
         mark("warm", time.time())
     if step > WARM:
         durations.append(time.perf_counter() - began)
