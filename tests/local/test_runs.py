@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import pty
 import signal
+import subprocess
+import sys
 
 from tests.local.local_runs import LocalRuns
 from tests.support.eventually import eventually
@@ -240,6 +244,30 @@ def test_when_only_rank_0_reports_the_others_are_named(runs: LocalRuns) -> None:
     assert "whole=True" in told["message"]
 
 
+def test_a_warning_is_told_once_and_not_again_by_each_agent(runs: LocalRuns) -> None:
+    runs.env = {"MODE": "ignore-checkpoint", "STEPS": "12", "FAIL_AT": "12", "FAIL_ATTEMPTS": "1"}
+    runs.spec = budget(1)
+    ended = runs.run(json_lines=False)
+    assert ended.code == 0
+    assert ended.out.count("the script starts over") == 1
+
+
+def test_a_dumb_terminal_gets_plain_lines_as_they_come(runs: LocalRuns) -> None:
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "trainrun_operator.cli", "run", str(runs.write())]
+    runs.storage.mkdir()
+    process = subprocess.Popen(command, stdout=theirs, env={**os.environ, "TERM": "dumb"})
+    os.close(theirs)
+    shown = b""
+    with contextlib.suppress(OSError):  # EIO: nobody has the terminal open any more
+        while piece := os.read(ours, 65536):
+            shown += piece
+    os.close(ours)
+    assert process.wait() == 0
+    assert b"Started: attempt 1 starts from nothing with 2 workers" in shown
+    assert b"\x1b" not in shown
+
+
 def test_ranks_that_count_their_own_steps_are_told_so(runs: LocalRuns) -> None:
     runs.env = {"MODE": "own-steps", "STEPS": "80", "PAUSE": "0.05"}
     ended = runs.run(env={"TRAINRUN_CHECKPOINT_PATIENCE": "1"})
@@ -253,7 +281,8 @@ def test_ranks_that_save_under_steps_of_their_own_are_told_that_no_checkpoint_is
     runs.env = {"MODE": "shifted-steps", "STEPS": "40", "PAUSE": "0.05"}
     ended = runs.run()
     told = next(event for event in ended.history if event["reason"] == "CheckpointPartial")
-    assert "files of rank 1 alone" in told["message"]
+    assert "of rank 0 alone" in told["message"]
+    assert "of rank 1 alone" in told["message"]
     assert "report them with the same step on every rank" in told["message"]
 
 

@@ -109,8 +109,10 @@ def _run_for_people(
 ) -> int:
     workers = prepared.run.spec.workers
     timeline = Timeline(replicas=workers.replicas, per_worker=workers.processes_per_worker)
-    color = options.color and sys.stdout.isatty() and "NO_COLOR" not in os.environ
-    if sys.stdout.isatty() and not options.plain:
+    # A dumb terminal (an editor's, a CI's) can neither be drawn on nor shows colors.
+    terminal = sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
+    color = options.color and terminal and "NO_COLOR" not in os.environ
+    if terminal and not options.plain:
         status = _lead_live(prepared, stored, timeline, color=color)
     else:
         lines = PlainLines(sys.stdout, color=color, verbose=options.verbose)

@@ -218,8 +218,8 @@ class Agent:
             found = problems(self.orders, now)
             if found != self._problems:
                 self._problems = found
-                for problem in found:
-                    LOG.warning("%s: %s", problem.type, problem.message)
+                for problem in found:  # the operator tells them to the user, once for all workers
+                    LOG.info("%s: %s", problem.type, problem.message)
                 self.heartbeat.news()
             self.heartbeat.tick(now)
             self._drain(now)

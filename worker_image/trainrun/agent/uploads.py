@@ -273,7 +273,6 @@ class Uploads:
         message = f"checkpoints of attempt {self.attempt} wait to be stored: {error}"
         problem = Problem(type=kind, reason=type(error).__name__, message=message)
         if problem != self.problem:
-            LOG.warning("%s", message)
             self.problem = problem
             self.news()
 
