@@ -30,6 +30,16 @@ def problems(changes: dict[str, object], overrides: dict[str, object] | None = N
     return list(caught.value.problems)
 
 
+def test_a_rule_broken_by_two_values_is_told_once_and_not_again_of_a_default() -> None:
+    assert problems({"spec.failurePolicy.backoff": {"initial": "10m", "max": "1m"}}) == [
+        'spec.failurePolicy.backoff.max: "1m" is not allowed: it must not be shorter than '
+        "backoff.initial"
+    ]
+    assert problems({"spec.failurePolicy.backoff": {"initial": "10m", "max": 5}}) == [
+        "spec.failurePolicy.backoff.max: 5 is a number; a string is needed"
+    ]
+
+
 def test_the_minimal_example_is_valid() -> None:
     text = (ROOT / "examples" / "minimal.yaml").read_text()
 

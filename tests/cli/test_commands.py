@@ -109,6 +109,18 @@ def test_help_imports_nothing_heavy() -> None:
     assert not found & {*HEAVY, "aiohttp", "pydantic", "rich", "yaml"}
 
 
+def test_a_file_that_cannot_be_read_is_named_with_the_reason(tmp_path: Path) -> None:
+    missing = tmp_path / "no.yaml"
+    assert call("status", str(missing)).output == (
+        f"error: {missing}: cannot be read: No such file or directory\n"
+    )
+    binary = tmp_path / "binary.yaml"
+    binary.write_bytes(b"\xff\xfe")
+    assert call("run", str(binary)).output == (
+        f"error: {binary}: is no text in UTF-8 (invalid start byte)\n"
+    )
+
+
 def test_running_locally_imports_neither_kopf_nor_kubernetes_nor_torch(
     finished: LocalRuns,
 ) -> None:

@@ -122,6 +122,8 @@ def _is_consequence(detail: ErrorDetails, removed: set[Place]) -> bool:
     """Whether it is there only because of others: entries that failed, or what we took out."""
     if detail["type"] == "too_short":
         return bool(detail["input"])
+    if detail["type"] == BROKEN_RULE:  # broken by a default in the place of what we took out
+        return all((*detail["loc"], *rule.path) in removed for rule in detail["ctx"]["broken"])
     return detail["type"] == "missing" and detail["loc"] in removed
 
 

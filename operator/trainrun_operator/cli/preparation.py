@@ -72,8 +72,10 @@ def load_file(file: Path, *, replicas: int | None = None, storage: str | None = 
     """The TrainRun in this file with the command line's changes. Raises InvalidSpec."""
     try:
         text = file.read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidSpec(f"{file}: cannot be read: {error}") from error
+    except OSError as error:
+        raise InvalidSpec(f"{file}: cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise InvalidSpec(f"{file}: is no text in UTF-8 ({error.reason})") from error
     overrides: dict[str, object] = {}
     if replicas is not None:
         overrides["spec.workers.replicas"] = replicas

@@ -318,7 +318,9 @@ class S3Store:
                 "identity that this machine or pod has"
             ) from error
         except _NETWORK as error:
-            raise StoreUnavailable(f"{what}: {error}") from error
+            raise StoreUnavailable(
+                f"{what}: {error}; check the network, storage.endpointUrl, and that the server runs"
+            ) from error
         except sdk.BotoCoreError as error:
             raise StoreMisconfigured(f"{what}: {error}") from error
 
