@@ -46,7 +46,7 @@ class CauseRule:
 CAUSES: dict[Cause, CauseRule] = {
     Cause.PREEMPTED: CauseRule(
         charge="preemptions",
-        advice="set failurePolicy.maxPreemptions: -1 so that preemptions do not use up maxFailures",
+        advice="set failurePolicy.maxPreemptions: -1 to survive any number of preemptions",
     ),
     Cause.NODE_LOST: CauseRule(
         charge="preemptions",
