@@ -88,7 +88,7 @@ def test_a_dropped_step_is_told_and_never_comes_back() -> None:
 def test_a_step_whose_marker_is_out_is_not_dropped() -> None:
     steps = staging(0)
     bring(steps, 0, 5)
-    steps.uploaded(5)
+    steps.uploaded(5, [0])
     assert steps.drop(5) == []
     assert steps.dropped == ()
 
@@ -302,7 +302,7 @@ async def test_room_is_given_to_the_other_ranks_of_a_step_that_has_it() -> None:
     assert rooms.stall(time.monotonic() + 9.0) > 8.0
     bring(steps, 1, 5)
     rooms.staged(1)
-    steps.uploaded(5)
+    steps.uploaded(5, [0, 1])
     rooms.wake()
     await next_step
 

@@ -64,13 +64,13 @@ class Bench:
         known = self.uploads.committed
         return known.id.step if known is not None else None
 
-    def save(self, step: int) -> None:
+    def save(self, step: int, *, whole: bool = False) -> None:
         """Rank 0 reports a checkpoint."""
         directory = self.folder / f"staged-{step}"
         directory.mkdir()
         (directory / "rank0.pt").write_bytes(b"abc")
         self.staging.bring(
-            0, step, directory, metrics={}, whole=False, after_save=False, now=float(step)
+            0, step, directory, metrics={}, whole=whole, after_save=False, now=float(step)
         )
         self.staging.passes(0, step)
         self.uploads.wake()
@@ -207,3 +207,15 @@ async def test_an_upload_of_something_older_than_a_commit_is_given_up(
     bench.uploads.saw_commit(CheckpointId(attempt=1, step=2))
     with pytest.raises(TransferCancelled):
         under_way[0].advance(0)
+
+
+async def test_a_whole_checkpoint_after_plain_metrics_of_its_step_is_committed(
+    bench: Bench,
+) -> None:
+    bench.staging.passes(0, 5)
+    bench.staging.open([5], 0.0)
+    bench.uploads.wake()
+    await until(lambda: (entry := bench.staging.get(5)) is not None and entry.uploaded)
+    bench.save(5, whole=True)
+    await until(lambda: bench.committed == 5)
+    assert (bench.checkpoints / "step-000000005-attempt-1/worker-00000/rank0.pt").exists()

@@ -87,6 +87,10 @@ class Staging:
         if step <= self._committed or step in self._dropped:
             return False
         entry = self._steps.setdefault(step, Step(step=step, first=now))
+        if whole and entry.uploaded:
+            # The worker's part without them is in the store, and gone from here; what makes the
+            # checkpoint whole still has to follow.
+            entry.files, entry.uploaded = {}, False
         entry.files[rank] = directory
         entry.whole = entry.whole or whole
         entry.after_save = entry.after_save or after_save
@@ -135,10 +139,11 @@ class Staging:
         """Steps for which some rank of ours has not passed, oldest first."""
         return [entry for step, entry in sorted(self._steps.items()) if not self.complete(step)]
 
-    def uploaded(self, step: int) -> None:
-        """The worker's part of `step` is in the store."""
-        if step in self._steps:
-            self._steps[step].uploaded = True
+    def uploaded(self, step: int, ranks: Iterable[int]) -> None:
+        """The worker's part of `step`, with the files of these ranks, is in the store."""
+        entry = self._steps.get(step)
+        if entry is not None and set(entry.files) <= set(ranks):
+            entry.uploaded = True  # else files came while it was on its way
 
     def commit(self, step: int) -> list[Path]:
         """`step` is committed: older ones are of no use. Returns directories to remove."""

@@ -194,19 +194,20 @@ class Uploads:
 
     async def _upload(self, entry: Step) -> None:
         handle = self._handles.setdefault(entry.step, Upload())
+        files = dict(entry.files)
         manifest = await self.storage.write_part(
             CheckpointId(attempt=self.attempt, step=entry.step),
             workers=self.workers,
-            files=entry.files,
+            files=files,
             metrics=entry.metrics,
             whole=entry.whole,
             upload=handle,
         )
         self._handles.pop(entry.step, None)
         self._over_trouble()
-        self.staging.uploaded(entry.step)
+        self.staging.uploaded(entry.step, files)
         self.stored(entry.step, [self.slot])
-        self.remove(list(entry.files.values()))
+        self.remove(list(files.values()))
         if manifest is not None:
             self._committed(manifest)
         self.wake()
