@@ -35,6 +35,18 @@ def test_every_checkpoint_has_a_state_and_a_reason(any_bench: Bench) -> None:
     assert (found[2].files, found[2].size_bytes) == (1, 3)
 
 
+def test_a_checkpoint_that_only_lacks_its_manifest_is_what_the_next_start_takes(
+    any_bench: Bench,
+) -> None:
+    bench = any_bench
+    bench.resolve(1)
+    for worker in (0, 1):
+        bench.part(step=30, worker=worker, workers=2, files={worker: {f"{worker}.pt": b"abc"}})
+    (info,) = list_checkpoints(bench.run)
+    assert (info.state, info.reason) == ("good", "every part is there; the next start commits it")
+    assert bench.resolve(2).resume == info.id
+
+
 def test_damage_that_the_listing_shows_is_bad(bench: Bench, folder: Path) -> None:
     name = bench.commit(step=10).id.name
     (folder / "checkpoints" / name / "worker-00001" / "model-rank1.pt").unlink()

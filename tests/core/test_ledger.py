@@ -22,7 +22,7 @@ def with_incidents(scene: Scene, causes: list[Cause]) -> Scene:
             break
         scene = scene.running(attempt).lost(0, cause, f"loss {attempt}")
         scene = scene.after(scene.plan)
-        scene = scene.waiting().resolved()
+        scene = scene.waiting().resolved().without_backoff()
         scene = scene.after(scene.plan)
     return scene
 

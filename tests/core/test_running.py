@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.support.builders import Scene, a_run, a_worker, an_agent, seconds
+from tests.support.builders import Scene, a_run, a_worker, an_agent, an_incident, seconds
 from trainrun.protocol import CheckpointId, Damaged, Exit, Problem, Start
 from trainrun_operator.core.causes import Cause
 from trainrun_operator.core.plan import DeleteWorker
@@ -225,3 +225,20 @@ def test_a_script_that_yielded_is_continued() -> None:
 def test_a_script_that_called_finish_has_finished_although_it_was_asked_to_save() -> None:
     scene = a_run().running().all_done(yielded=True).with_agent(0, finished=True)
     assert scene.plan.reason == "Succeeded"
+
+
+def test_a_run_that_fails_at_the_same_step_again_makes_no_progress() -> None:
+    before = an_incident(attempt=1, counted=True, lost_steps=4)
+    scene = a_run(max_failures=-1).running(2, resume=(1, 6)).with_status(incidents=(before,))
+    assert scene.with_exit(0, code=1).plan.status.fruitless == 1, "step 10 was reached before"
+    before = an_incident(attempt=1, counted=True, lost_steps=3)
+    scene = scene.with_status(incidents=(before,), fruitless=7)
+    assert scene.with_exit(0, code=1).plan.status.fruitless == 0, "step 10 is new"
+
+
+def test_an_interrupted_driver_is_no_reason_to_go_slow() -> None:
+    before = an_incident(Cause.INTERRUPTED, attempt=1, lost_steps=4)
+    scene = a_run().running(2, resume=(1, 6)).with_status(incidents=(before,), fruitless=5)
+    status = scene.lost(0, Cause.INTERRUPTED, "the driver ended").plan.status
+    assert status.ending is not None
+    assert (status.ending.not_before, status.fruitless) == (None, 5)

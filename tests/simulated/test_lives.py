@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+import pytest
 from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 
@@ -33,6 +34,8 @@ lives = st.builds(
 )
 
 
+# Lives are many: measuring coverage would triple their time, and tests/core covers the core.
+@pytest.mark.no_cover
 @settings(
     max_examples=LIVES,
     deadline=None,

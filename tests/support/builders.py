@@ -153,6 +153,13 @@ class Scene:
 
     # ------------------------------------------------------------------ the run
 
+    def without_backoff(self) -> Scene:
+        """The backoff of the ending is over."""
+        ending = self.status.ending
+        if ending is None:
+            return self
+        return self.with_status(ending=ending.model_copy(update={"not_before": None}))
+
     def with_config(self, **fields: Any) -> Scene:
         return replace(self, config=replace(self.config, **fields))
 

@@ -43,8 +43,11 @@ def open_run(prepared: Preparation) -> Opened:
     if stored.spec != spec:
         stored = replace(stored, spec=spec, generation=stored.generation + 1)
     if stored.status.is_true("Failed"):
-        # The numbering goes on; budgets and history are those of the run that failed.
-        stored = replace(stored, status=TrainRunStatus(attempt=stored.status.attempt))
+        # Budgets and history are those of the run that failed. The numbering goes on, and what is
+        # known to be committed stays known: a store that shows nothing of it is not a new one.
+        old = stored.status
+        fresh = TrainRunStatus(attempt=old.attempt, checkpoint=old.checkpoint)
+        stored = replace(stored, status=fresh)
     return Opened(stored=file.replace(stored), remark=remark)
 
 

@@ -10,18 +10,38 @@ from typing import TYPE_CHECKING, Any
 
 from trainrun_operator.core import ledger
 from trainrun_operator.core.attribution import refined
+from trainrun_operator.core.causes import Cause
 from trainrun_operator.core.view import View, max_step
 
 if TYPE_CHECKING:
-    from trainrun_operator.api.status import Incident, ResumePoint, TrainRunStatus
+    from trainrun_operator.api.status import Incident, ResumePoint, StartRecord, TrainRunStatus
 
 
 def made_progress(view: View) -> bool:
-    """The attempt got beyond the step that it was handed."""
-    record = view.record
-    begin = record.resume_point.step if record and record.resume_point else -1
-    reached = highest_step(view)
-    return reached is not None and reached > begin
+    """The attempt got beyond the step that it was handed, and beyond what the one before reached.
+
+    A run that fails at the same step again and again makes no progress, however many steps it does.
+    """
+    record, reached = view.record, highest_step(view)
+    if record is None or reached is None:
+        return False
+    begin = record.resume_point.step if record.resume_point else -1
+    return reached > max(begin, _reached_before(view, record, begin))
+
+
+def fruitless_after(view: View, incident: Incident) -> int:
+    """Attempts in a row without a new step, the one that this incident ends included."""
+    if made_progress(view):
+        return 0
+    return view.status.fruitless + (incident.cause != Cause.INTERRUPTED)
+
+
+def _reached_before(view: View, record: StartRecord, begin: int) -> int:
+    """The step at which the incident before this attempt happened, -1 where there was none."""
+    last = view.status.incidents[-1] if view.status.incidents else None
+    if last is None or last.attempt != record.attempt - 1 or last.lost_steps is None:
+        return -1
+    return max(begin, 0) + last.lost_steps
 
 
 def highest_step(view: View) -> int | None:

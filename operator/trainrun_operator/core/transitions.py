@@ -19,6 +19,7 @@ from trainrun_operator.api.status import (
 )
 from trainrun_operator.core import ledger, settling, steps
 from trainrun_operator.core.attribution import incident_of
+from trainrun_operator.core.causes import Cause
 from trainrun_operator.core.display import (
     condition,
     gathering_phase,
@@ -71,8 +72,10 @@ def open_incident(view: View, loss: Loss, lost: frozenset[int]) -> Plan:
         loss, attempt=view.status.attempt, now=view.observation.now, config=view.config
     )
     message = f"attempt {incident.attempt} ended: {incident.cause}: {incident.message}"
-    fruitless = 0 if settling.made_progress(view) else view.status.fruitless + 1
-    wait = ledger.backoff(view.config, fruitless=fruitless, attempt=incident.attempt)
+    fruitless = settling.fruitless_after(view, incident)
+    wait = timedelta(0)
+    if incident.cause != Cause.INTERRUPTED:  # not the run's fault: nothing to go slow for
+        wait = ledger.backoff(view.config, fruitless=fruitless, attempt=incident.attempt)
     ending = _ending(view, "Incident", flush=steps.flushable(view, lost), wait=wait)
     return transition(
         view,

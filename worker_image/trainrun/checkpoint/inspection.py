@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 from trainrun.checkpoint import layout
 from trainrun.checkpoint.choice import View, inspect, look, recorded_reason
 from trainrun.checkpoint.reader import check_file_name
-from trainrun.checkpoint.selection import Folder, fenced_by
+from trainrun.checkpoint.selection import Folder, all_parts_done, fenced_by
 from trainrun.errors import CacheUnusable, CheckpointDamaged, ObjectNotFound
 
 if TYPE_CHECKING:
@@ -30,8 +30,8 @@ class CheckpointInfo:
 
     id: CheckpointId
     state: State
-    """good: may be resumed from; incomplete: never committed; fenced: a later attempt started from
-    something older; bad: set aside, or damaged."""
+    """good: may be resumed from; incomplete: parts are missing; fenced: a later attempt started
+    from something older; bad: set aside, or damaged."""
     reason: str = ""
     """Why it is not good."""
     files: int = 0
@@ -96,6 +96,8 @@ def _state(run: RunStore, view: View, folder: Folder) -> tuple[State, str]:
     if folder.id in view.bad:
         return "bad", recorded_reason(run, folder.id)
     if not folder.has_manifest:
+        if _waits_for_its_manifest(run, view, folder):
+            return "good", "every part is there; the next start commits it"
         done = ", ".join(str(worker) for worker in sorted(folder.done))
         return "incomplete", f"no manifest; done: workers {done}" if done else "no manifest"
     try:
@@ -105,6 +107,17 @@ def _state(run: RunStore, view: View, folder: Folder) -> tuple[State, str]:
     if (attempt := fenced_by(folder.id, view.resumes)) is not None:
         return "fenced", f"attempt {attempt} started from something older"
     return "good", ""
+
+
+def _waits_for_its_manifest(run: RunStore, view: View, folder: Folder) -> bool:
+    """Whether the next start would commit it: all parts there, nothing newer committed."""
+    newer = any(key > folder.id and other.has_manifest for key, other in view.folders.items())
+    if newer or not folder.done or fenced_by(folder.id, view.resumes) is not None:
+        return False
+    try:
+        return all_parts_done(run.markers(folder))
+    except (CheckpointDamaged, ObjectNotFound):
+        return False
 
 
 def _read_all(run: RunStore, manifest: Manifest) -> None:
