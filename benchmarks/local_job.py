@@ -111,6 +111,40 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / TICKS
 
 
+class OtherLoad:
+    """How much of the machine others use while a job is measured."""
+
+    def __init__(self, job: Job) -> None:
+        self._mark = f"MARKS={job.marks}".encode()
+        self._busy, self._all = _machine_cpu()
+        self._ours = self._used_by_job()
+
+    def share(self) -> float:
+        """Part of all CPU time since then that went to processes that are not the job's."""
+        busy, total = _machine_cpu()
+        # What was killed meanwhile is no longer there to be asked; it used next to nothing.
+        ours = sum(used - self._ours.get(pid, 0.0) for pid, used in self._used_by_job().items())
+        return max(0.0, busy - self._busy - ours) / (total - self._all)
+
+    def _used_by_job(self) -> dict[int, float]:
+        used = {}
+        for entry in Path("/proc").iterdir():
+            try:
+                if entry.name.isdigit() and self._mark in (entry / "environ").read_bytes():
+                    used[int(entry.name)] = cpu_seconds(int(entry.name))
+            except OSError:
+                continue  # ended meanwhile
+        return used
+
+
+def _machine_cpu() -> tuple[float, float]:
+    """Seconds that all cores were busy, and all seconds of all cores, since boot."""
+    line = Path("/proc/stat").read_text().splitlines()[0]
+    ticks = [int(field) for field in line.split()[1:9]]
+    idle = ticks[3] + ticks[4]
+    return (sum(ticks) - idle) / TICKS, sum(ticks) / TICKS
+
+
 def machine() -> str:
     """The machine in a few words."""
     model = next(

@@ -3,6 +3,7 @@
 Method: the same script under `trainrun run` and under torchrun, in turns, each in a fresh job. Once
 it trains rank 1 gets SIGKILL. Stages are the latest of both ranks: first line of the new processes,
 torch imported, process group made, first optimizer step. Nothing is warm: both import torch anew.
+A round in which other processes took much of the machine is made again.
 """
 
 from __future__ import annotations
@@ -18,29 +19,50 @@ from statistics import median
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from benchmarks.local_job import Job, machine, under_torchrun, under_trainrun
+from benchmarks.local_job import (
+    Job,
+    OtherLoad,
+    machine,
+    under_torchrun,
+    under_trainrun,
+)
 
 SCRIPT = Path(__file__).parent / "scripts" / "ddp_steps.py"
 RANKS = 2
 ROUNDS = int(os.environ.get("ROUNDS", "7"))
 STAGES = ("line", "import", "group", "step")
 LIMIT = 1.05
+MOST_OTHER_LOAD, MOST_TRIES = 0.15, 4
+"""Part of the CPU time that others may take in a round (the kernel alone takes a tenth on a machine
+that is otherwise idle); tries before a round is kept all the same."""
 
 Launch = Callable[..., Job]
 
 
-def recovery(launch: Launch, folder: Path) -> list[float]:
-    """Seconds from the kill to each stage."""
+def undisturbed(launch: Launch, folder: Path) -> list[float]:
+    """The first round that others leave alone, else the last one tried."""
+    took: list[float] = []
+    for number in range(MOST_TRIES):
+        took, others = recovery(launch, folder.with_name(f"{folder.name}-{number}"))
+        if others <= MOST_OTHER_LOAD:
+            return took
+        print(f"  (others used {others:.0%} of the machine: again)", flush=True)
+    return took
+
+
+def recovery(launch: Launch, folder: Path) -> tuple[list[float], float]:
+    """Seconds from the kill to each stage, and the part of the machine that others used."""
     job = launch(SCRIPT, folder, ranks=RANKS)
     try:
         job.wait_for(*(f"step-0-{rank}" for rank in range(RANKS)))
         time.sleep(1.5)
+        load = OtherLoad(job)
         killed = time.time()
         os.kill(job.pid("pid-0-1"), signal.SIGKILL)
         job.wait_for(*(f"step-1-{rank}" for rank in range(RANKS)))
-        return [
-            max(job.at(f"{stage}-1-{rank}") for rank in range(RANKS)) - killed for stage in STAGES
-        ]
+        others = load.share()
+        stages = [max(job.at(f"{stage}-1-{rank}") for rank in range(RANKS)) for stage in STAGES]
+        return [moment - killed for moment in stages], others
     finally:
         job.stop()
 
@@ -52,7 +74,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="trainrun-bench-") as folder:
         for number in range(ROUNDS):
             for name, launch in sides.items():
-                took[name].append(recovery(launch, Path(folder) / f"{name}-{number}"))
+                took[name].append(undisturbed(launch, Path(folder) / f"{name}-{number}"))
                 shown = "  ".join(f"{value:6.2f}" for value in took[name][-1])
                 print(f"  {name:9} {shown}", flush=True)
     print(f"  {'median':9} {'  '.join(f'{stage:>6}' for stage in STAGES)}")
