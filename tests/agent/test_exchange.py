@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,7 @@ import pytest
 
 from tests.agent.workers import start
 from tests.support.eventually import eventually
-from trainrun.agent.config import CONFIG_VARIABLE
+from trainrun.agent.config import CONFIG_VARIABLE, AgentConfig, BadConfig, StorageConfig
 from trainrun.protocol import (
     AgentState,
     Answer,
@@ -21,6 +22,7 @@ from trainrun.protocol import (
     Exit,
     Hold,
     OpenStep,
+    PeerSource,
     ProcessExit,
     SaveOrder,
     Start,
@@ -129,6 +131,43 @@ def test_a_missing_configuration_is_a_clear_error() -> None:
     )
     assert done.returncode == 2
     assert "TRAINRUN_AGENT_CONFIG is not set" in done.stderr
+
+
+def test_what_a_pod_knows_only_when_it_runs_overrides_the_configuration() -> None:
+    written = AgentConfig(
+        run="run", run_uid="uid-1", slot=0, worker="run-0-1", operator_url="", directory="/d",
+        cache="/c", storage=StorageConfig(uri="file:///s", run_name="run"), node="old",
+    )  # fmt: skip
+    environ = {
+        CONFIG_VARIABLE: written.to_json(),
+        "TRAINRUN_POD_IP": "10.0.0.7",
+        "TRAINRUN_NODE_NAME": "node-7",
+    }
+    read = AgentConfig.read(environ, ["--", "python", "train.py", "--", "-x"])
+    assert read == replace(
+        written, address="10.0.0.7", node="node-7", command=("python", "train.py", "--", "-x")
+    )
+    assert AgentConfig.read({CONFIG_VARIABLE: written.to_json()}, []) == written
+
+
+def test_arguments_that_are_no_command_are_a_clear_error() -> None:
+    environ = {CONFIG_VARIABLE: "{}"}
+    with pytest.raises(BadConfig, match="TRAINRUN_AGENT_CONFIG cannot be read: AgentConfig: field"):
+        AgentConfig.read(environ, ["--", "python"])
+    written = AgentConfig(
+        run="run", run_uid="uid-1", slot=0, worker="run-0-1", operator_url="", directory="/d",
+        cache="/c", storage=StorageConfig(uri="file:///s", run_name="run"),
+    )  # fmt: skip
+    with pytest.raises(BadConfig, match=r"unexpected argument '-x'; the command to train with"):
+        AgentConfig.read({CONFIG_VARIABLE: written.to_json()}, ["-x"])
+
+
+def test_the_secret_of_a_source_is_carried_but_never_shown() -> None:
+    order = start(resume=CheckpointId(attempt=1, step=5))
+    order = replace(order, source=PeerSource(address="10.0.0.7:40000", secret="s3cret"))
+    answer = Answer(order=order)
+    assert Answer.from_json(answer.to_json()) == answer
+    assert "s3cret" not in str(answer)
 
 
 def recorded(kind: str) -> list[Path]:

@@ -225,6 +225,9 @@ class AgentState:
     """Seconds that `report(checkpoint=)` has waited for room in this attempt, summed."""
     seen: str = ""
     """Digest of the last answer received: a waiting server answers when it has a different one."""
+    serves: str = ""
+    """`host:port` where other agents of its node can copy the checkpoint files that it has;
+    empty: nowhere."""
 
     def to_json(self) -> str:
         """One line of JSON."""
@@ -268,6 +271,16 @@ class Hold:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PeerSource:
+    """An agent on the same node that downloads the resume point; the others copy from it."""
+
+    address: str
+    """Its `AgentState.serves`."""
+    secret: str = field(repr=False)
+    """Its `AgentState.agent`: who knows it belongs to the run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Start:
     """Run the processes of `attempt`: a copy of the start record. Started at most once."""
 
@@ -280,6 +293,8 @@ class Start:
     master_addr: str
     master_port: int
     resume: CheckpointId | None = None
+    source: PeerSource | None = None
+    """Who has the files of `resume` on this node; absent: this agent reads the store itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

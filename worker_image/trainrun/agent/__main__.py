@@ -1,4 +1,4 @@
-"""`python -m trainrun.agent`."""
+"""`python -m trainrun.agent [-- command...]`."""
 
 from __future__ import annotations
 
@@ -6,4 +6,4 @@ import sys
 
 from trainrun.agent.main import main
 
-sys.exit(main())
+sys.exit(main(sys.argv[1:]))

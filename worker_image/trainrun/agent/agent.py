@@ -59,7 +59,7 @@ class Agent:
     sink: Sink
     done: asyncio.Future[int]
     """Becomes the exit code."""
-    identity: str = field(default_factory=lambda: secrets.token_hex(8))
+    identity: str = field(default_factory=lambda: secrets.token_hex(16))
     orders: Orders = field(init=False)
     heartbeat: Heartbeat = field(init=False)
     leaving: Leaving = field(init=False)

@@ -8,14 +8,18 @@ Everything that may change during the run comes in orders instead (`trainrun.pro
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from trainrun import wire
 
 CONFIG_VARIABLE = "TRAINRUN_AGENT_CONFIG"
 """The environment variable that holds the configuration."""
+ADDRESS_VARIABLE = "TRAINRUN_POD_IP"
+"""Overrides `address`: known only once the pod runs."""
+NODE_VARIABLE = "TRAINRUN_NODE_NAME"
+"""Overrides `node`: known only once the pod is placed."""
 
 
 class BadConfig(ValueError):
@@ -58,9 +62,13 @@ class AgentConfig:
     """The attempt for which this worker was created."""
     node: str = ""
     operator_url: str
-    """Base address of the operator's agent server, `http://host:port`."""
+    """Base address of the operator's agent server, `http://host:port` or `https://host:port`."""
+    ca: str = ""
+    """Certificates (PEM) of which one must have signed the server's; empty: the system's."""
     token: str = ""
     """Sent as `Authorization: Bearer`; empty: none."""
+    token_file: str = ""
+    """Holds the token instead; read before each request, since it is renewed. Empty: `token`."""
     directory: str
     """Private folder of this worker: staging, sockets, control files."""
     cache: str
@@ -69,13 +77,14 @@ class AgentConfig:
     initial_from: str | None = None
     """URI of `checkpoint.initialFrom`."""
     processes_per_worker: int = 1
-    command: tuple[str, ...]
+    command: tuple[str, ...] = ()
+    """What each process runs; the agent's own arguments after `--` come first."""
     working_dir: str = ""
     """Where processes start; empty: the agent's own working directory."""
     env: dict[str, str] = field(default_factory=dict)
     """Environment of the processes, on top of the agent's own."""
     address: str = "127.0.0.1"
-    """What slot 0 offers as MASTER_ADDR."""
+    """Where other workers reach this one; slot 0 offers it as MASTER_ADDR."""
     heartbeat_timeout: float = 30.0
     """The operator takes an agent that was silent for this long for lost."""
     flush_timeout: float = 120.0
@@ -113,12 +122,29 @@ class AgentConfig:
             raise BadConfig(f"{CONFIG_VARIABLE} cannot be read: {error}") from error
 
     @staticmethod
-    def from_environment(environ: Mapping[str, str]) -> AgentConfig:
-        """Raise BadConfig where the variable is missing or cannot be read."""
+    def read(environ: Mapping[str, str], arguments: Sequence[str]) -> AgentConfig:
+        """Read what this process was started with; `arguments` are `[--, command...]` or none.
+
+        Raises BadConfig where the variable is missing or cannot be read, and for other arguments.
+        """
         text = environ.get(CONFIG_VARIABLE)
         if not text:
             raise BadConfig(
                 f"{CONFIG_VARIABLE} is not set; the agent is started by the operator or by "
                 "`trainrun run`, which set it"
             )
-        return AgentConfig.from_json(text)
+        config = AgentConfig.from_json(text)
+        return replace(
+            config,
+            command=_command(arguments) or config.command,
+            address=environ.get(ADDRESS_VARIABLE) or config.address,
+            node=environ.get(NODE_VARIABLE) or config.node,
+        )
+
+
+def _command(arguments: Sequence[str]) -> tuple[str, ...]:
+    if arguments and arguments[0] != "--":
+        raise BadConfig(
+            f"unexpected argument {arguments[0]!r}; the command to train with follows after `--`"
+        )
+    return tuple(arguments[1:])

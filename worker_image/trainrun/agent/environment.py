@@ -11,11 +11,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainrun.agent.config import CONFIG_VARIABLE, AgentConfig
+from trainrun.agent.config import (
+    ADDRESS_VARIABLE,
+    CONFIG_VARIABLE,
+    NODE_VARIABLE,
+    AgentConfig,
+)
 from trainrun.protocol import Start
 
 NOT_INHERITED = (
     CONFIG_VARIABLE,  # holds the token
+    ADDRESS_VARIABLE,  # would override those of an agent that a process starts
+    NODE_VARIABLE,
     "TORCHELASTIC_USE_AGENT_STORE",  # would reuse the store of an attempt that is over
     "TRAINRUN_PROCESS",  # says who speaks for a rank; the new process does
     "TRAINRUN_CHECKPOINT",  # set below, or absent: never those of an outer run

@@ -11,7 +11,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from trainrun.agent import background, linux
 from trainrun.agent.agent import ORPHANED, Agent
@@ -29,10 +29,10 @@ LAST_OUTPUT = 2.0
 """Seconds for the output still to be written."""
 
 
-def main(environ: Mapping[str, str] = os.environ) -> int:
-    """Run an agent and return its exit code."""
+def main(arguments: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
+    """Run an agent and return its exit code; `arguments` are `[--, command...]` or none."""
     try:
-        config = AgentConfig.from_environment(environ)
+        config = AgentConfig.read(environ, arguments)
     except BadConfig as error:
         sys.stderr.write(f"trainrun.agent: {error}\n")
         return BAD_CONFIG
