@@ -20,7 +20,13 @@ if TYPE_CHECKING:
 
     from trainrun_operator.core.config import RunConfig
 
-WORLD_CAUSES = (Cause.INTERRUPTED, Cause.PREEMPTED, Cause.NODE_LOST, Cause.OUT_OF_MEMORY)
+WORLD_CAUSES = (
+    Cause.INTERRUPTED,
+    Cause.PREEMPTED,
+    Cause.EVICTED,
+    Cause.NODE_LOST,
+    Cause.OUT_OF_MEMORY,
+)
 """Causes that explain every other loss of the same attempt, best first."""
 
 HIGHEST_SIGNAL = 64

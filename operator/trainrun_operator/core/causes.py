@@ -14,6 +14,7 @@ class Cause(StrEnum):
     """Why an attempt ended early; the same words in status, events, metrics and docs."""
 
     PREEMPTED = "Preempted"
+    EVICTED = "Evicted"
     NODE_LOST = "NodeLost"
     OUT_OF_MEMORY = "OutOfMemory"
     APP_ERROR = "AppError"
@@ -47,6 +48,11 @@ CAUSES: dict[Cause, CauseRule] = {
     Cause.PREEMPTED: CauseRule(
         charge="preemptions",
         advice="set failurePolicy.maxPreemptions: -1 to survive any number of preemptions",
+    ),
+    Cause.EVICTED: CauseRule(
+        charge="preemptions",
+        advice="request the memory and ephemeral storage that a worker uses, so that its node does "
+        "not run short; failurePolicy.maxPreemptions gives evictions their own budget",
     ),
     Cause.NODE_LOST: CauseRule(
         charge="preemptions",

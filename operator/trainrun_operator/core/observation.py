@@ -24,6 +24,24 @@ class WorkerLoss:
     message: str
     age: timedelta = timedelta(0)
     """How long ago the world learned it."""
+    unreachable: bool = False
+    """Its node cannot be reached, so nobody there can end it: it is deleted by force."""
+
+
+WaitingKind = Literal["Unschedulable", "ImagePull", "ConfigError", "Starting"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting:
+    """Why a Pending worker has not started."""
+
+    kind: WaitingKind
+    """Unschedulable: there is no room; ImagePull: an image cannot be had; ConfigError: a secret,
+    config map or volume is missing; Starting: placed, and on its way."""
+    message: str
+    """What is missing, in the world's own words."""
+    since: timedelta
+    """How long it has waited for this."""
 
 
 WorkerPhase = Literal["Pending", "Running", "Ended"]
@@ -48,12 +66,34 @@ class WorkerFact:
     """Of an Ended worker's agent, where known."""
     loss: WorkerLoss | None = None
     """Set when the world knows that the worker or its node is gone, whatever its phase."""
+    waiting: Waiting | None = None
+    """Why a Pending worker has not started, where the world knows."""
+    suspect_node: str = ""
+    """Why its node is suspected (NotReady, lease not renewed), "" while it is not. A worker there
+    that is silent is lost with its node; one that still answers is not lost."""
     notice: Notice | None = None
     """The world was told that the worker will be taken away."""
     agent: AgentState | None = None
     """The last heartbeat; None: never heard (by this operator)."""
     silent_for: timedelta | None = None
     """Since the last heartbeat, or since this operator began to listen if it never heard one."""
+
+
+RefusedReason = Literal["QuotaExceeded", "Forbidden", "Invalid", "NameTaken", "Unavailable"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """The creation of a worker that the world has refused lately and not carried out since."""
+
+    slot: int
+    name: str
+    """Of the worker."""
+    reason: RefusedReason
+    message: str
+    """What the API server said."""
+    since: timedelta
+    """Since the first refusal of this creation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,3 +110,6 @@ class Observation:
     listening_for: timedelta
     """How long this operator has been able to hear agents without interruption: silence is judged
     only when this is longer than the heartbeat timeout."""
+    refused: tuple[Refused, ...] = ()
+    """Creations that were refused; the world itself backs off (1 s, twice as long each time, at
+    most 60 s), so the core may ask for them in every pass."""

@@ -34,6 +34,8 @@ class DeleteWorker:
 
     name: str
     reason: str
+    force: bool = False
+    """Without grace, and without waiting for a node that cannot confirm it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
