@@ -44,7 +44,13 @@ def load_trainrun(
     `status` is ignored, as by kubectl. Raises InvalidSpec; its subclass InvalidFile when it is the
     fields that are wrong.
     """
-    document = read_document(text, source=source)
+    return trainrun_from(read_document(text, source=source), source=source, overrides=overrides)
+
+
+def trainrun_from(
+    document: dict[str, Any], *, source: str, overrides: Mapping[str, object] | None = None
+) -> TrainRun:
+    """The TrainRun in a document that was read already; see `load_trainrun`."""
     _check_kind(document, source)
     document.pop("status", None)
     for path, value in (overrides or {}).items():

@@ -49,8 +49,12 @@ Authenticator = Callable[[str, AgentState], Awaitable[Refusal | None]]
 class AgentServer:
     """Serves the agents of all runs of this operator."""
 
-    def __init__(self, *, authenticate: Authenticator) -> None:
+    def __init__(
+        self, *, authenticate: Authenticator, serving: Callable[[], bool] = lambda: True
+    ) -> None:
+        """`serving` says whether we lead and know all runs: until then everybody gets 503."""
         self._authenticate = authenticate
+        self._serving = serving
         self._runs: dict[str, RunAgents] = {}
         self._runner: web.AppRunner | None = None
         self._lag_watch: asyncio.Task[None] | None = None
@@ -97,6 +101,8 @@ class AgentServer:
             return web.Response(status=426, text=str(error))
         except (MalformedMessage, ValueError) as error:
             return web.Response(status=400, text=f"malformed heartbeat: {error}")
+        if not self._serving():
+            return web.Response(status=503, text="this operator does not lead; ask again")
         token = request.headers.get("Authorization", "").removeprefix("Bearer ")
         refusal = await self._authenticate(token, state)
         agents = self._runs.get(state.run_uid)
@@ -112,6 +118,8 @@ class AgentServer:
             return web.Response(status=refusal.status, text=refusal.message)
         assert agents is not None
         answer = await agents.answer(state, wait=wait)
+        if not self._serving():  # lost while it was held back
+            return web.Response(status=503, text="this operator does not lead any more")
         if answer is None:
             return web.Response(status=204)
         return web.Response(text=answer.to_json(), content_type="application/json")

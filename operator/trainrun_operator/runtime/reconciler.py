@@ -7,6 +7,7 @@ from a status that has been written.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Callable
@@ -118,7 +119,11 @@ class Reconciler:
             if isinstance(action, CreateWorker):
                 # Its first heartbeat may be faster than our next look at the world.
                 self._agents.admit(action.name)
-            await self._world.apply(action)
+        # Together, since each may be a request of its own; one that fails does not stop the others.
+        applied = (self._world.apply(action) for action in plan.actions)
+        for outcome in await asyncio.gather(*applied, return_exceptions=True):
+            if isinstance(outcome, BaseException):
+                raise outcome
 
     async def _display(self, before: TrainRunStatus, after: TrainRunStatus, *, now: bool) -> None:
         if after == before:
