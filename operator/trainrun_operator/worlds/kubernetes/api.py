@@ -1,0 +1,282 @@
+"""The one gateway to the Kubernetes API: JSON objects in, JSON objects out.
+
+Layer: worlds/kubernetes. Invariants: every call ends within its timeout; every failure is one of
+`errors`; at most WRITES_IN_FLIGHT writes are under way, so that a gang of a thousand pods does not
+look like an attack; 429 is obeyed, within bounds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import time
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, urlencode
+
+import aiohttp
+
+from trainrun_operator.worlds.kubernetes.connection import (
+    Transport,
+    bearer,
+    load_configuration,
+    reload_token,
+)
+from trainrun_operator.worlds.kubernetes.errors import Unavailable, error_of
+from trainrun_operator.worlds.kubernetes.lines import json_lines
+
+if TYPE_CHECKING:
+    from kubernetes.aio.client.configuration import Configuration
+
+Object = dict[str, Any]
+"""A JSON object of the API, as it is."""
+
+CONNECT_TIMEOUT = 10.0
+REQUEST_TIMEOUT = 30.0
+"""Seconds for a whole call, waiting for other writes not included."""
+
+SILENCE_TIMEOUT = 70.0
+"""Seconds without a byte after which a watch is dead: bookmarks come about once a minute."""
+
+WRITES_IN_FLIGHT = 32
+
+RETRIES = 4
+"""How often a call is repeated that was answered with 429."""
+USUAL_PAUSE = 1.0
+LONGEST_PAUSE = 5.0
+"""Seconds before such a repetition: without a Retry-After, and whatever that says."""
+
+UNREACHABLE = "unreachable"
+"""The code of a call that got no answer, for `observe_call`."""
+
+JSON = "application/json"
+MERGE_PATCH = "application/merge-patch+json"
+
+
+def _nobody(_verb: str, _code: str, _seconds: float) -> None:
+    """The default of `observe_call`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Request:
+    """What is sent, as often as it takes."""
+
+    verb: str
+    """get, watch, post, put, patch or delete."""
+    path: str
+    params: Mapping[str, str]
+    limits: aiohttp.ClientTimeout
+    body: object = None
+    content_type: str = JSON
+
+    @property
+    def method(self) -> str:
+        return "get" if self.verb == "watch" else self.verb
+
+    @property
+    def target(self) -> str:
+        query = urlencode(self.params, quote_via=quote)
+        return f"{self.path}?{query}" if query else self.path
+
+
+class KubeApi:
+    """A connection to one cluster. For the event loop that made it."""
+
+    def __init__(
+        self,
+        configuration: Configuration,
+        *,
+        observe_call: Callable[[str, str, float], None] = _nobody,
+    ) -> None:
+        """`observe_call` gets verb, HTTP code and seconds (until the answer began) of each call."""
+        self._configuration = configuration
+        self._rest = Transport(configuration)
+        self._observe_call = observe_call
+        self._writes = asyncio.Semaphore(WRITES_IN_FLIGHT)
+        self._reloading = asyncio.Lock()
+
+    @classmethod
+    async def connect(cls, *, observe_call: Callable[[str, str, float], None] = _nobody) -> KubeApi:
+        """Read where the cluster is; nothing is sent yet. Raises NoCluster."""
+        return cls(await load_configuration(), observe_call=observe_call)
+
+    async def close(self) -> None:
+        """End all connections."""
+        await self._rest.close()
+
+    # ------------------------------------------------------------------------------- calls
+
+    async def get(
+        self, path: str, *, params: Mapping[str, str] = {}, timeout: float = REQUEST_TIMEOUT
+    ) -> Object:
+        """Read an object or a list."""
+        return await self._call(
+            _Request(verb="get", path=path, params=params, limits=_within(timeout))
+        )
+
+    async def post(
+        self,
+        path: str,
+        body: Mapping[str, Any],
+        *,
+        params: Mapping[str, str] = {},
+        timeout: float = REQUEST_TIMEOUT,
+        urgent: bool = False,
+    ) -> Object:
+        """Create an object. `urgent`: does not wait until other writes are done."""
+        request = _Request(
+            verb="post", path=path, params=params, limits=_within(timeout), body=body
+        )
+        return await self._write(request, urgent=urgent)
+
+    async def put(
+        self,
+        path: str,
+        body: Mapping[str, Any],
+        *,
+        params: Mapping[str, str] = {},
+        timeout: float = REQUEST_TIMEOUT,
+        urgent: bool = False,
+    ) -> Object:
+        """Replace an object; with a resourceVersion in it, only that version of it."""
+        request = _Request(verb="put", path=path, params=params, limits=_within(timeout), body=body)
+        return await self._write(request, urgent=urgent)
+
+    async def patch(
+        self,
+        path: str,
+        body: object,
+        *,
+        content_type: str = MERGE_PATCH,
+        params: Mapping[str, str] = {},
+        timeout: float = REQUEST_TIMEOUT,
+    ) -> Object:
+        """Change an object."""
+        return await self._write(
+            _Request(
+                verb="patch",
+                path=path,
+                params=params,
+                limits=_within(timeout),
+                body=body,
+                content_type=content_type,
+            )
+        )
+
+    async def delete(
+        self,
+        path: str,
+        *,
+        body: Mapping[str, Any] | None = None,
+        params: Mapping[str, str] = {},
+        timeout: float = REQUEST_TIMEOUT,
+    ) -> Object:
+        """Delete an object; the answer is the object as it leaves, or a Status once it is gone."""
+        return await self._write(
+            _Request(verb="delete", path=path, params=params, limits=_within(timeout), body=body)
+        )
+
+    async def stream(
+        self, path: str, *, params: Mapping[str, str], on_open: Callable[[], None] = lambda: None
+    ) -> AsyncGenerator[Object]:
+        """The events of a watch until the server ends it. Close it with `contextlib.aclosing`.
+
+        `on_open` is called when the server has agreed, which may be long before the first event.
+        Raises Unavailable when the connection breaks or is silent for SILENCE_TIMEOUT.
+        """
+        limits = aiohttp.ClientTimeout(
+            total=None, sock_connect=CONNECT_TIMEOUT, sock_read=SILENCE_TIMEOUT
+        )
+        request = _Request(verb="watch", path=path, params={**params, "watch": "1"}, limits=limits)
+        response = await self._answer(request)
+        on_open()
+        try:
+            with _as_unavailable(request):
+                async for event in json_lines(response.content.iter_any()):
+                    yield event
+        finally:
+            response.close()
+
+    # ------------------------------------------------------------------------- carrying out
+
+    async def _write(self, request: _Request, *, urgent: bool = False) -> Object:
+        if urgent:
+            return await self._call(request)
+        async with self._writes:
+            return await self._call(request)
+
+    async def _call(self, request: _Request) -> Object:
+        response = await self._answer(request)
+        try:
+            with _as_unavailable(request):
+                answer: Object = json.loads(await response.read())
+        finally:
+            response.close()
+        return answer
+
+    async def _answer(self, request: _Request) -> aiohttp.ClientResponse:
+        """An answer below 400, its body still to be read. Raises KubeError."""
+        for tries_left in reversed(range(RETRIES + 1)):
+            with _as_unavailable(request):
+                token = await bearer(self._configuration)
+                response = await self._send(request, token)
+                if response.status < 400:
+                    return response
+                error = error_of(response.status, await response.read())
+            if tries_left and response.status == 429:
+                await asyncio.sleep(_pause(response.headers.get("Retry-After", "")))
+            elif not (tries_left and response.status == 401 and await self._other_token(token)):
+                raise error
+        raise AssertionError("the last try returns or raises")
+
+    async def _send(self, request: _Request, token: str | None) -> aiohttp.ClientResponse:
+        headers = {"Content-Type": request.content_type, "Accept": JSON}
+        if token:
+            headers["Authorization"] = token
+        started, code = time.monotonic(), UNREACHABLE
+        try:
+            answer = await self._rest.request(
+                request.method,
+                f"{self._configuration.host}{request.target}",
+                headers=headers,
+                body=request.body,
+                _request_timeout=request.limits,
+            )
+            response: aiohttp.ClientResponse = answer.response
+            code = str(response.status)
+        finally:
+            self._observe_call(request.verb, code, time.monotonic() - started)
+        return response
+
+    async def _other_token(self, refused: str | None) -> bool:
+        """Whether there is another token than the one that was refused."""
+        async with self._reloading:  # a plugin that makes tokens is started once, not per call
+            try:
+                if await bearer(self._configuration) != refused:
+                    return True
+                return await reload_token(self._configuration)
+            except OSError:
+                return False
+
+
+def _within(seconds: float) -> aiohttp.ClientTimeout:
+    return aiohttp.ClientTimeout(total=seconds, sock_connect=min(CONNECT_TIMEOUT, seconds))
+
+
+@contextmanager
+def _as_unavailable(request: _Request) -> Iterator[None]:
+    """No answer, half an answer, or one that is not the API server's."""
+    try:
+        yield
+    except (aiohttp.ClientError, OSError, ValueError) as error:
+        text = str(error) or type(error).__name__
+        raise Unavailable(f"{request.verb} {request.path}: {text}") from error
+
+
+def _pause(retry_after: str) -> float:
+    """Seconds; spread, so that many callers do not come back at once."""
+    asked = float(retry_after) if retry_after.isdigit() else USUAL_PAUSE
+    return min(asked, LONGEST_PAUSE) * random.uniform(1.0, 1.2)
