@@ -43,8 +43,9 @@ demo: install ## train on this machine, lose a worker, get a preemption notice, 
 	@$(PYTHON) examples/demo/demo.py
 
 .PHONY: crds
-crds: install ## write crds/ from the models
+crds: install ## write crds/, and the chart's copy of them, from the models
 	@$(PYTHON) -m trainrun_operator.api.crd crds
+	@$(PYTHON) -m trainrun_operator.api.crd charts/trainrun/files/crds
 
 # --- checking -----------------------------------------------------------------------------------
 

@@ -1,0 +1,99 @@
+{{/* Name of the release's objects. */}}
+{{- define "trainrun.fullname" -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride | trunc 52 | trimSuffix "-" -}}
+{{- else -}}
+{{- $name := default .Chart.Name .Values.nameOverride -}}
+{{- if contains $name .Release.Name -}}
+{{- .Release.Name | trunc 52 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-%s" .Release.Name $name | trunc 52 | trimSuffix "-" -}}
+{{- end -}}
+{{- end -}}
+{{- end }}
+
+{{/* What never changes in the life of a release: a Deployment's selector cannot. */}}
+{{- define "trainrun.selectorLabels" -}}
+app.kubernetes.io/name: {{ default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "trainrun.labels" -}}
+{{ include "trainrun.selectorLabels" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/component: operator
+app.kubernetes.io/part-of: trainrun
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
+{{- end }}
+
+{{- define "trainrun.serviceAccountName" -}}
+{{- if .Values.serviceAccount.create -}}
+{{- default (include "trainrun.fullname" .) .Values.serviceAccount.name -}}
+{{- else -}}
+{{- required "serviceAccount.name is needed where serviceAccount.create is false" .Values.serviceAccount.name -}}
+{{- end -}}
+{{- end }}
+
+{{/*
+The operator's image. A global registry takes the place of the repository's own: its first part, if
+that looks like a host.
+*/}}
+{{- define "trainrun.image" -}}
+{{- $repository := .Values.image.repository -}}
+{{- with .Values.global.imageRegistry -}}
+{{- $first := splitList "/" $repository | first -}}
+{{- if and (contains "/" $repository) (or (contains "." $first) (contains ":" $first) (eq $first "localhost")) -}}
+{{- $repository = trimPrefix (printf "%s/" $first) $repository -}}
+{{- end -}}
+{{- $repository = printf "%s/%s" (trimSuffix "/" .) $repository -}}
+{{- end -}}
+{{- if .Values.image.digest -}}
+{{- printf "%s@%s" $repository .Values.image.digest -}}
+{{- else -}}
+{{- printf "%s:%s" $repository (default .Chart.AppVersion .Values.image.tag) -}}
+{{- end -}}
+{{- end }}
+
+{{/* "true" where nodes may be read. */}}
+{{- define "trainrun.readsNodes" -}}
+{{- if kindIs "bool" .Values.nodes.enabled -}}
+{{- .Values.nodes.enabled -}}
+{{- else -}}
+{{- empty .Values.watchNamespaces -}}
+{{- end -}}
+{{- end }}
+
+{{/* "true" where the cluster's user roles learn of TrainRuns. */}}
+{{- define "trainrun.aggregates" -}}
+{{- if kindIs "bool" .Values.rbac.aggregateToUserRoles -}}
+{{- .Values.rbac.aggregateToUserRoles -}}
+{{- else -}}
+{{- empty .Values.watchNamespaces -}}
+{{- end -}}
+{{- end }}
+
+{{/* The operator's service account, as the subject of a binding. */}}
+{{- define "trainrun.subjects" -}}
+subjects:
+  - kind: ServiceAccount
+    name: {{ include "trainrun.serviceAccountName" . }}
+    namespace: {{ .Release.Namespace }}
+{{- end }}
+
+{{/* What the operator does where TrainRuns are: in every namespace, or in those it watches. */}}
+{{- define "trainrun.workRules" -}}
+- apiGroups: [trainrun.dev]
+  resources: [trainruns]
+  # delete: spec.ttlAfterFinished
+  verbs: [get, list, watch, delete]
+- apiGroups: [trainrun.dev]
+  resources: [trainruns/status]
+  verbs: [get, update, patch]
+- apiGroups: [""]
+  resources: [pods]
+  verbs: [get, list, watch, create, delete]
+- apiGroups: [""]
+  resources: [events]
+  verbs: [create, patch]
+{{- end }}
