@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.eventually import eventually
 from trainrun import checkpoint as api
 from trainrun.agent.config import AgentConfig, StorageConfig
 from trainrun.agent.storage import Storage
@@ -99,26 +98,6 @@ async def test_a_release_waits_for_what_would_take_it_back(
     await asyncio.wait([releasing], timeout=0.1)
     go_on.set()
     await releasing
-    await asyncio.to_thread(eventually, lambda: not storage.busy)
     monkeypatch.undo()
     found = api.resolve(run_of(tmp_path), uid="uid-2", attempt=3, watch=api.BeatWatch())
     assert found.outcome == "Resolved"
-
-
-async def test_a_call_that_hangs_is_known_although_nobody_waits_for_it_any_more(
-    storage: Storage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    begun, go_on = threading.Event(), threading.Event()
-
-    def hang(*_: object, **__: object) -> None:
-        begun.set()
-        assert go_on.wait(20)
-
-    monkeypatch.setattr(api, "commit_if_complete", hang)
-    commit = asyncio.create_task(storage.commit(CheckpointId(attempt=1, step=5)))
-    await asyncio.to_thread(begun.wait)
-    commit.cancel()
-    await asyncio.wait([commit])
-    assert storage.busy
-    go_on.set()
-    await asyncio.to_thread(eventually, lambda: not storage.busy)

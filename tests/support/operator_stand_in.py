@@ -5,6 +5,7 @@ Tests set `answer` (for every worker, or per worker) and look at the newest stat
 
 from __future__ import annotations
 
+import ssl
 import threading
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 class OperatorStandIn:
     """Use as a context manager."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, tls: ssl.SSLContext | None = None) -> None:
         self.status = 200
         """What every request is answered with; other than 200: no answer in it."""
         self.text = ""
@@ -48,7 +49,14 @@ class OperatorStandIn:
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        self.port = self._server.server_port
+        self.url = f"{'https' if tls else 'http'}://127.0.0.1:{self.port}"
+        if tls is not None:
+            # Hands shake in the connection's own thread: one that fails must not hold up the rest.
+            self._server.socket = tls.wrap_socket(
+                self._server.socket, server_side=True, do_handshake_on_connect=False
+            )
+            self._server.handle_error = lambda *_: None  # type: ignore[method-assign]
         threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
 
     def __enter__(self) -> OperatorStandIn:

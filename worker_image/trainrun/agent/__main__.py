@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 
-from trainrun.agent.main import main
+# Before anything else is loaded: see where `main` takes this back.
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+
+from trainrun.agent.main import main  # noqa: E402
 
 sys.exit(main(sys.argv[1:]))

@@ -10,6 +10,7 @@ import asyncio
 import logging
 import os
 import secrets
+import ssl
 import time
 from dataclasses import dataclass, field
 
@@ -18,7 +19,7 @@ from trainrun.agent.attempt import Surroundings
 from trainrun.agent.config import AgentConfig
 from trainrun.agent.faults import Faults
 from trainrun.agent.folders import Folders
-from trainrun.agent.heartbeat import LONGEST_POLL, Heartbeat
+from trainrun.agent.heartbeat import Heartbeat
 from trainrun.agent.http import HttpClient
 from trainrun.agent.leaving import Farewell, Leaving
 from trainrun.agent.orders import Orders
@@ -27,6 +28,7 @@ from trainrun.agent.ownership import Ownership
 from trainrun.agent.resolving import Resolving
 from trainrun.agent.state import Identity, describe, problems
 from trainrun.agent.storage import Storage
+from trainrun.agent.trust import token_source
 from trainrun.errors import TrainRunError
 from trainrun.protocol import AgentState, Answer, CheckpointId, Exit, Notice, Problem, Start
 
@@ -47,6 +49,8 @@ TERMINATED = 128 + 15
 """Exit code after SIGTERM."""
 ORPHANED = 1
 """Exit code after the parent's death."""
+REPLACED = 1
+"""Exit code of a worker that is not of the run any more."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -59,6 +63,8 @@ class Agent:
     sink: Sink
     done: asyncio.Future[int]
     """Becomes the exit code."""
+    tls: ssl.SSLContext | None = None
+    """How the operator's address is verified, where it is https."""
     identity: str = field(default_factory=lambda: secrets.token_hex(16))
     orders: Orders = field(init=False)
     heartbeat: Heartbeat = field(init=False)
@@ -74,11 +80,13 @@ class Agent:
 
     def __post_init__(self) -> None:
         config = self.config
+        token = token_source(config)
         self.heartbeat = Heartbeat(
-            connect=lambda: HttpClient(config.operator_url, token=lambda: config.token),
+            connect=lambda: HttpClient(config.operator_url, token=token, tls=self.tls),
             state=self.state,
             apply=self.apply,
-            longest_poll=min(LONGEST_POLL, config.heartbeat_timeout / 3),
+            replaced=self.replaced,
+            heartbeat_timeout=config.heartbeat_timeout,
         )
         ownership = Ownership(storage=self.storage, committed=self._committed, news=self.news)
         around = Surroundings(
@@ -143,7 +151,7 @@ class Agent:
         """SIGTERM: we shall be taken away. The training is told by `should_save()` alone."""
         now = time.monotonic()
         if self._noticed is not None:
-            self.leaving.begin(Farewell(code=TERMINATED, seconds=0.0))
+            self.leaving.begin(Farewell(code=TERMINATED, seconds=0.0, reason="told twice to end"))
             return
         LOG.warning("SIGTERM: this worker ends within %.0f s", self.config.grace_seconds)
         self._noticed = now
@@ -151,11 +159,25 @@ class Agent:
             self.orders.attempt.uploads.hurry()
         self.news()
 
+    def replaced(self, message: str) -> None:
+        """The operator has said for good that this worker does not belong to the run any more."""
+        if self.leaving.begun:
+            return
+        reason = f"not of the run any more: {message}"
+        LOG.warning("this worker is %s", reason)
+        if self._noticed is None:
+            # Another has its place: what it could still store is fenced anyway.
+            self.leaving.begin(Farewell(code=REPLACED, seconds=0.0, reason=reason))
+        else:
+            # Its run may be gone as a whole, and then its last checkpoint is worth the grace.
+            self._leave_within(self._grace_left(time.monotonic()), reason)
+
     def parent_died(self) -> None:
         """The local world's driver is gone: nobody could order anything any more."""
         if os.getppid() != self.config.parent_pid:
-            LOG.warning("the parent process %s has gone", self.config.parent_pid)
-            self.leaving.begin(Farewell(code=ORPHANED, seconds=ORPHAN_SECONDS))
+            reason = f"the parent process {self.config.parent_pid} has gone"
+            LOG.warning("%s", reason)
+            self.leaving.begin(Farewell(code=ORPHANED, seconds=ORPHAN_SECONDS, reason=reason))
 
     def crashed(self, code: int) -> None:
         """A bug: leave at once; the processes die with us and the operator replaces the worker."""
@@ -165,9 +187,11 @@ class Agent:
     def _notice(self, now: float) -> Notice | None:
         if self._noticed is None:
             return None
-        age = now - self._noticed
-        left = max(0.0, self.config.grace_seconds - age)
-        return Notice(reason="SIGTERM", age=age, remaining=left)
+        left = max(0.0, self._grace_left(now))
+        return Notice(reason="SIGTERM", age=now - self._noticed, remaining=left)
+
+    def _grace_left(self, now: float) -> float:
+        return (now if self._noticed is None else self._noticed) + self.config.grace_seconds - now
 
     def _committed(self) -> CheckpointId | None:
         attempt = self.orders.attempt
@@ -181,6 +205,7 @@ class Agent:
             Farewell(
                 code=order.code,
                 seconds=min(EXIT_SECONDS, self.config.flush_timeout),
+                reason=f"ordered to leave with code {order.code}",
                 succeeded=order.succeeded,
                 ended=True,
             )
@@ -196,10 +221,13 @@ class Agent:
         """After a notice: leave when nothing is left to do, or just before the grace is over."""
         if self._noticed is None or self.leaving.begun:
             return
-        left = self._noticed + self.config.grace_seconds - now
+        left = self._grace_left(now)
         if left <= LAST_SECONDS or self._nothing_to_do():
-            seconds = max(0.0, left - LAST_SECONDS / 2)
-            self.leaving.begin(Farewell(code=TERMINATED, seconds=seconds))
+            self._leave_within(left, "told to end (SIGTERM)")
+
+    def _leave_within(self, seconds: float, reason: str) -> None:
+        for_uploads = max(0.0, seconds - LAST_SECONDS / 2)
+        self.leaving.begin(Farewell(code=TERMINATED, seconds=for_uploads, reason=reason))
 
     def _nothing_to_do(self) -> bool:
         orders, attempt = self.orders, self.orders.attempt

@@ -79,6 +79,9 @@ class AgentConfig:
     processes_per_worker: int = 1
     command: tuple[str, ...] = ()
     """What each process runs; the agent's own arguments after `--` come first."""
+    library: str = ""
+    """Folder with the package that scripts import, in front of the processes' PYTHONPATH; empty:
+    the image has it."""
     working_dir: str = ""
     """Where processes start; empty: the agent's own working directory."""
     env: dict[str, str] = field(default_factory=dict)

@@ -7,6 +7,7 @@ scripts written for either run unchanged; see docs/architecture.md, one attempt.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,6 +55,10 @@ def process_environment(
         environment.pop(name, None)
     environment.setdefault("OMP_NUM_THREADS", "1")
     environment.setdefault("PYTHONUNBUFFERED", "1")  # our pipe would hold lines back otherwise
+    if config.library:
+        paths = [config.library, environment.get("PYTHONPATH", "")]
+        # An empty part would be the working directory.
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     environment.update(_rendezvous(config, start, local_rank))
     environment.update(_exchange(config, start, files))
     if config.address in LOOPBACK or config.parent_pid is not None:

@@ -25,12 +25,18 @@ PATH = "/v1/heartbeat"
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0
 """Seconds between tries while the operator cannot be reached."""
 UNWANTED_PAUSE = 10.0
-"""Seconds after an operator said that it does not want this agent."""
+"""Seconds after an operator said that it cannot accept this agent."""
+REPLACED_PAUSE = 5.0
+REPLACED_ANSWERS, REPLACED_SECONDS = 3, 10.0
+"""So many answers in a row over so many seconds that this worker does not belong to the run (any
+more) are final: only a leader that knows all workers says so. Seconds between two tries."""
 EARLY_PAUSE = 0.5
 """Seconds after a second poll in a row that was answered early and with nothing new."""
 LONGEST_POLL = 10.0
 POST_TIMEOUT = 10.0
-"""Seconds for an exchange, besides what the server was asked to wait."""
+SHORTEST_TIMEOUT = 2.0
+"""Seconds for an exchange, besides what the server was asked to wait: at most and at least; between
+them a third of the time after which the operator takes us for lost."""
 STOP_TIME = 1.0
 """Seconds for the channels to end."""
 PROGRESS_INTERVAL = 1.0
@@ -47,8 +53,10 @@ class Heartbeat:
     """The present state, with the next sequence number."""
     apply: Callable[[Answer], bool]
     """Takes an answer; says whether it brought anything new."""
-    longest_poll: float = LONGEST_POLL
-    """Seconds; a third of the time after which the operator takes us for lost."""
+    replaced: Callable[[str], None] = lambda _message: None
+    """Called once the operator has said for good that this worker is not of the run any more."""
+    heartbeat_timeout: float = 3 * LONGEST_POLL
+    """Seconds after which the operator takes us for lost."""
     last_answer: float = field(default_factory=time.monotonic)
     """When the operator last answered, on the monotonic clock."""
     _poll: float = LONGEST_POLL
@@ -57,7 +65,10 @@ class Heartbeat:
     _due: asyncio.Event = field(default_factory=asyncio.Event)
     _moved: bool = False
     _last_post: float = 0.0
-    _complaint: str = ""
+    _complaints: set[str] = field(default_factory=set)
+    """What was logged since the operator last answered."""
+    _refusals: list[float] = field(default_factory=list)
+    """When each of the last answers came, as far as they were 409."""
     _stopped: bool = False
     _tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
@@ -109,7 +120,7 @@ class Heartbeat:
             self._due.clear()
             self._moved = False
             self._last_post = time.monotonic()
-            pause = await self._exchange(client, PATH, POST_TIMEOUT, backoff)
+            pause = await self._exchange(client, PATH, self._patience, backoff)
             if pause:
                 self._due.set()  # still untold
                 await asyncio.sleep(pause)
@@ -120,7 +131,7 @@ class Heartbeat:
         while not self._stopped:
             wait, begun, applied = self._wait, time.monotonic(), self._applied
             path = f"{PATH}?wait={wait:.1f}"
-            pause = await self._exchange(client, path, wait + POST_TIMEOUT, backoff)
+            pause = await self._exchange(client, path, wait + self._patience, backoff)
             early = time.monotonic() - begun < wait / 2
             in_vain = in_vain + 1 if early and applied == self._applied else 0
             # Once is usual: the other channel had brought this answer before. An operator that
@@ -129,7 +140,11 @@ class Heartbeat:
 
     @property
     def _wait(self) -> float:
-        return min(self._poll, self.longest_poll)
+        return min(self._poll, LONGEST_POLL, self.heartbeat_timeout / 3)
+
+    @property
+    def _patience(self) -> float:
+        return max(SHORTEST_TIMEOUT, min(POST_TIMEOUT, self.heartbeat_timeout / 3))
 
     async def _exchange(
         self, client: HttpClient, path: str, timeout: float, backoff: Backoff
@@ -148,13 +163,15 @@ class Heartbeat:
     def _take(self, response: Response, backoff: Backoff) -> float:
         """Apply an answer; returns the pause before the next try. Raises MalformedMessage."""
         text = response.body.decode(errors="replace")[:500]
+        if response.status != 409:
+            self._refusals.clear()
         match response.status:
             case 200 | 204:
                 backoff.reset()
                 self.last_answer = time.monotonic()
-                if self._complaint:
+                if self._complaints:
                     LOG.info("the operator answers again")
-                    self._complaint = ""
+                    self._complaints.clear()
                 if response.status == 200:
                     answer = Answer.from_json(response.body)
                     self._poll = max(0.1, answer.poll)
@@ -162,9 +179,13 @@ class Heartbeat:
                 return 0.0
             case 503:
                 return backoff.next()
-            case 401 | 403 | 409:
-                self._complain(f"the operator does not want this agent: {text}")
+            case 401 | 403:
+                self._complain(f"the operator does not accept this agent: {text}")
                 return UNWANTED_PAUSE
+            case 409:
+                self._complain(f"the operator does not want this agent: {text}")
+                self._refused(text)
+                return REPLACED_PAUSE
             case 426:
                 self._complain(f"the versions of operator and agent do not fit: {text}")
                 return UNWANTED_PAUSE
@@ -172,7 +193,13 @@ class Heartbeat:
                 self._complain(f"the operator answered {response.status}: {text}")
                 return backoff.next()
 
+    def _refused(self, text: str) -> None:
+        self._refusals.append(time.monotonic())
+        span = self._refusals[-1] - self._refusals[0]
+        if len(self._refusals) >= REPLACED_ANSWERS and span >= REPLACED_SECONDS:
+            self.replaced(text)
+
     def _complain(self, text: str) -> None:
-        if text != self._complaint:
+        if text not in self._complaints:
             LOG.warning("%s", text)
-            self._complaint = text
+            self._complaints.add(text)

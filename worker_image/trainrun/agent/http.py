@@ -13,8 +13,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+from trainrun.agent.trust import explain
+
 LONGEST_BODY = 16 << 20
 """Bytes of an answer; more is no answer of ours."""
+CONNECT_TIMEOUT = 5.0
+"""Seconds until a connection stands: an address that leads nowhere must not use up the time of a
+whole exchange, since the next look-up may find another."""
 
 
 class HttpError(OSError):
@@ -56,7 +61,11 @@ class HttpClient:
             return await asyncio.wait_for(self._post(path, body), timeout)
         except asyncio.TimeoutError as error:
             raise HttpError(f"{self._netloc}: no answer within {timeout:.0f} s") from error
-        except (OSError, EOFError, ValueError, asyncio.LimitOverrunError) as error:
+        except HttpError:
+            raise
+        except OSError as error:
+            raise HttpError(f"{self._netloc}: {explain(error)}") from error
+        except (EOFError, ValueError, asyncio.LimitOverrunError) as error:
             raise HttpError(f"{self._netloc}: {error!r}") from error
 
     def close(self) -> None:
@@ -78,7 +87,13 @@ class HttpClient:
                 self.close()
 
     async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        self._streams = await asyncio.open_connection(self._host, self._port, ssl=self._tls)
+        connecting = asyncio.open_connection(self._host, self._port, ssl=self._tls)
+        try:
+            self._streams = await asyncio.wait_for(connecting, CONNECT_TIMEOUT)
+        except asyncio.TimeoutError as error:
+            raise HttpError(
+                f"{self._netloc}: no connection within {CONNECT_TIMEOUT:.0f} s"
+            ) from error
         return self._streams
 
     def _head(self, path: str, length: int) -> bytes:

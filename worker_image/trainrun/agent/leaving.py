@@ -37,6 +37,8 @@ class Farewell:
     """Exit code of the agent."""
     seconds: float
     """For uploads that are under way."""
+    reason: str
+    """Why, for people."""
     succeeded: bool = False
     """The run has: slot 0 writes `finished.json`."""
     ended: bool = False
@@ -53,6 +55,8 @@ class Leaving:
     slot: int
     done: asyncio.Future[int]
     """Becomes the exit code."""
+    reason: str = ""
+    """Why it leaves, once it does."""
     _task: asyncio.Task[None] | None = None
 
     @property
@@ -64,6 +68,7 @@ class Leaving:
         """Leave; a second call changes nothing."""
         if self._task is None:
             LOG.info("leaving with code %d", farewell.code)
+            self.reason = farewell.reason
             self.orders.order = None  # nothing is begun any more
             self._task = background.run(self._leave(farewell))
 

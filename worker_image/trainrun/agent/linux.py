@@ -25,6 +25,8 @@ _prctl.argtypes = [ctypes.c_int] + [ctypes.c_ulong] * 4
 
 def become_subreaper() -> None:
     """Orphaned descendants become our children, as they are process 1's in a container."""
+    if os.getpid() == 1:
+        return
     _checked(PR_SET_CHILD_SUBREAPER, 1)
 
 

@@ -10,15 +10,19 @@ import asyncio
 import logging
 import os
 import signal
+import ssl
 import sys
+import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
-from trainrun.agent import background, linux
+from trainrun.agent import background, last_words, linux
 from trainrun.agent.agent import ORPHANED, Agent
 from trainrun.agent.config import AgentConfig, BadConfig
 from trainrun.agent.folders import Folders
 from trainrun.agent.output import Sink, SinkHandler
 from trainrun.agent.storage import Storage
+from trainrun.agent.trust import tls_context
 
 LOG = logging.getLogger("trainrun.agent")
 
@@ -29,12 +33,19 @@ LAST_OUTPUT = 2.0
 """Seconds for the output still to be written."""
 
 
-def main(arguments: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
-    """Run an agent and return its exit code; `arguments` are `[--, command...]` or none."""
+def main(
+    arguments: Sequence[str], environ: Mapping[str, str] = os.environ, *, library: str = ""
+) -> int:
+    """Run an agent and return its exit code; `arguments` are `[--, command...]` or none.
+
+    `library` is put in front of the processes' PYTHONPATH. Does not return where a thread hangs.
+    """
     try:
-        config = AgentConfig.read(environ, arguments)
+        config = replace(AgentConfig.read(environ, arguments), library=library)
+        tls = tls_context(config)
     except BadConfig as error:
         sys.stderr.write(f"trainrun.agent: {error}\n")
+        last_words.write(f"trainrun.agent: {error}")
         return BAD_CONFIG
     sink = Sink(sys.stdout.fileno())
     handler = SinkHandler(sink)
@@ -44,39 +55,54 @@ def main(arguments: Sequence[str], environ: Mapping[str, str] = os.environ) -> i
     linux.become_subreaper()
     linux.give_way()
     storage = Storage(config)
+    # Not `asyncio.run`: it waits for the threads that look names up, which may take a minute each.
+    loop = asyncio.new_event_loop()
     try:
-        code = asyncio.run(_live(config, storage, sink))
+        code = loop.run_until_complete(_live(config, storage, sink, tls))
     except OSError as error:
         LOG.error("the worker's folder %s cannot be used: %s", config.directory, error)
+        last_words.write(f"the worker's folder {config.directory} cannot be used: {error}")
         code = 1
     finally:
         storage.close()
         sink.close(LAST_OUTPUT)
         LOG.removeHandler(handler)
-    if storage.busy:
-        # A call of the store hangs in its thread, which Python would wait for at exit.
-        os._exit(code)
-    return code
+    # The interpreter's own end would wait for threads as well: for a call of the store that hangs.
+    os._exit(code)
 
 
-async def _live(config: AgentConfig, storage: Storage, sink: Sink) -> int:
+async def _live(
+    config: AgentConfig, storage: Storage, sink: Sink, tls: ssl.SSLContext | None
+) -> int:
     loop = asyncio.get_running_loop()
     folders = Folders(config.directory)
     folders.prepare()
     agent = Agent(
-        config=config, storage=storage, folders=folders, sink=sink, done=loop.create_future()
+        config=config,
+        storage=storage,
+        folders=folders,
+        sink=sink,
+        done=loop.create_future(),
+        tls=tls,
     )
     background.crash_on_errors(loop, agent.crashed)
     loop.add_signal_handler(signal.SIGCHLD, agent.child_ended)
     loop.add_signal_handler(signal.SIGTERM, agent.terminated)
     loop.add_signal_handler(signal.SIGINT, lambda: None)
     loop.add_signal_handler(PARENT_DEATH, agent.parent_died)
+    # Blocked at the very start: to process 1 of a container a SIGTERM without a handler is lost.
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
     if config.parent_pid is not None:
         linux.signal_on_parent_death(PARENT_DEATH)
         if os.getppid() != config.parent_pid:
             return ORPHANED  # it died before we asked: nobody will tell us
     agent.start()
     try:
-        return await agent.done
+        code = await agent.done
+        if code != 0:
+            attempt = agent.orders.attempt
+            exits = attempt.processes.exits(time.monotonic()) if attempt is not None else ()
+            last_words.write(last_words.compose(agent.leaving.reason, exits))
+        return code
     finally:
         folders.close()

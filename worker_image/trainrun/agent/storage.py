@@ -12,9 +12,9 @@ import functools
 import shutil
 import threading
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from trainrun import checkpoint as api
 from trainrun.agent.config import AgentConfig
@@ -38,18 +38,12 @@ class Storage:
         )
         self._opened: RunStore | None = None
         self._watch: BeatWatch | None = None
-        self._calls: set[Future[Any]] = set()
         # Downloads of one node wait for each other anyway: then not in threads, which ranks that
         # die meanwhile would leave behind.
         self._downloading = asyncio.Lock()
         # A beat or a claim under way would take back the release that came after it.
         self._beating = threading.Lock()
         self._claiming = threading.Lock()
-
-    @property
-    def busy(self) -> bool:
-        """A call is under way in a thread, whether anybody waits for it or not."""
-        return any(call.running() for call in tuple(self._calls))
 
     async def warm_up(self) -> None:
         """Load and connect what later calls need."""
@@ -155,10 +149,7 @@ class Storage:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     async def _call(self, function: Callable[..., T], *args: object) -> T:
-        call = self._pool.submit(function, *args)
-        self._calls.add(call)
-        call.add_done_callback(self._calls.discard)
-        return await asyncio.wrap_future(call)
+        return await asyncio.wrap_future(self._pool.submit(function, *args))
 
     def _run(self) -> RunStore:
         if self._opened is None:
