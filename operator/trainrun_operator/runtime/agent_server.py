@@ -106,7 +106,9 @@ class AgentServer:
         token = request.headers.get("Authorization", "").removeprefix("Bearer ")
         refusal = await self._authenticate(token, state)
         agents = self._runs.get(state.run_uid)
-        if refusal is None and (
+        if refusal is None and agents is not None and not agents.looked:
+            refusal = Refusal(status=503, message=f"run {state.run} has not been looked at yet")
+        elif refusal is None and (
             agents is None or not agents.knows(state.worker) or not agents.hear(state)
         ):
             refusal = Refusal(

@@ -54,11 +54,14 @@ class RunAgents:
         self._clock = clock
         self._listening_since = clock()
         self._lines: dict[str, _Line] = {}
+        self.looked = False
+        """Somebody has looked which workers there are: before that nobody is a stranger."""
 
     # --------------------------------------------------------------- for the reconciler
 
     def expect(self, workers: Collection[str]) -> None:
         """Workers that belong to the run: agents of all others are refused."""
+        self.looked = True
         for name in [name for name in self._lines if name not in workers]:
             _release(self._lines.pop(name))
         for name in workers:

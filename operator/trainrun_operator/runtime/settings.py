@@ -1,0 +1,89 @@
+"""What an operator is told by its environment; the chart sets all of it.
+
+Layer: runtime.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from trainrun.errors import InvalidSpec
+from trainrun_operator.worlds.kubernetes.taints import notice_taints
+
+LogFormat = Literal["json", "text"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Of one operator process."""
+
+    identity: str
+    """Who holds the Lease: the pod's name."""
+    namespace: str
+    """The operator's own."""
+    address: str
+    """The pod's IP, published to agents by the leader."""
+    service: str = "trainrun-agents"
+    """The Service without selector that agents call."""
+    agent_port: int = 8443
+    health_port: int = 8080
+    agent_image: str = ""
+    """Image of the init container that brings the agent into foreign images."""
+    namespaces: tuple[str, ...] = ()
+    """Watched ones; empty: all."""
+    nodes: bool = True
+    """Whether nodes may be watched."""
+    notice_taints: tuple[str, ...] = ()
+    """Changes of the table of taints that announce the end of a node, see `taints`."""
+    log_format: LogFormat = "text"
+
+    @property
+    def url(self) -> str:
+        """Where agents call."""
+        return f"https://{self.host}:{self.agent_port}"
+
+    @property
+    def host(self) -> str:
+        """The name that our certificate is for."""
+        return f"{self.service}.{self.namespace}.svc"
+
+
+def read_settings(environ: Mapping[str, str]) -> Settings:
+    """Raises InvalidSpec with the variable that is missing or wrong."""
+    taints = _words(environ.get("TRAINRUN_NOTICE_TAINTS", ""))
+    notice_taints(taints)  # refuse what cannot be read now, not when a run is led
+    log_format = environ.get("TRAINRUN_LOG_FORMAT", "text")
+    return Settings(
+        identity=environ.get("POD_NAME") or socket.gethostname(),
+        namespace=_needed(environ, "POD_NAMESPACE"),
+        address=_needed(environ, "POD_IP"),
+        service=environ.get("TRAINRUN_SERVICE", "trainrun-agents"),
+        agent_port=_port(environ, "TRAINRUN_AGENT_PORT", 8443),
+        health_port=_port(environ, "TRAINRUN_HEALTH_PORT", 8080),
+        agent_image=environ.get("TRAINRUN_AGENT_IMAGE", ""),
+        namespaces=_words(environ.get("TRAINRUN_WATCH_NAMESPACES", "")),
+        nodes=environ.get("TRAINRUN_NODES", "true").lower() != "false",
+        notice_taints=taints,
+        log_format="json" if log_format == "json" else "text",
+    )
+
+
+def _needed(environ: Mapping[str, str], name: str) -> str:
+    value = environ.get(name, "")
+    if not value:
+        raise InvalidSpec(f"the environment variable {name} is not set; the chart sets it")
+    return value
+
+
+def _port(environ: Mapping[str, str], name: str, default: int) -> int:
+    text = environ.get(name, "") or str(default)
+    if not text.isdecimal() or not 0 < int(text) < 65536:
+        raise InvalidSpec(f"the environment variable {name} is {text!r}; a port is needed")
+    return int(text)
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(word for word in (part.strip() for part in text.split(",")) if word)

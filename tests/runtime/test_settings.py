@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+import pytest
+
+from trainrun.errors import InvalidSpec
+from trainrun_operator.runtime.settings import read_settings
+
+POD = {"POD_NAME": "trainrun-0", "POD_NAMESPACE": "trainrun", "POD_IP": "10.0.0.7"}
+
+
+def test_an_operator_without_its_pods_variables_says_which_one_is_missing() -> None:
+    with pytest.raises(InvalidSpec, match="POD_NAMESPACE is not set; the chart sets it"):
+        read_settings({"POD_IP": "10.0.0.7"})
+
+
+def test_a_port_that_is_none_is_named() -> None:
+    with pytest.raises(InvalidSpec, match="TRAINRUN_AGENT_PORT is 'https'; a port is needed"):
+        read_settings({**POD, "TRAINRUN_AGENT_PORT": "https"})
+
+
+def test_without_settings_all_namespaces_and_nodes_are_watched() -> None:
+    settings = read_settings(POD)
+    assert settings.namespaces == ()
+    assert settings.nodes
+    assert settings.url == "https://trainrun-agents.trainrun.svc:8443"
+
+
+def test_namespaces_and_taints_are_lists_with_commas() -> None:
+    settings = read_settings(
+        {**POD, "TRAINRUN_WATCH_NAMESPACES": "a, b,", "TRAINRUN_NOTICE_TAINTS": "corp/leaving"}
+    )
+    assert settings.namespaces == ("a", "b")
+    assert settings.notice_taints == ("corp/leaving",)
+
+
+def test_nodes_may_be_left_alone() -> None:
+    assert not read_settings({**POD, "TRAINRUN_NODES": "false"}).nodes
