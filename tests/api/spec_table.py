@@ -97,6 +97,11 @@ VALID = (
     ok("a server with a path", spec__storage__endpointUrl="https://host/storage/v1/s3"),
     ok("a region", spec__storage__region="eu-central-1"),
     ok("fail on existing", spec__storage__onExisting="Fail"),
+    ok("credentials", spec__storage__credentialsSecret="s3-keys.team-a"),
+    ok("an agent in the image", spec__workers__agent="InImage"),
+    ok("the shortest placement", spec__health__placementTimeout="10s"),
+    ok("no failed workers kept", spec__retainFailedWorkers=0),
+    ok("a hundred failed workers kept", spec__retainFailedWorkers=100),
     ok("initial weights", spec__checkpoint__initialFrom="s3://weights/base"),
     ok("one upload at a time", spec__checkpoint__maxPending=1),
     ok("16 uploads", spec__checkpoint__maxPending=16),
@@ -199,7 +204,7 @@ INVALID = (
         "an unknown field of the spec",
         {"spec.maxfailures": 3},
         "spec.maxfailures: unknown field; known here: activeDeadline, checkpoint, failurePolicy, "
-        "health, storage, suspend, ttlAfterFinished, workers",
+        "health, retainFailedWorkers, storage, suspend, ttlAfterFinished, workers",
     ),
     bad(
         "a misspelt field",
@@ -394,6 +399,28 @@ INVALID = (
         {"spec.storage.region": "eu central"},
         'spec.storage.region: "eu central" is not allowed: it must be the name of a region such as '
         "eu-central-1",
+    ),
+    bad(
+        "a secret with an underscore",
+        {"spec.storage.credentialsSecret": "s3_keys"},
+        'spec.storage.credentialsSecret: "s3_keys" is not allowed: it must be the name of a '
+        "Secret: lower case letters, digits, dashes and dots, and begin and end with a letter or "
+        "digit",
+    ),
+    bad(
+        "an agent from elsewhere",
+        {"spec.workers.agent": "Sidecar"},
+        "spec.workers.agent: \"Sidecar\" is not known; it must be 'Inject' or 'InImage'",
+    ),
+    bad(
+        "a hasty placement",
+        {"spec.health.placementTimeout": "9s"},
+        'spec.health.placementTimeout: "9s" is not allowed: it must be between 10s and 24h',
+    ),
+    bad(
+        "too many failed workers kept",
+        {"spec.retainFailedWorkers": 101},
+        "spec.retainFailedWorkers: 101 is greater than 100",
     ),
     bad(
         "another answer to what exists",

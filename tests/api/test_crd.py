@@ -135,17 +135,23 @@ def test_the_status_is_a_subresource() -> None:
 
 
 def test_the_columns_answer_what_an_operator_on_call_asks() -> None:
-    names = [column["name"] for column in VERSION["additionalPrinterColumns"]]
+    columns = VERSION["additionalPrinterColumns"]
 
-    assert names == [
+    assert [column["name"] for column in columns if "priority" not in column] == [
         "Phase",
-        "Attempt",
-        "Failures",
-        "Ready",
+        "Workers",
         "Step",
-        "Checkpoint age",
-        "Last cause",
+        "Failures",
+        "Restarts",
+        "Checkpoint",
+        "Saved",
+        "Reason",
         "Age",
+    ]
+    assert [column["name"] for column in columns if column.get("priority") == 1] == [
+        "Attempt",
+        "Last cause",
+        "Last node",
     ]
 
 

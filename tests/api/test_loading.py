@@ -69,8 +69,10 @@ def test_every_default_is_the_documented_one() -> None:
             "maxFailures": 0,
             "backoff": {"initial": "1s", "factor": 2.0, "max": "60s"},
         },
-        "health": {"heartbeatTimeout": "30s", "startTimeout": "5m"},
+        "health": {"heartbeatTimeout": "30s", "startTimeout": "5m", "placementTimeout": "10m"},
     }
+    assert (spec.retain_failed_workers, spec.workers.agent) == (1, "Inject")
+    assert spec.storage.credentials_secret is None
     assert spec.active_deadline is None
     assert spec.ttl_after_finished is None
     assert spec.failure_policy.max_preemptions is None

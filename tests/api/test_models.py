@@ -16,7 +16,7 @@ from trainrun_operator.api.places import field_at, model_at
 from trainrun_operator.api.problems import sentences
 from trainrun_operator.api.resource import ObjectMeta, TrainRun
 from trainrun_operator.api.spec import Backoff, FailurePolicy
-from trainrun_operator.api.status import Condition, TrainRunStatus
+from trainrun_operator.api.status import Condition, StartRecord, TrainRunStatus
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
@@ -60,6 +60,37 @@ def test_a_status_survives_being_written_and_read() -> None:
     status = TrainRunStatus(conditions=(condition("Running", "True"),), start_time=NOON)
 
     assert TrainRunStatus.model_validate(json.loads(json.dumps(status.to_json_object()))) == status
+
+
+def test_what_only_a_newer_operator_knows_in_a_status_is_skipped() -> None:
+    status = TrainRunStatus.model_validate(
+        {"attempt": 3, "elastic": {"size": 4}, "failures": {"counted": 1, "windowed": 9}}
+    )
+
+    assert (status.attempt, status.failures.counted) == (3, 1)
+    assert "elastic" not in status.to_json_object()
+
+
+def test_the_identity_of_a_slot_is_its_part_of_all_identities() -> None:
+    record = StartRecord(
+        attempt=1,
+        roster=(1, 1, 1),
+        agents="abcdx   0123",
+        world_size=3,
+        master_addr="10.0.0.1",
+        master_port=20000,
+        template_hash="t",
+        time=NOON,
+    )
+
+    assert [record.identity(slot) for slot in range(3)] == ["abcd", "x", "0123"]
+
+
+def test_the_size_of_a_status_is_that_of_its_json_in_utf_8() -> None:
+    status = TrainRunStatus(reason="größer")
+    text = json.dumps(status.to_json_object(), ensure_ascii=False, separators=(",", ":"))
+
+    assert status.json_size() == len(text.encode())
 
 
 @pytest.mark.parametrize(

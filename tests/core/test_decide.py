@@ -186,7 +186,7 @@ rosters = st.lists(
 records = built(
     lambda seats, **fields: StartRecord(
         roster=tuple(number for number, _ in seats),
-        agents=tuple(name for _, name in seats),
+        agents="".join(name.ljust(4) for _, name in seats),
         **fields,
     ),
     seats=rosters,

@@ -91,7 +91,7 @@ def test_the_start_record_holds_everything_that_orders_are_copies_of() -> None:
         "attempt 2 starts from step 30 of attempt 1 with 2 workers",
     )
     record = record_of(scene)
-    assert (record.attempt, record.roster, record.agents) == (2, (1, 1), ("0001", "0101"))
+    assert (record.attempt, record.roster, record.agents) == (2, (1, 1), "00010101")
     assert (record.world_size, record.template_hash, record.time) == (8, "t1", scene.now)
     assert (record.master_addr, record.master_port) == ("10.0.0.1", 20002)
     assert record.resume_point is not None

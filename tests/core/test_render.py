@@ -35,9 +35,10 @@ def test_every_field_that_decisions_need_is_taken_over() -> None:
             "maxPreemptions": -1,
             "backoff": {"initial": "2s", "factor": 3, "max": "90s"},
         },
-        health={"heartbeatTimeout": "40s", "startTimeout": "6m"},
+        health={"heartbeatTimeout": "40s", "startTimeout": "6m", "placementTimeout": "2m"},
         activeDeadline="2h",
         ttlAfterFinished="0s",
+        retainFailedWorkers=7,
     )
     config = config_of(run)
     assert (config.name, config.uid, config.replicas) == ("digits", "u-1", 4)
@@ -50,6 +51,7 @@ def test_every_field_that_decisions_need_is_taken_over() -> None:
         seconds(90),
     )
     assert (config.heartbeat_timeout, config.start_timeout) == (seconds(40), seconds(360))
+    assert (config.placement_timeout, config.retain_failed_workers) == (seconds(120), 7)
     assert (config.flush_timeout, config.max_pending) == (seconds(7), 5)
     assert (config.active_deadline, config.ttl_after_finished) == (seconds(7200), seconds(0))
 
@@ -79,3 +81,13 @@ def test_the_hash_follows_the_template_and_nothing_else() -> None:
     assert template_hash(run.spec.workers) == template_hash(same.spec.workers)
     assert template_hash(run.spec.workers) != template_hash(other.spec.workers)
     assert len(template_hash(run.spec.workers)) == 12
+
+
+def test_another_way_in_for_the_agent_is_another_hash() -> None:
+    template = {"spec": {"containers": [{"name": "worker", "image": "img:1", "command": ["a"]}]}}
+    plain, injected, inside = (
+        template_hash(a_resource(workers={"template": template, **more}).spec.workers)
+        for more in ({}, {"agent": "Inject"}, {"agent": "InImage"})
+    )
+    assert plain == injected
+    assert plain != inside

@@ -196,7 +196,7 @@ class Scene:
         record = StartRecord(
             attempt=attempt,
             roster=tuple(1 for _ in slots),
-            agents=tuple(agent.agent[:4] for agent in agents),
+            agents="".join(agent.agent[:4] for agent in agents),
             world_size=self.config.world_size,
             resume_point=ResumePoint(attempt=resume[0], step=resume[1]) if resume else None,
             master_addr="10.0.0.1",

@@ -166,6 +166,10 @@ class Model(BaseModel):
         """What stands in the custom resource: camelCase, JSON types, absent instead of null."""
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)
 
+    def json_size(self) -> int:
+        """Bytes of it as compact JSON in UTF-8, which is how the API server keeps it."""
+        return len(self.model_dump_json(by_alias=True, exclude_none=True).encode())
+
 
 def _with_rules(schema: JsonSchemaValue, entries: list[dict[str, str]]) -> JsonSchemaValue:
     schema[CEL_RULES] = [*schema.get(CEL_RULES, []), *entries]

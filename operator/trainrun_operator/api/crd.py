@@ -122,18 +122,28 @@ def _object_schema() -> dict[str, Any]:
     }
 
 
-def _columns() -> list[dict[str, str]]:
+def _columns() -> list[dict[str, Any]]:
+    """What `kubectl get` shows; the last ones only with `-o wide`."""
     rows = [
         ("Phase", "string", ".status.phase"),
-        ("Attempt", "integer", ".status.attempt"),
-        ("Failures", "string", ".status.failures.text"),
-        ("Ready", "string", ".status.workers.text"),
+        ("Workers", "string", ".status.workers.text"),
         ("Step", "integer", ".status.progress.step"),
-        ("Checkpoint age", "date", ".status.checkpoint.time"),
-        ("Last cause", "string", ".status.incidents[-1:].cause"),
+        ("Failures", "string", ".status.failures.text"),
+        ("Restarts", "integer", ".status.restarts"),
+        ("Checkpoint", "integer", ".status.checkpoint.step"),
+        ("Saved", "date", ".status.checkpoint.time"),
+        ("Reason", "string", ".status.reason"),
         ("Age", "date", ".metadata.creationTimestamp"),
     ]
-    return [{"name": name, "type": kind, "jsonPath": path} for name, kind, path in rows]
+    wide = [
+        ("Attempt", "integer", ".status.attempt"),
+        ("Last cause", "string", ".status.incidents[-1:].cause"),
+        ("Last node", "string", ".status.incidents[-1:].node"),
+    ]
+    shown = [{"name": name, "type": kind, "jsonPath": path} for name, kind, path in rows]
+    return shown + [
+        {"name": name, "type": kind, "jsonPath": path, "priority": 1} for name, kind, path in wide
+    ]
 
 
 class _Translation:

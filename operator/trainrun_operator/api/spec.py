@@ -43,6 +43,18 @@ RunName = Annotated[
 """A DNS label."""
 
 
+SecretName = Annotated[
+    str,
+    Field(max_length=253),
+    matches(
+        r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$",
+        "must be the name of a Secret: lower case letters, digits, dashes and dots, and begin and "
+        "end with a letter or digit",
+    ),
+]
+"""A DNS subdomain."""
+
+
 class Workers(Model):
     """The gang: identical workers that start, work and restart together."""
 
@@ -54,6 +66,10 @@ class Workers(Model):
     template: PodTemplate
     """Template of the worker pods. The container named "worker", else the first one, trains: its
     command is started processesPerWorker times in each worker."""
+    agent: Literal["Inject", "InImage"] = "Inject"
+    """How the agent gets into the container that trains. Inject: an init container brings it; the
+    image needs nothing but Python 3.10 or newer. InImage: the image has the package trainrun
+    installed, and no init container is added. Not used by `trainrun run`. Default Inject."""
 
 
 class Storage(Model):
@@ -83,6 +99,10 @@ class Storage(Model):
         | None
     ) = None
     """S3 region. Default: that of the worker's environment. Not used for file:// storage."""
+    credentials_secret: SecretName | None = None
+    """Secret in the run's namespace whose keys, such as AWS_ACCESS_KEY_ID and
+    AWS_SECRET_ACCESS_KEY, become environment variables of the workers. Default: what the template
+    and its service account give. Not used by `trainrun run`."""
     on_existing: Literal["Resume", "Fail"] = "Resume"
     """What to do when the run's folder is there already at the first start. Resume: continue from
     its newest good checkpoint. Fail: do not start. Default Resume."""
@@ -141,14 +161,19 @@ class FailurePolicy(Model):
 
 
 class Health(Model):
-    """When a worker counts as lost."""
+    """When a worker counts as lost, and how long a gang may wait half placed."""
 
     heartbeat_timeout: Annotated[Duration, between("3s", "1h")] = Duration("30s")
     """A worker is lost when nothing was heard of its agent for so long. Between 3s and 1h, default
     30s."""
     start_timeout: Annotated[Duration, between("1s", "24h")] = Duration("5m")
     """A worker has failed to start when its agent has not answered so long after its containers
-    were started. Between 1s and 24h, default 5m."""
+    were started, or when its image cannot be pulled or its configuration is missing for so long.
+    Between 1s and 24h, default 5m."""
+    placement_timeout: Annotated[Duration, between("10s", "24h")] = Duration("10m")
+    """A gang of which only a part has found room for so long gives its pods back, waits, and tries
+    again: so two gangs never block each other for ever. Waiting for room is never a failure.
+    Between 10s and 24h, default 10m."""
 
 
 class TrainRunSpec(Model):
@@ -173,10 +198,14 @@ class TrainRunSpec(Model):
     failure_policy: FailurePolicy = FailurePolicy()
     """How many failures the run survives."""
     health: Health = Health()
-    """When a worker counts as lost."""
+    """When a worker counts as lost, and how long a gang may wait half placed."""
     active_deadline: Annotated[Duration, between("1s", "87600h")] | None = None
     """The run fails when it has not succeeded so long after its start, or after it was last taken
     out of suspension. Between 1s and 87600h. Default: no deadline."""
     ttl_after_finished: Annotated[Duration, between("0s", "87600h")] | None = None
     """The TrainRun and its pods are deleted so long after the end; the storage is not touched.
     Between 0s and 87600h. Default: kept until somebody deletes it."""
+    retain_failed_workers: Annotated[int, Field(ge=0, le=100)] = 1
+    """Ended workers of earlier attempts whose pods are kept for their logs while the run goes on,
+    0 to 100; older ones are deleted. Those of the last attempt are always kept. Default 1. Not
+    used by `trainrun run`, which keeps all output."""

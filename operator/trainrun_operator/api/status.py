@@ -8,11 +8,17 @@ on where the one before stopped.
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from trainrun_operator.api.base import Model
+
+IDENTITY_LENGTH = 4
+"""Characters of an agent's random identity kept in the start record: 1,024 of them are 4 KB."""
+
+MAX_LEAVING = 128
+"""Slots under notice that are remembered: of more than that, enough are seen to know the cause."""
 
 MAX_INCIDENTS = 10
 """Settled incidents kept in the status (etcd objects should stay small)."""
@@ -35,7 +41,13 @@ EndingKind = Literal["Incident", "Suspend", "TemplateChange", "Yielded"]
 ConditionStatus = Literal["True", "False", "Unknown"]
 
 
-class ResumePoint(Model):
+class StatusModel(Model):
+    """A part of the status: what only a newer operator knows is skipped when it is read."""
+
+    model_config = ConfigDict(extra="ignore")
+
+
+class ResumePoint(StatusModel):
     """A checkpoint handed to an attempt."""
 
     step: int = Field(ge=0)
@@ -44,16 +56,16 @@ class ResumePoint(Model):
     """The attempt that saved it."""
 
 
-class StartRecord(Model):
+class StartRecord(StatusModel):
     """What attempt `attempt` was started with; written once, before its first start order."""
 
     attempt: int = Field(ge=1)
     """Number of the attempt."""
     roster: tuple[int, ...] = Field(max_length=1024)
     """For each slot, the number of creation of its worker (`<run>-<slot>-<creation>`)."""
-    agents: tuple[Annotated[str, Field(max_length=8)], ...] = Field(max_length=1024)
-    """For each slot, the beginning of its agent's random identity: a worker that somebody recreated
-    under the same name is not the one that was started."""
+    agents: str = Field(max_length=1024 * IDENTITY_LENGTH)
+    """For each slot, the first four characters of its agent's random identity, one after the other:
+    a worker that somebody recreated under the same name is not the one that was started."""
     world_size: int = Field(ge=1)
     """Processes over all workers."""
     resume_point: ResumePoint | None = None
@@ -67,8 +79,12 @@ class StartRecord(Model):
     time: datetime
     """When the attempt was started."""
 
+    def identity(self, slot: int) -> str:
+        """The beginning of the identity of the slot's agent."""
+        return self.agents[slot * IDENTITY_LENGTH : (slot + 1) * IDENTITY_LENGTH].rstrip()
 
-class Incident(Model):
+
+class Incident(StatusModel):
     """A loss of one or more workers of one attempt, with the cause that explains it best."""
 
     attempt: int = Field(ge=1)
@@ -109,7 +125,7 @@ class Incident(Model):
     """The checkpoint that the next attempt resumed from."""
 
 
-class Ending(Model):
+class Ending(StatusModel):
     """Attempt `attempt` is given up: its processes are stopped and the next one is prepared."""
 
     attempt: int = Field(ge=0)
@@ -124,7 +140,7 @@ class Ending(Model):
     """Backoff: the next attempt does not start earlier."""
 
 
-class SaveAsked(Model):
+class SaveAsked(StatusModel):
     """The running attempt was asked to save a checkpoint through `should_save()`."""
 
     attempt: int = Field(ge=1)
@@ -135,12 +151,21 @@ class SaveAsked(Model):
     """When it was asked first."""
     writer_rank: int = Field(default=0, ge=0)
     """The lowest rank not under notice at that moment: the same on every rank, whoever is told."""
-    leaving: tuple[int, ...] = Field(default=(), max_length=1024)
-    """Slots under notice at that moment: a worker of them that is gone later was preempted, also
-    when nobody saw it end."""
+    leaving: tuple[int, ...] = Field(default=(), max_length=MAX_LEAVING)
+    """Slots under notice since then: a worker of them that is gone later was preempted, also when
+    nobody saw it end."""
 
 
-class Failures(Model):
+class Placement(StatusModel):
+    """The gang was given back because there was room for a part of it only."""
+
+    tries: int = Field(ge=1)
+    """How often in a row."""
+    not_before: datetime
+    """Its workers are not created again earlier."""
+
+
+class Failures(StatusModel):
     """Budgets used so far; the numbers never go down."""
 
     counted: int = 0
@@ -153,7 +178,7 @@ class Failures(Model):
     """`1/3`: failures against the limit, an incident that is not settled yet included."""
 
 
-class Workers(Model):
+class Workers(StatusModel):
     """How many workers take part."""
 
     ready: int = 0
@@ -164,7 +189,7 @@ class Workers(Model):
     """`4/4`."""
 
 
-class Progress(Model):
+class Progress(StatusModel):
     """How far the training is."""
 
     step: int | None = None
@@ -172,10 +197,10 @@ class Progress(Model):
     metrics: dict[str, Any] = Field(default_factory=dict)
     """Metrics of that report; a number that is not finite is {"float": "NaN"}."""
     time: datetime | None = None
-    """When it was seen."""
+    """When the step was first seen."""
 
 
-class CheckpointStatus(Model):
+class CheckpointStatus(StatusModel):
     """The newest committed checkpoint known to the operator."""
 
     uri: str = Field(max_length=2048)
@@ -190,7 +215,7 @@ class CheckpointStatus(Model):
     """Bytes of all its files."""
 
 
-class Condition(Model):
+class Condition(StatusModel):
     """A Kubernetes condition."""
 
     type: str = Field(max_length=64)
@@ -207,15 +232,18 @@ class Condition(Model):
     """metadata.generation that this was derived from."""
 
 
-class TrainRunStatus(Model):
+class TrainRunStatus(StatusModel):
     """status of a TrainRun."""
 
     observed_generation: int = 0
     """metadata.generation of the spec that was acted on last."""
     phase: PhaseName = "Pending"
     """One word for people: how far the run is in its life."""
+    reason: str = Field(default="", max_length=64)
+    """One word for people: what it waits for or why it ended; absent while it runs."""
     conditions: tuple[Condition, ...] = Field(default=(), max_length=32)
-    """Complete, Failed, Suspended, Running, StorageReady and warnings."""
+    """Complete, Failed, Suspended, Running, WorkersReady, TemplateValid, StorageReady and
+    warnings."""
     attempt: int = 0
     """Highest attempt number used so far; only grows."""
     start_record: StartRecord | None = None
@@ -224,6 +252,8 @@ class TrainRunStatus(Model):
     """Set from the moment the newest attempt is given up until the next one starts."""
     save_asked: SaveAsked | None = None
     """Set while the running attempt is asked to save."""
+    placement: Placement | None = None
+    """Set from the moment the pods are given back for lack of room until an attempt starts."""
     incident: Incident | None = None
     """The incident of the newest attempt, until it is settled."""
     incidents: tuple[Incident, ...] = Field(default=(), max_length=MAX_INCIDENTS)

@@ -12,9 +12,9 @@ import signal
 from collections.abc import Callable
 from dataclasses import replace
 
-from trainrun.agent.config import AgentConfig, StorageConfig
 from trainrun_operator.api.status import TrainRunStatus
 from trainrun_operator.cli.preparation import Preparation
+from trainrun_operator.core.agent_config import agent_config
 from trainrun_operator.core.config import RunConfig
 from trainrun_operator.core.plan import Plan
 from trainrun_operator.core.planner import decide
@@ -119,32 +119,16 @@ class LocalRun:
         )
 
     def _worker_template(self, config: RunConfig, url: str, token: str) -> WorkerTemplate:
-        spec, program = self._prepared.run.spec, self._prepared.program
-        agent = AgentConfig(
-            run=config.name,
-            run_uid=config.uid,
-            slot=0,
-            worker="",
+        program = self._prepared.program
+        agent = replace(
+            agent_config(self._prepared.run, config),
             operator_url=url,
             token=token,
-            directory="",
             cache=str(self._prepared.place.cache),
-            storage=StorageConfig(
-                uri=spec.storage.uri,
-                run_name=self._prepared.name,
-                endpoint_url=spec.storage.endpoint_url,
-                region=spec.storage.region,
-            ),
-            initial_from=spec.checkpoint.initial_from,
-            processes_per_worker=config.processes_per_worker,
             command=program.command,
             working_dir=str(program.working_dir),
             env=dict(program.env),
             address=LOOPBACK,
-            heartbeat_timeout=config.heartbeat_timeout.total_seconds(),
-            flush_timeout=config.flush_timeout.total_seconds(),
-            max_pending=config.max_pending,
-            keep=spec.checkpoint.keep,
             checkpoint_patience=float(os.environ.get(PATIENCE_VARIABLE, "30")),
             parent_pid=os.getpid(),
         )
@@ -153,7 +137,8 @@ class LocalRun:
 
 def run_config(prepared: Preparation, stored: StoredRun) -> RunConfig:
     """What the core decides by."""
-    return replace(config_of(prepared.run), uid=stored.uid)
+    # Output is kept whatever happens to a worker; its staged files would only take room.
+    return replace(config_of(prepared.run), uid=stored.uid, retain_failed_workers=0)
 
 
 def run_is_over(seen: Seen, plan: Plan) -> bool:

@@ -57,6 +57,8 @@ def prepare(
     notes = program.notes
     if program.gpus_per_worker and not here:
         notes += ("this machine has no GPU: the template's GPU request is ignored",)
+    if run.spec.storage.credentials_secret is not None:
+        notes += ("storage.credentialsSecret is ignored: this machine's environment has them",)
     return Preparation(
         run=run,
         name=name,

@@ -32,10 +32,12 @@ class RunConfig:
     backoff_max: timedelta = timedelta(seconds=60)
     heartbeat_timeout: timedelta = timedelta(seconds=30)
     start_timeout: timedelta = timedelta(minutes=5)
+    placement_timeout: timedelta = timedelta(minutes=10)
     flush_timeout: timedelta = timedelta(seconds=30)
     max_pending: int = 2
     active_deadline: timedelta | None = None
     ttl_after_finished: timedelta | None = None
+    retain_failed_workers: int = 1
 
     @property
     def world_size(self) -> int:

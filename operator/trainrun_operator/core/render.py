@@ -39,17 +39,21 @@ def config_of(run: TrainRun) -> RunConfig:
         backoff_max=policy.backoff.max.timedelta,
         heartbeat_timeout=health.heartbeat_timeout.timedelta,
         start_timeout=health.start_timeout.timedelta,
+        placement_timeout=health.placement_timeout.timedelta,
         flush_timeout=spec.checkpoint.flush_timeout.timedelta,
         max_pending=spec.checkpoint.max_pending,
         active_deadline=spec.active_deadline.timedelta if spec.active_deadline else None,
         ttl_after_finished=(
             spec.ttl_after_finished.timedelta if spec.ttl_after_finished is not None else None
         ),
+        retain_failed_workers=spec.retain_failed_workers,
     )
 
 
 def template_hash(workers: Workers) -> str:
-    """Differs whenever the pod template differs: a gang never mixes two of them."""
+    """Differs whenever the pods would differ: a gang never mixes two of them."""
     template = workers.template.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    if workers.agent == "InImage":  # the default leaves no trace: hashes outlive our versions
+        template["agent"] = workers.agent
     text = json.dumps(template, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:HASH_DIGITS]

@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
 from trainrun_operator.api.status import (
+    IDENTITY_LENGTH,
     Ending,
     EndingKind,
     Incident,
@@ -27,7 +28,7 @@ from trainrun_operator.core.display import (
     with_condition,
 )
 from trainrun_operator.core.plan import Event, Plan
-from trainrun_operator.core.view import IDENTITY_LENGTH, View
+from trainrun_operator.core.view import View
 
 if TYPE_CHECKING:
     from trainrun.protocol import Resolution
@@ -174,10 +175,7 @@ def start(view: View, chosen: tuple[WorkerFact, ...], resolution: Resolution) ->
     record = StartRecord(
         attempt=view.next_attempt,
         roster=tuple(worker.created_for for worker in chosen),
-        agents=tuple(
-            worker.agent.agent[:IDENTITY_LENGTH] if worker.agent is not None else ""
-            for worker in chosen
-        ),
+        agents="".join(_identity(worker) for worker in chosen),
         world_size=view.config.world_size,
         resume_point=point,
         master_addr=lead.offer.address,
@@ -203,6 +201,11 @@ def start(view: View, chosen: tuple[WorkerFact, ...], resolution: Resolution) ->
     )
     conditions = with_condition(plan.status.conditions, ready)
     return _with_status(plan, conditions=conditions)
+
+
+def _identity(worker: WorkerFact) -> str:
+    assert worker.agent is not None, "checked by the barrier"
+    return worker.agent.agent[:IDENTITY_LENGTH].ljust(IDENTITY_LENGTH)
 
 
 def skip_to(view: View, highest: int) -> Plan:

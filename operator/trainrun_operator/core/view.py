@@ -16,9 +16,6 @@ if TYPE_CHECKING:
     from trainrun_operator.core.config import RunConfig
     from trainrun_operator.core.observation import Observation, WorkerFact
 
-IDENTITY_LENGTH = 4
-"""Characters of an agent's random identity kept in the start record: 1,024 of them are 7 KB."""
-
 MASS_SILENCE_FACTOR = 3
 """Heartbeat timeouts to wait when most agents are silent at once: then the fault is likely ours."""
 
@@ -74,7 +71,7 @@ class View:
         """It is the worker that was started, not another one that got its name later."""
         if worker.agent is None:
             return True
-        return worker.agent.agent.startswith(record.agents[worker.slot])
+        return worker.agent.agent.startswith(record.identity(worker.slot))
 
     @cached_property
     def agents(self) -> tuple[AgentState | None, ...]:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from trainrun.protocol import CheckpointId, Start
+from trainrun_operator.api.status import IDENTITY_LENGTH
 from trainrun_operator.core.answers import start_order
-from trainrun_operator.core.view import IDENTITY_LENGTH
 
 if TYPE_CHECKING:
     from trainrun_operator.api.status import Incident, StartRecord, TrainRunStatus
@@ -133,7 +133,7 @@ class Judge:
             self._wrong(f"attempt {order.attempt} was ordered without a start record")
         elif start_order(record) != order:
             self._wrong(f"an order of attempt {order.attempt} differs from its start record")
-        elif (record.roster[agent.slot], record.agents[agent.slot]) != (
+        elif (record.roster[agent.slot], record.identity(agent.slot)) != (
             agent.created_for,
             agent.id[:IDENTITY_LENGTH],
         ):
