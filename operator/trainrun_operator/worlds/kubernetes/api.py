@@ -43,6 +43,9 @@ SILENCE_TIMEOUT = 70.0
 
 WRITES_IN_FLIGHT = 32
 
+PAGE = 500
+"""Objects per answer of a list: some 20 MB while it is read."""
+
 RETRIES = 4
 """How often a call is repeated that was answered with 429."""
 USUAL_PAUSE = 1.0
@@ -94,7 +97,7 @@ class KubeApi:
         """`observe_call` gets verb, HTTP code and seconds (until the answer began) of each call."""
         self._configuration = configuration
         self._rest = Transport(configuration)
-        self._observe_call = observe_call
+        self.observe_call = observe_call
         self._writes = asyncio.Semaphore(WRITES_IN_FLIGHT)
         self._reloading = asyncio.Lock()
 
@@ -116,6 +119,23 @@ class KubeApi:
         return await self._call(
             _Request(verb="get", path=path, params=params, limits=_within(timeout))
         )
+
+    async def pages(self, path: str, *, params: Mapping[str, str] = {}) -> AsyncGenerator[Object]:
+        """A list in parts of PAGE objects, all of the same moment. Raises Gone if it took too long.
+
+        The objects of a list lack apiVersion and kind.
+        """
+        following = {**params, "limit": str(PAGE)}
+        while True:
+            page = await self.get(path, params=following)
+            yield page
+            if not (token := page["metadata"].get("continue")):
+                return
+            following["continue"] = token
+
+    async def list_all(self, path: str, *, params: Mapping[str, str] = {}) -> list[Object]:
+        """All objects of a list that is known to be small."""
+        return [raw async for page in self.pages(path, params=params) for raw in page["items"]]
 
     async def post(
         self,
@@ -248,7 +268,7 @@ class KubeApi:
             response: aiohttp.ClientResponse = answer.response
             code = str(response.status)
         finally:
-            self._observe_call(request.verb, code, time.monotonic() - started)
+            self.observe_call(request.verb, code, time.monotonic() - started)
         return response
 
     async def _other_token(self, refused: str | None) -> bool:

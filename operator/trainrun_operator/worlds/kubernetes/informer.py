@@ -20,9 +20,6 @@ from trainrun_operator.worlds.kubernetes.errors import Gone, KubeError, error_of
 
 T = TypeVar("T")
 
-PAGE = 500
-"""Objects per answer of a list: some 20 MB while it is read."""
-
 WATCH_SECONDS = (240, 360)
 """How long a watch is asked to last; spread, so that not all end together."""
 
@@ -111,16 +108,11 @@ class Informer(Generic[T]):
 
     async def relist(self) -> None:
         """Compare the cache with a full list, read in pages. Raises KubeError."""
-        watched, listed = self._version, list[Entry[T]]()
-        params = {**self._params, "limit": str(PAGE)}
-        while True:
-            page = await self._api.get(self._path, params=params)
+        watched, version = self._version, 0
+        listed: list[Entry[T]] = []
+        async for page in self._api.pages(self._path, params=self._params):
             listed += [entry for raw in page["items"] if (entry := self._cache.entry(raw))]
-            following = page["metadata"].get("continue")
-            if not following:
-                break
-            params["continue"] = following
-        version = int(page["metadata"]["resourceVersion"])
+            version = int(page["metadata"]["resourceVersion"])
         if version < watched:
             _log.warning("%s: versions went back: was a backup restored?", self._path)
             self._cache.start_over()

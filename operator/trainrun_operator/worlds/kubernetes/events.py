@@ -1,0 +1,178 @@
+"""A run's history for people: core/v1 Events of the TrainRun, as `kubectl describe` shows them.
+
+Layer: worlds/kubernetes. Invariants: recording never blocks and never fails; an event that was
+recorded twice, as by two leaders in turn, is written once; the order is kept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import random
+import socket
+from collections import deque
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from trainrun_operator.api.resource import API_VERSION, KIND
+from trainrun_operator.worlds.kubernetes.api import KubeApi, Object
+from trainrun_operator.worlds.kubernetes.errors import (
+    AlreadyExists,
+    KubeError,
+    Unauthorized,
+    Unavailable,
+)
+
+COMPONENT = "trainrun-operator"
+
+WAITING = 1000
+"""Events that wait for an API server that is away; beyond, the oldest are given up."""
+PATIENCE = 600.0
+"""Seconds after which an event is given up that could not be written."""
+FIRST_PAUSE, LONGEST_PAUSE = 0.5, 10.0
+"""Seconds between two tries."""
+LONGEST_MESSAGE = 1024
+"""Characters; longer ones are cut."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectRef:
+    """The TrainRun that an event is about."""
+
+    namespace: str
+    name: str
+    uid: str
+    resource_version: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Waiting:
+    path: str
+    body: Object
+    deadline: float
+    """By the event loop's clock."""
+
+
+class EventRecorder:
+    """Writes events one after the other; `run` it in a task of its own."""
+
+    def __init__(self, api: KubeApi, *, instance: str = "") -> None:
+        """`instance`: who writes them, the host's name by default."""
+        self._api = api
+        self._instance = instance or socket.gethostname()
+        self._waiting: deque[_Waiting] = deque()
+        self._more = asyncio.Event()
+        self._writing = asyncio.Lock()
+        self._given_up = 0
+
+    def record(
+        self,
+        *,
+        run: ObjectRef,
+        type: str,  # noqa: A002 - an event's fields are called as in the API
+        reason: str,
+        message: str,
+        time: datetime,
+    ) -> None:
+        """Take note; returns at once. `type` is Normal or Warning, `time` is in UTC."""
+        if len(self._waiting) >= WAITING:
+            self._waiting.popleft()
+            self._given_up += 1
+        body = _event(
+            run,
+            kind=type,
+            reason=reason,
+            message=_shortened(message),
+            time=time,
+            instance=self._instance,
+        )
+        deadline = asyncio.get_running_loop().time() + PATIENCE
+        path = f"/api/v1/namespaces/{run.namespace}/events"
+        self._waiting.append(_Waiting(path=path, body=body, deadline=deadline))
+        self._more.set()
+
+    async def run(self) -> None:
+        """Write what is recorded, for ever."""
+        while True:
+            await self._more.wait()
+            self._more.clear()
+            await self._write_all()
+
+    async def flush(self, timeout: float = 2.0) -> None:
+        """Write everything now, in at most `timeout` seconds; `run` may have ended."""
+        try:
+            async with asyncio.timeout(timeout):
+                await self._write_all()
+        except TimeoutError:
+            _log.warning("%d events were not written", len(self._waiting))
+
+    async def _write_all(self) -> None:
+        async with self._writing:
+            while self._waiting:
+                first = self._waiting[0]
+                await self._write(first)
+                # Unless it has been given up meanwhile, because too many wait.
+                if self._waiting and self._waiting[0] is first:
+                    self._waiting.popleft()
+            if self._given_up:
+                _log.warning("%d events were given up: too many waited", self._given_up)
+                self._given_up = 0
+
+    async def _write(self, event: _Waiting) -> None:
+        loop, pause = asyncio.get_running_loop(), FIRST_PAUSE
+        while True:
+            try:
+                await self._api.post(event.path, event.body)
+            except AlreadyExists:
+                return  # the answer to an earlier try got lost
+            except (Unavailable, Unauthorized) as error:
+                if loop.time() > event.deadline:
+                    _log.warning("an event was given up: %s", error)
+                    return
+            except KubeError as error:  # its namespace is going, or we may not: it will stay so
+                _log.warning("event %s was refused: %s", event.body["reason"], error)
+                return
+            else:
+                return
+            await asyncio.sleep(pause * random.uniform(0.5, 1.0))
+            pause = min(pause * 2, LONGEST_PAUSE)
+
+
+def _event(
+    run: ObjectRef, *, kind: str, reason: str, message: str, time: datetime, instance: str
+) -> Object:
+    # Its name says what it tells: written twice, it is refused the second time.
+    told = "\0".join((run.uid, kind, reason, message, time.isoformat()))
+    name = f"{run.name}.{hashlib.sha256(told.encode()).hexdigest()[:16]}"
+    moment = time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": name, "namespace": run.namespace},
+        "involvedObject": {
+            "apiVersion": API_VERSION,
+            "kind": KIND,
+            "namespace": run.namespace,
+            "name": run.name,
+            "uid": run.uid,
+            "resourceVersion": run.resource_version,
+        },
+        "type": kind,
+        "reason": reason,
+        "message": message,
+        "firstTimestamp": moment,
+        "lastTimestamp": moment,
+        "count": 1,
+        "source": {"component": COMPONENT},
+        "reportingComponent": COMPONENT,
+        "reportingInstance": instance,
+    }
+
+
+def _shortened(message: str) -> str:
+    if len(message) <= LONGEST_MESSAGE:
+        return message
+    return message[: LONGEST_MESSAGE - 1] + "…"

@@ -1,0 +1,59 @@
+"""Whose token is this: asks the API server.
+
+Layer: worlds/kubernetes. A token counts when it was made for our audience and is bound to a pod,
+which the API server checks to be still there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trainrun_operator.worlds.kubernetes.api import KubeApi
+
+_PATH = "/apis/authentication.k8s.io/v1/tokenreviews"
+_EXTRA = "authentication.kubernetes.io/"
+_USER = "system:serviceaccount:"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodIdentity:
+    """Who a token speaks for."""
+
+    namespace: str
+    pod: str
+    pod_uid: str
+    service_account: str
+    node: str
+    """Empty before Kubernetes 1.32, where tokens do not tell."""
+
+
+async def review(api: KubeApi, token: str, audience: str) -> PodIdentity | None:
+    """The pod that this token belongs to; None: it is not valid, not for us, or no pod's.
+
+    Raises KubeError when nobody could tell.
+    """
+    answer = await api.post(
+        _PATH,
+        {
+            "apiVersion": "authentication.k8s.io/v1",
+            "kind": "TokenReview",
+            "spec": {"token": token, "audiences": [audience]},
+        },
+    )
+    status = answer.get("status", {})
+    # An API server that knows no audiences accepts tokens for any: it does not name ours then.
+    if not status.get("authenticated") or audience not in status.get("audiences", ()):
+        return None
+    user = status.get("user", {})
+    extra = {key: values[0] for key, values in user.get("extra", {}).items() if values}
+    name, pod, uid = user.get("username", ""), f"{_EXTRA}pod-name", f"{_EXTRA}pod-uid"
+    if not name.startswith(_USER) or pod not in extra or uid not in extra:
+        return None
+    namespace, _, account = name.removeprefix(_USER).partition(":")
+    return PodIdentity(
+        namespace=namespace,
+        pod=extra[pod],
+        pod_uid=extra[uid],
+        service_account=account,
+        node=extra.get(f"{_EXTRA}node-name", ""),
+    )
