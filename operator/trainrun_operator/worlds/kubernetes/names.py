@@ -1,0 +1,41 @@
+"""Every name that TrainRun gives in a cluster: labels, annotations, volumes, paths, variables.
+
+Layer: worlds/kubernetes, leaf. Each is spelled here once; users select and debug by them, so they
+are part of what TrainRun promises.
+"""
+
+from __future__ import annotations
+
+RUN_LABEL = "trainrun.dev/run"
+"""Name of the TrainRun, for people and log tools."""
+RUN_UID_LABEL = "trainrun.dev/run-uid"
+"""Its uid: what informers select by."""
+SLOT_LABEL = "trainrun.dev/slot"
+"""The worker's number in the gang, its node rank."""
+CREATION_LABEL = "trainrun.dev/creation"
+"""The attempt for which the worker was created; with the slot it makes the name."""
+TEMPLATE_HASH_LABEL = "trainrun.dev/template-hash"
+"""Of the pod template that the worker was made from."""
+MANAGED_BY_LABEL = "app.kubernetes.io/managed-by"
+MANAGED_BY = "trainrun"
+SEAL_ANNOTATION = "trainrun.dev/seal"
+"""Proof that an operator of this installation has created the pod, see `seal`."""
+
+FIELD_MANAGER = "trainrun-operator"
+AUDIENCE = "trainrun-agents"
+"""Of the tokens that agents show to the operator: they are good for nothing else."""
+
+AGENT_CONTAINER = "trainrun-agent"
+"""The init container that brings the agent into the worker's image."""
+AGENT_SOURCE = "/opt/trainrun/agent"
+"""Where the agent's image has it."""
+VOLUME = "trainrun"
+"""Agent, staging and downloads. A template that defines a volume of this name chooses its disk."""
+MOUNT = "/trainrun"
+AGENT_FOLDER = f"{MOUNT}/agent"
+WORK_FOLDER = f"{MOUNT}/work"
+CACHE_FOLDER = f"{MOUNT}/cache"
+TOKEN_VOLUME = "trainrun-token"
+TOKEN_MOUNT = "/var/run/secrets/trainrun"
+TOKEN_NAME = "token"
+TOKEN_FILE = f"{TOKEN_MOUNT}/{TOKEN_NAME}"

@@ -1,0 +1,55 @@
+"""Reading the API server's JSON without trusting its shape.
+
+Layer: worlds/kubernetes, leaf. A projection must never raise: whatever is missing or of another
+type reads as empty, since one odd object must not end the watch of all others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+LONGEST = 600
+"""Characters kept of a message: it may end in a status of bounded size."""
+
+_NONE: Mapping[str, Any] = {}
+
+
+def mapping(owner: Mapping[str, Any], *path: str) -> Mapping[str, Any]:
+    """The object at `path`; an empty one where there is none."""
+    found: object = owner
+    for key in path:
+        found = found.get(key) if isinstance(found, Mapping) else None
+    return found if isinstance(found, Mapping) else _NONE
+
+
+def objects(owner: Mapping[str, Any], key: str) -> tuple[Mapping[str, Any], ...]:
+    """The list of objects under `key`."""
+    found = owner.get(key)
+    items = found if isinstance(found, list) else []
+    return tuple(item for item in items if isinstance(item, Mapping))
+
+
+def text(owner: Mapping[str, Any], key: str) -> str:
+    """The string under `key`, cut to LONGEST characters."""
+    found = owner.get(key)
+    return found.strip()[:LONGEST] if isinstance(found, str) else ""
+
+
+def number(owner: Mapping[str, Any], key: str) -> int | None:
+    """The whole number under `key`."""
+    found = owner.get(key)
+    return found if isinstance(found, int) and not isinstance(found, bool) else None
+
+
+def moment(owner: Mapping[str, Any], key: str) -> datetime | None:
+    """The time under `key`, in UTC."""
+    found = owner.get(key)
+    if not isinstance(found, str):
+        return None
+    try:
+        time = datetime.fromisoformat(found)
+        return time.replace(tzinfo=time.tzinfo or UTC).astimezone(UTC)
+    except (ValueError, OverflowError):
+        return None

@@ -1,0 +1,258 @@
+"""From a TrainRun to the manifest of one of its worker pods.
+
+Layer: worlds/kubernetes; pure. The user's template is kept whole; what is added is what the agent
+needs, and works under the restricted Pod Security profile wherever the template itself does.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
+from typing import Any
+
+from trainrun.agent.config import ADDRESS_VARIABLE, CONFIG_VARIABLE, NODE_VARIABLE
+from trainrun_operator.api.resource import API_VERSION, KIND, TrainRun
+from trainrun_operator.core.agent_config import agent_config
+from trainrun_operator.core.plan import CreateWorker
+from trainrun_operator.core.render import config_of
+from trainrun_operator.worlds.kubernetes import names
+from trainrun_operator.worlds.kubernetes.seal import seal_of
+
+DEFAULT_GRACE = 30
+"""Seconds; terminationGracePeriodSeconds where the template names none."""
+TOKEN_SECONDS = 3600
+"""Life of an agent's token; the kubelet renews it after four fifths of it."""
+
+SECRET_KEYS = (
+    ("AWS_ACCESS_KEY_ID", False),
+    ("AWS_SECRET_ACCESS_KEY", False),
+    ("AWS_SESSION_TOKEN", True),
+)
+"""Keys of storage.credentialsSecret, which become variables; whether each may be missing."""
+
+SHARED_RESOURCES = ("cpu", "memory")
+IDENTITY = ("runAsUser", "runAsGroup", "runAsNonRoot", "seccompProfile", "seLinuxOptions")
+"""What the init container takes over from the security context of the container that trains."""
+
+_PYTHON = re.compile(r"python(3(\.\d+)?)?")
+
+Object = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorPlace:
+    """Where agents find the operator, and what it puts into every pod."""
+
+    namespace: str
+    service: str
+    url: str
+    """`https://<service>.<namespace>.svc:<port>`."""
+    ca_pem: str
+    """Certificates that agents verify the operator by."""
+    seal_key: bytes
+    agent_image: str
+    """Image that the agent is copied from."""
+
+
+def worker_pod(
+    run: TrainRun, raw_template: Mapping[str, Any], action: CreateWorker, place: OperatorPlace
+) -> Object:
+    """The pod of this worker, ready to be created; `raw_template` as its user wrote it."""
+    template: Object = copy.deepcopy(dict(raw_template))
+    spec: Object = template["spec"]
+    container = _training_container(run, spec)
+    _command_through_agent(run, container)
+    _mount(container, names.VOLUME, names.MOUNT)
+    _mount(container, names.TOKEN_VOLUME, names.TOKEN_MOUNT, readOnly=True)
+    config = _config(run, action, place, grace=spec.get("terminationGracePeriodSeconds"))
+    _add_environment(container, run, config)
+    _add_volumes(spec)
+    if run.spec.workers.agent == "Inject":
+        spec["initContainers"] = [
+            _agent_container(container, place),
+            *(spec.get("initContainers") or []),
+        ]
+    spec["restartPolicy"] = "Never"
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": _metadata(run, template.get("metadata") or {}, action, place),
+        "spec": spec,
+    }
+
+
+def _training_container(run: TrainRun, spec: Object) -> Object:
+    name = run.spec.workers.template.spec.training.name
+    containers: list[Object] = spec["containers"]
+    return next(container for container in containers if container["name"] == name)
+
+
+def _metadata(
+    run: TrainRun, given: Mapping[str, Any], action: CreateWorker, place: OperatorPlace
+) -> Object:
+    uid, namespace = run.metadata.uid, run.metadata.namespace
+    seal = seal_of(
+        place.seal_key,
+        namespace=namespace,
+        name=action.name,
+        run_uid=uid,
+        slot=action.slot,
+        creation=action.created_for,
+        template_hash=action.template_hash,
+    )
+    labels = {
+        names.MANAGED_BY_LABEL: names.MANAGED_BY,
+        names.RUN_LABEL: run.metadata.name,
+        names.RUN_UID_LABEL: uid,
+        names.SLOT_LABEL: str(action.slot),
+        names.CREATION_LABEL: str(action.created_for),
+        names.TEMPLATE_HASH_LABEL: action.template_hash,
+    }
+    metadata: Object = {
+        "name": action.name,
+        "namespace": namespace,
+        "labels": {**(given.get("labels") or {}), **labels},
+        "annotations": {**(given.get("annotations") or {}), names.SEAL_ANNOTATION: seal},
+        "ownerReferences": [
+            {
+                "apiVersion": API_VERSION,
+                "kind": KIND,
+                "name": run.metadata.name,
+                "uid": uid,
+                "controller": True,
+                # A TrainRun is gone at once when it is deleted, whether its pods have ended or not.
+                "blockOwnerDeletion": False,
+            }
+        ],
+    }
+    if given.get("finalizers"):
+        metadata["finalizers"] = given["finalizers"]
+    return metadata
+
+
+# --------------------------------------------------------------------------- the training container
+
+
+def _command_through_agent(run: TrainRun, container: Object) -> None:
+    """The agent becomes the container's process; what trains follows behind `--`."""
+    words = [*(container.get("command") or ()), *(container.pop("args", None) or ())]
+    named = _PYTHON.fullmatch(PurePosixPath(words[0]).name)
+    # The script's own interpreter is known to be there; any other program says nothing of Python.
+    python = words[0] if named else "python3"
+    inject = run.spec.workers.agent == "Inject"
+    agent = [f"{names.AGENT_FOLDER}/run.py"] if inject else ["-m", "trainrun.agent"]
+    container["command"] = [python, *agent, "--", *words]
+
+
+def _config(run: TrainRun, action: CreateWorker, place: OperatorPlace, *, grace: Any) -> str:
+    seconds = grace if isinstance(grace, int) else DEFAULT_GRACE
+    config = replace(
+        agent_config(run, config_of(run)),
+        slot=action.slot,
+        worker=action.name,
+        created_for=action.created_for,
+        operator_url=place.url,
+        ca=place.ca_pem,
+        token_file=names.TOKEN_FILE,
+        directory=names.WORK_FOLDER,
+        cache=names.CACHE_FOLDER,
+        grace_seconds=float(seconds),
+    )
+    # The kubelet reads "$(NAME)" as a reference, and "$$" as one dollar.
+    return config.to_json().replace("$", "$$")
+
+
+def _add_environment(container: Object, run: TrainRun, config: str) -> None:
+    """Ours first, so that the user's variables can refer to them, and instead of the user's."""
+    ours: list[Object] = [
+        {"name": CONFIG_VARIABLE, "value": config},
+        _from_field(ADDRESS_VARIABLE, "status.podIP"),
+        _from_field(NODE_VARIABLE, "spec.nodeName"),
+    ]
+    secret = run.spec.storage.credentials_secret
+    if secret is not None:
+        ours += [_from_secret(secret, key, optional=optional) for key, optional in SECRET_KEYS]
+    taken = {entry["name"] for entry in ours}
+    theirs = [entry for entry in container.get("env") or () if entry.get("name") not in taken]
+    container["env"] = [*ours, *theirs]
+
+
+def _from_field(name: str, path: str) -> Object:
+    return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
+
+
+def _from_secret(secret: str, key: str, *, optional: bool) -> Object:
+    reference: Object = {"name": secret, "key": key}
+    if optional:
+        reference["optional"] = True
+    return {"name": key, "valueFrom": {"secretKeyRef": reference}}
+
+
+def _mount(container: Object, volume: str, path: str, **more: Any) -> None:
+    mounts = [mount for mount in container.get("volumeMounts") or () if mount.get("name") != volume]
+    container["volumeMounts"] = [*mounts, {"name": volume, "mountPath": path, **more}]
+
+
+# -------------------------------------------------------------------------------- volumes and agent
+
+
+def _add_volumes(spec: Object) -> None:
+    """A volume of the user's own named `trainrun` takes the place of our emptyDir.
+
+    Thus staging and downloads can go to a faster or a larger disk.
+    """
+    volumes: list[Object] = list(spec.get("volumes") or ())
+    if not any(volume.get("name") == names.VOLUME for volume in volumes):
+        volumes.append({"name": names.VOLUME, "emptyDir": {}})
+    token = {
+        "audience": names.AUDIENCE,
+        "expirationSeconds": TOKEN_SECONDS,
+        "path": names.TOKEN_NAME,
+    }
+    volumes.append(
+        {
+            "name": names.TOKEN_VOLUME,
+            "projected": {"sources": [{"serviceAccountToken": token}]},
+        }
+    )
+    spec["volumes"] = volumes
+
+
+def _agent_container(training: Mapping[str, Any], place: OperatorPlace) -> Object:
+    """The init container that copies the agent into the pod.
+
+    It asks for the CPU and memory that the training asks for: that raises neither what the pod
+    needs nor changes its QoS class, and passes quotas that want every container to ask.
+    """
+    context = training.get("securityContext") or {}
+    container: Object = {
+        "name": names.AGENT_CONTAINER,
+        "image": place.agent_image,
+        # Also right where it is repeated: the kubelet may run init containers again.
+        "command": ["cp", "-rfT", names.AGENT_SOURCE, names.AGENT_FOLDER],
+        "volumeMounts": [{"name": names.VOLUME, "mountPath": names.MOUNT}],
+        "securityContext": {
+            **{key: context[key] for key in IDENTITY if key in context},
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+        # What it prints explains a pod that does not start.
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+    }
+    resources = _shared_resources(training.get("resources") or {})
+    if resources:
+        container["resources"] = resources
+    return container
+
+
+def _shared_resources(resources: Mapping[str, Any]) -> Object:
+    shared = {
+        kind: {name: amounts[name] for name in SHARED_RESOURCES if name in amounts}
+        for kind in ("limits", "requests")
+        if (amounts := resources.get(kind) or {})
+    }
+    return {kind: amounts for kind, amounts in shared.items() if amounts}
