@@ -15,20 +15,34 @@ from trainrun.agent.config import CONFIG_VARIABLE, AgentConfig, StorageConfig
 from trainrun.protocol import CheckpointId, Start
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from tests.support.operator_stand_in import OperatorStandIn
+
+
+AGENT = (sys.executable, "-m", "trainrun.agent")
 
 
 class Worker:
     """One agent; its output is kept in a file."""
 
-    def __init__(self, config: AgentConfig, folder: Path, *, read: bool = True) -> None:
-        """`read`: somebody reads its output."""
+    def __init__(
+        self,
+        config: AgentConfig,
+        folder: Path,
+        *,
+        read: bool = True,
+        agent: Sequence[str] = AGENT,
+        env: Mapping[str, str | None] | None = None,
+    ) -> None:
+        """`read`: somebody reads its output; `env`: other variables, None removes one."""
         self.config = config
+        variables = {**os.environ, CONFIG_VARIABLE: config.to_json(), **(env or {})}
         self._log = folder / f"agent-{config.slot}-{os.urandom(4).hex()}.log"
         with self._log.open("wb") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "trainrun.agent"],
-                env={**os.environ, CONFIG_VARIABLE: config.to_json()},
+                agent,
+                env={name: value for name, value in variables.items() if value is not None},
                 stdout=log if read else subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
@@ -78,9 +92,19 @@ class Workers:
         )
         return replace(config, **more)  # type: ignore[arg-type]
 
-    def start(self, script: str, *, slot: int = 0, read: bool = True, **more: object) -> Worker:
+    def start(
+        self,
+        script: str,
+        *,
+        slot: int = 0,
+        read: bool = True,
+        agent: Sequence[str] = AGENT,
+        env: Mapping[str, str | None] | None = None,
+        **more: object,
+    ) -> Worker:
         """Start an agent."""
-        worker = Worker(self.config(script, slot=slot, **more), self.folder, read=read)
+        config = self.config(script, slot=slot, **more)
+        worker = Worker(config, self.folder, read=read, agent=agent, env=env)
         self._started.append(worker)
         return worker
 
