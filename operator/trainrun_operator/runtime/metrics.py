@@ -96,7 +96,7 @@ class Metrics:
         if after.restarts > before.restarts:
             last = after.incidents[-1] if after.incidents else None
             ended = before.ending
-            cause = ended.kind if ended is not None else "Unknown"
+            cause: str = ended.kind if ended is not None else "Unknown"
             if cause == "Incident" and last is not None:
                 cause = last.cause
             self._restarts.labels(cause=cause).inc()

@@ -1,0 +1,214 @@
+"""All runs of an operator: one reconciler each, started when we lead, woken by what concerns it.
+
+Layer: runtime. One task per run, whose Wakeup merges any number of wishes into the next pass: that
+is the work queue, with one pass in flight per run by construction.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from trainrun.errors import InvalidSpec
+from trainrun_operator.api.resource import API_VERSION, KIND
+from trainrun_operator.api.status import TrainRunStatus
+from trainrun_operator.core.config import RunConfig
+from trainrun_operator.core.observation import Observation
+from trainrun_operator.core.plan import Event, Plan
+from trainrun_operator.core.planner import decide
+from trainrun_operator.runtime.agent_server import AgentServer
+from trainrun_operator.runtime.agents import RunAgents
+from trainrun_operator.runtime.events import Happened, RunNews
+from trainrun_operator.runtime.metrics import Metrics
+from trainrun_operator.runtime.reconciler import Reconciler
+from trainrun_operator.runtime.wakeup import Wakeup
+from trainrun_operator.worlds.base import Seen
+from trainrun_operator.worlds.kubernetes.run_object import RunObject, run_version
+from trainrun_operator.worlds.kubernetes.world import KubernetesWorld, Surroundings
+
+_log = logging.getLogger(__name__)
+
+Record = Callable[[Mapping[str, Any], Event], None]
+"""Writes an event of the object (a raw TrainRun) into the cluster."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Led:
+    """A run and what leads it."""
+
+    object: RunObject
+    wakeup: Wakeup
+    agents: RunAgents
+    task: asyncio.Task[None] | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class _Unreadable:
+    """A run whose spec this operator cannot read: a newer one may, so its agents are put off."""
+
+    generation: int
+    agents: RunAgents
+
+
+class RunManager:
+    """Knows every run; leads them while `leading`."""
+
+    def __init__(self, *, server: AgentServer, metrics: Metrics, record: Record) -> None:
+        self._server = server
+        self._record = record
+        self._runs: dict[str, _Led] = {}
+        self._unreadable: dict[str, _Unreadable] = {}
+        self._around: Surroundings | None = None
+        self._metrics = metrics
+        metrics.follow(self.states)
+
+    # -------------------------------------------------------------------------- what is seen
+
+    def seen(self, raw: Mapping[str, Any]) -> None:
+        """A TrainRun is there in this version."""
+        raw = {"apiVersion": API_VERSION, "kind": KIND, **raw}  # lists leave them out
+        uid = raw["metadata"]["uid"]
+        if "deletionTimestamp" in raw["metadata"]:
+            self.gone(uid)  # its pods go by owner reference: there is nothing left to decide
+            return
+        led = self._runs.get(uid)
+        try:
+            if led is None:
+                self._add(raw)
+            elif led.object.learn(raw):
+                led.wakeup.now()
+        except InvalidSpec as error:
+            self._refuse(raw, str(error))
+        else:
+            self._forget_unreadable(uid)
+
+    def gone(self, uid: str) -> None:
+        """The TrainRun was deleted."""
+        self._forget_unreadable(uid)
+        led = self._runs.pop(uid, None)
+        if led is None:
+            return
+        led.object.deleted = True
+        if led.task is not None:
+            led.task.cancel()
+            self._server.remove(uid)
+
+    def uids(self) -> frozenset[str]:
+        """All runs known at this moment."""
+        return frozenset(self._runs.keys() | self._unreadable.keys())
+
+    def relisted(
+        self, objects: Mapping[str, Mapping[str, Any]], *, known_before: frozenset[str]
+    ) -> None:
+        """These, by uid, were all TrainRuns; `known_before` were known when the list was asked for.
+
+        One that was created since then is not in the list and must not be taken for deleted.
+        """
+        for uid in known_before - objects.keys():
+            self.gone(uid)
+        for raw in objects.values():
+            self.seen(raw)
+
+    def wake(self, uid: str) -> None:
+        """Something that concerns this run has changed."""
+        led = self._runs.get(uid)
+        if led is not None:
+            led.wakeup.now()
+
+    def states(self) -> Iterator[tuple[TrainRunStatus, RunConfig]]:
+        """Status and configuration of every run."""
+        for led in self._runs.values():
+            yield led.object.current.status, led.object.current.config
+
+    # ------------------------------------------------------------------------------- leading
+
+    def lead(self, around: Surroundings) -> None:
+        """From now on we decide."""
+        self._around = around
+        for led in self._runs.values():
+            self._start(led, around)
+
+    async def stop(self) -> None:
+        """Decide nothing any more; what runs goes on."""
+        self._around = None
+        tasks = [led.task for led in self._runs.values() if led.task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _add(self, raw: Mapping[str, Any]) -> None:
+        version = run_version(raw)
+        wakeup = Wakeup()
+        led = _Led(
+            object=RunObject(version),
+            wakeup=wakeup,
+            agents=RunAgents(run_uid=version.uid, on_news=wakeup.now, on_progress=wakeup.soon),
+        )
+        self._runs[version.uid] = led
+        if self._around is not None:
+            self._start(led, self._around)
+
+    def _start(self, led: _Led, around: Surroundings) -> None:
+        led.agents.restart_listening()
+        self._server.add(led.agents)
+        world = KubernetesWorld(
+            run=led.object, around=around, wake=led.wakeup.after, wrote=self._metrics.wrote
+        )
+        reconciler = Reconciler(
+            world=world,
+            agents=led.agents,
+            decide=self._timed_decide,
+            events=_Recorder(led.object, self._record),
+            wakeup=led.wakeup,
+        )
+
+        def over(_seen: Seen, _plan: Plan) -> bool:
+            return led.object.deleted
+
+        led.task = asyncio.create_task(reconciler.run(over))
+
+    def _timed_decide(self, observation: Observation, config: RunConfig) -> Plan:
+        begun = time.perf_counter()
+        try:
+            return decide(observation, config)
+        finally:
+            self._metrics.passed(time.perf_counter() - begun)
+
+    def _refuse(self, raw: Mapping[str, Any], message: str) -> None:
+        metadata = raw["metadata"]
+        uid, generation = metadata["uid"], metadata.get("generation", 0)
+        known = self._unreadable.get(uid)
+        if known is not None and known.generation == generation:
+            return
+        self._record(raw, Event(type="Warning", reason="InvalidSpec", message=message))
+        if known is not None:
+            known.generation = generation
+        elif uid not in self._runs:
+            agents = RunAgents(run_uid=uid, on_news=_nothing, on_progress=_nothing)
+            self._unreadable[uid] = _Unreadable(generation=generation, agents=agents)
+            self._server.add(agents)
+
+    def _forget_unreadable(self, uid: str) -> None:
+        if self._unreadable.pop(uid, None) is not None and uid not in self._runs:
+            self._server.remove(uid)
+
+
+def _nothing() -> None:
+    """Nobody waits for these news."""
+
+
+@dataclass(slots=True)
+class _Recorder:
+    """Events of one run go to the cluster."""
+
+    object: RunObject
+    record: Record
+
+    def emit(self, news: RunNews) -> None:
+        """Take note of events; the rest is in the status."""
+        if isinstance(news, Happened):
+            self.record(self.object.current.raw, news.event)

@@ -1,0 +1,239 @@
+"""The operator put together: caches, leadership, agents' server, runs, probes.
+
+Layer: runtime. Order at the start: caches whole, Lease held, runs led, and only then the address
+published. A process that has lost its Lease ends: a fresh one is simpler than a second life.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from trainrun_operator.api.resource import API_VERSION, PLURAL
+from trainrun_operator.core.plan import Event
+from trainrun_operator.runtime.agent_server import AgentServer
+from trainrun_operator.runtime.health import serve_health
+from trainrun_operator.runtime.manager import RunManager
+from trainrun_operator.runtime.metrics import Metrics
+from trainrun_operator.runtime.pod_tokens import pod_tokens
+from trainrun_operator.runtime.settings import Settings
+from trainrun_operator.worlds.kubernetes.api import KubeApi
+from trainrun_operator.worlds.kubernetes.ca import Authority
+from trainrun_operator.worlds.kubernetes.endpoint import publish_endpoint
+from trainrun_operator.worlds.kubernetes.errors import KubeError
+from trainrun_operator.worlds.kubernetes.events import EventRecorder, ObjectRef
+from trainrun_operator.worlds.kubernetes.lease import Lease, LeaseLost
+from trainrun_operator.worlds.kubernetes.names import AUDIENCE
+from trainrun_operator.worlds.kubernetes.node_leases import NodeLeases
+from trainrun_operator.worlds.kubernetes.pod_index import PodIndex
+from trainrun_operator.worlds.kubernetes.render import OperatorPlace
+from trainrun_operator.worlds.kubernetes.seal import is_ours
+from trainrun_operator.worlds.kubernetes.taints import notice_taints
+from trainrun_operator.worlds.kubernetes.token_review import review
+from trainrun_operator.worlds.kubernetes.world import Surroundings
+
+LEASE_NAME = "trainrun-operator"
+
+RELIST = 60.0
+"""Seconds between two lists of all TrainRuns: heals a deletion that the watch has lost."""
+SILENCE = 120.0
+"""Seconds without an event, bookmark or list from the API server that a healthy cache may have."""
+
+_log = logging.getLogger(__name__)
+
+
+class Operator:
+    """Everything of one process."""
+
+    def __init__(
+        self, settings: Settings, *, api: KubeApi, authority: Authority, metrics: Metrics
+    ) -> None:
+        self._settings = settings
+        self._metrics = metrics
+        self._api = api
+        self._authority = authority
+        self._listed = asyncio.Event()
+        self._leading = False
+        self._recorder = EventRecorder(api)
+        self._pods = PodIndex(
+            api,
+            namespaces=settings.namespaces,
+            nodes=settings.nodes,
+            on_change=self._wake,
+        )
+        self._lease = Lease(
+            api, namespace=settings.namespace, name=LEASE_NAME, identity=settings.identity
+        )
+        self._server = AgentServer(
+            authenticate=pod_tokens(
+                review=lambda token: review(api, token, AUDIENCE),
+                find=self._pods.of_uid,
+                is_ours=lambda pod, uid: is_ours(pod, uid, authority.seal_key),
+            ),
+            serving=self._leads,
+        )
+        self.manager = RunManager(
+            server=self._server,
+            metrics=metrics,
+            record=self._record,
+        )
+
+    # ------------------------------------------------------------------------------ its life
+
+    async def run(self, stopped: asyncio.Event) -> int:
+        """Until `stopped` (0) or until leadership is lost (1)."""
+        health = await serve_health(
+            host="0.0.0.0",
+            port=self._settings.health_port,
+            alive=self._trouble,
+            ready=self._unready,
+            registry=self._metrics.registry,
+        )
+        host = self._settings.host
+        tls = self._authority.server_context([host, f"{host}.cluster.local"], [])
+        await self._server.start("0.0.0.0", port=self._settings.agent_port, tls=tls)
+        background = [
+            asyncio.create_task(work)
+            for work in (
+                *(informer.run() for informer in self._pods.informers),
+                self._recorder.run(),
+                self._relist(),
+            )
+        ]
+        leading = asyncio.create_task(self._lead())
+        stopping = asyncio.create_task(stopped.wait())
+        tasks = [leading, stopping, *background]
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        code = 0 if stopped.is_set() else 1
+        await self._end(tasks)
+        await health.cleanup()
+        return code
+
+    async def _lead(self) -> None:
+        """Take the Lease when it is free, and lead until it is lost."""
+        await asyncio.gather(
+            self._listed.wait(), *(informer.synced.wait() for informer in self._pods.informers)
+        )
+        await self._lease.acquire()
+        _log.info("%s leads now", self._settings.identity)
+        self._leading = True
+        self._metrics.leads(leading=True)
+        self.manager.lead(self._surroundings())
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._publish())
+                group.create_task(self._lease.keep())
+        except* LeaseLost as lost:
+            _log.error("%s; ending, so that a fresh process can follow", lost.exceptions[0])
+        finally:
+            self._leading = False
+
+    async def _end(self, tasks: list[asyncio.Task[Any]]) -> None:
+        await self.manager.stop()
+        for task in tasks:
+            task.cancel()
+        for outcome in await asyncio.gather(*tasks, return_exceptions=True):
+            if isinstance(outcome, Exception):
+                _log.error("ended by an error", exc_info=outcome)
+        await self._server.stop()
+        await self._recorder.flush()
+        await self._lease.release()
+        await self._api.close()
+
+    def _leads(self) -> bool:
+        return self._leading and self._lease.is_valid()
+
+    def _surroundings(self) -> Surroundings:
+        settings = self._settings
+        return Surroundings(
+            api=self._api,
+            pods=self._pods,
+            leases=NodeLeases(self._api) if settings.nodes else None,
+            place=OperatorPlace(
+                namespace=settings.namespace,
+                service=settings.service,
+                url=settings.url,
+                ca_pem=self._authority.ca_pem,
+                seal_key=self._authority.seal_key,
+                agent_image=settings.agent_image,
+            ),
+            notices=notice_taints(settings.notice_taints),
+            leads=self._leads,
+        )
+
+    async def _publish(self) -> None:
+        """Tell agents where the leader is, and again if somebody changes it."""
+        while True:
+            try:
+                await publish_endpoint(
+                    self._api,
+                    namespace=self._settings.namespace,
+                    service=self._settings.service,
+                    address=self._settings.address,
+                    port=self._settings.agent_port,
+                )
+            except KubeError as error:
+                _log.warning("the leader's address could not be published: %s", error)
+                await asyncio.sleep(1.0)
+            else:
+                await asyncio.sleep(RELIST)
+
+    # --------------------------------------------------------------------------- the runs
+
+    def _wake(self, uid: str) -> None:
+        self.manager.wake(uid)
+
+    def trainrun_changed(self, kind: str | None, raw: Mapping[str, Any]) -> None:
+        """The watch saw this object; `kind` is ADDED, MODIFIED, DELETED, or None in a list."""
+        if kind == "DELETED":
+            self.manager.gone(raw["metadata"]["uid"])
+        else:
+            self.manager.seen(raw)
+
+    async def _relist(self) -> None:
+        while True:
+            try:
+                objects, known = {}, self.manager.uids()
+                for namespace in self._settings.namespaces or ("",):
+                    scope = f"namespaces/{namespace}/" if namespace else ""
+                    path = f"/apis/{API_VERSION}/{scope}{PLURAL}"
+                    for raw in await self._api.list_all(path):
+                        objects[raw["metadata"]["uid"]] = raw
+                self.manager.relisted(objects, known_before=known)
+                self._listed.set()
+                pause = random.uniform(0.8, 1.2) * RELIST
+            except KubeError as error:
+                _log.warning("TrainRuns cannot be listed: %s", error)
+                pause = random.uniform(1.0, 3.0)
+            await asyncio.sleep(pause)
+
+    def _record(self, raw: Mapping[str, Any], event: Event) -> None:
+        metadata = raw["metadata"]
+        self._recorder.record(
+            run=ObjectRef(
+                namespace=metadata["namespace"],
+                name=metadata["name"],
+                uid=metadata["uid"],
+                resource_version=metadata["resourceVersion"],
+            ),
+            type=event.type,
+            reason=event.reason,
+            message=event.message,
+            time=datetime.now(UTC),
+        )
+
+    # ------------------------------------------------------------------------------- probes
+
+    def _trouble(self) -> str:
+        silent = [i for i in self._pods.informers if i.synced.is_set() and i.last_heard() > SILENCE]
+        return f"{len(silent)} watches have not been heard for {SILENCE:.0f} s" if silent else ""
+
+    def _unready(self) -> str:
+        if not self._listed.is_set():
+            return "TrainRuns have not been listed yet"
+        late = sum(not informer.synced.is_set() for informer in self._pods.informers)
+        return f"{late} caches are not whole yet" if late else ""

@@ -1,0 +1,82 @@
+"""Creations that the API server refused: what it said, and when to ask again.
+
+Layer: worlds/kubernetes. A quota or an admission policy may refuse for hours: each slot backs off
+on its own, and the core is told what was said.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from datetime import timedelta
+
+from trainrun_operator.core.observation import Refused, RefusedReason
+from trainrun_operator.core.plan import CreateWorker
+from trainrun_operator.worlds.kubernetes.errors import Forbidden, Invalid, KubeError
+
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
+"""Seconds between two tries; doubled each time."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Refusal:
+    name: str
+    reason: RefusedReason
+    message: str
+    since: float
+    pause: float
+    not_before: float
+
+
+class Refusals:
+    """Of one run, by slot."""
+
+    def __init__(self) -> None:
+        self._by_slot: dict[int, _Refusal] = {}
+
+    def may_try(self, slot: int) -> bool:
+        """Whether the pause after the last refusal is over."""
+        refusal = self._by_slot.get(slot)
+        return refusal is None or time.monotonic() >= refusal.not_before
+
+    def note(self, action: CreateWorker, reason: RefusedReason, message: str) -> float:
+        """It was refused; returns the seconds until the next try."""
+        now, before = time.monotonic(), self._by_slot.get(action.slot)
+        same = before is not None and before.reason == reason
+        pause = min(before.pause * 2, LONGEST_PAUSE) if before is not None and same else FIRST_PAUSE
+        self._by_slot[action.slot] = _Refusal(
+            name=action.name,
+            reason=reason,
+            message=message,
+            since=before.since if before is not None and same else now,
+            pause=pause,
+            not_before=now + pause,
+        )
+        return pause
+
+    def clear(self, slot: int) -> None:
+        """It was created."""
+        self._by_slot.pop(slot, None)
+
+    def facts(self) -> tuple[Refused, ...]:
+        """What the core is told."""
+        now = time.monotonic()
+        return tuple(
+            Refused(
+                slot=slot,
+                name=refusal.name,
+                reason=refusal.reason,
+                message=refusal.message,
+                since=timedelta(seconds=now - refusal.since),
+            )
+            for slot, refusal in sorted(self._by_slot.items())
+        )
+
+
+def reason_of(error: KubeError) -> RefusedReason:
+    """What kind of refusal an error is."""
+    if isinstance(error, Invalid):
+        return "Invalid"
+    if isinstance(error, Forbidden):
+        return "QuotaExceeded" if "exceeded quota" in error.message else "Forbidden"
+    return "Unavailable"

@@ -1,0 +1,119 @@
+"""Our pods and the nodes, as the informers last saw them: by run, and by node.
+
+Layer: worlds/kubernetes. One set of informers per watched namespace for pods, one for nodes. A
+change wakes the runs that it concerns, and only those.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from trainrun_operator.worlds.kubernetes.api import KubeApi
+from trainrun_operator.worlds.kubernetes.informer import Informer
+from trainrun_operator.worlds.kubernetes.names import RUN_UID_LABEL
+from trainrun_operator.worlds.kubernetes.nodes import NodeFact, node_fact
+from trainrun_operator.worlds.kubernetes.pods import PodFact, pod_fact
+
+EVERYWHERE = ""
+"""The namespace that stands for all."""
+
+
+class PodIndex:
+    """The caches of pods and nodes."""
+
+    def __init__(
+        self,
+        api: KubeApi,
+        *,
+        namespaces: Sequence[str],
+        nodes: bool,
+        on_change: Callable[[str], None],
+    ) -> None:
+        """`namespaces`: those to watch, none for all; `on_change` gets the uid of a run."""
+        self._on_change = on_change
+        self._by_run: defaultdict[str, dict[str, PodFact]] = defaultdict(dict)
+        self._gone_nodes: dict[str, NodeFact] = {}
+        self._pods = {
+            namespace: Informer(
+                api,
+                path=f"/api/v1/namespaces/{namespace}/pods" if namespace else "/api/v1/pods",
+                params={"labelSelector": RUN_UID_LABEL},
+                project=pod_fact,
+                key=lambda pod: f"{pod.namespace}/{pod.name}",
+                on_change=self._pod_changed,
+            )
+            for namespace in (namespaces or (EVERYWHERE,))
+        }
+        self._nodes: Informer[NodeFact] | None = None
+        if nodes:
+            self._nodes = Informer(
+                api,
+                path="/api/v1/nodes",
+                params={},
+                project=node_fact,
+                key=lambda node: node.name,
+                on_change=self._node_changed,
+            )
+
+    @property
+    def informers(self) -> tuple[Informer[Any], ...]:
+        """All of them, to be run and watched over."""
+        return (*self._pods.values(), *((self._nodes,) if self._nodes is not None else ()))
+
+    def of(self, run_uid: str) -> tuple[PodFact, ...]:
+        """The pods with this run's label."""
+        return tuple(self._by_run.get(run_uid, {}).values())
+
+    def of_uid(self, namespace: str, name: str) -> PodFact | None:
+        """The pod of this name."""
+        informer = self._pods.get(namespace) or self._pods.get(EVERYWHERE)
+        return informer.get(f"{namespace}/{name}") if informer is not None else None
+
+    def node(self, name: str) -> NodeFact | None:
+        """The node as it is, or as it was when it was deleted."""
+        if self._nodes is None or not name:
+            return None
+        return self._nodes.get(name) or self._gone_nodes.get(name)
+
+    def learn(self, raw: Mapping[str, Any]) -> bool:
+        """Take what the API server answered to a write; False if it is no pod of a run of ours."""
+        fact = pod_fact(dict(raw))
+        if fact is None:
+            return False
+        informer = self._pods.get(fact.namespace) or self._pods.get(EVERYWHERE)
+        if informer is not None:
+            informer.learn(dict(raw))
+        return True
+
+    def forget(self, pod: PodFact) -> None:
+        """The API server says that it is gone."""
+        informer = self._pods.get(pod.namespace) or self._pods.get(EVERYWHERE)
+        if informer is not None:
+            informer.forget(f"{pod.namespace}/{pod.name}", pod.uid)
+
+    def _pod_changed(self, before: PodFact | None, after: PodFact | None) -> None:
+        if before is not None:
+            self._by_run[before.run_uid].pop(before.name, None)
+        if after is not None:
+            self._by_run[after.run_uid][after.name] = after
+        for uid in {pod.run_uid for pod in (before, after) if pod is not None}:
+            if not self._by_run[uid]:
+                del self._by_run[uid]
+            self._on_change(uid)
+
+    def _node_changed(self, before: NodeFact | None, after: NodeFact | None) -> None:
+        node = after or before
+        assert node is not None, "a change has a before or an after"
+        # Nodes change rarely in what we look at: asking every pod is cheaper than a second index.
+        runs = [
+            uid
+            for uid, pods in self._by_run.items()
+            if any(pod.node == node.name for pod in pods.values())
+        ]
+        self._gone_nodes.pop(node.name, None)
+        if after is None and runs:
+            self._gone_nodes[node.name] = node.as_gone()
+        for uid in runs:
+            self._on_change(uid)

@@ -1,0 +1,255 @@
+"""The Kubernetes world of one run: its workers are pods, its status is the TrainRun's.
+
+Layer: worlds/kubernetes. Invariants: it decides nothing; a status is written only over the version
+that was observed; a pod is deleted by its uid; nothing is written unless we lead.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, assert_never
+
+from trainrun_operator.api.status import TrainRunStatus
+from trainrun_operator.core.observation import Observation, WorkerFact
+from trainrun_operator.core.plan import Action, CreateWorker, DeleteRun, DeleteWorker
+from trainrun_operator.worlds.base import Agents, Heard, Seen, StatusConflict, StatusUnwritable
+from trainrun_operator.worlds.kubernetes.api import KubeApi
+from trainrun_operator.worlds.kubernetes.creations import Refusals, reason_of
+from trainrun_operator.worlds.kubernetes.errors import (
+    AlreadyExists,
+    Conflict,
+    Forbidden,
+    Invalid,
+    KubeError,
+    NotFound,
+)
+from trainrun_operator.worlds.kubernetes.facts import worker_fact
+from trainrun_operator.worlds.kubernetes.node_leases import NodeLeases
+from trainrun_operator.worlds.kubernetes.pod_index import PodIndex
+from trainrun_operator.worlds.kubernetes.pods import PodFact
+from trainrun_operator.worlds.kubernetes.render import OperatorPlace, worker_pod
+from trainrun_operator.worlds.kubernetes.run_object import RunObject
+from trainrun_operator.worlds.kubernetes.seal import is_ours
+from trainrun_operator.worlds.kubernetes.sightings import Sightings
+from trainrun_operator.worlds.kubernetes.taints import NoticeTaint
+
+SUSPICIOUS = 3
+"""A worker that was silent for this part of the heartbeat timeout has its node looked at."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What the worlds of all runs share."""
+
+    api: KubeApi
+    pods: PodIndex
+    leases: NodeLeases | None
+    """None: no access to nodes."""
+    place: OperatorPlace
+    notices: tuple[NoticeTaint, ...]
+    """Taints that announce the end of a node."""
+    leads: Callable[[], bool]
+    """Whether our Lease is valid at this moment."""
+
+
+class KubernetesWorld:
+    """The World of one TrainRun."""
+
+    display_interval = 15.0
+
+    def __init__(
+        self,
+        *,
+        run: RunObject,
+        around: Surroundings,
+        wake: Callable[[float], None],
+        wrote: Callable[[TrainRunStatus, TrainRunStatus], None],
+    ) -> None:
+        """`wake` asks for a pass within so many seconds; `wrote` is told of every status written:
+        the one before and the new one."""
+        self._run = run
+        self._around = around
+        self._wake = wake
+        self._wrote = wrote
+        self._refusals = Refusals()
+        self._sightings = Sightings()
+        self._dismissed: set[str] = set()
+        """uids of pods that we have deleted: their deletion is no notice."""
+
+    # -------------------------------------------------------------------- the World protocol
+
+    async def observe(self, agents: Agents) -> Seen:
+        """Gather the facts of one pass: caches, and the Leases of nodes that fell silent."""
+        version = self._run.current
+        heard = {pod.name: agents.heard(pod.name) for pod in self._pods()}
+        stale = await self._stale_leases(heard, version.config.heartbeat_timeout)
+        now, version = datetime.now(UTC), self._run.current
+        observation = Observation(
+            now=now,
+            generation=version.run.metadata.generation,
+            status=version.status,
+            workers=tuple(
+                self._fact(pod, heard[pod.name], stale, now)
+                for pod in self._pods()
+                if pod.name in heard
+            ),
+            listening_for=agents.listening_for,
+            refused=self._refusals.facts(),
+        )
+        uids = {pod.uid for pod in self._pods()}
+        self._sightings.keep(uids)
+        self._dismissed &= uids
+        return Seen(observation=observation, config=version.config)
+
+    async def write_status(self, status: TrainRunStatus) -> None:
+        """Replace the status of the version that was observed last."""
+        self._check_leadership()
+        version = self._run.current
+        body = {**version.raw, "status": status.to_json_object()}
+        try:
+            self._run.learn(await self._around.api.put(f"{self._run.path}/status", body))
+        except (Conflict, NotFound) as error:
+            await self._look_again()
+            raise StatusConflict(f"{version.run.metadata.name}: {error}") from error
+        except KubeError as error:
+            raise StatusUnwritable(f"the status cannot be written: {error}") from error
+        self._wrote(version.status, status)
+
+    async def apply(self, action: Action) -> None:
+        """Carry out one action."""
+        self._check_leadership()
+        match action:
+            case CreateWorker():
+                await self._create(action)
+            case DeleteWorker():
+                await self._delete(action)
+            case DeleteRun():
+                await self._delete_run()
+            case _:
+                assert_never(action)
+
+    # ----------------------------------------------------------------------------- observing
+
+    def _pods(self) -> tuple[PodFact, ...]:
+        return self._around.pods.of(self._run.current.uid)
+
+    def _fact(
+        self, pod: PodFact, heard: Heard, stale: Mapping[str, timedelta], now: datetime
+    ) -> WorkerFact:
+        version = self._run.current
+        return worker_fact(
+            pod,
+            self._around.pods.node(pod.node),
+            heard,
+            training_container=version.run.spec.workers.template.spec.training.name,
+            ours=is_ours(pod, version.uid, self._around.place.seal_key),
+            now=now,
+            node_lease_age=stale.get(pod.node),
+            notices=self._around.notices,
+            sightings=self._sightings,
+            dismissed=pod.uid in self._dismissed,
+        )
+
+    async def _stale_leases(
+        self, heard: Mapping[str, Heard], timeout: timedelta
+    ) -> dict[str, timedelta]:
+        leases = self._around.leases
+        if leases is None:
+            return {}
+        silent = {
+            pod.node
+            for pod in self._pods()
+            if pod.node
+            and pod.phase == "Running"
+            and pod.name in heard
+            and heard[pod.name].state is not None
+            and heard[pod.name].silent_for * SUSPICIOUS > timeout
+        }
+        leases.forget_all_but(silent)
+        found = {node: await leases.stale_for(node) for node in sorted(silent)}
+        if silent:
+            self._wake(1.0)  # a Lease is judged by looking at it more than once
+        return {node: age for node, age in found.items() if age is not None}
+
+    async def _look_again(self) -> None:
+        try:
+            self._run.learn(await self._around.api.get(self._run.path))
+        except NotFound:
+            self._run.deleted = True
+        except KubeError as error:
+            _log.info("the run cannot be read: %s", error)
+
+    # ------------------------------------------------------------------------------- writing
+
+    def _check_leadership(self) -> None:
+        if not self._around.leads():
+            raise StatusUnwritable("another operator leads now")
+
+    async def _create(self, action: CreateWorker) -> None:
+        if not self._refusals.may_try(action.slot):
+            return
+        version = self._run.current
+        body = worker_pod(version.run, version.template, action, self._around.place)
+        try:
+            self._around.pods.learn(await self._around.api.post(self._pods_path, body))
+        except AlreadyExists:
+            await self._meet(action)
+        except (Forbidden, Invalid, NotFound) as error:
+            self._refused(action, error)
+        else:
+            self._refusals.clear(action.slot)
+
+    def _refused(self, action: CreateWorker, error: KubeError) -> None:
+        pause = self._refusals.note(action, reason_of(error), error.message)
+        _log.warning("%s was refused: %s", action.name, error)
+        self._wake(pause)
+        self._wake(0.0)  # so that it is told
+
+    async def _meet(self, action: CreateWorker) -> None:
+        """There is a pod of this name: usually ours, of a creation whose answer got lost."""
+        raw = await self._around.api.get(f"{self._pods_path}/{action.name}")
+        if self._around.pods.learn(raw):
+            self._refusals.clear(action.slot)
+            self._wake(0.0)
+            return
+        message = f"pod {action.name} exists and does not belong to this run; delete it"
+        self._wake(self._refusals.note(action, "NameTaken", message))
+
+    async def _delete(self, action: DeleteWorker) -> None:
+        pod = next((pod for pod in self._pods() if pod.name == action.name), None)
+        if pod is None:
+            return
+        body: dict[str, Any] = {"preconditions": {"uid": pod.uid}}
+        if action.force:
+            # Its node cannot confirm the end; what still runs there is fenced by its attempt.
+            body["gracePeriodSeconds"] = 0
+        _log.info("deleting pod %s: %s", action.name, action.reason)
+        try:
+            raw = await self._around.api.delete(f"{self._pods_path}/{action.name}", body=body)
+        except (NotFound, Conflict):
+            self._around.pods.forget(pod)
+            return
+        self._dismissed.add(pod.uid)
+        if raw.get("kind") == "Pod" and not action.force:
+            self._around.pods.learn(raw)
+        else:
+            self._around.pods.forget(pod)
+
+    async def _delete_run(self) -> None:
+        body = {
+            "preconditions": {"uid": self._run.current.uid},
+            "propagationPolicy": "Background",
+        }
+        try:
+            await self._around.api.delete(self._run.path, body=body)
+        except (NotFound, Conflict):
+            self._run.deleted = True
+
+    @property
+    def _pods_path(self) -> str:
+        return f"/api/v1/namespaces/{self._run.current.run.metadata.namespace}/pods"
