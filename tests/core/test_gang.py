@@ -212,6 +212,13 @@ def test_an_agent_has_its_whole_timeout_to_call() -> None:
     assert a_run(replicas=1).plus(mute).plan.reason == "Gathering"
 
 
+def test_a_worker_that_waited_long_for_room_still_has_its_whole_timeout_to_call() -> None:
+    fresh = a_worker(agent=None, age=seconds(3600), running_for=seconds(2), silent_for=seconds(2))
+    assert a_run(replicas=1).plus(fresh).plan.reason == "Gathering"
+    mute = a_worker(agent=None, age=seconds(3600), running_for=seconds(301))
+    assert a_run(replicas=1).plus(mute).plan.reason == "StartFailed"
+
+
 def test_a_new_operator_waits_before_it_misses_an_agent() -> None:
     mute = a_worker(agent=None, silent_for=seconds(300))
     assert a_run(replicas=1).plus(mute).listening(300).plan.reason == "Gathering"

@@ -164,8 +164,10 @@ def _own_fault(worker: WorkerFact) -> bool:
 
 
 def _never_called(view: View, worker: WorkerFact) -> bool:
+    # Not since its creation: it may have waited for room, or for its image, for longer than that.
+    running = worker.age if worker.running_for is None else worker.running_for
     return (
         worker.phase == "Running"
         and worker.agent is None
-        and min(worker.age, view.observation.listening_for) > view.config.start_timeout
+        and min(running, view.observation.listening_for) > view.config.start_timeout
     )

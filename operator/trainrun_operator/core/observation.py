@@ -62,6 +62,8 @@ class WorkerFact:
     node: str = ""
     age: timedelta = timedelta(0)
     """Since its creation."""
+    running_for: timedelta | None = None
+    """Since it was seen to run; None where the world starts workers at their creation."""
     exit_code: int | None = None
     """Of an Ended worker's agent, where known."""
     loss: WorkerLoss | None = None
