@@ -10,13 +10,13 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 
 from trainrun_operator.core.causes import Cause
-from trainrun_operator.core.observation import Waiting, WorkerFact, WorkerLoss
+from trainrun_operator.core.observation import Waiting, WorkerFact, WorkerLoss, WorkerPhase
 from trainrun_operator.worlds.base import Heard
 from trainrun_operator.worlds.kubernetes.ends import loss_of
 from trainrun_operator.worlds.kubernetes.nodes import NodeFact
 from trainrun_operator.worlds.kubernetes.notices import notice_of
 from trainrun_operator.worlds.kubernetes.pods import PodFact
-from trainrun_operator.worlds.kubernetes.scene import NODE_GONE, PLACED, Scene
+from trainrun_operator.worlds.kubernetes.scene import NODE_GONE, PLACED, RUNS, Scene, phase_of
 from trainrun_operator.worlds.kubernetes.sightings import Sightings
 from trainrun_operator.worlds.kubernetes.taints import DEFAULT_NOTICES, NoticeTaint
 from trainrun_operator.worlds.kubernetes.waits import Wait, wait_of
@@ -44,10 +44,11 @@ def worker_fact(
     """
     if not ours:
         return _stranger(pod, training_container, now)
+    phase = phase_of(pod, training_container)
     memory = sightings if sightings is not None else Sightings()
-    placed = memory.since(pod.uid, PLACED)
-    wait = wait_of(pod, placed_for=max(now - placed, timedelta(0)) if placed else timedelta(0))
-    since = memory.update(pod.uid, _visible(pod, node, wait), now)
+    placed = memory.since(pod.uid, PLACED) or now
+    wait = wait_of(pod, placed_for=now - placed) if phase == "Pending" else None
+    since = memory.update(pod.uid, _visible(pod, node, phase, wait), now)
     scene = Scene(
         pod=pod,
         node=node,
@@ -60,19 +61,19 @@ def worker_fact(
     )
     notice = notice_of(scene)
     loss = loss_of(scene, noticed=notice is not None)
-    pending = scene.phase == "Pending" and pod.deletion is None
     return WorkerFact(
         name=pod.name,
         slot=pod.slot,
         created_for=pod.creation,
         template_hash=pod.template_hash,
-        phase=scene.phase,
+        phase=phase,
         deleting=pod.deletion is not None,
         node=pod.node,
         age=scene.ago(pod.created),
+        running_for=scene.seen_for(RUNS) if phase == "Running" else None,
         exit_code=scene.container.exit_code if scene.container is not None else None,
         loss=loss,
-        waiting=_waiting(scene, wait) if pending else None,
+        waiting=_waiting(scene, wait) if wait is not None and pod.deletion is None else None,
         suspect_node=_suspicion(scene, node_lease_age),
         notice=notice,
         agent=heard.state,
@@ -80,9 +81,14 @@ def worker_fact(
     )
 
 
-def _visible(pod: PodFact, node: NodeFact | None, wait: Wait) -> Iterator[str]:
-    """What carries no time of its own."""
-    yield wait.stage
+def _visible(
+    pod: PodFact, node: NodeFact | None, phase: WorkerPhase, wait: Wait | None
+) -> Iterator[str]:
+    """What carries no time of its own, or one of another machine's clock."""
+    if wait is not None:
+        yield wait.stage
+    if phase == "Running":
+        yield RUNS
     if pod.node:
         yield PLACED
     if node is not None:

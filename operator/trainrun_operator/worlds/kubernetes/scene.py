@@ -22,8 +22,23 @@ ANSWERS = timedelta(seconds=15)
 
 PLACED = "placed"
 """The sighting that begins when the worker is first seen on its node."""
+RUNS = "runs"
+"""The sighting that begins when the container that trains is first seen running."""
 NODE_GONE = "node gone"
 """The sighting that begins when the node's object is first missed."""
+
+
+def phase_of(pod: PodFact, training: str) -> WorkerPhase:
+    """Judged by the container that trains: sidecars may run on after its end."""
+    if pod.phase in ("Succeeded", "Failed"):
+        return "Ended"
+    match pod.container(training):
+        case ContainerFact(state="Terminated"):
+            return "Ended"
+        case ContainerFact(state="Running"):
+            return "Running"
+        case _:
+            return "Pending"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +53,7 @@ class Scene:
     """Name of the container that trains."""
     now: datetime
     since: Mapping[str, datetime]
-    """Sightings: str(taint), PLACED, NODE_GONE, kinds of waiting."""
+    """Sightings: str(taint), PLACED, RUNS, NODE_GONE, stages of waiting."""
     notices: Sequence[NoticeTaint]
     dismissed: bool
     """We have deleted the pod ourselves."""
@@ -50,16 +65,8 @@ class Scene:
 
     @cached_property
     def phase(self) -> WorkerPhase:
-        """Judged by the container that trains: sidecars may run on after its end."""
-        if self.pod.phase in ("Succeeded", "Failed"):
-            return "Ended"
-        match self.container:
-            case ContainerFact(state="Terminated"):
-                return "Ended"
-            case ContainerFact(state="Running"):
-                return "Running"
-            case _:
-                return "Pending"
+        """See phase_of."""
+        return phase_of(self.pod, self.training)
 
     @property
     def answers(self) -> bool:
