@@ -80,6 +80,28 @@ $(VERSITYGW): tests/tools/go.mod tests/tools/go.sum
 	@cd tests/tools && CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o $@.new github.com/versity/versitygw/cmd/versitygw
 	@mv $@.new $@
 
+# --- the cluster --------------------------------------------------------------------------------
+
+# A real cluster of three nodes on this machine; tests/cluster/README.md says more. NAME=... picks another.
+CLUSTER := $(PYTHON) -m tests.cluster
+CLUSTER_NAME := $(if $(NAME),--name $(NAME))
+
+.PHONY: cluster-tools
+cluster-tools: install ## install and build what a cluster needs (once; about ten minutes on two cores)
+	@$(CLUSTER) tools
+
+.PHONY: cluster-up
+cluster-up: install ## start a cluster of three nodes (NAME=...)
+	@$(CLUSTER) up $(CLUSTER_NAME)
+
+.PHONY: cluster-down
+cluster-down: install ## end it and remove everything of it
+	@$(CLUSTER) down $(CLUSTER_NAME)
+
+.PHONY: cluster-status
+cluster-status: install ## what runs, where the kubeconfig is
+	@$(CLUSTER) status $(CLUSTER_NAME)
+
 # --- measuring ----------------------------------------------------------------------------------
 
 .PHONY: bench-report
