@@ -15,7 +15,8 @@ from trainrun.agent.messages import Report
 from trainrun.agent.output import Sink
 from trainrun.agent.storage import Storage
 from trainrun.agent.uploads import Uploads
-from trainrun.protocol import Answer, CheckpointId
+from trainrun.checkpoint import BeatWatch, RunStore, open_store, resolve
+from trainrun.protocol import Answer, CheckpointId, Hold, ResolveRequest
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -92,6 +93,38 @@ async def test_workers_find_open_steps_and_slot_0_finds_done_markers_in_the_stor
     assert committed() == CheckpointId(attempt=1, step=7)
     close(lead)
     close(other)
+
+
+def test_a_worker_that_was_cut_off_trains_on_and_what_it_commits_too_late_is_never_used(
+    operator: OperatorStandIn, workers: Workers
+) -> None:
+    worker = workers.start(
+        "import os, time, trainrun\n"
+        "def save(step):\n"
+        "    d = trainrun.staging_directory(); (d / 'x').write_bytes(b'1')\n"
+        "    trainrun.report(step=step, checkpoint=d)\n"
+        "save(1)\n"
+        "while not os.path.exists('go'): time.sleep(.01)\n"
+        "save(2); save(3)\n"
+        "time.sleep(600)"
+    )
+    operator.order(Hold(attempt=1, resolve=ResolveRequest(attempt=1)))
+    operator.until(lambda s: s.resolution)
+    operator.order(start())
+    operator.until(lambda s: s.committed)
+    operator.status = 503
+    run = RunStore(open_store(f"file://{workers.storage}"), "run")
+
+    def claim(attempt: int) -> CheckpointId | None:
+        found = resolve(run, uid="uid-1", attempt=attempt, watch=BeatWatch())
+        assert found.outcome == "Resolved", found.message
+        return found.resume
+
+    assert claim(2) == CheckpointId(attempt=1, step=1)  # another worker has its place now
+    (workers.folder / "go").touch()
+    worker.shows("checkpoint step-000000003-attempt-1 is committed")
+    assert claim(3) == CheckpointId(attempt=1, step=1)
+    assert worker.process.poll() is None
 
 
 async def test_a_store_that_hangs_does_not_keep_an_agent_beyond_its_grace(
