@@ -169,6 +169,66 @@ def test_a_failing_verdict_waits_for_a_worker_that_was_not_heard_yet() -> None:
     assert scene.after(scene.plan).unheard(1).plan.reason == "Attributing"
 
 
+def test_a_failing_verdict_waits_until_a_silent_rank_is_judged() -> None:
+    """Of a gang that lost most of its workers at once none is judged before three timeouts."""
+    scene = a_run(replicas=3, max_preemptions=-1).running().with_exit(0, exception=BROKEN)
+    scene = scene.after(scene.plan, passed=60).silent(1, 61).silent(2, 61)
+    assert scene.plan.reason == "Attributing"
+    late = scene.silent(1, 91).silent(2, 91)
+    for slot in (1, 2):
+        late = late.with_worker(slot, suspect_node="its lease was not renewed for 80 s")
+    plan = late.plan
+    assert (plan.reason, plan.transition) == ("NodeLost", True)
+    assert late.after(plan).plan.reason == "Gathering"
+
+
+def test_a_failing_verdict_waits_until_a_new_operator_could_have_heard_the_rank() -> None:
+    scene = a_run(replicas=3, max_preemptions=-1).running().with_exit(0, exception=BROKEN)
+    scene = scene.after(scene.plan, passed=60).with_exit(2, signal=9, ordered=True)
+    scene = scene.with_worker(1, suspect_node="NotReady")
+    assert scene.listening(30).unheard(1).plan.reason == "Attributing"
+    assert scene.listening(31).unheard(1).plan.reason == "NodeLost"
+
+
+def test_a_failing_verdict_on_a_silent_worker_waits_for_its_node() -> None:
+    scene = a_run(replicas=3, max_preemptions=-1).running().silent(1, 31)
+    assert scene.plan.reason == "Unknown"
+    scene = scene.after(scene.plan, passed=59).silent(1, 90)
+    assert scene.plan.reason == "Attributing"
+    assert scene.plan.message == (
+        "worker run-1-1 has not been heard for 31 s: its node may explain it; waiting for news of "
+        "the node"
+    )
+    known = scene.with_worker(1, suspect_node="NotReady")
+    assert known.plan.reason == "NodeLost"
+    assert known.after(known.plan).plan.reason == "Gathering"
+    settled = known.after(known.plan).lost(1, Cause.NODE_LOST)
+    assert settled.after(known.plan).status.failures.text == "0/0"
+
+
+def test_a_failing_verdict_on_a_silent_worker_comes_when_its_node_is_well() -> None:
+    scene = a_run(replicas=3).running().silent(1, 31)
+    scene = scene.after(scene.plan, passed=60).silent(1, 91)
+    assert scene.plan.reason == "MaxFailuresExceeded"
+
+
+def test_a_failing_verdict_does_not_wait_for_the_node_of_a_worker_that_is_gone() -> None:
+    scene = a_run(replicas=3).running().silent(1, 31)
+    assert scene.after(scene.plan).without(1).plan.reason == "MaxFailuresExceeded"
+
+
+def test_a_failing_verdict_does_not_wait_for_a_worker_that_speaks_again() -> None:
+    scene = a_run(replicas=3).running().silent(1, 31)
+    assert scene.after(scene.plan).silent(1, 1).plan.reason == "MaxFailuresExceeded"
+
+
+def test_a_silence_of_another_roster_waits_for_nobody() -> None:
+    scene = a_run().running()
+    for slot in (None, 7):
+        incident = an_incident(Cause.UNKNOWN, slot=slot)
+        assert scene.ended(incident).plan.reason == "MaxFailuresExceeded"
+
+
 def test_restarting_never_waits_for_attribution() -> None:
     scene = a_run(max_failures=1).running().with_exit(0, exception=BROKEN)
     assert scene.after(scene.plan).plan.reason == "Gathering"

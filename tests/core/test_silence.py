@@ -6,9 +6,10 @@ from tests.support.builders import Scene, a_run, seconds
 from trainrun_operator.core.causes import Cause
 
 
-def trained(scene: Scene, *steps: int) -> Scene:
+def trained(scene: Scene, *steps: int, stepped: float = 1.0, first_step: float = 11.0) -> Scene:
+    """Steps of the slots, the newest one reported so many seconds ago."""
     for slot, step in enumerate(steps):
-        scene = scene.with_agent(slot, steps=(step,))
+        scene = scene.with_agent(slot, steps=(step,), stepped=stepped, first_step=first_step)
     return scene
 
 
@@ -52,19 +53,40 @@ def test_a_peer_may_be_one_step_ahead_of_a_worker_that_is_dead() -> None:
 
 
 def test_peers_that_were_ahead_and_stand_still_prove_nothing() -> None:
-    scene = trained(a_run(replicas=3).running(), 12, 12, 10).silent(2, 500)
-    shown = scene.after()
-    patience = scene.config.start_timeout.total_seconds()
-    assert shown.after(shown.plan, passed=patience).plan.reason == "Running"
-    assert shown.after(shown.plan, passed=patience + 1).plan.reason == "Unknown"
+    """A node that loses power takes its peers' collective with it, and they hang without a word."""
+    scene = a_run(replicas=3).running()
+    assert trained(scene, 12, 12, 10, stepped=30).silent(2, 31).plan.reason == "Running"
+    assert trained(scene, 12, 12, 10, stepped=31).silent(2, 31).plan.reason == "Unknown"
+
+
+def test_where_steps_take_long_peers_may_stand_still_for_five_of_them() -> None:
+    scene = a_run(replicas=3).running()
+    slow = trained(scene, 12, 12, 10, stepped=100, first_step=100 + 11 * 20).silent(2, 500)
+    assert slow.plan.reason == "Running"
+    slow = trained(scene, 12, 12, 10, stepped=101, first_step=101 + 11 * 20).silent(2, 500)
+    assert slow.plan.reason == "Unknown"
+
+
+def test_the_first_step_after_a_checkpoint_tells_how_long_steps_take() -> None:
+    scene = a_run(replicas=3).running(2, resume=(1, 100))
+    slow = trained(scene, 103, 103, 101, stepped=90, first_step=90 + 2 * 20).silent(2, 500)
+    assert slow.plan.reason == "Running"
+
+
+def test_peers_never_stand_still_longer_than_the_start_timeout() -> None:
+    scene = trained(a_run(replicas=3).running(), 12, 12, 10, stepped=301, first_step=9000)
+    assert scene.silent(2, 500).plan.reason == "Unknown"
+
+
+def test_peers_that_have_reported_nothing_prove_nothing() -> None:
+    scene = trained(a_run(replicas=3).running(), 12, 12, 10).with_all(stepped=None)
+    assert scene.silent(2, 31).plan.reason == "Unknown"
 
 
 def test_peers_that_step_on_keep_a_silent_slot_0_alive() -> None:
     scene = trained(a_run(replicas=3).running(), 10, 12, 12).silent(0, 500)
-    shown = scene.after()
-    assert shown.status.progress.step == 12
-    later = trained(shown.after(shown.plan, passed=1000), 10, 40, 40)
-    assert later.plan.reason == "Running"
+    assert scene.plan.reason == "Running"
+    assert scene.plan.status.progress.step == 12
 
 
 def test_peers_that_are_silent_as_well_prove_nothing() -> None:
@@ -110,3 +132,58 @@ def test_the_cause_of_silence_is_unknown_and_charged_to_failures() -> None:
     incident = a_run(replicas=3).running().silent(1, 31).plan.status.incident
     assert incident is not None
     assert (incident.cause, incident.budget) == (Cause.UNKNOWN, "failures")
+
+
+# ---------------------------------------------------------------------------- nodes under suspicion
+
+NOT_READY = "NotReady for 12 s: Kubelet stopped posting node status"
+
+
+def suspected(scene: Scene, *slots: int) -> Scene:
+    for slot in slots:
+        scene = scene.with_worker(slot, suspect_node=NOT_READY)
+    return scene
+
+
+def test_a_silent_worker_on_a_suspect_node_is_lost_with_its_node() -> None:
+    plan = suspected(a_run(replicas=3).running(), 1).silent(1, 31).plan
+    assert plan.message == (
+        "attempt 1 ended: NodeLost: worker run-1-1 has not been heard for 31 s, and neither has "
+        f"its node node-1: {NOT_READY}"
+    )
+    incident = plan.status.incident
+    assert incident is not None
+    assert (incident.cause, incident.node) == ("NodeLost", "node-1")
+
+
+def test_a_worker_that_answers_is_not_lost_with_a_suspect_node() -> None:
+    assert suspected(a_run(replicas=3).running(), 1).silent(1, 30).plan.reason == "Running"
+
+
+def test_many_silent_workers_on_suspect_nodes_are_explained_by_them() -> None:
+    scene = suspected(a_run(replicas=3).running(), 0, 1).silent(0, 31).silent(1, 31)
+    assert scene.plan.reason == "NodeLost"
+
+
+def test_nodes_do_not_explain_that_nobody_is_heard_at_all() -> None:
+    scene = suspected(a_run().running(), 0, 1)
+    assert scene.silent(0, 89).silent(1, 89).plan.reason == "Running"
+    assert scene.silent(0, 91).silent(1, 91).plan.reason == "NodeLost"
+
+
+def test_a_worker_on_a_suspect_node_is_not_waited_for_as_long_as_slow_steps_take() -> None:
+    scene = trained(a_run(replicas=3).running(), 12, 12, 10, stepped=40, first_step=40 + 11 * 20)
+    assert scene.silent(2, 41).plan.reason == "Running"
+    assert suspected(scene, 2).silent(2, 41).plan.reason == "NodeLost"
+
+
+def test_a_new_operator_learns_of_a_dead_node_though_it_never_heard_the_worker() -> None:
+    scene = suspected(a_run(replicas=3).running(), 1).listening(31).unheard(1)
+    assert scene.plan.reason == "NodeLost"
+    assert scene.listening(30).unheard(1).plan.reason == "Starting"
+
+
+def test_a_new_operator_that_hears_nobody_waits_longer() -> None:
+    scene = suspected(a_run().running(), 0, 1)
+    assert scene.listening(89).unheard(0).unheard(1).plan.reason == "Starting"
+    assert scene.listening(91).unheard(0).unheard(1).plan.reason == "NodeLost"

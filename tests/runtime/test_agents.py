@@ -80,13 +80,13 @@ def test_the_first_step_and_an_exit_are_news() -> None:
 def test_ages_go_on_while_the_agent_is_not_heard() -> None:
     ear = Ear()
     notice = Notice(reason="SIGTERM", age=1.0, remaining=20.0)
-    ear.agents.hear(a_state(exits=(_exit(age=0.5),), notice=notice, first_step=3.0))
+    ear.agents.hear(a_state(exits=(_exit(age=0.5),), notice=notice, first_step=3.0, stepped=1.0))
     ear.now += 4
     state = ear.agents.heard("run-0-1").state
     assert state is not None
     assert state.exits[0].age == 4.5
     assert state.notice == Notice(reason="SIGTERM", age=5.0, remaining=16.0)
-    assert state.first_step == 7.0
+    assert (state.first_step, state.stepped) == (7.0, 5.0)
 
 
 def test_silence_is_counted_from_the_last_heartbeat() -> None:

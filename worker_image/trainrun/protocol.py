@@ -221,6 +221,8 @@ class AgentState:
     """Seconds since the processes of `attempt` were spawned."""
     first_step: float | None = None
     """Seconds since the first report of `attempt` on this worker."""
+    stepped: float | None = None
+    """Seconds since the newest report of `attempt` on this worker."""
     stall: float = 0.0
     """Seconds that `report(checkpoint=)` has waited for room in this attempt, summed."""
     seen: str = ""

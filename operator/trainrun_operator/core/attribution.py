@@ -7,6 +7,7 @@ equals the one that happened first, then the lowest slot.
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from trainrun_operator.api.status import BudgetName, Incident
@@ -34,6 +35,10 @@ HIGHEST_SIGNAL = 64
 
 LINES_TEXT = 2000
 """Characters that the last lines of an incident take together, at most."""
+
+
+NODE_EVIDENCE = timedelta(seconds=30)
+"""Besides the heartbeat timeout: a node that is dead is known to be so by then."""
 
 
 def weight(*, cause: str, signalled: bool, silent: bool, collateral: bool) -> int:
@@ -126,22 +131,46 @@ def _incident_weight(incident: Incident) -> int:
         signalled=incident.rank is not None
         and code is not None
         and 128 < code <= 128 + HIGHEST_SIGNAL,
-        silent=incident.cause == Cause.UNKNOWN and code is None,
+        silent=is_silence(incident),
         collateral=incident.collateral or incident.cause == Cause.RENDEZVOUS_FAILED,
     )
 
 
 def attribution_open(view: View, incident: Incident) -> bool:
-    """Only consequences are known, and some worker has not yet said what happened to it."""
+    """Whether a better explanation may still come, so that failing for this one must wait.
+
+    Where only consequences are known: from a worker that has not yet said what happened to it.
+    Where a worker is silent: from its node, since a dead one is noticed later than a dead agent.
+    """
+    if is_silence(incident):
+        return _node_may_explain(view, incident)
     if not incident.collateral and incident.cause != Cause.RENDEZVOUS_FAILED:
         return False
-    if view.observation.now - incident.time >= view.config.heartbeat_timeout:
+    return any(_still_owes_an_answer(view, incident, slot) for slot in range(len(view.roster)))
+
+
+def is_silence(incident: Incident) -> bool:
+    """All that is known is that a worker was not heard any more."""
+    return incident.cause == Cause.UNKNOWN and incident.exit_code is None
+
+
+def _node_may_explain(view: View, incident: Incident) -> bool:
+    patience = view.config.heartbeat_timeout + NODE_EVIDENCE
+    if incident.slot is None or view.observation.now - incident.time >= patience:
         return False
-    return any(_still_owes_an_answer(view, slot) for slot in range(len(view.roster)))
+    worker = view.roster[incident.slot] if incident.slot < len(view.roster) else None
+    return worker is not None and bool(worker.node) and view.is_silent(worker)
 
 
-def _still_owes_an_answer(view: View, slot: int) -> bool:
-    agent = view.agents[slot]
-    if agent is None:
-        return view.roster[slot] is not None
-    return agent.phase == "Running"
+def _still_owes_an_answer(view: View, incident: Incident, slot: int) -> bool:
+    worker, agent = view.roster[slot], view.agents[slot]
+    if worker is None:
+        return False
+    since = view.observation.now - incident.time
+    timeout = view.config.heartbeat_timeout
+    if agent is None:  # never heard by this operator, or not in this attempt
+        return min(since, view.observation.listening_for) <= timeout
+    if agent.phase != "Running":
+        return False
+    unheard = worker.silent_for is not None and worker.silent_for > since
+    return unheard or since < timeout

@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, assert_never
 
 from trainrun_operator.core import answers, gang, ledger, transitions
-from trainrun_operator.core.attribution import attribution_open, refined
+from trainrun_operator.core.attribution import attribution_open, is_silence, refined
 from trainrun_operator.core.causes import Cause
 from trainrun_operator.core.display import (
     condition,
@@ -69,12 +69,10 @@ def _judged(view: View) -> Plan | None:
     if verdict.allowed == "Restart":
         return None
     if attribution_open(view, incident):
-        return _wait(
-            view,
-            "Attributing",
-            f"{incident.message}: this may be a consequence; waiting for the other workers",
-            actions=(),
-        )
+        why = "this may be a consequence; waiting for the other workers"
+        if is_silence(incident):
+            why = "its node may explain it; waiting for news of the node"
+        return _wait(view, "Attributing", f"{incident.message}: {why}", actions=())
     return transitions.fail(view, verdict.reason, verdict.message)
 
 

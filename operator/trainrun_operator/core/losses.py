@@ -29,6 +29,9 @@ BROKEN_COLLECTIVE = (
     "connection was aborted",
     "aborted due to",
     "socket timeout",
+    "no route to host",
+    "connection timed out",
+    "network is unreachable",
     "connectfullmesh failed",
     "timed out waiting",
     "ncclremoteerror",
@@ -92,7 +95,7 @@ def loss_of(view: View, slot: int, worker: WorkerFact | None) -> Loss | None:
         return _ended(worker, agent, failed, view)
     if failed is not None and agent is not None:
         return _failed(worker, agent, failed, view)
-    if view.is_silent(worker):
+    if view.is_silent(worker) or view.is_cut_off(worker):
         return _silent(worker)
     return _never_joined(view, worker)
 
@@ -115,13 +118,12 @@ def _is_broken_collective(end: ProcessExit) -> bool:
 
 
 def _recreating(view: View) -> bool:
-    """We delete the old gang ourselves, for its template: that a worker is gone tells nothing."""
+    """We delete the old gang ourselves, for its template or for lack of room: that a worker is gone
+    tells nothing."""
     record = view.record
-    return (
-        view.running is None
-        and record is not None
-        and record.template_hash != view.config.template_hash
-    )
+    if view.running is not None or record is None:
+        return False
+    return view.status.placement is not None or record.template_hash != view.config.template_hash
 
 
 def _gone(view: View, slot: int) -> Loss:
@@ -211,7 +213,10 @@ def _describe(end: ProcessExit) -> str:
 def _silent(worker: WorkerFact) -> Loss:
     silent = worker.silent_for or timedelta(0)
     message = f"worker {worker.name} has not been heard for {silent.total_seconds():.0f} s"
-    return _loss(worker, Cause.UNKNOWN, message=message, age=silent)
+    if not worker.suspect_node:
+        return _loss(worker, Cause.UNKNOWN, message=message, age=silent)
+    message = f"{message}, and neither has its node {worker.node}: {worker.suspect_node}"
+    return _loss(worker, Cause.NODE_LOST, message=message, age=silent)
 
 
 def _never_joined(view: View, worker: WorkerFact) -> Loss | None:

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from trainrun_operator.core.config import RunConfig
     from trainrun_operator.core.observation import Observation, WorkerFact
 
+SLOW_STEPS = 5
+"""So many steps of average length may be missing before peers count as standing still."""
+
 MASS_SILENCE_FACTOR = 3
 """Heartbeat timeouts to wait when most agents are silent at once: then the fault is likely ours."""
 
@@ -88,14 +91,36 @@ class View:
         if not self._quiet(worker):
             return False
         limit = self.config.heartbeat_timeout
-        quiet = sum(self._quiet(other) for other in self._listened)
-        if 2 * quiet > len(self._listened):
+        if self._mostly_quiet:
             limit = MASS_SILENCE_FACTOR * limit
         return self._beyond(worker, limit=limit) and not self._overtaken(worker)
+
+    def is_cut_off(self, worker: WorkerFact) -> bool:
+        """Neither it nor its node is heard: whatever it waits for there will not come."""
+        if not worker.suspect_node or worker.phase == "Ended":
+            return False
+        if worker.agent is not None:
+            return self.is_silent(worker)
+        limit = self.config.heartbeat_timeout
+        if all(self._quiet(other) for other in self._listened):
+            limit = MASS_SILENCE_FACTOR * limit
+        return worker.age > limit and self._beyond(worker, limit=limit)
+
+    def is_unreachable(self, worker: WorkerFact) -> bool:
+        """Nobody on its node can end it any more."""
+        known = worker.loss is not None and worker.loss.unreachable
+        return known or self.is_cut_off(worker)
 
     @cached_property
     def _listened(self) -> tuple[WorkerFact, ...]:
         return tuple(w for w in self.workers if w.phase == "Running" and w.agent is not None)
+
+    @cached_property
+    def _mostly_quiet(self) -> bool:
+        """Most agents are silent and nothing explains it, or nobody is heard at all."""
+        quiet = [w for w in self._listened if self._quiet(w)]
+        unexplained = [w for w in quiet if not w.suspect_node]
+        return len(quiet) == len(self._listened) or 2 * len(unexplained) > len(self._listened)
 
     def _quiet(self, worker: WorkerFact) -> bool:
         return worker.agent is not None and self._beyond(
@@ -111,19 +136,34 @@ class View:
         own = max_step(worker.agent)
         if own is None or self.running is None or worker not in self.roster:
             return False
-        ahead = any(
-            (max_step(peer.agent) or 0) > own + 1 and not self._quiet(peer)
+        return any(
+            (max_step(peer.agent) or 0) > own + 1
+            and not self._quiet(peer)
+            and self._steps_on(peer, beside=worker)
             for peer in self.roster
             if peer is not None and self.joined(peer) is not None and not done(peer.agent)
         )
-        return ahead and self._advances()
 
-    def _advances(self) -> bool:
-        """The gang's step has risen lately: peers that are ahead and stand still prove nothing."""
-        shown = self.status.progress
-        if shown.time is None or shown.step != max_step(self.speaker):
-            return True
-        return self.observation.now - shown.time <= self.config.start_timeout
+    def _steps_on(self, peer: WorkerFact, *, beside: WorkerFact) -> bool:
+        """It has reported a step lately: one that is ahead and stands still proves nothing.
+
+        Lately is the heartbeat timeout. Where steps take longer, some of them are waited for, but
+        not for a worker whose node is suspected.
+        """
+        agent, limit = peer.agent, self.config.heartbeat_timeout
+        if agent is None or agent.stepped is None:
+            return False
+        if not beside.suspect_node:
+            slow = min(SLOW_STEPS * self._step_time(agent), self.config.start_timeout)
+            limit = max(limit, slow)
+        return timedelta(seconds=agent.stepped) <= limit
+
+    def _step_time(self, agent: AgentState) -> timedelta:
+        """How long its steps took in this attempt, on average."""
+        point = self.running.resume_point if self.running is not None else None
+        begin = point.step if point is not None else 0
+        took = max((agent.first_step or 0.0) - (agent.stepped or 0.0), 0.0)
+        return timedelta(seconds=took) / max((max_step(agent) or 0) - begin - 1, 1)
 
     @cached_property
     def speaker(self) -> AgentState | None:
@@ -157,3 +197,8 @@ def done(agent: AgentState | None) -> bool:
 def worker_name(config: RunConfig, *, slot: int, created_for: int) -> str:
     """`<run>-<slot>-<creation>`: deterministic, so that creating it twice is harmless."""
     return f"{config.name}-{slot}-{created_for}"
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 worker`, `3 workers`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -166,6 +166,7 @@ def essence(state: AgentState) -> AgentState:
         metrics={},
         spawned=None if state.spawned is None else 0.0,
         first_step=None if state.first_step is None else 0.0,
+        stepped=None if state.stepped is None else 0.0,
         exits=tuple(replace(ended, age=0.0) for ended in state.exits),
         staged=tuple(replace(step, age=0.0) for step in state.staged),
         committed=state.committed and replace(state.committed, age=0.0),
@@ -192,4 +193,5 @@ def aged(state: AgentState, *, by: float) -> AgentState:
         notice=notice,
         spawned=None if state.spawned is None else state.spawned + by,
         first_step=None if state.first_step is None else state.first_step + by,
+        stepped=None if state.stepped is None else state.stepped + by,
     )

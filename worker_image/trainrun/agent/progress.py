@@ -21,6 +21,8 @@ class Progress:
     """Last metrics of the lowest rank that reports any."""
     first_report: float | None = None
     """When the first report came."""
+    last_report: float | None = None
+    """When the newest report came."""
     finished: set[int] = field(default_factory=set)
     """Ranks that called `trainrun.finish()`."""
     ignored: Problem | None = None
@@ -32,6 +34,7 @@ class Progress:
         """Take a report into account."""
         if self.first_report is None:
             self.first_report = now
+        self.last_report = now
         if rank not in self._heard:
             self._heard.add(rank)
             self._look_for_ignored_resume(rank, step)

@@ -53,7 +53,7 @@ def problems(orders: Orders, now: float) -> tuple[Problem, ...]:
 
 
 def _with_attempt(state: AgentState, attempt: Attempt, now: float) -> AgentState:
-    first = attempt.report.first_report
+    first, last = attempt.report.first_report, attempt.report.last_report
     return replace(
         state,
         attempt=attempt.number,
@@ -69,5 +69,6 @@ def _with_attempt(state: AgentState, attempt: Attempt, now: float) -> AgentState
         finished=attempt.report.all_finished,
         spawned=now - attempt.spawned,
         first_step=None if first is None else now - first,
+        stepped=None if last is None else now - last,
         stall=attempt.rooms.stall(now),
     )
