@@ -151,11 +151,8 @@ def _terminated(scene: Scene, *, noticed: bool) -> WorkerLoss | None:
         message = f"worker {pod.name} cannot start: {ended.message or ended.reason}"
         return WorkerLoss(cause=Cause.START_FAILED, message=message, age=age)
     if scene.heard.state is None and ended.exit_code and not noticed:
-        words = f": {ended.message}" if ended.message else ""
-        message = (
-            f"worker {pod.name} ended with exit code {ended.exit_code} before its agent was heard"
-            f"{words}"
-        )
+        words = ended.message or "its agent was never heard"
+        message = f"worker {pod.name} ended with exit code {ended.exit_code}: {words}"
         return WorkerLoss(cause=Cause.UNKNOWN, message=message, age=age)
     return None
 

@@ -192,7 +192,7 @@ def _from_secret(secret: str, key: str, *, optional: bool) -> Object:
 
 
 def _mount(container: Object, volume: str, path: str, **more: Any) -> None:
-    mounts = [mount for mount in container.get("volumeMounts") or () if mount.get("name") != volume]
+    mounts = [m for m in container.get("volumeMounts") or () if m.get("mountPath") != path]
     container["volumeMounts"] = [*mounts, {"name": volume, "mountPath": path, **more}]
 
 
