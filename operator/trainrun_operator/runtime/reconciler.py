@@ -30,6 +30,9 @@ Over = Callable[[Seen, Plan], bool]
 RETRY_FIRST, RETRY_MAX = 0.2, 10.0
 """Seconds before a failed pass is tried again; doubled each time."""
 
+NOTABLE_INTERVAL = 1.0
+"""Seconds between two writes for display where more than step, metrics or checkpoint changed."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -128,7 +131,10 @@ class Reconciler:
     async def _display(self, before: TrainRunStatus, after: TrainRunStatus, *, now: bool) -> None:
         if after == before:
             return
-        wait = self._displayed_at + self._world.display_interval - time.monotonic()
+        interval = self._world.display_interval
+        if not _only_progress(before, after):
+            interval = min(interval, NOTABLE_INTERVAL)
+        wait = self._displayed_at + interval - time.monotonic()
         if wait > 0 and not now:
             self._wakeup.after(wait)
             return
@@ -146,3 +152,9 @@ class Reconciler:
         if (plan.reason, plan.message) != self._said:
             self._said = (plan.reason, plan.message)
             _log.info("%s: %s", plan.reason, plan.message)
+
+
+def _only_progress(before: TrainRunStatus, after: TrainRunStatus) -> bool:
+    """What changes all the time while all is well."""
+    same = {"progress": before.progress, "checkpoint": before.checkpoint}
+    return after.model_copy(update=same) == before
