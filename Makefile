@@ -35,6 +35,12 @@ $(VENV)/.installed: requirements.lock pyproject.toml tools/uv
 lock: ## lock again after a change of dependencies (UPGRADE=1 takes the newest versions)
 	tools/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --all-extras --group dev \
 	    --custom-compile-command "make lock" $(if $(UPGRADE),--upgrade) --output-file requirements.lock pyproject.toml
+	@$(call lock-part,operator/requirements.lock,--extra operator)
+	@$(call lock-part,worker_image/requirements.lock)
+
+# What an image installs: a part of requirements.lock, in the same versions.
+lock-part = tools/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-annotate $(2) \
+    --constraints requirements.lock --custom-compile-command "make lock" --output-file $(1) pyproject.toml
 
 # --- using --------------------------------------------------------------------------------------
 
@@ -120,6 +126,16 @@ bench-step: install ## median step and CPU overhead, against torchrun
 .PHONY: bench-import
 bench-import: install ## what `import trainrun` costs
 	@$(PYTHON) benchmarks/import_time.py
+
+# --- images and chart ---------------------------------------------------------------------------
+
+.PHONY: images
+images: install ## build the operator's and the worker's image (with docker, else with buildah)
+	@$(PYTHON) -m tests.cluster.project_images
+
+.PHONY: chart
+chart: crds ## check the Helm chart and its copy of the CRDs
+	@$(PYTHON) -m pytest -q tests/chart
 
 # --- cleaning -----------------------------------------------------------------------------------
 

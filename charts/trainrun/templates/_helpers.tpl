@@ -89,11 +89,11 @@ subjects:
   verbs: [get, list, watch, delete]
 - apiGroups: [trainrun.dev]
   resources: [trainruns/status]
-  verbs: [get, update, patch]
+  verbs: [update]
 - apiGroups: [""]
   resources: [pods]
   verbs: [get, list, watch, create, delete]
 - apiGroups: [""]
   resources: [events]
-  verbs: [create, patch]
+  verbs: [create]
 {{- end }}

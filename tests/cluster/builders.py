@@ -1,0 +1,101 @@
+"""Two builders of the same Dockerfiles: Docker where it runs, else buildah.
+
+buildah keeps its layers in a store of its own below the cache, so that nobody's images are touched,
+and runs steps in a chroot: it needs root, but neither a daemon nor systemd.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from tests.cluster import docker
+from tests.cluster.images import base_image, base_name
+from tests.cluster.index_access import secrets
+from tests.cluster.packages import install
+from tests.cluster.places import cache
+from tests.cluster.shell import output, succeeds
+
+if TYPE_CHECKING:
+    from tests.cluster.images import Kind
+
+ROOT = Path(__file__).parents[2]
+_BUILD_SECONDS = 1200
+
+
+class Builder(Protocol):
+    """Makes an archive of the image that a Dockerfile describes."""
+
+    def build(self, dockerfile: str, *, base: Kind, name: str, target: Path) -> None:
+        """Build on a base image, name it `name`, and write it to `target` (a docker archive)."""
+        ...
+
+
+def builder() -> Builder:
+    """The one of this machine; ClusterUnavailable where there is none."""
+    if docker.is_running():
+        return _Docker()
+    install()
+    return _Buildah(cache() / "buildah")
+
+
+class _Docker:
+    def build(self, dockerfile: str, *, base: Kind, name: str, target: Path) -> None:
+        if not succeeds("docker", "image", "inspect", base_name(base), timeout=20):
+            output("docker", "load", "--input", base_image(base), timeout=600)
+        with secrets() as options:
+            output(
+                *("docker", "build", "--quiet", *options, "--tag", name),
+                *("--build-arg", f"BASE={base_name(base)}", "--file", ROOT / dockerfile, ROOT),
+                timeout=_BUILD_SECONDS,
+                environment={"DOCKER_BUILDKIT": "1"},
+            )
+        output("docker", "save", "--output", target, name, timeout=600)
+
+
+@dataclass(frozen=True, slots=True)
+class _Buildah:
+    store: Path
+
+    def build(self, dockerfile: str, *, base: Kind, name: str, target: Path) -> None:
+        before = self._id_of(name)
+        with secrets() as options:
+            self._buildah(
+                *("build", "--quiet", "--isolation", "chroot", "--layers", *options),
+                # The same files make the same image, whenever that is.
+                *("--timestamp", "0"),
+                *("--build-arg", f"BASE={self._base(base)}", "--tag", name),
+                *("--file", ROOT / dockerfile, ROOT),
+            )
+        # An archive of this kind holds its name, which containerd then uses as it stands.
+        self._buildah("push", "--quiet", name, f"docker-archive:{target}:{name}")
+        if before and before != self._id_of(name):
+            # What the new image shares with it stays.
+            succeeds(*self._command, "rmi", before)
+
+    def _base(self, kind: Kind) -> str:
+        archive = base_image(kind)
+        key = hashlib.sha256(archive.name.encode()).hexdigest()[:12]
+        name = f"localhost/trainrun/base-{kind}:{key}"
+        if not self._id_of(name):
+            pulled = self._buildah("pull", "--quiet", f"oci-archive:{archive}").strip()
+            # The archive has no history, which the format allows; buildah then counts its layers
+            # wrong in every image that is built on it. One commit gives it a history.
+            container = self._buildah("from", "--pull-never", pulled).strip()
+            self._buildah("commit", "--quiet", "--rm", "--squash", container, name)
+            self._buildah("rmi", pulled)
+        return name
+
+    def _id_of(self, name: str) -> str:
+        if not succeeds(*self._command, "inspect", "--type", "image", name):
+            return ""
+        return self._buildah("images", "--quiet", "--no-trunc", name).strip()
+
+    def _buildah(self, *arguments: str | Path) -> str:
+        return output(*self._command, *arguments, timeout=_BUILD_SECONDS)
+
+    @property
+    def _command(self) -> tuple[str | Path, ...]:
+        return ("buildah", "--root", self.store, "--runroot", "/run/trainrun-buildah")

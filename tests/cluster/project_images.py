@@ -1,0 +1,154 @@
+"""The project's own images, as archives that a cluster loads: `make images`, or `build_all()`.
+
+An archive is named by the digest of all that goes into it, so that an unchanged tree costs nothing.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import shutil
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.cluster.builders import ROOT, builder
+from tests.cluster.images import base_image
+from tests.cluster.places import cache, locked, progress
+
+if TYPE_CHECKING:
+    from tests.cluster.images import Kind
+
+_KEPT = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProjectImage:
+    """One image that this repository makes."""
+
+    name: str
+    """The full reference, which pods name."""
+    dockerfile: str
+    base: Kind
+    sources: tuple[str, ...]
+    """What the Dockerfile copies, and itself."""
+
+    @property
+    def short(self) -> str:
+        return self.name.rpartition("/")[2].partition(":")[0]
+
+
+_SHARED = (
+    ".dockerignore",
+    "pyproject.toml",
+    "worker_image/requirements.lock",
+    "worker_image/trainrun",
+)
+OPERATOR = ProjectImage(
+    name="docker.io/trainrun/operator:dev",
+    dockerfile="operator/Dockerfile",
+    base="python",
+    sources=("operator", "worker_image/inject", *_SHARED),
+)
+WORKER = ProjectImage(
+    name="docker.io/trainrun/worker:dev",
+    dockerfile="worker_image/Dockerfile",
+    base="torch",
+    sources=("worker_image/Dockerfile", *_SHARED),
+)
+IMAGES = (OPERATOR, WORKER)
+
+
+def build_all() -> list[Path]:
+    """Archives of all images of the tree as it is; built where something has changed."""
+    return [build(image) for image in IMAGES]
+
+
+def build(image: ProjectImage) -> Path:
+    """The archive of one image; ClusterUnavailable on a machine that can build none."""
+    base = base_image(image.base)
+    folder = cache() / "images"
+    with locked(folder / f".{image.short}.lock", waiting_for=f"building {image.name}"):
+        target = folder / f"{image.short}-{_digest_of(image, base)}.tar"
+        if not target.is_file():
+            progress(f"building {image.name}")
+            partial = target.with_name(f".{target.name}.partial")
+            partial.unlink(missing_ok=True)
+            builder().build(image.dockerfile, base=image.base, name=image.name, target=partial)
+            partial.replace(target)
+            _forget_older(image, target)
+    return target
+
+
+def _digest_of(image: ProjectImage, base: Path) -> str:
+    """Of everything that the image is made from, how it is made included."""
+    digest = hashlib.sha256(base.name.encode())
+    how = (Path(__file__).with_name("builders.py"),)
+    for path in (*how, *(path for source in image.sources for path in _files(ROOT / source))):
+        digest.update(path.relative_to(ROOT).as_posix().encode() + b"\0")
+        digest.update(b"x" if path.stat().st_mode & 0o100 else b"-")
+        digest.update(hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()[:12]
+
+
+def _files(place: Path) -> Iterator[Path]:
+    if place.is_file():
+        yield place
+        return
+    for path in sorted(place.rglob("*")):
+        if path.is_file() and "__pycache__" not in path.parts:
+            yield path
+
+
+def _forget_older(image: ProjectImage, newest: Path) -> None:
+    archives = sorted(
+        newest.parent.glob(f"{image.short}-*.tar"), key=lambda path: path.stat().st_mtime
+    )
+    for old in archives[:-_KEPT]:
+        for path in (old, old.with_suffix(".size")):
+            path.unlink(missing_ok=True)
+
+
+def compressed_size(archive: Path) -> int:
+    """Bytes of an archive as a registry would keep it; remembered, since it takes a while."""
+    remembered = archive.with_suffix(".size")
+    if not remembered.is_file():
+        counter = _Counter()
+        with archive.open("rb") as source, gzip.GzipFile(fileobj=counter, mode="wb") as packed:
+            shutil.copyfileobj(source, packed, 1 << 20)
+        remembered.write_text(str(counter.bytes))
+    return int(remembered.read_text())
+
+
+class _Counter:
+    """A file that only counts what is written to it."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+
+    def write(self, data: bytes) -> int:
+        """Forget the data."""
+        self.bytes += len(data)
+        return len(data)
+
+    def flush(self) -> None:
+        """Nothing to do."""
+
+
+def main() -> int:
+    """Build all images; print where they are and how large."""
+    for image in IMAGES:
+        archive = build(image)
+        megabytes = archive.stat().st_size / 1e6
+        line = f"{image.name}  {megabytes:.0f} MB"
+        # Of the worker's image nearly all is its base, which takes a minute to compress.
+        if image is OPERATOR:
+            line += f", compressed {compressed_size(archive) / 1e6:.0f} MB"
+        print(f"{line}  {archive}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
