@@ -11,6 +11,7 @@ from tests.cluster import binaries, docker, packages
 from tests.cluster.cluster import DEFAULT_NAME, Cluster
 from tests.cluster.embedded import check_possible
 from tests.cluster.errors import ClusterBroken, ClusterUnavailable
+from tests.cluster.faults.commands import fault
 from tests.cluster.images import Kind, base_image, base_name
 from tests.cluster.readiness import GPU
 
@@ -106,6 +107,9 @@ def tools() -> None:
         binaries.build(binaries.KUBERNETES)
     binaries.build(binaries.TOOLS)
     binaries.binary("versitygw")
+
+
+cli.add_command(fault)
 
 
 def main() -> None:

@@ -152,6 +152,17 @@ class Embedded:
         if self.state.exists():
             output("rm", "-rf", "--one-file-system", self.state, timeout=300)
 
+    @property
+    def host_address(self) -> str:
+        """This machine as pods see it."""
+        return self.addresses.host
+
+    def stop_api_server(self) -> None:
+        self.processes.kill("kube-apiserver")
+
+    def start_api_server(self) -> None:
+        self.control_plane.start_api_server()
+
     def left_over(self) -> list[str]:
         """What of the cluster is still on this machine, in words; empty after `down`."""
         found = [f"process {pid}" for pid in [self.processes.holder()] if pid]

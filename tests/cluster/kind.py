@@ -12,7 +12,7 @@ import subprocess
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tests.cluster.api import Api
+from tests.cluster.api import Api, wait_until
 from tests.cluster.binaries import binary
 from tests.cluster.control_plane import AUDIT_POLICY
 from tests.cluster.errors import ClusterBroken, ClusterUnavailable
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 _NETWORK = "kind"
 _WORKERS = 3
 _S3_PORT = 9000
+_API_SERVER_MANIFEST = "/etc/kubernetes/manifests/kube-apiserver.yaml"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,6 +179,29 @@ class Kind:
             self.s3.stop()
         output(_kind(), "delete", "cluster", "--name", self._name, timeout=300)
         shutil.rmtree(self.state, ignore_errors=True)
+
+    @property
+    def host_address(self) -> str:
+        """This machine as pods see it: the gateway of the network of kind."""
+        networks = json.loads(output("docker", "network", "inspect", _NETWORK))[0]["IPAM"]["Config"]
+        gateways = [each["Gateway"] for each in networks if ":" not in each.get("Gateway", ":")]
+        return str(gateways[0])
+
+    def stop_api_server(self) -> None:
+        self._control_plane("mv", _API_SERVER_MANIFEST, "/etc/kubernetes/")
+        self._control_plane("pkill", "-KILL", "-x", "kube-apiserver")
+
+    def start_api_server(self) -> None:
+        self._control_plane("mv", "/etc/kubernetes/kube-apiserver.yaml", _API_SERVER_MANIFEST)
+        api = Api(self.kubeconfig)
+
+        def missing() -> str:
+            return "" if api.get("/version") else "the API server does not know its version"
+
+        wait_until(missing, timeout=60, log=lambda: "")
+
+    def _control_plane(self, *command: str) -> None:
+        output("docker", "exec", f"{self._name}-control-plane", *command)
 
     def left_over(self) -> list[str]:
         found = output("docker", "ps", "--all", "--format", "{{.Names}}").split()

@@ -1,4 +1,4 @@
-"""A TCP proxy on loopback that can be slow, and lose answers: the network of a bad day."""
+"""A TCP proxy that can be slow, and lose answers: the network of a bad day."""
 
 from __future__ import annotations
 
@@ -12,8 +12,13 @@ from collections.abc import Iterator
 class TcpProxy:
     """Forwards connections to a port; its faults may be changed at any time."""
 
-    def __init__(self, upstream_port: int) -> None:
+    def __init__(
+        self, upstream_port: int, *, upstream_host: str = "127.0.0.1", host: str = "127.0.0.1"
+    ) -> None:
         self.upstream_port = upstream_port
+        self.upstream_host = upstream_host
+        self.host = host
+        """The address that it listens on; nobody else reaches the loopback one."""
         self.delay = 0.0
         """Seconds that each piece of an answer is held back."""
         self.chunk = 1 << 16
@@ -22,14 +27,14 @@ class TcpProxy:
         """So many answers are dropped, with their connections, after the server has given them."""
         self.cut_answers_after: int | None = None
         """Answers longer than this break off here."""
-        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener = socket.create_server((host, 0))
         self.port: int = self._listener.getsockname()[1]
         self._open: set[socket.socket] = set()
         self._lock = threading.Lock()
 
     @property
     def endpoint(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"http://{self.host}:{self.port}"
 
     def serve(self) -> None:
         while True:
@@ -38,7 +43,7 @@ class TcpProxy:
             except OSError:
                 return
             try:
-                server = socket.create_connection(("127.0.0.1", self.upstream_port))
+                server = socket.create_connection((self.upstream_host, self.upstream_port))
             except OSError:
                 client.close()
                 continue
