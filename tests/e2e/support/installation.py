@@ -1,0 +1,76 @@
+"""The operator in a cluster, installed by its chart as a user installs it."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.cluster.cluster import Cluster
+
+CHART = Path(__file__).parents[3] / "charts" / "trainrun"
+NAMESPACE = "trainrun-system"
+RELEASE = "trainrun"
+SELECTOR = "app.kubernetes.io/name=trainrun"
+
+
+@dataclass(frozen=True, slots=True)
+class Installation:
+    """A release of the chart."""
+
+    cluster: Cluster
+
+    def install(self, *options: str) -> None:
+        """`helm upgrade --install`, and wait until the operator is ready."""
+        self.cluster.helm(
+            "upgrade",
+            "--install",
+            RELEASE,
+            str(CHART),
+            "--namespace",
+            NAMESPACE,
+            "--create-namespace",
+            "--set",
+            "image.tag=dev",
+            "--wait",
+            "--timeout",
+            "120s",
+            *options,
+        )
+
+    def uninstall(self) -> None:
+        """`helm uninstall`."""
+        self.cluster.helm("uninstall", RELEASE, "--namespace", NAMESPACE, "--wait")
+
+    def kubectl(self, *args: str) -> str:
+        """Run kubectl in the operator's namespace."""
+        return self.cluster.kubectl("--namespace", NAMESPACE, *args)
+
+    def pods(self) -> list[dict[str, Any]]:
+        """The operator's pods that run."""
+        text = self.kubectl("get", "pods", "--selector", SELECTOR, "--output", "json")
+        return [
+            pod
+            for pod in json.loads(text)["items"]
+            if pod["status"].get("phase") == "Running"
+            and "deletionTimestamp" not in pod["metadata"]
+        ]
+
+    def leader(self) -> str:
+        """Name of the pod that holds the Lease; empty when nobody does."""
+        text = self.kubectl("get", "lease", "trainrun-operator", "--output", "json")
+        return str(json.loads(text)["spec"].get("holderIdentity") or "")
+
+    def wait_for_leader(self, *, other_than: str = "", seconds: float = 30.0) -> str:
+        """Wait until somebody (else) leads; returns its name."""
+        deadline = time.monotonic() + seconds
+        while (leader := self.leader()) in ("", other_than):
+            assert time.monotonic() < deadline, f"nobody but {other_than or 'nobody'} leads"
+            time.sleep(0.3)
+        return leader
+
+    def log(self) -> str:
+        """What all replicas said."""
+        return self.kubectl("logs", "--selector", SELECTOR, "--prefix", "--tail=-1")
