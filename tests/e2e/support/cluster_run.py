@@ -1,0 +1,184 @@
+"""A TrainRun of a test: what it says, what lies in its storage, and waiting for it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from typing import TYPE_CHECKING, Any
+
+import boto3
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from tests.e2e.support.bed import Bed
+
+Json = dict[str, Any]
+
+
+class ClusterRun:
+    """A TrainRun that was applied."""
+
+    def __init__(self, bed: Bed, name: str) -> None:
+        self.bed = bed
+        self.name = name
+
+    # ------------------------------------------------------------------------ what it says
+
+    @property
+    def status(self) -> Json:
+        """status, empty while there is none."""
+        path = f"/apis/trainrun.dev/v1alpha1/namespaces/{self.bed.namespace}/trainruns/{self.name}"
+        found: Json = self.bed.api.get(path).get("status", {})
+        return found
+
+    @property
+    def incidents(self) -> list[Json]:
+        """Settled incidents, oldest first."""
+        return list(self.status.get("incidents", []))
+
+    @property
+    def causes(self) -> list[str]:
+        """Their causes."""
+        return [incident["cause"] for incident in self.incidents]
+
+    def condition(self, kind: str) -> Json:
+        """The condition of this type; empty where there is none."""
+        conditions = self.status.get("conditions", [])
+        return next((c for c in conditions if c["type"] == kind), {})
+
+    def events(self) -> list[tuple[str, str]]:
+        """(reason, message) of the TrainRun's events, oldest first."""
+        items = self.bed.json("events", f"--field-selector=involvedObject.name={self.name}")
+        ordered = sorted(items["items"], key=lambda e: (e["firstTimestamp"], e["metadata"]["name"]))
+        return [(event["reason"], event["message"]) for event in ordered]
+
+    def reasons(self) -> list[str]:
+        """Reasons of its events."""
+        return [reason for reason, _ in self.events()]
+
+    def pods(self) -> list[Json]:
+        """All pods of the run, whatever their state."""
+        selector = f"labelSelector=trainrun.dev/run%3D{self.name}"
+        return list(self.bed.api.get(f"{self._pods}?{selector}")["items"])
+
+    def pod(self, slot: int) -> Json:
+        """The pod of a slot in the newest start record."""
+        creation = self.status["startRecord"]["roster"][slot]
+        return self.bed.api.get(f"{self._pods}/{self.name}-{slot}-{creation}")
+
+    @property
+    def _pods(self) -> str:
+        return f"/api/v1/namespaces/{self.bed.namespace}/pods"
+
+    def log(self, pod: str) -> str:
+        """What a pod's worker container printed."""
+        return self.bed.kubectl("logs", pod, "--container", "worker")
+
+    def describe(self) -> str:
+        """What `kubectl describe` shows."""
+        return self.bed.kubectl("describe", "trainrun", self.name)
+
+    # ------------------------------------------------------------------------------ waiting
+
+    def wait(self, what: str, until: Callable[[Json], object], *, seconds: float = 60.0) -> Json:
+        """Wait until `until(status)` is true; returns that status."""
+        deadline = time.monotonic() + seconds
+        while True:
+            status = self.status
+            if until(status):
+                return status
+            if time.monotonic() > deadline:
+                raise AssertionError(f"waited {seconds:.0f} s for {what}\n{self.story()}")
+            time.sleep(0.3)
+
+    def wait_for_phase(self, *phases: str, seconds: float = 60.0) -> Json:
+        """Wait for one of these phases; a run that fails meanwhile ends the wait."""
+        ends = {*phases, "Failed", "Succeeded"}
+        status = self.wait(f"phase {phases}", lambda s: s.get("phase") in ends, seconds=seconds)
+        assert status["phase"] in phases, f"{status['phase']} instead of {phases}\n{self.story()}"
+        return status
+
+    def wait_for_checkpoint(self, step: int = 1, *, seconds: float = 60.0) -> Json:
+        """Wait until a checkpoint of this step or a later one is committed."""
+        # The status shows it lazily; the store knows it at once.
+        deadline = time.monotonic() + seconds
+        while (newest := self.newest_step()) is None or newest < step:
+            if time.monotonic() > deadline:
+                raise AssertionError(f"no checkpoint of step {step}\n{self.story()}")
+            time.sleep(0.2)
+        return self.status
+
+    def wait_for_attempt(self, attempt: int, *, seconds: float = 60.0) -> Json:
+        """Wait until this attempt, or a later one, runs."""
+        return self.wait(
+            f"attempt {attempt}",
+            lambda s: (
+                s.get("attempt", 0) >= attempt
+                and s.get("startRecord") is not None
+                and s.get("ending") is None
+            ),
+            seconds=seconds,
+        )
+
+    def story(self) -> str:
+        """Everything there is to know, for a test that failed."""
+        return self.bed.story()
+
+    # ------------------------------------------------------------------------------ doing
+
+    def patch(self, spec: Mapping[str, Any]) -> None:
+        """Merge into the spec."""
+        body = json.dumps({"spec": spec})
+        self.bed.kubectl("patch", "trainrun", self.name, "--type=merge", f"--patch={body}")
+
+    def delete(self, *, wait: bool = True) -> None:
+        """`kubectl delete`."""
+        self.bed.kubectl("delete", "trainrun", self.name, f"--wait={str(wait).lower()}")
+
+    # --------------------------------------------------------------------------- the store
+
+    def newest_step(self) -> int | None:
+        """The step of the newest committed checkpoint in the store."""
+        names = [key.split("/")[-2] for key in self._keys() if key.endswith("/manifest.json")]
+        return max((int(name.split("-")[1]) for name in names), default=None)
+
+    def chains(self, step: int) -> list[str]:
+        """What each rank of counting.py had learned at this step, as it lies in the store."""
+        keys = [k for k in self._keys() if f"/step-{step:09d}-" in k and "/rank-" in k]
+        ranks = {}
+        for key in keys:
+            body = self._s3.get_object(Bucket=self.bed.bucket, Key=key)["Body"].read()
+            ranks[int(key.rpartition("/rank-")[2].removesuffix(".json"))] = json.loads(body)[
+                "chain"
+            ]
+        return [ranks[rank] for rank in sorted(ranks)]
+
+    def _keys(self) -> list[str]:
+        pages = self._s3.get_paginator("list_objects_v2").paginate(
+            Bucket=self.bed.bucket, Prefix=f"runs/{self.name}/"
+        )
+        return [item["Key"] for page in pages for item in page.get("Contents", [])]
+
+    @property
+    def _s3(self) -> Any:
+        s3 = self.bed.cluster.s3
+        return boto3.client(
+            "s3",
+            endpoint_url=s3.endpoint,
+            region_name="us-east-1",
+            aws_access_key_id=s3.access_key,
+            aws_secret_access_key=s3.secret_key,
+        )
+
+
+def undisturbed(*, ranks: int, steps: int) -> list[str]:
+    """What each rank of counting.py must have learned in the end."""
+    chains = []
+    for rank in range(ranks):
+        chain = ""
+        for step in range(1, steps + 1):
+            chain = hashlib.sha256(f"{chain} {rank} {step}".encode()).hexdigest()
+        chains.append(chain)
+    return chains
