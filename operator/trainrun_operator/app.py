@@ -52,7 +52,8 @@ class TrainRunWatch:
     def stop(self) -> None:
         """End the watch, within a second or so."""
         self._stop.set()
-        self._thread.join(timeout=5)
+        if self._thread.is_alive():
+            self._thread.join(timeout=5)
 
     def _run(self) -> None:
         while not self._stop.is_set():
@@ -69,7 +70,7 @@ class TrainRunWatch:
         kopf.on.event(GROUP, VERSION, PLURAL, registry=registry)(self._handle)
         await kopf.operator(
             registry=registry,
-            settings=_settings(scan=not self._namespaces),
+            settings=_settings(),
             standalone=True,
             clusterwide=not self._namespaces,
             namespaces=self._namespaces,
@@ -80,7 +81,7 @@ class TrainRunWatch:
         self._on_event(event["type"], event["object"])
 
 
-def _settings(*, scan: bool) -> kopf.OperatorSettings:
+def _settings() -> kopf.OperatorSettings:
     settings = kopf.OperatorSettings()
     settings.networking.error_backoffs = Backoffs()
     settings.networking.connect_timeout = 10
@@ -89,7 +90,9 @@ def _settings(*, scan: bool) -> kopf.OperatorSettings:
     settings.watching.reconnect_backoff = 0.5
     settings.posting.enabled = False
     settings.queueing.idle_timeout = 1
-    settings.scanning.disabled = not scan  # needs rights that a namespaced install lacks
+    # One look at what the API server serves, and no watch of all CRDs and namespaces: that would
+    # take rights which we have no other use for.
+    settings.scanning.disabled = True
     return settings
 
 
@@ -125,11 +128,18 @@ async def serve(settings: Settings) -> int:
         loop.call_soon_threadsafe(operator.trainrun_changed, kind, dict(raw))
 
     watch = TrainRunWatch(settings.namespaces, on_event)
-    watch.start()
+    starting = asyncio.create_task(_start_once_served(watch, operator.listed))
     try:
         return await operator.run(stopped)
     finally:
+        starting.cancel()
         await asyncio.to_thread(watch.stop)
+
+
+async def _start_once_served(watch: TrainRunWatch, listed: asyncio.Event) -> None:
+    """kopf looks once for the CRD, so it must be there by then."""
+    await listed.wait()
+    watch.start()
 
 
 def main() -> int:
@@ -142,6 +152,8 @@ def main() -> int:
     log_format = kopf.LogFormat.JSON if settings.log_format == "json" else kopf.LogFormat.FULL
     kopf.configure(log_format=log_format)
     logging.getLogger("kopf").setLevel(logging.WARNING)
+    # It warns of every start that signals are not its business; they are ours.
+    logging.getLogger("kopf._core.reactor.running").setLevel(logging.ERROR)
     return asyncio.run(serve(settings))
 
 

@@ -154,6 +154,7 @@ class RunManager:
 
     def _start(self, led: _Led, around: Surroundings) -> None:
         led.agents.restart_listening()
+        metadata = led.object.current.run.metadata
         self._server.add(led.agents)
         world = KubernetesWorld(
             run=led.object, around=around, wake=led.wakeup.after, wrote=self._metrics.wrote
@@ -164,6 +165,7 @@ class RunManager:
             decide=self._timed_decide,
             events=_Recorder(led.object, self._record),
             wakeup=led.wakeup,
+            name=f"{metadata.namespace}/{metadata.name}",
         )
 
         def over(_seen: Seen, _plan: Plan) -> bool:

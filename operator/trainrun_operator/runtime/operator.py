@@ -56,7 +56,8 @@ class Operator:
         self._metrics = metrics
         self._api = api
         self._authority = authority
-        self._listed = asyncio.Event()
+        self.listed = asyncio.Event()
+        """All TrainRuns have been listed once: the CRD is there."""
         self._leading = False
         self._recorder = EventRecorder(api)
         self._pods = PodIndex(
@@ -116,7 +117,7 @@ class Operator:
     async def _lead(self) -> None:
         """Take the Lease when it is free, and lead until it is lost."""
         await asyncio.gather(
-            self._listed.wait(), *(informer.synced.wait() for informer in self._pods.informers)
+            self.listed.wait(), *(informer.synced.wait() for informer in self._pods.informers)
         )
         await self._lease.acquire()
         _log.info("%s leads now", self._settings.identity)
@@ -204,7 +205,7 @@ class Operator:
                     for raw in await self._api.list_all(path):
                         objects[raw["metadata"]["uid"]] = raw
                 self.manager.relisted(objects, known_before=known)
-                self._listed.set()
+                self.listed.set()
                 pause = random.uniform(0.8, 1.2) * RELIST
             except KubeError as error:
                 _log.warning("TrainRuns cannot be listed: %s", error)
@@ -233,7 +234,7 @@ class Operator:
         return f"{len(silent)} watches have not been heard for {SILENCE:.0f} s" if silent else ""
 
     def _unready(self) -> str:
-        if not self._listed.is_set():
+        if not self.listed.is_set():
             return "TrainRuns have not been listed yet"
         late = sum(not informer.synced.is_set() for informer in self._pods.informers)
         return f"{late} caches are not whole yet" if late else ""

@@ -47,12 +47,15 @@ class Reconciler:
         decide: Decide,
         events: EventSink,
         wakeup: Wakeup,
+        name: str = "",
     ) -> None:
+        """`name` of the run stands before each line of the log, where there are several."""
         self._world = world
         self._agents = agents
         self._decide = decide
         self._events = events
         self._wakeup = wakeup
+        self._prefix = f"{name}: " if name else ""
         self._displayed_at = -inf
         self._said = ("", "")
         self._trouble = ""
@@ -75,7 +78,7 @@ class Reconciler:
             except Exception:  # noqa: BLE001
                 pause = self._retry(failures)
                 failures += 1
-                _log.exception("a pass failed; trying again in %.1f s", pause)
+                _log.exception("%sa pass failed; trying again in %.1f s", self._prefix, pause)
 
     def _retry(self, failures: int) -> float:
         pause = min(RETRY_FIRST * 2.0 ** min(failures, 10), RETRY_MAX)
@@ -86,7 +89,7 @@ class Reconciler:
         # Once, not with every retry: it is for a user to do something about.
         if message != self._trouble:
             self._trouble = message
-            _log.error("%s", message)
+            _log.error("%s%s", self._prefix, message)
 
     async def _one_pass(self, over: Over) -> bool:
         seen = await self._world.observe(self._agents)
@@ -111,7 +114,7 @@ class Reconciler:
         try:
             await self._world.write_status(plan.status)
         except StatusConflict as conflict:
-            _log.info("%s", conflict)
+            _log.info("%s%s", self._prefix, conflict)
         else:
             self._tell_events(plan, seen_at)
         self._wakeup.now()
@@ -151,7 +154,7 @@ class Reconciler:
     def _log_once(self, plan: Plan) -> None:
         if (plan.reason, plan.message) != self._said:
             self._said = (plan.reason, plan.message)
-            _log.info("%s: %s", plan.reason, plan.message)
+            _log.info("%s%s: %s", self._prefix, plan.reason, plan.message)
 
 
 def _only_progress(before: TrainRunStatus, after: TrainRunStatus) -> bool:

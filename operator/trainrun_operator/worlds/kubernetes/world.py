@@ -228,7 +228,7 @@ class KubernetesWorld:
         if action.force:
             # Its node cannot confirm the end; what still runs there is fenced by its attempt.
             body["gracePeriodSeconds"] = 0
-        _log.info("deleting pod %s: %s", action.name, action.reason)
+        _log.info("deleting pod %s/%s: %s", pod.namespace, pod.name, action.reason)
         try:
             raw = await self._around.api.delete(f"{self._pods_path}/{action.name}", body=body)
         except (NotFound, Conflict):
