@@ -19,6 +19,7 @@ from tests.cluster.control_plane import ControlPlane
 from tests.cluster.errors import ClusterBroken, ClusterUnavailable
 from tests.cluster.images import base_image, pause_image
 from tests.cluster.kubeconfigs import write_kubeconfig
+from tests.cluster.limits import raise_limits
 from tests.cluster.nodes import Node
 from tests.cluster.places import clusters, locked
 from tests.cluster.processes import Processes
@@ -126,6 +127,7 @@ class Embedded:
     def up(self, images: Sequence[Path]) -> None:
         """Start it, or what of it does not run; return once it is usable."""
         check_possible()
+        raise_limits()
         archives = [pause_image(), base_image("python"), *images]
         if self.is_running() and "images" in self._record():
             self._repair(archives)
