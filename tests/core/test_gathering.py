@@ -58,7 +58,7 @@ def test_the_store_is_told_what_ended_the_attempt_before() -> None:
 def test_nothing_is_asked_of_the_store_before_everybody_waits() -> None:
     scene = a_run().waiting().silent(1, 31)
     assert scene.plan.reason == "Gathering"
-    assert scene.plan.message == "waiting for the workers of slots 1"
+    assert scene.plan.message == "waiting for the worker of slot 1"
     assert message_of(scene, "Running") == scene.plan.message
     assert scene.hold(0).resolve is None
 

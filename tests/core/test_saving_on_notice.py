@@ -238,7 +238,7 @@ def test_what_a_leaving_worker_saved_is_in_the_store_before_the_store_is_asked()
     scene = leaving()
     assert (scene.plan.reason, scene.plan.message) == (
         "Flushing",
-        "waiting for the uploads of slots 1",
+        "waiting for the uploads of slot 1",
     )
     assert scene.hold(0).resolve is None
     assert scene.hold(1).flush == (12,)
@@ -301,7 +301,7 @@ def test_a_saved_run_is_suspended_without_any_charge() -> None:
     assert plan.status.incident is None
     scene = scene.after(plan).with_agent(0, phase="Flushing").with_agent(1, phase="Idle")
     assert scene.plan.reason == "Suspending"
-    assert scene.plan.message == "waiting for 1 workers to stop and to finish their uploads"
+    assert scene.plan.message == "waiting for 1 worker to stop and to finish their uploads"
     scene = scene.with_agent(0, phase="Idle")
     assert scene.plan.reason == "Suspended"
     assert scene.plan.status.is_true("Suspended")
@@ -421,4 +421,4 @@ def test_a_gang_never_mixes_templates() -> None:
         .plus(a_worker(0, 2, template_hash="t2", agent=an_agent(0, 2)))
     )
     assert scene.plan.reason == "Gathering"
-    assert scene.plan.message == "waiting for the workers of slots 1"
+    assert scene.plan.message == "waiting for the worker of slot 1"

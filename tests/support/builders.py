@@ -38,7 +38,7 @@ from trainrun_operator.core.attribution import incident_of
 from trainrun_operator.core.causes import Cause
 from trainrun_operator.core.config import RunConfig
 from trainrun_operator.core.losses import Loss
-from trainrun_operator.core.observation import Observation, WorkerFact, WorkerLoss
+from trainrun_operator.core.observation import Observation, Refused, WorkerFact, WorkerLoss
 from trainrun_operator.core.plan import Plan
 from trainrun_operator.core.planner import decide
 from trainrun_operator.core.view import View, worker_name
@@ -117,6 +117,7 @@ class Scene:
     workers: tuple[WorkerFact, ...] = ()
     now: datetime = BEGIN + HOUR
     listening_for: timedelta = HOUR
+    refused: tuple[Refused, ...] = ()
 
     # ------------------------------------------------------------------ what the core makes of it
 
@@ -127,6 +128,7 @@ class Scene:
             status=self.status,
             workers=self.workers,
             listening_for=self.listening_for,
+            refused=self.refused,
         )
 
     @property
@@ -217,13 +219,24 @@ class Scene:
         **fields: Any,
     ) -> Scene:
         """The newest attempt has been given up so many seconds ago; its workers are idle."""
-        ending = Ending(
-            attempt=self.status.attempt, kind=kind, time=self.now - seconds(ago), **fields
-        )
-        scene = self.with_status(ending=ending, incident=incident)
+        scene = self.ended_with(incident, kind=kind, ago=ago, **fields)
         for slot in range(self.config.replicas):
             scene = scene.with_agent(slot, phase="Idle")
         return scene
+
+    def ended_with(
+        self,
+        incident: Incident | None,
+        *,
+        kind: EndingKind = "Incident",
+        ago: float = 1.0,
+        **fields: Any,
+    ) -> Scene:
+        """The newest attempt has been given up; its workers are as they were."""
+        ending = Ending(
+            attempt=self.status.attempt, kind=kind, time=self.now - seconds(ago), **fields
+        )
+        return self.with_status(ending=ending, incident=incident)
 
     def resolved(
         self,
@@ -245,13 +258,20 @@ class Scene:
         return self.with_agent(0, resolution=found, offer=port if offer else None)
 
     def asked_to_save(
-        self, reason: str = "a notice", *, ago: float = 5.0, writer_rank: int = 0
+        self,
+        reason: str = "a notice",
+        *,
+        ago: float = 5.0,
+        writer_rank: int = 0,
+        leaving: tuple[int, ...] | None = None,
     ) -> Scene:
+        """Because of notices to the workers of `leaving`: of all slots, unless told otherwise."""
         asked = SaveAsked(
             attempt=self.status.attempt,
             reason=reason,
             time=self.now - seconds(ago),
             writer_rank=writer_rank,
+            leaving=tuple(range(self.config.replicas)) if leaving is None else leaving,
         )
         return self.with_status(save_asked=asked)
 
@@ -266,6 +286,10 @@ class Scene:
 
     def plus(self, *workers: WorkerFact) -> Scene:
         return replace(self, workers=(*self.workers, *workers))
+
+    def refusing(self, *refused: Refused) -> Scene:
+        """The world has refused these creations."""
+        return replace(self, refused=refused)
 
     def without(self, slot: int) -> Scene:
         """The worker's object is gone."""

@@ -17,7 +17,7 @@ from trainrun_operator.api.base import Model
 IDENTITY_LENGTH = 4
 """Characters of an agent's random identity kept in the start record: 1,024 of them are 4 KB."""
 
-MAX_LEAVING = 128
+MAX_LEAVING = 64
 """Slots under notice that are remembered: of more than that, enough are seen to know the cause."""
 
 MAX_INCIDENTS = 10

@@ -5,14 +5,17 @@ Layer: core.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from trainrun.protocol import (
+    AgentState,
     Answer,
     CheckpointId,
     Exit,
     Hold,
+    PeerSource,
     ResolveRequest,
     SaveOrder,
     Start,
@@ -57,14 +60,35 @@ def running(view: View, record: StartRecord, save: SaveOrder | None) -> dict[str
         poll=poll(view),
     )
     leave = Answer(order=Exit(), poll=poll(view))
+    sources = _sources(view)
     told = {}
     for worker in view.workers:
         if worker.agent is None:
             continue  # another agent may call under this name: first hear who it is
         place = record.roster[worker.slot] if worker.slot < len(record.roster) else None
         if place is None or worker.created_for <= place:
-            told[worker.name] = answer if worker.created_for == place else leave
+            told[worker.name] = leave
+        if worker.created_for == place:
+            order = replace(start_order(record), source=sources.get(worker.slot))
+            told[worker.name] = replace(answer, order=order)
     return told
+
+
+def _sources(view: View) -> dict[int, PeerSource]:
+    """For each slot who has the files of the resume point on its node: the lowest slot's agent.
+
+    Not part of the start record: an agent that is told of none reads the store itself.
+    """
+    leads: dict[str, AgentState] = {}
+    found = {}
+    for worker in view.roster:
+        agent = worker.agent if worker is not None else None
+        if worker is None or agent is None:
+            continue
+        lead = leads.setdefault(worker.node or agent.node, agent)
+        if lead is not agent and lead.serves:
+            found[worker.slot] = PeerSource(address=lead.serves, secret=lead.agent)
+    return found
 
 
 def gathering(

@@ -22,13 +22,36 @@ from trainrun_operator.api.status import (
 from trainrun_operator.core import ledger, steps
 from trainrun_operator.core.attribution import refined
 from trainrun_operator.core.gang import is_waiting
-from trainrun_operator.core.view import View, done, max_step
+from trainrun_operator.core.view import View, counted, done, max_step
 
 if TYPE_CHECKING:
-    from trainrun.protocol import Problem
+    from trainrun.protocol import AgentState, Problem
 
-LASTING = ("Complete", "Failed", "Suspended", "Running", "StorageReady")
+LASTING = (
+    "Complete",
+    "Failed",
+    "Suspended",
+    "Running",
+    "WorkersReady",
+    "TemplateValid",
+    "StorageReady",
+)
 """Conditions that stay in the list with status False; warnings leave it when they are over."""
+
+TOLD = ("StorageReady", "TemplateValid", "WorkersReady")
+"""Those of them that are told as events when they turn False."""
+
+SILENT_REASONS = ("Gathering", "Starting", "Invalid", "GangNotPlaced", "Suspended", "Unavailable")
+"""Why workers are missing without a word: it is normal, or told elsewhere."""
+
+MAX_PROBLEMS = 8
+"""Kinds of trouble of the workers that are shown at once."""
+
+MAX_METRICS = 32
+"""Metrics shown in the status."""
+
+METRIC_TEXT = 64
+"""Characters of the name of a metric, and of one that is a text."""
 
 
 def condition(
@@ -54,10 +77,22 @@ def with_condition(conditions: tuple[Condition, ...], new: Condition) -> tuple[C
     return tuple(sorted([*others, new], key=lambda c: c.type))
 
 
+def whole(view: View) -> Condition:
+    """The condition that every worker is there."""
+    message = f"{view.config.replicas} of {counted(view.config.replicas, 'worker')} there"
+    return condition(view, "WorkersReady", "True", "Gathered", message)
+
+
 def refreshed(
-    view: View, status: TrainRunStatus, *, phase: PhaseName, waiting_for: str = ""
+    view: View,
+    status: TrainRunStatus,
+    *,
+    phase: PhaseName,
+    reason: str = "",
+    waiting_for: str = "",
+    marks: tuple[Condition, ...] = (),
 ) -> TrainRunStatus:
-    """`status` with everything that people read brought up to date."""
+    """`status` with everything that people read brought up to date; `marks` are new conditions."""
     ready = min(_ready(view), view.config.replicas)
     pending = status.incident
     if pending is not None:
@@ -66,6 +101,7 @@ def refreshed(
         update={
             "observed_generation": view.observation.generation,
             "phase": phase,
+            "reason": reason[:64],
             "incident": pending,
             "incidents": _with_recovery(view, status),
             "failures": ledger.tally(status.failures, view.config, pending=pending),
@@ -76,7 +112,7 @@ def refreshed(
             ),
             "progress": _progress(view, status),
             "checkpoint": _checkpoint(view, status),
-            "conditions": _conditions(view, status, phase, waiting_for),
+            "conditions": _conditions(view, status, phase, waiting_for, marks),
         }
     )
 
@@ -98,10 +134,18 @@ def _progress(view: View, status: TrainRunStatus) -> Progress:
     step = max_step(agent)
     if agent is None or step is None:
         return status.progress
-    metrics: dict[str, Any] = dict(agent.metrics)
-    if (step, metrics) == (status.progress.step, status.progress.metrics):
-        return status.progress
-    return Progress(step=step, metrics=metrics, time=view.observation.now)
+    known = status.progress.time is not None and status.progress.step == step
+    time = status.progress.time if known else view.observation.now
+    return Progress(step=step, metrics=_shown_metrics(agent), time=time)
+
+
+def _shown_metrics(agent: AgentState) -> dict[str, Any]:
+    """The first metrics by name, with long texts cut."""
+    shown = {}
+    for name in sorted(agent.metrics)[:MAX_METRICS]:
+        value = agent.metrics[name]
+        shown[name[:METRIC_TEXT]] = value[:METRIC_TEXT] if isinstance(value, str) else value
+    return shown
 
 
 def _checkpoint(view: View, status: TrainRunStatus) -> CheckpointStatus | None:
@@ -138,18 +182,34 @@ def _with_recovery(view: View, status: TrainRunStatus) -> tuple[Any, ...]:
 
 
 def _conditions(
-    view: View, status: TrainRunStatus, phase: PhaseName, waiting_for: str
+    view: View,
+    status: TrainRunStatus,
+    phase: PhaseName,
+    waiting_for: str,
+    marks: tuple[Condition, ...],
 ) -> tuple[Condition, ...]:
     kept = tuple(c for c in status.conditions if c.type in LASTING)
     runs = phase in ("Running", "Preempting", "Finishing")
     message = waiting_for or _PHASES[phase]
     running = condition(view, "Running", "True" if runs else "False", phase, message)
-    kept = with_condition(kept, running)
+    for mark in (running, *_template(view), *marks):
+        kept = with_condition(kept, mark)
     for problem in _problems(view):
         kept = with_condition(
             kept, condition(view, problem.type, "True", problem.reason, problem.message)
         )
     return kept
+
+
+def _template(view: View) -> tuple[Condition, ...]:
+    """Whether the API server takes pods made from the template, as far as it was asked."""
+    invalid = [r for r in view.observation.refused if r.reason == "Invalid"]
+    if invalid:
+        text = min(invalid, key=lambda r: (r.slot, r.name)).message
+        return (condition(view, "TemplateValid", "False", "InvalidTemplate", text),)
+    if any(w.template_hash == view.config.template_hash for w in view.workers):
+        return (condition(view, "TemplateValid", "True", "Accepted", "workers were made from it"),)
+    return ()
 
 
 def _problems(view: View) -> tuple[Problem, ...]:
@@ -159,7 +219,8 @@ def _problems(view: View) -> tuple[Problem, ...]:
         if worker.agent is not None and worker.phase == "Running":
             for problem in worker.agent.problems:
                 found.setdefault(problem.type, problem)
-    return tuple(found[key] for key in sorted(found) if key not in LASTING)
+    shown = [found[key] for key in sorted(found) if key not in LASTING]
+    return tuple(shown[:MAX_PROBLEMS])
 
 
 def since(status: TrainRunStatus, type_: str, reason: str, now: datetime) -> timedelta:
@@ -177,13 +238,13 @@ def news(before: TrainRunStatus, after: TrainRunStatus) -> tuple[Condition, ...]
     """
     known = {(c.type, c.status, c.reason) for c in before.conditions}
     fresh = [c for c in after.conditions if (c.type, c.status, c.reason) not in known]
-    store_known = before.condition("StorageReady") is not None
-    return tuple(
-        c
-        for c in fresh
-        if c.type not in LASTING
-        or (c.type == "StorageReady" and (c.status == "False" or store_known))
-    )
+    return tuple(c for c in fresh if c.type not in LASTING or _is_told(c, before))
+
+
+def _is_told(new: Condition, before: TrainRunStatus) -> bool:
+    if new.status == "False":
+        return new.type in TOLD and new.reason not in SILENT_REASONS
+    return new.type == "StorageReady" and before.condition("StorageReady") is not None
 
 
 def running_phase(view: View) -> PhaseName:

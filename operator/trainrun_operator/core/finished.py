@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 from trainrun_operator.core import answers
 from trainrun_operator.core.display import refreshed
-from trainrun_operator.core.gathering import LEAVE_GRACE
-from trainrun_operator.core.plan import Action, DeleteRun, DeleteWorker, Plan
+from trainrun_operator.core.gang import deletion
+from trainrun_operator.core.plan import Action, DeleteRun, Plan
+from trainrun_operator.core.suspending import LEAVE_GRACE
 
 if TYPE_CHECKING:
     from trainrun_operator.api.status import PhaseName
@@ -28,7 +29,7 @@ def decide(view: View) -> Plan:
     return Plan(
         reason=mark.reason,
         message=mark.message,
-        status=refreshed(view, status, phase=phase),
+        status=refreshed(view, status, phase=phase, reason=mark.reason),
         actions=_clean_up(view),
         answers=answers.leaving(view, code=_exit_code(view), succeeded=succeeded),
         requeue_after=_next_look(view),
@@ -52,12 +53,12 @@ def _clean_up(view: View) -> tuple[Action, ...]:
     ttl = view.config.ttl_after_finished
     if ttl is not None and _since_end(view) > ttl:
         return (DeleteRun(),)
-    if _since_end(view) <= LEAVE_GRACE:
-        return ()
+    overdue = _since_end(view) > LEAVE_GRACE
     return tuple(
-        DeleteWorker(name=w.name, reason="the run has ended")
+        action
         for w in view.workers
-        if w.phase != "Ended" and not w.deleting
+        if w.phase != "Ended" and (overdue or view.is_unreachable(w))
+        for action in deletion(view, w, "the run has ended")
     )
 
 

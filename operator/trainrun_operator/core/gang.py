@@ -6,20 +6,15 @@ that left the roster never returns.
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from trainrun_operator.core.causes import Cause
 from trainrun_operator.core.plan import CreateWorker, DeleteWorker
+from trainrun_operator.core.starting import cannot_start, created_now, never_called
 from trainrun_operator.core.view import View, notice_of, worker_name
 
 if TYPE_CHECKING:
-    from trainrun_operator.core.observation import WorkerFact
-
-START_TRIES = 3
-"""So many workers of a slot may end before they joined an attempt; then it is an incident."""
-
-OWN_FAULTS = (None, Cause.START_FAILED, Cause.UNKNOWN, Cause.APP_ERROR, Cause.OUT_OF_MEMORY)
-"""Ends of a starting worker that its own template may have caused."""
+    from trainrun_operator.core.observation import Refused, WorkerFact
 
 
 def choose(view: View) -> tuple[WorkerFact | None, ...]:
@@ -41,8 +36,11 @@ def usable(view: View, worker: WorkerFact) -> bool:
         and notice_of(worker) is None
         and not view.is_silent(worker)
         and not _left_behind(view, worker)
-        and not _never_called(view, worker)
+        and not view.is_cut_off(worker)
+        and not never_called(view, worker)
+        and not cannot_start(view, worker)
         and not _stuck(view, worker)
+        and not hangs(view, worker)
     )
 
 
@@ -60,6 +58,29 @@ def _stuck(view: View, worker: WorkerFact) -> bool:
         return False
     told = min(view.observation.now - ending.time, view.observation.listening_for)
     return told > view.config.flush_timeout + view.config.start_timeout
+
+
+def hangs(view: View, worker: WorkerFact) -> bool:
+    """Slot 0's agent answers, but what it was asked for the next attempt does not come back.
+
+    A call of the store hangs, most likely; another worker may be luckier, on another node.
+    """
+    agent, ending = worker.agent, view.status.ending
+    whole = view.status.condition("WorkersReady")
+    if worker.slot != 0 or agent is None or whole is None or whole.status != "True":
+        return False
+    if view.running is not None or not is_waiting(view, worker):
+        return False
+    found, now = agent.resolution, view.observation.now
+    waited = [now - whole.last_transition_time, worker.age, view.observation.listening_for]
+    if found is not None:
+        offered = agent.offer is not None and agent.offer.attempt == view.next_attempt
+        if found.attempt == view.next_attempt and (found.outcome != "Resolved" or offered):
+            return False
+        waited.append(timedelta(seconds=found.age))
+    if ending is not None:
+        waited.append(now - (ending.not_before or ending.time) - view.config.flush_timeout)
+    return min(waited) > view.config.start_timeout
 
 
 def ready(view: View, chosen: tuple[WorkerFact | None, ...]) -> tuple[WorkerFact, ...]:
@@ -95,9 +116,19 @@ def _creation(view: View, slot: int) -> CreateWorker:
 
 def _highest_creation(view: View, slot: int) -> int:
     known = [w.created_for for w in view.workers if w.slot == slot]
+    known += [_number(r.name) for r in view.observation.refused if _is_taken(r, slot)]
     if view.record is not None and slot < len(view.record.roster):
         known.append(view.record.roster[slot])
     return max(known, default=0)
+
+
+def _is_taken(refused: Refused, slot: int) -> bool:
+    return refused.slot == slot and refused.reason == "NameTaken"
+
+
+def _number(name: str) -> int:
+    """The number of creation in a worker's name."""
+    return int(name.rpartition("-")[2])
 
 
 def dismissals(view: View, chosen: tuple[WorkerFact | None, ...]) -> tuple[DeleteWorker, ...]:
@@ -108,12 +139,19 @@ def dismissals(view: View, chosen: tuple[WorkerFact | None, ...]) -> tuple[Delet
     still finishes its uploads.
     """
     return tuple(
-        DeleteWorker(name=w.name, reason=reason)
+        action
         for w in view.workers
-        if w not in chosen and w.phase != "Ended" and not w.deleting
-        for reason in (_dismissal(view, w),)
-        if reason
+        if w not in chosen and w.phase != "Ended"
+        for action in deletion(view, w, _dismissal(view, w))
     )
+
+
+def deletion(view: View, worker: WorkerFact, reason: str) -> tuple[DeleteWorker, ...]:
+    """Delete it, where there is a reason: once, or by force where nobody there can confirm it."""
+    force = view.is_unreachable(worker)
+    if not reason or (worker.deleting and not force):
+        return ()
+    return (DeleteWorker(name=worker.name, reason=reason, force=force),)
 
 
 def _dismissal(view: View, worker: WorkerFact) -> str:
@@ -121,53 +159,38 @@ def _dismissal(view: View, worker: WorkerFact) -> str:
         return "its slot is gone"
     if worker.loss is not None:
         return worker.loss.message
-    if view.is_silent(worker) or _never_called(view, worker):
+    if view.is_cut_off(worker):
+        return f"its node {worker.node} is lost: {worker.suspect_node}"
+    if view.is_silent(worker) or never_called(view, worker):
         return "its agent does not answer"
+    if cannot_start(view, worker) and worker.waiting is not None:
+        return worker.waiting.message
     if _stuck(view, worker):
         return "its processes do not stop"
-    if worker.template_hash != view.config.template_hash and _uploads_done(worker):
+    if hangs(view, worker):
+        return "its agent gets no answer from the store"
+    if worker.template_hash != view.config.template_hash and uploads_done(worker):
         return "the template has changed"
     return "it was replaced" if _left_behind(view, worker) else ""
 
 
-def _uploads_done(worker: WorkerFact) -> bool:
-    return worker.agent is None or worker.agent.phase == "Idle"
-
-
-def failed_starts(view: View) -> tuple[WorkerFact, ...]:
-    """The workers of a slot that failed START_TRIES times to start, or one that never called.
-
-    Each worker is looked at in one gathering only: the next incident needs new ones.
-    """
-    for slot in range(view.config.replicas):
-        started = [w for w in view.workers if w.slot == slot and _created_now(view, w)]
-        failed = [w for w in started if w.phase == "Ended" and _own_fault(w)]
-        if len(failed) >= START_TRIES:
-            return tuple(failed)
-        mute = [w for w in started if _never_called(view, w)]
-        if mute:
-            return tuple(mute)
-    return ()
-
-
-def _created_now(view: View, worker: WorkerFact) -> bool:
-    """Created in this gathering: not for an earlier attempt, nor for an incident told already."""
-    ending = view.status.ending
-    if ending is not None and worker.age > view.observation.now - ending.time:
-        return False
-    return worker.created_for > view.status.attempt
-
-
-def _own_fault(worker: WorkerFact) -> bool:
-    cause = worker.loss.cause if worker.loss is not None else None
-    return cause in OWN_FAULTS and notice_of(worker) is None
-
-
-def _never_called(view: View, worker: WorkerFact) -> bool:
-    # Not since its creation: it may have waited for room, or for its image, for longer than that.
-    running = worker.age if worker.running_for is None else worker.running_for
-    return (
-        worker.phase == "Running"
-        and worker.agent is None
-        and min(running, view.observation.listening_for) > view.config.start_timeout
+def surplus(view: View) -> tuple[DeleteWorker, ...]:
+    """Ended workers of earlier attempts beyond those that are kept for their logs."""
+    kept = view.config.retain_failed_workers
+    names = {w.name for w in view.roster if w is not None}
+    ended = [
+        w
+        for w in view.workers
+        if w.phase == "Ended" and w.name not in names and not created_now(view, w)
+    ]
+    newest_last = sorted(ended, key=lambda w: (w.created_for, -w.slot))
+    return tuple(
+        action
+        for w in newest_last[: max(len(newest_last) - kept, 0)]
+        for action in deletion(view, w, "its logs are kept no longer (retainFailedWorkers)")
     )
+
+
+def uploads_done(worker: WorkerFact) -> bool:
+    """Nothing of it is running or under way."""
+    return worker.agent is None or worker.agent.phase == "Idle"

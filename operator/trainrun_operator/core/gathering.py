@@ -9,24 +9,18 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, assert_never
 
-from trainrun_operator.core import answers, gang, ledger, transitions
+from trainrun_operator.core import gang, ledger, placement, starting, transitions
 from trainrun_operator.core.attribution import attribution_open, is_silence, refined
-from trainrun_operator.core.causes import Cause
-from trainrun_operator.core.display import (
-    condition,
-    gathering_phase,
-    refreshed,
-    since,
-    with_condition,
-)
-from trainrun_operator.core.losses import Loss
-from trainrun_operator.core.plan import Action, DeleteWorker, Plan
-from trainrun_operator.core.running import IDLE_CHECK, deadline
-from trainrun_operator.core.steps import open_steps
+from trainrun_operator.core.display import condition, whole
+from trainrun_operator.core.missing import missing
+from trainrun_operator.core.running import deadline
+from trainrun_operator.core.suspending import answers_still, suspend
+from trainrun_operator.core.waiting import store_wait, wait
 
 if TYPE_CHECKING:
     from trainrun.protocol import Resolution
     from trainrun_operator.core.observation import WorkerFact
+    from trainrun_operator.core.plan import Action, Plan
     from trainrun_operator.core.view import View
 
 CREDENTIALS_GRACE = timedelta(seconds=30)
@@ -38,8 +32,9 @@ STORE_GRACE = timedelta(hours=1)
 NOTHING_GOOD_GRACE = timedelta(minutes=1)
 """A store without a good checkpoint is asked again for this long: listings may lag."""
 
-LEAVE_GRACE = timedelta(seconds=60)
-"""Workers of a suspended or finished run that have not left by then are deleted."""
+INVALID_GRACE = timedelta(seconds=10)
+"""A template that the API server calls invalid is given this long: admission webhooks come and go.
+"""
 
 
 def decide(view: View) -> Plan:
@@ -53,10 +48,10 @@ def decide(view: View) -> Plan:
     if status.incident is not None and refined(view, status.incident) != status.incident:
         return transitions.refine(view, refined(view, status.incident))
     if config.suspend:
-        return _suspend(view)
+        return suspend(view)
     if status.is_true("Suspended"):
         return transitions.resumed(view)
-    plan = deadline(view) or _failed_start(view)
+    plan = deadline(view) or _failed_start(view) or _invalid_template(view)
     return plan if plan is not None else _gather(view)
 
 
@@ -72,31 +67,27 @@ def _judged(view: View) -> Plan | None:
         why = "this may be a consequence; waiting for the other workers"
         if is_silence(incident):
             why = "its node may explain it; waiting for news of the node"
-        return _wait(view, "Attributing", f"{incident.message}: {why}", actions=())
+        return wait(view, "Attributing", f"{incident.message}: {why}", actions=())
     return transitions.fail(view, verdict.reason, verdict.message)
 
 
 def _failed_start(view: View) -> Plan | None:
-    """Workers that end, or stay mute, before they ever joined."""
-    failed = gang.failed_starts(view)
-    if not failed:
-        return None
-    worker = failed[-1]
-    if worker.phase == "Ended":
-        code = "" if worker.exit_code is None else f" (last exit code {worker.exit_code})"
-        what = f"is number {len(failed)} of slot {worker.slot} that ended before it took part{code}"
-    else:
-        limit = view.config.start_timeout.total_seconds()
-        what = f"runs, but its agent has not called within health.startTimeout ({limit:.0f} s)"
-    loss = Loss(
-        slot=worker.slot,
-        cause=Cause.START_FAILED,
-        worker=worker.name,
-        node=worker.node,
-        exit_code=worker.exit_code,
-        message=f"worker {worker.name} {what}",
-    )
-    return transitions.failed_to_start(view, loss)
+    """Workers that cannot take part, before they ever did."""
+    loss = starting.failed_start(view)
+    return transitions.failed_to_start(view, loss) if loss is not None else None
+
+
+def _invalid_template(view: View) -> Plan | None:
+    """No pod can be made from the template. A run that has trained waits for a better one."""
+    for refused in view.observation.refused:
+        if (
+            refused.reason == "Invalid"
+            and refused.since > INVALID_GRACE
+            and not view.status.attempt
+        ):
+            message = f"the API server refuses pods made from workers.template: {refused.message}"
+            return transitions.fail(view, "InvalidTemplate", message)
+    return None
 
 
 def _gather(view: View) -> Plan:
@@ -105,24 +96,58 @@ def _gather(view: View) -> Plan:
         return transitions.skip_to(view, ahead)
     chosen = gang.choose(view)
     ready = gang.ready(view, chosen)
-    create, dismiss = gang.creations(view, chosen), gang.dismissals(view, chosen)
+    create = gang.creations(view, chosen)
+    dismiss = (*gang.dismissals(view, chosen), *gang.surplus(view))
     if len(ready) < view.config.replicas:
-        missing = [str(slot) for slot, w in enumerate(chosen) if w not in ready]
-        message = f"waiting for the workers of slots {', '.join(missing[:10])}"
-        return _wait(view, "Gathering", message, actions=(*dismiss, *create))
+        return _incomplete(view, chosen, ready, actions=(*dismiss, *create))
+    return _complete(view, ready, dismiss)
+
+
+def _incomplete(
+    view: View,
+    chosen: tuple[WorkerFact | None, ...],
+    ready: tuple[WorkerFact, ...],
+    *,
+    actions: tuple[Action, ...],
+) -> Plan:
+    """Some workers are still to come."""
+    given_back = placement.decide(view, chosen)
+    if given_back is not None:
+        return given_back
+    hung = next((w for w in view.workers if gang.hangs(view, w)), None)
+    if hung is not None:
+        limit = view.config.start_timeout.total_seconds()
+        message = f"worker {hung.name} has had no answer from the store for {limit:.0f} s"
+        message = f"{message}; another worker is tried"
+        grace = _unavailable_grace(view)
+        return store_wait(view, "StorageUnavailable", message, grace=grace, actions=actions)
+    slots = [str(slot) for slot, w in enumerate(chosen) if w not in ready]
+    noun = "worker of slot" if len(slots) == 1 else "workers of slots"
+    message = f"waiting for the {noun} {', '.join(slots[:10])}"
+    trouble = missing(view, chosen)
+    reason = "Gathering" if trouble is None else trouble.reason
+    message = message if trouble is None else trouble.message
+    mark = condition(view, "WorkersReady", "False", reason, message)
+    return wait(view, "Gathering", message, actions=actions, marks=(mark,))
+
+
+def _complete(view: View, ready: tuple[WorkerFact, ...], dismiss: tuple[Action, ...]) -> Plan:
+    """Every worker waits for an order."""
+    marks = (whole(view),)
     if uploading := _uploading(view):
-        message = f"waiting for the uploads of slots {', '.join(map(str, uploading[:10]))}"
-        return _wait(view, "Flushing", message, actions=dismiss)
+        noun = "slot" if len(uploading) == 1 else "slots"
+        message = f"waiting for the uploads of {noun} {', '.join(map(str, uploading[:10]))}"
+        return wait(view, "Flushing", message, actions=dismiss, marks=marks)
     ending = view.status.ending
     now = view.observation.now
     if ending is not None and ending.not_before is not None and now < ending.not_before:
         left = ending.not_before - now
         message = f"backing off until {ending.not_before:%H:%M:%S} UTC"
-        return _wait(view, "BackingOff", message, actions=dismiss, after=left)
+        return wait(view, "BackingOff", message, actions=dismiss, marks=marks, after=left)
     resolution = _resolution(view, ready)
     if resolution is None:
         message = "asking the store for the newest good checkpoint"
-        return _wait(view, "Resolving", message, actions=dismiss, resolve=True)
+        return wait(view, "Resolving", message, actions=dismiss, marks=marks, resolve=True)
     return _resolved(view, ready, resolution)
 
 
@@ -136,7 +161,9 @@ def _uploading(view: View) -> tuple[int, ...]:
         return ()
     if view.observation.now - ending.time > view.config.flush_timeout:
         return ()
-    old = ((slot, w) for slot, w in enumerate(view.roster) if w is not None and _answers(view, w))
+    old = (
+        (slot, w) for slot, w in enumerate(view.roster) if w is not None and answers_still(view, w)
+    )
     return tuple(
         slot
         for slot, worker in old
@@ -163,17 +190,20 @@ def _resolved(view: View, ready: tuple[WorkerFact, ...], found: Resolution) -> P
         case "NotEmpty":
             return transitions.fail(view, "StorageNotEmpty", found.message)
         case "InUse":
-            return _store_wait(view, "StorageInUse", found.message, grace=None)
+            return store_wait(view, "StorageInUse", found.message, grace=None)
         case "NoGoodCheckpoint":
-            return _store_wait(view, found.outcome, found.message, grace=NOTHING_GOOD_GRACE)
+            return store_wait(view, found.outcome, found.message, grace=NOTHING_GOOD_GRACE)
         case "Unavailable":
-            first = view.status.attempt == 0
-            grace = view.config.start_timeout if first else STORE_GRACE
-            return _store_wait(view, "StorageUnavailable", found.message, grace=grace)
+            grace = _unavailable_grace(view)
+            return store_wait(view, "StorageUnavailable", found.message, grace=grace)
         case "Misconfigured":
-            return _store_wait(view, "StorageMisconfigured", found.message, grace=CREDENTIALS_GRACE)
+            return store_wait(view, "StorageMisconfigured", found.message, grace=CREDENTIALS_GRACE)
         case _:
             assert_never(found.outcome)
+
+
+def _unavailable_grace(view: View) -> timedelta:
+    return view.config.start_timeout if view.status.attempt == 0 else STORE_GRACE
 
 
 def _barrier(view: View, ready: tuple[WorkerFact, ...], found: Resolution) -> Plan:
@@ -181,103 +211,6 @@ def _barrier(view: View, ready: tuple[WorkerFact, ...], found: Resolution) -> Pl
     lead = ready[0].agent
     if lead is None or lead.offer is None or lead.offer.attempt != view.next_attempt:
         message = "slot 0 is looking for a free master port"
-        return _wait(view, "Barrier", message, actions=(), resolve=True)
+        marks = (whole(view),)
+        return wait(view, "Barrier", message, actions=(), marks=marks, resolve=True)
     return transitions.start(view, ready, found)
-
-
-def _store_wait(view: View, reason: str, message: str, *, grace: timedelta | None) -> Plan:
-    """Wait for the store; unknown is not failed, but not for ever either."""
-    waited = since(view.status, "StorageReady", reason, view.observation.now)
-    if grace is not None and waited > grace:
-        return transitions.fail(view, reason, message)
-    plan = _wait(view, reason, message, actions=(), resolve=True)
-    mark = condition(view, "StorageReady", "False", reason, message)
-    status = plan.status.model_copy(
-        update={"conditions": with_condition(plan.status.conditions, mark)}
-    )
-    return Plan(
-        reason=reason,
-        message=message,
-        status=status,
-        answers=plan.answers,
-        requeue_after=plan.requeue_after,
-    )
-
-
-def _wait(
-    view: View,
-    reason: str,
-    message: str,
-    *,
-    actions: tuple[Action, ...],
-    resolve: bool = False,
-    after: timedelta = IDLE_CHECK,
-) -> Plan:
-    return Plan(
-        reason=reason,
-        message=message,
-        status=refreshed(view, view.status, phase=gathering_phase(view), waiting_for=message),
-        actions=actions,
-        answers=answers.gathering(view, gang.choose(view), resolve=resolve),
-        requeue_after=min(after, IDLE_CHECK),
-    )
-
-
-def _suspend(view: View) -> Plan:
-    """spec.suspend: finish uploads, give the storage back, leave."""
-    if not view.status.is_true("Suspended"):
-        busy = [w for w in view.workers if _is_busy(view, w)]
-        if busy:
-            message = f"waiting for {len(busy)} workers to stop and to finish their uploads"
-            return _wait(view, "Suspending", message, actions=())
-        if (step := _to_commit(view)) is not None:
-            message = f"every worker has stored step {step}; waiting for its commit"
-            return _wait(view, "Suspending", message, actions=())
-        return transitions.suspended(view)
-    mark = view.status.condition("Suspended")
-    assert mark is not None
-    return Plan(
-        reason="Suspended",
-        message="the run is suspended",
-        status=refreshed(view, view.status, phase="Suspended"),
-        actions=left_overs(view, waited=view.observation.now - mark.last_transition_time),
-        answers=answers.leaving(view, code=0, succeeded=False),
-        requeue_after=IDLE_CHECK if view.workers else None,
-    )
-
-
-def _is_busy(view: View, worker: WorkerFact) -> bool:
-    """It still stops processes or uploads what the ending named, and is not hopeless."""
-    if _waited_enough(view) or not _answers(view, worker):
-        return False
-    return worker.agent is None or worker.agent.phase != "Idle"
-
-
-def _to_commit(view: View) -> int | None:
-    """A step that is complete in the store and that slot 0's agent is about to commit.
-
-    The next attempt would find it all the same; but whoever suspends wants to see it saved.
-    """
-    ending, lead = view.status.ending, view.roster[0] if view.roster else None
-    if ending is None or lead is None or _waited_enough(view) or not _answers(view, lead):
-        return None
-    stored = (s.step for s in open_steps(view) if len(s.slots) == len(view.roster))
-    return max((step for step in stored if step in ending.flush), default=None)
-
-
-def _waited_enough(view: View) -> bool:
-    ending = view.status.ending
-    return ending is None or view.observation.now - ending.time > 2 * view.config.flush_timeout
-
-
-def _answers(view: View, worker: WorkerFact) -> bool:
-    return worker.phase != "Ended" and worker.loss is None and not view.is_silent(worker)
-
-
-def left_overs(view: View, *, waited: timedelta) -> tuple[DeleteWorker, ...]:
-    """Ended workers, and those that do not leave although they were told to."""
-    return tuple(
-        DeleteWorker(name=w.name, reason="the run is suspended")
-        for w in view.workers
-        if not w.deleting and (w.phase == "Ended" or w.agent is None or waited > LEAVE_GRACE)
-    )

@@ -10,7 +10,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from trainrun_operator.core import finished, gathering, running
-from trainrun_operator.core.display import news
+from trainrun_operator.core.budget import fitted
+from trainrun_operator.core.display import LASTING, news
 from trainrun_operator.core.plan import Event, Plan
 from trainrun_operator.core.view import View
 
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
 def decide(observation: Observation, config: RunConfig) -> Plan:
     """What to do now about a run."""
     view = View(observation=observation, config=config)
-    return _announced(view, _staged(view))
+    plan = _announced(view, _staged(view))
+    return replace(plan, status=fitted(plan.status))
 
 
 def _staged(view: View) -> Plan:
@@ -41,7 +43,7 @@ def _announced(view: View, plan: Plan) -> Plan:
     events = tuple(
         Event(
             type="Normal" if c.type == "StorageReady" and c.status == "True" else "Warning",
-            reason=c.type if c.type != "StorageReady" else c.reason,
+            reason=c.reason if c.type in LASTING else c.type,
             message=c.message,
         )
         for c in new

@@ -10,6 +10,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from trainrun.protocol import SaveOrder
+from trainrun_operator.api.status import MAX_LEAVING
 from trainrun_operator.core import steps, transitions
 from trainrun_operator.core.causes import Cause
 from trainrun_operator.core.losses import Loss
@@ -37,6 +38,9 @@ def decide(view: View) -> Plan | None:
         return _ask(view, wanted) if wanted else None
     if not wanted:
         return transitions.withdraw_save(view) if None not in view.agents else None
+    more = _more_leavers(view, asked)
+    if more:
+        return transitions.more_leave(view, asked, more)
     step = steps.saved_step(view)
     if step is not None and _committed_call(view):
         return end_attempt(view, f"saved step {step}")
@@ -49,6 +53,13 @@ def decide(view: View) -> Plan | None:
 def _ask(view: View, reason: str) -> Plan:
     leaving = tuple(worker.slot for worker, _ in _noticed(view))
     return transitions.ask_to_save(view, reason, writer_rank=_writer_rank(view), leaving=leaving)
+
+
+def _more_leavers(view: View, asked: SaveAsked) -> tuple[int, ...]:
+    """Slots under notice that the request does not name yet."""
+    leaving = tuple(worker.slot for worker, _ in _noticed(view))
+    room = MAX_LEAVING - len(asked.leaving)
+    return tuple(slot for slot in leaving if slot not in asked.leaving)[: max(room, 0)]
 
 
 def _save_reason(view: View) -> str:

@@ -13,9 +13,11 @@ from trainrun_operator.core import answers, preempting, steps, transitions
 from trainrun_operator.core.attribution import best
 from trainrun_operator.core.causes import Cause
 from trainrun_operator.core.display import refreshed, running_phase
+from trainrun_operator.core.gang import deletion, surplus
 from trainrun_operator.core.losses import Loss, losses_of
-from trainrun_operator.core.plan import DeleteWorker, Plan
+from trainrun_operator.core.plan import Plan
 from trainrun_operator.core.view import View, done
+from trainrun_operator.core.waiting import IDLE_CHECK
 
 if TYPE_CHECKING:
     from trainrun.protocol import CheckpointId
@@ -24,9 +26,6 @@ if TYPE_CHECKING:
 
 FINISH_TIMEOUT = timedelta(minutes=10)
 """How long the last checkpoint may take to be committed after all processes have ended."""
-
-IDLE_CHECK = timedelta(seconds=5)
-"""Look again at least this often while something is waited for."""
 
 Check = Callable[[View], "Plan | None"]
 
@@ -118,7 +117,9 @@ def _loss(view: View) -> Plan | None:
 
 def _unreachable(view: View, loss: Loss) -> bool:
     worker = view.roster[loss.slot]
-    return worker is None or worker.phase == "Ended" or view.is_silent(worker)
+    if worker is None or worker.phase == "Ended":
+        return True
+    return view.is_silent(worker) or view.is_unreachable(worker)
 
 
 def deadline(view: View) -> Plan | None:
@@ -147,15 +148,18 @@ STAGE: tuple[Check, ...] = (
 def _go_on(view: View, record: StartRecord) -> Plan:
     phase = running_phase(view)
     leavers = tuple(
-        DeleteWorker(name=w.name, reason=f"not part of attempt {record.attempt}")
+        action
         for w in view.workers
-        if not w.deleting and _left(view, record, w)
+        if w.phase != "Ended" and _left(view, record, w)
+        for action in deletion(view, w, f"not part of attempt {record.attempt}")
     )
     return Plan(
         reason=phase,
         message=f"attempt {record.attempt} is running",
-        status=refreshed(view, view.status, phase=phase),
-        actions=leavers,
+        status=refreshed(
+            view, view.status, phase=phase, reason="SaveAsked" if phase == "Preempting" else ""
+        ),
+        actions=(*leavers, *surplus(view)),
         answers=answers.running(view, record, preempting.save_order(view)),
         requeue_after=IDLE_CHECK,
     )

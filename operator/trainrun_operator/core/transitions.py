@@ -5,15 +5,18 @@ Layer: core. Every durable decision of the planner is made by one of these funct
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
 from trainrun_operator.api.status import (
     IDENTITY_LENGTH,
+    MAX_LEAVING,
     Ending,
     EndingKind,
     Incident,
     PhaseName,
+    Placement,
     ResumePoint,
     SaveAsked,
     StartRecord,
@@ -25,13 +28,17 @@ from trainrun_operator.core.display import (
     condition,
     gathering_phase,
     refreshed,
+    whole,
     with_condition,
 )
 from trainrun_operator.core.plan import Event, Plan
-from trainrun_operator.core.view import View
+from trainrun_operator.core.view import View, counted
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from trainrun.protocol import Resolution
+    from trainrun_operator.api.status import Condition
     from trainrun_operator.core.losses import Loss
     from trainrun_operator.core.observation import WorkerFact
 
@@ -51,7 +58,8 @@ def transition(
     **changes: Any,
 ) -> Plan:
     """Write the status with these fields changed, then tell it as an event."""
-    status = refreshed(view, view.status, phase=phase).model_copy(update=changes)
+    shown = "" if phase in ("Starting", "Running") else reason
+    status = refreshed(view, view.status, phase=phase, reason=shown).model_copy(update=changes)
     return Plan(
         reason=reason,
         message=message,
@@ -63,7 +71,7 @@ def transition(
 
 def accept(view: View) -> Plan:
     """The first pass over a run: its clock starts."""
-    message = f"gathering {view.config.replicas} workers"
+    message = f"gathering {counted(view.config.replicas, 'worker')}"
     return transition(view, "Accepted", message, phase="Pending", start_time=view.observation.now)
 
 
@@ -124,13 +132,23 @@ def ask_to_save(view: View, reason: str, *, writer_rank: int, leaving: tuple[int
     """Ask the training to save a checkpoint now."""
     asked = SaveAsked(
         attempt=view.status.attempt,
-        reason=reason[:256],
+        reason=reason[:128],
         time=view.observation.now,
         writer_rank=writer_rank,
-        leaving=leaving,
+        leaving=leaving[:MAX_LEAVING],
     )
     message = f"asking the training for a checkpoint: {reason}"
     return transition(view, "SaveAsked", message, phase="Preempting", save_asked=asked)
+
+
+def more_leave(view: View, asked: SaveAsked, slots: tuple[int, ...]) -> Plan:
+    """More workers are under notice while the training is asked to save."""
+    message = f"the workers of slots {', '.join(map(str, slots[:10]))} will be taken away as well"
+    if len(slots) == 1:
+        message = f"the worker of slot {slots[0]} will be taken away as well"
+    leaving = tuple(sorted({*asked.leaving, *slots}))[:MAX_LEAVING]
+    more = asked.model_copy(update={"leaving": leaving})
+    return transition(view, "SaveAsked", message, phase="Preempting", save_asked=more)
 
 
 def withdraw_save(view: View) -> Plan:
@@ -186,21 +204,54 @@ def start(view: View, chosen: tuple[WorkerFact, ...], resolution: Resolution) ->
     begin = (
         "from nothing" if point is None else f"from step {point.step} of attempt {point.attempt}"
     )
-    ready = condition(view, "StorageReady", "True", "Resolved", "the store answers")
+    marks = (condition(view, "StorageReady", "True", "Resolved", "the store answers"), whole(view))
     plan = transition(
         view,
         "Started",
-        f"attempt {record.attempt} starts {begin} with {len(chosen)} workers",
+        f"attempt {record.attempt} starts {begin} with {counted(len(chosen), 'worker')}",
         phase="Starting",
         attempt=record.attempt,
         start_record=record,
         ending=None,
         save_asked=None,
+        placement=None,
         restarts=view.status.restarts + (view.status.ending is not None),
         **(settling.settled(view) | settling.measured(view, point)),
     )
-    conditions = with_condition(plan.status.conditions, ready)
-    return _with_status(plan, conditions=conditions)
+    plan = _with_marks(plan, *marks)
+    found = _resumed_existing(view, point)
+    return plan if found is None else replace(plan, events=(*plan.events, found))
+
+
+def _resumed_existing(view: View, point: ResumePoint | None) -> Event | None:
+    """What is resumed is not this TrainRun's own: it has started nothing before."""
+    status = view.status
+    own = status.start_record or status.ending or status.incidents or status.checkpoint
+    if point is None or own:
+        return None
+    place = view.config.checkpoints_uri.removesuffix("/checkpoints")
+    return Event(
+        type="Normal",
+        reason="ResumedExisting",
+        message=(
+            f"resumes what an earlier TrainRun of this name left in {place}: step {point.step} of "
+            f"attempt {point.attempt}. To train from nothing use another storage.runName"
+        ),
+    )
+
+
+def give_back(view: View, *, tries: int, until: datetime, message: str) -> Plan:
+    """Give all pods back: there is room for a part of the gang only."""
+    plan = transition(
+        view,
+        "GangNotPlaced",
+        message,
+        phase=gathering_phase(view),
+        type_="Warning",
+        placement=Placement(tries=tries, not_before=until),
+    )
+    mark = condition(view, "WorkersReady", "False", "GangNotPlaced", message)
+    return _with_marks(plan, mark)
 
 
 def _identity(worker: WorkerFact) -> str:
@@ -224,11 +275,20 @@ def skip_to(view: View, highest: int) -> Plan:
 
 def suspended(view: View) -> Plan:
     """Everything is stopped and saved."""
-    mark = condition(view, "Suspended", "True", "Suspended", "spec.suspend is true")
+    why = "spec.suspend is true"
     plan = transition(
-        view, "Suspended", "the run is suspended", phase="Suspended", **settling.settled(view)
+        view,
+        "Suspended",
+        "the run is suspended",
+        phase="Suspended",
+        placement=None,
+        **settling.settled(view),
     )
-    return _with_status(plan, conditions=with_condition(plan.status.conditions, mark))
+    return _with_marks(
+        plan,
+        condition(view, "Suspended", "True", "Suspended", why),
+        condition(view, "WorkersReady", "False", "Suspended", why),
+    )
 
 
 def resumed(view: View) -> Plan:
@@ -241,7 +301,7 @@ def resumed(view: View) -> Plan:
         phase=gathering_phase(view),
         start_time=view.observation.now,
     )
-    return _with_status(plan, conditions=with_condition(plan.status.conditions, mark))
+    return _with_marks(plan, mark)
 
 
 def succeed(view: View, reason: str, message: str) -> Plan:
@@ -256,7 +316,7 @@ def succeed(view: View, reason: str, message: str) -> Plan:
         save_asked=None,
         **settling.settled(view),
     )
-    return _with_status(plan, conditions=with_condition(plan.status.conditions, mark))
+    return _with_marks(plan, mark)
 
 
 def fail(view: View, reason: str, message: str) -> Plan:
@@ -272,14 +332,11 @@ def fail(view: View, reason: str, message: str) -> Plan:
         save_asked=None,
         **settling.settled(view),
     )
-    return _with_status(plan, conditions=with_condition(plan.status.conditions, mark))
+    return _with_marks(plan, mark)
 
 
-def _with_status(plan: Plan, **changes: Any) -> Plan:
-    return Plan(
-        reason=plan.reason,
-        message=plan.message,
-        status=plan.status.model_copy(update=changes),
-        transition=True,
-        events=plan.events,
-    )
+def _with_marks(plan: Plan, *marks: Condition) -> Plan:
+    conditions = plan.status.conditions
+    for mark in marks:
+        conditions = with_condition(conditions, mark)
+    return replace(plan, status=plan.status.model_copy(update={"conditions": conditions}))

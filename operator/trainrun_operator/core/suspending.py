@@ -1,0 +1,87 @@
+"""Suspending a run: finish uploads, give the storage back, leave; and what is left of it then.
+
+Layer: core. Part of the stage without a running attempt.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from trainrun_operator.core import answers, transitions
+from trainrun_operator.core.display import refreshed
+from trainrun_operator.core.gang import deletion
+from trainrun_operator.core.plan import DeleteWorker, Plan
+from trainrun_operator.core.steps import open_steps
+from trainrun_operator.core.view import counted
+from trainrun_operator.core.waiting import IDLE_CHECK, wait
+
+if TYPE_CHECKING:
+    from trainrun_operator.core.observation import WorkerFact
+    from trainrun_operator.core.view import View
+
+LEAVE_GRACE = timedelta(seconds=60)
+"""Workers of a suspended or finished run that have not left by then are deleted."""
+
+
+def suspend(view: View) -> Plan:
+    """spec.suspend: finish uploads, give the storage back, leave."""
+    if not view.status.is_true("Suspended"):
+        busy = [w for w in view.workers if is_busy(view, w)]
+        if busy:
+            who = counted(len(busy), "worker")
+            message = f"waiting for {who} to stop and to finish their uploads"
+            return wait(view, "Suspending", message, actions=())
+        if (step := _to_commit(view)) is not None:
+            message = f"every worker has stored step {step}; waiting for its commit"
+            return wait(view, "Suspending", message, actions=())
+        return transitions.suspended(view)
+    mark = view.status.condition("Suspended")
+    assert mark is not None
+    return Plan(
+        reason="Suspended",
+        message="the run is suspended",
+        status=refreshed(view, view.status, phase="Suspended", reason="Suspended"),
+        actions=left_overs(view, waited=view.observation.now - mark.last_transition_time),
+        answers=answers.leaving(view, code=0, succeeded=False),
+        requeue_after=IDLE_CHECK if view.workers else None,
+    )
+
+
+def is_busy(view: View, worker: WorkerFact) -> bool:
+    """It still stops processes or uploads what the ending named, and is not hopeless."""
+    if _waited_enough(view) or not answers_still(view, worker):
+        return False
+    return worker.agent is None or worker.agent.phase != "Idle"
+
+
+def _to_commit(view: View) -> int | None:
+    """A step that is complete in the store and that slot 0's agent is about to commit.
+
+    The next attempt would find it all the same; but whoever suspends wants to see it saved.
+    """
+    ending, lead = view.status.ending, view.roster[0] if view.roster else None
+    if ending is None or lead is None or _waited_enough(view) or not answers_still(view, lead):
+        return None
+    stored = (s.step for s in open_steps(view) if len(s.slots) == len(view.roster))
+    return max((step for step in stored if step in ending.flush), default=None)
+
+
+def _waited_enough(view: View) -> bool:
+    ending = view.status.ending
+    return ending is None or view.observation.now - ending.time > 2 * view.config.flush_timeout
+
+
+def answers_still(view: View, worker: WorkerFact) -> bool:
+    """It may still do what it is told."""
+    return worker.phase != "Ended" and worker.loss is None and not view.is_silent(worker)
+
+
+def left_overs(view: View, *, waited: timedelta) -> tuple[DeleteWorker, ...]:
+    """Ended workers, and those that do not leave although they were told to."""
+    return tuple(
+        action
+        for w in view.workers
+        if w.phase == "Ended" or w.agent is None or waited > LEAVE_GRACE or view.is_unreachable(w)
+        for action in deletion(view, w, "the run is suspended")
+    )
