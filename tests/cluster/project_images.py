@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import os
 import shutil
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from tests.cluster.images import Kind
 
 _KEPT = 2
+_IN_USE_SECONDS = 3600
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +81,9 @@ def build(image: ProjectImage) -> Path:
             partial.unlink(missing_ok=True)
             builder().build(image.dockerfile, base=image.base, name=image.name, target=partial)
             partial.replace(target)
-            _forget_older(image, target)
+            _forget_unused(image, target)
+        # Somebody reads it after us, perhaps much later.
+        os.utime(target)
     return target
 
 
@@ -102,13 +107,15 @@ def _files(place: Path) -> Iterator[Path]:
             yield path
 
 
-def _forget_older(image: ProjectImage, newest: Path) -> None:
+def _forget_unused(image: ProjectImage, newest: Path) -> None:
+    """Remove old archives, but none that another checkout may be loading just now."""
     archives = sorted(
         newest.parent.glob(f"{image.short}-*.tar"), key=lambda path: path.stat().st_mtime
     )
     for old in archives[:-_KEPT]:
-        for path in (old, old.with_suffix(".size")):
-            path.unlink(missing_ok=True)
+        if old.stat().st_mtime < time.time() - _IN_USE_SECONDS:
+            for path in (old, old.with_suffix(".size")):
+                path.unlink(missing_ok=True)
 
 
 def compressed_size(archive: Path) -> int:
