@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 
 from tests.kubernetes.facts_of import fact, heard, noticed
@@ -16,6 +18,9 @@ from tests.kubernetes.raw_objects import (
     running,
     tolerating,
 )
+from tests.support.builders import an_agent
+from trainrun.protocol import Notice
+from trainrun_operator.worlds.base import Heard
 from trainrun_operator.worlds.kubernetes.nodes import node_fact
 from trainrun_operator.worlds.kubernetes.sightings import Sightings
 from trainrun_operator.worlds.kubernetes.taints import notice_taints
@@ -73,7 +78,17 @@ def test_an_eviction_from_a_node_that_does_not_answer_is_no_notice() -> None:
 def test_a_pod_deleted_by_hand_is_under_notice_until_its_grace_ends() -> None:
     pod = deleted(running(), ago=10, grace=30)
     assert noticed(fact(pod, a_node(), heard())) == ("pod was deleted", 10.0, 20.0)
-    assert noticed(fact(pod, a_node(), heard(), passed=60)) == ("pod was deleted", 70.0, 0.0)
+    assert noticed(fact(pod, a_node(), heard(40), passed=60)) == ("pod was deleted", 70.0, 0.0)
+
+
+def test_a_deletion_that_reaches_its_node_late_leaves_the_whole_grace_from_then() -> None:
+    """After a partition, deletionTimestamp is long over when the kubelet first hears of it."""
+    pod = disrupted(deleted(running(), ago=400), "DeletionByTaintManager", seconds=400)
+    text = "evicted for a taint of its node"
+    assert noticed(fact(pod, a_node(), heard())) == (text, 0.0, None)
+    told = Notice(reason="SIGTERM", age=2, remaining=28)
+    agent = Heard(state=an_agent(notice=told), silent_for=timedelta(seconds=1))
+    assert noticed(fact(pod, a_node(), agent)) == (text, 2, 28)
 
 
 def test_our_own_deletion_is_no_notice() -> None:

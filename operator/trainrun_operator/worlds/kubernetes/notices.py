@@ -6,6 +6,7 @@ before what is announced about its node.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 from trainrun.protocol import Notice
@@ -50,22 +51,29 @@ def _of_pod(scene: Scene) -> Notice | None:
     pod, reason = scene.pod, scene.disrupted_by
     if reason and not _only_unreachable(scene, reason):
         since = pod.disruption.since if pod.disruption is not None else None
-        return _notice(disruption_text(scene), scene.ago(since), _remaining(scene))
+        return _ending(scene, disruption_text(scene), scene.ago(since))
     if reason or pod.deletion is None or scene.dismissed or _ended_before(scene):
         return None
     asked = pod.deletion - timedelta(seconds=pod.grace or 0)
-    return _notice("pod was deleted", scene.ago(asked), _remaining(scene))
+    return _ending(scene, "pod was deleted", scene.ago(asked))
+
+
+def _ending(scene: Scene, text: str, age: timedelta) -> Notice:
+    deletion = scene.pod.deletion
+    if deletion is None:
+        return _notice(text, age, None)
+    if deletion > scene.now or not scene.answers or scene.phase != "Running":
+        return _notice(text, age, deletion - scene.now)
+    # Its kubelet was cut off and learns of the deletion late: the whole grace begins only then, and
+    # the agent hears of it by SIGTERM.
+    own = scene.heard.state.notice if scene.heard.state is not None else None
+    return Notice(reason=text) if own is None else replace(own, reason=text)
 
 
 def _only_unreachable(scene: Scene, reason: str) -> bool:
     """The node does not answer, so nobody carries the eviction out: silence decides."""
     node = scene.node
     return reason == "DeletionByTaintManager" and node is not None and node.ready != "True"
-
-
-def _remaining(scene: Scene) -> timedelta | None:
-    deletion = scene.pod.deletion
-    return None if deletion is None else max(deletion - scene.now, timedelta(0))
 
 
 def _ended_before(scene: Scene) -> bool:

@@ -1,7 +1,8 @@
 """Reading the API server's JSON without trusting its shape.
 
 Layer: worlds/kubernetes, leaf. A projection must never raise: whatever is missing or of another
-type reads as empty, since one odd object must not end the watch of all others.
+type reads as empty, since one odd object must not end the watch of all others. Objects are `dict`s,
+as JSON makes them: asking for any Mapping costs a third of the time of a projection.
 """
 
 from __future__ import annotations
@@ -20,15 +21,15 @@ def mapping(owner: Mapping[str, Any], *path: str) -> Mapping[str, Any]:
     """The object at `path`; an empty one where there is none."""
     found: object = owner
     for key in path:
-        found = found.get(key) if isinstance(found, Mapping) else None
-    return found if isinstance(found, Mapping) else _NONE
+        found = found.get(key) if isinstance(found, dict) else None
+    return found if isinstance(found, dict) else _NONE
 
 
 def objects(owner: Mapping[str, Any], key: str) -> tuple[Mapping[str, Any], ...]:
     """The list of objects under `key`."""
     found = owner.get(key)
     items = found if isinstance(found, list) else []
-    return tuple(item for item in items if isinstance(item, Mapping))
+    return tuple(item for item in items if isinstance(item, dict))
 
 
 def text(owner: Mapping[str, Any], key: str) -> str:
