@@ -15,26 +15,35 @@ import pytest
 
 from tests.cluster.cluster import Cluster
 from tests.cluster.errors import ClusterUnavailable
-from tests.cluster.project_images import OPERATOR, WORKER, build
+from tests.cluster.project_images import IMAGES, OPERATOR, build
 from tests.e2e.support.bed import Bed, a_bed
 from tests.e2e.support.installation import Installation
 from tests.e2e.support.mending import mend
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
+    from pathlib import Path
 
 _WHY_NOT = pytest.StashKey[str]()
 _LEFT_OUT = pytest.StashKey[list[str]]()
 
 
 @pytest.fixture(scope="session")
-def cluster(pytestconfig: pytest.Config) -> Iterator[Cluster]:
+def images(pytestconfig: pytest.Config) -> dict[str, Path]:
+    """Archives of the project's images, as the checkout is now; skips where they can't be made."""
+    try:
+        return {image.short: build(image) for image in IMAGES}
+    except ClusterUnavailable as error:
+        pytestconfig.stash[_WHY_NOT] = str(error)
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
+def cluster(images: dict[str, Path], pytestconfig: pytest.Config) -> Iterator[Cluster]:
     """A running cluster with the project's images on each node; skips where there can be none."""
     found = Cluster(os.environ.get("TRAINRUN_CLUSTER", "test"))
-    if why := pytestconfig.stash.get(_WHY_NOT, ""):
-        pytest.skip(why)
     try:
-        found.up(images=[build(OPERATOR), build(WORKER)])
+        found.up(images=list(images.values()))
     except ClusterUnavailable as error:
         pytestconfig.stash[_WHY_NOT] = str(error)
         pytest.skip(str(error))
@@ -46,11 +55,11 @@ def cluster(pytestconfig: pytest.Config) -> Iterator[Cluster]:
 
 
 @pytest.fixture(scope="session")
-def installation(cluster: Cluster) -> Installation:
+def installation(cluster: Cluster, images: dict[str, Path]) -> Installation:
     """The operator, installed by its chart; two replicas, one of which leads."""
     installed = Installation(cluster)
     # A cluster that was kept may hold an older image of the same name.
-    installed.install("--set", f"podAnnotations.image={build(OPERATOR).stem}")
+    installed.install("--set", f"podAnnotations.image={images[OPERATOR.short].stem}")
     installed.wait_for_leader()
     return installed
 

@@ -50,9 +50,13 @@ class ClusterRun:
 
     def events(self) -> list[tuple[str, str]]:
         """(reason, message) of the TrainRun's events, oldest first."""
-        items = self.bed.json("events", f"--field-selector=involvedObject.name={self.name}")
-        ordered = sorted(items["items"], key=lambda e: (e["firstTimestamp"], e["metadata"]["name"]))
-        return [(event["reason"], event["message"]) for event in ordered]
+        selector = f"fieldSelector=involvedObject.name%3D{self.name}"
+        path = f"/api/v1/namespaces/{self.bed.namespace}/events?{selector}"
+        # They are written in order, and their times are whole seconds.
+        items = sorted(
+            self.bed.api.get(path)["items"], key=lambda e: int(e["metadata"]["resourceVersion"])
+        )
+        return [(event["reason"], event["message"]) for event in items]
 
     def reasons(self) -> list[str]:
         """Reasons of its events."""
