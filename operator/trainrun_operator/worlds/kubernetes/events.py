@@ -144,9 +144,11 @@ class EventRecorder:
 def _event(
     run: ObjectRef, *, kind: str, reason: str, message: str, time: datetime, instance: str
 ) -> Object:
-    # Its name says what it tells: written twice, it is refused the second time.
+    # Its name says when it happened and what it tells: written twice, it is refused the second
+    # time, and lists by name, which `kubectl describe` shows, keep the order within a second.
     told = "\0".join((run.uid, kind, reason, message, time.isoformat()))
-    name = f"{run.name}.{hashlib.sha256(told.encode()).hexdigest()[:16]}"
+    microseconds = round(time.timestamp() * 1e6)
+    name = f"{run.name}.{microseconds:x}.{hashlib.sha256(told.encode()).hexdigest()[:8]}"
     moment = time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     return {
         "apiVersion": "v1",
