@@ -11,8 +11,9 @@ from tests.cluster.faults.processes import Process, processes
 if TYPE_CHECKING:
     from tests.cluster.cluster import Cluster
 
-# Joins the cgroup of process $1 and eats until the kernel kills it, after the others, whose score
-# is raised to the utmost first. Does nothing where there is no limit: it would eat the machine.
+# Joins the cgroup of process $1 and eats until a victim's memory is gone; an ended process that
+# nobody has waited for yet has none. The victims' scores are raised to the utmost; among equals the
+# kernel takes the largest. Does nothing where there is no limit: it would eat the machine.
 _EAT = r"""
 set -eu
 main=$1; shift
@@ -24,7 +25,14 @@ else
 fi
 if [ "$limit" = max ] || [ ${#limit} -gt 15 ]; then echo no-limit; exit; fi
 for victim in "$@"; do echo 1000 > /proc/$victim/oom_score_adj; done
-( echo $BASHPID > $cgroup/cgroup.procs; exec tail /dev/zero ) >/dev/null 2>&1 || true
+(
+  echo $BASHPID > $cgroup/cgroup.procs
+  printf -v piece '%*s' 1000000 ''
+  while :; do
+    for victim in "$@"; do read -r _ 2>/dev/null < /proc/$victim/maps || exit 0; done
+    eaten+=("$piece")
+  done
+) >/dev/null 2>&1 || true
 """
 
 
@@ -36,9 +44,9 @@ def exceed_memory_limit(
     namespace: str = "default",
     container: str | None = None,
 ) -> list[Process]:
-    """Fill a container's memory up to its limit until the kernel kills in it.
+    """Fill a container's memory up to its limit until the kernel has killed in it.
 
-    Processes whose command line the pattern `victims` is found in go first. Returns them.
+    First go processes whose command line the pattern `victims` is found in. Returns them.
     ClusterBroken when the container has no memory limit, or nothing matches.
     """
     candidates = processes(cluster, pod, namespace=namespace, container=container)

@@ -1,0 +1,35 @@
+"""A small cluster that these tests may break."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support.cluster_session import session_cluster
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.cluster.cluster import Cluster
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "e2e_cluster" in item.path.parts:
+            item.add_marker("cluster")
+
+
+@pytest.fixture(scope="session")
+def _running(pytestconfig: pytest.Config) -> Iterator[Cluster]:
+    keep = bool(pytestconfig.getoption("--keep-cluster"))
+    with session_cluster("test-itself", list, keep=keep) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def cluster(_running: Cluster) -> Iterator[Cluster]:
+    """Three nodes and the Python image; the pods of a test go with it."""
+    yield _running
+    everything = ("--all", "--grace-period=0", "--force", "--wait", "--timeout=60s")
+    _running.kubectl("delete", "pods,services", "-l", "test=yes", *everything[1:])
