@@ -12,7 +12,7 @@ import pytest
 
 from tests.runtime.states import RUN_UID, a_state, hold, start
 from trainrun.protocol import VERSION, AgentState, Answer
-from trainrun_operator.runtime.agent_server import AgentServer, shared_token, watch_for_lag
+from trainrun_operator.runtime.agent_server import AgentServer, shared_token
 from trainrun_operator.runtime.agents import RunAgents
 
 
@@ -118,16 +118,3 @@ async def test_stopping_lets_waiting_agents_go(talk: Talk) -> None:
         await asyncio.sleep(0.001)
     await talk.server.stop()
     assert (await waiting)[0] == 200
-
-
-async def test_a_loop_that_stood_still_is_noticed() -> None:
-    import time
-
-    lags: list[float] = []
-    watch = asyncio.create_task(watch_for_lag(lags.append, tick=0.01, tolerated=0.05))
-    await asyncio.sleep(0)
-    time.sleep(0.1)
-    while not lags:
-        await asyncio.sleep(0.001)
-    watch.cancel()
-    assert lags[0] > 0.05

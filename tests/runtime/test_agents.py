@@ -106,6 +106,24 @@ def test_after_an_outage_of_our_own_silence_is_counted_from_its_end() -> None:
     assert ear.agents.listening_for == timedelta(seconds=2)
 
 
+def test_an_operator_that_was_stopped_for_a_while_does_not_find_its_workers_silent() -> None:
+    ear = Ear()
+    ear.agents.beat()
+    ear.agents.hear(a_state())
+    ear.now += 6  # a pass comes first when it goes on, before any heartbeat is read
+    assert ear.agents.heard("run-0-1").silent_for == timedelta(0)
+    assert ear.agents.listening_for == timedelta(0)
+
+
+def test_workers_are_silent_while_our_own_loop_turns() -> None:
+    ear = Ear()
+    ear.agents.hear(a_state())
+    for _ in range(6):
+        ear.agents.beat()
+        ear.now += 1
+    assert ear.agents.heard("run-0-1").silent_for == timedelta(seconds=6)
+
+
 def test_a_worker_never_heard_is_silent_since_it_was_expected() -> None:
     ear = Ear()
     ear.now += 3

@@ -21,7 +21,7 @@ from aiohttp import web
 
 from trainrun.protocol import VERSION, AgentState
 from trainrun.wire import MalformedMessage
-from trainrun_operator.runtime.agents import RunAgents
+from trainrun_operator.runtime.agents import BEAT, TOLERATED_LAG, RunAgents
 
 LONGEST_WAIT = 60.0
 """Seconds; a longer one would outlive idle timeouts of what stands between agent and operator."""
@@ -57,7 +57,7 @@ class AgentServer:
         self._serving = serving
         self._runs: dict[str, RunAgents] = {}
         self._runner: web.AppRunner | None = None
-        self._lag_watch: asyncio.Task[None] | None = None
+        self._beating: asyncio.Task[None] | None = None
 
     def add(self, agents: RunAgents) -> None:
         """Serve this run's agents, too."""
@@ -75,7 +75,7 @@ class AgentServer:
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
         await self._runner.setup()
         await web.TCPSite(self._runner, host, port, ssl_context=tls).start()
-        self._lag_watch = asyncio.create_task(watch_for_lag(self._after_lag))
+        self._beating = asyncio.create_task(self._beat())
         bound: int = self._runner.addresses[0][1]
         return bound
 
@@ -83,15 +83,22 @@ class AgentServer:
         """Release all held-back requests and close."""
         for agents in self._runs.values():
             agents.close()
-        if self._lag_watch is not None:
-            self._lag_watch.cancel()
+        if self._beating is not None:
+            self._beating.cancel()
         if self._runner is not None:
             await self._runner.cleanup()
 
-    def _after_lag(self, seconds: float) -> None:
-        _log.warning("nothing could be heard for %.1f s; agents get their time again", seconds)
-        for agents in self._runs.values():
-            agents.restart_listening()
+    async def _beat(self) -> None:
+        """While this loop stands still no heartbeat is read: our outage must not look like one of
+        the agents."""
+        loop = asyncio.get_running_loop()
+        while True:
+            before = loop.time()
+            await asyncio.sleep(BEAT)
+            for agents in self._runs.values():
+                agents.beat()
+            if (lag := loop.time() - before - BEAT) > TOLERATED_LAG:
+                _log.warning("nothing could be heard for %.1f s; agents get their time again", lag)
 
     async def _heartbeat(self, request: web.Request) -> web.Response:
         try:
@@ -160,19 +167,3 @@ def shared_token(token: str) -> Authenticator:
         )
 
     return authenticate
-
-
-async def watch_for_lag(
-    after_lag: Callable[[float], None], *, tick: float = 1.0, tolerated: float = 3.0
-) -> None:
-    """Call `after_lag` with the seconds that this event loop stood still beyond `tolerated`.
-
-    While it stood still no heartbeat was read: an outage of ours must not look like theirs.
-    """
-    loop = asyncio.get_running_loop()
-    while True:
-        before = loop.time()
-        await asyncio.sleep(tick)
-        lag = loop.time() - before - tick
-        if lag > tolerated:
-            after_lag(lag)

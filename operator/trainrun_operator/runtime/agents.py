@@ -16,6 +16,11 @@ from datetime import timedelta
 from trainrun.protocol import AgentState, Answer
 from trainrun_operator.worlds.base import Heard
 
+BEAT = 1.0
+"""Seconds between two signs that our own loop turns."""
+TOLERATED_LAG = 3.0
+"""Seconds that it may be late with one."""
+
 
 @dataclass(slots=True, kw_only=True)
 class _Line:
@@ -53,6 +58,8 @@ class RunAgents:
         self._on_heartbeat = on_heartbeat
         self._clock = clock
         self._listening_since = clock()
+        self._beaten_at: float | None = None
+        """When our loop last showed that it turns; None: nobody watches it."""
         self._lines: dict[str, _Line] = {}
         self.looked = False
         """Somebody has looked which workers there are: before that nobody is a stranger."""
@@ -74,6 +81,7 @@ class RunAgents:
 
     def heard(self, worker: str) -> Heard:
         """What was heard of this worker's agent."""
+        self._catch_up()
         line = self._lines.get(worker)
         if line is None:
             return Heard(state=None, silent_for=timedelta(0))
@@ -86,11 +94,24 @@ class RunAgents:
     @property
     def listening_for(self) -> timedelta:
         """How long agents could be heard without interruption."""
+        self._catch_up()
         return timedelta(seconds=self._clock() - self._listening_since)
 
     def restart_listening(self) -> None:
-        """We could not hear for a while (a lag of our own loop): deadlines start anew."""
+        """We could not hear for a while: deadlines start anew."""
         self._listening_since = self._clock()
+
+    def beat(self) -> None:
+        """Our loop turns: to be called every BEAT seconds, from the first call on."""
+        self._catch_up()
+        self._beaten_at = self._clock()
+
+    def _catch_up(self) -> None:
+        # Asked for with every judgement: after a pause of this process a pass over the run may come
+        # before the next beat, and before what agents said meanwhile is read.
+        now = self._clock()
+        if self._beaten_at is not None and now - self._beaten_at > BEAT + TOLERATED_LAG:
+            self._listening_since = self._beaten_at = now
 
     def publish(self, answers: Mapping[str, Answer]) -> None:
         """Replace all answers; whoever waits for a different one gets it at once."""
