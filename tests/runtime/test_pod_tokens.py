@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 from tests.runtime.states import a_state
 from trainrun_operator.runtime.agent_server import Authenticator
-from trainrun_operator.runtime.pod_tokens import pod_tokens
+from trainrun_operator.runtime.pod_tokens import BELIEVED_FOR, DISBELIEVED_FOR, pod_tokens
 from trainrun_operator.worlds.kubernetes.errors import Unavailable
 from trainrun_operator.worlds.kubernetes.pods import PodFact
 from trainrun_operator.worlds.kubernetes.seal import is_ours, seal_of
@@ -47,6 +47,7 @@ class Cluster:
     pod: PodFact | None = POD
     away: bool = False
     reviews: list[str] = field(default_factory=list)
+    now: float = 0.0
 
     def authenticator(self) -> Authenticator:
         async def review(token: str) -> PodIdentity | None:
@@ -59,6 +60,7 @@ class Cluster:
             review=review,
             find=lambda namespace, name: self.pod,
             is_ours=lambda pod, uid: is_ours(pod, uid, KEY),
+            clock=lambda: self.now,
         )
 
 
@@ -73,6 +75,23 @@ async def test_a_token_is_reviewed_once_however_often_it_is_shown() -> None:
         await authenticate("token", STATE)
     await authenticate("renewed", STATE)
     assert cluster.reviews == ["token", "renewed"]
+
+
+async def test_a_good_token_that_a_starting_api_server_refused_is_soon_accepted() -> None:
+    cluster = Cluster(identity=None)
+    authenticate = cluster.authenticator()
+    assert await authenticate("token", STATE) is not None
+    cluster.identity, cluster.now = IDENTITY, DISBELIEVED_FOR
+    assert await authenticate("token", STATE) is None
+
+
+async def test_a_worker_that_spoke_is_heard_on_while_tokens_cannot_be_checked() -> None:
+    cluster = Cluster()
+    authenticate = cluster.authenticator()
+    await authenticate("token", STATE)
+    cluster.away, cluster.now = True, BELIEVED_FOR
+    assert await authenticate("token", STATE) is None
+    assert cluster.reviews == ["token", "token"]
 
 
 async def test_an_agent_without_a_token_is_refused() -> None:

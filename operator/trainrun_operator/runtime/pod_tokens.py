@@ -19,6 +19,9 @@ from trainrun_operator.worlds.kubernetes.token_review import PodIdentity
 
 BELIEVED_FOR = 300.0
 """Seconds until a token is reviewed again: a deleted pod is refused at once by our own cache."""
+DISBELIEVED_FOR = 5.0
+"""Seconds until a token is reviewed again that was refused: an API server that has just been
+started, or has not yet heard of a new pod, refuses good ones."""
 REMEMBERED = 20_000
 """Reviewed tokens kept."""
 
@@ -32,8 +35,18 @@ class _Reviewed:
     identity: PodIdentity | None
     at: float
 
+    def holds(self, now: float) -> bool:
+        """Whether it need not be asked again."""
+        return now - self.at < (DISBELIEVED_FOR if self.identity is None else BELIEVED_FOR)
 
-def pod_tokens(*, review: Review, find: FindPod, is_ours: IsOurs) -> Authenticator:
+
+def pod_tokens(
+    *,
+    review: Review,
+    find: FindPod,
+    is_ours: IsOurs,
+    clock: Callable[[], float] = time.monotonic,
+) -> Authenticator:
     """The authenticator of a cluster.
 
     `find` gets namespace and name of a pod, `is_ours` a pod and a run's uid.
@@ -43,12 +56,17 @@ def pod_tokens(*, review: Review, find: FindPod, is_ours: IsOurs) -> Authenticat
     async def identity_of(token: str) -> PodIdentity | None:
         digest = hashlib.sha256(token.encode()).hexdigest()
         found = known.get(digest)
-        if found is not None and time.monotonic() - found.at < BELIEVED_FOR:
+        if found is not None and found.holds(clock()):
             return found.identity
-        identity = await review(token)
+        try:
+            identity = await review(token)
+        except KubeError:
+            if found is None or found.identity is None:
+                raise
+            return found.identity  # who spoke all the time must not fall silent by our trouble
         while len(known) >= REMEMBERED:
             del known[next(iter(known))]
-        known[digest] = _Reviewed(identity=identity, at=time.monotonic())
+        known[digest] = _Reviewed(identity=identity, at=clock())
         return identity
 
     async def authenticate(token: str, state: AgentState) -> Refusal | None:
