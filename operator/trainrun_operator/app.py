@@ -27,7 +27,6 @@ from trainrun_operator.runtime.metrics import Metrics
 from trainrun_operator.runtime.operator import Operator
 from trainrun_operator.runtime.settings import Settings, read_settings
 from trainrun_operator.worlds.kubernetes.api import KubeApi
-from trainrun_operator.worlds.kubernetes.ca import Authority
 
 _log = logging.getLogger("trainrun_operator")
 
@@ -121,8 +120,7 @@ async def serve(settings: Settings) -> int:
         loop.add_signal_handler(number, stopped.set)
     metrics = Metrics()
     api = await KubeApi.connect(observe_call=metrics.api_call)
-    authority = await Authority.open(api, namespace=settings.namespace)
-    operator = Operator(settings, api=api, authority=authority, metrics=metrics)
+    operator = Operator(settings, api=api, metrics=metrics)
 
     def on_event(kind: str | None, raw: Mapping[str, Any]) -> None:
         loop.call_soon_threadsafe(operator.trainrun_changed, kind, dict(raw))

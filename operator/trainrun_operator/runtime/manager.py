@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +16,6 @@ from trainrun.errors import InvalidSpec
 from trainrun_operator.api.resource import API_VERSION, KIND
 from trainrun_operator.api.status import TrainRunStatus
 from trainrun_operator.core.config import RunConfig
-from trainrun_operator.core.observation import Observation
 from trainrun_operator.core.plan import Event, Plan
 from trainrun_operator.core.planner import decide
 from trainrun_operator.runtime.agent_server import AgentServer
@@ -106,12 +104,14 @@ class RunManager:
     ) -> None:
         """These, by uid, were all TrainRuns; `known_before` were known when the list was asked for.
 
-        One that was created since then is not in the list and must not be taken for deleted.
+        One that was created since then is not in the list and must not be taken for deleted; one
+        that was deleted since then is, and must not come back.
         """
         for uid in known_before - objects.keys():
             self.gone(uid)
-        for raw in objects.values():
-            self.seen(raw)
+        gone_meanwhile = known_before - self.uids()
+        for uid in objects.keys() - gone_meanwhile:
+            self.seen(objects[uid])
 
     def wake(self, uid: str) -> None:
         """Something that concerns this run has changed."""
@@ -162,23 +162,17 @@ class RunManager:
         reconciler = Reconciler(
             world=world,
             agents=led.agents,
-            decide=self._timed_decide,
+            decide=decide,
             events=_Recorder(led.object, self._record),
             wakeup=led.wakeup,
             name=f"{metadata.namespace}/{metadata.name}",
+            on_pass=self._metrics.passed,
         )
 
         def over(_seen: Seen, _plan: Plan) -> bool:
             return led.object.deleted
 
         led.task = asyncio.create_task(reconciler.run(over))
-
-    def _timed_decide(self, observation: Observation, config: RunConfig) -> Plan:
-        begun = time.perf_counter()
-        try:
-            return decide(observation, config)
-        finally:
-            self._metrics.passed(time.perf_counter() - begun)
 
     def _refuse(self, raw: Mapping[str, Any], message: str) -> None:
         metadata = raw["metadata"]

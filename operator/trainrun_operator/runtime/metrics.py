@@ -57,7 +57,7 @@ class Metrics:
         )
         self._reconcile = Histogram(
             "trainrun_reconcile_seconds",
-            "Seconds of one pass over a run.",
+            "Seconds of one pass over a run, with what it reads and writes.",
             buckets=QUICK,
             registry=self.registry,
         )

@@ -1,7 +1,9 @@
 """The operator put together: caches, leadership, agents' server, runs, probes.
 
 Layer: runtime. Order at the start: caches whole, Lease held, runs led, and only then the address
-published. A process that has lost its Lease ends: a fresh one is simpler than a second life.
+published. A process that has lost its Lease ends: a fresh one is simpler than a second life. An API
+server that is away is waited for, at the start too: ending would only lengthen the outage by the
+kubelet's growing pauses between restarts.
 """
 
 from __future__ import annotations
@@ -23,13 +25,14 @@ from trainrun_operator.runtime.pod_tokens import pod_tokens
 from trainrun_operator.runtime.settings import Settings
 from trainrun_operator.worlds.kubernetes.api import KubeApi
 from trainrun_operator.worlds.kubernetes.ca import Authority
-from trainrun_operator.worlds.kubernetes.endpoint import publish_endpoint
+from trainrun_operator.worlds.kubernetes.endpoint import publish_endpoint, withdraw_endpoint
 from trainrun_operator.worlds.kubernetes.errors import KubeError
 from trainrun_operator.worlds.kubernetes.events import EventRecorder, ObjectRef
 from trainrun_operator.worlds.kubernetes.lease import Lease, LeaseLost
 from trainrun_operator.worlds.kubernetes.names import AUDIENCE
 from trainrun_operator.worlds.kubernetes.node_leases import NodeLeases
 from trainrun_operator.worlds.kubernetes.pod_index import PodIndex
+from trainrun_operator.worlds.kubernetes.pods import PodFact
 from trainrun_operator.worlds.kubernetes.render import OperatorPlace
 from trainrun_operator.worlds.kubernetes.seal import is_ours
 from trainrun_operator.worlds.kubernetes.taints import notice_taints
@@ -40,8 +43,9 @@ LEASE_NAME = "trainrun-operator"
 
 RELIST = 60.0
 """Seconds between two lists of all TrainRuns: heals a deletion that the watch has lost."""
-SILENCE = 120.0
-"""Seconds without an event, bookmark or list from the API server that a healthy cache may have."""
+SILENCE = 600.0
+"""Seconds without an event, bookmark or list from the API server that a healthy cache may have.
+Far longer than it can be quiet while all is well: outages of the API server are not ours."""
 
 _log = logging.getLogger(__name__)
 
@@ -49,13 +53,11 @@ _log = logging.getLogger(__name__)
 class Operator:
     """Everything of one process."""
 
-    def __init__(
-        self, settings: Settings, *, api: KubeApi, authority: Authority, metrics: Metrics
-    ) -> None:
+    def __init__(self, settings: Settings, *, api: KubeApi, metrics: Metrics) -> None:
         self._settings = settings
         self._metrics = metrics
         self._api = api
-        self._authority = authority
+        self._authority: Authority | None = None
         self.listed = asyncio.Event()
         """All TrainRuns have been listed once: the CRD is there."""
         self._leading = False
@@ -73,7 +75,7 @@ class Operator:
             authenticate=pod_tokens(
                 review=lambda token: review(api, token, AUDIENCE),
                 find=self._pods.of_uid,
-                is_ours=lambda pod, uid: is_ours(pod, uid, authority.seal_key),
+                is_ours=self._is_ours,
             ),
             serving=self._leads,
         )
@@ -94,9 +96,6 @@ class Operator:
             ready=self._unready,
             registry=self._metrics.registry,
         )
-        host = self._settings.host
-        tls = self._authority.server_context([host, f"{host}.cluster.local"], [])
-        await self._server.start("0.0.0.0", port=self._settings.agent_port, tls=tls)
         background = [
             asyncio.create_task(work)
             for work in (
@@ -116,6 +115,10 @@ class Operator:
 
     async def _lead(self) -> None:
         """Take the Lease when it is free, and lead until it is lost."""
+        self._authority = authority = await self._open_authority()
+        host = self._settings.host
+        tls = authority.server_context([host, f"{host}.cluster.local"], [])
+        await self._server.start("0.0.0.0", port=self._settings.agent_port, tls=tls)
         await asyncio.gather(
             self.listed.wait(), *(informer.synced.wait() for informer in self._pods.informers)
         )
@@ -123,7 +126,7 @@ class Operator:
         _log.info("%s leads now", self._settings.identity)
         self._leading = True
         self._metrics.leads(leading=True)
-        self.manager.lead(self._surroundings())
+        self.manager.lead(self._surroundings(authority))
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._publish())
@@ -133,6 +136,18 @@ class Operator:
         finally:
             self._leading = False
 
+    async def _open_authority(self) -> Authority:
+        """Raises AuthorityBroken."""
+        while True:
+            try:
+                return await Authority.open(self._api, namespace=self._settings.namespace)
+            except KubeError as error:
+                _log.warning("the secret with the CA of the agents: %s", error)
+                await asyncio.sleep(random.uniform(1.0, 3.0))
+
+    def _is_ours(self, pod: PodFact, run_uid: str) -> bool:
+        return self._authority is not None and is_ours(pod, run_uid, self._authority.seal_key)
+
     async def _end(self, tasks: list[asyncio.Task[Any]]) -> None:
         await self.manager.stop()
         for task in tasks:
@@ -141,14 +156,32 @@ class Operator:
             if isinstance(outcome, Exception):
                 _log.error("ended by an error", exc_info=outcome)
         await self._server.stop()
-        await self._recorder.flush()
+        await self._withdraw()
         await self._lease.release()
+        await self._recorder.flush()
         await self._api.close()
+
+    async def _withdraw(self) -> None:
+        """Before another one leads: agents that find nobody ask again at once."""
+        if not self._lease.is_valid():
+            return
+        settings = self._settings
+        try:
+            async with asyncio.timeout(2.0):
+                await withdraw_endpoint(
+                    self._api,
+                    namespace=settings.namespace,
+                    service=settings.service,
+                    address=settings.address,
+                )
+        except (KubeError, TimeoutError) as error:
+            why = str(error) or "no answer in time"
+            _log.info("the leader's address was not withdrawn: %s", why)
 
     def _leads(self) -> bool:
         return self._leading and self._lease.is_valid()
 
-    def _surroundings(self) -> Surroundings:
+    def _surroundings(self, authority: Authority) -> Surroundings:
         settings = self._settings
         return Surroundings(
             api=self._api,
@@ -158,8 +191,8 @@ class Operator:
                 namespace=settings.namespace,
                 service=settings.service,
                 url=settings.url,
-                ca_pem=self._authority.ca_pem,
-                seal_key=self._authority.seal_key,
+                ca_pem=authority.ca_pem,
+                seal_key=authority.seal_key,
                 agent_image=settings.agent_image,
             ),
             notices=notice_taints(settings.notice_taints),
@@ -234,6 +267,8 @@ class Operator:
         return f"{len(silent)} watches have not been heard for {SILENCE:.0f} s" if silent else ""
 
     def _unready(self) -> str:
+        if self._authority is None:
+            return "the CA of the agents has not been read yet"
         if not self.listed.is_set():
             return "TrainRuns have not been listed yet"
         late = sum(not informer.synced.is_set() for informer in self._pods.informers)

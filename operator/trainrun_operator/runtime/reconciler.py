@@ -48,13 +48,16 @@ class Reconciler:
         events: EventSink,
         wakeup: Wakeup,
         name: str = "",
+        on_pass: Callable[[float], None] = lambda _seconds: None,
     ) -> None:
-        """`name` of the run stands before each line of the log, where there are several."""
+        """`name` of the run stands before each line of the log, where there are several; `on_pass`
+        is told how many seconds each pass took."""
         self._world = world
         self._agents = agents
         self._decide = decide
         self._events = events
         self._wakeup = wakeup
+        self._on_pass = on_pass
         self._prefix = f"{name}: " if name else ""
         self._displayed_at = -inf
         self._said = ("", "")
@@ -65,6 +68,7 @@ class Reconciler:
         failures = 0
         while True:
             await self._wakeup.wait()
+            begun = time.perf_counter()
             try:
                 if await self._one_pass(over):
                     return
@@ -79,6 +83,8 @@ class Reconciler:
                 pause = self._retry(failures)
                 failures += 1
                 _log.exception("%sa pass failed; trying again in %.1f s", self._prefix, pause)
+            finally:
+                self._on_pass(time.perf_counter() - begun)
 
     def _retry(self, failures: int) -> float:
         pause = min(RETRY_FIRST * 2.0 ** min(failures, 10), RETRY_MAX)
