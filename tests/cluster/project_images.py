@@ -74,17 +74,26 @@ def build(image: ProjectImage) -> Path:
     base = base_image(image.base)
     folder = cache() / "images"
     with locked(folder / f".{image.short}.lock", waiting_for=f"building {image.name}"):
-        target = folder / f"{image.short}-{_digest_of(image, base)}.tar"
-        if not target.is_file():
+        target = _target(folder, image, base)
+        while not target.is_file():
             progress(f"building {image.name}")
             partial = target.with_name(f".{target.name}.partial")
             partial.unlink(missing_ok=True)
             builder().build(image.dockerfile, base=image.base, name=image.name, target=partial)
-            partial.replace(target)
-            _forget_unused(image, target)
+            if target == (now := _target(folder, image, base)):
+                partial.replace(target)
+                _forget_unused(image, target)
+            else:
+                # A file was changed meanwhile: nobody knows what of it went into the image.
+                partial.unlink()
+                target = now
         # Somebody reads it after us, perhaps much later.
         os.utime(target)
     return target
+
+
+def _target(folder: Path, image: ProjectImage, base: Path) -> Path:
+    return folder / f"{image.short}-{_digest_of(image, base)}.tar"
 
 
 def _digest_of(image: ProjectImage, base: Path) -> str:
