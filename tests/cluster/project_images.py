@@ -128,11 +128,17 @@ def _forget_unused(image: ProjectImage, newest: Path) -> None:
 
 
 def compressed_size(archive: Path) -> int:
-    """Bytes of an archive as a registry would keep it; remembered, since it takes a while."""
+    """Bytes of an archive as a registry would keep it, at most: it packs harder than we do here.
+
+    Remembered, since it takes a while.
+    """
     remembered = archive.with_suffix(".size")
     if not remembered.is_file():
         counter = _Counter()
-        with archive.open("rb") as source, gzip.GzipFile(fileobj=counter, mode="wb") as packed:
+        with (
+            archive.open("rb") as source,
+            gzip.GzipFile(fileobj=counter, mode="wb", compresslevel=1) as packed,
+        ):
             shutil.copyfileobj(source, packed, 1 << 20)
         remembered.write_text(str(counter.bytes))
     return int(remembered.read_text())
