@@ -7,8 +7,6 @@ running, which makes the next session start in seconds.
 from __future__ import annotations
 
 import os
-import re
-import secrets
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,6 +15,7 @@ from tests.cluster.cluster import Cluster
 from tests.cluster.errors import ClusterUnavailable
 from tests.cluster.project_images import IMAGES, OPERATOR, build
 from tests.e2e.support.bed import Bed, a_bed
+from tests.e2e.support.cluster_run import ClusterRun
 from tests.e2e.support.installation import Installation
 from tests.e2e.support.mending import mend
 
@@ -67,9 +66,7 @@ def installation(cluster: Cluster, images: dict[str, Path]) -> Installation:
 @pytest.fixture
 def bed(installation: Installation, request: pytest.FixtureRequest) -> Iterator[Bed]:
     """A fresh namespace; it is removed in the end."""
-    words = re.sub(r"[^a-z0-9]+", "-", request.node.name.lower()).removeprefix("test-")
-    name = f"{words[:40].strip('-')}-{secrets.token_hex(2)}"
-    with a_bed(installation.cluster, name) as made:
+    with a_bed(installation.cluster, request.node.name) as made:
         yield made
 
 
@@ -86,9 +83,11 @@ def pytest_runtest_makereport(
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Show what the runs of a failed test went through; remember what was left out."""
     report = yield
-    bed = getattr(item, "funcargs", {}).get("bed")
-    if report.failed and call.when == "call" and isinstance(bed, Bed):
-        report.sections.append((f"runs in {bed.namespace}", bed.story()))
+    if report.failed and call.when == "call":
+        for found in getattr(item, "funcargs", {}).values():
+            bed = found.bed if isinstance(found, ClusterRun) else found
+            if isinstance(bed, Bed):
+                report.sections.append((f"runs in {bed.namespace}", bed.story()))
     if report.skipped and _WHY_NOT in item.config.stash:
         item.config.stash.setdefault(_LEFT_OUT, []).append(item.nodeid)
     return report

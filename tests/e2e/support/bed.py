@@ -6,6 +6,8 @@ The test sees what a user sees: objects, status, events, logs, and what lies in 
 from __future__ import annotations
 
 import json
+import re
+import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -160,9 +162,10 @@ class Bed:
 
 
 @contextmanager
-def a_bed(cluster: Cluster, namespace: str) -> Iterator[Bed]:
-    """A namespace that is removed in the end."""
-    bed = Bed(cluster, namespace)
+def a_bed(cluster: Cluster, name: str) -> Iterator[Bed]:
+    """A namespace, named after a test, that is removed in the end."""
+    words = re.sub(r"[^a-z0-9]+", "-", name.lower()).removeprefix("test-")
+    bed = Bed(cluster, f"{words[:40].strip('-')}-{secrets.token_hex(2)}")
     try:
         yield bed
     finally:

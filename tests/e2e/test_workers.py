@@ -1,0 +1,156 @@
+"""Processes, containers and pods that end: what is broken is replaced, what is healthy stays."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.cluster.faults import memory, pods, processes
+from tests.e2e.support.incidents import training
+from tests.e2e.support.lasting import a_lasting_run
+from tests.support.eventually import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.e2e.support.bed import Bed
+    from tests.e2e.support.installation import Installation
+    from tests.e2e.support.lasting import LastingRun
+
+pytestmark = pytest.mark.cluster
+
+TRAINING = r"^python3 /scripts/counting\.py"
+AGENT = r"/trainrun/agent/run\.py"
+
+
+@pytest.fixture(scope="module")
+def run(installation: Installation) -> Iterator[LastingRun]:
+    """Three workers that train until the last test of this file; the tests take them in turn."""
+    options = {
+        "container": {"resources": {"limits": {"memory": "192Mi", "nvidia.com/gpu": "1"}}},
+        "failurePolicy": {"maxFailures": 20, "maxPreemptions": 20, "backoff": {"initial": "0s"}},
+        "health": {"heartbeatTimeout": "10s"},
+    }
+    with a_lasting_run(installation.cluster, "workers", **options) as lasting:
+        yield lasting
+
+
+def name_of(run: LastingRun, slot: int) -> str:
+    return str(run.pod(slot)["metadata"]["name"])
+
+
+def test_a_killed_process_restarts_in_place(run: LastingRun) -> None:
+    before = training(run)
+    processes.kill(run.bed.cluster, name_of(run, 1), matching=TRAINING, namespace=run.bed.namespace)
+    incident = before.one_incident("AppError")
+    assert incident["message"] == "rank 1 was killed by SIGKILL"
+    assert (incident["rank"], incident["exitCode"]) == (1, 137)
+    assert before.replaced() == set()
+
+
+def test_a_process_that_takes_all_memory_restarts_in_place(run: LastingRun) -> None:
+    before = training(run)
+    memory.exceed_memory_limit(
+        run.bed.cluster, name_of(run, 2), victims=TRAINING, namespace=run.bed.namespace
+    )
+    incident = before.one_incident("OutOfMemory")
+    assert incident["message"] == "rank 2 was killed by the kernel: out of memory"
+    assert before.replaced() == set()
+
+
+def test_a_container_that_takes_all_memory_is_replaced(run: LastingRun) -> None:
+    before = training(run)
+    name = name_of(run, 2)
+    memory.exceed_memory_limit(run.bed.cluster, name, victims=AGENT, namespace=run.bed.namespace)
+    incident = before.one_incident("OutOfMemory")
+    assert incident["message"] == f"worker {name} was killed by the kernel: out of memory"
+    assert before.replaced() == {2}
+
+
+def test_two_workers_that_die_within_a_second_are_one_incident(run: LastingRun) -> None:
+    before = training(run)
+    names = [name_of(run, slot) for slot in (1, 2)]
+    for name in names:
+        processes.kill(run.bed.cluster, name, namespace=run.bed.namespace)
+    incident = before.one_incident("Unknown")
+    expected = {f"worker {name} ended with exit code 137 without an order" for name in names}
+    assert incident["message"] in expected
+    assert before.replaced() == {1, 2}
+
+
+def test_a_pod_deleted_by_hand_is_saved_first(run: LastingRun) -> None:
+    before = training(run)
+    name = name_of(run, 0)
+    pods.delete(run.bed.cluster, name, namespace=run.bed.namespace)
+    incident = before.one_incident("Preempted", budget="preemptions")
+    assert incident["message"].startswith(
+        f"worker {name} is being taken away (pod was deleted); saved step "
+    )
+    assert incident["lostSteps"] in (0, 1)
+    assert before.replaced() == {0}
+    asked = ("SaveAsked", "asking the training for a checkpoint: worker of slot 0 will be taken ")
+    assert any(r == asked[0] and m.startswith(asked[1]) for r, m in run.events())
+
+
+def test_an_evicted_pod_is_saved_first(run: LastingRun) -> None:
+    before = training(run)
+    name = name_of(run, 1)
+    pods.evict(run.bed.cluster, name, namespace=run.bed.namespace)
+    incident = before.one_incident("Preempted", budget="preemptions")
+    assert incident["message"].startswith(f"worker {name} is being taken away (evicted")
+    assert incident["lostSteps"] in (0, 1)
+    assert before.replaced() == {1}
+
+
+def test_a_pod_deleted_by_force_is_replaced(run: LastingRun) -> None:
+    before = training(run)
+    name = name_of(run, 1)
+    pods.delete(run.bed.cluster, name, namespace=run.bed.namespace, grace_seconds=0)
+    incident = before.one_incident("Unknown")
+    assert incident["message"] == f"worker {name} was deleted or replaced by somebody"
+    assert before.replaced() == {1}
+
+
+def test_after_all_that_it_has_learned_what_an_undisturbed_run_learns(run: LastingRun) -> None:
+    before = training(run)
+    status = run.finish()
+    assert status["failures"]["counted"] == before.failures
+    assert "TemplateChanged" in run.reasons()
+    assert run.reasons()[-1] == "Succeeded"
+
+
+def test_scripts_that_always_fail_end_with_the_culprits_words(bed: Bed) -> None:
+    options = {"health": {"heartbeatTimeout": "10s"}}
+    failing = bed.run(
+        "failing",
+        args=["--bad-rank", 1, "--bad-attempts", 99, "--fail-at", 7],
+        failurePolicy={"maxFailures": 1, "backoff": {"initial": "0s"}},
+        **options,
+    )
+    missing = bed.run("missing", script="missing.py", failurePolicy={"maxFailures": 0}, **options)
+
+    status = failing.wait_for_phase("Failed")
+    verdict = failing.condition("Failed")
+    assert (verdict["status"], verdict["reason"]) == ("True", "MaxFailuresExceeded")
+    assert status["failures"]["text"] == "2/1"
+    assert failing.causes == ["AppError", "AppError"]
+    for incident in failing.incidents:
+        assert (incident["rank"], incident["exitCode"]) == (1, 3)
+        assert "about to fail" in incident["lastLines"]
+    assert failing.incidents[0]["resumedFrom"]["step"] == 5
+    assert failing.reasons()[-1] == "MaxFailuresExceeded"
+
+    status = missing.wait_for_phase("Failed")
+    assert missing.condition("Failed")["reason"] == "MaxFailuresExceeded"
+    (incident,) = missing.incidents
+    assert incident["exitCode"] == 2
+    assert "can't open file '/scripts/missing.py'" in incident["message"]
+
+    for run in (failing, missing):
+        eventually(
+            lambda run=run: [pod["status"]["phase"] for pod in run.pods()] == ["Failed"] * 3,
+            timeout=60,
+            what="pods have ended and are kept",
+        )
+    assert "about to fail" in failing.log(failing.incidents[-1]["worker"])
