@@ -135,7 +135,7 @@ class Embedded:
             self.down()
             self._start(archives)
         names = [node.name for node in self.nodes]
-        wait_until_usable(Api(self.kubeconfig), names, timeout=60, log=self._why)
+        wait_until_usable(Api(self.kubeconfig), names, timeout=120, log=self._why)
         self.control_plane.wait_for_dns()
 
     def load(self, archive: Path) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import signal
 import subprocess
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -62,6 +63,12 @@ class Node:
         own = ["--mount", "--uts", "--ipc", "--pid", "--fork", "--kill-child", "--mount-proc"]
         command = ["unshare", *own, "--propagation", "private", "bash", f"{self.folder}/init.sh"]
         self.processes.start(f"node-{self.name}", command, namespaces=[namespace])
+        deadline = time.monotonic() + 10
+        while not self.is_on():
+            if time.monotonic() > deadline:
+                log = self.processes.log_of(f"node-{self.name}")
+                raise ClusterBroken(f"node {self.name} did not start: {log}")
+            time.sleep(0.005)
 
     def power_off(self) -> None:
         """Power loss: the cable first, so that nobody is told, then everything at once."""

@@ -9,7 +9,7 @@ state folder in its command line, so that it is found even if that program died 
 from __future__ import annotations
 
 import os
-import shlex
+import re
 import signal
 import subprocess
 import time
@@ -70,13 +70,10 @@ class Processes:
         if holder is None:
             raise ClusterBroken(f"the cluster in {self.state} is not running")
         enter = ["nsenter", f"--pid=/proc/{holder}/ns/pid", *namespaces, "--"]
-        parent = self._detach([*enter, *map(str, command)], name, environment or {})
-        deadline = time.monotonic() + 10
-        while not (children := _children(parent)):
-            if not _is_alive(parent) or time.monotonic() > deadline:
-                raise ClusterBroken(f"{name} did not start: {self.log_of(name)}")
-            time.sleep(0.002)
-        pid = children[0]
+        inside = self._detach(command, name, environment or {}, enter)
+        pid = _child_called(holder, inside)
+        if pid is None:
+            raise ClusterBroken(f"{name} ended at once: {self.log_of(name)}")
         self._file(name).write_text(f"{pid} {_birth(pid)}")
         return pid
 
@@ -122,28 +119,40 @@ class Processes:
     def _file(self, name: str) -> Path:
         return self.state / "pids" / name
 
-    def _detach(self, command: list[str], name: str, environment: Mapping[str, str]) -> int:
-        """Start a command that outlives this program; return its pid."""
+    def _detach(
+        self,
+        command: Sequence[str | Path],
+        name: str,
+        environment: Mapping[str, str],
+        enter: Sequence[str] = (),
+    ) -> int:
+        """Start a command that outlives this program; return its pid in the namespace it is in.
+
+        The shell that starts it enters the namespace first and ends at once, so that the holder
+        becomes the parent. An nsenter that stayed as the parent would stop for ever when its child
+        is stopped, and a parent outside that is slow to wait would delay the end of the namespace.
+        """
         for folder in ("pids", "logs"):
             (self.state / folder).mkdir(parents=True, exist_ok=True)
-        # Forked twice, so that nothing of it is a child of this program.
-        script = f"echo $$ >&3; exec 3>&-; exec {shlex.join(command)}"
-        with (self.state / "logs" / f"{name}.log").open("ab") as log:
-            read, write = os.pipe()
-            line = f"exec 3>&{write} {write}>&-; setsid bash -c {shlex.quote(script)} &"
-            subprocess.run(
-                ["bash", "-c", line],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                pass_fds=[write],
-                env={"PATH": SUPERUSER_PATH, "HOME": str(self.state), **environment},
-                check=True,
-                timeout=20,
-            )
-            os.close(write)
-            with os.fdopen(read) as answer:
-                return int(answer.readline())
+        read, write = os.pipe()
+        script = f'setsid "$@" {write}>&- & echo $! >&{write}'
+        with os.fdopen(read) as answer, (self.state / "logs" / f"{name}.log").open("ab") as log:
+            try:
+                subprocess.run(
+                    [*enter, "bash", "-c", script, "detach", *command],
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    pass_fds=[write],
+                    env={"PATH": SUPERUSER_PATH, "HOME": str(self.state), **environment},
+                    timeout=20,
+                )
+            finally:
+                os.close(write)
+            pid = answer.readline()
+        if not pid:
+            raise ClusterBroken(f"{name} did not start: {self.log_of(name)}")
+        return int(pid)
 
 
 def kill_and_wait(pid: int, timeout: float = 30.0) -> None:
@@ -166,15 +175,14 @@ def _pids() -> Iterator[int]:
             yield int(entry.name)
 
 
-def _children(pid: int) -> list[int]:
-    try:
-        return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-    except (FileNotFoundError, ProcessLookupError):
-        return []
-
-
-def _is_alive(pid: int) -> bool:
-    return bool(_birth(pid))
+def _child_called(parent: int, inside: int) -> int | None:
+    """The child of `parent` that its PID namespace knows as `inside`."""
+    children = _bytes_of(parent, f"task/{parent}/children").split()
+    for pid in map(int, children):
+        numbers = re.search(rb"^NSpid:.*\s(\d+)$", _bytes_of(pid, "status"), re.MULTILINE)
+        if numbers and int(numbers[1]) == inside:
+            return pid
+    return None
 
 
 def _birth(pid: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from typing import TYPE_CHECKING
 
@@ -53,7 +54,7 @@ with socket.create_connection(({host!r}, 8080), 10) as connection:
         start_pod(cluster, "server", "python", "-c", listen, node="n3")
         host = pod(cluster, "server")["status"]["podIP"]
         # The server needs a moment until it listens.
-        eventually(lambda host=host: _is_open(cluster, "peer", host, 8080), timeout=20)
+        eventually(functools.partial(_is_open, cluster, "peer", host, 8080), timeout=20)
         start_pod(cluster, "watch", "python", "-u", "-c", watch.format(host=host), node="n1")
         eventually(lambda: "connected" in cluster.kubectl("logs", "watch"))
         fault(cluster, "n3")

@@ -108,6 +108,15 @@ def test_a_cluster_that_lost_its_processes_starts_anew(second: Cluster) -> None:
     start_pod(second, "one", "sleep", "infinity")
 
 
+def test_down_ends_a_cluster_whose_servers_hang(second: Cluster) -> None:
+    second.up()
+    second.s3.freeze()
+    started = time.monotonic()
+    second.down()
+    assert time.monotonic() - started < 20
+    assert second.left_over() == []
+
+
 def _taken() -> set[int]:
     """The indexes of clusters of other people on this machine."""
     names = [path.parent.name for path in clusters().glob("*/cluster.json")]
