@@ -56,6 +56,7 @@ def close(made: Agent) -> None:
     assert made.orders.attempt is not None
     made.orders.attempt.close()
     made.orders.ownership.stop()
+    made.sharing.close()
     made.storage.close()
 
 

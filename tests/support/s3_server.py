@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import secrets
 import shutil
 import socket
@@ -17,6 +18,7 @@ import urllib.request
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 import pytest
 
@@ -80,6 +82,7 @@ class S3Server:
             "--health",
             "/health",
         ]
+        command += ["--access-log", self.directory / "access.log"]
         command += ["--iam-dir", self.directory / "iam", "--quiet", "posix", self.data]
         with (self.directory / "log").open("ab") as log:
             self.process = subprocess.Popen(
@@ -111,6 +114,13 @@ class S3Server:
             "AWS_DEFAULT_REGION": "us-east-1",
             "NO_PROXY": "*",
         }
+
+    def requests(self) -> list[tuple[str, str]]:
+        """Action and path of every request so far: `("GetObject", "/bucket/key")`."""
+        log = (self.directory / "access.log").read_text()
+        return [
+            (kind, unquote(path)) for kind, path in re.findall(r" s3_(\w+) .*? (/\S+) \d+ ", log)
+        ]
 
     def _is_healthy(self) -> bool:
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))

@@ -26,6 +26,7 @@ from trainrun.agent.orders import Orders
 from trainrun.agent.output import Sink
 from trainrun.agent.ownership import Ownership
 from trainrun.agent.resolving import Resolving
+from trainrun.agent.sharing import Sharing
 from trainrun.agent.state import Identity, describe, problems
 from trainrun.agent.storage import Storage
 from trainrun.agent.trust import token_source
@@ -69,6 +70,7 @@ class Agent:
     orders: Orders = field(init=False)
     heartbeat: Heartbeat = field(init=False)
     leaving: Leaving = field(init=False)
+    sharing: Sharing = field(init=False)
     _sequence: int = 0
     _noticed: float | None = None
     """When SIGTERM came, on the monotonic clock."""
@@ -88,6 +90,7 @@ class Agent:
             replaced=self.replaced,
             heartbeat_timeout=config.heartbeat_timeout,
         )
+        self.sharing = Sharing(self.storage, self.identity)
         ownership = Ownership(storage=self.storage, committed=self._committed, news=self.news)
         around = Surroundings(
             config=config,
@@ -115,6 +118,7 @@ class Agent:
 
     def start(self) -> None:
         """Begin to live."""
+        self.sharing.open(self.config.address)
         self.heartbeat.start()
         self._tasks = [background.run(self.storage.warm_up()), background.run(self._tick())]
 
@@ -134,6 +138,7 @@ class Agent:
             agent=self.identity,
             sequence=self._sequence,
             notice=self._notice(now),
+            serves=self.sharing.address,
         )
         return describe(identity, self.orders, now)
 

@@ -265,6 +265,7 @@ def build(start: Start, around: Surroundings) -> Attempt:
             resume=start.resume,
             initial=config.initial_from,
             news=around.news,
+            source=start.source,
         ),
         report=Progress(ranks=ranks, resume=start.resume),
         metrics=(

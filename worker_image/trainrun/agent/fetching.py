@@ -21,7 +21,7 @@ from trainrun.errors import (
     StoreUnavailable,
     TrainRunError,
 )
-from trainrun.protocol import CheckpointId, Damaged, Problem
+from trainrun.protocol import CheckpointId, Damaged, PeerSource, Problem
 
 LOG = logging.getLogger("trainrun.agent")
 
@@ -39,6 +39,8 @@ class Fetching:
     initial: str | None
     """URI of `checkpoint.initialFrom`."""
     news: Callable[[], None]
+    source: PeerSource | None = None
+    """The agent of this node that reads the resume point from the store for all."""
     damaged: Damaged | None = None
     problem: Problem | None = None
 
@@ -46,7 +48,7 @@ class Fetching:
         """Reply with the local directory, step and metrics of the resume point."""
 
         async def fetch(resume: CheckpointId) -> Reply:
-            path = await self.storage.materialize(resume, rank)
+            path = await self.storage.materialize(resume, rank, self.source)
             return {**await self._about(resume), "path": str(path)}
 
         return await self._reply(fetch)

@@ -105,4 +105,5 @@ async def _live(
             last_words.write(last_words.compose(agent.leaving.reason, exits))
         return code
     finally:
+        agent.sharing.close()
         folders.close()

@@ -207,6 +207,7 @@ class Orders:
             attempt.uploads.stored(open_.step, open_.slots)
         if isinstance(answer.order, Start):
             attempt.saving.apply(answer.save)
+            attempt.fetching.source = answer.order.source
         attempt.changed()
         self.around.news()
 

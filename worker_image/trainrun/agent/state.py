@@ -22,6 +22,8 @@ class Identity:
     """Random, one per agent process."""
     sequence: int
     notice: Notice | None
+    serves: str
+    """Where other agents copy checkpoints from it."""
 
 
 def describe(identity: Identity, orders: Orders, now: float) -> AgentState:
@@ -42,6 +44,7 @@ def describe(identity: Identity, orders: Orders, now: float) -> AgentState:
         resolution=orders.resolving.resolution(now),
         problems=problems(orders, now),
         seen=orders.seen,
+        serves=identity.serves,
     )
     return state if attempt is None else _with_attempt(state, attempt, now)
 

@@ -1,6 +1,6 @@
 """The run's object storage as the agent uses it: every call in a thread, none in the event loop.
 
-Layer: agent, over `trainrun.checkpoint`; no other module of the agent calls that package. The
+Layer: agent, over `trainrun.checkpoint`; no other module of the agent reads or writes there. The
 packages behind it (boto3 costs 0.3 s) are loaded by `warm_up` when the agent starts, and not on
 the way of a restart.
 """
@@ -8,6 +8,7 @@ the way of a restart.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import shutil
 import threading
@@ -18,12 +19,15 @@ from typing import TypeVar
 
 from trainrun import checkpoint as api
 from trainrun.agent.config import AgentConfig
+from trainrun.agent.copying import Copying
 from trainrun.checkpoint import BeatWatch, Manifest, RunStore, Upload, layout
 from trainrun.errors import StoreError
-from trainrun.protocol import CheckpointId, OpenStep, Resolution, ResolveRequest
+from trainrun.protocol import CheckpointId, OpenStep, PeerSource, Resolution, ResolveRequest
 
 T = TypeVar("T")
 
+LOOK = 0.05
+"""Seconds between two looks at whether a file has arrived."""
 THREADS = 8
 """For uploads, commits, the beat and resolutions; each process may wait for a download besides."""
 
@@ -38,6 +42,8 @@ class Storage:
         )
         self._opened: RunStore | None = None
         self._watch: BeatWatch | None = None
+        self._manifest: Manifest | None = None
+        """The one that was read last."""
         # Downloads of one node wait for each other anyway: then not in threads, which ranks that
         # die meanwhile would leave behind.
         self._downloading = asyncio.Lock()
@@ -91,25 +97,44 @@ class Storage:
         return await self._call(lambda: api.open_steps(self._run(), attempt=attempt))
 
     async def manifest(self, checkpoint: CheckpointId) -> Manifest:
-        """Read a checkpoint's manifest."""
-        return await self._call(lambda: api.read_manifest(self._run(), checkpoint))
+        """Read a checkpoint's manifest, once: it never changes."""
+        if self._manifest is None or self._manifest.id != checkpoint:
+            self._manifest = await self._call(lambda: api.read_manifest(self._run(), checkpoint))
+        return self._manifest
 
-    async def materialize(self, checkpoint: CheckpointId, rank: int | None) -> Path:
-        """Download a checkpoint, once per node."""
-        cache = Path(self._config.cache)
+    async def materialize(
+        self, checkpoint: CheckpointId, rank: int | None, source: PeerSource | None = None
+    ) -> Path:
+        """Download a checkpoint, once per node; from `source` where that works."""
         async with self._downloading:
-            return await self._call(
-                lambda: api.materialize(self._run(), checkpoint, cache_dir=cache, rank=rank)
-            )
+            return await self._call(self._materialize, checkpoint, rank, source)
+
+    async def obtain(self, checkpoint: CheckpointId, source: str) -> Path:
+        """One file of a checkpoint for another worker: the local one, downloaded if need be."""
+        manifest = await self.manifest(checkpoint)
+        file = api.FileOnNode(self._run(), manifest, source, cache_dir=self._cache)
+        while True:
+            if (path := file.find()) is not None:
+                return path
+            if not self._downloading.locked():
+                async with self._downloading:
+                    return await self._call(file.download)
+            await asyncio.sleep(LOOK)  # a download is under way, which may bring this file
+
+    def received(self, checkpoint: CheckpointId) -> int:
+        """Bytes of a checkpoint that are on this node."""
+        if self._opened is None:
+            return 0
+        return api.received(self._opened, checkpoint, cache_dir=self._cache)
 
     async def materialize_initial(self, uri: str) -> Path:
         """Download what `checkpoint.initialFrom` names, once per node."""
-        cache, storage = Path(self._config.cache), self._config.storage
+        storage = self._config.storage
         async with self._downloading:
             return await self._call(
                 lambda: api.materialize_uri(
                     uri,
-                    cache_dir=cache,
+                    cache_dir=self._cache,
                     endpoint_url=storage.endpoint_url,
                     region=storage.region,
                 )
@@ -159,6 +184,21 @@ class Storage:
             )
             self._opened = api.RunStore(store, storage.run_name)
         return self._opened
+
+    @property
+    def _cache(self) -> Path:
+        return Path(self._config.cache)
+
+    def _materialize(
+        self, checkpoint: CheckpointId, rank: int | None, source: PeerSource | None
+    ) -> Path:
+        get = functools.partial(
+            api.materialize, self._run(), checkpoint, cache_dir=self._cache, rank=rank
+        )
+        if source is None:
+            return get()
+        with contextlib.closing(Copying(source, checkpoint)) as copying:
+            return get(copy=copying.copy)
 
     def _beat(self, counter: int, committed: CheckpointId | None) -> bool:
         with self._beating:

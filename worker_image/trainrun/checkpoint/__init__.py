@@ -7,11 +7,12 @@ The layout and the rules are those of docs/checkpoints.md. Importing this loads 
 
 from __future__ import annotations
 
+from trainrun.checkpoint.cache import CachedFile
 from trainrun.checkpoint.initial import materialize_uri
 from trainrun.checkpoint.inspection import CheckpointInfo, list_checkpoints, verify
 from trainrun.checkpoint.metrics_log import MetricsLog, read_metrics
 from trainrun.checkpoint.ownership import BeatWatch, beat, release
-from trainrun.checkpoint.reader import materialize, read_manifest
+from trainrun.checkpoint.reader import FileOnNode, materialize, read_manifest, received
 from trainrun.checkpoint.records import Manifest, ManifestFile
 from trainrun.checkpoint.resolve import resolve
 from trainrun.checkpoint.retention import retain
@@ -28,7 +29,9 @@ from trainrun.checkpoint.writer import (
 
 __all__ = [
     "BeatWatch",
+    "CachedFile",
     "CheckpointInfo",
+    "FileOnNode",
     "LocalFile",
     "Manifest",
     "ManifestFile",
@@ -47,6 +50,7 @@ __all__ = [
     "open_store",
     "read_manifest",
     "read_metrics",
+    "received",
     "release",
     "resolve",
     "retain",

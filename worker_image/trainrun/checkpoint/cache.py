@@ -69,20 +69,46 @@ def materialize_view(folder: Path, *, view: str, files: Iterable[CachedFile], fe
     the local disk, and whatever `fetch` raises but OSError.
     """
     wanted = sorted(files, key=lambda item: item.name)
-    try:
-        with _locked(folder):
-            _forget_other_boots(folder)
-            target = folder / "views" / view
-            if not _shows(target, wanted):
-                for item in wanted:
-                    _download(folder, item, fetch)
-                _build(folder, target, wanted)
-    except OSError as error:
-        raise CacheUnusable(
-            f"cannot keep a checkpoint in {folder}: {error.strerror or error}"
-            + ("; make room there" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "")
-        ) from error
+    with _explained(folder), _locked(folder):
+        _forget_other_boots(folder)
+        target = folder / "views" / view
+        if not _shows(target, wanted):
+            for item in wanted:
+                _download(folder, item, fetch)
+            _build(folder, target, wanted)
     return target
+
+
+def materialize_file(folder: Path, item: CachedFile, fetch: Fetch) -> Path:
+    """Return one file for reading, downloading it where it is not here yet; in no view.
+
+    Waits and raises like `materialize_view`.
+    """
+    with _explained(folder), _locked(folder):
+        _forget_other_boots(folder)
+        _download(folder, item, fetch)
+    return folder / "files" / item.source
+
+
+def find_file(folder: Path, item: CachedFile) -> Path | None:
+    """The file, where it is here and verified; waits for nobody."""
+    path = folder / "files" / item.source
+    with contextlib.suppress(OSError):
+        if (folder / "boot").read_text() == _boot_id() and _is_verified(path, item):
+            return path
+    return None
+
+
+def bytes_received(folder: Path) -> int:
+    """How much of a checkpoint is on this node's disk: grows while it is being downloaded."""
+    size = 0
+    with contextlib.suppress(OSError):  # renamed or removed meanwhile: the next look is right again
+        for path in (folder / "partial", *(folder / "files").rglob("*")):
+            if path.exists():
+                size += (
+                    path.stat().st_blocks * 512
+                )  # a file may have its full length from the start
+    return size
 
 
 def forget_older(used: Path, *, newest: int = NEWEST) -> None:
@@ -101,6 +127,17 @@ def forget_older(used: Path, *, newest: int = NEWEST) -> None:
             continue
         with contextlib.suppress(OSError), _locked(path, wait=False):
             shutil.rmtree(path, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _explained(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise CacheUnusable(
+            f"cannot keep a checkpoint in {folder}: {error.strerror or error}"
+            + ("; make room there" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "")
+        ) from error
 
 
 @contextlib.contextmanager

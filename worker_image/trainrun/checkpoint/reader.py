@@ -6,11 +6,20 @@ of the manifest; a checkpoint that has not raises CheckpointDamaged and leaves n
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from trainrun.checkpoint import layout
-from trainrun.checkpoint.cache import CachedFile, forget_older, materialize_view, run_folder
+from trainrun.checkpoint.cache import (
+    CachedFile,
+    bytes_received,
+    find_file,
+    forget_older,
+    materialize_file,
+    materialize_view,
+    run_folder,
+)
 from trainrun.errors import CheckpointDamaged, ObjectNotFound
 
 if TYPE_CHECKING:
@@ -19,13 +28,23 @@ if TYPE_CHECKING:
     from trainrun.protocol import CheckpointId
 
 
+Copy = Callable[[CachedFile, Path], bool]
+"""Brings a file from elsewhere than the store, verified; False where that did not work."""
+
+
 def materialize(
-    run: RunStore, checkpoint: CheckpointId, *, cache_dir: Path, rank: int | None = None
+    run: RunStore,
+    checkpoint: CheckpointId,
+    *,
+    cache_dir: Path,
+    rank: int | None = None,
+    copy: Copy = lambda _file, _path: False,
 ) -> Path:
     """Return a local directory with the checkpoint's files, downloading what is not here yet.
 
-    `rank`: only the files that this global rank brought. The directory is shared by all processes
-    of the node and must not be written to; it stays until two newer checkpoints were read.
+    `rank`: only the files that this global rank brought; `copy` is tried before the store. The
+    directory is shared by all processes of the node and must not be written to; it stays until two
+    newer checkpoints were read.
     Raises CheckpointDamaged naming object and reason, CacheUnusable, StoreError.
     """
     manifest = read_manifest(run, checkpoint)
@@ -34,9 +53,10 @@ def materialize(
         check_file_name(item.name, manifest=f"{checkpoint.name}/{layout.MANIFEST}")
 
     def fetch(cached: CachedFile, path: Path) -> None:
-        _download(run, checkpoint, files[cached.name], path)
+        if not copy(cached, path):
+            _download(run, checkpoint, files[cached.name], path)
 
-    folder = run_folder(cache_dir, uri=run.uri, name=run.run_name) / checkpoint.name
+    folder = _folder(run, checkpoint, cache_dir)
     directory = materialize_view(
         folder,
         view="all" if rank is None else f"rank-{rank}",
@@ -45,6 +65,43 @@ def materialize(
     )
     forget_older(folder)
     return directory
+
+
+class FileOnNode:
+    """One file of a checkpoint, for another worker of this node."""
+
+    def __init__(self, run: RunStore, manifest: Manifest, source: str, *, cache_dir: Path) -> None:
+        """`source` is its name in the checkpoint's folder. Raises ObjectNotFound."""
+        self._run = run
+        self._checkpoint = manifest.id
+        self._folder = _folder(run, manifest.id, cache_dir)
+        for item in manifest.files:
+            if layout.file_name(item.worker, item.name) == source:
+                check_file_name(item.name, manifest=f"{manifest.id.name}/{layout.MANIFEST}")
+                self._item = item
+                return
+        raise ObjectNotFound(f"{manifest.id.name} has no file {source}")
+
+    def find(self) -> Path | None:
+        """Where it is, if it is here already."""
+        return find_file(self._folder, cached_file(self._item))
+
+    def download(self) -> Path:
+        """Bring it here. Raises CheckpointDamaged, CacheUnusable, StoreError."""
+
+        def fetch(_: CachedFile, path: Path) -> None:
+            _download(self._run, self._checkpoint, self._item, path)
+
+        return materialize_file(self._folder, cached_file(self._item), fetch)
+
+
+def received(run: RunStore, checkpoint: CheckpointId, *, cache_dir: Path) -> int:
+    """Bytes of a checkpoint that are on this node."""
+    return bytes_received(_folder(run, checkpoint, cache_dir))
+
+
+def _folder(run: RunStore, checkpoint: CheckpointId, cache_dir: Path) -> Path:
+    return run_folder(cache_dir, uri=run.uri, name=run.run_name) / checkpoint.name
 
 
 def read_manifest(run: RunStore, checkpoint: CheckpointId) -> Manifest:

@@ -1,0 +1,262 @@
+"""Workers of one node read a checkpoint from the store once: one downloads, the others copy."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.agent.workers import Worker, Workers, start
+from tests.support.eventually import eventually
+from tests.support.s3_server import S3Server, running_server, xattr_directory
+from tests.support.tcp_proxy import tcp_proxy
+from trainrun.agent import copying, sharing
+from trainrun.agent.config import AgentConfig, StorageConfig
+from trainrun.agent.copying import Copying
+from trainrun.agent.sharing import Sharing
+from trainrun.agent.storage import Storage
+from trainrun.checkpoint import CachedFile, LocalFile, RunStore, open_store, write_part
+from trainrun.protocol import CheckpointId, PeerSource
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
+    from tests.support.operator_stand_in import OperatorStandIn
+
+RESUME = CheckpointId(attempt=1, step=5)
+NAMES = ("optimizer.bin", "model with a space.bin", "sub/rank-0.bin")
+SIZE = 20 << 20
+
+LOAD = """
+import hashlib, pathlib, trainrun
+with trainrun.get_checkpoint().as_directory() as folder:
+    for path in sorted(p for p in pathlib.Path(folder).rglob("*") if p.is_file()):
+        print("read", path.relative_to(folder), hashlib.md5(path.read_bytes()).hexdigest())
+print("all read", flush=True)
+"""
+
+
+@pytest.fixture
+def s3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Server]:
+    with running_server(xattr_directory(tmp_path / "s3")) as server:
+        for name, value in server.environment().items():
+            monkeypatch.setenv(name, value)
+        server.make_bucket("bucket")
+        yield server
+
+
+def at(s3: S3Server, endpoint: str | None = None) -> StorageConfig:
+    return StorageConfig(
+        uri="s3://bucket/runs",
+        run_name="run",
+        endpoint_url=endpoint or s3.endpoint,
+        region="us-east-1",
+    )
+
+
+def commit(storage: StorageConfig, folder: Path) -> None:
+    files = []
+    for number, name in enumerate(NAMES):
+        path = folder / f"file-{number}"
+        path.write_bytes(bytes([number]) * (SIZE if number == 0 else 1000))
+        files.append(LocalFile(name=name, path=path, rank=0))
+    store = open_store(storage.uri, endpoint_url=storage.endpoint_url, region=storage.region)
+    write_part(
+        RunStore(store, "run"),
+        attempt=1, step=5, worker=0, workers=1, files=files, metrics={}, whole=True,
+    )  # fmt: skip
+    store.close()
+
+
+def two(
+    workers: Workers, storage: StorageConfig, source: StorageConfig | None = None
+) -> list[Worker]:
+    """Agents with a cache each, as in two pods of one node."""
+    return [
+        workers.start(
+            LOAD,
+            slot=slot,
+            storage=source if slot == 0 and source is not None else storage,
+            cache=str(workers.folder / f"cache-{slot}"),
+        )
+        for slot in (0, 1)
+    ]
+
+
+def order_both(operator: OperatorStandIn, *, first: int = 0) -> None:
+    """Start attempt 2 on both; slot 1 copies from slot 0. `first` hears of it first."""
+    state = operator.until(lambda s: s.serves, worker="run-0-1")
+    order = start(2, workers=2, resume=RESUME)
+    copies = replace(order, source=PeerSource(address=state.serves, secret=state.agent))
+    operator.until(lambda s: True, worker="run-1-1")
+    orders = [("run-0-1", order), ("run-1-1", copies)]
+    for worker, each in orders if first == 0 else reversed(orders):
+        operator.order(each, worker=worker)
+        operator.until(lambda s: s.attempt == 2, worker=worker)
+
+
+def reads(s3: S3Server) -> Counter[str]:
+    """How often the bytes of each file were asked for; large ones are read in parts."""
+    return Counter(
+        path.partition("/worker-00000/")[2]
+        for kind, path in s3.requests()
+        if kind == "GetObject" and "/worker-00000/" in path
+    )
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_checkpoint_is_read_from_the_store_once_by_two_workers_of_a_node(
+    s3: S3Server, operator: OperatorStandIn, workers: Workers, first: int
+) -> None:
+    commit(at(s3), workers.folder)
+    started = two(workers, at(s3))
+    order_both(operator, first=first)
+    for worker in started:
+        worker.shows("all read")
+        assert worker.output.count("read") == 4
+    shown = [{line[9:] for line in it.output.splitlines() if "read " in line} for it in started]
+    assert shown[0] == shown[1]
+    parts = -(-SIZE // (8 << 20))
+    assert reads(s3) == {NAMES[0]: parts, NAMES[1]: 1, NAMES[2]: 1}
+
+
+def test_a_slow_download_of_the_other_is_waited_for(
+    s3: S3Server, operator: OperatorStandIn, workers: Workers
+) -> None:
+    commit(at(s3), workers.folder)
+    with tcp_proxy(s3.port) as slow:
+        slow.delay = 0.05
+        started = two(workers, at(s3), source=at(s3, slow.endpoint))
+        order_both(operator)
+        for worker in started:
+            worker.shows("all read", timeout=60)
+    assert "the store is read instead" not in started[1].output
+    assert sum(reads(s3).values()) == -(-SIZE // (8 << 20)) + 2
+
+
+def test_the_store_is_read_when_the_other_agent_has_gone(
+    s3: S3Server, operator: OperatorStandIn, workers: Workers
+) -> None:
+    commit(at(s3), workers.folder)
+    with tcp_proxy(s3.port) as slow:
+        slow.delay = 1.0
+        slow.chunk = 1 << 14
+        started = two(workers, at(s3), source=at(s3, slow.endpoint))
+        order_both(operator)
+        eventually(lambda: list((workers.folder / "cache-0").rglob("partial")))
+        started[0].kill()
+        started[1].shows("the store is read instead")
+        started[1].shows("all read")
+
+
+def test_an_agent_that_does_not_know_the_secret_gets_nothing(
+    s3: S3Server, operator: OperatorStandIn, workers: Workers
+) -> None:
+    commit(at(s3), workers.folder)
+    started = two(workers, at(s3))
+    state = operator.until(lambda s: s.serves, worker="run-0-1")
+    source = PeerSource(address=state.serves, secret="guessed")
+    operator.order(replace(start(2, workers=2, resume=RESUME), source=source), worker="run-1-1")
+    started[1].shows("401: another secret than that of this agent); the store is read instead")
+    started[1].shows("all read")
+
+
+# ------------------------------------------------------------------------- one side alone
+
+
+class Side:
+    """A server over a storage on this disk, and a client of it."""
+
+    def __init__(self, folder: Path) -> None:
+        (folder / "storage").mkdir()
+        storage = StorageConfig(uri=f"file://{folder}/storage", run_name="run")
+        commit(storage, folder)
+        self.storage = Storage(
+            AgentConfig(
+                run="run",
+                run_uid="uid-1",
+                slot=0,
+                worker="run-0-1",
+                operator_url="",
+                directory=str(folder / "node"),
+                cache=str(folder / "cache"),
+                storage=storage,
+            )
+        )
+        self.sharing = Sharing(self.storage, "Secret")
+        self.target = folder / "copied"
+
+    async def copy(self, source: str, *, size: int = 1000, crc32: int = 0) -> bool:
+        copies = Copying(PeerSource(address=self.sharing.address, secret="Secret"), RESUME)
+        file = CachedFile(name=source, source=source, size=size, crc32=crc32)
+        with contextlib.closing(copies):
+            return await asyncio.to_thread(copies.copy, file, self.target)
+
+
+@pytest.fixture
+async def side(tmp_path: Path) -> AsyncIterator[Side]:
+    made = Side(tmp_path)
+    made.sharing.open("127.0.0.1")
+    yield made
+    made.sharing.close()
+    made.storage.close()
+
+
+async def test_what_is_not_as_the_manifest_says_is_not_taken(
+    side: Side, caplog: pytest.LogCaptureFixture
+) -> None:
+    name = "worker-00000/sub/rank-0.bin"
+    assert not await side.copy(name, crc32=7)
+    assert "came with 1000 bytes and CRC32" in caplog.text
+    assert not await side.copy(name, size=999)
+    assert "has 1000 bytes there, should be 999" in caplog.text
+
+
+async def test_a_file_that_is_not_in_the_checkpoint_is_not_served(
+    side: Side, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in ("manifest.json", "../../run.json", "worker-00000/../../run.json"):
+        assert not await side.copy(name)
+    assert caplog.text.count("404: step-000000005-attempt-1 has no file") == 3
+
+
+async def test_a_download_of_the_other_that_stands_still_is_given_up(
+    side: Side, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def never(*_: object) -> Path:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    monkeypatch.setattr(Storage, "obtain", never)
+    monkeypatch.setattr(sharing, "HOLD", 0.05)
+    monkeypatch.setattr(copying, "PATIENCE", 0.5)
+    assert not await side.copy("worker-00000/sub/rank-0.bin")
+    assert "its own download stands still at 0 bytes" in caplog.text
+
+
+async def test_what_is_no_request_of_ours_is_refused(side: Side) -> None:
+    host, port = side.sharing.address.split(":")
+    secret = "authorization: Bearer Secret"
+    for request, status in [
+        (f"POST /v1/checkpoints/{RESUME.name}/x HTTP/1.1\r\n{secret}", b"400"),
+        (f"GET /v1/checkpoints/elsewhere/x HTTP/1.1\r\n{secret}", b"400"),
+        (f"GET /v1/checkpoints/{RESUME.name}/x HTTP/1.1", b"401"),
+        ("nonsense", b"401"),
+    ]:
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(f"{request}\r\n\r\n".encode())
+        assert (await reader.readline()).split()[1] == status
+        writer.close()
+
+
+def test_a_worker_without_an_address_of_its_own_serves_nothing(
+    operator: OperatorStandIn, workers: Workers
+) -> None:
+    worker = workers.start("pass", address="192.0.2.1")
+    worker.shows("other workers cannot copy checkpoints from here: 192.0.2.1")
+    assert operator.until(lambda s: True).serves == ""
