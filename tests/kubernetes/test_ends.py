@@ -34,6 +34,17 @@ def failed(reason: str, message: str = "", *statuses: Raw) -> Raw:
 # -------------------------------------------------------------------------- decided from outside
 
 
+def test_a_worker_that_had_failed_by_itself_is_not_preempted_by_the_drain_that_follows() -> None:
+    """The taint manager and drains put DisruptionTarget on ended pods as well."""
+    pod = disrupted(deleted(ended(finishedAt=before(20)), ago=5), "DeletionByTaintManager")
+    found = fact(pod, a_node(), heard())
+    assert (found.loss, found.notice, found.exit_code) == (None, None, 1)
+    init = (status("data", terminated={"exitCode": 3, "finishedAt": before(20)}),)
+    pod = disrupted(placed(phase="Failed", init=init), "EvictionByEvictionAPI")
+    message = "init container data of worker digits-0-1 failed with exit code 3"
+    assert lost(fact(pod, a_node())) == (Cause.START_FAILED, message)
+
+
 @pytest.mark.parametrize(
     ("reason", "text"),
     [

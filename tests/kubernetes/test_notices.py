@@ -99,7 +99,7 @@ def test_our_own_deletion_is_no_notice() -> None:
 
 
 def test_removing_what_is_left_of_an_ended_pod_is_no_notice() -> None:
-    pod = deleted(ended(finishedAt=before(8)), ago=5, grace=0)
+    pod = deleted(ended(finishedAt=before(9)), ago=5, grace=0)
     assert fact(pod, a_node(), heard()).notice is None
 
 

@@ -78,10 +78,9 @@ def _gone(node: NodeFact | None, scene: Scene) -> tuple[Cause, str]:
 
 def _garbage_collected(scene: Scene) -> WorkerLoss:
     cause, message = _gone(scene.node, scene)
-    disruption = scene.pod.disruption
-    since = disruption.since if disruption is not None else None
+    age = scene.ago(scene.disruption_since)
     # Where there is no object of the node, nobody is left to confirm the end of the pod.
-    return WorkerLoss(cause=cause, message=message, age=scene.ago(since), unreachable=True)
+    return WorkerLoss(cause=cause, message=message, age=age, unreachable=True)
 
 
 # -------------------------------------------------------------------------- decided from outside
@@ -91,20 +90,21 @@ def _disrupted(scene: Scene) -> WorkerLoss | None:
     reason = scene.disrupted_by
     if not reason and scene.pod.reason != "Evicted":
         return None
+    if scene.ended_before(scene.disruption_since):
+        return None  # a drain or a taint takes ended pods away, too
     if reason == "DeletionByPodGC":
         return _garbage_collected(scene)
     if reason in ("TerminationByKubelet", ""):
         return _ended_by_kubelet(scene)
-    disruption = scene.pod.disruption
-    since = disruption.since if disruption is not None else None
     message = f"worker {scene.pod.name} was {disruption_text(scene)}"
-    return WorkerLoss(cause=Cause.PREEMPTED, message=message, age=scene.ago(since))
+    age = scene.ago(scene.disruption_since)
+    return WorkerLoss(cause=Cause.PREEMPTED, message=message, age=age)
 
 
 def _ended_by_kubelet(scene: Scene) -> WorkerLoss:
     pod, disruption = scene.pod, scene.pod.disruption
     detail = pod.message or (disruption.message if disruption is not None else "")
-    age = scene.ago(disruption.since if disruption is not None else None)
+    age = scene.ago(scene.disruption_since)
     if "shutdown" in detail:
         message = f"{scene.node_text} shuts down: {detail}"
         return WorkerLoss(cause=Cause.PREEMPTED, message=message, age=age)

@@ -50,11 +50,15 @@ def notice_of(scene: Scene) -> Notice | None:
 def _of_pod(scene: Scene) -> Notice | None:
     pod, reason = scene.pod, scene.disrupted_by
     if reason and not _only_unreachable(scene, reason):
-        since = pod.disruption.since if pod.disruption is not None else None
+        since = scene.disruption_since
+        if scene.ended_before(since):
+            return None
         return _ending(scene, disruption_text(scene), scene.ago(since))
-    if reason or pod.deletion is None or scene.dismissed or _ended_before(scene):
+    if reason or pod.deletion is None or scene.dismissed:
         return None
     asked = pod.deletion - timedelta(seconds=pod.grace or 0)
+    if scene.ended_before(asked):
+        return None
     return _ending(scene, "pod was deleted", scene.ago(asked))
 
 
@@ -74,15 +78,6 @@ def _only_unreachable(scene: Scene, reason: str) -> bool:
     """The node does not answer, so nobody carries the eviction out: silence decides."""
     node = scene.node
     return reason == "DeletionByTaintManager" and node is not None and node.ready != "True"
-
-
-def _ended_before(scene: Scene) -> bool:
-    """It had ended by itself before somebody deleted what was left of it."""
-    container, pod = scene.container, scene.pod
-    if scene.phase != "Ended" or container is None or container.finished is None:
-        return False
-    assert pod.deletion is not None, "asked for deleted pods only"
-    return container.finished < pod.deletion - timedelta(seconds=(pod.grace or 0) + 1)
 
 
 def _of_node(scene: Scene, node: NodeFact) -> Notice | None:

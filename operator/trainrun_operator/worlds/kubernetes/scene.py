@@ -20,6 +20,9 @@ ANSWERS = timedelta(seconds=15)
 """An agent heard so lately is alive, whatever the API server thinks of its node: agents call every
 10 s at least."""
 
+SKEW = timedelta(seconds=3)
+"""A node's clock may differ from the API server's by this much, seconds being cut off included."""
+
 PLACED = "placed"
 """The sighting that begins when the worker is first seen on its node."""
 RUNS = "runs"
@@ -80,6 +83,25 @@ class Scene:
         if disruption is None or disruption.status != "True":
             return ""
         return disruption.reason or "DisruptionTarget"
+
+    @cached_property
+    def finished(self) -> datetime | None:
+        """When an Ended worker ended, on its node's clock; None where the kubelet does not say."""
+        if self.phase != "Ended":
+            return None
+        if self.container is not None and self.container.state == "Terminated":
+            return self.container.finished
+        failed = (c.finished for c in self.pod.containers if c.init and c.exit_code)
+        return max((time for time in failed if time is not None), default=None)
+
+    def ended_before(self, time: datetime | None) -> bool:
+        """The worker had ended by itself before somebody took away what was left of it."""
+        return time is not None and self.finished is not None and self.finished < time - SKEW
+
+    @property
+    def disruption_since(self) -> datetime | None:
+        """Since when the pod's DisruptionTarget condition is as it is."""
+        return self.pod.disruption.since if self.pod.disruption is not None else None
 
     @property
     def node_text(self) -> str:
