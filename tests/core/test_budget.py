@@ -188,6 +188,11 @@ def test_cutting_again_changes_nothing() -> None:
     assert fitted(once) == once
 
 
+def test_a_run_without_a_checkpoint_fits_as_well() -> None:
+    status = ended(TEXTS[1]).with_status(checkpoint=None).status
+    assert fitted(status).json_size() <= LIMIT
+
+
 @settings(max_examples=200, deadline=None)
 @given(text=st.text(), limit=st.integers(3, 100))
 def test_a_cut_text_takes_no_more_room_as_json_than_it_may(text: str, limit: int) -> None:

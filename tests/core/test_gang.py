@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.builders import Scene, a_run, a_worker, an_agent, seconds
+from tests.support.builders import Scene, a_run, a_worker, an_agent, an_incident, seconds
 from trainrun.protocol import Notice
 from trainrun_operator.core.causes import Cause
 from trainrun_operator.core.observation import WorkerFact, WorkerLoss
@@ -235,3 +235,95 @@ def test_a_failed_start_is_charged_after_the_incident_before_it() -> None:
     assert status.incident is not None
     assert status.incident.attempt == 2
     assert (status.failures.counted, status.failures.text) == (1, "2/5")
+
+
+# ---------------------------------------------------------------------------- unreachable nodes
+
+
+def forced(scene: Scene) -> dict[str, bool]:
+    return {a.name: a.force for a in scene.plan.actions if isinstance(a, DeleteWorker)}
+
+
+def test_a_silent_worker_on_a_suspect_node_is_deleted_by_force_also_when_it_is_being_deleted() -> (
+    None
+):
+    scene = a_run(replicas=3).running().ended().silent(1, 31)
+    assert forced(scene.after(scene.plan)) == {"run-1-1": False}
+    assert forced(scene.with_worker(1, deleting=True)) == {}
+    cut = scene.with_worker(1, suspect_node="NotReady", deleting=True)
+    cut = cut.after(cut.plan)
+    assert forced(cut) == {"run-1-1": True}
+    assert deleted(cut) == [("run-1-1", "its node node-1 is lost: NotReady")]
+    assert created(cut) == ["run-1-2"]
+
+
+def test_a_worker_on_a_node_that_is_out_of_service_is_deleted_by_force() -> None:
+    loss = WorkerLoss(cause=Cause.NODE_LOST, message="out of service", unreachable=True)
+    scene = a_run(replicas=3).running().ended().with_worker(1, loss=loss)
+    scene = scene.after(scene.plan)
+    assert forced(scene) == {"run-1-1": True}
+    assert deleted(scene) == [("run-1-1", "out of service")]
+
+
+def test_a_worker_that_was_to_start_on_a_node_that_died_is_replaced() -> None:
+    pending = a_worker(
+        phase="Pending",
+        agent=None,
+        age=seconds(31),
+        silent_for=seconds(99),
+        suspect_node="NotReady",
+    )
+    scene = a_run().plus(pending, a_worker(1))
+    assert forced(scene) == {"run-0-1": True}
+    assert created(scene) == ["run-0-2"]
+    assert forced(scene.with_worker(0, age=seconds(30))) == {}
+
+
+def test_a_leftover_on_a_dead_node_is_deleted_by_force_while_the_run_goes_on() -> None:
+    old = a_worker(0, 0, deleting=True, silent_for=seconds(99))
+    scene = a_run(replicas=3).running().plus(old)
+    assert forced(scene) == {}
+    dead = a_worker(0, 0, deleting=True, silent_for=seconds(99), suspect_node="NotReady")
+    assert forced(a_run(replicas=3).running().plus(dead)) == {"run-0-0": True}
+
+
+# ---------------------------------------------------------------------------- ended workers
+
+
+def ended_before(attempt: int, *numbers: int) -> Scene:
+    """`attempt` runs, and these workers of slot 0 have ended before it."""
+    scene = a_run(replicas=2).running(attempt)
+    record = scene.status.start_record
+    assert record is not None
+    scene = scene.with_status(start_record=record.model_copy(update={"roster": (attempt, 1)}))
+    agent = scene.worker(0).agent
+    seat = a_worker(0, attempt, agent=agent)
+    old = [a_worker(0, number, phase="Ended", agent=None) for number in numbers]
+    return scene.without(0).plus(seat, *old)
+
+
+@pytest.mark.parametrize(
+    ("retain", "gone"),
+    [(0, ["run-0-1", "run-0-2", "run-0-3"]), (1, ["run-0-1", "run-0-2"]), (3, [])],
+)
+def test_so_many_ended_workers_are_kept_for_their_logs(retain: int, gone: list[str]) -> None:
+    scene = ended_before(4, 2, 1, 3).with_config(retain_failed_workers=retain)
+    assert deleted(scene) == [
+        (name, "its logs are kept no longer (retainFailedWorkers)") for name in gone
+    ]
+
+
+def test_the_workers_that_the_last_attempt_lost_are_kept_until_the_next_one_runs() -> None:
+    scene = ended_before(4, 3).with_config(retain_failed_workers=0, max_failures=1)
+    scene = scene.ended(an_incident(attempt=4)).lost(1, Cause.NODE_LOST)
+    scene = scene.after(scene.plan)
+    assert [name for name, _ in deleted(scene)] == ["run-0-3"]
+
+
+def test_starts_that_fail_again_and_again_leave_no_heap_of_workers() -> None:
+    scene = failing(3).with_config(max_failures=-1)
+    scene = scene.after(scene.plan, passed=1).plus(*dead(4, 5))
+    assert deleted(scene) == [
+        (f"run-0-{number}", "its logs are kept no longer (retainFailedWorkers)")
+        for number in (1, 2)
+    ]

@@ -343,3 +343,38 @@ def test_the_resume_point_travels_in_the_start_order() -> None:
     order = scene.answer(1).order
     assert order.kind == "Start"
     assert order.resume == CheckpointId(attempt=1, step=30)
+
+
+# ---------------------------------------------------------------------------- what was there before
+
+
+def test_a_run_that_resumes_what_another_one_left_says_so() -> None:
+    scene = a_run().waiting().resolved(outcome="Behind", highest_attempt=7)
+    scene = scene.after().resolved((7, 40))
+    assert [(e.type, e.reason, e.message) for e in scene.plan.events] == [
+        ("Normal", "Started", "attempt 8 starts from step 40 of attempt 7 with 2 workers"),
+        (
+            "Normal",
+            "ResumedExisting",
+            "resumes what an earlier TrainRun of this name left in s3://bucket/run: step 40 of "
+            "attempt 7. To train from nothing use another storage.runName",
+        ),
+    ]
+
+
+def test_a_run_that_resumes_its_own_work_does_not_wonder() -> None:
+    own = a_run(max_failures=3).running().ended(an_incident()).resolved((1, 30))
+    assert [e.reason for e in own.plan.events] == ["Started"]
+    nothing_there = a_run().waiting().resolved(outcome="Behind", highest_attempt=7)
+    assert [e.reason for e in nothing_there.after().resolved().plan.events] == ["Started"]
+
+
+def test_one_worker_is_one_worker() -> None:
+    assert a_new_run(replicas=1).plan.message == "gathering 1 worker"
+    assert a_run(replicas=1).waiting().resolved().plan.message.endswith("with 1 worker")
+
+
+def test_an_agent_with_a_short_name_is_known_again() -> None:
+    scene = a_run(replicas=1).waiting().with_agent(0, agent="ab").resolved()
+    running = scene.after().with_all(attempt=1, phase="Running")
+    assert running.plan.reason == "Running"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tests.support.builders import Scene, a_run, a_worker, an_agent, an_incident, seconds
-from trainrun.protocol import Exit, SaveOrder
+from trainrun.protocol import Exit, Notice, SaveOrder
 from trainrun_operator.core.causes import Cause
 from trainrun_operator.core.plan import DeleteWorker
 
@@ -61,7 +61,7 @@ def test_a_worker_that_vanishes_after_its_notice_was_preempted() -> None:
 def test_a_long_reason_is_cut() -> None:
     asked = a_run().running().noticed(1, reason="x" * 5000).plan.status.save_asked
     assert asked is not None
-    assert len(asked.reason) == 256
+    assert len(asked.reason) == 128
 
 
 def test_a_notice_to_a_worker_that_is_done_is_nothing_to_save_for() -> None:
@@ -422,3 +422,49 @@ def test_a_gang_never_mixes_templates() -> None:
     )
     assert scene.plan.reason == "Gathering"
     assert scene.plan.message == "waiting for the worker of slot 1"
+
+
+# ---------------------------------------------------------------------------- more of them
+
+
+def test_workers_that_get_a_notice_later_are_remembered_as_well() -> None:
+    """A node is drained: its workers are told one after the other, and may vanish unseen."""
+    scene = a_run(replicas=4).running().noticed(1).asked_to_save(leaving=(1,))
+    plan = scene.noticed(3).plan
+    assert (plan.reason, plan.transition) == ("SaveAsked", True)
+    assert plan.message == "the worker of slot 3 will be taken away as well"
+    assert plan.status.save_asked is not None
+    assert plan.status.save_asked.leaving == (1, 3)
+    both = scene.noticed(2).noticed(3).plan
+    assert both.message == "the workers of slots 2, 3 will be taken away as well"
+    gone = scene.after(plan).without(3).plan
+    assert gone.message == (
+        "attempt 1 ended: Preempted: worker run-3-1 was taken away after a notice"
+    )
+
+
+def test_of_very_many_leaving_workers_enough_are_remembered() -> None:
+    scene = a_run(replicas=100).running()
+    for slot in range(100):
+        scene = scene.noticed(slot)
+    asked = scene.plan.status.save_asked
+    assert asked is not None
+    assert asked.leaving == tuple(range(64))
+    assert not scene.after(scene.plan).plan.transition
+
+
+def test_a_worker_that_somebody_deletes_is_asked_to_save_first() -> None:
+    leaving = Notice(reason="the pod was deleted", remaining=30.0)
+    scene = a_run().running().with_worker(1, deleting=True, notice=leaving)
+    assert scene.plan.message == (
+        "asking the training for a checkpoint: worker of slot 1 will be taken away (the pod was "
+        "deleted)"
+    )
+    asked = scene.after(scene.plan)
+    ended = asked.with_worker(1, phase="Ended", exit_code=143)
+    assert ended.plan.message == (
+        "attempt 1 ended: Preempted: worker run-1-1 was taken away after a notice (the pod was "
+        "deleted)"
+    )
+    assert asked.without(1).plan.status.incident is not None
+    assert asked.without(1).plan.reason == "Preempted"

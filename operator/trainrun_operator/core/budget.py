@@ -8,6 +8,7 @@ touched. The start record of 1,024 workers alone takes up to 11 KB.
 from __future__ import annotations
 
 import json
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from trainrun_operator.core.display import LASTING
@@ -105,14 +106,9 @@ def cut(text: str, limit: int) -> str:
     """At most so many bytes of the text as JSON, with a sign where something is missing."""
     if _room(text) <= limit:
         return text
-    left = limit - _room("…")
-    kept = []
-    for char in text:
-        left -= _room(char)
-        if left < 0:
-            break
-        kept.append(char)
-    return f"{''.join(kept)}…"
+    sizes = accumulate(_room(char) for char in text)
+    kept = sum(size <= limit - _room("…") for size in sizes)
+    return f"{text[:kept]}…"
 
 
 def _room(text: str) -> int:

@@ -69,7 +69,7 @@ def hangs(view: View, worker: WorkerFact) -> bool:
     whole = view.status.condition("WorkersReady")
     if worker.slot != 0 or agent is None or whole is None or whole.status != "True":
         return False
-    if view.running is not None or not is_waiting(view, worker):
+    if not is_waiting(view, worker):
         return False
     found, now = agent.resolution, view.observation.now
     waited = [now - whole.last_transition_time, worker.age, view.observation.listening_for]

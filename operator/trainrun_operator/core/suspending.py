@@ -50,7 +50,7 @@ def suspend(view: View) -> Plan:
 
 def is_busy(view: View, worker: WorkerFact) -> bool:
     """It still stops processes or uploads what the ending named, and is not hopeless."""
-    if _waited_enough(view) or not answers_still(view, worker):
+    if worker.phase == "Pending" or _waited_enough(view) or not answers_still(view, worker):
         return False
     return worker.agent is None or worker.agent.phase != "Idle"
 
