@@ -100,9 +100,9 @@ class Storage(Model):
     ) = None
     """S3 region. Default: that of the worker's environment. Not used for file:// storage."""
     credentials_secret: SecretName | None = None
-    """Secret in the run's namespace whose keys, such as AWS_ACCESS_KEY_ID and
-    AWS_SECRET_ACCESS_KEY, become environment variables of the workers. Default: what the template
-    and its service account give. Not used by `trainrun run`."""
+    """Secret in the run's namespace whose keys AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and, where
+    it is there, AWS_SESSION_TOKEN become environment variables of the container that trains.
+    Default: what the template and its service account give. Not used by `trainrun run`."""
     on_existing: Literal["Resume", "Fail"] = "Resume"
     """What to do when the run's folder is there already at the first start. Resume: continue from
     its newest good checkpoint. Fail: do not start. Default Resume."""
