@@ -314,9 +314,9 @@ def test_so_many_ended_workers_are_kept_for_their_logs(retain: int, gone: list[s
 
 
 def test_the_workers_that_the_last_attempt_lost_are_kept_until_the_next_one_runs() -> None:
-    scene = ended_before(4, 3).with_config(retain_failed_workers=0, max_failures=1)
+    scene = ended_before(4).with_config(retain_failed_workers=0, max_failures=1)
     scene = scene.ended(an_incident(attempt=4)).lost(1, Cause.NODE_LOST)
-    scene = scene.after(scene.plan)
+    scene = scene.after(scene.plan).plus(a_worker(0, 3, phase="Ended", agent=None))
     assert [name for name, _ in deleted(scene)] == ["run-0-3"]
 
 
