@@ -41,6 +41,8 @@ REQUEST_TIMEOUT = 30.0
 SILENCE_TIMEOUT = 70.0
 """Seconds without a byte after which a watch is dead: bookmarks come about once a minute."""
 
+GOODBYE = 0.05
+
 WRITES_IN_FLIGHT = 32
 
 PAGE = 500
@@ -109,6 +111,8 @@ class KubeApi:
     async def close(self) -> None:
         """End all connections."""
         await self._rest.close()
+        # Those that were cut in the middle of a call still say goodbye; aiohttp does not wait.
+        await asyncio.sleep(GOODBYE)
 
     # ------------------------------------------------------------------------------- calls
 
@@ -218,7 +222,7 @@ class KubeApi:
                 async for event in json_lines(response.content.iter_any()):
                     yield event
         finally:
-            response.close()
+            _drop(response)
 
     # ------------------------------------------------------------------------- carrying out
 
@@ -234,7 +238,7 @@ class KubeApi:
             with _as_unavailable(request):
                 answer: Object = json.loads(await response.read())
         finally:
-            response.close()
+            _drop(response)
         return answer
 
     async def _answer(self, request: _Request) -> aiohttp.ClientResponse:
@@ -284,6 +288,14 @@ class KubeApi:
 
 def _within(seconds: float) -> aiohttp.ClientTimeout:
     return aiohttp.ClientTimeout(total=seconds, sock_connect=min(CONNECT_TIMEOUT, seconds))
+
+
+def _drop(response: aiohttp.ClientResponse) -> None:
+    """Be done with it. Read to its end, its connection is in the pool again; otherwise it is cut,
+    since a farewell by TLS would wait for a server that may be gone."""
+    if response.connection is not None and response.connection.transport is not None:
+        response.connection.transport.abort()
+    response.close()
 
 
 @contextmanager

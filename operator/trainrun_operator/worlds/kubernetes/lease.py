@@ -152,7 +152,7 @@ class Lease:
         self._renewed_at = started
 
     async def _renew_for_ever(self) -> None:
-        pause = RENEW_EVERY
+        pause = 0.0  # what lay between acquire() and keep() has used up some of its time
         while True:
             await asyncio.sleep(max(0.0, min(pause, self._left())))
             if not self.is_valid():
