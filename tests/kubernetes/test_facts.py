@@ -70,6 +70,13 @@ def test_the_container_that_trains_decides_the_phase(pod: Raw, phase: str) -> No
     assert fact(pod, a_node(), heard()).phase == phase
 
 
+def test_a_template_that_renames_its_container_does_not_make_running_workers_pending() -> None:
+    pod = running()
+    config = {"name": "TRAINRUN_AGENT_CONFIG", "value": "{}"}
+    pod["spec"]["containers"][0]["env"] = [config]
+    assert fact(pod, a_node(), heard(), training_container="trainer").phase == "Running"
+
+
 def test_a_worker_counts_as_running_from_when_it_was_first_seen_so() -> None:
     """Not by the node's clock, and not since its creation: it may have waited for room."""
     sightings = Sightings()

@@ -138,7 +138,12 @@ def test_a_pod_says_whose_worker_it_is_and_carries_our_seal() -> None:
         "trainrun.dev/creation": "5",
         "trainrun.dev/template-hash": "abc123",
     }
-    assert metadata["annotations"].keys() == {"sidecar.istio.io/inject", "trainrun.dev/seal"}
+    seal = metadata["annotations"].pop("trainrun.dev/seal")
+    assert len(seal) == 64
+    assert metadata["annotations"] == {
+        "sidecar.istio.io/inject": "false",
+        "kubectl.kubernetes.io/default-container": "worker",
+    }
     assert metadata["finalizers"] == ["example.com/audit"]
     assert metadata["ownerReferences"] == [
         {
@@ -151,6 +156,20 @@ def test_a_pod_says_whose_worker_it_is_and_carries_our_seal() -> None:
         }
     ]
     assert "creationTimestamp" not in metadata
+
+
+def test_the_template_may_choose_what_kubectl_logs_shows() -> None:
+    template = plain("python", "train.py")
+    chosen = {"kubectl.kubernetes.io/default-container": "log-shipper"}
+    template["metadata"] = {"annotations": chosen}
+    assert chosen.items() <= rendered(template)["metadata"]["annotations"].items()
+
+
+def test_a_pod_says_which_of_its_containers_trains() -> None:
+    """The template may have changed since: who reads the pod must not ask the template."""
+    fact = pod_fact(rendered(RICH))
+    assert fact is not None
+    assert fact.training == "worker"
 
 
 def test_a_seal_is_good_for_this_pod_of_this_run_alone() -> None:

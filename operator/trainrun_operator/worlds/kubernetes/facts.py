@@ -37,14 +37,17 @@ def worker_fact(
 ) -> WorkerFact:
     """The fact about one worker.
 
-    `node` is None where the pod is not placed or nodes may not be looked at; `ours`: the pod bears
-    a valid seal; `node_lease_age` is the age of a node's Lease that has missed renewals, None while
+    `node` is None where the pod is not placed or nodes may not be looked at; `training_container`
+    is what the template calls it now, for a pod that does not say; `ours`: the pod bears a valid
+    seal; `node_lease_age` is the age of a node's Lease that has missed renewals, None while
     it is fresh; `sightings` remembers since when things were seen that carry no time (without it,
     since now); `dismissed`: we have deleted the pod ourselves, so that its deletion is no notice.
     """
     if not ours:
         return _stranger(pod, training_container, now)
-    phase = phase_of(pod, training_container)
+    # A template that is being changed may call it otherwise than the pods that still run.
+    training = pod.training or training_container
+    phase = phase_of(pod, training)
     memory = sightings if sightings is not None else Sightings()
     placed = memory.since(pod.uid, PLACED) or now
     wait = wait_of(pod, placed_for=now - placed) if phase == "Pending" else None
@@ -53,7 +56,7 @@ def worker_fact(
         pod=pod,
         node=node,
         heard=heard,
-        training=training_container,
+        training=training,
         now=now,
         since=since,
         notices=notices,

@@ -20,6 +20,7 @@ MANAGED_BY_LABEL = "app.kubernetes.io/managed-by"
 MANAGED_BY = "trainrun"
 SEAL_ANNOTATION = "trainrun.dev/seal"
 """Proof that an operator of this installation has created the pod, see `seal`."""
+DEFAULT_CONTAINER_ANNOTATION = "kubectl.kubernetes.io/default-container"
 
 FIELD_MANAGER = "trainrun-operator"
 AUDIENCE = "trainrun-agents"

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
 
+from trainrun.agent.config import CONFIG_VARIABLE
 from trainrun_operator.worlds.kubernetes.names import (
     CREATION_LABEL,
     RUN_UID_LABEL,
@@ -73,6 +74,8 @@ class PodFact:
     seal: str = ""
     owner_uid: str = ""
     """Of its controller."""
+    training: str = ""
+    """Name of the container that trains: the one that an agent was put into."""
     phase: str = "Pending"
     reason: str = ""
     message: str = ""
@@ -117,6 +120,7 @@ def pod_fact(raw: Mapping[str, Any]) -> PodFact | None:
         template_hash=text(labels, TEMPLATE_HASH_LABEL),
         seal=text(annotations, SEAL_ANNOTATION),
         owner_uid=_controller(metadata),
+        training=_training(spec),
         phase=text(status, "phase") or "Pending",
         reason=text(status, "reason"),
         message=text(status, "message"),
@@ -145,6 +149,13 @@ def _count(labels: Mapping[str, Any], key: str) -> int | None:
 def _controller(metadata: Mapping[str, Any]) -> str:
     owners = objects(metadata, "ownerReferences")
     return next((text(owner, "uid") for owner in owners if owner.get("controller") is True), "")
+
+
+def _training(spec: Mapping[str, Any]) -> str:
+    for container in objects(spec, "containers"):
+        if any(entry.get("name") == CONFIG_VARIABLE for entry in objects(container, "env")):
+            return text(container, "name")
+    return ""
 
 
 def _condition(status: Mapping[str, Any], kind: str) -> PodCondition | None:

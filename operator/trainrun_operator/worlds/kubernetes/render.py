@@ -115,7 +115,12 @@ def _metadata(
         "name": action.name,
         "namespace": namespace,
         "labels": {**(given.get("labels") or {}), **labels},
-        "annotations": {**(given.get("annotations") or {}), names.SEAL_ANNOTATION: seal},
+        "annotations": {
+            # What `kubectl logs` and `kubectl exec` take where no container is named.
+            names.DEFAULT_CONTAINER_ANNOTATION: run.spec.workers.template.spec.training.name,
+            **(given.get("annotations") or {}),
+            names.SEAL_ANNOTATION: seal,
+        },
         "ownerReferences": [
             {
                 "apiVersion": API_VERSION,
