@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.kubernetes.facts_of import NEVER, fact, heard, lost
@@ -305,6 +305,7 @@ def pods(draw: st.DrawFn) -> Raw:
     return pod
 
 
+@settings(deadline=None)
 @given(
     pod=pods(),
     node=nodes(),

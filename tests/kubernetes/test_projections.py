@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.kubernetes.raw_objects import (
@@ -168,6 +168,7 @@ def replaced(raw: dict[str, Any], path: list[int], value: object) -> object:
     return copied
 
 
+@settings(deadline=None)
 @given(path=st.lists(st.integers(0, 20), min_size=1, max_size=6), value=JSON)
 def test_no_object_however_odd_ends_a_watch(path: list[int], value: object) -> None:
     pod = disrupted(deleted(running()), "EvictionByEvictionAPI")

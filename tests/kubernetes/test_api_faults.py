@@ -1,0 +1,115 @@
+"""Calls to an API server that is busy, and credentials that change."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.kubernetes.api_server import ADMIN_TOKEN, ApiServer
+from tests.kubernetes.fake_api import Answer, status
+from tests.kubernetes.waiting import until
+from trainrun_operator.worlds.kubernetes.api import WRITES_IN_FLIGHT, KubeApi
+from trainrun_operator.worlds.kubernetes.errors import Unauthorized, Unavailable
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.kubernetes.fake_api import FakeApi
+
+CONNECTION = "trainrun_operator.worlds.kubernetes.connection"
+BUSY = status(429, "TooManyRequests", "the server has received too many requests")
+
+
+async def test_a_busy_server_is_asked_again_after_the_time_that_it_named(fake: FakeApi) -> None:
+    fake.answers = [Answer(code=429, body=BUSY, headers={"Retry-After": "1"})]
+    api = await KubeApi.connect()
+
+    started = time.monotonic()
+    assert await api.post("/things", {"a": 1}) == {"a": 1}
+    assert 1.0 <= time.monotonic() - started < 10
+    await api.close()
+
+
+async def test_a_server_that_stays_busy_is_unavailable(
+    fake: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trainrun_operator.worlds.kubernetes.api.LONGEST_PAUSE", 0.01)
+    fake.answers = [Answer(code=429, body=BUSY, headers={"Retry-After": "3600"})] * 5
+    api = await KubeApi.connect()
+
+    with pytest.raises(Unavailable, match="too many requests"):
+        await api.post("/things", {})
+    assert len(fake.of("post")) == 5
+    await api.close()
+
+
+async def test_a_thousand_writes_do_not_arrive_at_once(fake: FakeApi) -> None:
+    api = await KubeApi.connect()
+    fake.finish_writes.clear()
+
+    writes = [asyncio.create_task(api.post("/things", {})) for _ in range(100)]
+    await until(lambda: fake.writing == WRITES_IN_FLIGHT)
+    urgent = asyncio.create_task(api.put("/things", {}, urgent=True))
+    await until(lambda: fake.of("put"), what="an urgent write does not wait for others")
+    fake.finish_writes.set()
+    await asyncio.gather(*writes, urgent)
+
+    assert fake.most_writing == WRITES_IN_FLIGHT + 1
+    await api.close()
+
+
+async def test_an_answer_that_is_no_json_is_not_the_api_servers(fake: FakeApi) -> None:
+    fake.answers = [Answer(code=502, body={"a": "proxy"})]
+    api = await KubeApi.connect()
+
+    with pytest.raises(Unavailable, match="proxy") as caught:
+        await api.get("/things")
+    assert caught.value.status == 502
+    await api.close()
+
+
+@pytest.fixture
+def token_file(apiserver: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """As in a pod."""
+    token = tmp_path / "token"
+    token.write_text(ADMIN_TOKEN)
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(apiserver.port))
+    monkeypatch.setattr(f"{CONNECTION}.SERVICE_TOKEN_FILENAME", str(token))
+    monkeypatch.setattr(f"{CONNECTION}.SERVICE_CERT_FILENAME", str(apiserver.ca))
+    return token
+
+
+async def test_in_a_pod_the_service_account_is_used(token_file: Path) -> None:
+    api = await KubeApi.connect()
+
+    assert (await api.get("/api/v1/namespaces"))["kind"] == "NamespaceList"
+    await api.close()
+
+
+async def test_a_token_that_was_rotated_is_read_again_when_the_old_one_is_refused(
+    token_file: Path,
+) -> None:
+    token_file.write_text("expired")
+    api = await KubeApi.connect()
+    with pytest.raises(Unauthorized):
+        await api.get("/api/v1/namespaces")
+
+    token_file.write_text(f"{ADMIN_TOKEN}\n")
+
+    found = await asyncio.gather(*(api.get("/api/v1/namespaces") for _ in range(5)))
+    assert [answer["kind"] for answer in found] == ["NamespaceList"] * 5
+    await api.close()
+
+
+async def test_a_token_that_is_missing_for_a_moment_is_no_catastrophe(token_file: Path) -> None:
+    api = await KubeApi.connect()
+    token_file.unlink()
+
+    # The one that was read last is still good.
+    assert (await api.get("/api/v1/namespaces"))["kind"] == "NamespaceList"
+    await api.close()
