@@ -31,7 +31,7 @@ from trainrun.agent.messages import (
     Room,
     Statement,
 )
-from trainrun.agent.metrics_log import MetricsLog
+from trainrun.agent.metrics_queue import MetricsQueue
 from trainrun.agent.oom import OomCounter
 from trainrun.agent.output import Sink
 from trainrun.agent.processes import Launch, Processes
@@ -75,7 +75,7 @@ class Attempt:
     uploads: Uploads
     fetching: Fetching
     report: Progress
-    metrics: MetricsLog | None
+    metrics: MetricsQueue | None
     spawned: float = 0.0
     """When the processes were started, on the monotonic clock."""
     _server: IpcServer | None = None
@@ -269,7 +269,9 @@ def build(start: Start, around: Surroundings) -> Attempt:
         ),
         report=Progress(ranks=ranks, resume=start.resume),
         metrics=(
-            MetricsLog(attempt=start.attempt, storage=around.storage) if config.slot == 0 else None
+            MetricsQueue(attempt=start.attempt, storage=around.storage)
+            if config.slot == 0
+            else None
         ),
         _files=files,
     )

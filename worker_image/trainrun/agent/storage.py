@@ -12,7 +12,7 @@ import contextlib
 import functools
 import shutil
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
@@ -20,7 +20,7 @@ from typing import TypeVar
 from trainrun import checkpoint as api
 from trainrun.agent.config import AgentConfig
 from trainrun.agent.copying import Copying
-from trainrun.checkpoint import BeatWatch, Manifest, RunStore, Upload, layout
+from trainrun.checkpoint import BeatWatch, Manifest, RunStore, Upload
 from trainrun.errors import StoreError
 from trainrun.protocol import CheckpointId, OpenStep, PeerSource, Resolution, ResolveRequest
 
@@ -42,6 +42,8 @@ class Storage:
         )
         self._opened: RunStore | None = None
         self._watch: BeatWatch | None = None
+        self._metrics: dict[int, api.MetricsLog] = {}
+        """That of the attempt which has written last."""
         self._manifest: Manifest | None = None
         """The one that was read last."""
         # Downloads of one node wait for each other anyway: then not in threads, which ranks that
@@ -160,9 +162,9 @@ class Storage:
         """Record that the run has succeeded."""
         await self._call(lambda: api.finish(self._run(), uid=self._config.run_uid))
 
-    async def write_metrics(self, attempt: int, number: int, text: str) -> int:
-        """Write one piece of metrics; returns its number, `number` or a later one that was free."""
-        return await self._call(self._write_metrics, attempt, number, text)
+    async def write_metrics(self, attempt: int, records: Sequence[Mapping[str, object]]) -> None:
+        """Write the next piece of an attempt's metrics."""
+        await self._call(self._write_metrics, attempt, records)
 
     async def remove(self, directories: list[Path]) -> None:
         """Delete local directories, which may take long for large checkpoints."""
@@ -209,13 +211,12 @@ class Storage:
         with self._claiming, self._beating:
             api.release(self._run(), uid=self._config.run_uid)
 
-    def _write_metrics(self, attempt: int, number: int, text: str) -> int:
-        run = self._run()
-        while not run.store.put_if_absent(
-            run.key(layout.metrics_key(attempt, number)), text.encode()
-        ):
-            number += 1
-        return number
+    def _write_metrics(self, attempt: int, records: Sequence[Mapping[str, object]]) -> None:
+        log = self._metrics.get(attempt)
+        if log is None:
+            log = api.MetricsLog(self._run(), attempt=attempt)
+            self._metrics = {attempt: log}
+        log.write(records)
 
     def _resolve(self, request: ResolveRequest) -> Resolution:
         if self._watch is None:

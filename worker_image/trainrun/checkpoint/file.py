@@ -16,7 +16,7 @@ import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trainrun.checkpoint.store import ObjectInfo, Progress, check_key
+from trainrun.checkpoint.store import ObjectInfo, Progress, check_key, probe_put_if_absent
 from trainrun.errors import (
     CheckpointDamaged,
     ObjectNotFound,
@@ -143,20 +143,13 @@ class FileStore:
 
     def probe(self) -> None:
         """See ObjectStore.probe."""
-        key = f".probe-{secrets.token_hex(8)}"
         with self._explained("create", ""):
             self.root.mkdir(parents=True, exist_ok=True)
-        try:
-            first = self.put_if_absent(key, b"1")
-            second = self.put_if_absent(key, b"2")
-        finally:
-            with contextlib.suppress(StoreError):
-                self.delete([key])
-        if not first or second:
-            raise PutIfAbsentUnsupported(
-                f"{self.uri}: this file system lets a hard link replace a file that exists, so a "
-                "claim cannot be written exactly once; use another file system"
-            )
+        probe_put_if_absent(
+            self,
+            otherwise="this file system lets a hard link replace a file that exists, so a claim "
+            "cannot be written exactly once; use another file system",
+        )
 
     def _path(self, key: str) -> Path:
         return self.root / check_key(key)

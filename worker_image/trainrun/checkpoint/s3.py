@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import random
-import secrets
 import threading
 import time
 import zlib
@@ -22,11 +21,10 @@ from botocore.config import Config
 from trainrun.checkpoint.parts import CONNECTIONS, PART, Part, fetch_parts
 from trainrun.checkpoint.s3_errors import AlreadyThere, Raced, explain
 from trainrun.checkpoint.s3_parts import encode_crc32, fetch_range, send_file
-from trainrun.checkpoint.store import ObjectInfo, Progress, check_key
+from trainrun.checkpoint.store import ObjectInfo, Progress, check_key, probe_put_if_absent
 from trainrun.errors import (
     CheckpointDamaged,
     ObjectNotFound,
-    PutIfAbsentUnsupported,
     StoreDenied,
     StoreError,
     StoreMisconfigured,
@@ -207,19 +205,12 @@ class S3Store:
 
     def probe(self) -> None:
         """See ObjectStore.probe."""
-        key = f".probe-{secrets.token_hex(8)}"
-        try:
-            first = self.put_if_absent(key, b"1")
-            second = self.put_if_absent(key, b"2")
-        finally:
-            with contextlib.suppress(StoreError):
-                self.delete([key])
-        if not first or second:
-            raise PutIfAbsentUnsupported(
-                f"{self.uri}: the server overwrote an object although it was asked to write only "
-                "where none is (PutObject with If-None-Match: *); a claim cannot be written just "
-                "once there: use AWS S3, MinIO, versitygw or another server with conditional writes"
-            )
+        probe_put_if_absent(
+            self,
+            otherwise="the server overwrote an object although it was asked to write only where "
+            "none is (PutObject with If-None-Match: *); a claim cannot be written just once there: "
+            "use AWS S3, MinIO, versitygw or another server with conditional writes",
+        )
 
     # ---------------------------------------------------------------- details
 

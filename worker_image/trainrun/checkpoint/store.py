@@ -10,14 +10,16 @@ that every implementation keeps:
 
 from __future__ import annotations
 
+import contextlib
 import os
+import secrets
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 from urllib.parse import unquote, urlsplit
 
-from trainrun.errors import StoreMisconfigured
+from trainrun.errors import PutIfAbsentUnsupported, StoreError, StoreMisconfigured
 
 Progress = Callable[[int], None]
 """Called with the number of bytes just moved, from any thread; may raise to give up."""
@@ -126,6 +128,20 @@ def open_store(
     raise StoreMisconfigured(
         f"{uri}: only file:///absolute/path and s3://bucket/prefix are supported"
     )
+
+
+def probe_put_if_absent(store: ObjectStore, *, otherwise: str) -> None:
+    """Try put-if-absent on a key of its own; raises PutIfAbsentUnsupported saying `otherwise`, and
+    what the store's own calls raise."""
+    key = f".probe-{secrets.token_hex(8)}"
+    try:
+        first = store.put_if_absent(key, b"1")
+        second = store.put_if_absent(key, b"2")
+    finally:
+        with contextlib.suppress(StoreError):
+            store.delete([key])
+    if not first or second:
+        raise PutIfAbsentUnsupported(f"{store.uri}: {otherwise}")
 
 
 def check_key(key: str) -> str:

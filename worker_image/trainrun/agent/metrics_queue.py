@@ -1,4 +1,4 @@
-"""The history of metrics in the store: numbered pieces, each written once, by slot 0's agent.
+"""Metrics on their way to the store, where slot 0's agent writes the history of a run.
 
 Layer: agent. Best effort: metrics never delay or fail anything; what the store does not take now
 waits, bounded.
@@ -7,7 +7,6 @@ waits, bounded.
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 from collections import deque
 from collections.abc import Mapping
@@ -25,17 +24,16 @@ KEPT_REPORTS = 20_000
 """Reports kept while the store is away; the oldest go first."""
 
 _Report = tuple[int, int, Mapping[str, object]]
-"""Step, rank, metrics: written out only when a piece is, since reports may be many."""
+"""Step, rank, metrics: made a record only when a piece is written, since reports may be many."""
 
 
 @dataclass(slots=True, kw_only=True)
-class MetricsLog:
+class MetricsQueue:
     """The metrics of one attempt."""
 
     attempt: int
     storage: Storage
     _reports: deque[_Report] = field(default_factory=lambda: deque(maxlen=KEPT_REPORTS))
-    _number: int = 0
     _task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -52,12 +50,11 @@ class MetricsLog:
             return
         reports = list(self._reports)
         self._reports.clear()
-        text = "".join(
-            json.dumps({"step": step, "rank": rank, "metrics": metrics}, allow_nan=False) + "\n"
-            for step, rank, metrics in reports
-        )
+        records = [
+            {"step": step, "rank": rank, "metrics": metrics} for step, rank, metrics in reports
+        ]
         try:
-            self._number = await self.storage.write_metrics(self.attempt, self._number + 1, text)
+            await self.storage.write_metrics(self.attempt, records)
         except StoreError as error:
             LOG.info("metrics wait to be stored: %s", error)
             room = KEPT_REPORTS - len(self._reports)
