@@ -187,3 +187,9 @@ def test_a_new_operator_that_hears_nobody_waits_longer() -> None:
     scene = suspected(a_run().running(), 0, 1)
     assert scene.listening(89).unheard(0).unheard(1).plan.reason == "Starting"
     assert scene.listening(91).unheard(0).unheard(1).plan.reason == "NodeLost"
+
+
+def test_a_pass_is_due_as_soon_as_a_worker_has_been_silent_for_too_long() -> None:
+    scene = a_run(replicas=3, heartbeat_timeout=seconds(5)).running().silent(1, 4)
+    assert scene.plan.requeue_after == seconds(1.01)
+    assert scene.silent(1, 6).silent(0, 6).plan.requeue_after == seconds(4.01)

@@ -161,7 +161,7 @@ def _go_on(view: View, record: StartRecord) -> Plan:
         ),
         actions=(*leavers, *surplus(view)),
         answers=answers.running(view, record, preempting.save_order(view)),
-        requeue_after=IDLE_CHECK,
+        requeue_after=min(IDLE_CHECK, view.next_silence),
     )
 
 

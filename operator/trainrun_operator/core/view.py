@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 SLOW_STEPS = 5
 """So many steps of average length may be missing before peers count as standing still."""
 
+A_MOMENT = timedelta(milliseconds=10)
+"""Later than a deadline, so that the pass sees it passed."""
+
 MASS_SILENCE_FACTOR = 3
 """Heartbeat timeouts to wait when most agents are silent at once: then the fault is likely ours."""
 
@@ -121,6 +124,15 @@ class View:
         quiet = [w for w in self._listened if self._quiet(w)]
         unexplained = [w for w in quiet if not w.suspect_node]
         return len(quiet) == len(self._listened) or 2 * len(unexplained) > len(self._listened)
+
+    @property
+    def next_silence(self) -> timedelta:
+        """Until a worker that is heard now will have been silent for too long, if it is not heard
+        again: a pass is due then, for silence wakes nobody."""
+        limit, listening = self.config.heartbeat_timeout, self.observation.listening_for
+        silences = (min(w.silent_for or timedelta(0), listening) for w in self._listened)
+        left = (limit - silence for silence in silences if silence <= limit)
+        return min(left, default=limit) + A_MOMENT
 
     def _quiet(self, worker: WorkerFact) -> bool:
         return worker.agent is not None and self._beyond(

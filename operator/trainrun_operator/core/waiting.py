@@ -45,7 +45,7 @@ def wait(
         ),
         actions=actions,
         answers=answers.gathering(view, gang.choose(view), resolve=resolve),
-        requeue_after=min(after, IDLE_CHECK),
+        requeue_after=min(after, IDLE_CHECK, view.next_silence),
     )
 
 
