@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 PACKAGE = Path(__file__).parent
+_held: list[int] = []
 
 
 def cache() -> Path:
@@ -56,7 +57,20 @@ def locked(path: Path, *, waiting_for: str, timeout: float = 1800.0) -> Iterator
                     progress(f"waiting for another process: {waiting_for}")
                 told = True
                 time.sleep(0.2)
-        yield
+        _held.append(lock.fileno())
+        try:
+            yield
+        finally:
+            _held.remove(lock.fileno())
+
+
+def held_locks() -> tuple[int, ...]:
+    """The descriptors of the locks of this program, for the commands that it runs to its end.
+
+    When it is killed, what it has begun holds the lock until that is over, too: nobody removes
+    what a forgotten `cp` is still writing.
+    """
+    return tuple(_held)
 
 
 def progress(message: str) -> None:

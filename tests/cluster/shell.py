@@ -8,6 +8,7 @@ import subprocess
 from typing import TYPE_CHECKING
 
 from tests.cluster.errors import ClusterBroken
+from tests.cluster.places import held_locks
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,6 +36,7 @@ def output(
             timeout=timeout,
             env={**os.environ, **(environment or {})},
             cwd=directory,
+            pass_fds=held_locks(),
         )
     except subprocess.TimeoutExpired:
         raise ClusterBroken(f"{_shown(command)} took longer than {timeout:.0f} s") from None
