@@ -46,12 +46,15 @@ def main() -> None:
         step += 1
         chain = hashlib.sha256(f"{chain} {context.rank} {step}".encode()).hexdigest()
         misbehave(options, context, step)
-        save = trainrun.should_save() or step % options.save_every == 0 or step == last
+        asked = trainrun.should_save()
+        save = asked or step % options.save_every == 0 or step == last
         directory = trainrun.staging_directory() if save else None
         if directory is not None:
             text = json.dumps({"step": step, "chain": chain})
             (directory / f"rank-{context.rank}.json").write_text(text)
         trainrun.report({"chain": chain[:16]}, step=step, checkpoint=directory)
+        if asked and options.yields:
+            return
 
 
 class Peers:
@@ -108,6 +111,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--save-every", type=int, default=5)
     parser.add_argument("--attempts", type=int, default=1, help="train on until this attempt")
     parser.add_argument("--together", action="store_true", help="wait for each other in each step")
+    parser.add_argument("--yield", dest="yields", action="store_true", help="end when told to save")
     parser.add_argument("--bad-rank", type=int, default=-1)
     parser.add_argument("--bad-attempts", type=int, default=1, help="misbehave up to this attempt")
     parser.add_argument("--fail-at", type=int)

@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from tests.e2e.support.cluster_run import undisturbed
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tests.e2e.support.cluster_run import ClusterRun, Json
 
 Budget = Literal["failures", "preemptions"]
+
+BUDGETS: dict[str, Budget] = {
+    "AppError": "failures",
+    "NodeLost": "preemptions",
+    "OutOfMemory": "failures",
+    "Preempted": "preemptions",
+    "Unknown": "failures",
+}
+"""What a run with a budget of its own for preemptions charges each cause to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,12 +46,11 @@ class Before:
         assert self.counts(status) == {"failures": self.failures, "preemptions": self.preemptions}
         assert uids(self.run) == self.uids
 
-    def one_incident(
-        self, cause: str, *, budget: Budget = "failures", seconds: float = 120.0
-    ) -> Json:
+    def one_incident(self, expected: str | Mapping[str, Budget], *, seconds: float = 120.0) -> Json:
         """Wait until the run goes on after one incident of this cause; return the incident.
 
-        It was counted once, in this budget, told by events, and what had been committed was used.
+        It was counted once, in this cause's budget, told by events, and what had been committed was
+        used. Where several causes may be seen, each is given with its budget.
         """
         run = self.run
         status = run.wait(
@@ -49,9 +60,11 @@ class Before:
         )
         assert status["attempt"] == self.attempt + 1, run.story()
         incident = self._only_incident(status)
-        assert (incident["cause"], incident["budget"]) == (cause, budget), run.story()
-        expected = {"failures": self.failures, "preemptions": self.preemptions}
-        assert self.counts(status) == {**expected, budget: expected[budget] + 1}
+        causes = {expected: BUDGETS[expected]} if isinstance(expected, str) else expected
+        cause, budget = incident["cause"], incident["budget"]
+        assert causes.get(cause) == budget, run.story()
+        counts = {"failures": self.failures, "preemptions": self.preemptions}
+        assert self.counts(status) == {**counts, budget: counts[budget] + 1}
         resumed = incident["resumedFrom"]
         assert resumed["step"] >= self.committed
         assert status["startRecord"]["resumePoint"] == resumed
@@ -64,6 +77,17 @@ class Before:
         assert (cause, told) in events
         assert ("Started", started) in events
         assert events.index((cause, told)) < events.index(("Started", started))
+        return incident
+
+    def saved_on_notice(self, slot: int, *, seconds: float = 120.0) -> Json:
+        """The same for a worker that is taken away: the checkpoint made on its notice is used."""
+        incident = self.one_incident("Preempted", seconds=seconds)
+        asked = f"asking the training for a checkpoint: worker of slot {slot} will be taken away ("
+        assert any(message.startswith(asked) for _, message in self.run.events())
+        message, resumed = incident["message"], incident["resumedFrom"]
+        assert re.search(rf"; saved step {resumed['step']}$|; the script ended after", message)
+        assert resumed["attempt"] == self.attempt
+        assert self.replaced() == {slot}
         return incident
 
     def replaced(self) -> set[int]:

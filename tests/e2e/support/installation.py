@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.cluster.cluster import Cluster
+from tests.cluster.faults import nodes
 
 CHART = Path(__file__).parents[3] / "charts" / "trainrun"
 NAMESPACE = "trainrun-system"
@@ -70,6 +71,39 @@ class Installation:
             assert time.monotonic() < deadline, f"nobody but {other_than or 'nobody'} leads"
             time.sleep(0.3)
         return leader
+
+    def scale(self, replicas: int) -> None:
+        """Wait until there are none, or until as many are ready."""
+        self.kubectl("scale", "deployment/trainrun", f"--replicas={replicas}")
+        self.kubectl("rollout", "status", "deployment/trainrun", "--timeout=60s")
+        deadline = time.monotonic() + 60
+        while len(self.pods()) != replicas:
+            assert time.monotonic() < deadline, f"not {replicas} replicas"
+            time.sleep(0.3)
+
+    def make_whole(self, *, seconds: float = 60.0) -> None:
+        """Wait until every replica is ready; those that had to be started again are made anew.
+
+        The kubelet pauses before it starts a container again, longer each time.
+        """
+        for pod in self.pods():
+            if any(container["restartCount"] for container in pod["status"]["containerStatuses"]):
+                name = pod["metadata"]["name"]
+                self.kubectl("delete", "pod", name, "--grace-period=0", "--force")
+        self.kubectl("rollout", "status", "deployment/trainrun", f"--timeout={seconds:.0f}s")
+        self.wait_for_leader(seconds=seconds)
+
+    def leave(self, node: str) -> None:
+        """Let no replica be on this node, whose loss then is the workers' alone."""
+        here = [pod for pod in self.pods() if pod["spec"]["nodeName"] == node]
+        if not here:
+            return
+        nodes.cordon(self.cluster, node)
+        for pod in here:
+            self.kubectl("delete", "pod", pod["metadata"]["name"], "--wait", "--timeout=60s")
+        self.kubectl("rollout", "status", "deployment", RELEASE, "--timeout=120s")
+        self.wait_for_leader()
+        nodes.uncordon(self.cluster, node)
 
     def log(self) -> str:
         """What all replicas said."""

@@ -25,11 +25,11 @@ class LastingRun(ClusterRun):
     def __init__(self, bed: Bed, **options: Any) -> None:
         super().__init__(bed, "run")
         self._options = options
-        bed.apply(bed.trainrun(args=FOR_EVER, **options))
+        bed.apply(bed.trainrun(**{**options, "args": [*options.get("args", ()), *FOR_EVER]}))
 
     def finish(self) -> Json:
         """Let it end, by an edit of its template; it must have learned what it should."""
-        self.bed.apply(self.bed.trainrun(args=(), **self._options))
+        self.bed.apply(self.bed.trainrun(**self._options))
         return succeeded(self)
 
 

@@ -1,0 +1,196 @@
+"""Nodes that lose power, network or room: told from each other, counted once, and not again when
+they come back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.cluster.api import ApiError
+from tests.cluster.faults import nodes
+from tests.e2e.support.incidents import succeeded, training
+from tests.e2e.support.lasting import a_lasting_run
+from tests.e2e.support.spreading import on_different_nodes
+from tests.support.eventually import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.e2e.support.bed import Bed
+    from tests.e2e.support.incidents import Before
+    from tests.e2e.support.installation import Installation
+    from tests.e2e.support.lasting import LastingRun
+
+pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("mended")]
+
+TRAINING = r"^python3 /scripts/counting\.py"
+
+
+@pytest.fixture(scope="module")
+def run(installation: Installation) -> Iterator[LastingRun]:
+    """Two workers on two of the three nodes, so that there is room elsewhere for each of them."""
+    options = {
+        "replicas": 2,
+        "gpus": 0,
+        "args": ["--yield"],
+        "pod": {"terminationGracePeriodSeconds": 60, **on_different_nodes("run")},
+        "failurePolicy": {"maxFailures": 20, "maxPreemptions": 20, "backoff": {"initial": "0s"}},
+    }
+    with a_lasting_run(installation.cluster, "nodes", **options) as lasting:
+        yield lasting
+
+
+def node_of(run: LastingRun, slot: int) -> str:
+    return str(run.pod(slot)["spec"]["nodeName"])
+
+
+def wait_until_gone(run: LastingRun, pod: str) -> None:
+    """Return once there is no such pod any more."""
+
+    def is_gone() -> bool:
+        try:
+            run.bed.api.get(f"/api/v1/namespaces/{run.bed.namespace}/pods/{pod}")
+        except ApiError as error:
+            return error.status == 404
+        return False
+
+    eventually(is_gone, timeout=90, what=f"{pod} is gone")
+
+
+def trains_on(before: Before, steps: int) -> None:
+    """Wait until so many steps more are committed; nothing has happened meanwhile."""
+    newest = before.run.newest_step()
+    assert newest is not None
+    before.run.wait_for_checkpoint(newest + steps, seconds=120)
+    before.nothing_happened()
+
+
+def left_after_saving(before: Before, slot: int, node: str, why: str) -> None:
+    """The run saved and went on elsewhere; the script ends itself once it has saved."""
+    incident = before.saved_on_notice(slot)
+    assert f"is being taken away ({why}" in incident["message"]
+    assert incident["lostSteps"] == 0
+    assert node_of(before.run, slot) != node
+
+
+def test_the_node_of_rank_0_loses_power_and_comes_back(
+    run: LastingRun, installation: Installation
+) -> None:
+    before = training(run)
+    node, old = node_of(run, 0), run.pod(0)["metadata"]["name"]
+    installation.leave(node)
+    nodes.power_off(run.bed.cluster, node)
+    incident = before.one_incident("NodeLost")
+    assert (incident["slot"], incident["node"]) == (0, node)
+    assert f"worker {old} has not been heard for " in incident["message"]
+    assert before.replaced() == {0}
+
+    after = training(run)
+    nodes.power_on(run.bed.cluster, node)
+    wait_until_gone(run, old)
+    trains_on(after, 50)
+
+
+def test_a_node_that_was_cut_off_comes_back_too_late(
+    run: LastingRun, installation: Installation
+) -> None:
+    before = training(run)
+    node, old = node_of(run, 1), run.pod(1)["metadata"]["name"]
+    installation.leave(node)
+    nodes.partition(run.bed.cluster, node)
+    incident = before.one_incident("NodeLost")
+    assert (incident["slot"], incident["node"]) == (1, node)
+    after = training(run)
+    assert trainings_on(run, node) > 0, "the old worker's process runs on"
+
+    nodes.heal(run.bed.cluster, node)
+    eventually(lambda: trainings_on(run, node) == 0, timeout=90, what="its old process ends")
+    wait_until_gone(run, old)
+    trains_on(after, 20)
+
+
+def trainings_on(run: LastingRun, node: str) -> int:
+    """How many processes train on this node, whoever may know of them."""
+    found = run.bed.cluster.node(node).run("bash", "-c", f"pgrep -fc '{TRAINING}' || true")
+    return int(found)
+
+
+def test_a_node_that_only_the_api_server_cannot_reach_trains_on(
+    run: LastingRun, installation: Installation
+) -> None:
+    before = training(run)
+    node = node_of(run, 1)
+    installation.leave(node)
+    nodes.partition_from_api_server(run.bed.cluster, node)
+    nodes.wait_until_not_ready(run.bed.cluster, node)
+    trains_on(before, 80)
+    nodes.heal(run.bed.cluster, node)
+    trains_on(before, 10)
+
+
+def test_a_drained_node_is_left_after_saving(run: LastingRun, installation: Installation) -> None:
+    before = training(run)
+    node = node_of(run, 0)
+    installation.leave(node)
+    nodes.drain(run.bed.cluster, node)
+    left_after_saving(before, 0, node, "evicted")
+
+
+def test_a_node_with_a_no_execute_taint_is_left_after_saving(
+    run: LastingRun, installation: Installation
+) -> None:
+    before = training(run)
+    node = node_of(run, 1)
+    installation.leave(node)
+    nodes.taint(run.bed.cluster, node, "example.com/broken")
+    left_after_saving(before, 1, node, "")
+
+
+def test_a_spot_node_is_left_when_its_end_is_announced(
+    run: LastingRun, installation: Installation
+) -> None:
+    before = training(run)
+    node = node_of(run, 1)
+    installation.leave(node)
+    key = "aws-node-termination-handler/spot-itn"
+    nodes.taint(run.bed.cluster, node, key, effect="NoSchedule")
+    left_after_saving(before, 1, node, f"node {node} ")
+
+
+def test_a_deleted_node_is_left_after_saving(run: LastingRun, installation: Installation) -> None:
+    before = training(run)
+    node = node_of(run, 0)
+    installation.leave(node)
+    nodes.delete(run.bed.cluster, node)
+    left_after_saving(before, 0, node, f"node {node} was deleted")
+
+
+def test_after_all_that_it_has_learned_what_an_undisturbed_run_learns(run: LastingRun) -> None:
+    before = training(run)
+    status = run.finish()
+    assert status["failures"]["preemptions"] == before.preemptions
+    assert run.reasons()[-1] == "Succeeded"
+
+
+def test_a_crashed_node_is_the_cause_though_its_peers_fail_first(
+    bed: Bed, installation: Installation
+) -> None:
+    run = bed.run(
+        replicas=2,
+        gpus=0,
+        args=["--together", "--attempts", 2],
+        pod=on_different_nodes("run"),
+        failurePolicy={"maxFailures": 0, "maxPreemptions": -1},
+    )
+    before = training(run)
+    node = str(run.pod(1)["spec"]["nodeName"])
+    installation.leave(node)
+    before.nothing_happened()
+    nodes.crash(bed.cluster, node)
+    # Rank 0 says at once that a connection broke, which alone would fail the run.
+    incident = before.one_incident("NodeLost")
+    assert (incident["slot"], incident["node"]) == (1, node)
+    status = succeeded(run)
+    assert len(run.incidents) == 1
+    assert status["failures"]["counted"] == 0
