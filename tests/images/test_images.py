@@ -1,0 +1,139 @@
+"""The images that this repository makes, as archives: what is in them, and what must not be."""
+
+from __future__ import annotations
+
+import json
+import tarfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cluster import project_images
+from tests.cluster.errors import ClusterUnavailable
+from tests.cluster.index_access import secrets
+from tests.cluster.project_images import IMAGES, OPERATOR, WORKER, build, compressed_size
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """One image out of its archive."""
+
+    archive: Path
+    names: list[str]
+    config: dict[str, Any]
+    files: frozenset[str]
+    """Paths without the slash in front, of all layers."""
+
+    @property
+    def run(self) -> dict[str, Any]:
+        found: dict[str, Any] = self.config["config"]
+        return found
+
+
+@pytest.fixture(scope="module")
+def images() -> dict[str, Opened]:
+    """By the references of the images."""
+    try:
+        return {image.name: opened(build(image)) for image in IMAGES}
+    except ClusterUnavailable as error:
+        pytest.skip(f"NO IMAGES COULD BE BUILT: {error}")
+
+
+def opened(archive: Path) -> Opened:
+    with tarfile.open(archive) as outer:
+        (manifest,) = json.load(member(outer, "manifest.json"))
+        config = json.load(member(outer, manifest["Config"]))
+        files: set[str] = set()
+        for layer in manifest["Layers"]:
+            with tarfile.open(fileobj=member(outer, layer)) as inner:
+                files |= {name.removeprefix("./") for name in inner.getnames()}
+    return Opened(archive, manifest["RepoTags"], config, frozenset(files))
+
+
+def member(archive: tarfile.TarFile, name: str) -> Any:
+    found = archive.extractfile(archive.getmember(name))
+    assert found is not None
+    return found
+
+
+def test_the_archives_name_the_images_in_full(images: dict[str, Opened]) -> None:
+    assert {name: image.names for name, image in images.items()} == {
+        "docker.io/trainrun/operator:dev": ["docker.io/trainrun/operator:dev"],
+        "docker.io/trainrun/worker:dev": ["docker.io/trainrun/worker:dev"],
+    }
+
+
+def test_the_operators_image_is_small(images: dict[str, Opened]) -> None:
+    assert compressed_size(images[OPERATOR.name].archive) <= 150e6
+
+
+def test_no_image_runs_as_root(images: dict[str, Opened]) -> None:
+    assert {image.run["User"] for image in images.values()} == {"65532:65532"}
+
+
+def test_the_operators_image_starts_the_operator(images: dict[str, Opened]) -> None:
+    run = images[OPERATOR.name].run
+
+    assert run["Entrypoint"] == ["python3", "-m", "trainrun_operator.app"]
+    assert "PYTHONPATH=/opt/trainrun/app:/opt/trainrun/site" in run["Env"]
+
+
+def test_the_operators_image_holds_the_agent_and_only_the_agent_knows_stores(
+    images: dict[str, Opened],
+) -> None:
+    files = images[OPERATOR.name].files
+
+    assert {
+        "opt/trainrun/agent/run.py",
+        "opt/trainrun/agent/site/trainrun/__init__.py",
+        "opt/trainrun/agent/site/boto3/__init__.py",
+        "opt/trainrun/app/trainrun_operator/app.py",
+        "opt/trainrun/site/kopf/__init__.py",
+    } <= files
+    assert "opt/trainrun/site/boto3/__init__.py" not in files
+
+
+def test_the_operators_modules_are_compiled(images: dict[str, Opened]) -> None:
+    # It cannot do that itself: its root file system is read-only.
+    compiled = [
+        name
+        for name in images[OPERATOR.name].files
+        if name.startswith("opt/trainrun/app/trainrun_operator/__pycache__/app.")
+    ]
+
+    assert len(compiled) == 1
+
+
+def test_the_workers_image_has_our_packages_before_its_distributions(
+    images: dict[str, Opened],
+) -> None:
+    installed = {
+        name.partition("-packages/")[2]
+        for name in images[WORKER.name].files
+        if name.startswith("usr/local/lib/python3")
+    }
+
+    assert {"trainrun/agent/__main__.py", "boto3/__init__.py"} <= installed
+    assert "USE_LIBUV=0" in images[WORKER.name].run["Env"]
+
+
+def test_nothing_of_the_build_is_left_in_an_image(images: dict[str, Opened]) -> None:
+    with secrets() as options:
+        settings = Path(options[-1].partition("src=")[2]).read_text()
+    values = [line.partition(" = ")[2] for line in settings.splitlines() if "://" in line]
+
+    for image in images.values():
+        assert [name for name in image.files if name.startswith("build")] == []
+        assert not any(value in json.dumps(image.config) for value in values)
+
+
+def test_an_unchanged_tree_builds_nothing(
+    images: dict[str, Opened], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(project_images, "builder", lambda: pytest.fail("it was built again"))
+
+    assert build(OPERATOR) == images[OPERATOR.name].archive
