@@ -232,3 +232,17 @@ async def test_it_knows_how_long_it_has_heard_nothing(fake: FakeApi) -> None:
     await asyncio.gather(task, return_exceptions=True)
     await api.close()
     await fake.start()
+
+
+async def test_an_answer_of_an_unknown_shape_does_not_end_it(
+    fake: FakeApi, following: Following, caplog: pytest.LogCaptureFixture
+) -> None:
+    fake.answers = [
+        Answer(code=410, body=status(410, "Expired", "too old")),
+        Answer(code=200, body={}),
+    ]
+    await fake.end()
+    await until(lambda: len(fake.of("list")) == 3 and fake.watching)
+
+    assert "/things: listing again" in caplog.text
+    assert following.colors == {"a": "red"}

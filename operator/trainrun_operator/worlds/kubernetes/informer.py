@@ -104,6 +104,10 @@ class Informer(Generic[T]):
                 patient = self._failures < PATIENCE
                 _log.log(logging.INFO if patient else logging.WARNING, "%s: %s", self._path, error)
                 self._list_is_due |= not patient
+            except Exception:  # noqa: BLE001 - whatever it is, we must not go blind
+                _log.exception("%s: listing again", self._path)
+                self._failures += 1
+                self._list_is_due = True
             await asyncio.sleep(_pause(self._failures))
 
     async def relist(self) -> None:
@@ -111,7 +115,7 @@ class Informer(Generic[T]):
         watched, version = self._version, 0
         listed: list[Entry[T]] = []
         async for page in self._api.pages(self._path, params=self._params):
-            listed += [entry for raw in page["items"] if (entry := self._cache.entry(raw))]
+            listed += [entry for raw in page["items"] or () if (entry := self._cache.entry(raw))]
             version = int(page["metadata"]["resourceVersion"])
         if version < watched:
             _log.warning("%s: versions went back: was a backup restored?", self._path)
