@@ -88,6 +88,18 @@ def test_a_token_that_is_not_there_yet_is_waited_for(
     worker.shows("the operator answers again")
 
 
+def test_a_token_that_is_refused_is_told_once_and_shown_again(
+    operator: OperatorStandIn, workers: Workers, authority: TestAuthority
+) -> None:
+    operator.status = 401
+    worker = workers.start("pass", ca=authority.pem, token="wrong")
+    worker.shows("the operator does not accept this agent: not now")
+    eventually(lambda: operator.requests > 2, timeout=30)
+    assert worker.output.count("does not accept") == 1
+    operator.status = 200
+    worker.shows("the operator answers again")
+
+
 def test_a_worker_that_is_not_of_the_run_any_more_stops_its_processes_and_leaves(
     operator: OperatorStandIn, workers: Workers, authority: TestAuthority
 ) -> None:

@@ -34,7 +34,7 @@ EARLY_PAUSE = 0.5
 """Seconds after a second poll in a row that was answered early and with nothing new."""
 LONGEST_POLL = 10.0
 POST_TIMEOUT = 10.0
-SHORTEST_TIMEOUT = 2.0
+SHORTEST_TIMEOUT = 4.0
 """Seconds for an exchange, besides what the server was asked to wait: at most and at least; between
 them a third of the time after which the operator takes us for lost."""
 STOP_TIME = 1.0

@@ -92,7 +92,9 @@ class FileOnNode:
         def fetch(_: CachedFile, path: Path) -> None:
             _download(self._run, self._checkpoint, self._item, path)
 
-        return materialize_file(self._folder, cached_file(self._item), fetch)
+        path = materialize_file(self._folder, cached_file(self._item), fetch)
+        forget_older(self._folder)
+        return path
 
 
 def received(run: RunStore, checkpoint: CheckpointId, *, cache_dir: Path) -> int:
