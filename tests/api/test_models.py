@@ -71,6 +71,11 @@ def test_what_only_a_newer_operator_knows_in_a_status_is_skipped() -> None:
     assert "elastic" not in status.to_json_object()
 
 
+def test_a_phase_that_only_a_newer_operator_knows_stops_nobody() -> None:
+    assert TrainRunStatus.model_validate({"phase": "Resizing"}).phase == "Pending"
+    assert TrainRunStatus.model_validate({"phase": "Failed"}).phase == "Failed"
+
+
 def test_the_identity_of_a_slot_is_its_part_of_all_identities() -> None:
     record = StartRecord(
         attempt=1,

@@ -8,7 +8,8 @@ from datetime import timedelta
 from typing import Literal, get_args
 
 from trainrun_operator.core.config import RunConfig
-from trainrun_operator.worlds.simulated.world import SimWorker, SimWorld, Weather
+from trainrun_operator.worlds.simulated.worker import SimWorker
+from trainrun_operator.worlds.simulated.world import SimWorld, Weather
 
 CALM_AFTER = 120.0
 """Virtual seconds after which nothing breaks any more."""
@@ -32,6 +33,10 @@ FaultKind = Literal[
     "damage",
     "suspend",
     "template",
+    "dark-node",
+    "evict",
+    "no-room",
+    "refuse",
 ]
 FAULTS: tuple[FaultKind, ...] = get_args(FaultKind)
 
@@ -74,6 +79,7 @@ def living(life: Life) -> SimWorld:
         heartbeat_timeout=timedelta(seconds=5),
         start_timeout=timedelta(seconds=60),
         flush_timeout=timedelta(seconds=10),
+        placement_timeout=timedelta(seconds=20),
     )
     world = SimWorld(
         config=config,
@@ -100,6 +106,12 @@ def strike(world: SimWorld, fault: Fault) -> None:
             world.suspend(1 + 30 * fault.size)
         case "template":
             world.edit_template()
+        case "no-room":
+            world.room.capacity = int(fault.size * world.config.replicas)
+            world.clock.after(60 * fault.size, lambda: setattr(world.room, "capacity", None))
+        case "refuse":
+            world.refusing = "QuotaExceeded" if fault.size > 0.5 else "Forbidden"
+            world.clock.after(60 * fault.size, lambda: setattr(world, "refusing", None))
         case "operator-crash" | "operator-crash-later" | "stale-operator":
             strike_operator(world, fault)
         case _:
@@ -142,6 +154,10 @@ def strike_worker(world: SimWorld, worker: SimWorker, fault: Fault) -> None:
             world.vanish(worker)
         case "silence":
             world.silence(worker.agent, 30 * fault.size)
+        case "dark-node":
+            world.darken(worker, suspected_after=20 * fault.size)
+        case "evict":
+            world.evict(worker, grace=1 + 30 * fault.size)
         case other:
             raise AssertionError(other)
 
@@ -150,6 +166,7 @@ def calm(world: SimWorld) -> None:
     """Faults stop: the network is good, one fresh operator is alive."""
     world.weather = Weather()
     world.store.available = True
+    world.room.capacity = world.refusing = None
     for operator in list(world.operators):
         operator.stale_status = False
         operator.crash_after = None

@@ -11,7 +11,8 @@ from functools import cache
 import pytest
 
 from trainrun_operator.core.config import RunConfig
-from trainrun_operator.worlds.simulated.world import SimWorker, SimWorld
+from trainrun_operator.worlds.simulated.worker import SimWorker
+from trainrun_operator.worlds.simulated.world import SimWorld
 
 SAVE_EVERY = 8
 STRIKE_AT = 11
@@ -44,6 +45,10 @@ def lose_node(world: SimWorld, worker: SimWorker) -> None:
     world.lose_node(worker, known_after=2.0)
 
 
+def darken(world: SimWorld, worker: SimWorker) -> None:
+    world.darken(worker, suspected_after=8.0)
+
+
 def preempt(world: SimWorld, worker: SimWorker) -> None:
     world.preempt(worker, grace=40.0, known=True)
 
@@ -60,6 +65,7 @@ def suspend(world: SimWorld, worker: SimWorker) -> None:
 SCENARIOS: dict[str, Strike] = {
     "kill": kill,
     "node loss": lose_node,
+    "dark node": darken,
     "preempt with save": preempt,
     "store away": kill_without_store,
     "suspend and resume": suspend,
@@ -125,6 +131,7 @@ def undisturbed(scenario: str) -> Story:
     [
         ("kill", 1, 0, "AppError"),
         ("node loss", 0, 1, "NodeLost"),
+        ("dark node", 0, 1, "NodeLost"),
         ("preempt with save", 0, 1, "Preempted"),
         ("store away", 1, 0, "AppError"),
         ("suspend and resume", 0, 0, None),

@@ -8,9 +8,9 @@ on where the one before stopped.
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
-from pydantic import ConfigDict, Field
+from pydantic import BeforeValidator, ConfigDict, Field
 
 from trainrun_operator.api.base import Model
 
@@ -39,6 +39,10 @@ PhaseName = Literal[
 BudgetName = Literal["failures", "preemptions", "none"]
 EndingKind = Literal["Incident", "Suspend", "TemplateChange", "Yielded"]
 ConditionStatus = Literal["True", "False", "Unknown"]
+
+
+def _known(value: object) -> object:
+    return value if value in get_args(PhaseName) else "Pending"
 
 
 class StatusModel(Model):
@@ -237,7 +241,7 @@ class TrainRunStatus(StatusModel):
 
     observed_generation: int = 0
     """metadata.generation of the spec that was acted on last."""
-    phase: PhaseName = "Pending"
+    phase: Annotated[PhaseName, BeforeValidator(_known)] = "Pending"
     """One word for people: how far the run is in its life."""
     reason: str = Field(default="", max_length=64)
     """One word for people: what it waits for or why it ended; absent while it runs."""

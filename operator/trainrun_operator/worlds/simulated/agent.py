@@ -41,6 +41,9 @@ class Training:
     step: int
     alive: bool = True
     yielded: bool = False
+    first_step: float | None = None
+    last_step: float | None = None
+    """When its first and its newest step were done."""
 
 
 class SimAgent:
@@ -97,6 +100,8 @@ class SimAgent:
             attempt=self.attempt,
             exits=tuple(replace(end, age=now - at) for end, at in self.exits),
             steps=(step,) if self.attempt else (),
+            first_step=self._since(self.training.first_step if self.training else None),
+            stepped=self._since(self.training.last_step if self.training else None),
             staged=tuple(self.staged[step] for step in sorted(self.staged)),
             dropped=tuple(sorted(self.dropped)),
             committed=Committed(id=self.committed) if self.committed is not None else None,
@@ -106,6 +111,9 @@ class SimAgent:
             resolution=self.resolution,
             damaged=self.damaged,
         )
+
+    def _since(self, time: float | None) -> float | None:
+        return None if time is None else self.world.clock.now - time
 
     @property
     def _stepped(self) -> bool:
@@ -156,13 +164,12 @@ class SimAgent:
     def _hold(self, order: Hold) -> None:
         if order.attempt <= self.attempt:
             return
+        wanted = {s for s in order.flush if s in self.staged}
         if self.training is not None and self.training.alive:
             self.end_processes(ordered=True)
-            wanted = {s for s in order.flush if s in self.staged}
-            self.flushing = {s for s in wanted if not self.staged[s].uploaded}
             self.staged = {s: e for s, e in self.staged.items() if s in wanted}
-        elif not set(order.flush) & set(self.staged):
-            self.flushing = set()
+        # Also what is left of processes that ended by themselves, after saving on request.
+        self.flushing = {s for s in wanted if not self.staged[s].uploaded}
         if order.flush_seconds <= 0:
             self.flushing = set()
         if order.offer and (self.offer is None or self.offer.attempt != order.attempt):

@@ -6,6 +6,7 @@ it with what the operators write and what the agents are told.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from trainrun.protocol import CheckpointId, Start
@@ -131,7 +132,7 @@ class Judge:
         record = self.records.get(order.attempt)
         if record is None:
             self._wrong(f"attempt {order.attempt} was ordered without a start record")
-        elif start_order(record) != order:
+        elif start_order(record) != replace(order, source=None):
             self._wrong(f"an order of attempt {order.attempt} differs from its start record")
         elif (record.roster[agent.slot], record.identity(agent.slot)) != (
             agent.created_for,

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, assert_never
 
-from trainrun_operator.core.observation import Observation, WorkerFact
+from trainrun_operator.core.observation import Observation, Refused, WorkerFact
 from trainrun_operator.core.plan import CreateWorker, DeleteRun, DeleteWorker
 from trainrun_operator.core.planner import decide
 
@@ -45,6 +45,8 @@ class SimOperator:
         self.since = world.clock.now
         self.heard: dict[str, Heard] = {}
         self.answers: dict[str, Answer] = {}
+        self.refused: dict[int, tuple[CreateWorker, float]] = {}
+        """The creation of each slot that was refused, and since when."""
         self.crash_after: int | None = None
         """Die after so many more effects (status write, action); for crash-everywhere tests."""
         self.stale_status = False
@@ -114,6 +116,7 @@ class SimOperator:
                 status=status,
                 workers=facts,
                 listening_for=timedelta(seconds=listening),
+                refused=self._refused(),
             ),
             config,
             version,
@@ -139,13 +142,37 @@ class SimOperator:
     def _act(self, action: Action) -> None:
         match action:
             case CreateWorker():
-                self.world.create_worker(action)
+                self._create(action)
             case DeleteWorker():
-                self.world.delete_worker(action.name)
+                self.world.delete_worker(action.name, force=action.force)
             case DeleteRun():
                 pass
             case _:
                 assert_never(action)
+
+    def _create(self, action: CreateWorker) -> None:
+        reason = self.world.refusing
+        if reason is None:
+            self.refused.pop(action.slot, None)
+        else:
+            since = self.refused.get(action.slot, (action, self.world.clock.now))[1]
+            self.refused[action.slot] = (action, since)
+        self.world.create_worker(action)
+
+    def _refused(self) -> tuple[Refused, ...]:
+        reason = self.world.refusing
+        if reason is None:
+            return ()
+        return tuple(
+            Refused(
+                slot=slot,
+                name=action.name,
+                reason=reason,
+                message="not now",
+                since=timedelta(seconds=self.world.clock.now - since),
+            )
+            for slot, (action, since) in self.refused.items()
+        )
 
     def _write_display(self, plan: Plan, version: int) -> None:
         due = self.world.clock.now - self._written >= LAZY_STATUS
@@ -162,4 +189,5 @@ class SimOperator:
 
 def _news(state: AgentState) -> AgentState:
     """The state without what only grows older."""
-    return replace(state, sequence=0, exits=tuple(replace(e, age=0) for e in state.exits))
+    exits = tuple(replace(end, age=0) for end in state.exits)
+    return replace(state, sequence=0, exits=exits, first_step=None, stepped=None)

@@ -65,6 +65,8 @@ class TrainingLoop:
         save = agent.call_should_save()
         if training.step < self.world.total_steps:
             training.step += 1
+            training.last_step = self.world.clock.now
+            training.first_step = training.first_step or training.last_step
         step = training.step
         if step % self.world.save_every == 0 or step == self.world.total_steps or save:
             if step not in agent.staged and step not in agent.dropped:

@@ -7,25 +7,26 @@ invariant with the moment it happened; tests ask that it stays empty.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from trainrun.protocol import Notice, Resolution, Start
 from trainrun_operator.api.status import TrainRunStatus
 from trainrun_operator.core.causes import Cause
-from trainrun_operator.core.observation import WorkerFact, WorkerLoss, WorkerPhase
+from trainrun_operator.core.observation import WorkerLoss
 from trainrun_operator.worlds.simulated.agent import SimAgent
 from trainrun_operator.worlds.simulated.clock import Clock
 from trainrun_operator.worlds.simulated.invariants import Judge
 from trainrun_operator.worlds.simulated.operator import SimOperator
+from trainrun_operator.worlds.simulated.room import Room
 from trainrun_operator.worlds.simulated.store import SimStore
 from trainrun_operator.worlds.simulated.training import TrainingLoop
+from trainrun_operator.worlds.simulated.worker import SimWorker
 
 if TYPE_CHECKING:
     import random
 
     from trainrun_operator.core.config import RunConfig
-    from trainrun_operator.core.observation import Observation
+    from trainrun_operator.core.observation import Observation, RefusedReason, WorkerFact
     from trainrun_operator.core.plan import CreateWorker, Plan
 
 
@@ -39,24 +40,6 @@ class Weather:
     """Probability that a message comes twice."""
     delay: float = 0.05
     """Longest ordinary delay of a message in seconds; messages overtake each other."""
-
-
-@dataclass(slots=True)
-class SimWorker:
-    """A worker object and what runs in it."""
-
-    name: str
-    slot: int
-    created_for: int
-    template_hash: str
-    created: float
-    agent: SimAgent
-    phase: WorkerPhase = "Pending"
-    exit_code: int | None = None
-    loss: WorkerLoss | None = None
-    lost_at: float = 0.0
-    present: bool = True
-    notice_known: bool = False
 
 
 @dataclass
@@ -76,6 +59,9 @@ class SimWorld:
     operators: list[SimOperator] = field(default_factory=list)
     gone: list[SimWorker] = field(default_factory=list)
     """Workers whose names were used again."""
+    room: Room = field(default_factory=Room)
+    refusing: RefusedReason | None = None
+    """Creations are refused, for this reason."""
     hang_on_loss: bool = False
     """Processes whose peer is gone hang instead of failing."""
 
@@ -138,30 +124,12 @@ class SimWorld:
         """What an API server would tell, in no particular order."""
         present = [w for w in self.workers.values() if w.present]
         self.rng.shuffle(present)
-        return tuple(self._fact(worker) for worker in present)
-
-    def _fact(self, worker: SimWorker) -> WorkerFact:
-        notice = worker.agent.state_notice() if worker.notice_known else None
-        loss = worker.loss
-        if loss is not None:
-            loss = replace(loss, age=timedelta(seconds=self.clock.now - worker.lost_at))
-        return WorkerFact(
-            name=worker.name,
-            slot=worker.slot,
-            created_for=worker.created_for,
-            template_hash=worker.template_hash,
-            phase=worker.phase,
-            node=f"node-{worker.name}",
-            age=timedelta(seconds=self.clock.now - worker.created),
-            exit_code=worker.exit_code,
-            loss=loss,
-            notice=notice,
-        )
+        return tuple(worker.fact(self.clock.now) for worker in present)
 
     def create_worker(self, action: CreateWorker) -> None:
         """Idempotent by name; it runs after a while."""
         there = self.workers.get(action.name)
-        if there is not None and there.present:
+        if self.refusing is not None or (there is not None and there.present):
             return
         if there is not None:
             self.gone.append(there)
@@ -177,24 +145,36 @@ class SimWorld:
         self.clock.after(self.rng.uniform(0.1, 2.0), lambda: self._run(worker))
 
     def _run(self, worker: SimWorker) -> None:
-        if worker.present and worker.phase == "Pending":
-            worker.phase = "Running"
-            self._beat(worker.agent)
-            self._wake_all()
+        if not worker.present or worker.phase != "Pending":
+            return
+        if not self.room.take(self.config.uid, worker.name):
+            if worker.homeless_since is None:
+                worker.homeless_since = self.clock.now
+                self._wake_all()
+            self.clock.after(self.rng.uniform(0.5, 2.0), lambda: self._run(worker))
+            return
+        worker.phase = "Running"
+        self._beat(worker.agent)
+        self._wake_all()
 
-    def delete_worker(self, name: str) -> None:
-        """What runs in it dies; the object goes."""
+    def delete_worker(self, name: str, *, force: bool = False) -> None:
+        """What runs in it dies; the object goes, once its node has confirmed it."""
         worker = self.workers.get(name)
-        if worker is not None:
-            self._end_agent(worker.agent)
+        if worker is None:
+            return
+        self._end_agent(worker.agent)
+        if worker.dark and not force:
+            worker.deleting = True
+        else:
             worker.present = False
             worker.phase = "Ended"
-            self._wake_all()
+        self._wake_all()
 
     def agent_left(self, agent: SimAgent, *, code: int) -> None:
         """The agent ended by itself."""
         worker = self.workers[agent.name]
         agent.alive = False
+        self.room.free(self.config.uid, agent.name)
         if worker.agent is agent and worker.phase != "Ended":
             worker.phase, worker.exit_code = "Ended", code
             self._wake_all()
@@ -202,6 +182,7 @@ class SimWorld:
     def _end_agent(self, agent: SimAgent) -> None:
         agent.end_processes(signal=9)
         agent.alive = False
+        self.room.free(self.config.uid, agent.name)
 
     def _wake_all(self) -> None:
         for operator in self.operators:
@@ -305,6 +286,30 @@ class SimWorld:
             )
             worker.lost_at, worker.phase = self.clock.now, "Ended"
             self._wake_all()
+
+    def darken(self, worker: SimWorker, *, suspected_after: float) -> None:
+        """Power loss of which nobody learns more than that the node is not heard any more."""
+        if worker.phase != "Running" or not worker.present or worker.dark:
+            return
+        self.judge.real_loss(worker.agent)
+        self._end_agent(worker.agent)
+        worker.dark = True
+        self.clock.after(suspected_after, lambda: self._suspect(worker))
+
+    def _suspect(self, worker: SimWorker) -> None:
+        worker.suspect_node = "NotReady"
+        self._wake_all()
+
+    def evict(self, worker: SimWorker, *, grace: float) -> None:
+        """Somebody deletes the worker; it leaves within the grace and its object goes."""
+        if worker.phase != "Running" or worker.agent.notice is not None or not worker.agent.alive:
+            return
+        worker.deleting = worker.notice_known = True
+        worker.agent.notice = (Notice(reason="deleted", remaining=grace), self.clock.now)
+        self.judge.real_loss(worker.agent)
+        self.send(worker.agent)
+        self._wake_all()
+        self.clock.after(grace, lambda: self.delete_worker(worker.name))
 
     def preempt(self, worker: SimWorker, *, grace: float, known: bool) -> None:
         """A notice, and the end after the grace."""
