@@ -36,7 +36,7 @@ def main() -> None:
     dist.init_process_group(
         "gloo", init_method=address, rank=context.rank, world_size=context.world_size
     )
-    train, test = load_digits()
+    train, test = load_digits(options.digits)
 
     torch.manual_seed(options.seed)  # the same first weights on every rank
     net = nn.Sequential(
@@ -86,15 +86,16 @@ def main() -> None:
     dist.destroy_process_group()
 
 
-def load_digits() -> tuple[TensorDataset, TensorDataset]:
+def load_digits(path: Path | None) -> tuple[TensorDataset, TensorDataset]:
     """Return 1,437 digits to train on and 360 to test on.
 
     They come with scikit-learn; importing it would cost each start some seconds, so the file is
     read as it lies there.
     """
-    package = find_spec("sklearn")
-    assert package is not None, "the digits come with scikit-learn: pip install scikit-learn"
-    path = Path(str(package.origin)).parent / "datasets" / "data" / "digits.csv.gz"
+    if path is None:
+        package = find_spec("sklearn")
+        assert package is not None, "the digits come with scikit-learn: pip install scikit-learn"
+        path = Path(str(package.origin)).parent / "datasets" / "data" / "digits.csv.gz"
     with gzip.open(path) as file:
         rows = numpy.loadtxt(file, delimiter=",", dtype=numpy.float32)
     images, labels = torch.from_numpy(rows[:, :64] / 16), torch.from_numpy(rows[:, 64]).long()
@@ -126,6 +127,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--save-every", type=int, default=10, help="steps between checkpoints")
     parser.add_argument("--pace", type=float, default=0.0, help="seconds to sleep in each step")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--digits", type=Path, help="scikit-learn's digits.csv.gz, where it is not")
     return parser.parse_args()
 
 
