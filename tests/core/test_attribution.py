@@ -217,6 +217,11 @@ def test_a_failing_verdict_does_not_wait_for_the_node_of_a_worker_that_is_gone()
     assert scene.after(scene.plan).without(1).plan.reason == "MaxFailuresExceeded"
 
 
+def test_a_failing_verdict_does_not_wait_for_the_node_of_a_worker_that_has_ended() -> None:
+    scene = a_run(replicas=3).running().with_worker(1, phase="Ended").silent(1, 31)
+    assert scene.after(scene.plan).plan.reason == "MaxFailuresExceeded"
+
+
 def test_a_failing_verdict_does_not_wait_for_a_worker_that_speaks_again() -> None:
     scene = a_run(replicas=3).running().silent(1, 31)
     assert scene.after(scene.plan).silent(1, 1).plan.reason == "MaxFailuresExceeded"

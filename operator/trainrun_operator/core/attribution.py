@@ -159,7 +159,9 @@ def _node_may_explain(view: View, incident: Incident) -> bool:
     if incident.slot is None or view.observation.now - incident.time >= patience:
         return False
     worker = view.roster[incident.slot] if incident.slot < len(view.roster) else None
-    return worker is not None and bool(worker.node) and view.is_silent(worker)
+    if worker is None or worker.phase == "Ended" or worker.loss is not None:
+        return False
+    return bool(worker.node) and view.is_silent(worker)
 
 
 def _still_owes_an_answer(view: View, incident: Incident, slot: int) -> bool:

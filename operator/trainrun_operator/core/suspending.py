@@ -74,7 +74,9 @@ def _waited_enough(view: View) -> bool:
 
 def answers_still(view: View, worker: WorkerFact) -> bool:
     """It may still do what it is told."""
-    return worker.phase != "Ended" and worker.loss is None and not view.is_silent(worker)
+    if worker.phase == "Ended" or worker.loss is not None:
+        return False
+    return not view.is_silent(worker) and not view.is_cut_off(worker)
 
 
 def left_overs(view: View, *, waited: timedelta) -> tuple[DeleteWorker, ...]:
