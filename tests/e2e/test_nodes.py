@@ -33,7 +33,7 @@ def run(installation: Installation) -> Iterator[LastingRun]:
     options = {
         "replicas": 2,
         "gpus": 0,
-        "args": ["--yield"],
+        "args": ["--together", "--yield"],
         "pod": {"terminationGracePeriodSeconds": 60, **on_different_nodes("run")},
         "failurePolicy": {"maxFailures": 20, "maxPreemptions": 20, "backoff": {"initial": "0s"}},
     }
