@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
+import zlib
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +23,7 @@ from trainrun.agent.copying import Copying
 from trainrun.agent.sharing import Sharing
 from trainrun.agent.storage import Storage
 from trainrun.checkpoint import CachedFile, LocalFile, RunStore, open_store, write_part
+from trainrun.checkpoint.file import FileStore
 from trainrun.protocol import CheckpointId, PeerSource
 
 if TYPE_CHECKING:
@@ -237,6 +240,28 @@ async def test_a_download_of_the_other_that_stands_still_is_given_up(
     monkeypatch.setattr(copying, "PATIENCE", 0.5)
     assert not await side.copy("worker-00000/sub/rank-0.bin")
     assert "its own download stands still at 0 bytes" in caplog.text
+
+
+async def test_a_download_of_the_other_that_makes_progress_is_waited_for_beyond_patience(
+    side: Side, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def get_file(store: FileStore, key: str, path: Path, **_: int) -> None:
+        with path.open("wb", buffering=0) as target:
+            target.truncate(1000)  # as parallel ranges do, it has its whole length from the start
+            for position in range(0, 120 << 10, 4 << 10):
+                target.seek(position)
+                target.write(bytes(4 << 10))
+                time.sleep(0.1)
+            target.truncate(1000)
+            target.seek(0)
+            target.write(bytes([2]) * 1000)
+
+    monkeypatch.setattr(FileStore, "get_file", get_file)
+    monkeypatch.setattr(sharing, "HOLD", 0.05)
+    monkeypatch.setattr(copying, "PATIENCE", 1.5)
+    crc32 = zlib.crc32(bytes([2]) * 1000)
+    assert await side.copy("worker-00000/sub/rank-0.bin", crc32=crc32), caplog.text
+    assert side.target.read_bytes() == bytes([2]) * 1000
 
 
 async def test_what_is_no_request_of_ours_is_refused(side: Side) -> None:
