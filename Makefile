@@ -48,6 +48,10 @@ lock-part = tools/uv pip compile --quiet --universal --generate-hashes --no-emit
 demo: install ## train on this machine, lose a worker, get a preemption notice, end with the same weights
 	@$(PYTHON) examples/demo/demo.py
 
+.PHONY: demo-cluster
+demo-cluster: install ## the same on a real cluster of three nodes: kill a process, pull a node's power
+	@$(PYTHON) examples/demo/demo_cluster.py
+
 .PHONY: crds
 crds: install ## write crds/, and the chart's copy of them, from the models
 	@$(PYTHON) -m trainrun_operator.api.crd crds
@@ -69,7 +73,7 @@ format: install ## let ruff repair what it can
 	@$(VENV)/bin/ruff format .
 
 .PHONY: test
-test: install test-tools ## install, run all tests; 100 % branch coverage of core and api
+test: install test-tools test-cluster ## install, run all tests; 100 % branch coverage of core and api
 	@rm -f .coverage .coverage.*
 	@$(PYTHON) -m pytest --cov --cov-report= $(PYTEST_ARGS)
 	@$(VENV)/bin/coverage report --include 'operator/trainrun_operator/core/*,operator/trainrun_operator/api/*' --fail-under 100
@@ -79,6 +83,10 @@ test-tools: ## build the S3 server that the tests run against (needs Go)
 	@if command -v go >/dev/null; then $(MAKE) --no-print-directory $(VERSITYGW); \
 	elif test -x $(VERSITYGW); then true; \
 	else echo "*** go was not found: every test against a real S3 server is left out. Install Go 1.26 or newer to run them. ***" >&2; fi
+
+.PHONY: test-cluster
+test-cluster: install ## prepare the real cluster that the tests run on, where there can be one
+	@$(PYTHON) -m tests.cluster tools || echo "*** The tests that need a real cluster are left out. ***" >&2
 
 $(VERSITYGW): tests/tools/go.mod tests/tools/go.sum
 	@echo "building versitygw (once, about a minute)"
@@ -93,12 +101,12 @@ CLUSTER := $(PYTHON) -m tests.cluster
 CLUSTER_NAME := $(if $(NAME),--name $(NAME))
 
 .PHONY: cluster-tools
-cluster-tools: install ## install and build what a cluster needs (once; about ten minutes on two cores)
+cluster-tools: install ## install and build what a cluster needs (once; about twelve minutes on two cores)
 	@$(CLUSTER) tools
 
 .PHONY: cluster-up
-cluster-up: install ## start a cluster of three nodes (NAME=...)
-	@$(CLUSTER) up $(CLUSTER_NAME)
+cluster-up: install ## start a cluster of three nodes, with the project's images on each (NAME=...)
+	@$(CLUSTER) up --project $(CLUSTER_NAME)
 
 .PHONY: cluster-down
 cluster-down: install ## end it and remove everything of it
@@ -122,6 +130,10 @@ bench-recovery: install ## from kill -9 of a rank to the next optimizer step, ag
 .PHONY: bench-step
 bench-step: install ## median step and CPU overhead, against torchrun
 	@$(PYTHON) benchmarks/step_overhead.py
+
+.PHONY: bench-cluster
+bench-cluster: install ## recovery on a real cluster: crashes, deletions, evictions, power losses (40 minutes)
+	@$(PYTHON) benchmarks/cluster.py $(FIGURES)
 
 .PHONY: bench-import
 bench-import: install ## what `import trainrun` costs

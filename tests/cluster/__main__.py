@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import click
 
-from tests.cluster import binaries, docker, packages
+from tests.cluster import binaries, docker
 from tests.cluster.cluster import DEFAULT_NAME, Cluster
 from tests.cluster.embedded import check_possible
 from tests.cluster.errors import ClusterBroken, ClusterUnavailable
 from tests.cluster.faults.commands import fault
-from tests.cluster.images import Kind, base_image, base_name
+from tests.cluster.images import KINDS, Kind, base_image, base_name
+from tests.cluster.project_images import build_all
 from tests.cluster.readiness import GPU
 
 _NAME = click.option("--name", default=DEFAULT_NAME, show_default=True, help="of the cluster")
@@ -28,10 +30,13 @@ def cli() -> None:
 @_NAME
 @click.option("--image", "images", multiple=True, type=_ARCHIVE, help="load this archive too")
 @click.option("--torch", is_flag=True, help="load the PyTorch base image too")
-def up(name: str, images: tuple[Path, ...], torch: bool) -> None:
+@click.option("--project", is_flag=True, help="load the operator's and the worker's image too")
+def up(name: str, images: tuple[Path, ...], torch: bool, project: bool) -> None:
     """Start the cluster; what runs already stays."""
+    more = [base_image("torch")] if torch else []
+    more += build_all() if project else []
     cluster = Cluster(name)
-    cluster.up([*images, *([base_image("torch")] if torch else [])])
+    cluster.up([*images, *more])
     click.echo(f"export KUBECONFIG={cluster.kubeconfig}")
 
 
@@ -91,7 +96,7 @@ def load_image(name: str, archives: tuple[Path, ...]) -> None:
 
 
 @cli.command("base-image")
-@click.argument("kind", type=click.Choice(["python", "torch"]))
+@click.argument("kind", type=click.Choice(KINDS))
 def build_base_image(kind: str) -> None:
     """Build a base image if it is not there; print its archive and its name."""
     which: Kind = "torch" if kind == "torch" else "python"
@@ -100,13 +105,19 @@ def build_base_image(kind: str) -> None:
 
 @cli.command()
 def tools() -> None:
-    """Install and build what a cluster needs, so that `up` is quick."""
+    """Install and build what a cluster needs, so that `up` is quick.
+
+    Raises ClusterUnavailable where there can be no cluster.
+    """
     if not docker.is_running():
-        packages.install()
         check_possible()
-        binaries.build(binaries.KUBERNETES)
-    binaries.build(binaries.TOOLS)
-    binaries.binary("versitygw")
+    with ThreadPoolExecutor(1) as pool:
+        # Packages are fetched and unpacked while Go compiles.
+        bases = [pool.submit(base_image, kind) for kind in KINDS]
+        binaries.build_all()
+        for base in bases:
+            base.result()
+    build_all()
 
 
 cli.add_command(fault)

@@ -11,9 +11,10 @@ import os
 import shutil
 import subprocess
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from tests.cluster import docker
 from tests.cluster.errors import ClusterBroken, ClusterUnavailable
 from tests.cluster.places import PACKAGE, cache, locked, progress
 
@@ -98,7 +99,19 @@ def binary(name: str) -> Path:
     if name == "versitygw":
         return _versitygw()
     module = next(module for module in (KUBERNETES, TOOLS) if name in module.commands)
-    return build(module) / name
+    # kind brings the servers: of ours only the client is needed.
+    alone = docker.is_running() and module is KUBERNETES
+    return (
+        build(replace(module, commands={name: module.commands[name]}) if alone else module) / name
+    )
+
+
+def build_all() -> None:
+    """Build whatever this machine's kind of cluster needs."""
+    if not docker.is_running():
+        build(KUBERNETES)
+    build(TOOLS)
+    binary("versitygw")
 
 
 def build(module: Module) -> Path:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 Kind = Literal["python", "torch"]
+KINDS: tuple[Kind, ...] = ("python", "torch")
 
 PAUSE_IMAGE = "localhost/trainrun/pause:1"
 _SUITE = "trixie"
