@@ -243,6 +243,19 @@ async def test_releasing_what_is_lost_leaves_the_next_leader_alone(
     assert await holder(api, namespace) == "second"
 
 
+async def test_a_lease_is_released_also_when_the_answer_to_a_renewal_was_never_read(
+    api: KubeApi, namespace: str
+) -> None:
+    lease = contender(api, namespace, "first")
+    await lease.acquire()
+    await api.patch(path(namespace), {"spec": {"renewTime": "2026-01-01T00:00:00.000000Z"}})
+
+    await lease.release()
+
+    assert await holder(api, namespace) is None
+    assert not lease.is_valid()
+
+
 LEADER = """
     import asyncio, sys
     from trainrun_operator.worlds.kubernetes.api import KubeApi
