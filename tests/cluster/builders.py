@@ -15,7 +15,7 @@ from tests.cluster import docker
 from tests.cluster.images import base_image, base_name
 from tests.cluster.index_access import secrets
 from tests.cluster.packages import install
-from tests.cluster.places import cache
+from tests.cluster.places import cache, locked
 from tests.cluster.shell import output, succeeds
 
 if TYPE_CHECKING:
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 _BUILD_SECONDS = 1200
+_MOST_LEFT_OVER = 40
+"""Layers that no image names any more; each edit of the tree leaves one to three, a few MB each."""
 
 
 class Builder(Protocol):
@@ -60,20 +62,27 @@ class _Buildah:
     store: Path
 
     def build(self, dockerfile: str, *, base: Kind, name: str, target: Path) -> None:
-        before = self._id_of(name)
-        with secrets() as options:
-            self._buildah(
-                *("build", "--quiet", "--isolation", "chroot", "--layers", *options),
-                # The same files make the same image, whenever that is.
-                *("--timestamp", "0"),
-                *("--build-arg", f"BASE={self._base(base)}", "--tag", name),
-                *("--file", ROOT / dockerfile, ROOT),
-            )
-        # An archive of this kind holds its name, which containerd then uses as it stands.
-        self._buildah("push", "--quiet", name, f"docker-archive:{target}:{name}")
-        if before and before != self._id_of(name):
-            # What the new image shares with it stays.
-            succeeds(*self._command, "rmi", before)
+        # One at a time: there is one store, and two cores are busy with one build.
+        with locked(self.store.with_name(".buildah.lock"), waiting_for="another image"):
+            self._tidy()
+            with secrets() as options:
+                self._buildah(
+                    *("build", "--quiet", "--isolation", "chroot", "--layers", *options),
+                    # The same files make the same image, whenever that is.
+                    *("--timestamp", "0"),
+                    *("--build-arg", f"BASE={self._base(base)}", "--tag", name),
+                    *("--file", ROOT / dockerfile, ROOT),
+                )
+            # An archive of this kind holds its name, which containerd then uses as it stands.
+            self._buildah("push", "--quiet", name, f"docker-archive:{target}:{name}")
+
+    def _tidy(self) -> None:
+        """Remove what a build that was killed has left, and layers when there are many."""
+        self._buildah("rm", "--all")
+        unnamed = self._buildah("images", "--quiet", "--filter", "dangling=true").split()
+        if len(unnamed) > _MOST_LEFT_OVER:
+            # The next build makes its layers again, which takes a minute.
+            self._buildah("rmi", "--prune")
 
     def _base(self, kind: Kind) -> str:
         archive = base_image(kind)
@@ -98,4 +107,5 @@ class _Buildah:
 
     @property
     def _command(self) -> tuple[str | Path, ...]:
-        return ("buildah", "--root", self.store, "--runroot", "/run/trainrun-buildah")
+        key = hashlib.sha256(str(self.store).encode()).hexdigest()[:12]
+        return ("buildah", "--root", self.store, "--runroot", f"/run/trainrun-buildah/{key}")

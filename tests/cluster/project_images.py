@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tests.cluster.images import Kind
 
 _KEPT = 2
-_IN_USE_SECONDS = 3600
+_IN_USE_SECONDS = 900
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
