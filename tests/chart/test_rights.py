@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.chart.rendering import MATRIX, Manifest, of_kind, render, rights, the
+from trainrun_operator.runtime.operator import LEASE_NAME
 
 WORK = {
     *(("trainruns.trainrun.dev", verb, "") for verb in ("get", "list", "watch", "delete")),
@@ -16,8 +17,8 @@ WORK = {
 }
 OWN = {
     ("leases.coordination.k8s.io", "create", ""),
-    ("leases.coordination.k8s.io", "get", "trainrun-operator"),
-    ("leases.coordination.k8s.io", "update", "trainrun-operator"),
+    ("leases.coordination.k8s.io", "get", LEASE_NAME),
+    ("leases.coordination.k8s.io", "update", LEASE_NAME),
     ("secrets", "create", ""),
     ("secrets", "get", "trainrun-ca"),
     ("secrets", "update", "trainrun-ca"),

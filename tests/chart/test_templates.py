@@ -9,6 +9,7 @@ import yaml
 
 from tests.chart.rendering import CHART, MATRIX, ROOT, of_kind, render, run_helm, the
 from trainrun_operator.runtime.settings import read_settings
+from trainrun_operator.worlds.kubernetes.endpoint import PORT_NAME
 
 MONITOR = "monitoring.coreos.com/v1/ServiceMonitor"
 CLUSTER_WIDE = {
@@ -132,7 +133,7 @@ def test_the_agents_service_has_no_selector() -> None:
     service = the(render({}, release="other"), "Service", "trainrun-agents")
 
     assert "selector" not in service["spec"]
-    assert [port["port"] for port in service["spec"]["ports"]] == [8443]
+    assert [(p["name"], p["port"]) for p in service["spec"]["ports"]] == [(PORT_NAME, 8443)]
 
 
 def test_probes_ask_the_health_port() -> None:
