@@ -20,13 +20,13 @@ def mend(cluster: Cluster) -> None:
         if not node.is_on():
             node.power_on()
         if _is_registered(cluster, node.name):
+            nodes.uncordon(cluster, node.name)
             nodes.heal(cluster, node.name)
         else:
             nodes.register(cluster, node.name)
         for taint in cluster.api.get(f"/api/v1/nodes/{node.name}")["spec"].get("taints", []):
             if not taint["key"].startswith("node.kubernetes.io/"):
                 nodes.untaint(cluster, node.name, taint["key"])
-        nodes.uncordon(cluster, node.name)
 
 
 def _is_registered(cluster: Cluster, node: str) -> bool:
