@@ -21,7 +21,7 @@ from trainrun_operator.api.status import (
     SaveAsked,
     StartRecord,
 )
-from trainrun_operator.core import ledger, settling, steps
+from trainrun_operator.core import history, ledger, settling, steps
 from trainrun_operator.core.attribution import incident_of
 from trainrun_operator.core.causes import Cause
 from trainrun_operator.core.display import (
@@ -80,7 +80,6 @@ def open_incident(view: View, loss: Loss, lost: frozenset[int]) -> Plan:
     incident = incident_of(
         loss, attempt=view.status.attempt, now=view.observation.now, config=view.config
     )
-    message = f"attempt {incident.attempt} ended: {incident.cause}: {incident.message}"
     fruitless = settling.fruitless_after(view, incident)
     wait = timedelta(0)
     if incident.cause != Cause.INTERRUPTED:  # not the run's fault: nothing to go slow for
@@ -89,7 +88,7 @@ def open_incident(view: View, loss: Loss, lost: frozenset[int]) -> Plan:
     return transition(
         view,
         incident.cause,
-        message,
+        history.ended(incident),
         phase="Restarting",
         type_="Warning",
         ending=ending,
@@ -104,7 +103,7 @@ def refine(view: View, incident: Incident) -> Plan:
 
     Written before anything follows from it: the worker that told it may be gone in the next pass.
     """
-    message = f"attempt {incident.attempt} ended: {incident.cause}: {incident.message}"
+    message = history.ended(incident)
     return transition(view, incident.cause, message, phase="Restarting", type_="Warning")
 
 
@@ -172,7 +171,7 @@ def failed_to_start(view: View, loss: Loss) -> Plan:
     return transition(
         view,
         incident.cause,
-        f"attempt {attempt} could not start: {incident.message}",
+        history.not_started(incident),
         phase="Restarting",
         type_="Warning",
         attempt=attempt,
@@ -201,14 +200,11 @@ def start(view: View, chosen: tuple[WorkerFact, ...], resolution: Resolution) ->
         template_hash=view.config.template_hash,
         time=view.observation.now,
     )
-    begin = (
-        "from nothing" if point is None else f"from step {point.step} of attempt {point.attempt}"
-    )
     marks = (condition(view, "StorageReady", "True", "Resolved", "the store answers"), whole(view))
     plan = transition(
         view,
         "Started",
-        f"attempt {record.attempt} starts {begin} with {counted(len(chosen), 'worker')}",
+        history.started(record),
         phase="Starting",
         attempt=record.attempt,
         start_record=record,

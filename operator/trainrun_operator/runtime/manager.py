@@ -10,12 +10,14 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from trainrun.errors import InvalidSpec
 from trainrun_operator.api.resource import API_VERSION, KIND
 from trainrun_operator.api.status import TrainRunStatus
 from trainrun_operator.core.config import RunConfig
+from trainrun_operator.core.history import retold
 from trainrun_operator.core.plan import Event, Plan
 from trainrun_operator.core.planner import decide
 from trainrun_operator.runtime.agent_server import AgentServer
@@ -30,8 +32,12 @@ from trainrun_operator.worlds.kubernetes.world import KubernetesWorld, Surroundi
 
 _log = logging.getLogger(__name__)
 
-Record = Callable[[Mapping[str, Any], Event], None]
-"""Writes an event of the object (a raw TrainRun) into the cluster."""
+Record = Callable[[Mapping[str, Any], Event, datetime], None]
+"""Writes an event of the object (a raw TrainRun), which happened then, into the cluster."""
+
+RETOLD_WITHIN = timedelta(minutes=10)
+"""Events this young are told again when we begin to lead: who led before may have died over them.
+Older ones may have been forgotten by the cluster, and would come back."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -130,6 +136,7 @@ class RunManager:
         """From now on we decide."""
         self._around = around
         for led in self._runs.values():
+            self._retell(led.object)
             self._start(led, around)
 
     async def stop(self) -> None:
@@ -174,13 +181,20 @@ class RunManager:
 
         led.task = asyncio.create_task(reconciler.run(over))
 
+    def _retell(self, run: RunObject) -> None:
+        since = datetime.now(UTC) - RETOLD_WITHIN
+        for told in retold(run.current.status):
+            if told.time > since:
+                self._record(run.current.raw, told.event, told.time)
+
     def _refuse(self, raw: Mapping[str, Any], message: str) -> None:
         metadata = raw["metadata"]
         uid, generation = metadata["uid"], metadata.get("generation", 0)
         known = self._unreadable.get(uid)
         if known is not None and known.generation == generation:
             return
-        self._record(raw, Event(type="Warning", reason="InvalidSpec", message=message))
+        event = Event(type="Warning", reason="InvalidSpec", message=message)
+        self._record(raw, event, datetime.now(UTC))
         if known is not None:
             known.generation = generation
         elif uid not in self._runs:
@@ -207,4 +221,4 @@ class _Recorder:
     def emit(self, news: RunNews) -> None:
         """Take note of events; the rest is in the status."""
         if isinstance(news, Happened):
-            self.record(self.object.current.raw, news.event)
+            self.record(self.object.current.raw, news.event, news.time)

@@ -12,7 +12,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from trainrun_operator.api.resource import API_VERSION, PLURAL
@@ -245,7 +245,7 @@ class Operator:
                 pause = random.uniform(1.0, 3.0)
             await asyncio.sleep(pause)
 
-    def _record(self, raw: Mapping[str, Any], event: Event) -> None:
+    def _record(self, raw: Mapping[str, Any], event: Event, time: datetime) -> None:
         metadata = raw["metadata"]
         self._recorder.record(
             run=ObjectRef(
@@ -257,7 +257,7 @@ class Operator:
             type=event.type,
             reason=event.reason,
             message=event.message,
-            time=datetime.now(UTC),
+            time=time,
         )
 
     # ------------------------------------------------------------------------------- probes

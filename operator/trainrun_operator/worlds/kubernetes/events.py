@@ -146,7 +146,7 @@ def _event(
 ) -> Object:
     # Its name says when it happened and what it tells: written twice, it is refused the second
     # time, and lists by name, which `kubectl describe` shows, keep the order within a second.
-    told = "\0".join((run.uid, kind, reason, message, time.isoformat()))
+    told = "\0".join((run.uid, kind, reason, message, time.astimezone(UTC).isoformat()))
     microseconds = round(time.timestamp() * 1e6)
     name = f"{run.name}.{microseconds:x}.{hashlib.sha256(told.encode()).hexdigest()[:8]}"
     moment = time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
