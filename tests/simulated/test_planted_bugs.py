@@ -11,8 +11,11 @@ import pytest
 from tests.simulated.lives import FAULTS, PATIENCE, Fault, Life, living
 from trainrun.protocol import SaveVote
 from trainrun_operator.api.status import Failures
-from trainrun_operator.core import ledger, preempting
+from trainrun_operator.core import ledger, preempting, running
+from trainrun_operator.core.plan import DeleteWorker
 from trainrun_operator.core.saving import SaveStage, coordinate
+from trainrun_operator.core.view import View
+from trainrun_operator.worlds.simulated import invariants
 from trainrun_operator.worlds.simulated.store import SimStore
 
 LIVES = 300
@@ -87,3 +90,22 @@ def test_a_missing_fence_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     mistake = first_mistake()
     assert mistake is not None
     assert "which is fenced" in mistake[1]
+
+
+def test_a_worker_that_is_deleted_under_a_running_attempt_is_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def too_many(view: View) -> tuple[DeleteWorker, ...]:
+        return tuple(DeleteWorker(name=w.name, reason="a bug") for w in view.workers)
+
+    monkeypatch.setattr(running, "surplus", too_many)
+    mistake = first_mistake()
+    assert mistake is not None
+    assert "is deleted while attempt 1 runs" in mistake[1]
+
+
+def test_a_status_without_bounds_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(invariants, "MAX_STATUS", 1000)
+    mistake = first_mistake()
+    assert mistake is not None
+    assert "bytes was written" in mistake[1]

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 from trainrun.protocol import CheckpointId, Start
 from trainrun_operator.api.status import IDENTITY_LENGTH
 from trainrun_operator.core.answers import start_order
+from trainrun_operator.core.plan import DeleteWorker
+from trainrun_operator.core.view import worker_name
 
 if TYPE_CHECKING:
     from trainrun_operator.api.status import Incident, StartRecord, TrainRunStatus
@@ -19,6 +21,10 @@ if TYPE_CHECKING:
     from trainrun_operator.core.plan import Plan
     from trainrun_operator.worlds.simulated.agent import SimAgent
     from trainrun_operator.worlds.simulated.world import SimWorld
+
+
+MAX_STATUS = 16 * 1024
+"""Bytes that a status may have."""
 
 
 class Judge:
@@ -51,6 +57,8 @@ class Judge:
         self._start_record(new)
         self._incidents(old, new)
         self._verdict_stays(old, new)
+        if new.json_size() >= MAX_STATUS:
+            self._wrong(f"a status of {new.json_size()} bytes was written")
         if not transition and _durable(old) != _durable(new):
             self._wrong("a write for display changed what decisions are based on")
 
@@ -126,6 +134,21 @@ class Judge:
             isinstance(answer.order, Start) for answer in plan.answers.values()
         ):
             self._wrong("a finished run starts something")
+        self._roster_stays(observation, plan)
+
+    def _roster_stays(self, observation: Observation, plan: Plan) -> None:
+        """A worker of a running attempt is deleted only after an incident has ended the attempt."""
+        status = observation.status
+        record = status.start_record
+        if record is None or status.ending is not None or status.finished:
+            return
+        working = {
+            worker_name(self.world.config, slot=slot, created_for=number)
+            for slot, number in enumerate(record.roster)
+        }
+        for action in plan.actions:
+            if isinstance(action, DeleteWorker) and action.name in working:
+                self._wrong(f"{action.name} is deleted while attempt {record.attempt} runs")
 
     def started(self, agent: SimAgent, order: Start) -> None:
         """An agent accepts a start order."""
