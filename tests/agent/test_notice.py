@@ -182,3 +182,23 @@ def test_a_worker_that_was_replaced_does_not_give_the_storage_away(
     assert old.code() == 0
     beats = workers.storage / "run/owners/000001.beat"
     eventually(lambda: '"released":true' not in beats.read_text())
+
+
+def test_an_agent_under_notice_whose_run_is_gone_saves_what_it_has_and_leaves_before_the_grace(
+    operator: OperatorStandIn, workers: Workers
+) -> None:
+    worker = workers.start(
+        "import time, trainrun\nd = trainrun.staging_directory(); (d / 'x').write_bytes(b'1')\n"
+        "trainrun.report(step=1, checkpoint=d); time.sleep(600)",
+        grace_seconds=600,
+    )
+    operator.order(start())
+    operator.until(lambda s: s.problems)  # the storage's folder is not there
+    worker.terminate()
+    operator.until(lambda s: s.notice)
+    operator.status = 409
+    worker.shows("this worker is not of the run any more", timeout=40)
+    workers.storage.mkdir()
+    assert worker.code(timeout=40) == 143
+    name = CheckpointId(attempt=1, step=1).name
+    assert (workers.storage / f"run/checkpoints/{name}/manifest.json").exists()
