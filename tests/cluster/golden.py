@@ -83,19 +83,22 @@ def prepared(archives: Iterable[Path]) -> Golden:
 
 
 def _build(folder: Path, wanted: dict[str, Path]) -> None:
-    nearest = _largest_part_of(frozenset(wanted), folder.parent)
+    nearest = _nearest(wanted, folder.parent)
     present = nearest.images if nearest else frozenset()
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".partial-") as name:
         partial = Path(name) / "store"
         partial.mkdir()
         if nearest:
             nearest.clone(partial / "root")
-        _import(partial, [wanted[image] for image in sorted(wanted.keys() - present)])
+        missing = [wanted[image] for image in sorted(wanted.keys() - present)]
+        keep = {name for archive in wanted.values() for name in names(archive)}
+        _import(partial, missing, keep=keep)
         (partial / _CONTENTS).write_text(json.dumps(sorted(wanted)))
         partial.rename(folder)
 
 
-def _import(partial: Path, archives: list[Path]) -> None:
+def _import(partial: Path, archives: list[Path], *, keep: set[str]) -> None:
+    """Add the images of these archives to a store; of all others only those in `keep` stay."""
     # A socket's path is short, so not below the cache.
     with tempfile.TemporaryDirectory(prefix="trainrun-") as name:
         work = Path(name)
@@ -119,6 +122,7 @@ def _import(partial: Path, archives: list[Path]) -> None:
                     progress(f"importing {', '.join(names(archive))} into the image store")
                     importing = ("images", "import", "--snapshotter", "overlayfs", archive)
                     output(*client, *importing, timeout=600)
+                _remove_others(client, keep)
             finally:
                 # In peace, so that its databases are whole.
                 server.terminate()
@@ -132,10 +136,29 @@ def _wait_for(socket: Path, server: subprocess.Popen[bytes], log: Path) -> None:
         time.sleep(0.02)
 
 
-def _largest_part_of(wanted: frozenset[str], folder: Path) -> Golden | None:
-    stores = [Golden(path.parent) for path in folder.glob(f"*/{_CONTENTS}")]
-    parts = [store for store in stores if store.images <= wanted]
-    return max(parts, key=lambda store: len(store.images), default=None)
+def _remove_others(client: tuple[str | Path, ...], keep: set[str]) -> None:
+    """Remove the other images, and what no image needs any more.
+
+    Only after the imports: a new version of an image shares most of its layers with the old one.
+    """
+    present = output(*client, "images", "ls", "--quiet").split()
+    if others := sorted(set(present) - keep):
+        output(*client, "images", "rm", *others, timeout=120)
+    # The end of a lease is what the collection of garbage can be waited for with.
+    lease = output(*client, "leases", "create").strip()
+    output(*client, "leases", "delete", "--sync", lease, timeout=120)
+
+
+def _nearest(wanted: dict[str, Path], folder: Path) -> Golden | None:
+    """The store that has most of the images, in bytes, whatever else it has."""
+    shared = {
+        path.parent: sum(
+            wanted[image].stat().st_size for image in Golden(path.parent).images & wanted.keys()
+        )
+        for path in folder.glob(f"*/{_CONTENTS}")
+    }
+    best = max(shared, key=lambda store: shared[store], default=None)
+    return Golden(best) if best and shared[best] else None
 
 
 def _forget_unused(folder: Path) -> None:
