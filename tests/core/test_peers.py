@@ -41,6 +41,11 @@ def test_the_agent_tells_its_node_where_the_world_does_not() -> None:
     assert source(scene.with_agent(1, node="y"), 1) is None
 
 
+def test_workers_whose_nodes_nobody_knows_are_not_taken_for_neighbours() -> None:
+    scene = on_nodes("", "").with_agent(0, node="").with_agent(1, node="")
+    assert source(scene, 1) is None
+
+
 def test_a_worker_that_was_not_heard_is_no_source() -> None:
     found = source(on_nodes("a", "a", "a").unheard(0), 2)
     assert found is not None

@@ -82,11 +82,11 @@ def _sources(view: View) -> dict[int, PeerSource]:
     leads: dict[str, AgentState] = {}
     found = {}
     for worker in view.roster:
-        agent = worker.agent if worker is not None else None
-        if worker is None or agent is None:
+        if worker is None or worker.agent is None:
             continue
-        lead = leads.setdefault(worker.node or agent.node, agent)
-        if lead is not agent and lead.serves:
+        node, agent = worker.node or worker.agent.node, worker.agent
+        lead = leads.setdefault(node, agent)
+        if node and lead is not agent and lead.serves:
             found[worker.slot] = PeerSource(address=lead.serves, secret=lead.agent)
     return found
 
