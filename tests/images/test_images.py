@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.cluster import project_images
+from tests.cluster.builders import ROOT
 from tests.cluster.errors import ClusterUnavailable
 from tests.cluster.index_access import secrets
 from tests.cluster.project_images import IMAGES, OPERATOR, WORKER, build, compressed_size
@@ -27,6 +28,19 @@ class Opened:
     config: dict[str, Any]
     files: frozenset[str]
     """Paths without the slash in front, of all layers."""
+
+    def contents(self, start: str, end: str) -> dict[str, bytes]:
+        """Path -> what the files hold whose paths start and end so."""
+        found = {}
+        with tarfile.open(self.archive) as outer:
+            (manifest,) = json.load(member(outer, "manifest.json"))
+            for layer in manifest["Layers"]:
+                with tarfile.open(fileobj=member(outer, layer)) as inner:
+                    for entry in inner:
+                        name = entry.name.removeprefix("./")
+                        if name.startswith(start) and name.endswith(end) and entry.isfile():
+                            found[name] = member(inner, entry.name).read()
+        return found
 
     @property
     def run(self) -> dict[str, Any]:
@@ -119,6 +133,28 @@ def test_the_workers_image_has_our_packages_before_its_distributions(
 
     assert {"trainrun/agent/__main__.py", "boto3/__init__.py"} <= installed
     assert "USE_LIBUV=0" in images[WORKER.name].run["Env"]
+
+
+@pytest.mark.parametrize(
+    ("name", "place", "package"),
+    [
+        (OPERATOR.name, "opt/trainrun/app", "operator/trainrun_operator"),
+        (OPERATOR.name, "opt/trainrun/app", "worker_image/trainrun"),
+        (OPERATOR.name, "opt/trainrun/agent/site", "worker_image/trainrun"),
+        (WORKER.name, "usr/local/lib/python3.13/dist-packages", "worker_image/trainrun"),
+    ],
+)
+def test_an_edit_of_the_code_reaches_the_image(
+    images: dict[str, Opened], name: str, place: str, package: str
+) -> None:
+    # The worker's image once held what an earlier build had cached.
+    source = ROOT / package
+    expected = {path.relative_to(source.parent).as_posix() for path in source.rglob("*.py")}
+    found = images[name].contents(f"{place}/{source.name}/", ".py")
+
+    assert {file.removeprefix(f"{place}/") for file in found} == expected
+    for file, content in found.items():
+        assert content == (source.parent / file.removeprefix(f"{place}/")).read_bytes(), file
 
 
 def test_nothing_of_the_build_is_left_in_an_image(images: dict[str, Opened]) -> None:
