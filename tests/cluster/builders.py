@@ -21,7 +21,6 @@ from tests.cluster.shell import output, succeeds
 if TYPE_CHECKING:
     from tests.cluster.images import Kind
 
-ROOT = Path(__file__).parents[2]
 _BUILD_SECONDS = 1200
 _MOST_LEFT_OVER = 40
 """Layers that no image names any more; each edit of the tree leaves one to three, a few MB each."""
@@ -30,8 +29,8 @@ _MOST_LEFT_OVER = 40
 class Builder(Protocol):
     """Makes an archive of the image that a Dockerfile describes."""
 
-    def build(self, dockerfile: str, *, base: Kind, name: str, target: Path) -> None:
-        """Build on a base image, name it `name`, and write it to `target` (a docker archive)."""
+    def build(self, context: Path, dockerfile: str, *, base: Kind, name: str, target: Path) -> None:
+        """Build what lies in `context` on a base image; write it to `target` (a docker archive)."""
         ...
 
 
@@ -44,13 +43,19 @@ def builder() -> Builder:
 
 
 class _Docker:
-    def build(self, dockerfile: str, *, base: Kind, name: str, target: Path) -> None:
+    def build(self, context: Path, dockerfile: str, *, base: Kind, name: str, target: Path) -> None:
         if not succeeds("docker", "image", "inspect", base_name(base), timeout=20):
             output("docker", "load", "--input", base_image(base), timeout=600)
         with secrets() as options:
             output(
                 *("docker", "build", "--quiet", *options, "--tag", name),
-                *("--build-arg", f"BASE={base_name(base)}", "--file", ROOT / dockerfile, ROOT),
+                *(
+                    "--build-arg",
+                    f"BASE={base_name(base)}",
+                    "--file",
+                    context / dockerfile,
+                    context,
+                ),
                 timeout=_BUILD_SECONDS,
                 environment={"DOCKER_BUILDKIT": "1"},
             )
@@ -61,7 +66,7 @@ class _Docker:
 class _Buildah:
     store: Path
 
-    def build(self, dockerfile: str, *, base: Kind, name: str, target: Path) -> None:
+    def build(self, context: Path, dockerfile: str, *, base: Kind, name: str, target: Path) -> None:
         # One at a time: there is one store, and two cores are busy with one build.
         with locked(self.store.with_name(".buildah.lock"), waiting_for="another image"):
             self._tidy()
@@ -71,7 +76,7 @@ class _Buildah:
                     # The same files make the same image, whenever that is.
                     *("--timestamp", "0"),
                     *("--build-arg", f"BASE={self._base(base)}", "--tag", name),
-                    *("--file", ROOT / dockerfile, ROOT),
+                    *("--file", context / dockerfile, context),
                 )
             # An archive of this kind holds its name, which containerd then uses as it stands.
             self._buildah("push", "--quiet", name, f"docker-archive:{target}:{name}")

@@ -10,19 +10,21 @@ import hashlib
 import os
 import shutil
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.cluster.builders import ROOT, builder
+from tests.cluster.builders import builder
 from tests.cluster.images import base_image
 from tests.cluster.places import cache, locked, progress
 
 if TYPE_CHECKING:
     from tests.cluster.images import Kind
 
+ROOT = Path(__file__).parents[2]
 _KEPT = 2
 _IN_USE_SECONDS = 900
 
@@ -74,34 +76,40 @@ def build(image: ProjectImage) -> Path:
     base = base_image(image.base)
     folder = cache() / "images"
     with locked(folder / f".{image.short}.lock", waiting_for=f"building {image.name}"):
-        target = _target(folder, image, base)
-        while not target.is_file():
+        target = folder / f"{image.short}-{_digest_of(image, base, ROOT)}.tar"
+        if not target.is_file():
             progress(f"building {image.name}")
-            partial = target.with_name(f".{target.name}.partial")
-            partial.unlink(missing_ok=True)
-            builder().build(image.dockerfile, base=image.base, name=image.name, target=partial)
-            if target == (now := _target(folder, image, base)):
+            with tempfile.TemporaryDirectory(prefix="trainrun-context-") as name:
+                # Somebody may go on editing meanwhile.
+                context = Path(name)
+                _copy(image, context)
+                target = folder / f"{image.short}-{_digest_of(image, base, context)}.tar"
+                partial = target.with_name(f".{target.name}.partial")
+                partial.unlink(missing_ok=True)
+                builder().build(
+                    context, image.dockerfile, base=image.base, name=image.name, target=partial
+                )
                 partial.replace(target)
-                _forget_unused(image, target)
-            else:
-                # A file was changed meanwhile: nobody knows what of it went into the image.
-                partial.unlink()
-                target = now
+            _forget_unused(image, target)
         # Somebody reads it after us, perhaps much later.
         os.utime(target)
     return target
 
 
-def _target(folder: Path, image: ProjectImage, base: Path) -> Path:
-    return folder / f"{image.short}-{_digest_of(image, base)}.tar"
+def _copy(image: ProjectImage, context: Path) -> None:
+    for source in image.sources:
+        for path in _files(ROOT / source):
+            copy = context / path.relative_to(ROOT)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(path, copy)
 
 
-def _digest_of(image: ProjectImage, base: Path) -> str:
+def _digest_of(image: ProjectImage, base: Path, context: Path) -> str:
     """Of everything that the image is made from, how it is made included."""
     digest = hashlib.sha256(base.name.encode())
-    how = (Path(__file__).with_name("builders.py"),)
-    for path in (*how, *(path for source in image.sources for path in _files(ROOT / source))):
-        digest.update(path.relative_to(ROOT).as_posix().encode() + b"\0")
+    digest.update(Path(__file__).with_name("builders.py").read_bytes())
+    for path in (path for source in image.sources for path in _files(context / source)):
+        digest.update(path.relative_to(context).as_posix().encode() + b"\0")
         digest.update(b"x" if path.stat().st_mode & 0o100 else b"-")
         digest.update(hashlib.sha256(path.read_bytes()).digest())
     return digest.hexdigest()[:12]

@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 
 from tests.cluster import project_images
-from tests.cluster.builders import ROOT
 from tests.cluster.errors import ClusterUnavailable
 from tests.cluster.index_access import secrets
-from tests.cluster.project_images import IMAGES, OPERATOR, WORKER, build, compressed_size
+from tests.cluster.project_images import IMAGES, OPERATOR, ROOT, WORKER, build, compressed_size
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
