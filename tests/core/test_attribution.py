@@ -257,3 +257,9 @@ def test_the_last_lines_that_fit_are_kept() -> None:
     incident = scene.plan.status.incident
     assert incident is not None
     assert incident.last_lines == lines[-6:]
+
+
+def test_an_answer_is_not_waited_for_from_a_worker_that_was_gone_before() -> None:
+    incident = an_incident(collateral=True, message=f"rank 0 exited with code 1: {BROKEN}")
+    scene = a_run(template_hash="t2").running().ended(incident).without(1).without(0)
+    assert scene.plan.reason == "MaxFailuresExceeded"

@@ -19,7 +19,7 @@ from trainrun_operator.api.status import (
     StartRecord,
     TrainRunStatus,
 )
-from trainrun_operator.core.budget import LIMIT, cut, fitted
+from trainrun_operator.core.budget import CUTS, LIMIT, cut, fitted
 from trainrun_operator.core.causes import Cause
 from trainrun_operator.core.display import LASTING
 from trainrun_operator.core.observation import Refused
@@ -191,6 +191,7 @@ def test_cutting_again_changes_nothing() -> None:
 def test_a_run_without_a_checkpoint_fits_as_well() -> None:
     status = ended(TEXTS[1]).with_status(checkpoint=None).status
     assert fitted(status).json_size() <= LIMIT
+    assert CUTS[-1](status).checkpoint is None
 
 
 @settings(max_examples=200, deadline=None)
