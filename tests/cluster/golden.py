@@ -150,14 +150,17 @@ def _remove_others(client: tuple[str | Path, ...], keep: set[str]) -> None:
 
 
 def _nearest(wanted: dict[str, Path], folder: Path) -> Golden | None:
-    """The store that has most of the images, in bytes, whatever else it has."""
+    """The store that has most of the images, in bytes, whatever else it has; the one used last.
+
+    That one tells most likely of older versions of an image, with the same layers below.
+    """
     shared = {
         path.parent: sum(
             wanted[image].stat().st_size for image in Golden(path.parent).images & wanted.keys()
         )
         for path in folder.glob(f"*/{_CONTENTS}")
     }
-    best = max(shared, key=lambda store: shared[store], default=None)
+    best = max(shared, key=lambda store: (shared[store], store.stat().st_mtime), default=None)
     return Golden(best) if best and shared[best] else None
 
 
