@@ -45,6 +45,12 @@ def node_of(run: LastingRun, slot: int) -> str:
     return str(run.pod(slot)["spec"]["nodeName"])
 
 
+def slot_beside_the_leader(run: LastingRun, installation: Installation) -> int:
+    """A slot on another node than the leader of the operators, which is not what is tried here."""
+    leader = installation.leader_node()
+    return next(slot for slot in (1, 0) if node_of(run, slot) != leader)
+
+
 def wait_until_gone(run: LastingRun, pod: str) -> None:
     """Return once there is no such pod any more."""
 
@@ -79,7 +85,7 @@ def test_the_node_of_rank_0_loses_power_and_comes_back(
 ) -> None:
     before = training(run)
     node, old = node_of(run, 0), run.pod(0)["metadata"]["name"]
-    installation.leave(node)
+    installation.lead_elsewhere(node)
     nodes.power_off(run.bed.cluster, node)
     incident = before.one_incident("NodeLost")
     assert (incident["slot"], incident["node"]) == (0, node)
@@ -96,11 +102,11 @@ def test_a_node_that_was_cut_off_comes_back_too_late(
     run: LastingRun, installation: Installation
 ) -> None:
     before = training(run)
-    node, old = node_of(run, 1), run.pod(1)["metadata"]["name"]
-    installation.leave(node)
+    slot = slot_beside_the_leader(run, installation)
+    node, old = node_of(run, slot), run.pod(slot)["metadata"]["name"]
     nodes.partition(run.bed.cluster, node)
     incident = before.one_incident("NodeLost")
-    assert (incident["slot"], incident["node"]) == (1, node)
+    assert (incident["slot"], incident["node"]) == (slot, node)
     after = training(run)
     assert trainings_on(run, node) > 0, "the old worker's process runs on"
 
@@ -120,8 +126,8 @@ def test_a_node_that_only_the_api_server_cannot_reach_trains_on(
     run: LastingRun, installation: Installation
 ) -> None:
     before = training(run)
-    node = node_of(run, 1)
-    installation.leave(node)
+    slot = slot_beside_the_leader(run, installation)
+    node = node_of(run, slot)
     nodes.partition_from_api_server(run.bed.cluster, node)
     nodes.wait_until_not_ready(run.bed.cluster, node)
     trains_on(before, 80)
@@ -131,39 +137,39 @@ def test_a_node_that_only_the_api_server_cannot_reach_trains_on(
 
 def test_a_drained_node_is_left_after_saving(run: LastingRun, installation: Installation) -> None:
     before = training(run)
-    node = node_of(run, 0)
-    installation.leave(node)
+    slot = slot_beside_the_leader(run, installation)
+    node = node_of(run, slot)
     nodes.drain(run.bed.cluster, node)
-    left_after_saving(before, 0, node, "evicted")
+    left_after_saving(before, slot, node, "evicted")
 
 
 def test_a_node_with_a_no_execute_taint_is_left_after_saving(
     run: LastingRun, installation: Installation
 ) -> None:
     before = training(run)
-    node = node_of(run, 1)
-    installation.leave(node)
+    slot = slot_beside_the_leader(run, installation)
+    node = node_of(run, slot)
     nodes.taint(run.bed.cluster, node, "example.com/broken")
-    left_after_saving(before, 1, node, "")
+    left_after_saving(before, slot, node, "")
 
 
 def test_a_spot_node_is_left_when_its_end_is_announced(
     run: LastingRun, installation: Installation
 ) -> None:
     before = training(run)
-    node = node_of(run, 1)
-    installation.leave(node)
+    slot = slot_beside_the_leader(run, installation)
+    node = node_of(run, slot)
     key = "aws-node-termination-handler/spot-itn"
     nodes.taint(run.bed.cluster, node, key, effect="NoSchedule")
-    left_after_saving(before, 1, node, f"node {node} ")
+    left_after_saving(before, slot, node, f"node {node} ")
 
 
 def test_a_deleted_node_is_left_after_saving(run: LastingRun, installation: Installation) -> None:
     before = training(run)
-    node = node_of(run, 0)
-    installation.leave(node)
+    slot = slot_beside_the_leader(run, installation)
+    node = node_of(run, slot)
     nodes.delete(run.bed.cluster, node)
-    left_after_saving(before, 0, node, f"node {node} was deleted")
+    left_after_saving(before, slot, node, f"node {node} was deleted")
 
 
 def test_after_all_that_it_has_learned_what_an_undisturbed_run_learns(run: LastingRun) -> None:
@@ -185,7 +191,7 @@ def test_a_crashed_node_is_the_cause_though_its_peers_fail_first(
     )
     before = training(run)
     node = str(run.pod(1)["spec"]["nodeName"])
-    installation.leave(node)
+    installation.lead_elsewhere(node)
     before.nothing_happened()
     nodes.crash(bed.cluster, node)
     # Rank 0 says at once that a connection broke, which alone would fail the run.

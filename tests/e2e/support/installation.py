@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +25,10 @@ class Installation:
     """A release of the chart."""
 
     cluster: Cluster
+    since: datetime = field(default_factory=lambda: datetime.now(UTC))
+    """The cluster may be older, and with it the audit log."""
+    without_rights: list[tuple[datetime, datetime]] = field(default_factory=list)
+    """When rights were taken away from operators that still ran."""
 
     def install(self, *options: str) -> None:
         """`helm upgrade --install`, and wait until the operator is ready."""
@@ -40,6 +47,15 @@ class Installation:
             "120s",
             *options,
         )
+
+    @contextmanager
+    def taking_rights(self) -> Iterator[None]:
+        """Helm takes a role away before the pods that use it have ended."""
+        begun = datetime.now(UTC)
+        try:
+            yield
+        finally:
+            self.without_rights.append((begun, datetime.now(UTC)))
 
     def uninstall(self) -> None:
         """`helm uninstall`."""
@@ -93,17 +109,26 @@ class Installation:
         self.kubectl("rollout", "status", "deployment/trainrun", f"--timeout={seconds:.0f}s")
         self.wait_for_leader(seconds=seconds)
 
-    def leave(self, node: str) -> None:
-        """Let no replica be on this node, whose loss then is the workers' alone."""
-        here = [pod for pod in self.pods() if pod["spec"]["nodeName"] == node]
-        if not here:
+    def lead_elsewhere(self, node: str) -> None:
+        """Let the leader be on another node: if this one is lost, only workers are lost with it."""
+        if self.leader_node() != node:
             return
-        nodes.cordon(self.cluster, node)
-        for pod in here:
-            self.kubectl("delete", "pod", pod["metadata"]["name"], "--wait", "--timeout=60s")
-        self.kubectl("rollout", "status", "deployment", RELEASE, "--timeout=120s")
-        self.wait_for_leader()
-        nodes.uncordon(self.cluster, node)
+        leader = self.leader()
+        replicas = {pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in self.pods()}
+        if set(replicas.values()) == {node}:
+            nodes.cordon(self.cluster, node)
+            standby = next(name for name in replicas if name != leader)
+            self.kubectl("delete", "pod", standby, "--wait", "--timeout=60s")
+            self.kubectl("rollout", "status", f"deployment/{RELEASE}", "--timeout=120s")
+            nodes.uncordon(self.cluster, node)
+        self.kubectl("delete", "pod", leader, "--wait=false")
+        self.wait_for_leader(other_than=leader, seconds=90)
+
+    def leader_node(self) -> str:
+        """The node from which it is led now."""
+        leader = self.wait_for_leader()
+        found = self.cluster.api.get(f"/api/v1/namespaces/{NAMESPACE}/pods/{leader}")
+        return str(found["spec"]["nodeName"])
 
     def log(self) -> str:
         """What all replicas said."""
