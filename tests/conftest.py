@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from pathlib import Path
+
+import pytest
 
 from tests.support.cluster_session import NO_CLUSTER
 
-if TYPE_CHECKING:
-    import pytest
+TOGETHER = {
+    "e2e": "the operator's cluster",
+    "e2e_cluster": "the cluster itself",
+    "images": "the cluster itself",
+    "chart": "the cluster itself",
+}
+"""Folders whose tests run one after the other in one of the processes of `make test`: they share a
+cluster, or build what others load. Everything else goes to whoever is free."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -17,6 +25,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="use the test cluster that runs, and leave it running (make cluster-down NAME=test)",
     )
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Name what must not be torn apart."""
+    for item in items:
+        folder = item.path.relative_to(Path(__file__).parent).parts[0]
+        if folder in TOGETHER:
+            item.add_marker(pytest.mark.xdist_group(TOGETHER[folder]))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
