@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
+import urllib.error
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import click
 
 from tests.cluster import binaries, docker
+from tests.cluster.api import ApiError
 from tests.cluster.cluster import DEFAULT_NAME, Cluster
 from tests.cluster.embedded import check_possible
 from tests.cluster.errors import ClusterBroken, ClusterUnavailable
@@ -127,9 +129,13 @@ def main() -> None:
     """Run; errors of the cluster are one message and exit code 1."""
     try:
         cli(prog_name="python -m tests.cluster")
-    except (ClusterUnavailable, ClusterBroken) as error:
+    except (ClusterUnavailable, ClusterBroken, ApiError) as error:
         click.echo(f"error: {error}", err=True)
-        sys.exit(1)
+    except urllib.error.URLError as error:
+        click.echo(f"error: the API server does not answer: {error.reason}", err=True)
+    else:
+        return
+    sys.exit(1)
 
 
 if __name__ == "__main__":

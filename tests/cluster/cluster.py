@@ -14,6 +14,7 @@ from tests.cluster import docker
 from tests.cluster.api import Api
 from tests.cluster.binaries import binary
 from tests.cluster.embedded import Embedded
+from tests.cluster.errors import ClusterBroken
 from tests.cluster.kind import Kind
 from tests.cluster.places import clusters, locked, progress
 from tests.cluster.shell import output
@@ -88,7 +89,10 @@ class Cluster:
 
     def node(self, name: str) -> Node | KindNode:
         """The node of that name."""
-        return next(node for node in self.nodes if node.name == name)
+        named = {node.name: node for node in self.nodes}
+        if name not in named:
+            raise ClusterBroken(f"there is no node {name!r}; there are {', '.join(named)}")
+        return named[name]
 
     @property
     def api(self) -> Api:
