@@ -30,6 +30,19 @@ _NETWORK = "kind"
 _WORKERS = 3
 _S3_PORT = 9000
 _API_SERVER_MANIFEST = "/etc/kubernetes/manifests/kube-apiserver.yaml"
+_UNPLUGGED = "inet trainrun_unplugged"
+_DROP_ALL = f"""
+table {_UNPLUGGED} {{
+  chain received {{
+    type filter hook prerouting priority raw;
+    iifname "eth0" drop
+  }}
+  chain sent {{
+    type filter hook postrouting priority srcnat + 1;
+    oifname "eth0" drop
+  }}
+}}
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,21 +59,26 @@ class KindNode:
         return output("docker", "inspect", "-f", "{{.State.Running}}", self.name).strip() == "true"
 
     def power_on(self) -> None:
-        self.plug()
+        # A container that starts has a fresh network: nothing is unplugged any more.
         output("docker", "start", self.name)
 
     def power_off(self) -> None:
-        self.unplug()
-        self.crash()
+        if self.is_on():
+            self.unplug()
+            self.crash()
 
     def crash(self) -> None:
         output("docker", "kill", self.name)
 
     def plug(self) -> None:
-        succeeds("docker", "network", "connect", _NETWORK, self.name)
+        if self.is_on():
+            self.run("nft", "-f", "-", text=f"table {_UNPLUGGED}\ndelete table {_UNPLUGGED}\n")
 
     def unplug(self) -> None:
-        succeeds("docker", "network", "disconnect", "--force", _NETWORK, self.name)
+        # Docker would give another address to a container that is connected anew, and a link that
+        # was down has lost its routes.
+        self.plug()
+        self.run("nft", "-f", "-", text=_DROP_ALL)
 
     def run(self, *command: str | Path, text: str = "", timeout: float = 60.0) -> str:
         inside = ("docker", "exec", "--interactive", "--privileged", self.name)
