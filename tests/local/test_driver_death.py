@@ -58,6 +58,10 @@ def test_a_driver_killed_at_any_moment_loses_no_commit_and_costs_no_budget(
         time.sleep(dice.uniform(0.1, 2.0))  # the moment is what is tried here
         assert driver.process.poll() is None, driver.out.with_suffix(".err").read_text()
         driver.kill()
+    driver = runs.start()  # on a slow machine none of these moments may have come after a commit
+    manifests = runs.storage / "tiny" / "checkpoints"
+    eventually(lambda: list(manifests.glob("*/manifest.json")), timeout=60, what="a commit")
+    driver.kill()
     reached = max((step for _, step, _ in runs.steps(0)), default=0)
     runs.env["STEPS"] = str(reached + 20)
     ended = runs.run()

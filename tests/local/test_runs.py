@@ -69,7 +69,8 @@ def test_the_end_of_a_failed_run_begins_with_the_culprit(runs: LocalRuns) -> Non
 
 def test_a_preempted_worker_saves_first_and_hardly_a_step_is_lost(runs: LocalRuns) -> None:
     runs.spec = budget(0, maxPreemptions=1)
-    runs.env = {"EVERY": "1000", "PAUSE": "0.05", "STEPS": "60"}
+    # Steps long enough that a busy machine stops the training within one.
+    runs.env = {"EVERY": "1000", "PAUSE": "0.3", "STEPS": "20"}
     ended = runs.run("--fault", "preempt rank=1 step=10 grace=10s")
     assert ended.code == 0, ended.out[-3000:]
     (incident,) = ended.incidents
