@@ -68,6 +68,11 @@ def mended(cluster: Cluster) -> Iterator[None]:
     mend(cluster)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put those to the end that judge the whole session."""
+    items.sort(key=lambda item: item.get_closest_marker("after_all_others") is not None)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[Any]
