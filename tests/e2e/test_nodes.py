@@ -114,6 +114,9 @@ def test_a_node_that_was_cut_off_comes_back_too_late(
     eventually(lambda: trainings_on(run, node) == 0, timeout=90, what="its old process ends")
     wait_until_gone(run, old)
     trains_on(after, 20)
+    resumed = incident["resumedFrom"]["step"]
+    late = [step for step, attempt in run.committed() if attempt == before.attempt]
+    assert all(step <= resumed for step in late), "it has committed what nobody shall use"
 
 
 def trainings_on(run: LastingRun, node: str) -> int:

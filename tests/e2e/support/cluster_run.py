@@ -145,8 +145,13 @@ class ClusterRun:
 
     def newest_step(self) -> int | None:
         """The step of the newest committed checkpoint in the store."""
+        return max((step for step, _ in self.committed()), default=None)
+
+    def committed(self) -> set[tuple[int, int]]:
+        """(step, attempt) of the committed checkpoints in the store."""
         names = [key.split("/")[-2] for key in self._keys() if key.endswith("/manifest.json")]
-        return max((int(name.split("-")[1]) for name in names), default=None)
+        parts = [name.split("-") for name in names]
+        return {(int(step), int(attempt)) for _, step, _, attempt in parts}
 
     def chains(self, step: int) -> list[str]:
         """What each rank of counting.py had learned at this step, as it lies in the store."""
