@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 import yaml
 
-from trainrun_operator.worlds.kubernetes.errors import NotFound
+from trainrun_operator.worlds.kubernetes.errors import Forbidden, NotFound
 from trainrun_operator.worlds.kubernetes.events import EventRecorder, ObjectRef
 
 if TYPE_CHECKING:
@@ -165,6 +165,37 @@ async def test_events_wait_for_an_api_server_that_is_away(
 
     await recorder.flush(timeout=20)
     assert [event["message"] for event in await written(api, namespace)] == ["while it was away"]
+
+
+@pytest.mark.parametrize(
+    ("message", "told"),
+    [
+        ('cannot create resource "events" in API group ""', 1),
+        ("unable to create new content in namespace x because it is being terminated", 0),
+    ],
+)
+async def test_events_wait_for_an_api_server_that_has_not_read_its_roles_yet(
+    api: KubeApi,
+    namespace: str,
+    monkeypatch: pytest.MonkeyPatch,
+    message: str,
+    told: int,
+) -> None:
+    monkeypatch.setattr(f"{MODULE}.FIRST_PAUSE", 0.01)
+    refusals = [Forbidden(message, status=403, reason="Forbidden")] * 2
+    post = api.post
+
+    async def refusing(path: str, body: dict[str, Any]) -> dict[str, Any]:
+        if refusals:
+            raise refusals.pop()
+        return await post(path, body)
+
+    monkeypatch.setattr(api, "post", refusing)
+    recorder = EventRecorder(api, instance="operator-1")
+    record(recorder, run_in(namespace), "right after it was started")
+    await recorder.flush()
+
+    assert len(await written(api, namespace)) == told
 
 
 async def test_an_event_of_a_run_whose_namespace_is_gone_does_not_hold_up_the_others(

@@ -19,6 +19,7 @@ from trainrun_operator.api.resource import API_VERSION, KIND
 from trainrun_operator.worlds.kubernetes.api import KubeApi, Object
 from trainrun_operator.worlds.kubernetes.errors import (
     AlreadyExists,
+    Forbidden,
     KubeError,
     Unauthorized,
     Unavailable,
@@ -30,6 +31,9 @@ WAITING = 1000
 """Events that wait for an API server that is away; beyond, the oldest are given up."""
 PATIENCE = 600.0
 """Seconds after which an event is given up that could not be written."""
+PATIENCE_IF_FORBIDDEN = 20.0
+"""The same where it was refused for want of a right: an API server that has just been started
+refuses everything until it has read the roles."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 10.0
 """Seconds between two tries."""
 LONGEST_MESSAGE = 1024
@@ -123,6 +127,7 @@ class EventRecorder:
 
     async def _write(self, event: _Waiting) -> None:
         loop, pause = asyncio.get_running_loop(), FIRST_PAUSE
+        begun = loop.time()
         while True:
             try:
                 await self._api.post(event.path, event.body)
@@ -132,9 +137,12 @@ class EventRecorder:
                 if loop.time() > event.deadline:
                     _log.warning("an event was given up: %s", error)
                     return
-            except KubeError as error:  # its namespace is going, or we may not: it will stay so
-                _log.warning("event %s was refused: %s", event.body["reason"], error)
-                return
+            except KubeError as error:
+                # The namespace is going, or the event itself is wrong: it will stay so.
+                lasting = not isinstance(error, Forbidden) or "being terminated" in error.message
+                if lasting or loop.time() > begun + PATIENCE_IF_FORBIDDEN:
+                    _log.warning("event %s was refused: %s", event.body["reason"], error)
+                    return
             else:
                 return
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))
