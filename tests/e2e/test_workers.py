@@ -120,7 +120,7 @@ def test_scripts_that_always_fail_end_with_the_culprits_words(bed: Bed) -> None:
     options = {"health": {"heartbeatTimeout": "10s"}}
     failing = bed.run(
         "failing",
-        args=["--bad-rank", 1, "--bad-attempts", 99, "--fail-at", 7],
+        args=["--together", "--bad-rank", 1, "--bad-attempts", 99, "--fail-at", 7],
         failurePolicy={"maxFailures": 1, "backoff": {"initial": "0s"}},
         **options,
     )
@@ -132,6 +132,7 @@ def test_scripts_that_always_fail_end_with_the_culprits_words(bed: Bed) -> None:
     assert status["failures"]["text"] == "2/1"
     assert failing.causes == ["AppError", "AppError"]
     for incident in failing.incidents:
+        # The others die as well, of the connection that broke; they are not to blame.
         assert (incident["rank"], incident["exitCode"]) == (1, 3)
         assert "about to fail" in incident["lastLines"]
     assert failing.incidents[0]["resumedFrom"]["step"] == 5
