@@ -171,6 +171,12 @@ def test_nodes_do_not_explain_that_nobody_is_heard_at_all() -> None:
     assert scene.silent(0, 91).silent(1, 91).plan.reason == "NodeLost"
 
 
+def test_a_dead_node_is_known_as_lost_though_ranks_that_need_no_peers_step_on() -> None:
+    scene = trained(a_run(replicas=3).running(), 12, 12, 10).silent(2, 31)
+    assert scene.plan.reason == "Running"
+    assert suspected(scene, 2).plan.reason == "NodeLost"
+
+
 def test_a_worker_on_a_suspect_node_is_not_waited_for_as_long_as_slow_steps_take() -> None:
     scene = trained(a_run(replicas=3).running(), 12, 12, 10, stepped=40, first_step=40 + 11 * 20)
     assert scene.silent(2, 41).plan.reason == "Running"

@@ -144,30 +144,31 @@ class View:
         return min(silent_for, self.observation.listening_for) > limit
 
     def _overtaken(self, worker: WorkerFact) -> bool:
-        """Its peers' steps still advance beyond its last one: it must be computing with them."""
+        """Its peers' steps still advance beyond its last one: it must be computing with them.
+
+        Not where its node is not heard either: ranks need not depend on each other, and those that
+        do not would keep a dead one for ever.
+        """
         own = max_step(worker.agent)
-        if own is None or self.running is None or worker not in self.roster:
+        if own is None or worker.suspect_node or self.running is None or worker not in self.roster:
             return False
         return any(
             (max_step(peer.agent) or 0) > own + 1
             and not self._quiet(peer)
-            and self._steps_on(peer, beside=worker)
+            and self._steps_on(peer.agent)
             for peer in self.roster
             if peer is not None and self.joined(peer) is not None and not done(peer.agent)
         )
 
-    def _steps_on(self, peer: WorkerFact, *, beside: WorkerFact) -> bool:
+    def _steps_on(self, agent: AgentState | None) -> bool:
         """It has reported a step lately: one that is ahead and stands still proves nothing.
 
-        Lately is the heartbeat timeout. Where steps take longer, some of them are waited for, but
-        not for a worker whose node is suspected.
+        Lately is the heartbeat timeout. Where steps take longer, some of them are waited for.
         """
-        agent, limit = peer.agent, self.config.heartbeat_timeout
         if agent is None or agent.stepped is None:
             return False
-        if not beside.suspect_node:
-            slow = min(SLOW_STEPS * self._step_time(agent), self.config.start_timeout)
-            limit = max(limit, slow)
+        slow = min(SLOW_STEPS * self._step_time(agent), self.config.start_timeout)
+        limit = max(self.config.heartbeat_timeout, slow)
         return timedelta(seconds=agent.stepped) <= limit
 
     def _step_time(self, agent: AgentState) -> timedelta:
