@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from math import inf
 from typing import TYPE_CHECKING
 
 import pytest
@@ -112,4 +113,27 @@ async def test_a_token_that_is_missing_for_a_moment_is_no_catastrophe(token_file
 
     # The one that was read last is still good.
     assert (await api.get("/api/v1/namespaces"))["kind"] == "NamespaceList"
+    await api.close()
+
+
+async def test_the_end_of_an_outage_is_remembered(
+    fake: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trainrun_operator.worlds.kubernetes.api.OUTAGE", 0.2)
+    broken = status(500, "InternalError", "etcd is away")
+    api = await KubeApi.connect()
+    assert api.since_outage == inf
+
+    fake.answers = [Answer(code=500, body=broken)]
+    with pytest.raises(Unavailable, match="etcd is away"):
+        await api.post("/things", {})
+    await api.post("/things", {})
+    assert api.since_outage == inf, "one bad answer is no outage"
+
+    fake.answers = [Answer(code=500, body=broken)]
+    with pytest.raises(Unavailable, match="etcd is away"):
+        await api.post("/things", {})
+    await until(lambda: api.since_outage == 0.0)
+    await api.post("/things", {})
+    assert 0.0 < api.since_outage < 10
     await api.close()

@@ -115,6 +115,22 @@ def test_an_operator_that_was_stopped_for_a_while_does_not_find_its_workers_sile
     assert ear.agents.listening_for == timedelta(0)
 
 
+def test_silence_may_count_only_from_a_later_moment_on() -> None:
+    ear = Ear()
+    ear.agents.restart_listening(grace=45)
+    ear.agents.beat()
+    ear.now += 40  # a pause of our own in between does not shorten it
+    ear.agents.beat()
+    assert ear.agents.heard("run-0-1").silent_for == timedelta(0)
+    assert ear.agents.listening_for == timedelta(0)
+    ear.now += 1
+    ear.agents.beat()
+    ear.now += 3
+    ear.agents.beat()
+    ear.now += 3
+    assert ear.agents.heard("run-0-1").silent_for == timedelta(seconds=2)
+
+
 def test_workers_are_silent_while_our_own_loop_turns() -> None:
     ear = Ear()
     ear.agents.hear(a_state())

@@ -87,7 +87,7 @@ class RunAgents:
             return Heard(state=None, silent_for=timedelta(0))
         last = line.since if line.state is None else line.heard_at
         # After an outage of our own nobody could be heard: silence counts from its end.
-        silent = self._clock() - max(last, self._listening_since)
+        silent = max(0.0, self._clock() - max(last, self._listening_since))
         state = line.state and aged(line.state, by=self._clock() - line.heard_at)
         return Heard(state=state, silent_for=timedelta(seconds=silent))
 
@@ -95,11 +95,11 @@ class RunAgents:
     def listening_for(self) -> timedelta:
         """How long agents could be heard without interruption."""
         self._catch_up()
-        return timedelta(seconds=self._clock() - self._listening_since)
+        return timedelta(seconds=max(0.0, self._clock() - self._listening_since))
 
-    def restart_listening(self) -> None:
-        """We could not hear for a while: deadlines start anew."""
-        self._listening_since = self._clock()
+    def restart_listening(self, *, grace: float = 0.0) -> None:
+        """We could not hear for a while: deadlines start anew, `grace` seconds from now."""
+        self._listening_since = self._clock() + grace
 
     def beat(self) -> None:
         """Our loop turns: to be called every BEAT seconds, from the first call on."""
@@ -111,7 +111,8 @@ class RunAgents:
         # before the next beat, and before what agents said meanwhile is read.
         now = self._clock()
         if self._beaten_at is not None and now - self._beaten_at > BEAT + TOLERATED_LAG:
-            self._listening_since = self._beaten_at = now
+            self._beaten_at = now
+            self._listening_since = max(self._listening_since, now)
 
     def publish(self, answers: Mapping[str, Answer]) -> None:
         """Replace all answers; whoever waits for a different one gets it at once."""

@@ -132,12 +132,12 @@ class RunManager:
 
     # ------------------------------------------------------------------------------- leading
 
-    def lead(self, around: Surroundings) -> None:
-        """From now on we decide."""
+    def lead(self, around: Surroundings, *, grace: float = 0.0) -> None:
+        """From now on we decide; silence of agents counts only after `grace` seconds."""
         self._around = around
         for led in self._runs.values():
             self._retell(led.object)
-            self._start(led, around)
+            self._start(led, around, grace=grace)
 
     async def stop(self) -> None:
         """Decide nothing any more; what runs goes on."""
@@ -159,8 +159,8 @@ class RunManager:
         if self._around is not None:
             self._start(led, self._around)
 
-    def _start(self, led: _Led, around: Surroundings) -> None:
-        led.agents.restart_listening()
+    def _start(self, led: _Led, around: Surroundings, *, grace: float = 0.0) -> None:
+        led.agents.restart_listening(grace=grace)
         metadata = led.object.current.run.metadata
         self._server.add(led.agents)
         world = KubernetesWorld(

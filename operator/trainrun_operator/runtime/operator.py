@@ -46,6 +46,10 @@ RELIST = 60.0
 SILENCE = 600.0
 """Seconds without an event, bookmark or list from the API server that a healthy cache may have.
 Far longer than it can be quiet while all is well: outages of the API server are not ours."""
+AFTERMATH = 45.0
+"""Seconds after an outage of the API server in which an operator that begins to lead takes no
+silence for a loss: kube-proxy may lead agents to the one before for as long as it waits between its
+tries (30 s), and kubelets seem to be gone until they are through again."""
 
 _log = logging.getLogger(__name__)
 
@@ -123,10 +127,12 @@ class Operator:
             self.listed.wait(), *(informer.synced.wait() for informer in self._pods.informers)
         )
         await self._lease.acquire()
-        _log.info("%s leads now", self._settings.identity)
+        grace = max(0.0, AFTERMATH - self._api.since_outage)
+        after = f", after an outage; silence counts in {grace:.0f} s" if grace else ""
+        _log.info("%s leads now%s", self._settings.identity, after)
         self._leading = True
         self._metrics.leads(leading=True)
-        self.manager.lead(self._surroundings(authority))
+        self.manager.lead(self._surroundings(authority), grace=grace)
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._publish())

@@ -14,6 +14,7 @@ import time
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from math import inf
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
@@ -53,6 +54,9 @@ RETRIES = 4
 USUAL_PAUSE = 1.0
 LONGEST_PAUSE = 5.0
 """Seconds before such a repetition: without a Retry-After, and whatever that says."""
+
+OUTAGE = 5.0
+"""Seconds without a good answer that count as an outage of the API server."""
 
 UNREACHABLE = "unreachable"
 """The code of a call that got no answer, for `observe_call`."""
@@ -102,6 +106,8 @@ class KubeApi:
         self.observe_call = observe_call
         self._writes = asyncio.Semaphore(WRITES_IN_FLIGHT)
         self._reloading = asyncio.Lock()
+        self._away_since: float | None = None
+        self._back_at = -inf
 
     @classmethod
     async def connect(cls, *, observe_call: Callable[[str, str, float], None] = _nobody) -> KubeApi:
@@ -113,6 +119,14 @@ class KubeApi:
         await self._rest.close()
         # Those that were cut in the middle of a call still say goodbye; aiohttp does not wait.
         await asyncio.sleep(GOODBYE)
+
+    @property
+    def since_outage(self) -> float:
+        """Seconds since the API server is back; 0 while it is away, inf if it never was."""
+        now = time.monotonic()
+        if self._away_since is not None and now - self._away_since >= OUTAGE:
+            return 0.0
+        return now - self._back_at
 
     # ------------------------------------------------------------------------------- calls
 
@@ -273,7 +287,17 @@ class KubeApi:
             code = str(response.status)
         finally:
             self.observe_call(request.verb, code, time.monotonic() - started)
+            self._note(good=code != UNREACHABLE and not code.startswith("5"))
         return response
+
+    def _note(self, *, good: bool) -> None:
+        now = time.monotonic()
+        if not good:
+            self._away_since = now if self._away_since is None else self._away_since
+        elif self._away_since is not None:
+            if now - self._away_since >= OUTAGE:
+                self._back_at = now
+            self._away_since = None
 
     async def _other_token(self, refused: str | None) -> bool:
         """Whether there is another token than the one that was refused."""
