@@ -166,9 +166,16 @@ def test_another_no_execute_taint_is_a_notice_as_far_as_it_is_not_tolerated() ->
     limited = tolerating(
         running(), key="example.com/repair", operator="Exists", tolerationSeconds=60
     )
-    assert noticed(fact(running(), a_node(taint), heard())) == (text, 10.0, 0.0)
-    assert noticed(fact(limited, a_node(taint), heard())) == (text, 10.0, 50.0)
+    assert noticed(fact(running(), a_node(taint), heard())) == (text, 10.0, 20.0)
+    assert noticed(fact(limited, a_node(taint), heard())) == (text, 10.0, 80.0)
     assert fact(tolerating(running(), **EVERYTHING), a_node(taint), heard()).notice is None
+
+
+def test_a_no_execute_taint_leaves_the_grace_of_the_pod_to_save_in() -> None:
+    pod = running()
+    pod["spec"]["terminationGracePeriodSeconds"] = 90
+    node = a_node(a_taint("example.com/repair", "gpu", "NoExecute", timeAdded=before(0)))
+    assert noticed(fact(pod, node, heard()))[2] == 90.0
 
 
 @pytest.mark.parametrize("key", ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"])

@@ -107,7 +107,8 @@ def _accepted(scene: Scene, taint: Taint) -> bool:
 
 
 def _by_no_execute(scene: Scene, node: NodeFact) -> Notice | None:
-    """Another taint that the taint manager will evict the pod for."""
+    """Another taint that the taint manager will evict the pod for, with the pod's own grace."""
+    grace = timedelta(seconds=scene.pod.usual_grace)
     ends = []
     for taint in node.taints:
         if taint.effect != NO_EXECUTE or taint.key in (*LIFE_CYCLE, *SWITCHED_OFF):
@@ -115,7 +116,7 @@ def _by_no_execute(scene: Scene, node: NodeFact) -> Notice | None:
         allowed = patience(taint, scene.pod.tolerations)
         if allowed is not None:
             age = _age(scene, taint)
-            ends.append((timedelta(seconds=allowed) - age, str(taint), age))
+            ends.append((timedelta(seconds=allowed) + grace - age, str(taint), age))
     if not ends:
         return None
     soonest, text, age = min(ends)

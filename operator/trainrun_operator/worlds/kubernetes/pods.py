@@ -24,6 +24,9 @@ from trainrun_operator.worlds.kubernetes.taints import Toleration
 MOST_DIGITS = 9
 """Of a slot or a creation: larger numbers are nobody's."""
 
+DEFAULT_GRACE = 30
+"""Seconds of grace of a pod that names none, as the API server fills them in."""
+
 ContainerState = Literal["Waiting", "Running", "Terminated"]
 
 _STATES: tuple[tuple[str, ContainerState], ...] = (
@@ -87,6 +90,8 @@ class PodFact:
     """When the grace of its deletion ends."""
     grace: int | None = None
     """Seconds of that grace."""
+    usual_grace: int = DEFAULT_GRACE
+    """Seconds of grace that a deletion gives which names none."""
     scheduled: PodCondition | None = None
     disruption: PodCondition | None = None
     """DisruptionTarget: somebody is taking it away."""
@@ -99,6 +104,12 @@ class PodFact:
     def container(self, name: str) -> ContainerFact | None:
         """The (main) container of this name, once the kubelet has told of it."""
         return next((c for c in self.containers if c.name == name and not c.init), None)
+
+
+def usual_grace(spec: Mapping[str, Any]) -> int:
+    """Seconds of grace of a pod, or of a template's pods, that are deleted without naming any."""
+    found = number(spec, "terminationGracePeriodSeconds")
+    return DEFAULT_GRACE if found is None else found
 
 
 def pod_fact(raw: Mapping[str, Any]) -> PodFact | None:
@@ -129,6 +140,7 @@ def pod_fact(raw: Mapping[str, Any]) -> PodFact | None:
         created=created or datetime.fromtimestamp(0, tz=UTC),
         deletion=moment(metadata, "deletionTimestamp"),
         grace=number(metadata, "deletionGracePeriodSeconds"),
+        usual_grace=usual_grace(spec),
         scheduled=_condition(status, "PodScheduled"),
         disruption=_condition(status, "DisruptionTarget"),
         sandbox=_condition(status, "PodReadyToStartContainers"),

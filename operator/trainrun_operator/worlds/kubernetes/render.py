@@ -19,10 +19,9 @@ from trainrun_operator.core.agent_config import agent_config
 from trainrun_operator.core.plan import CreateWorker
 from trainrun_operator.core.render import config_of
 from trainrun_operator.worlds.kubernetes import names
+from trainrun_operator.worlds.kubernetes.pods import usual_grace
 from trainrun_operator.worlds.kubernetes.seal import seal_of
 
-DEFAULT_GRACE = 30
-"""Seconds; terminationGracePeriodSeconds where the template names none."""
 TOKEN_SECONDS = 3600
 """Life of an agent's token; the kubelet renews it after four fifths of it."""
 
@@ -67,7 +66,7 @@ def worker_pod(
     _command_through_agent(run, container)
     _mount(container, names.VOLUME, names.MOUNT)
     _mount(container, names.TOKEN_VOLUME, names.TOKEN_MOUNT, readOnly=True)
-    config = _config(run, action, place, grace=spec.get("terminationGracePeriodSeconds"))
+    config = _config(run, action, place, grace=usual_grace(spec))
     _add_environment(container, run, config)
     _add_volumes(spec)
     if run.spec.workers.agent == "Inject":
@@ -152,8 +151,7 @@ def _command_through_agent(run: TrainRun, container: Object) -> None:
     container["command"] = [python, *agent, "--", *words]
 
 
-def _config(run: TrainRun, action: CreateWorker, place: OperatorPlace, *, grace: Any) -> str:
-    seconds = grace if isinstance(grace, int) else DEFAULT_GRACE
+def _config(run: TrainRun, action: CreateWorker, place: OperatorPlace, *, grace: int) -> str:
     config = replace(
         agent_config(run, config_of(run)),
         slot=action.slot,
@@ -164,7 +162,7 @@ def _config(run: TrainRun, action: CreateWorker, place: OperatorPlace, *, grace:
         token_file=names.TOKEN_FILE,
         directory=names.WORK_FOLDER,
         cache=names.CACHE_FOLDER,
-        grace_seconds=float(seconds),
+        grace_seconds=float(grace),
     )
     # The kubelet reads "$(NAME)" as a reference, and "$$" as one dollar.
     return config.to_json().replace("$", "$$")
