@@ -53,6 +53,12 @@ class OperatorProcess:
         """It goes on."""
         self._signal(signal.SIGCONT)
 
+    def is_alive(self) -> bool:
+        """Whether it has not ended; asks its node, not the API server."""
+        return "alive" in self._node.run(
+            "sh", "-c", f"kill -0 {self.pid} 2>/dev/null && echo alive || echo gone"
+        )
+
     def restarts(self) -> int:
         """How often the kubelet has started it again."""
         path = f"/api/v1/namespaces/{NAMESPACE}/pods/{self.pod}"
