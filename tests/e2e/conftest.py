@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.cluster.errors import ClusterUnavailable
+from tests.cluster.images import base_image
 from tests.cluster.project_images import IMAGES, OPERATOR, build
-from tests.e2e.support.bed import Bed, a_bed
+from tests.e2e.support.bed import TORCH_IMAGE, Bed, a_bed
 from tests.e2e.support.cluster_run import ClusterRun
 from tests.e2e.support.installation import Installation
 from tests.e2e.support.mending import mend
@@ -52,6 +53,13 @@ def installation(cluster: Cluster, images: dict[str, Path]) -> Installation:
     installed.install("--set", f"podAnnotations.image={images[OPERATOR.short].stem}")
     installed.wait_for_leader()
     return installed
+
+
+@pytest.fixture(scope="session")
+def torch_image(cluster: Cluster) -> str:
+    """An image with PyTorch and nothing of ours."""
+    cluster.up([base_image("torch")])
+    return TORCH_IMAGE
 
 
 @pytest.fixture

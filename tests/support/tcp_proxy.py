@@ -27,6 +27,8 @@ class TcpProxy:
         """So many answers are dropped, with their connections, after the server has given them."""
         self.cut_answers_after: int | None = None
         """Answers longer than this break off here."""
+        self.answered = 0
+        """Bytes of answers that were passed on."""
         self._listener = socket.create_server((host, 0))
         self.port: int = self._listener.getsockname()[1]
         self._open: set[socket.socket] = set()
@@ -71,6 +73,8 @@ class TcpProxy:
                     return
                 client.sendall(data)
                 sent += len(data)
+                with self._lock:
+                    self.answered += len(data)
 
     @contextlib.contextmanager
     def _closing(self, *sockets: socket.socket) -> Iterator[None]:

@@ -30,6 +30,8 @@ def main() -> None:
     if checkpoint := trainrun.get_checkpoint():
         with checkpoint.as_directory() as directory:
             saved = json.loads((Path(directory) / f"rank-{context.rank}.json").read_text())
+        if options.cannot_load:
+            saved = saved["weights"]
         step, chain = saved["step"], saved["chain"]
         assert step == checkpoint.step, "the file is of another step"
     last = options.steps
@@ -52,6 +54,8 @@ def main() -> None:
         if directory is not None:
             text = json.dumps({"step": step, "chain": chain})
             (directory / f"rank-{context.rank}.json").write_text(text)
+            if options.ballast:
+                (directory / f"ballast-{context.rank}").write_bytes(os.urandom(options.ballast))
         trainrun.report({"chain": chain[:16]}, step=step, checkpoint=directory)
         if asked and options.yields:
             return
@@ -94,6 +98,7 @@ def misbehave(options: argparse.Namespace, context: trainrun.Context, step: int)
     if context.rank != options.bad_rank or context.attempt > options.bad_attempts:
         return
     if step == options.fail_at:
+        print(*["a long story " * 100] * options.stories, sep="\n")
         print("about to fail", flush=True)
         sys.exit(options.exit_code)
     if step == options.kill_at:
@@ -112,10 +117,13 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--attempts", type=int, default=1, help="train on until this attempt")
     parser.add_argument("--together", action="store_true", help="wait for each other in each step")
     parser.add_argument("--yield", dest="yields", action="store_true", help="end when told to save")
+    parser.add_argument("--ballast", type=int, default=0, help="bytes more in each rank's file")
+    parser.add_argument("--cannot-load", action="store_true", help="misread every checkpoint")
     parser.add_argument("--bad-rank", type=int, default=-1)
     parser.add_argument("--bad-attempts", type=int, default=1, help="misbehave up to this attempt")
     parser.add_argument("--fail-at", type=int)
     parser.add_argument("--exit-code", type=int, default=3)
+    parser.add_argument("--stories", type=int, default=0, help="long lines before it fails")
     parser.add_argument("--kill-at", type=int)
     parser.add_argument("--hog-at", type=int, help="take memory until somebody stops it")
     return parser.parse_args()

@@ -24,6 +24,8 @@ from tests.e2e.support.cluster_run import ClusterRun
 SCRIPTS = Path(__file__).parents[1] / "scripts"
 PYTHON_IMAGE = base_name("python")
 """Debian's Python and nothing of ours: the agent is injected."""
+TORCH_IMAGE = base_name("torch")
+"""Debian's PyTorch, boto3 too, and nothing of ours; loaded for tests that take `torch_image`."""
 WORKER_IMAGE = WORKER.name
 """PyTorch and our package."""
 

@@ -23,6 +23,8 @@ class ClusterRun:
     def __init__(self, bed: Bed, name: str) -> None:
         self.bed = bed
         self.name = name
+        self.in_storage = name
+        """spec.storage.runName."""
 
     # ------------------------------------------------------------------------ what it says
 
@@ -166,7 +168,7 @@ class ClusterRun:
 
     def _keys(self) -> list[str]:
         pages = self._s3.get_paginator("list_objects_v2").paginate(
-            Bucket=self.bed.bucket, Prefix=f"runs/{self.name}/"
+            Bucket=self.bed.bucket, Prefix=f"runs/{self.in_storage}/"
         )
         return [item["Key"] for page in pages for item in page.get("Contents", [])]
 

@@ -25,7 +25,13 @@ class LastingRun(ClusterRun):
     def __init__(self, bed: Bed, **options: Any) -> None:
         super().__init__(bed, "run")
         self._options = options
-        bed.apply(bed.trainrun(**{**options, "args": [*options.get("args", ()), *FOR_EVER]}))
+        self.apply_again()
+
+    def apply_again(self, **changes: Any) -> None:
+        """`kubectl apply` with changes of the template, which stay; it trains on until `finish`."""
+        self._options |= changes
+        args = [*self._options.get("args", ()), *FOR_EVER]
+        self.bed.apply(self.bed.trainrun(**{**self._options, "args": args}))
 
     def finish(self) -> Json:
         """Let it end, by an edit of its template; it must have learned what it should."""
