@@ -22,13 +22,19 @@ class Right(NamedTuple):
     resource: str
     """As in roles: `pods`, `trainruns/status`."""
     verb: str
+    namespace: str
+    """Where alone it holds, or is used; empty: everywhere."""
+
+    def covers(self, used: Right) -> bool:
+        """Whether it allows what was used."""
+        same = (self.resource, self.verb) == (used.resource, used.verb)
+        return same and self.namespace in ("", used.namespace)
 
 
 class Call(NamedTuple):
     """A request of the operator that the API server answered."""
 
     right: Right
-    namespace: str
     name: str
     time: datetime
     forbidden: bool
@@ -49,7 +55,7 @@ def granted(installation: Installation) -> set[Right]:
         reference = binding["roleRef"]
         home = binding["metadata"].get("namespace", "") if reference["kind"] == "Role" else ""
         for rule in roles[reference["kind"], home, reference["name"]]["rules"]:
-            found |= {Right(r, verb) for r in rule["resources"] for verb in rule["verbs"]}
+            found |= {Right(r, verb, home) for r in rule["resources"] for verb in rule["verbs"]}
     return found
 
 
@@ -70,8 +76,7 @@ def _call(entry: dict[str, Any]) -> Call | None:
         return None
     parts = (asked["resource"], asked.get("subresource", ""))
     return Call(
-        right=Right("/".join(filter(None, parts)), entry["verb"]),
-        namespace=asked.get("namespace", ""),
+        right=Right("/".join(filter(None, parts)), entry["verb"], asked.get("namespace", "")),
         name=asked.get("name", ""),
         time=datetime.fromisoformat(entry["requestReceivedTimestamp"]),
         forbidden=entry.get("annotations", {}).get("authorization.k8s.io/decision") == "forbid",

@@ -1,0 +1,51 @@
+"""After all other tests: the operator used the rights that it has, and wanted no others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.e2e.support.installation import NAMESPACE
+from tests.e2e.support.rights import calls, granted
+
+if TYPE_CHECKING:
+    from tests.e2e.support.installation import Installation
+
+pytestmark = [pytest.mark.cluster, pytest.mark.after_all_others]
+
+SELDOM_USED = {
+    ("secrets", "update"): "fills a secret for the CA that somebody made in advance",
+    ("trainruns", "get"): "reads a run again whose status was written by somebody else",
+    ("pods", "get"): "looks at a pod whose creation was answered with AlreadyExists",
+}
+
+
+def test_nothing_was_tried_that_is_not_allowed(installation: Installation) -> None:
+    forbidden = [
+        call
+        for call in calls(installation)
+        if call.forbidden
+        and not any(begun <= call.time <= ended for begun, ended in installation.without_rights)
+    ]
+    assert forbidden == []
+
+
+def test_no_secret_was_read_but_its_own(installation: Installation) -> None:
+    asked = [call for call in calls(installation) if call.right.resource == "secrets"]
+    assert {(call.right.namespace, call.name) for call in asked} == {(NAMESPACE, "trainrun-ca")}
+
+
+def test_every_right_was_used(installation: Installation, request: pytest.FixtureRequest) -> None:
+    ran = {item.path.name for item in request.session.items}
+    missing = {path.name for path in Path(__file__).parent.glob("test_*.py")} - ran
+    if missing:
+        pytest.skip(f"without {', '.join(sorted(missing))} not every right is used")
+    used = {call.right for call in calls(installation)}
+    unused = {
+        (right.resource, right.verb)
+        for right in granted(installation)
+        if not any(right.covers(each) for each in used)
+    }
+    assert unused <= SELDOM_USED.keys()
