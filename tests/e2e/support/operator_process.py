@@ -16,6 +16,9 @@ from tests.e2e.support.installation import NAMESPACE, Installation
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from tests.cluster.kind import KindNode
+    from tests.cluster.nodes import Node
+
 HEALTH_PORT = 8080
 
 
@@ -91,7 +94,7 @@ class OperatorProcess:
         self._node.run("kill", f"-{int(which)}", str(self.pid))
 
     @property
-    def _node(self):  # type: ignore[no-untyped-def]
+    def _node(self) -> Node | KindNode:
         return self.installation.cluster.node(self.node)
 
 
