@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.e2e.support.bed import Bed
+    from tests.e2e.support.cluster_run import ClusterRun
     from tests.e2e.support.incidents import Before
     from tests.e2e.support.installation import Installation
     from tests.e2e.support.lasting import LastingRun
@@ -41,7 +42,7 @@ def run(installation: Installation) -> Iterator[LastingRun]:
         yield lasting
 
 
-def node_of(run: LastingRun, slot: int) -> str:
+def node_of(run: ClusterRun, slot: int) -> str:
     return str(run.pod(slot)["spec"]["nodeName"])
 
 
@@ -203,3 +204,38 @@ def test_a_crashed_node_is_the_cause_though_its_peers_fail_first(
     status = succeeded(run)
     assert len(run.incidents) == 1
     assert status["failures"]["counted"] == 0
+
+
+def test_a_drained_node_takes_the_leader_with_it_and_still_nothing_fails(
+    bed: Bed, installation: Installation
+) -> None:
+    node = installation.leader_node()
+    here = {"weight": 100, "preference": {"matchExpressions": [hostname_is(node)]}}
+    pod = on_different_nodes("run")
+    pod["affinity"]["nodeAffinity"] = {"preferredDuringSchedulingIgnoredDuringExecution": [here]}
+    run = bed.run(
+        replicas=2,
+        gpus=0,
+        args=["--together", "--yield", "--attempts", 2],
+        pod={"terminationGracePeriodSeconds": 60, **pod},
+        failurePolicy={"maxFailures": 0, "maxPreemptions": -1},
+        health={"heartbeatTimeout": "10s"},
+    )
+    before = training(run)
+    slot = next(slot for slot in (0, 1) if node_of(run, slot) == node)
+    assert installation.leader_node() == node
+
+    nodes.drain(bed.cluster, node)
+
+    # The next leader may find a worker that has saved and left before anybody asked it to.
+    incident = before.one_incident("Preempted")
+    assert "evicted" in incident["message"]
+    assert incident["lostSteps"] == 0
+    assert before.replaced() == {slot}
+    assert installation.leader_node() != node
+    status = succeeded(run)
+    assert (status["failures"]["counted"], len(run.incidents)) == (0, 1)
+
+
+def hostname_is(node: str) -> dict[str, object]:
+    return {"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}
