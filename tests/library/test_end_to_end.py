@@ -42,7 +42,7 @@ def test_the_loop_of_rays_guide_trains_to_its_end(runs: LocalRuns) -> None:
 
 
 def test_the_loop_of_rays_guide_resumes_after_a_kill(runs: LocalRuns) -> None:
-    ended = run(runs, "ray_loop.py", "--fault", "kill rank=1 step=3")
+    ended = run(runs, "ray_loop.py", "--fault", "kill rank=1 step=6")
     assert ended.code == 0, ended.out
     assert [incident["cause"] for incident in ended.incidents] == ["AppError"]
     resumed = ended.incidents[0]["resumedFrom"]["step"]

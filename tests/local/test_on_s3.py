@@ -38,9 +38,10 @@ def environ(runs: LocalRuns, s3: S3Server) -> dict[str, str]:
 def test_a_run_resumes_from_a_bucket_and_is_found_there(
     runs: LocalRuns, s3: S3Server, environ: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ended = runs.run("--fault", "kill rank=1 step=8", env=environ)
+    ended = runs.run("--fault", "kill rank=1 step=18", env=environ)
     assert ended.code == 0, ended.out[-3000:]
-    assert runs.begins() == [0, 5]
+    begins = runs.begins()  # the newest one that was committed by then
+    assert begins in ([0, 5], [0, 10], [0, 15])
     assert ended.status["checkpoint"]["uri"].startswith(f"{URI}/tiny/checkpoints/step-000000020")
 
     for name, value in {**environ, **s3.environment()}.items():

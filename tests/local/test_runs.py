@@ -279,7 +279,7 @@ def test_ranks_that_count_their_own_steps_are_told_so(runs: LocalRuns) -> None:
 def test_ranks_that_save_under_steps_of_their_own_are_told_that_no_checkpoint_is_all_of_it(
     runs: LocalRuns,
 ) -> None:
-    runs.env = {"MODE": "shifted-steps", "STEPS": "40", "PAUSE": "0.05"}
+    runs.env = {"MODE": "shifted-steps", "STEPS": "80", "PAUSE": "0.05"}
     ended = runs.run()
     told = next(event for event in ended.history if event["reason"] == "CheckpointPartial")
     assert "of rank 0 alone" in told["message"]
