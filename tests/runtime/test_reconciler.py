@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -153,6 +154,22 @@ async def test_a_full_disk_is_told_in_one_line_and_the_run_goes_on_when_there_is
         ("cannot write status.json: make room", None)
     ]
     assert story.world.status.phase == "Starting"
+
+
+async def test_news_make_no_storm_of_writes_that_are_refused() -> None:
+    story = Story(_start_then_run)
+    story.world.full = 3
+    ticker = asyncio.create_task(_news_all_the_time(story))
+    started = time.monotonic()
+    await story.until(lambda plan: plan.reason == "Running")
+    ticker.cancel()
+    assert time.monotonic() - started > 1.0, "three pauses, each longer than the one before"
+
+
+async def _news_all_the_time(story: Story) -> None:
+    while True:
+        story.wakeup.now()
+        await asyncio.sleep(0.001)
 
 
 async def test_a_status_that_changed_for_display_only_is_written_last_of_all() -> None:

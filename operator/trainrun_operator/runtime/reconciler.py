@@ -29,6 +29,8 @@ Over = Callable[[Seen, Plan], bool]
 
 RETRY_FIRST, RETRY_MAX = 0.2, 10.0
 """Seconds before a failed pass is tried again; doubled each time."""
+DEAF_MAX = 1.0
+"""Seconds of such a pause in which news do not shorten it: they would make a storm of tries."""
 
 NOTABLE_INTERVAL = 1.0
 """Seconds between two writes for display where more than step, metrics or checkpoint changed."""
@@ -68,14 +70,14 @@ class Reconciler:
         failures = 0
         while True:
             await self._wakeup.wait()
-            begun = time.perf_counter()
+            begun, pause = time.perf_counter(), 0.0
             try:
                 if await self._one_pass(over):
                     return
                 failures, self._trouble = 0, ""
             except StatusUnwritable as error:
                 self._log_trouble(str(error))
-                self._retry(failures)
+                pause = self._retry(failures)
                 failures += 1
             # The supervised loop: whatever fails in one pass (disk full, API away, a bug), a run
             # must not be left alone because of it. The next pass starts from fresh facts.
@@ -85,6 +87,7 @@ class Reconciler:
                 _log.exception("%sa pass failed; trying again in %.1f s", self._prefix, pause)
             finally:
                 self._on_pass(time.perf_counter() - begun)
+            await asyncio.sleep(min(pause, DEAF_MAX))
 
     def _retry(self, failures: int) -> float:
         pause = min(RETRY_FIRST * 2.0 ** min(failures, 10), RETRY_MAX)
