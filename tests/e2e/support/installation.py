@@ -55,6 +55,7 @@ class Installation:
         try:
             yield
         finally:
+            self._wait_for_ending_pods()
             self.without_rights.append((begun, datetime.now(UTC)))
 
     def uninstall(self) -> None:
@@ -74,6 +75,16 @@ class Installation:
             if pod["status"].get("phase") == "Running"
             and "deletionTimestamp" not in pod["metadata"]
         ]
+
+    def _wait_for_ending_pods(self, *, seconds: float = 60.0) -> None:
+        deadline = time.monotonic() + seconds
+        while True:
+            text = self.kubectl("get", "pods", "--selector", SELECTOR, "--output", "json")
+            ending = [p for p in json.loads(text)["items"] if "deletionTimestamp" in p["metadata"]]
+            if not ending:
+                return
+            assert time.monotonic() < deadline, f"{len(ending)} replicas do not end"
+            time.sleep(0.3)
 
     def leader(self) -> str:
         """Name of the pod that holds the Lease; empty when nobody does."""
