@@ -74,6 +74,27 @@ def test_a_save_that_was_asked_for_is_staged_committed_and_told_as_such(
     assert state.exits[0].yielded
 
 
+def test_a_worker_that_saved_first_does_not_leave_while_the_others_save(
+    operator: OperatorStandIn, workers: Workers
+) -> None:
+    worker = workers.start(SAVE_WHEN_ASKED, grace_seconds=60)
+    operator.order(Hold(attempt=1, resolve=ResolveRequest(attempt=1)))
+    operator.until(lambda s: s.resolution)
+    operator.order(start())
+    calls = operator.until(lambda s: s.save.calls > 0).save.calls
+    worker.terminate()
+    operator.until(lambda s: s.notice)
+    call = calls + 400
+    operator.also(save=SaveOrder(stage="Prepare", call=call, reason="SIGTERM"))
+    operator.until(lambda s: s.save.prepared == call)
+    operator.also(save=SaveOrder(stage="Commit", call=call, reason="SIGTERM", writer_rank=0))
+    notice = operator.until(lambda s: s.committed and s.exits).notice
+    assert notice is not None
+    operator.until(lambda s: s.notice and s.notice.age > notice.age + 1, what="it stays")
+    operator.order(Hold(attempt=2, flush=(call,), flush_seconds=10))
+    assert worker.code() == 143
+
+
 def test_a_call_that_has_passed_is_refused(operator: OperatorStandIn, workers: Workers) -> None:
     workers.start(SAVE_WHEN_ASKED)
     operator.order(start())

@@ -237,8 +237,13 @@ class Agent:
     def _nothing_to_do(self) -> bool:
         orders, attempt = self.orders, self.orders.attempt
         number = attempt.number if attempt is not None else 0
-        if isinstance(orders.order, Start) and orders.order.attempt > number:
-            return False
+        if isinstance(orders.order, Start):
+            if orders.order.attempt > number:
+                return False
+            exits = attempt.processes.exits(time.monotonic()) if attempt is not None else ()
+            if any(end.yielded for end in exits):
+                # Others may still be saving the same step: that we go would end their attempt.
+                return False
         uploading = attempt is not None and attempt.uploads.unfinished()
         return orders.phase == "Idle" and not uploading
 
