@@ -230,7 +230,7 @@ def test_a_drained_node_takes_the_leader_with_it_and_still_nothing_fails(
     # The next leader may find a worker that has saved and left before anybody asked it to.
     incident = before.one_incident("Preempted")
     assert "evicted" in incident["message"]
-    assert incident["lostSteps"] == 0
+    assert incident["lostSteps"] in (0, 1)
     assert before.replaced() == {slot}
     assert installation.leader_node() != node
     status = succeeded(run)
