@@ -59,7 +59,7 @@ def test_a_training_through_three_faults_ends_with_the_weights_of_an_undisturbed
     assert (incident["slot"], incident["node"]) == (0, node)
 
     status = run.wait_for_phase("Succeeded", seconds=240)
-    assert status["progress"]["step"] == expected["step"] == 150
+    assert status["progress"]["step"] == expected["step"] == 60
     assert status["progress"]["metrics"]["weights"] == expected["metrics"]["weights"]
     assert (status["failures"]["counted"], status["failures"]["preemptions"]) == (1, 2)
     assert run.causes == ["AppError", "Preempted", "NodeLost"]

@@ -22,9 +22,9 @@ import trainrun
 from trainrun.torch import ResumableSampler, TrainingState, warm_up
 
 BATCH = 8
-STRETCH = 15
+STRETCH = 8
 """Steps of an attempt before it lingers."""
-LINGERING = 1.5
+LINGERING = 5.0
 """Seconds per step then."""
 
 
@@ -87,9 +87,9 @@ def digest(net: nn.Module) -> str:
 
 def parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--steps", type=int, default=150)
+    parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--pace", type=float, default=0.02, help="seconds per step")
-    parser.add_argument("--save-every", type=int, default=5)
+    parser.add_argument("--save-every", type=int, default=4)
     parser.add_argument("--attempts", type=int, default=1, help="linger until this attempt")
     return parser.parse_args()
 
