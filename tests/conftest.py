@@ -27,8 +27,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Name what must not be torn apart."""
+    """Name what must not be torn apart; first, since xdist reads the marks in the same hook."""
     for item in items:
         folder = item.path.relative_to(Path(__file__).parent).parts[0]
         if folder in TOGETHER:
