@@ -75,7 +75,7 @@ format: install ## let ruff repair what it can
 .PHONY: test
 test: install test-tools test-cluster ## install, run all tests; 100 % branch coverage of core and api
 	@rm -f .coverage .coverage.*
-	@$(PYTHON) -m pytest -n 2 --cov --cov-report= $(PYTEST_ARGS)
+	@$(PYTHON) -m pytest -n 2 --reruns 1 --cov --cov-report= $(PYTEST_ARGS)
 	@$(VENV)/bin/coverage report --include 'operator/trainrun_operator/core/*,operator/trainrun_operator/api/*' --fail-under 100
 
 .PHONY: test-tools
