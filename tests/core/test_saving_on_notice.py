@@ -108,7 +108,8 @@ def test_the_writer_is_the_lowest_rank_not_under_notice_when_the_save_is_asked_f
 
 
 def test_the_writer_stays_the_same_when_another_worker_gets_a_notice_later() -> None:
-    scene = a_run(replicas=3).running().noticed(0).asked_to_save(writer_rank=1).noticed(1)
+    scene = a_run(replicas=3).running().voted(2, calls=1)
+    scene = scene.noticed(0).asked_to_save(writer_rank=1).noticed(1)
     assert {scene.answer(slot).save.writer_rank for slot in range(3)} == {1}  # type: ignore[union-attr]
 
 
@@ -120,15 +121,15 @@ def test_everybody_is_told_the_same_call_with_reason_deadline_and_writer() -> No
 
 
 def test_a_notice_without_a_deadline_is_taken_for_two_minutes() -> None:
-    scene = a_run().running().noticed(1, age=20.0).asked_to_save("spot")
+    scene = a_run().running().voted(0, calls=1).noticed(1, age=20.0).asked_to_save("spot")
     order = scene.answer(0).save
     assert order is not None
     assert (order.deadline, order.writer_rank) == (100.0, 0)
 
 
 def test_the_earliest_deadline_counts_and_rank_0_writes_when_all_are_under_notice() -> None:
-    scene = a_run().running().noticed(0, remaining=50.0).noticed(1, remaining=9.0)
-    order = scene.asked_to_save().answer(0).save
+    scene = a_run().running().voted(0, calls=1).noticed(0, remaining=50.0)
+    order = scene.noticed(1, remaining=9.0).asked_to_save().answer(0).save
     assert order is not None
     assert (order.deadline, order.writer_rank) == (9.0, 0)
 
@@ -193,19 +194,20 @@ def test_when_the_time_is_over_the_attempt_ends_without_a_checkpoint() -> None:
     assert scene.plan.reason == "Preempted"
 
 
-def test_a_script_without_should_save_is_told_so() -> None:
-    scene = a_run(max_failures=1).running().noticed(1, remaining=0.0).asked_to_save()
+def test_a_script_without_should_save_is_not_waited_for_until_its_worker_goes() -> None:
+    scene = a_run(max_failures=1).running().noticed(1, remaining=100.0).asked_to_save()
+    assert scene.plan.reason == "Preempted"
     assert scene.plan.message.endswith("(spot); the script never called trainrun.should_save()")
 
 
-def test_a_script_without_should_save_may_train_until_its_worker_goes() -> None:
-    scene = a_run().running().noticed(1, remaining=5.0).asked_to_save()
-    assert scene.plan.reason == "Preempting"
+def test_a_worker_under_notice_that_was_not_heard_may_use_should_save() -> None:
+    scene = a_run(max_failures=1).running().noticed(1, remaining=5.0).asked_to_save()
+    assert scene.unheard(0).plan.reason == "Preempting"
 
 
 def test_the_last_of_several_workers_to_go_decides_how_long_it_may_take() -> None:
-    scene = a_run().running().noticed(0, remaining=0.0).noticed(1, remaining=5.0).asked_to_save()
-    assert scene.plan.reason == "Preempting"
+    scene = a_run().running().voted(0, calls=9).noticed(0, remaining=0.0)
+    assert scene.noticed(1, remaining=5.0).asked_to_save().plan.reason == "Preempting"
 
 
 def test_workers_that_yielded_under_notice_are_preempted() -> None:
@@ -444,7 +446,7 @@ def test_workers_that_get_a_notice_later_are_remembered_as_well() -> None:
 
 
 def test_of_very_many_leaving_workers_enough_are_remembered() -> None:
-    scene = a_run(replicas=100).running()
+    scene = a_run(replicas=100).running().voted(0, calls=1)
     for slot in range(100):
         scene = scene.noticed(slot)
     asked = scene.plan.status.save_asked

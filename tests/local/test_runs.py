@@ -82,16 +82,17 @@ def test_a_preempted_worker_saves_first_and_hardly_a_step_is_lost(runs: LocalRun
     assert ended.status["failures"]["counted"] == 0
 
 
-def test_a_worker_that_does_not_save_is_taken_away_when_its_grace_is_over(
+def test_a_worker_whose_script_never_asks_is_replaced_without_waiting_for_its_grace(
     runs: LocalRuns,
 ) -> None:
     runs.spec = budget(1)
     runs.env = {"MODE": "deaf", "PAUSE": "0.05", "STEPS": "100"}
-    ended = runs.run("--fault", "preempt rank=1 step=10 grace=3s")
+    ended = runs.run("--fault", "preempt rank=1 step=10 grace=120s")
     assert ended.code == 0, ended.out[-3000:]
     (incident,) = ended.incidents
     assert (incident["cause"], incident["counted"]) == ("Preempted", True)
-    assert runs.begins()[1] >= 10
+    assert incident["message"].endswith("; the script never called trainrun.should_save()")
+    assert runs.begins()[1] >= 5
 
 
 def test_a_lost_node_is_replaced_and_the_run_resumes(runs: LocalRuns) -> None:

@@ -111,10 +111,16 @@ def _committed_call(view: View) -> bool:
 
 
 def _expired(view: View, asked: SaveAsked) -> bool:
+    """No checkpoint is to be hoped for any more.
+
+    A script without should_save() is not left to train until its worker goes: another periodic
+    checkpoint in that time is worth, on average, as much as the time that waiting for it takes.
+    """
+    if not _uses_save(view) and all(agent is not None for agent in view.agents):
+        return True
     waited = view.observation.now - asked.time
     if view.config.suspend or not _noticed(view):
-        heard = all(agent is not None for agent in view.agents)
-        return waited > SAVE_TIMEOUT if _uses_save(view) or not heard else True
+        return waited > SAVE_TIMEOUT
     return all(left <= timedelta(0) for left in _time_left(view)) and waited > timedelta(0)
 
 
