@@ -102,7 +102,10 @@ def test_phases_of_a_life() -> None:
     assert a_run().plan.status.phase == "Pending"
     assert a_run().running().with_agent(0, attempt=0).plan.status.phase == "Starting"
     assert a_run().running().plan.status.phase == "Running"
-    assert a_run().running().voted(0, calls=1).noticed(0).asked_to_save().plan.status.phase == "Preempting"
+    assert (
+        a_run().running().voted(0, calls=1).noticed(0).asked_to_save().plan.status.phase
+        == "Preempting"
+    )
     assert a_run(max_failures=1).running().ended(an_incident()).plan.status.phase == "Restarting"
     assert a_run().running().staged_by_all(3).all_done().plan.status.phase == "Finishing"
 
