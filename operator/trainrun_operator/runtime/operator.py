@@ -78,7 +78,7 @@ class Operator:
         self._server = AgentServer(
             authenticate=pod_tokens(
                 review=lambda token: review(api, token, AUDIENCE),
-                find=self._pods.of_uid,
+                find=self._pods.find,
                 is_ours=self._is_ours,
             ),
             serving=self._leads,

@@ -63,16 +63,17 @@ class Cache(Generic[T]):
         uid, version = identity(raw)
         return Entry(key=self._key(item), uid=uid, version=version, item=item)
 
-    def put(self, raw: dict[str, Any]) -> None:
-        """The object as it is, or was at its resourceVersion."""
+    def put(self, raw: dict[str, Any]) -> bool:
+        """The object as it is, or was at its resourceVersion; False: it is none of ours."""
         entry = self.entry(raw)
         if entry is not None:
             self._put(entry)
-            return
+            return True
         uid, version = identity(raw)
         known = self._entries.get(self._keys.get(uid, ""))
         if known is not None and known.version < version:
             self._drop(known)  # it has become none of ours, and may become ours again
+        return False
 
     def remove(self, uid: str, *, version: int = sys.maxsize) -> None:
         """The object is gone, or none of ours any more, at this version; without one, for ever."""

@@ -76,9 +76,10 @@ class Informer(Generic[T]):
         """One object."""
         return self._cache.items.get(key)
 
-    def learn(self, raw: dict[str, Any]) -> None:
-        """What the API server answered to a write of ours enters the cache at once."""
-        self._cache.put(raw)
+    def learn(self, raw: dict[str, Any]) -> bool:
+        """What the API server answered to a write of ours enters the cache at once; says whether
+        it is one of ours."""
+        return self._cache.put(raw)
 
     def forget(self, key: str, uid: str) -> None:  # noqa: ARG002 - told for symmetry with get()
         """The API server says that this object is gone; another one under the key may live."""

@@ -7,7 +7,7 @@ change wakes the runs that it concerns, and only those.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from trainrun_operator.worlds.kubernetes.api import KubeApi
@@ -66,9 +66,9 @@ class PodIndex:
         """The pods with this run's label."""
         return tuple(self._by_run.get(run_uid, {}).values())
 
-    def of_uid(self, namespace: str, name: str) -> PodFact | None:
+    def find(self, namespace: str, name: str) -> PodFact | None:
         """The pod of this name."""
-        informer = self._pods.get(namespace) or self._pods.get(EVERYWHERE)
+        informer = self._informer_of(namespace)
         return informer.get(f"{namespace}/{name}") if informer is not None else None
 
     def node(self, name: str) -> NodeFact | None:
@@ -77,43 +77,54 @@ class PodIndex:
             return None
         return self._nodes.get(name) or self._gone_nodes.get(name)
 
-    def learn(self, raw: Mapping[str, Any]) -> bool:
+    def learn(self, raw: dict[str, Any]) -> bool:
         """Take what the API server answered to a write; False if it is no pod of a run of ours."""
-        fact = pod_fact(dict(raw))
-        if fact is None:
-            return False
-        informer = self._pods.get(fact.namespace) or self._pods.get(EVERYWHERE)
-        if informer is not None:
-            informer.learn(dict(raw))
-        return True
+        informer = self._informer_of(raw["metadata"]["namespace"])
+        return informer is not None and informer.learn(raw)
 
     def forget(self, pod: PodFact) -> None:
         """The API server says that it is gone."""
-        informer = self._pods.get(pod.namespace) or self._pods.get(EVERYWHERE)
+        informer = self._informer_of(pod.namespace)
         if informer is not None:
             informer.forget(f"{pod.namespace}/{pod.name}", pod.uid)
+
+    def _informer_of(self, namespace: str) -> Informer[PodFact] | None:
+        """None: nobody watches this namespace."""
+        return self._pods.get(namespace) or self._pods.get(EVERYWHERE)
 
     def _pod_changed(self, before: PodFact | None, after: PodFact | None) -> None:
         if before is not None:
             self._by_run[before.run_uid].pop(before.name, None)
         if after is not None:
             self._by_run[after.run_uid][after.name] = after
-        for uid in {pod.run_uid for pod in (before, after) if pod is not None}:
+        runs = {pod.run_uid for pod in (before, after) if pod is not None}
+        for uid in runs:
             if not self._by_run[uid]:
                 del self._by_run[uid]
+        if before is not None:
+            self._forget_node(before.node)
+        for uid in runs:
             self._on_change(uid)
 
     def _node_changed(self, before: NodeFact | None, after: NodeFact | None) -> None:
         node = after or before
         assert node is not None, "a change has a before or an after"
-        # Nodes change rarely in what we look at: asking every pod is cheaper than a second index.
-        runs = [
-            uid
-            for uid, pods in self._by_run.items()
-            if any(pod.node == node.name for pod in pods.values())
-        ]
+        runs = self._runs_on(node.name)
         self._gone_nodes.pop(node.name, None)
         if after is None and runs:
             self._gone_nodes[node.name] = node.as_gone()
         for uid in runs:
             self._on_change(uid)
+
+    def _forget_node(self, name: str) -> None:
+        """A deleted node is remembered for its pods: without any, nobody asks for it again."""
+        if name in self._gone_nodes and not self._runs_on(name):
+            del self._gone_nodes[name]
+
+    def _runs_on(self, node: str) -> list[str]:
+        # Nodes change rarely in what we look at: asking every pod is cheaper than a second index.
+        return [
+            uid
+            for uid, pods in self._by_run.items()
+            if any(pod.node == node for pod in pods.values())
+        ]
