@@ -30,7 +30,6 @@ from trainrun_operator.worlds.kubernetes.errors import KubeError
 from trainrun_operator.worlds.kubernetes.events import EventRecorder, ObjectRef
 from trainrun_operator.worlds.kubernetes.lease import Lease, LeaseLost
 from trainrun_operator.worlds.kubernetes.names import AUDIENCE
-from trainrun_operator.worlds.kubernetes.node_leases import NodeLeases
 from trainrun_operator.worlds.kubernetes.pod_index import PodIndex
 from trainrun_operator.worlds.kubernetes.pods import PodFact
 from trainrun_operator.worlds.kubernetes.render import OperatorPlace
@@ -192,7 +191,7 @@ class Operator:
         return Surroundings(
             api=self._api,
             pods=self._pods,
-            leases=NodeLeases(self._api) if settings.nodes else None,
+            reads_nodes=settings.nodes,
             place=OperatorPlace(
                 namespace=settings.namespace,
                 service=settings.service,

@@ -9,6 +9,7 @@ clock may be wrong.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -32,28 +33,28 @@ class _Sight:
 
 
 class NodeLeases:
-    """Remembers when each Lease was last seen to change."""
+    """What one run remembers of the Leases of nodes on which its workers are silent."""
 
-    def __init__(self, api: KubeApi) -> None:
+    def __init__(self, api: KubeApi, clock: Callable[[], float] = time.monotonic) -> None:
         self._api = api
+        self._clock = clock
         self._seen: dict[str, _Sight] = {}
 
-    async def stale_for(self, node: str) -> timedelta | None:
-        """Age of a Lease that two renewals have missed; None while it is fresh or unknown."""
-        await self._look(node)
-        sight = self._seen.get(node)
-        if sight is None:
-            return None
-        age = time.monotonic() - sight.since
-        return timedelta(seconds=age) if age > sight.duration / 2 else None
-
-    def forget_all_but(self, nodes: set[str]) -> None:
-        """Workers on these nodes are silent; the others need no looking after."""
-        for node in self._seen.keys() - nodes:
+    async def stale(self, silent: set[str]) -> dict[str, timedelta]:
+        """Of these nodes, the ages of Leases that two renewals have missed; forgets all others."""
+        for node in self._seen.keys() - silent:
             del self._seen[node]
+        for node in sorted(silent):
+            await self._look(node)
+        # Until we looked last: while nobody can be asked, a Lease does not grow older.
+        return {
+            node: timedelta(seconds=sight.looked - sight.since)
+            for node, sight in self._seen.items()
+            if sight.looked - sight.since > sight.duration / 2
+        }
 
     async def _look(self, node: str) -> None:
-        now, sight = time.monotonic(), self._seen.get(node)
+        now, sight = self._clock(), self._seen.get(node)
         if sight is not None and now - sight.looked < LOOK_EVERY:
             return
         path = f"/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/{node}"

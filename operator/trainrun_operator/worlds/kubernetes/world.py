@@ -48,8 +48,8 @@ class Surroundings:
 
     api: KubeApi
     pods: PodIndex
-    leases: NodeLeases | None
-    """None: no access to nodes."""
+    reads_nodes: bool
+    """Whether nodes and their Leases may be read."""
     place: OperatorPlace
     notices: tuple[NoticeTaint, ...]
     """Taints that announce the end of a node."""
@@ -78,6 +78,7 @@ class KubernetesWorld:
         self._wrote = wrote
         self._refusals = Refusals()
         self._sightings = Sightings()
+        self._leases = NodeLeases(around.api)
         self._dismissed: set[str] = set()
         """uids of pods that we have deleted: their deletion is no notice."""
 
@@ -158,8 +159,7 @@ class KubernetesWorld:
     async def _stale_leases(
         self, heard: Mapping[str, Heard], timeout: timedelta
     ) -> dict[str, timedelta]:
-        leases = self._around.leases
-        if leases is None:
+        if not self._around.reads_nodes:
             return {}
         silent = {
             pod.node
@@ -170,11 +170,9 @@ class KubernetesWorld:
             and heard[pod.name].state is not None
             and heard[pod.name].silent_for * SUSPICIOUS > timeout
         }
-        leases.forget_all_but(silent)
-        found = {node: await leases.stale_for(node) for node in sorted(silent)}
         if silent:
             self._wake(1.0)  # a Lease is judged by looking at it more than once
-        return {node: age for node, age in found.items() if age is not None}
+        return await self._leases.stale(silent)
 
     async def _look_again(self) -> None:
         try:
