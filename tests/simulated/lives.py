@@ -163,11 +163,16 @@ def strike_worker(world: SimWorld, worker: SimWorker, fault: Fault) -> None:
 
 
 def calm(world: SimWorld) -> None:
-    """Faults stop: the network is good, one fresh operator is alive."""
+    """Faults stop: the network is good, and one operator is alive, as its Lease sees to.
+
+    Each of several hears a part of the heartbeats only: too few of them, where there are four.
+    """
     world.weather = Weather()
     world.store.available = True
     world.room.capacity = world.refusing = None
-    for operator in list(world.operators):
+    for operator in world.operators[1:]:
+        world.crash_operator(operator)
+    for operator in world.operators:
         operator.stale_status = False
         operator.crash_after = None
     if not world.operators:
