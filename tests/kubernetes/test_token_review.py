@@ -53,7 +53,6 @@ async def test_a_pods_token_says_which_pod_on_which_node(
         namespace=namespace,
         pod="run-0-1",
         pod_uid=worker["metadata"]["uid"],
-        service_account="trainer",
         node=f"node-of-{namespace}",
     )
 

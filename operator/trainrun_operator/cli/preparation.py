@@ -33,12 +33,6 @@ class Preparation:
     notes: tuple[str, ...]
     """What of the file has no meaning on this machine."""
 
-    @property
-    def world_size(self) -> int:
-        """Training processes of all workers."""
-        workers = self.run.spec.workers
-        return workers.replicas * workers.processes_per_worker
-
 
 def prepare(
     file: Path, *, replicas: int | None, storage: str | None, faults: tuple[str, ...]

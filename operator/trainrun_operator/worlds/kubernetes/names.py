@@ -22,7 +22,6 @@ SEAL_ANNOTATION = "trainrun.dev/seal"
 """Proof that an operator of this installation has created the pod, see `seal`."""
 DEFAULT_CONTAINER_ANNOTATION = "kubectl.kubernetes.io/default-container"
 
-FIELD_MANAGER = "trainrun-operator"
 AUDIENCE = "trainrun-agents"
 """Of the tokens that agents show to the operator: they are good for nothing else."""
 

@@ -23,7 +23,6 @@ class NodeFact:
     resource_version: str = ""
     ready: str = "Unknown"
     """True, False or Unknown; anything but True makes the node suspect."""
-    ready_since: datetime | None = None
     ready_reason: str = ""
     ready_message: str = ""
     unschedulable: bool = False
@@ -49,7 +48,6 @@ def node_fact(raw: Mapping[str, Any]) -> NodeFact:
         uid=text(metadata, "uid"),
         resource_version=text(metadata, "resourceVersion"),
         ready=text(ready, "status") or "Unknown",
-        ready_since=moment(ready, "lastTransitionTime"),
         ready_reason=text(ready, "reason"),
         ready_message=text(ready, "message"),
         unschedulable=spec.get("unschedulable") is True,

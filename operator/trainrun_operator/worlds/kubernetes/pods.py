@@ -46,7 +46,6 @@ class ContainerFact:
     message: str = ""
     """Of a Terminated one: what it wrote to its termination log."""
     exit_code: int | None = None
-    signal: int | None = None
     started: datetime | None = None
     finished: datetime | None = None
     """On the node's clock."""
@@ -84,7 +83,6 @@ class PodFact:
     message: str = ""
     """Why the kubelet ended or refused the pod as a whole."""
     node: str = ""
-    ip: str = ""
     created: datetime
     deletion: datetime | None = None
     """When the grace of its deletion ends."""
@@ -136,7 +134,6 @@ def pod_fact(raw: Mapping[str, Any]) -> PodFact | None:
         reason=text(status, "reason"),
         message=text(status, "message"),
         node=text(spec, "nodeName"),
-        ip=text(status, "podIP"),
         created=created or datetime.fromtimestamp(0, tz=UTC),
         deletion=moment(metadata, "deletionTimestamp"),
         grace=number(metadata, "deletionGracePeriodSeconds"),
@@ -199,7 +196,6 @@ def _container(entry: Mapping[str, Any], *, init: bool) -> ContainerFact:
         reason=text(detail, "reason"),
         message=text(detail, "message"),
         exit_code=number(detail, "exitCode"),
-        signal=number(detail, "signal") or None,
         started=moment(detail, "startedAt"),
         finished=moment(detail, "finishedAt"),
     )

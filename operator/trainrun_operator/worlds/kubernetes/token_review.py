@@ -22,7 +22,6 @@ class PodIdentity:
     namespace: str
     pod: str
     pod_uid: str
-    service_account: str
     node: str
     """Empty before Kubernetes 1.32, where tokens do not tell."""
 
@@ -49,11 +48,9 @@ async def review(api: KubeApi, token: str, audience: str) -> PodIdentity | None:
     name, pod, uid = user.get("username", ""), f"{_EXTRA}pod-name", f"{_EXTRA}pod-uid"
     if not name.startswith(_USER) or pod not in extra or uid not in extra:
         return None
-    namespace, _, account = name.removeprefix(_USER).partition(":")
     return PodIdentity(
-        namespace=namespace,
+        namespace=name.removeprefix(_USER).partition(":")[0],
         pod=extra[pod],
         pod_uid=extra[uid],
-        service_account=account,
         node=extra.get(f"{_EXTRA}node-name", ""),
     )

@@ -42,11 +42,6 @@ class LocalWorker:
         """Remember that it was told to leave."""
         self._notice = (notice, time.monotonic())
 
-    @property
-    def announced(self) -> bool:
-        """Whether it was told to leave."""
-        return self._notice is not None
-
     def fact(self, heard: Heard) -> WorkerFact:
         """What the core may know of it."""
         now = time.monotonic()

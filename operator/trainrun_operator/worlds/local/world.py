@@ -163,10 +163,6 @@ class LocalWorld:
             _clear(folder)
         shutil.rmtree(self._place.cache, ignore_errors=True)
 
-    def output_files(self) -> list[Path]:
-        """The output of all workers there were."""
-        return sorted(self._place.nodes.glob(f"*/{OUTPUT_FILE}"))
-
     # ------------------------------------------------------------------------------ workers
 
     async def _create(self, action: CreateWorker) -> None:
