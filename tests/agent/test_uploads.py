@@ -215,7 +215,7 @@ async def test_a_whole_checkpoint_after_plain_metrics_of_its_step_is_committed(
     bench.staging.passes(0, 5)
     bench.staging.open([5], 0.0)
     bench.uploads.wake()
-    await until(lambda: (entry := bench.staging.get(5)) is not None and entry.uploaded)
+    await until(lambda: [(s.step, s.uploaded) for s in bench.staging.describe(0.0)] == [(5, True)])
     bench.save(5, whole=True)
     await until(lambda: bench.committed == 5)
     assert (bench.checkpoints / "step-000000005-attempt-1/worker-00000/rank0.pt").exists()

@@ -119,10 +119,6 @@ class Staging:
         """Ranks that have not passed `step`."""
         return tuple(rank for rank in self._ranks if not self.passed(rank, step))
 
-    def get(self, step: int) -> Step | None:
-        """The entry of a step, None where it is not (or no longer) known."""
-        return self._steps.get(step)
-
     def uploadable(self) -> list[Step]:
         """Steps whose part is complete and not in the store, oldest first."""
         return [
