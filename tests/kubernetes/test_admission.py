@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.kubernetes.patching import patch
 from tests.kubernetes.test_render import ACTION, KEY, PLACE, RICH, Raw, a_run, plain
 from trainrun_operator.worlds.kubernetes.api import KubeApi
 from trainrun_operator.worlds.kubernetes.errors import Forbidden, Invalid
@@ -36,7 +37,7 @@ async def created(api: KubeApi, namespace: str, template: Raw, **spec: Any) -> R
 
 async def restrict(api: KubeApi, namespace: str) -> None:
     labels = {"pod-security.kubernetes.io/enforce": "restricted"}
-    await api.patch(f"/api/v1/namespaces/{namespace}", {"metadata": {"labels": labels}})
+    await patch(api, f"/api/v1/namespaces/{namespace}", {"metadata": {"labels": labels}})
 
 
 async def test_a_rich_template_makes_a_valid_pod_that_is_known_again(

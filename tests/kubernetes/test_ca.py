@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.kubernetes.patching import patch
 from trainrun_operator.worlds.kubernetes.ca import Authority, AuthorityBroken
 from trainrun_operator.worlds.kubernetes.certificates import (
     CA_LIFETIME,
@@ -118,7 +119,7 @@ async def test_a_secret_that_is_damaged_is_not_replaced_but_complained_about(
     api: KubeApi, namespace: str, change: dict[str, str | None], complaint: str
 ) -> None:
     await Authority.open(api, namespace=namespace)
-    await api.patch(secret(namespace), {"data": change})
+    await patch(api, secret(namespace), {"data": change})
 
     with pytest.raises(AuthorityBroken, match=f"{namespace}/trainrun-ca cannot be used: .*") as e:
         await Authority.open(api, namespace=namespace)
@@ -130,7 +131,7 @@ async def test_a_key_of_another_ca_is_noticed(api: KubeApi, namespace: str) -> N
     await Authority.open(api, namespace=namespace)
     other = new_ca(common_name="other", now=datetime.now(UTC))
     key = base64.b64encode(other.key).decode()
-    await api.patch(secret(namespace), {"data": {"ca.key": key}})
+    await patch(api, secret(namespace), {"data": {"ca.key": key}})
 
     with pytest.raises(AuthorityBroken, match="does not belong to its certificate"):
         await Authority.open(api, namespace=namespace)

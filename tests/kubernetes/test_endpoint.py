@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tests.kubernetes.patching import patch
 from trainrun_operator.worlds.kubernetes.endpoint import publish_endpoint, withdraw_endpoint
 from trainrun_operator.worlds.kubernetes.errors import NotFound
 
@@ -65,7 +66,7 @@ async def test_what_somebody_else_put_there_is_put_right(api: KubeApi, namespace
         "metadata": {"labels": {"kubernetes.io/service-name": "other"}},
         "endpoints": [{"addresses": ["10.6.6.6"]}, {"addresses": ["10.1.2.3"]}],
     }
-    await api.patch(path(namespace), wrong)
+    await patch(api, path(namespace), wrong)
 
     found = await publish(api, namespace, "10.1.2.3")
 

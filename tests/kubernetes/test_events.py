@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,7 @@ import pytest
 import pytest_asyncio
 import yaml
 
-from trainrun_operator.worlds.kubernetes.errors import Forbidden, NotFound
+from trainrun_operator.worlds.kubernetes.errors import AlreadyExists, Forbidden, NotFound
 from trainrun_operator.worlds.kubernetes.events import EventRecorder, ObjectRef
 
 if TYPE_CHECKING:
@@ -78,12 +79,8 @@ async def test_describe_shows_them(
     api: KubeApi, namespace: str, apiserver: ApiServer, recorder: EventRecorder
 ) -> None:
     crd = yaml.safe_load(CRD.read_text())
-    await api.patch(
-        f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{crd['metadata']['name']}",
-        crd,
-        content_type="application/apply-patch+yaml",
-        params={"fieldManager": "tests", "force": "true"},
-    )
+    with suppress(AlreadyExists):
+        await api.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", crd)
     container = {"name": "worker", "image": "none", "command": ["python", "train.py"]}
     run = {
         "apiVersion": "trainrun.dev/v1alpha1",

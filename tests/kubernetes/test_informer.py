@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import pytest_asyncio
 
-from tests.kubernetes.objects import config_map, config_maps
+from tests.kubernetes.objects import Colored, colors_told, config_map, config_maps
+from tests.kubernetes.patching import patch
 from tests.kubernetes.waiting import until
+from trainrun_operator.worlds.kubernetes.errors import Unavailable
 from trainrun_operator.worlds.kubernetes.informer import Informer
 
 if TYPE_CHECKING:
@@ -18,7 +20,6 @@ if TYPE_CHECKING:
     from tests.kubernetes.api_server import ApiServer
     from trainrun_operator.worlds.kubernetes.api import KubeApi
 
-Colored = tuple[str, str]
 
 OURS = {"ours": "yes"}
 
@@ -42,13 +43,13 @@ class Following:
 
     @property
     def colors(self) -> dict[str, str]:
-        return {name: color for name, (_, color) in self.informer.items().items()}
+        return colors_told(self.changes)
 
 
 @pytest_asyncio.fixture
 async def following(api: KubeApi, namespace: str) -> AsyncIterator[Following]:
     following = Following(api, namespace)
-    await until(lambda: following.informer.connected)
+    await until(following.informer.synced.is_set)
     yield following
     following.task.cancel()
     await asyncio.gather(following.task, return_exceptions=True)
@@ -58,8 +59,8 @@ async def test_it_follows_what_is_created_changed_and_deleted(
     api: KubeApi, namespace: str, following: Following
 ) -> None:
     await api.post(config_maps(namespace), colored("a", "red"))
-    await api.patch(config_maps(namespace, "a"), {"data": {"other": "thing"}})
-    await api.patch(config_maps(namespace, "a"), {"data": {"color": "blue"}})
+    await patch(api, config_maps(namespace, "a"), {"data": {"other": "thing"}})
+    await patch(api, config_maps(namespace, "a"), {"data": {"color": "blue"}})
     await api.delete(config_maps(namespace, "a"))
 
     red, blue = ("a", "red"), ("a", "blue")
@@ -113,21 +114,24 @@ async def test_what_loses_its_label_is_gone_and_comes_back_with_it(
 ) -> None:
     await api.post(config_maps(namespace), colored("a", "red"))
     await until(lambda: following.colors)
-    await api.patch(config_maps(namespace, "a"), {"metadata": {"labels": {"ours": None}}})
+    await patch(api, config_maps(namespace, "a"), {"metadata": {"labels": {"ours": None}}})
     await until(lambda: not following.colors)
-    await api.patch(config_maps(namespace, "a"), {"metadata": {"labels": OURS}})
+    await patch(api, config_maps(namespace, "a"), {"metadata": {"labels": OURS}})
     await until(lambda: following.colors == {"a": "red"})
 
 
 async def test_it_goes_on_after_a_restart_of_the_api_server(
     api: KubeApi, apiserver: ApiServer, namespace: str, following: Following
 ) -> None:
-    apiserver.kill()
-    await until(lambda: not following.informer.connected)
-    apiserver.start()
     await api.post(config_maps(namespace), colored("a", "red"))
-
     await until(lambda: following.colors == {"a": "red"})
+    apiserver.kill()
+    with pytest.raises(Unavailable):
+        await api.get(config_maps(namespace))
+    apiserver.start()
+    await api.post(config_maps(namespace), colored("b", "blue"))
+
+    await until(lambda: following.colors == {"a": "red", "b": "blue"})
 
 
 async def test_a_deletion_that_nobody_saw_is_told_after_the_history_was_lost(

@@ -9,6 +9,7 @@ import pytest
 import pytest_asyncio
 
 from tests.kubernetes.fake_api import Answer, status, thing
+from tests.kubernetes.objects import Colored, colors_told
 from tests.kubernetes.waiting import until
 from trainrun_operator.worlds.kubernetes.api import KubeApi
 from trainrun_operator.worlds.kubernetes.informer import Informer
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from tests.kubernetes.fake_api import FakeApi, Raw
-
-Thing = tuple[str, str]
 
 
 @pytest.fixture(autouse=True)
@@ -31,8 +30,8 @@ class Following:
     """An informer at work, and what it told."""
 
     def __init__(self, api: KubeApi) -> None:
-        self.changes: list[tuple[Thing | None, Thing | None]] = []
-        self.informer: Informer[Thing] = Informer(
+        self.changes: list[tuple[Colored | None, Colored | None]] = []
+        self.informer: Informer[Colored] = Informer(
             api,
             path="/things",
             params={"labelSelector": "ours"},
@@ -43,9 +42,9 @@ class Following:
 
     @property
     def colors(self) -> dict[str, str]:
-        return {name: color for name, (_, color) in self.informer.items().items()}
+        return colors_told(self.changes)
 
-    def _changed(self, before: Thing | None, after: Thing | None) -> None:
+    def _changed(self, before: Colored | None, after: Colored | None) -> None:
         self.changes.append((before, after))
         if after is not None and after[1] == "poison":
             raise RuntimeError("a listener that fails")
@@ -58,7 +57,7 @@ async def following(fake: FakeApi) -> AsyncIterator[Following]:
     api = await KubeApi.connect()
     following = Following(api)
     task = asyncio.create_task(following.informer.run())
-    await until(lambda: fake.watching and following.informer.connected)
+    await until(lambda: fake.watching)
     yield following
     assert not task.done(), "an informer never ends"
     task.cancel()
@@ -209,7 +208,7 @@ async def test_the_first_list_is_tried_until_it_succeeds(fake: FakeApi) -> None:
 async def test_it_knows_how_long_it_has_heard_nothing(fake: FakeApi) -> None:
     now = 0.0
     api = await KubeApi.connect()
-    informer: Informer[Thing] = Informer(
+    informer: Informer[Colored] = Informer(
         api,
         path="/things",
         params={},
@@ -219,19 +218,16 @@ async def test_it_knows_how_long_it_has_heard_nothing(fake: FakeApi) -> None:
         clock=lambda: now,
     )
     task = asyncio.create_task(informer.run())
-    await until(lambda: informer.connected)
+    await until(lambda: fake.watching)
     now = 60.0
     assert informer.last_heard() == 60.0
 
     await fake.bookmark(150)
     await until(lambda: informer.last_heard() == 0.0)
-    await fake.stop()
-    await until(lambda: not informer.connected)
 
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     await api.close()
-    await fake.start()
 
 
 async def test_an_answer_of_an_unknown_shape_does_not_end_it(

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.kubernetes.patching import patch
 from trainrun_operator.worlds.kubernetes.lease import (
     DURATION,
     RENEW_DEADLINE,
@@ -203,7 +204,7 @@ async def test_a_leader_whose_lease_somebody_took_says_who(
     monkeypatch.setattr(f"{MODULE}.RENEW_EVERY", 0.05)
     lease = contender(api, namespace, "first")
     await lease.acquire()
-    await api.patch(path(namespace), {"spec": {"holderIdentity": "thief"}})
+    await patch(api, path(namespace), {"spec": {"holderIdentity": "thief"}})
 
     with pytest.raises(LeaseLost, match="first lost its Lease: thief holds it now"):
         await lease.keep()
@@ -215,7 +216,7 @@ async def test_a_label_that_somebody_adds_to_the_lease_costs_no_leadership(
     monkeypatch.setattr(f"{MODULE}.RENEW_EVERY", 0.05)
     lease = contender(api, namespace, "first")
     await lease.acquire()
-    labelled = await api.patch(path(namespace), {"metadata": {"labels": {"a": "b"}}})
+    labelled = await patch(api, path(namespace), {"metadata": {"labels": {"a": "b"}}})
     keeping = asyncio.create_task(lease.keep())
 
     async def renewed() -> None:
@@ -235,8 +236,8 @@ async def test_releasing_what_is_lost_leaves_the_next_leader_alone(
 ) -> None:
     lease = contender(api, namespace, "first")
     await lease.acquire()
-    patch = {"spec": {"holderIdentity": "second", "acquireTime": "2026-01-01T00:00:00.000000Z"}}
-    await api.patch(path(namespace), patch)
+    taken = {"spec": {"holderIdentity": "second", "acquireTime": "2026-01-01T00:00:00.000000Z"}}
+    await patch(api, path(namespace), taken)
 
     await lease.release()
 
@@ -248,7 +249,7 @@ async def test_a_lease_is_released_also_when_the_answer_to_a_renewal_was_never_r
 ) -> None:
     lease = contender(api, namespace, "first")
     await lease.acquire()
-    await api.patch(path(namespace), {"spec": {"renewTime": "2026-01-01T00:00:00.000000Z"}})
+    await patch(api, path(namespace), {"spec": {"renewTime": "2026-01-01T00:00:00.000000Z"}})
 
     await lease.release()
 

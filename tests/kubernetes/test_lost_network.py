@@ -16,6 +16,7 @@ ROOT = Path(__file__).parents[2]
 SCRIPT = """
     import asyncio, contextlib, json, os, pathlib, subprocess, sys, time
     from tests.kubernetes.fake_api import FakeApi
+    from tests.kubernetes.waiting import until
     from trainrun_operator.worlds.kubernetes.api import KubeApi
     from trainrun_operator.worlds.kubernetes.errors import Unavailable
 
@@ -25,16 +26,17 @@ SCRIPT = """
         await fake.start()
         os.environ["KUBECONFIG"] = str(fake.kubeconfig(pathlib.Path(sys.argv[1])))
         api = await KubeApi.connect()
-        started = 0.0
 
-        def cut():
-            nonlocal started
-            subprocess.run(["ip", "link", "set", "lo", "down"], check=True)
-            started = time.monotonic()
-
-        try:
-            async with contextlib.aclosing(api.stream("/things", params={}, on_open=cut)) as events:
+        async def watch():
+            async with contextlib.aclosing(api.stream("/things", params={})) as events:
                 await anext(events)
+
+        watching = asyncio.create_task(watch())
+        await until(lambda: fake.watching)
+        subprocess.run(["ip", "link", "set", "lo", "down"], check=True)
+        started = time.monotonic()
+        try:
+            await watching
         except Unavailable as error:
             print(json.dumps([time.monotonic() - started, str(error)]), flush=True)
         os._exit(0)  # what is left waits for the network

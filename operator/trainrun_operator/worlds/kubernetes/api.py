@@ -62,7 +62,6 @@ UNREACHABLE = "unreachable"
 """The code of a call that got no answer, for `observe_call`."""
 
 JSON = "application/json"
-MERGE_PATCH = "application/merge-patch+json"
 
 
 def _nobody(_verb: str, _code: str, _seconds: float) -> None:
@@ -74,12 +73,11 @@ class _Request:
     """What is sent, as often as it takes."""
 
     verb: str
-    """get, watch, post, put, patch or delete."""
+    """get, watch, post, put or delete."""
     path: str
     params: Mapping[str, str]
     limits: aiohttp.ClientTimeout
     body: object = None
-    content_type: str = JSON
 
     @property
     def method(self) -> str:
@@ -183,27 +181,6 @@ class KubeApi:
         request = _Request(verb="put", path=path, params=params, limits=_within(timeout), body=body)
         return await self._write(request, urgent=urgent)
 
-    async def patch(
-        self,
-        path: str,
-        body: object,
-        *,
-        content_type: str = MERGE_PATCH,
-        params: Mapping[str, str] = {},
-        timeout: float = REQUEST_TIMEOUT,
-    ) -> Object:
-        """Change an object."""
-        return await self._write(
-            _Request(
-                verb="patch",
-                path=path,
-                params=params,
-                limits=_within(timeout),
-                body=body,
-                content_type=content_type,
-            )
-        )
-
     async def delete(
         self,
         path: str,
@@ -217,12 +194,9 @@ class KubeApi:
             _Request(verb="delete", path=path, params=params, limits=_within(timeout), body=body)
         )
 
-    async def stream(
-        self, path: str, *, params: Mapping[str, str], on_open: Callable[[], None] = lambda: None
-    ) -> AsyncGenerator[Object]:
+    async def stream(self, path: str, *, params: Mapping[str, str]) -> AsyncGenerator[Object]:
         """The events of a watch until the server ends it. Close it with `contextlib.aclosing`.
 
-        `on_open` is called when the server has agreed, which may be long before the first event.
         Raises Unavailable when the connection breaks or is silent for SILENCE_TIMEOUT.
         """
         limits = aiohttp.ClientTimeout(
@@ -230,7 +204,6 @@ class KubeApi:
         )
         request = _Request(verb="watch", path=path, params={**params, "watch": "1"}, limits=limits)
         response = await self._answer(request)
-        on_open()
         try:
             with _as_unavailable(request):
                 async for event in json_lines(response.content.iter_any()):
@@ -271,7 +244,7 @@ class KubeApi:
         raise AssertionError("the last try returns or raises")
 
     async def _send(self, request: _Request, token: str | None) -> aiohttp.ClientResponse:
-        headers = {"Content-Type": request.content_type, "Accept": JSON}
+        headers = {"Content-Type": JSON, "Accept": JSON}
         if token:
             headers["Authorization"] = token
         started, code = time.monotonic(), UNREACHABLE

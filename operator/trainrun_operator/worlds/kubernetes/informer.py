@@ -63,14 +63,8 @@ class Informer(Generic[T]):
         self._list_is_due = True
         self._listed_at = self._heard_at = clock()
         self._failures = 0
-        self.connected = False
-        """Whether a watch is open. Cut connections are noticed after half a minute."""
         self.synced = asyncio.Event()
         """Set once the first list is in the cache."""
-
-    def items(self) -> Mapping[str, T]:
-        """All objects by key; a live view."""
-        return self._cache.items
 
     def get(self, key: str) -> T | None:
         """One object."""
@@ -134,17 +128,9 @@ class Informer(Generic[T]):
             "allowWatchBookmarks": "true",
             "timeoutSeconds": str(random.randint(*WATCH_SECONDS)),
         }
-        try:
-            async with aclosing(
-                self._api.stream(self._path, params=params, on_open=self._opened)
-            ) as events:
-                async for event in events:
-                    self._take(event["type"], event["object"])
-        finally:
-            self.connected = False
-
-    def _opened(self) -> None:
-        self.connected = True
+        async with aclosing(self._api.stream(self._path, params=params)) as events:
+            async for event in events:
+                self._take(event["type"], event["object"])
 
     def _take(self, kind: str, raw: dict[str, Any]) -> None:
         if kind == "ERROR":
