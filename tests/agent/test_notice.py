@@ -217,9 +217,22 @@ def test_an_agent_under_notice_whose_run_is_gone_saves_what_it_has_and_leaves_be
     operator.until(lambda s: s.problems)  # the storage's folder is not there
     worker.terminate()
     operator.until(lambda s: s.notice)
-    operator.status = 409
-    worker.shows("this worker is not of the run any more", timeout=40)
+    operator.status = 410
+    worker.shows("the end of this worker: ")
     workers.storage.mkdir()
     assert worker.code(timeout=40) == 143
     name = CheckpointId(attempt=1, step=1).name
     assert (workers.storage / f"run/checkpoints/{name}/manifest.json").exists()
+
+
+def test_a_worker_whose_run_was_deleted_leaves_its_storage_to_the_next_run_of_this_name(
+    operator: OperatorStandIn, workers: Workers
+) -> None:
+    worker = workers.start("import time; time.sleep(600)", grace_seconds=600)
+    operator.order(Hold(attempt=1, resolve=ResolveRequest(attempt=1)))
+    operator.until(lambda s: s.resolution)
+    operator.order(start())
+    operator.until(lambda s: s.phase == "Running")
+    operator.status = 410
+    assert worker.code() == 143
+    assert '"released":true' in (workers.storage / "run/owners/000001.beat").read_text()

@@ -80,11 +80,16 @@ async def test_a_missing_token_is_refused(talk: Talk) -> None:
 async def test_an_agent_of_an_unknown_worker_is_refused(talk: Talk) -> None:
     status, body = await talk.post(a_state("run-7-1"))
     assert status == 409
-    assert body.startswith("worker run-7-1 (agent agent-a) does not belong to run run")
+    assert body == (
+        "worker run-7-1 (agent agent-a) does not belong to run run (uid uid-1) any more: it was "
+        "replaced"
+    )
 
 
-async def test_an_agent_of_an_unknown_run_is_refused(talk: Talk) -> None:
-    assert (await talk.post(a_state(run_uid="other")))[0] == 409
+async def test_an_agent_whose_run_was_deleted_is_told_so(talk: Talk) -> None:
+    status, body = await talk.post(a_state(run_uid="other"))
+    assert status == 410
+    assert body == "run run (uid other) is gone: its TrainRun was deleted"
 
 
 async def test_a_version_that_is_not_served_names_what_to_update(talk: Talk) -> None:

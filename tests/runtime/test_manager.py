@@ -124,7 +124,7 @@ async def test_agents_of_a_run_that_is_gone_are_sent_away() -> None:
     office = Office()
     office.manager.seen(raw(failurePolicy={"maxFailures": "many"}))
     office.manager.gone("uid-1")
-    assert await office.status_for("uid-1") == 409
+    assert await office.status_for("uid-1") == 410
 
 
 def test_a_spec_that_was_repaired_is_led_like_any_other() -> None:

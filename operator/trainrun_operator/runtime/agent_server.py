@@ -5,7 +5,8 @@ Layer: runtime. The body is the agent's whole state, the answer the whole desire
 agent is allowed to speak for is decided by an authenticator that the composition root chooses.
 
 200 answer · 204 nothing to do yet · 400 malformed · 401/403 not authenticated · 409 this worker
-does not belong to the run · 426 a version of the protocol that is not served · 503 not the leader.
+does not belong to the run (any more) · 410 the run is gone · 426 a version of the protocol that is
+not served · 503 not the leader.
 """
 
 from __future__ import annotations
@@ -113,16 +114,7 @@ class AgentServer:
         token = request.headers.get("Authorization", "").removeprefix("Bearer ")
         refusal = await self._authenticate(token, state)
         agents = self._runs.get(state.run_uid)
-        if refusal is None and agents is not None and not agents.looked:
-            refusal = Refusal(status=503, message=f"run {state.run} has not been looked at yet")
-        elif refusal is None and (
-            agents is None or not agents.knows(state.worker) or not agents.hear(state)
-        ):
-            refusal = Refusal(
-                status=409,
-                message=f"worker {state.worker} (agent {state.agent}) does not belong to run "
-                f"{state.run} (uid {state.run_uid}): it was replaced or its run is gone",
-            )
+        refusal = refusal or _unwanted(state, agents)
         if refusal is not None:
             return web.Response(status=refusal.status, text=refusal.message)
         assert agents is not None
@@ -132,6 +124,20 @@ class AgentServer:
         if answer is None:
             return web.Response(status=204)
         return web.Response(text=answer.to_json(), content_type="application/json")
+
+
+def _unwanted(state: AgentState, agents: RunAgents | None) -> Refusal | None:
+    """Why this agent is not one of ours; None once it has been heard."""
+    run = f"run {state.run} (uid {state.run_uid})"
+    if agents is None:
+        return Refusal(status=410, message=f"{run} is gone: its TrainRun was deleted")
+    if not agents.looked:
+        return Refusal(status=503, message=f"run {state.run} has not been looked at yet")
+    if agents.knows(state.worker) and agents.hear(state):
+        return None
+    worker = f"worker {state.worker} (agent {state.agent})"
+    message = f"{worker} does not belong to {run} any more: it was replaced"
+    return Refusal(status=409, message=message)
 
 
 class UnservedVersion(Exception):

@@ -88,6 +88,7 @@ class Agent:
             state=self.state,
             apply=self.apply,
             replaced=self.replaced,
+            run_gone=self.run_gone,
             heartbeat_timeout=config.heartbeat_timeout,
         )
         self.sharing = Sharing(self.storage, self.identity)
@@ -174,8 +175,15 @@ class Agent:
             # Another has its place: what it could still store is fenced anyway.
             self.leaving.begin(Farewell(code=REPLACED, seconds=0.0, reason=reason))
         else:
-            # Its run may be gone as a whole, and then its last checkpoint is worth the grace.
+            # What it saved on its notice may be the newest that there is: worth the grace.
             self._leave_within(self._grace_left(time.monotonic()), reason)
+
+    def run_gone(self, message: str) -> None:
+        """The TrainRun was deleted: store what was saved and give the storage back, so that the
+        next TrainRun of this name need not wait."""
+        if not self.leaving.begun:
+            LOG.warning("the end of this worker: %s", message)
+            self._leave_within(self._grace_left(time.monotonic()), message, ended=True)
 
     def parent_died(self) -> None:
         """The local world's driver is gone: nobody could order anything any more."""
@@ -230,9 +238,10 @@ class Agent:
         if left <= LAST_SECONDS or self._nothing_to_do():
             self._leave_within(left, "told to end (SIGTERM)")
 
-    def _leave_within(self, seconds: float, reason: str) -> None:
+    def _leave_within(self, seconds: float, reason: str, *, ended: bool = False) -> None:
         for_uploads = max(0.0, seconds - LAST_SECONDS / 2)
-        self.leaving.begin(Farewell(code=TERMINATED, seconds=for_uploads, reason=reason))
+        farewell = Farewell(code=TERMINATED, seconds=for_uploads, reason=reason, ended=ended)
+        self.leaving.begin(farewell)
 
     def _nothing_to_do(self) -> bool:
         orders, attempt = self.orders, self.orders.attempt

@@ -26,10 +26,12 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0
 """Seconds between tries while the operator cannot be reached."""
 UNWANTED_PAUSE = 10.0
 """Seconds after an operator said that it cannot accept this agent."""
-REPLACED_PAUSE = 5.0
-REPLACED_ANSWERS, REPLACED_SECONDS = 3, 10.0
-"""So many answers in a row over so many seconds that this worker does not belong to the run (any
-more) are final: only a leader that knows all workers says so. Seconds between two tries."""
+FINAL_ANSWERS = 3
+"""So many answers in a row that this worker does not belong to the run any more, or that its run is
+gone, are final: only a leader that knows all runs and workers says so."""
+REPLACED_PAUSE, REPLACED_SECONDS = 5.0, 10.0
+GONE_PAUSE, GONE_SECONDS = 1.0, 2.0
+"""Seconds between two tries after such an answer, and that they must span."""
 EARLY_PAUSE = 0.5
 """Seconds after a second poll in a row that was answered early and with nothing new."""
 LONGEST_POLL = 10.0
@@ -55,6 +57,8 @@ class Heartbeat:
     """Takes an answer; says whether it brought anything new."""
     replaced: Callable[[str], None] = lambda _message: None
     """Called once the operator has said for good that this worker is not of the run any more."""
+    run_gone: Callable[[str], None] = lambda _message: None
+    """Called once the operator has said for good that the run is gone as a whole."""
     heartbeat_timeout: float = 3 * LONGEST_POLL
     """Seconds after which the operator takes us for lost."""
     last_answer: float = field(default_factory=time.monotonic)
@@ -67,8 +71,10 @@ class Heartbeat:
     _last_post: float = 0.0
     _complaints: set[str] = field(default_factory=set)
     """What was logged since the operator last answered."""
-    _refusals: list[float] = field(default_factory=list)
-    """When each of the last answers came, as far as they were 409."""
+    _status: int = 0
+    """Of the last answer."""
+    _since: list[float] = field(default_factory=list)
+    """When each of the last answers with this status came."""
     _stopped: bool = False
     _tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
@@ -163,8 +169,8 @@ class Heartbeat:
     def _take(self, response: Response, backoff: Backoff) -> float:
         """Apply an answer; returns the pause before the next try. Raises MalformedMessage."""
         text = response.body.decode(errors="replace")[:500]
-        if response.status != 409:
-            self._refusals.clear()
+        if response.status != self._status:
+            self._status, self._since = response.status, []
         match response.status:
             case 200 | 204:
                 backoff.reset()
@@ -184,8 +190,14 @@ class Heartbeat:
                 return UNWANTED_PAUSE
             case 409:
                 self._complain(f"the operator does not want this agent: {text}")
-                self._refused(text)
+                if self._is_final(REPLACED_SECONDS):
+                    self.replaced(text)
                 return REPLACED_PAUSE
+            case 410:
+                self._complain(f"the operator does not want this agent: {text}")
+                if self._is_final(GONE_SECONDS):
+                    self.run_gone(text)
+                return GONE_PAUSE
             case 426:
                 self._complain(f"the versions of operator and agent do not fit: {text}")
                 return UNWANTED_PAUSE
@@ -193,11 +205,9 @@ class Heartbeat:
                 self._complain(f"the operator answered {response.status}: {text}")
                 return backoff.next()
 
-    def _refused(self, text: str) -> None:
-        self._refusals.append(time.monotonic())
-        span = self._refusals[-1] - self._refusals[0]
-        if len(self._refusals) >= REPLACED_ANSWERS and span >= REPLACED_SECONDS:
-            self.replaced(text)
+    def _is_final(self, seconds: float) -> bool:
+        self._since.append(time.monotonic())
+        return len(self._since) >= FINAL_ANSWERS and self._since[-1] - self._since[0] >= seconds
 
     def _complain(self, text: str) -> None:
         if text not in self._complaints:

@@ -211,12 +211,11 @@ def _existing(run: RunStore, numbers: list[int], *, uid: str) -> Refused | None:
 def _in_use(run: RunStore, claim: _Claim, *, uid: str, watch: BeatWatch) -> Refused | None:
     if claim.released or claim.uid == uid:
         return None
-    still = watch.still_for(claim.number, claim.beat)
-    if still >= watch.lease:
+    if watch.still_for(claim.number, claim.beat) >= watch.lease:
         return None
     return Refused(
         outcome="InUse",
         message=f"{run.uri} is in use by TrainRun uid {claim.uid or '(unreadable)'} "
         f"({layout.owner_key(claim.number)}); it is taken over when that run is suspended or "
-        f"finished, or gives no sign of life for {watch.lease:.0f} s (none for {still:.0f} s now)",
+        f"finished, or gives no sign of life for {watch.lease:.0f} s",
     )
