@@ -19,8 +19,6 @@ class NodeFact:
     """A node as its object says; what changes every few seconds (heartbeats) is left out."""
 
     name: str
-    uid: str = ""
-    resource_version: str = ""
     ready: str = "Unknown"
     """True, False or Unknown; anything but True makes the node suspect."""
     ready_reason: str = ""
@@ -45,8 +43,6 @@ def node_fact(raw: Mapping[str, Any]) -> NodeFact:
     ready = next((c for c in conditions if c.get("type") == "Ready"), {})
     return NodeFact(
         name=text(metadata, "name"),
-        uid=text(metadata, "uid"),
-        resource_version=text(metadata, "resourceVersion"),
         ready=text(ready, "status") or "Unknown",
         ready_reason=text(ready, "reason"),
         ready_message=text(ready, "message"),

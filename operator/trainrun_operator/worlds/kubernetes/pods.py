@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from trainrun.agent.config import CONFIG_VARIABLE
 from trainrun_operator.worlds.kubernetes.names import (
+    AVOIDS_ANNOTATION,
     CREATION_LABEL,
     RUN_UID_LABEL,
     SEAL_ANNOTATION,
@@ -46,7 +47,6 @@ class ContainerFact:
     message: str = ""
     """Of a Terminated one: what it wrote to its termination log."""
     exit_code: int | None = None
-    started: datetime | None = None
     finished: datetime | None = None
     """On the node's clock."""
 
@@ -68,7 +68,6 @@ class PodFact:
     namespace: str
     name: str
     uid: str
-    resource_version: str = ""
     run_uid: str
     slot: int
     creation: int
@@ -83,6 +82,8 @@ class PodFact:
     message: str = ""
     """Why the kubelet ended or refused the pod as a whole."""
     node: str = ""
+    avoids: tuple[str, ...] = ()
+    """Nodes that we keep it away from."""
     created: datetime
     deletion: datetime | None = None
     """When the grace of its deletion ends."""
@@ -122,7 +123,6 @@ def pod_fact(raw: Mapping[str, Any]) -> PodFact | None:
         namespace=text(metadata, "namespace"),
         name=text(metadata, "name"),
         uid=text(metadata, "uid"),
-        resource_version=text(metadata, "resourceVersion"),
         run_uid=run_uid,
         slot=slot,
         creation=creation,
@@ -134,6 +134,7 @@ def pod_fact(raw: Mapping[str, Any]) -> PodFact | None:
         reason=text(status, "reason"),
         message=text(status, "message"),
         node=text(spec, "nodeName"),
+        avoids=tuple(filter(None, text(annotations, AVOIDS_ANNOTATION).split(","))),
         created=created or datetime.fromtimestamp(0, tz=UTC),
         deletion=moment(metadata, "deletionTimestamp"),
         grace=number(metadata, "deletionGracePeriodSeconds"),
@@ -196,7 +197,6 @@ def _container(entry: Mapping[str, Any], *, init: bool) -> ContainerFact:
         reason=text(detail, "reason"),
         message=text(detail, "message"),
         exit_code=number(detail, "exitCode"),
-        started=moment(detail, "startedAt"),
         finished=moment(detail, "finishedAt"),
     )
 
