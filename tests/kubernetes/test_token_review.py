@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -46,14 +47,13 @@ async def token_of(
     return token
 
 
-async def test_a_pods_token_says_which_pod_on_which_node(
+async def test_a_pods_token_says_which_pod_it_is(
     api: KubeApi, namespace: str, worker: dict[str, Any]
 ) -> None:
     assert await review(api, await token_of(api, worker), AUDIENCE) == PodIdentity(
         namespace=namespace,
         pod="run-0-1",
         pod_uid=worker["metadata"]["uid"],
-        node=f"node-of-{namespace}",
     )
 
 
@@ -75,14 +75,16 @@ async def test_nonsense_is_nobodys(api: KubeApi) -> None:
     assert await review(api, "nonsense", AUDIENCE) is None
 
 
-async def test_the_token_of_a_deleted_pod_is_not_accepted(
+async def test_the_token_of_a_deleted_pod_is_soon_not_accepted(
     api: KubeApi, namespace: str, worker: dict[str, Any]
 ) -> None:
     token = await token_of(api, worker)
     path = f"/api/v1/namespaces/{namespace}/pods/run-0-1"
     await api.delete(path, body={"gracePeriodSeconds": 0})
 
-    assert await review(api, token, AUDIENCE) is None
+    async with asyncio.timeout(10):  # the API server looks for the pod in a cache of its own
+        while await review(api, token, AUDIENCE) is not None:
+            await asyncio.sleep(0.02)
 
 
 async def test_an_api_server_that_is_away_refuses_nobody(

@@ -13,7 +13,7 @@ from trainrun_operator.worlds.kubernetes.token_review import PodIdentity
 
 KEY = b"only the operator has it"
 STATE = replace(a_state(), run_uid="run-uid", worker="run-0-1")
-IDENTITY = PodIdentity(namespace="team", pod="run-0-1", pod_uid="pod-uid", node="n1")
+IDENTITY = PodIdentity(namespace="team", pod="run-0-1", pod_uid="pod-uid")
 SEAL = seal_of(
     KEY,
     namespace="team",

@@ -22,8 +22,6 @@ class PodIdentity:
     namespace: str
     pod: str
     pod_uid: str
-    node: str
-    """Empty before Kubernetes 1.32, where tokens do not tell."""
 
 
 async def review(api: KubeApi, token: str, audience: str) -> PodIdentity | None:
@@ -52,5 +50,4 @@ async def review(api: KubeApi, token: str, audience: str) -> PodIdentity | None:
         namespace=name.removeprefix(_USER).partition(":")[0],
         pod=extra[pod],
         pod_uid=extra[uid],
-        node=extra.get(f"{_EXTRA}node-name", ""),
     )
