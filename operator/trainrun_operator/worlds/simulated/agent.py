@@ -40,7 +40,6 @@ class Training:
     order: Start
     step: int
     alive: bool = True
-    yielded: bool = False
     first_step: float | None = None
     last_step: float | None = None
     """When its first and its newest step were done."""

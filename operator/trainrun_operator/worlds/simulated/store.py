@@ -30,8 +30,6 @@ class SimStore:
     claims: dict[int, CheckpointId | None] = field(default_factory=dict)
     finished: bool = False
     bad: set[CheckpointId] = field(default_factory=set)
-    mistakes: list[str] = field(default_factory=list)
-    """Violations of the store's rules, for the tests."""
 
     def put_part(self, checkpoint: CheckpointId, *, slot: int, workers: int) -> None:
         """A worker's files and its done marker."""
