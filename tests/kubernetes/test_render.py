@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -104,6 +105,19 @@ def a_run(template: Raw, **spec: Any) -> TrainRun:
 
 def rendered(template: Raw, **spec: Any) -> Raw:
     return worker_pod(a_run(template, **spec), template, ACTION, PLACE)
+
+
+def test_a_pod_says_of_itself_which_nodes_it_is_kept_away_from() -> None:
+    template = copy.deepcopy(RICH)
+    pod = worker_pod(a_run(template), template, replace(ACTION, avoid=("n1", "n2")), PLACE)
+    assert pod["metadata"]["annotations"]["trainrun.dev/avoids"] == "n1,n2"
+    fact = pod_fact(pod)
+    assert fact is not None
+    assert fact.avoids == ("n1", "n2")
+    assert "podAntiAffinity" in pod["spec"]["affinity"]
+    assert "nodeAffinity" in pod["spec"]["affinity"]
+    assert "affinity" in RICH["spec"]
+    assert "nodeAffinity" not in template["spec"]["affinity"]
 
 
 def training(pod: Raw, name: str = "worker") -> Raw:

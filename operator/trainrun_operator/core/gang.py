@@ -9,6 +9,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from trainrun_operator.core.avoiding import avoided, avoids_in_vain
 from trainrun_operator.core.plan import CreateWorker, DeleteWorker
 from trainrun_operator.core.starting import cannot_start, created_now, never_called
 from trainrun_operator.core.view import View, notice_of, worker_name
@@ -41,6 +42,7 @@ def usable(view: View, worker: WorkerFact) -> bool:
         and not cannot_start(view, worker)
         and not _stuck(view, worker)
         and not hangs(view, worker)
+        and not avoids_in_vain(view, worker)
     )
 
 
@@ -101,16 +103,20 @@ def is_waiting(view: View, worker: WorkerFact) -> bool:
 
 def creations(view: View, chosen: tuple[WorkerFact | None, ...]) -> tuple[CreateWorker, ...]:
     """Workers to create for the slots that have none."""
-    return tuple(_creation(view, slot) for slot, worker in enumerate(chosen) if worker is None)
+    avoid = avoided(view)
+    return tuple(
+        _creation(view, slot, avoid) for slot, worker in enumerate(chosen) if worker is None
+    )
 
 
-def _creation(view: View, slot: int) -> CreateWorker:
+def _creation(view: View, slot: int, avoid: tuple[str, ...]) -> CreateWorker:
     number = max(view.next_attempt, _highest_creation(view, slot) + 1)
     return CreateWorker(
         name=worker_name(view.config, slot=slot, created_for=number),
         slot=slot,
         created_for=number,
         template_hash=view.config.template_hash,
+        avoid=avoid,
     )
 
 
@@ -169,6 +175,8 @@ def _dismissal(view: View, worker: WorkerFact) -> str:
         return "its processes do not stop"
     if hangs(view, worker):
         return "its agent gets no answer from the store"
+    if avoids_in_vain(view, worker):
+        return "it finds no room, and a node that it keeps away from may be used again"
     if worker.template_hash != view.config.template_hash and uploads_done(worker):
         return "the template has changed"
     return "it was replaced" if _left_behind(view, worker) else ""

@@ -60,6 +60,8 @@ class WorkerFact:
     """Pending: not placed or not started; Ended: it will never run again."""
     deleting: bool = False
     node: str = ""
+    avoids: tuple[str, ...] = ()
+    """Names of nodes that it may not be placed on, since its creation."""
     age: timedelta = timedelta(0)
     """Since its creation."""
     running_for: timedelta | None = None

@@ -26,6 +26,8 @@ class CreateWorker:
     slot: int
     created_for: int
     template_hash: str
+    avoid: tuple[str, ...] = ()
+    """Names of nodes that it must not be placed on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

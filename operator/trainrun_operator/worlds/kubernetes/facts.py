@@ -72,6 +72,7 @@ def worker_fact(
         phase=phase,
         deleting=pod.deletion is not None,
         node=pod.node,
+        avoids=pod.avoids,
         age=scene.ago(pod.created),
         running_for=scene.seen_for(RUNS) if phase == "Running" else None,
         exit_code=scene.container.exit_code if scene.container is not None else None,

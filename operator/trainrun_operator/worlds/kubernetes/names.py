@@ -20,6 +20,8 @@ MANAGED_BY_LABEL = "app.kubernetes.io/managed-by"
 MANAGED_BY = "trainrun"
 SEAL_ANNOTATION = "trainrun.dev/seal"
 """Proof that an operator of this installation has created the pod, see `seal`."""
+AVOIDS_ANNOTATION = "trainrun.dev/avoids"
+"""Nodes that the pod is kept away from, with commas: workers were lost there just before."""
 DEFAULT_CONTAINER_ANNOTATION = "kubectl.kubernetes.io/default-container"
 
 AUDIENCE = "trainrun-agents"

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from trainrun.agent.config import CONFIG_VARIABLE
 from trainrun_operator.worlds.kubernetes.names import (
+    AVOIDS_ANNOTATION,
     CREATION_LABEL,
     RUN_UID_LABEL,
     SEAL_ANNOTATION,
@@ -81,6 +82,8 @@ class PodFact:
     message: str = ""
     """Why the kubelet ended or refused the pod as a whole."""
     node: str = ""
+    avoids: tuple[str, ...] = ()
+    """Nodes that we keep it away from."""
     created: datetime
     deletion: datetime | None = None
     """When the grace of its deletion ends."""
@@ -131,6 +134,7 @@ def pod_fact(raw: Mapping[str, Any]) -> PodFact | None:
         reason=text(status, "reason"),
         message=text(status, "message"),
         node=text(spec, "nodeName"),
+        avoids=tuple(filter(None, text(annotations, AVOIDS_ANNOTATION).split(","))),
         created=created or datetime.fromtimestamp(0, tz=UTC),
         deletion=moment(metadata, "deletionTimestamp"),
         grace=number(metadata, "deletionGracePeriodSeconds"),

@@ -19,6 +19,7 @@ from trainrun_operator.core.agent_config import agent_config
 from trainrun_operator.core.plan import CreateWorker
 from trainrun_operator.core.render import config_of
 from trainrun_operator.worlds.kubernetes import names
+from trainrun_operator.worlds.kubernetes.affinity import keep_away
 from trainrun_operator.worlds.kubernetes.pods import usual_grace
 from trainrun_operator.worlds.kubernetes.seal import seal_of
 
@@ -74,6 +75,7 @@ def worker_pod(
             _agent_container(container, place),
             *(spec.get("initContainers") or []),
         ]
+    keep_away(spec, action.avoid)
     spec["restartPolicy"] = "Never"
     return {
         "apiVersion": "v1",
@@ -132,6 +134,8 @@ def _metadata(
             }
         ],
     }
+    if action.avoid:
+        metadata["annotations"][names.AVOIDS_ANNOTATION] = ",".join(action.avoid)
     if given.get("finalizers"):
         metadata["finalizers"] = given["finalizers"]
     return metadata

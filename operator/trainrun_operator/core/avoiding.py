@@ -1,0 +1,63 @@
+"""Nodes that new workers are kept away from, since workers there were lost as if it were dead.
+
+Layer: core. The scheduler hears of a dead node from the node controller, 40 to 50 s late, and until
+then likes it best: it is the emptiest. A worker that was put there would be one more to replace.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from trainrun_operator.core.causes import Cause
+
+if TYPE_CHECKING:
+    from trainrun_operator.core.observation import WorkerFact
+    from trainrun_operator.core.view import View
+
+LATELY = timedelta(minutes=1)
+"""A node is kept away from for so long after it was lost. Then it is back, or the node controller
+has tainted it (node-monitor-grace-period: 40 s, since Kubernetes 1.32 50 s) and nothing is placed
+there anyway."""
+
+MOST = 32
+"""Nodes at most: every one is a term that the scheduler looks at."""
+
+
+def avoided(view: View) -> tuple[str, ...]:
+    """Names of nodes, in order."""
+    told = (view.status.incident, *view.status.incidents)
+    lately = {
+        incident.node
+        for incident in told
+        if incident is not None
+        and incident.cause == Cause.NODE_LOST
+        and view.observation.now - incident.time < LATELY
+    }
+    lost = {w.node for w in view.workers if view.is_unreachable(w) or _fell_silent(view, w)}
+    return tuple(sorted((lately | lost) - {""}))[:MOST]
+
+
+def avoids_in_vain(view: View, worker: WorkerFact) -> bool:
+    """It finds no room, and keeps away from a node that may be used again by now."""
+    return (
+        worker.waiting is not None
+        and worker.waiting.kind == "Unschedulable"
+        and not set(worker.avoids) <= set(avoided(view))
+    )
+
+
+def _fell_silent(view: View, worker: WorkerFact) -> bool:
+    """Its agent is not heard, and nobody else is on its node."""
+    return view.is_silent(worker) and not any(
+        other.node == worker.node and _is_heard(view, other) for other in view.workers
+    )
+
+
+def _is_heard(view: View, worker: WorkerFact) -> bool:
+    # Agents call three times in a heartbeat timeout: whoever missed one may be on the way out too.
+    return (
+        worker.agent is not None
+        and worker.silent_for is not None
+        and 2 * worker.silent_for < view.config.heartbeat_timeout
+    )
