@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-import random
 import socket
 from collections import deque
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from trainrun.agent.backoff import Backoff
 from trainrun_operator.api.resource import API_VERSION, KIND
 from trainrun_operator.worlds.kubernetes.api import KubeApi, Object
 from trainrun_operator.worlds.kubernetes.errors import (
@@ -126,7 +126,7 @@ class EventRecorder:
                 self._given_up = 0
 
     async def _write(self, event: _Waiting) -> None:
-        loop, pause = asyncio.get_running_loop(), FIRST_PAUSE
+        loop, backoff = asyncio.get_running_loop(), Backoff(FIRST_PAUSE, LONGEST_PAUSE)
         begun = loop.time()
         while True:
             try:
@@ -145,8 +145,7 @@ class EventRecorder:
                     return
             else:
                 return
-            await asyncio.sleep(pause * random.uniform(0.5, 1.0))
-            pause = min(pause * 2, LONGEST_PAUSE)
+            await asyncio.sleep(backoff.next())
 
 
 def _event(

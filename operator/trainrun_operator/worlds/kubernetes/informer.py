@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from contextlib import aclosing
 from typing import Any, Generic, TypeVar
 
+from trainrun.agent.backoff import Backoff
 from trainrun_operator.worlds.kubernetes.api import KubeApi
 from trainrun_operator.worlds.kubernetes.cache import Cache, Entry
 from trainrun_operator.worlds.kubernetes.errors import Gone, KubeError, error_of_status
@@ -63,6 +64,7 @@ class Informer(Generic[T]):
         self._list_is_due = True
         self._listed_at = self._heard_at = clock()
         self._failures = 0
+        self._backoff = Backoff(SHORTEST_PAUSE, LONGEST_PAUSE)
         self.synced = asyncio.Event()
         """Set once the first list is in the cache."""
 
@@ -103,7 +105,7 @@ class Informer(Generic[T]):
                 _log.exception("%s: listing again", self._path)
                 self._failures += 1
                 self._list_is_due = True
-            await asyncio.sleep(_pause(self._failures))
+            await asyncio.sleep(self._backoff.next())
 
     async def relist(self) -> None:
         """Compare the cache with a full list, read in pages. Raises KubeError."""
@@ -148,12 +150,7 @@ class Informer(Generic[T]):
     def _heard(self) -> None:
         self._heard_at = self._clock()
         self._failures = 0
-
-
-def _pause(failures: int) -> float:
-    """Seconds, spread, so that many operators do not come back at once."""
-    longest = min(LONGEST_PAUSE, SHORTEST_PAUSE * 2.0 ** min(failures, 10))
-    return random.uniform(0.5, 1.0) * longest
+        self._backoff.reset()
 
 
 def _projecting(
