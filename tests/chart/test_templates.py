@@ -10,6 +10,7 @@ import yaml
 from tests.chart.rendering import CHART, MATRIX, ROOT, of_kind, render, run_helm, the
 from trainrun_operator.runtime.settings import read_settings
 from trainrun_operator.worlds.kubernetes.endpoint import PORT_NAME
+from trainrun_operator.worlds.kubernetes.taints import DEFAULT_NOTICES
 
 MONITOR = "monitoring.coreos.com/v1/ServiceMonitor"
 CLUSTER_WIDE = {
@@ -159,7 +160,7 @@ def test_the_operator_understands_its_environment() -> None:
     assert settings.agent_image == "docker.io/trainrun/operator:0.1.0"
     assert settings.namespaces == ()
     assert settings.nodes
-    assert settings.notice_taints == ()
+    assert settings.notice_taints == DEFAULT_NOTICES
     assert settings.log_format == "json"
 
 
@@ -177,7 +178,7 @@ def test_the_operator_understands_other_values() -> None:
 
     assert settings.namespaces == ("team-a", "team-b")
     assert not settings.nodes
-    assert settings.notice_taints == ("example.com/a", "b")
+    assert [taint.key for taint in settings.notice_taints][-2:] == ["example.com/a", "b"]
     assert settings.agent_image == "registry.example.com/agent:2"
     assert settings.log_format == "text"
 

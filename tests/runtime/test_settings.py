@@ -4,6 +4,7 @@ import pytest
 
 from trainrun.errors import InvalidSpec
 from trainrun_operator.runtime.settings import read_settings
+from trainrun_operator.worlds.kubernetes.taints import DEFAULT_NOTICES
 
 POD = {"POD_NAME": "trainrun-0", "POD_NAMESPACE": "trainrun", "POD_IP": "10.0.0.7"}
 
@@ -22,6 +23,7 @@ def test_without_settings_all_namespaces_and_nodes_are_watched() -> None:
     settings = read_settings(POD)
     assert settings.namespaces == ()
     assert settings.nodes
+    assert settings.notice_taints == DEFAULT_NOTICES
     assert settings.url == "https://trainrun-agents.trainrun.svc:8443"
 
 
@@ -30,7 +32,12 @@ def test_namespaces_and_taints_are_lists_with_commas() -> None:
         {**POD, "TRAINRUN_WATCH_NAMESPACES": "a, b,", "TRAINRUN_NOTICE_TAINTS": "corp/leaving"}
     )
     assert settings.namespaces == ("a", "b")
-    assert settings.notice_taints == ("corp/leaving",)
+    assert [taint.key for taint in settings.notice_taints][-1] == "corp/leaving"
+
+
+def test_a_taint_that_cannot_be_read_is_named_at_the_start() -> None:
+    with pytest.raises(InvalidSpec, match="'no taint' is no taint; write key, key=value"):
+        read_settings({**POD, "TRAINRUN_NOTICE_TAINTS": "corp/leaving,no taint"})
 
 
 def test_nodes_may_be_left_alone() -> None:

@@ -34,7 +34,6 @@ from trainrun_operator.worlds.kubernetes.pod_index import PodIndex
 from trainrun_operator.worlds.kubernetes.pods import PodFact
 from trainrun_operator.worlds.kubernetes.render import OperatorPlace
 from trainrun_operator.worlds.kubernetes.seal import is_ours
-from trainrun_operator.worlds.kubernetes.taints import notice_taints
 from trainrun_operator.worlds.kubernetes.token_review import review
 from trainrun_operator.worlds.kubernetes.world import Surroundings
 
@@ -200,7 +199,7 @@ class Operator:
                 seal_key=authority.seal_key,
                 agent_image=settings.agent_image,
             ),
-            notices=notice_taints(settings.notice_taints),
+            notices=settings.notice_taints,
             leads=self._leads,
         )
 

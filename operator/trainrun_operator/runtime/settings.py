@@ -11,7 +11,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from trainrun.errors import InvalidSpec
-from trainrun_operator.worlds.kubernetes.taints import notice_taints
+from trainrun_operator.worlds.kubernetes.taints import (
+    DEFAULT_NOTICES,
+    NoticeTaint,
+    notice_taints,
+)
 
 LogFormat = Literal["json", "text"]
 
@@ -36,8 +40,8 @@ class Settings:
     """Watched ones; empty: all."""
     nodes: bool = True
     """Whether nodes may be watched."""
-    notice_taints: tuple[str, ...] = ()
-    """Changes of the table of taints that announce the end of a node, see `taints`."""
+    notice_taints: tuple[NoticeTaint, ...] = DEFAULT_NOTICES
+    """Taints that announce the end of a node, the first that matches counts; see `taints`."""
     log_format: LogFormat = "text"
 
     @property
@@ -53,8 +57,6 @@ class Settings:
 
 def read_settings(environ: Mapping[str, str]) -> Settings:
     """Raises InvalidSpec with the variable that is missing or wrong."""
-    taints = _words(environ.get("TRAINRUN_NOTICE_TAINTS", ""))
-    notice_taints(taints)  # refuse what cannot be read now, not when a run is led
     log_format = environ.get("TRAINRUN_LOG_FORMAT", "text")
     return Settings(
         identity=environ.get("POD_NAME") or socket.gethostname(),
@@ -66,7 +68,7 @@ def read_settings(environ: Mapping[str, str]) -> Settings:
         agent_image=environ.get("TRAINRUN_AGENT_IMAGE", ""),
         namespaces=_words(environ.get("TRAINRUN_WATCH_NAMESPACES", "")),
         nodes=environ.get("TRAINRUN_NODES", "true").lower() != "false",
-        notice_taints=taints,
+        notice_taints=notice_taints(_words(environ.get("TRAINRUN_NOTICE_TAINTS", ""))),
         log_format="json" if log_format == "json" else "text",
     )
 
