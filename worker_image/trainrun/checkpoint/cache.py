@@ -105,9 +105,8 @@ def bytes_received(folder: Path) -> int:
     with contextlib.suppress(OSError):  # renamed or removed meanwhile: the next look is right again
         for path in (folder / "partial", *(folder / "files").rglob("*")):
             if path.exists():
-                size += (
-                    path.stat().st_blocks * 512
-                )  # a file may have its full length from the start
+                # Not the length: a file may have its full one from the start.
+                size += path.stat().st_blocks * 512
     return size
 
 
