@@ -9,7 +9,7 @@ from tests.support.eventually import eventually
 from trainrun.protocol import CheckpointId, Exit, Hold, ResolveRequest, SaveOrder
 
 if TYPE_CHECKING:
-    from tests.agent.workers import Workers
+    from tests.agent.workers import Worker, Workers
     from tests.support.operator_stand_in import OperatorStandIn
 
 SAVE_WHEN_ASKED = """
@@ -35,6 +35,26 @@ time.sleep(600)
 """
 
 
+def save_on_notice(operator: OperatorStandIn, worker: Worker, *, writer_rank: int) -> int:
+    """Start the training, give notice, and have it save; returns the call of the save."""
+    operator.order(Hold(attempt=1, resolve=ResolveRequest(attempt=1)))
+    operator.until(lambda s: s.resolution)
+    operator.order(start())
+    calls = operator.until(lambda s: s.save.calls > 0).save.calls
+    worker.terminate()
+    operator.until(lambda s: s.notice)
+    return order_save(operator, calls + 400, writer_rank=writer_rank)
+
+
+def order_save(operator: OperatorStandIn, call: int, *, writer_rank: int = 0) -> int:
+    """Both stages of the order to save at this call, which is returned."""
+    operator.also(save=SaveOrder(stage="Prepare", call=call, reason="SIGTERM"))
+    operator.until(lambda s: s.save.prepared == call)
+    commit = SaveOrder(stage="Commit", call=call, reason="SIGTERM", writer_rank=writer_rank)
+    operator.also(save=commit)
+    return call
+
+
 def test_sigterm_is_told_as_a_notice_and_not_passed_on(
     operator: OperatorStandIn, workers: Workers
 ) -> None:
@@ -55,16 +75,7 @@ def test_a_save_that_was_asked_for_is_staged_committed_and_told_as_such(
     operator: OperatorStandIn, workers: Workers
 ) -> None:
     worker = workers.start(SAVE_WHEN_ASKED, grace_seconds=60)
-    operator.order(Hold(attempt=1, resolve=ResolveRequest(attempt=1)))
-    operator.until(lambda s: s.resolution)
-    operator.order(start())
-    calls = operator.until(lambda s: s.save.calls > 0).save.calls
-    worker.terminate()
-    operator.until(lambda s: s.notice)
-    call = calls + 400
-    operator.also(save=SaveOrder(stage="Prepare", call=call, reason="SIGTERM"))
-    operator.until(lambda s: s.save.prepared == call)
-    operator.also(save=SaveOrder(stage="Commit", call=call, reason="SIGTERM", writer_rank=3))
+    call = save_on_notice(operator, worker, writer_rank=3)
     state = operator.until(lambda s: s.committed and s.exits)
     worker.shows("saving for SIGTERM writer 3")
     assert state.save.committed == call
@@ -78,16 +89,7 @@ def test_a_worker_that_saved_first_does_not_leave_while_the_others_save(
     operator: OperatorStandIn, workers: Workers
 ) -> None:
     worker = workers.start(SAVE_WHEN_ASKED, grace_seconds=60)
-    operator.order(Hold(attempt=1, resolve=ResolveRequest(attempt=1)))
-    operator.until(lambda s: s.resolution)
-    operator.order(start())
-    calls = operator.until(lambda s: s.save.calls > 0).save.calls
-    worker.terminate()
-    operator.until(lambda s: s.notice)
-    call = calls + 400
-    operator.also(save=SaveOrder(stage="Prepare", call=call, reason="SIGTERM"))
-    operator.until(lambda s: s.save.prepared == call)
-    operator.also(save=SaveOrder(stage="Commit", call=call, reason="SIGTERM", writer_rank=0))
+    call = save_on_notice(operator, worker, writer_rank=0)
     notice = operator.until(lambda s: s.committed and s.exits).notice
     assert notice is not None
     operator.until(lambda s: s.notice and s.notice.age > notice.age + 1, what="it stays")
@@ -109,10 +111,7 @@ def test_finish_makes_an_exit_after_a_save_final(
 ) -> None:
     workers.start(SAVE_WHEN_ASKED + "\ntrainrun.finish()")
     operator.order(start())
-    calls = operator.until(lambda s: s.save.calls > 0).save.calls + 400
-    operator.also(save=SaveOrder(stage="Prepare", call=calls, reason="SIGTERM"))
-    operator.until(lambda s: s.save.prepared)
-    operator.also(save=SaveOrder(stage="Commit", call=calls, reason="SIGTERM"))
+    order_save(operator, operator.until(lambda s: s.save.calls > 0).save.calls + 400)
     state = operator.until(lambda s: s.exits)
     assert state.finished
     assert not state.exits[0].yielded
