@@ -10,6 +10,7 @@ import signal
 import string
 import subprocess
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.cluster.api import Api, wait_until
@@ -21,10 +22,10 @@ from tests.cluster.places import PACKAGE
 from tests.cluster.readiness import wait_until_usable
 from tests.cluster.s3 import S3
 from tests.cluster.shell import output, succeeds
+from tests.support.versitygw import arguments
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
 _NETWORK = "kind"
 _WORKERS = 3
@@ -118,8 +119,7 @@ class ServerContainer:
         keys = ("--env", f"ROOT_ACCESS_KEY={access_key}", "--env", f"ROOT_SECRET_KEY={secret_key}")
         options = ("--detach", "--network", _NETWORK, "--name", self.name, *mounts, *keys)
         user = ("--user", f"{os.getuid()}:{os.getgid()}")
-        address = ("--port", f"0.0.0.0:{_S3_PORT}", "--health", "/health", "--iam-dir", "/s3/iam")
-        command = ("/versitygw", *address, "--quiet", "posix", "/s3/data")
+        command = ("/versitygw", *arguments(f"0.0.0.0:{_S3_PORT}", Path("/s3")))
         image = "debian:trixie-slim"
         output("docker", "run", *options, *user, image, *command, timeout=300)
 

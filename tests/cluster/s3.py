@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import signal
 import time
-import urllib.error
-import urllib.request
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 from tests.cluster.binaries import binary
 from tests.cluster.errors import ClusterBroken
+from tests.support.versitygw import answers, arguments, client_environment, root_keys
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,18 +40,8 @@ class ServerProcess:
     folder: Path
 
     def start(self, *, access_key: str, secret_key: str) -> None:
-        # With an IAM folder an unknown key is answered 403 InvalidAccessKeyId, as by AWS.
-        options: list[str | Path] = [
-            "--port",
-            self.address,
-            "--health",
-            "/health",
-            "--iam-dir",
-            self.folder / "iam",
-        ]
-        command = [binary("versitygw"), *options, "--quiet", "posix", self.folder / "data"]
-        keys = {"ROOT_ACCESS_KEY": access_key, "ROOT_SECRET_KEY": secret_key}
-        self.processes.start(_NAME, command, environment=keys)
+        command = [binary("versitygw"), *arguments(self.address, self.folder)]
+        self.processes.start(_NAME, command, environment=root_keys(access_key, secret_key))
 
     def stop(self) -> None:
         self.processes.kill(_NAME)
@@ -99,7 +87,7 @@ class S3:
                 (self.folder / name).mkdir(parents=True, exist_ok=True)
             self.server.start(access_key=self.access_key, secret_key=self.secret_key)
         deadline = time.monotonic() + 20
-        while not self._answers():
+        while not answers(self.endpoint):
             if not self.is_running() or time.monotonic() > deadline:
                 raise ClusterBroken(f"versitygw did not start: {self.server.log()}")
             time.sleep(0.02)
@@ -135,17 +123,4 @@ class S3:
 
     def environment(self) -> dict[str, str]:
         """What a client process needs to know."""
-        return {
-            "AWS_ACCESS_KEY_ID": self.access_key,
-            "AWS_SECRET_ACCESS_KEY": self.secret_key,
-            "AWS_ENDPOINT_URL": self.endpoint,
-            "AWS_DEFAULT_REGION": "us-east-1",
-            "NO_PROXY": "*",
-        }
-
-    def _answers(self) -> bool:
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with contextlib.suppress(urllib.error.URLError, OSError):
-            with opener.open(f"{self.endpoint}/health", timeout=1) as answer:
-                return bool(answer.status == 200)
-        return False
+        return client_environment(self.endpoint, self.access_key, self.secret_key)

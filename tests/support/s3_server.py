@@ -13,14 +13,14 @@ import shutil
 import socket
 import subprocess
 import time
-import urllib.error
-import urllib.request
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 import pytest
+
+from tests.support.versitygw import answers, arguments, client_environment, root_keys
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -71,25 +71,20 @@ class S3Server:
             (self.directory / name).mkdir(parents=True, exist_ok=True)
         environment = {
             "PATH": os.environ["PATH"],
-            "ROOT_ACCESS_KEY": self.access_key,
-            "ROOT_SECRET_KEY": self.secret_key,
+            **root_keys(self.access_key, self.secret_key),
         }
-        # With an IAM folder an unknown key is answered 403 InvalidAccessKeyId, as by AWS.
-        command: list[str | Path] = [
-            versitygw(),
-            "--port",
-            f"127.0.0.1:{self.port}",
-            "--health",
-            "/health",
-        ]
-        command += ["--access-log", self.directory / "access.log"]
-        command += ["--iam-dir", self.directory / "iam", "--quiet", "posix", self.data]
+        log_accesses = ("--access-log", self.directory / "access.log")
+        options = arguments(f"127.0.0.1:{self.port}", self.directory, *log_accesses)
         with (self.directory / "log").open("ab") as log:
             self.process = subprocess.Popen(
-                command, env=environment, stdout=log, stderr=log, stdin=subprocess.DEVNULL
+                [versitygw(), *options],
+                env=environment,
+                stdout=log,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
             )
         deadline = time.monotonic() + 20
-        while not self._is_healthy():
+        while not answers(self.endpoint):
             if self.process.poll() is not None or time.monotonic() > deadline:
                 pytest.fail(f"versitygw: {(self.directory / 'log').read_text()}")
             time.sleep(0.02)
@@ -107,13 +102,7 @@ class S3Server:
 
     def environment(self) -> dict[str, str]:
         """What a client process needs to know."""
-        return {
-            "AWS_ACCESS_KEY_ID": self.access_key,
-            "AWS_SECRET_ACCESS_KEY": self.secret_key,
-            "AWS_ENDPOINT_URL": self.endpoint,
-            "AWS_DEFAULT_REGION": "us-east-1",
-            "NO_PROXY": "*",
-        }
+        return client_environment(self.endpoint, self.access_key, self.secret_key)
 
     def requests(self) -> list[tuple[str, str]]:
         """Action and path of every request so far: `("GetObject", "/bucket/key")`."""
@@ -121,13 +110,6 @@ class S3Server:
         return [
             (kind, unquote(path)) for kind, path in re.findall(r" s3_(\w+) .*? (/\S+) \d+ ", log)
         ]
-
-    def _is_healthy(self) -> bool:
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with contextlib.suppress(urllib.error.URLError, OSError):
-            with opener.open(f"{self.endpoint}/health", timeout=1) as answer:
-                return bool(answer.status == 200)
-        return False
 
 
 def free_port() -> int:
