@@ -12,10 +12,11 @@ from tests.cluster.faults import nodes
 from tests.e2e.support.incidents import succeeded, training
 from tests.e2e.support.lasting import a_lasting_run
 from tests.e2e.support.spreading import on_different_nodes
+from tests.e2e.support.workers import TRAINING
 from tests.support.eventually import eventually
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from tests.e2e.support.bed import Bed
     from tests.e2e.support.cluster_run import ClusterRun
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
     from tests.e2e.support.lasting import LastingRun
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("mended")]
-
-TRAINING = r"^python3 /scripts/counting\.py"
 
 
 @pytest.fixture(scope="module")
@@ -73,12 +72,19 @@ def trains_on(before: Before, steps: int) -> None:
     before.nothing_happened()
 
 
-def left_after_saving(before: Before, slot: int, node: str, why: str) -> None:
-    """The run saved and went on elsewhere; the script ends itself once it has saved."""
+def leaves_after_saving(
+    run: LastingRun, installation: Installation, take_away: Callable[[str], None], why: str
+) -> None:
+    """The run saves and goes on elsewhere; the script ends itself once it has saved. `take_away`
+    gets the name of a worker's node, `{node}` in `why`."""
+    before = training(run)
+    slot = slot_beside_the_leader(run, installation)
+    node = node_of(run, slot)
+    take_away(node)
     incident = before.saved_on_notice(slot)
-    assert f"is being taken away ({why}" in incident["message"]
+    assert f"is being taken away ({why.format(node=node)}" in incident["message"]
     assert incident["lostSteps"] == 0
-    assert node_of(before.run, slot) != node
+    assert node_of(run, slot) != node
 
 
 def test_the_node_of_rank_0_loses_power_and_comes_back(
@@ -140,40 +146,36 @@ def test_a_node_that_only_the_api_server_cannot_reach_trains_on(
 
 
 def test_a_drained_node_is_left_after_saving(run: LastingRun, installation: Installation) -> None:
-    before = training(run)
-    slot = slot_beside_the_leader(run, installation)
-    node = node_of(run, slot)
-    nodes.drain(run.bed.cluster, node)
-    left_after_saving(before, slot, node, "evicted")
+    def drain(node: str) -> None:
+        nodes.drain(run.bed.cluster, node)
+
+    leaves_after_saving(run, installation, drain, "evicted")
 
 
 def test_a_node_with_a_no_execute_taint_is_left_after_saving(
     run: LastingRun, installation: Installation
 ) -> None:
-    before = training(run)
-    slot = slot_beside_the_leader(run, installation)
-    node = node_of(run, slot)
-    nodes.taint(run.bed.cluster, node, "example.com/broken")
-    left_after_saving(before, slot, node, "")
+    def taint(node: str) -> None:
+        nodes.taint(run.bed.cluster, node, "example.com/broken")
+
+    leaves_after_saving(run, installation, taint, "")
 
 
 def test_a_spot_node_is_left_when_its_end_is_announced(
     run: LastingRun, installation: Installation
 ) -> None:
-    before = training(run)
-    slot = slot_beside_the_leader(run, installation)
-    node = node_of(run, slot)
-    key = "aws-node-termination-handler/spot-itn"
-    nodes.taint(run.bed.cluster, node, key, effect="NoSchedule")
-    left_after_saving(before, slot, node, f"node {node} ")
+    def announce(node: str) -> None:
+        key = "aws-node-termination-handler/spot-itn"
+        nodes.taint(run.bed.cluster, node, key, effect="NoSchedule")
+
+    leaves_after_saving(run, installation, announce, "node {node} ")
 
 
 def test_a_deleted_node_is_left_after_saving(run: LastingRun, installation: Installation) -> None:
-    before = training(run)
-    slot = slot_beside_the_leader(run, installation)
-    node = node_of(run, slot)
-    nodes.delete(run.bed.cluster, node)
-    left_after_saving(before, slot, node, f"node {node} was deleted")
+    def delete(node: str) -> None:
+        nodes.delete(run.bed.cluster, node)
+
+    leaves_after_saving(run, installation, delete, "node {node} was deleted")
 
 
 def test_after_all_that_it_has_learned_what_an_undisturbed_run_learns(run: LastingRun) -> None:
@@ -194,7 +196,7 @@ def test_a_crashed_node_is_the_cause_though_its_peers_fail_first(
         failurePolicy={"maxFailures": 0, "maxPreemptions": -1},
     )
     before = training(run)
-    node = str(run.pod(1)["spec"]["nodeName"])
+    node = node_of(run, 1)
     installation.lead_elsewhere(node)
     before.nothing_happened()
     nodes.crash(bed.cluster, node)

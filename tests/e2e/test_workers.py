@@ -9,6 +9,7 @@ import pytest
 from tests.cluster.faults import memory, pods, processes
 from tests.e2e.support.incidents import training
 from tests.e2e.support.lasting import a_lasting_run
+from tests.e2e.support.workers import TRAINING, delete_pod
 from tests.support.eventually import eventually
 
 if TYPE_CHECKING:
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.cluster
 
-TRAINING = r"^python3 /scripts/counting\.py"
 AGENT = r"/trainrun/agent/run\.py"
 
 
@@ -85,7 +85,7 @@ def test_two_workers_that_die_within_a_second_are_one_incident(run: LastingRun) 
 def test_a_pod_deleted_by_hand_is_saved_first(run: LastingRun) -> None:
     before = training(run)
     name = name_of(run, 0)
-    pods.delete(run.bed.cluster, name, namespace=run.bed.namespace)
+    delete_pod(run, 0)
     incident = before.saved_on_notice(0)
     assert f"worker {name} is being taken away (pod was deleted)" in incident["message"]
 
