@@ -148,7 +148,10 @@ def _power_loss(bench: Bench, *, heartbeat: str, limit: float) -> None:
     with bench.gang(f"power-{heartbeat}", heartbeat=heartbeat) as gang:
         took = []
         for turn in range(ROUNDS):
-            attempt, victim = gang.attempt(), _node_without_operator(bench, gang, turn)
+            attempt, victim = gang.attempt(), _node_of_workers(gang, turn)
+            # That the leader goes, too, is another figure.
+            bench.installation.lead_elsewhere(victim)
+            gang.settle(6.0)
             broken = time.time()
             nodes.power_off(bench.cluster, victim)
             took.append(gang.spawned(attempt + 1) - broken)
@@ -161,15 +164,8 @@ def _power_loss(bench: Bench, *, heartbeat: str, limit: float) -> None:
         print(f"    {ROUNDS} losses and returns: {status['failures']['counted']} counted")
 
 
-def _node_without_operator(bench: Bench, gang: Gang, turn: int) -> str:
-    """A node with workers whose loss does not take the leader along: that is another figure."""
-    leader = bench.installation.leader()
-    leads = next(
-        pod["spec"]["nodeName"]
-        for pod in bench.installation.pods()
-        if pod["metadata"]["name"] == leader
-    )
-    used = {pod["spec"]["nodeName"] for pod in gang.run.pods() if _is_alive(pod)} - {leads}
+def _node_of_workers(gang: Gang, turn: int) -> str:
+    used = {pod["spec"]["nodeName"] for pod in gang.run.pods() if _is_alive(pod)}
     return sorted(used)[turn % len(used)]
 
 

@@ -58,6 +58,17 @@ def test_a_lost_node_is_avoided_for_a_minute() -> None:
     assert avoid(replace(scene, now=begin.time + seconds(61))) == {"run-1-2": ()}
 
 
+def test_a_node_that_came_back_is_not_avoided_any_more() -> None:
+    scene = after_a_loss()
+    begin = scene.status.incident
+    assert begin is not None
+    scene = replace(scene, now=begin.time + seconds(20))
+    was_ready = replace(scene, ready_since={"node-1": begin.time - seconds(900)})
+    assert avoid(was_ready) == {"run-1-2": ("node-1",)}
+    came_back = replace(scene, ready_since={"node-1": begin.time + seconds(15)})
+    assert avoid(came_back) == {"run-1-2": ()}
+
+
 def test_a_node_whose_worker_failed_by_itself_is_not_avoided() -> None:
     scene = after_a_loss(Cause.APP_ERROR)
     begin = scene.status.incident

@@ -98,6 +98,8 @@ def test_the_node_of_rank_0_loses_power_and_comes_back(
     assert (incident["slot"], incident["node"]) == (0, node)
     assert f"worker {old} has not been heard for " in incident["message"]
     assert before.replaced() == {0}
+    assert run.pod(0)["metadata"]["annotations"]["trainrun.dev/avoids"] == node
+    assert node_of(run, 0) != node
 
     after = training(run)
     nodes.power_on(run.bed.cluster, node)

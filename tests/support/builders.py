@@ -6,9 +6,9 @@ scene, `plan` is what the core decides about it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from trainrun.protocol import (
     AgentState,
@@ -42,6 +42,9 @@ from trainrun_operator.core.observation import Observation, Refused, WorkerFact,
 from trainrun_operator.core.plan import Plan
 from trainrun_operator.core.planner import decide
 from trainrun_operator.core.view import View, worker_name
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -117,6 +120,7 @@ class Scene:
     workers: tuple[WorkerFact, ...] = ()
     now: datetime = BEGIN + HOUR
     listening_for: timedelta = HOUR
+    ready_since: Mapping[str, datetime] = field(default_factory=dict)
     refused: tuple[Refused, ...] = ()
 
     # ------------------------------------------------------------------ what the core makes of it
@@ -128,6 +132,7 @@ class Scene:
             status=self.status,
             workers=self.workers,
             listening_for=self.listening_for,
+            ready_since=self.ready_since,
             refused=self.refused,
         )
 

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING
 from trainrun_operator.core.causes import Cause
 
 if TYPE_CHECKING:
+    from trainrun_operator.api.status import Incident
     from trainrun_operator.core.observation import WorkerFact
     from trainrun_operator.core.view import View
 
 LATELY = timedelta(minutes=1)
-"""A node is kept away from for so long after it was lost. Then it is back, or the node controller
-has tainted it (node-monitor-grace-period: 40 s, since Kubernetes 1.32 50 s) and nothing is placed
-there anyway."""
+"""A node is kept away from for so long after it was lost, unless it was seen to come back. Then the
+node controller has tainted it (node-monitor-grace-period: 40 s, since Kubernetes 1.32 50 s) and
+nothing is placed there anyway."""
 
 MOST = 32
 """Nodes at most: every one is a term that the scheduler looks at."""
@@ -27,13 +28,7 @@ MOST = 32
 def avoided(view: View) -> tuple[str, ...]:
     """Names of nodes, in order."""
     told = (view.status.incident, *view.status.incidents)
-    lately = {
-        incident.node
-        for incident in told
-        if incident is not None
-        and incident.cause == Cause.NODE_LOST
-        and view.observation.now - incident.time < LATELY
-    }
+    lately = {i.node for i in told if i is not None and _is_still_lost(view, i)}
     lost = {w.node for w in view.workers if view.is_unreachable(w) or _fell_silent(view, w)}
     return tuple(sorted((lately | lost) - {""}))[:MOST]
 
@@ -44,6 +39,15 @@ def avoids_in_vain(view: View, worker: WorkerFact) -> bool:
         worker.waiting is not None
         and worker.waiting.kind == "Unschedulable"
         and not set(worker.avoids) <= set(avoided(view))
+    )
+
+
+def _is_still_lost(view: View, incident: Incident) -> bool:
+    now, back = view.observation.now, view.observation.ready_since.get(incident.node)
+    return (
+        incident.cause == Cause.NODE_LOST
+        and now - incident.time < LATELY
+        and (back is None or back <= incident.time)
     )
 
 

@@ -6,11 +6,13 @@ operator that has just started knows no agent's state, and that is not a failure
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from trainrun.protocol import AgentState, Notice
     from trainrun_operator.api.status import TrainRunStatus
     from trainrun_operator.core.causes import Cause
@@ -114,6 +116,8 @@ class Observation:
     listening_for: timedelta
     """How long this operator has been able to hear agents without interruption: silence is judged
     only when this is longer than the heartbeat timeout."""
+    ready_since: Mapping[str, datetime] = field(default_factory=dict)
+    """Of nodes that incidents of the status name: since when they are Ready, those that are."""
     refused: tuple[Refused, ...] = ()
     """Creations that were refused; the world itself backs off (1 s, twice as long each time, at
     most 60 s), so the core may ask for them in every pass."""

@@ -21,6 +21,8 @@ class NodeFact:
     name: str
     ready: str = "Unknown"
     """True, False or Unknown; anything but True makes the node suspect."""
+    ready_since: datetime | None = None
+    """When that changed last."""
     ready_reason: str = ""
     ready_message: str = ""
     unschedulable: bool = False
@@ -44,6 +46,7 @@ def node_fact(raw: Mapping[str, Any]) -> NodeFact:
     return NodeFact(
         name=text(metadata, "name"),
         ready=text(ready, "status") or "Unknown",
+        ready_since=moment(ready, "lastTransitionTime"),
         ready_reason=text(ready, "reason"),
         ready_message=text(ready, "message"),
         unschedulable=spec.get("unschedulable") is True,

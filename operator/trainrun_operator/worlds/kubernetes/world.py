@@ -100,6 +100,7 @@ class KubernetesWorld:
                 if pod.name in heard
             ),
             listening_for=agents.listening_for,
+            ready_since=self._ready_since(version.status),
             refused=self._refusals.facts(),
         )
         uids = {pod.uid for pod in self._pods()}
@@ -155,6 +156,15 @@ class KubernetesWorld:
             sightings=self._sightings,
             dismissed=pod.uid in self._dismissed,
         )
+
+    def _ready_since(self, status: TrainRunStatus) -> dict[str, datetime]:
+        named = {i.node for i in (status.incident, *status.incidents) if i is not None}
+        nodes = (self._around.pods.node(name) for name in named)
+        return {
+            node.name: node.ready_since
+            for node in nodes
+            if node is not None and node.ready == "True" and node.ready_since is not None
+        }
 
     async def _stale_leases(
         self, heard: Mapping[str, Heard], timeout: timedelta
