@@ -51,6 +51,13 @@ def test_a_call_that_an_ended_worker_refused_is_aborted_and_not_asked_for_again(
     assert coordinate([SaveVote(calls=3)], ended=ended) == stage("Prepare", 10)
 
 
+def test_a_call_that_an_ended_worker_has_passed_is_not_saved_at_by_the_others() -> None:
+    ended = [SaveVote(calls=3)]
+    assert coordinate([SaveVote(calls=2, prepared=3)], ended=ended) == stage("Abort", 3)
+    assert coordinate([SaveVote(calls=2, prepared=4)], ended=ended) == stage("Commit", 4)
+    assert coordinate([SaveVote(calls=2)], ended=ended) == stage("Prepare", 4)
+
+
 def test_a_call_that_an_ended_worker_committed_is_committed_by_all() -> None:
     ended = [SaveVote(committed=9, refused=12)]
     assert coordinate([SaveVote(prepared=9), None], ended=ended) == stage("Commit", 9)
@@ -117,6 +124,8 @@ class Gang:
         for worker in set(range(WORKERS)) - self.ended:
             vote = self.votes[worker]
             assert call in {vote.prepared, vote.committed}, f"{worker} does not save at {call}"
+        for worker in self.ended:
+            assert self.votes[worker].calls < call, f"{worker} passed {call} without saving"
 
     def committed(self) -> set[int]:
         return {vote.committed for vote in self.votes if vote.committed is not None}

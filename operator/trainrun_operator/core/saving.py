@@ -39,8 +39,8 @@ def coordinate(
 
     None stands for a worker that has not been heard: nothing new is decided without it. `ended` are
     the last votes of workers whose processes have ended well: they are not waited for, but a call
-    that one of them has refused may have been aborted already and must never be committed, and one
-    that they have committed must never be aborted. A call
+    that one of them has passed or refused may have been aborted already and must never be
+    committed, and one that they have committed must never be aborted. A call
     that somebody has prepared must be carried through, whoever still wants the save: another
     operator may have told a worker to commit it, and a save that only some ranks enter is a
     deadlock.
@@ -55,7 +55,7 @@ def coordinate(
     if not known or len(known) < len(votes):
         return None
     ahead = min(2 ** min(max(vote.refusals for vote in known), 64), MAX_LOOKAHEAD)
-    reached = max(vote.calls for vote in known) + ahead
+    reached = max(vote.calls for vote in (*known, *ended)) + ahead
     refused = max(vote.refused for vote in (*known, *ended))  # asking for it again is no use
     return SaveStage(stage="Prepare", call=max(reached, refused + 1))
 
@@ -63,7 +63,9 @@ def coordinate(
 def _settle(
     call: int, known: Sequence[SaveVote], ended: Sequence[SaveVote], *, complete: bool
 ) -> SaveStage:
-    if any(vote.refused >= call and vote.prepared != call for vote in (*known, *ended)):
+    refused = any(vote.refused >= call and vote.prepared != call for vote in (*known, *ended))
+    # Of the living the same is learned by asking them: until then they may go on to prepare it.
+    if refused or any(vote.calls >= call for vote in ended):
         return SaveStage(stage="Abort", call=call)
     if complete and all(vote.prepared == call for vote in known):
         return SaveStage(stage="Commit", call=call)

@@ -24,11 +24,12 @@ class ControlFile:
         self.path = path
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         os.pwrite(self._fd, LAYOUT.pack(0, 0), 0)
+        self._calls = 0
 
     @property
     def calls(self) -> int:
         """How many calls of `should_save()` its process has begun (may be a call behind)."""
-        return int(self._read()[1])
+        return int(self._read()[1]) if self._fd >= 0 else self._calls
 
     def try_prepare(self, call: int) -> bool:
         """Stop the process at `call`; False when it is past that already.
@@ -48,8 +49,9 @@ class ControlFile:
             os.pwrite(self._fd, LAYOUT.pack(0, self._read()[1]), 0)
 
     def close(self) -> None:
-        """Close the file; it is of no use afterwards."""
+        """Close the file; only `calls` is of use afterwards."""
         if self._fd >= 0:
+            self._calls = self.calls
             os.close(self._fd)
             self._fd = -1
 

@@ -59,9 +59,9 @@ class Saving:
     @property
     def vote(self) -> SaveVote:
         """As heartbeats carry it."""
-        calls = [self.files[rank].calls for rank in self.living() if rank in self.files]
         return SaveVote(
-            calls=max(calls, default=0),
+            # Also of ranks that have ended: a call that they passed is not theirs to save at.
+            calls=max((file.calls for file in self.files.values()), default=0),
             prepared=self._prepared,
             refused=self._refused,
             refusals=self._refusals,
@@ -105,7 +105,7 @@ class Saving:
 
     def _prepare(self, order: SaveOrder) -> None:
         call = order.call
-        if call <= self._refused or call == self._prepared:
+        if call <= self._refused or call == self._prepared or not self.living():
             return
         if self._prepared is not None:
             # Two operators at once. A later call can wait until ours is settled; an earlier one
@@ -126,9 +126,12 @@ class Saving:
 
     def _mark(self, call: int) -> bool:
         """Stop every living rank at `call`, or none; raises BlockingIOError where one is locked."""
+        living = self.living()
+        if any(file.calls >= call for rank, file in self.files.items() if rank not in living):
+            return False
         marked: list[ControlFile] = []
         try:
-            for rank in self.living():
+            for rank in living:
                 file = self.files[rank]
                 if not file.try_prepare(call):
                     self._unmark(marked)

@@ -19,7 +19,7 @@ def obeyed(vote: SaveVote, order: SaveOrder | SaveStage, *, living: bool = True)
         return vote
     match order.stage:
         case "Prepare":
-            return _prepared(vote, order.call)
+            return _prepared(vote, order.call) if living else vote
         case "Commit":
             agreed = vote.prepared == order.call or not living
             return replace(vote, committed=order.call, prepared=None) if agreed else vote
