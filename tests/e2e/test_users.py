@@ -102,6 +102,7 @@ def test_a_run_that_was_deleted_resumes_when_it_is_applied_again(run: LastingRun
     assert resumed["step"] >= before.committed
     (message,) = [message for reason, message in run.events() if reason == "ResumedExisting"]
     assert f"step {resumed['step']} of attempt {resumed['attempt']}" in message
+    assert "StorageInUse" not in run.reasons(), "its workers gave the storage back"
     assert after.attempt == before.attempt + 1
 
 

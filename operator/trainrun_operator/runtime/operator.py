@@ -192,8 +192,6 @@ class Operator:
             pods=self._pods,
             reads_nodes=settings.nodes,
             place=OperatorPlace(
-                namespace=settings.namespace,
-                service=settings.service,
                 url=settings.url,
                 ca_pem=authority.ca_pem,
                 seal_key=authority.seal_key,

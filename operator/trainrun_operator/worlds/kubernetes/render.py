@@ -46,8 +46,6 @@ Object = dict[str, Any]
 class OperatorPlace:
     """Where agents find the operator, and what it puts into every pod."""
 
-    namespace: str
-    service: str
     url: str
     """`https://<service>.<namespace>.svc:<port>`."""
     ca_pem: str
