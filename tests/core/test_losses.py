@@ -98,9 +98,9 @@ def test_what_the_world_knows_comes_before_what_the_agent_says() -> None:
     assert loss.age == seconds(2)
 
 
-def test_a_worker_that_was_deleted_is_a_loss() -> None:
+def test_a_worker_that_was_deleted_by_force_was_taken_away_like_any_other() -> None:
     loss = the_loss(a_run().running().without(1))
-    assert loss.cause is Cause.UNKNOWN
+    assert loss.cause is Cause.PREEMPTED
     assert loss.message == "worker run-1-1 was deleted or replaced by somebody"
 
 

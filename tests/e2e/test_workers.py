@@ -102,8 +102,7 @@ def test_a_pod_deleted_by_force_is_replaced(run: LastingRun) -> None:
     before = training(run)
     name = name_of(run, 1)
     pods.delete(run.bed.cluster, name, namespace=run.bed.namespace, grace_seconds=0)
-    # It is seen for a moment that somebody deletes it, or only that it is gone.
-    incident = before.one_incident({"Preempted": "preemptions", "Unknown": "failures"})
+    incident = before.one_incident("Preempted")
     assert f"worker {name} was " in incident["message"]
     assert before.replaced() == {1}
 

@@ -131,15 +131,13 @@ def _gone(view: View, slot: int) -> Loss:
     assert record is not None, "a roster comes from a start record"
     name = worker_name(view.config, slot=slot, created_for=record.roster[slot])
     asked = view.status.save_asked
-    if asked is not None and slot in asked.leaving:
-        message = f"worker {name} was taken away after a notice"
-        return Loss(slot=slot, cause=Cause.PREEMPTED, worker=name, message=message)
-    return Loss(
-        slot=slot,
-        cause=Cause.UNKNOWN,
-        worker=name,
-        message=f"worker {name} was deleted or replaced by somebody",
-    )
+    noticed = asked is not None and slot in asked.leaving
+    how = "taken away after a notice" if noticed else "deleted or replaced by somebody"
+    # An object does not go by itself: its training was not at fault. Once the attempt has ended we
+    # delete workers, too, and that explains nothing.
+    taken = noticed or view.running is not None
+    cause = Cause.PREEMPTED if taken else Cause.UNKNOWN
+    return Loss(slot=slot, cause=cause, worker=name, message=f"worker {name} was {how}")
 
 
 def _ended(
