@@ -97,19 +97,6 @@ def test_a_worker_that_saved_first_does_not_leave_while_the_others_save(
     assert worker.code() == 143
 
 
-def test_the_calls_of_processes_that_have_ended_are_told_and_no_save_is_agreed_with_them(
-    operator: OperatorStandIn, workers: Workers
-) -> None:
-    script = "import trainrun\nfor step in range(3): trainrun.should_save()"
-    workers.start(script, grace_seconds=60)
-    operator.order(start())
-    assert operator.until(lambda s: s.exits).save.calls == 3
-    operator.also(save=SaveOrder(stage="Prepare", call=9, reason="SIGTERM"))
-    operator.also(save=SaveOrder(stage="Abort", call=9, reason="SIGTERM"))
-    vote = operator.until(lambda s: s.save.refused == 9).save
-    assert (vote.calls, vote.prepared, vote.refusals) == (3, None, 0)
-
-
 def test_a_call_that_has_passed_is_refused(operator: OperatorStandIn, workers: Workers) -> None:
     workers.start(SAVE_WHEN_ASKED)
     operator.order(start())

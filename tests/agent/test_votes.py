@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+Stage = Literal["Prepare", "Commit", "Abort"]
+
+
 class OneRank:
     """A vote of one rank, and the process's end of its control file."""
 
@@ -27,7 +30,7 @@ class OneRank:
     def _count(self) -> None:
         self.news += 1
 
-    def order(self, stage: Literal["Prepare", "Commit", "Abort"], call: int) -> None:
+    def order(self, stage: Stage, call: int) -> None:
         self.saving.apply(SaveOrder(stage=stage, call=call, reason="SIGTERM", deadline=9.0))
 
     def calls(self, count: int) -> list[bool]:
@@ -105,14 +108,30 @@ async def test_a_commit_of_a_call_that_was_not_prepared_is_ignored(tmp_path: Pat
     assert rank.saving.vote.committed is None
 
 
-async def test_ranks_that_have_exited_do_not_count(tmp_path: Path) -> None:
+async def test_when_all_ranks_have_exited_the_vote_stays_as_it_is(tmp_path: Path) -> None:
     rank = OneRank(tmp_path)
     rank.calls(10)
     rank.saving.living = tuple
-    rank.order("Prepare", 3)
-    assert rank.saving.vote.prepared == 3
-    rank.order("Commit", 3)
-    assert rank.saving.vote.committed == 3
+    before = rank.saving.vote
+    assert before.calls == 10
+    stages: tuple[Stage, ...] = ("Prepare", "Commit", "Abort")
+    for stage in stages:
+        rank.order(stage, 12)
+    assert rank.saving.vote == before
+    rank.saving.close()
+    assert rank.saving.vote == before
+
+
+async def test_a_call_that_a_rank_has_passed_before_it_exited_is_refused(tmp_path: Path) -> None:
+    paths = [tmp_path / "a", tmp_path / "b"]
+    files = {rank: ControlFile(path) for rank, path in enumerate(paths)}
+    saving = Saving(files=files, living=lambda: (1,), news=lambda: None)
+    for _ in range(3):
+        ProcessEnd(paths[0]).count_call()
+    saving.apply(SaveOrder(stage="Prepare", call=3, reason="SIGTERM"))
+    assert (saving.vote.prepared, saving.vote.refused) == (None, 3)
+    saving.apply(SaveOrder(stage="Prepare", call=4, reason="SIGTERM"))
+    assert saving.vote.prepared == 4
 
 
 async def test_a_rank_stopped_inside_its_lock_does_not_stop_the_agent(tmp_path: Path) -> None:

@@ -5,8 +5,8 @@ Layer: core. Two phases, so that no rank enters the collectives of a save alone:
 passed n refuses, everybody aborts n, and a later call is tried.
 
 Why it is safe with lost operators and two at a time: preparing is binding until commit or abort;
-a refusal is final (an agent never prepares a call that it has refused), also after the processes of
-the one that refused have ended; n is committed only when all prepared it and aborted only when one
+a refusal is final (an agent never prepares a call that it has refused), as is the whole vote of one
+whose processes have ended; n is committed only when all prepared it and aborted only when one
 refused it, so no call can be both.
 """
 

@@ -69,9 +69,12 @@ class Saving:
         )
 
     def apply(self, order: SaveOrder | None) -> None:
-        """Do what the operator says about a call; repeating it changes nothing."""
+        """Do what the operator says about a call; repeating it changes nothing.
+
+        The vote of processes that have all ended is final: nobody waits for an answer any more.
+        """
         self._cancel_retry()
-        if order is None or self._committed is not None:
+        if order is None or self._committed is not None or not self.living():
             return
         match order.stage:
             case "Prepare":
@@ -105,7 +108,7 @@ class Saving:
 
     def _prepare(self, order: SaveOrder) -> None:
         call = order.call
-        if call <= self._refused or call == self._prepared or not self.living():
+        if call <= self._refused or call == self._prepared:
             return
         if self._prepared is not None:
             # Two operators at once. A later call can wait until ours is settled; an earlier one
@@ -161,7 +164,7 @@ class Saving:
         self.news()
 
     def _commit(self, order: SaveOrder) -> None:
-        if self._prepared != order.call and self.living():
+        if self._prepared != order.call:
             return  # never asked about this call: a commit needs the votes of all that live
         deadline = None if order.deadline is None else time.monotonic() + order.deadline
         self._asked = Asked(reason=order.reason, writer_rank=order.writer_rank, deadline=deadline)

@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 
 def obeyed(vote: SaveVote, order: SaveOrder | SaveStage, *, living: bool = True) -> SaveVote:
-    """The vote after this order, which may be old, or come again."""
-    if vote.committed is not None:
+    """The vote after this order, which may be old, or come again; final once nobody lives."""
+    if vote.committed is not None or not living:
         return vote
     match order.stage:
         case "Prepare":
-            return _prepared(vote, order.call) if living else vote
+            return _prepared(vote, order.call)
         case "Commit":
-            agreed = vote.prepared == order.call or not living
+            agreed = vote.prepared == order.call
             return replace(vote, committed=order.call, prepared=None) if agreed else vote
         case "Abort":
             kept = None if vote.prepared == order.call else vote.prepared
