@@ -23,11 +23,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 RUN = """
-import os, signal, sys
+import os, sys
 here = os.path.dirname(__file__)
 print("arguments", sys.argv[1:])
 print("flags", sys.flags.isolated, sys.flags.no_site)
-print("SIGTERM waits", signal.SIGTERM in signal.pthread_sigmask(signal.SIG_BLOCK, []))
 print("site", sorted(os.listdir(os.path.join(here, "lib", "trainrun"))))
 print("libraries", os.path.exists(os.path.join(here, "libraries")))
 sys.exit(7)
@@ -109,7 +108,6 @@ async def test_the_agent_is_fetched_and_takes_the_place_of_what_fetched_it(place
     assert out == [
         "arguments ['--', 'python', 'train.py']",
         "flags 1 1",
-        "SIGTERM waits True",
         "site ['__init__.py']",
         "libraries False",
     ]
