@@ -44,6 +44,12 @@ def test_a_node_where_another_worker_answers_is_not_avoided() -> None:
     assert avoid(scene.with_worker(2, node="node-1")) == {"run-1-2": ()}
 
 
+def test_the_node_of_a_failed_worker_that_is_kept_for_its_logs_is_not_avoided() -> None:
+    """A pod deleted by force found no room: it kept away from the only node that had some."""
+    scene = a_run(replicas=3, max_failures=-1).running().ended().silent(1, 31)
+    assert avoid(scene.with_worker(1, phase="Ended")) == {"run-1-2": ()}
+
+
 def test_a_neighbour_that_missed_a_call_too_does_not_vouch_for_its_node() -> None:
     scene = a_run(replicas=3, max_failures=-1).running().ended().silent(1, 31)
     scene = scene.with_worker(2, node="node-1", silent_for=seconds(16))

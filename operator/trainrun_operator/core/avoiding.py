@@ -53,8 +53,11 @@ def _is_still_lost(view: View, incident: Incident) -> bool:
 
 def _fell_silent(view: View, worker: WorkerFact) -> bool:
     """Its agent is not heard, and nobody else is on its node."""
-    return view.is_silent(worker) and not any(
-        other.node == worker.node and _is_heard(view, other) for other in view.workers
+    # What has ended is kept for its logs, and silent for ever.
+    return (
+        worker.phase == "Running"
+        and view.is_silent(worker)
+        and not any(other.node == worker.node and _is_heard(view, other) for other in view.workers)
     )
 
 
