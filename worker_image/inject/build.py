@@ -105,7 +105,9 @@ def _make_readable(target: Path) -> None:
 
 def pack(folder: Path, archive: Path) -> None:
     """The folder as a zip file, without the link in it: who unpacks it makes that again."""
-    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as packed:
+    with zipfile.ZipFile(
+        archive, "w", zipfile.ZIP_DEFLATED, compresslevel=9, strict_timestamps=False
+    ) as packed:
         for path in sorted(folder.rglob("*")):
             if path.is_file() and folder / "lib" not in path.parents:
                 packed.write(path, path.relative_to(folder))
