@@ -37,13 +37,22 @@ print(json.dumps({
 
 @pytest.fixture(scope="module")
 def injected(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder, moved away from where it was built."""
+    """The folder, moved away from where it was built, and the archive beside it."""
     built = tmp_path_factory.mktemp("built") / "agent"
-    subprocess.run([sys.executable, BUILD, built], check=True)
     moved = tmp_path_factory.mktemp("image") / "agent"
+    subprocess.run([sys.executable, BUILD, built, moved.with_suffix(".zip")], check=True)
     shutil.copytree(built, moved, symlinks=True)
     shutil.rmtree(built)
     return moved
+
+
+@pytest.fixture
+def fetched(injected: Path, tmp_path: Path) -> Path:
+    """The folder as a worker has it that has not needed its libraries yet."""
+    folder = tmp_path / "fetched" / "agent"
+    shutil.copytree(injected, folder, symlinks=True, ignore=lambda *_: {"libraries"})
+    shutil.copy(injected.with_suffix(".zip"), folder.with_suffix(".zip"))
+    return folder
 
 
 @pytest.fixture
@@ -62,11 +71,12 @@ def image(tmp_path: Path) -> Path:
 def test_agent_and_training_each_load_their_own_packages(
     operator: OperatorStandIn,
     workers: Workers,
-    injected: Path,
+    fetched: Path,
     image: Path,
     version: tuple[int, int],
 ) -> None:
-    interpreter = python(*version)
+    injected, interpreter = fetched, python(*version)
+    assert not (injected / "libraries").exists()
     with running_server(xattr_directory(workers.folder / "s3")) as s3:
         s3.make_bucket("bucket")
         worker = workers.start(
@@ -98,7 +108,7 @@ def test_agent_and_training_each_load_their_own_packages(
     assert said["version"] == list(version)
     assert said["argv"] == ["--", "x"]
     assert Path(said["trainrun"]) == injected / "lib" / "trainrun" / "__init__.py"
-    assert str(injected / "site") not in said["path"]
+    assert not {str(injected / "site"), str(injected / "libraries")} & set(said["path"])
     assert said["path"].index(str(injected / "lib")) < said["path"].index(str(image))
 
 
@@ -148,4 +158,4 @@ def test_the_folder_is_small_pure_and_readable_by_every_user(injected: Path) -> 
     assert all(path.stat().st_mode & 0o444 == 0o444 for path in files)
     assert os.readlink(injected / "lib" / "trainrun") == "../site/trainrun"
     for distribution in ("boto3", "botocore", "urllib3"):
-        assert list(injected.glob(f"site/{distribution}-*.dist-info/**/LICENSE*"))
+        assert list(injected.glob(f"libraries/{distribution}-*.dist-info/**/LICENSE*"))

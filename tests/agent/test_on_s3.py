@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from typing import TYPE_CHECKING
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from tests.agent.workers import Workers, start
 from tests.support.s3_server import S3Server, running_server, xattr_directory
 from trainrun.agent.config import StorageConfig
-from trainrun.protocol import CheckpointId, Exit, Hold, ResolveRequest
+from trainrun.protocol import Answer, CheckpointId, Exit, Hold, ResolveRequest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,6 +41,29 @@ def s3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Server]:
         for name, value in server.environment().items():
             monkeypatch.setenv(name, value)
         yield server
+
+
+def test_workers_with_nothing_to_read_leave_the_store_alone_while_the_gang_starts(
+    operator: OperatorStandIn, workers: Workers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Thirty of them that load what talks to the store took all the CPU of few nodes."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "secret")
+    with socket.create_server(("127.0.0.1", 0)) as store:
+        endpoint = f"http://127.0.0.1:{store.getsockname()[1]}"
+        storage = StorageConfig(
+            uri="s3://bucket/runs", run_name="run", endpoint_url=endpoint, region="us-east-1"
+        )
+        workers.start("pass", slot=1, worker="run-1-1", storage=storage)
+        first = Answer(order=Hold(attempt=1), poll=2.0)
+        operator.order(first.order, worker="run-1-1")
+        operator.until(lambda s: s.seen == first.digest, worker="run-1-1")
+        store.settimeout(0)
+        with pytest.raises(BlockingIOError):
+            store.accept()
+        operator.order(Hold(attempt=2), worker="run-1-1")
+        store.settimeout(30)
+        store.accept()[0].close()
 
 
 def test_checkpoints_wait_for_a_server_that_is_away_and_are_read_back(

@@ -157,7 +157,6 @@ def test_the_operator_understands_its_environment() -> None:
     assert settings.address == "10.1.2.3"
     assert settings.url == "https://trainrun-agents.trainrun.svc:8443"
     assert settings.health_port == 8080
-    assert settings.agent_image == "docker.io/trainrun/operator:0.1.0"
     assert settings.namespaces == ()
     assert settings.nodes
     assert settings.notice_taints == DEFAULT_NOTICES
@@ -170,7 +169,6 @@ def test_the_operator_understands_other_values() -> None:
             {
                 "watchNamespaces": ["team-a", "team-b"],
                 "nodes": {"noticeTaints": ["example.com/a", "b"]},
-                "agentImage": "registry.example.com/agent:2",
                 "logFormat": "text",
             }
         )
@@ -179,7 +177,6 @@ def test_the_operator_understands_other_values() -> None:
     assert settings.namespaces == ("team-a", "team-b")
     assert not settings.nodes
     assert [taint.key for taint in settings.notice_taints][-2:] == ["example.com/a", "b"]
-    assert settings.agent_image == "registry.example.com/agent:2"
     assert settings.log_format == "text"
 
 
@@ -211,7 +208,6 @@ def test_variables_that_the_chart_sets_are_those_that_the_operator_reads() -> No
 )
 def test_the_image_comes_from_where_the_values_say(values: dict[str, Any], image: str) -> None:
     assert container(values)["image"] == image
-    assert environment(values)["TRAINRUN_AGENT_IMAGE"] == image
 
 
 def test_pull_secrets_of_an_umbrella_chart_are_used_too() -> None:

@@ -101,9 +101,7 @@ def test_the_operators_image_holds_the_agent_and_only_the_agent_knows_stores(
     files = images[OPERATOR.name].files
 
     assert {
-        "opt/trainrun/agent/run.py",
-        "opt/trainrun/agent/site/trainrun/__init__.py",
-        "opt/trainrun/agent/site/boto3/__init__.py",
+        "opt/trainrun/agent.zip",
         "opt/trainrun/app/trainrun_operator/app.py",
         "opt/trainrun/site/kopf/__init__.py",
     } <= files
@@ -139,7 +137,6 @@ def test_the_workers_image_has_our_packages_before_its_distributions(
     [
         (OPERATOR.name, "opt/trainrun/app", "operator/trainrun_operator"),
         (OPERATOR.name, "opt/trainrun/app", "worker_image/trainrun"),
-        (OPERATOR.name, "opt/trainrun/agent/site", "worker_image/trainrun"),
         (WORKER.name, "usr/local/lib/python3.13/dist-packages", "worker_image/trainrun"),
     ],
 )

@@ -217,7 +217,7 @@ def test_a_pod_that_its_node_refuses_has_failed_to_start() -> None:
 
 def test_an_init_container_that_failed_is_named_with_its_last_words() -> None:
     init = (
-        status("trainrun-agent", terminated={"exitCode": 0, "reason": "Completed"}),
+        status("first", terminated={"exitCode": 0, "reason": "Completed"}),
         status("data", terminated={"exitCode": 3, "reason": "Error", "message": "no such bucket"}),
     )
     waiting = status(waiting={"reason": "PodInitializing"})

@@ -138,11 +138,11 @@ def test_a_missing_secret_is_a_configuration_error_in_the_kubelets_words() -> No
 
 
 def test_an_init_containers_trouble_is_the_pods_trouble() -> None:
-    trouble = status("trainrun-agent", waiting={"reason": "ErrImageNeverPull"})
+    trouble = status("download", waiting={"reason": "ErrImageNeverPull"})
     pod = placed(status(waiting={"reason": "PodInitializing"}), init=(trouble,))
     assert waiting(fact(pod, a_node()))[:2] == (
         "ImagePull",
-        "container trainrun-agent: ErrImageNeverPull",
+        "container download: ErrImageNeverPull",
     )
 
 
@@ -176,7 +176,7 @@ def test_an_init_container_that_works_is_named() -> None:
     pod = placed(
         status(waiting={"reason": "PodInitializing"}),
         init=(
-            status("trainrun-agent", terminated={"exitCode": 0}),
+            status("first", terminated={"exitCode": 0}),
             status("download", running={"startedAt": before(20)}),
         ),
     )

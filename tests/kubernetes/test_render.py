@@ -14,7 +14,7 @@ from trainrun_operator.api.resource import TrainRun
 from trainrun_operator.core.plan import CreateWorker
 from trainrun_operator.core.render import config_of
 from trainrun_operator.worlds.kubernetes.pods import pod_fact
-from trainrun_operator.worlds.kubernetes.render import OperatorPlace, worker_pod
+from trainrun_operator.worlds.kubernetes.render import FETCH, OperatorPlace, worker_pod
 from trainrun_operator.worlds.kubernetes.seal import is_ours
 from trainrun_operator.worlds.local.program import expand
 
@@ -26,7 +26,6 @@ PLACE = OperatorPlace(
     url="https://trainrun-agents.trainrun-system.svc:8443",
     ca_pem=CA,
     seal_key=KEY,
-    agent_image="registry.example.com/trainrun/operator:1",
 )
 ACTION = CreateWorker(name="digits-2-5", slot=2, created_for=5, template_hash="abc123")
 
@@ -216,13 +215,12 @@ def test_the_users_template_is_kept_whole() -> None:
     before = copy.deepcopy(RICH)
     spec = rendered(RICH)["spec"]
     assert before == RICH, "the template itself is not touched"
-    changed = {"containers", "initContainers", "volumes", "restartPolicy"}
+    changed = {"containers", "volumes", "restartPolicy"}
     for field, value in RICH["spec"].items():
         if field not in changed:
             assert spec[field] == value, field
     assert spec["restartPolicy"] == "Never"
     assert spec["containers"][0] == RICH["spec"]["containers"][0], "sidecars are not touched"
-    assert spec["initContainers"][1:] == RICH["spec"]["initContainers"]
     assert spec["volumes"][0] == RICH["spec"]["volumes"][0]
     worker, given = training({"spec": spec}), RICH["spec"]["containers"][1]
     ours = {"command", "args", "env", "volumeMounts"}
@@ -243,7 +241,6 @@ def test_nulls_in_a_template_are_read_as_absent() -> None:
     bare = rendered(plain("python", "train.py"))
     assert pod["metadata"] == bare["metadata"]
     assert pod["spec"]["volumes"] == bare["spec"]["volumes"]
-    assert pod["spec"]["initContainers"] == bare["spec"]["initContainers"]
     ours = training(bare, "main")
     assert {key: training(pod, "main")[key] for key in ours} == ours
 
@@ -268,16 +265,14 @@ def test_the_agent_runs_in_the_scripts_own_python_where_that_is_known(
     words: list[str], python: str
 ) -> None:
     container = training(rendered(plain(*words)), "main")
-    assert container["command"] == [python, "/trainrun/agent/run.py", "--", *words]
+    assert container["command"] == [python, "-I", "-S", "-c", FETCH, "--", *words]
     assert "args" not in container
 
 
 def test_command_and_args_together_are_what_trains() -> None:
     container = training(rendered(RICH))
     assert container["command"] == [
-        "/usr/bin/python3.11",
-        "/trainrun/agent/run.py",
-        "--",
+        *("/usr/bin/python3.11", "-I", "-S", "-c", FETCH, "--"),
         *("/usr/bin/python3.11", "-u", "train.py", "--node", "$(TRAINRUN_NODE_NAME)"),
     ]
 
@@ -286,14 +281,15 @@ def test_arguments_alone_are_what_trains() -> None:
     template = plain()
     template["spec"]["containers"][0] = {"name": "main", "args": ["python", "train.py"]}
     container = training(rendered(template), "main")
-    assert container["command"] == ["python", "/trainrun/agent/run.py", "--", "python", "train.py"]
+    assert container["command"] == [
+        *("python", "-I", "-S", "-c", FETCH, "--", "python", "train.py"),
+    ]
     assert "args" not in container
 
 
-def test_an_image_that_has_the_agent_needs_no_init_container() -> None:
+def test_an_image_that_has_the_agent_fetches_none() -> None:
     template = plain("python3", "train.py")
     pod = rendered(template, workers={"agent": "InImage"})
-    assert "initContainers" not in pod["spec"]
     assert training(pod, "main")["command"] == [
         *("python3", "-m", "trainrun.agent", "--", "python3", "train.py")
     ]
@@ -384,7 +380,7 @@ def test_sidecars_get_neither_token_nor_credentials() -> None:
         assert "AWS_" not in text
 
 
-# -------------------------------------------------------------------------------- volumes and agent
+# ------------------------------------------------------------------------------------------ volumes
 
 
 def test_the_agent_has_a_folder_and_a_token_of_its_own() -> None:
@@ -426,43 +422,12 @@ def test_a_volume_named_trainrun_in_the_template_chooses_the_disk() -> None:
     ]
 
 
-def test_the_init_container_brings_the_agent_first_and_may_do_nothing_else() -> None:
-    agent = rendered(RICH)["spec"]["initContainers"][0]
-    assert agent == {
-        "name": "trainrun-agent",
-        "image": "registry.example.com/trainrun/operator:1",
-        "command": ["cp", "-rfT", "/opt/trainrun/agent", "/trainrun/agent"],
-        "volumeMounts": [{"name": "trainrun", "mountPath": "/trainrun"}],
-        "securityContext": {
-            "seccompProfile": {"type": "RuntimeDefault"},
-            "allowPrivilegeEscalation": False,
-            "readOnlyRootFilesystem": True,
-            "capabilities": {"drop": ["ALL"]},
-        },
-        "terminationMessagePolicy": "FallbackToLogsOnError",
-        "resources": {
-            "limits": {"cpu": "8", "memory": "64Gi"},
-            "requests": {"cpu": "8", "memory": "64Gi"},
-        },
-    }
+def test_what_fetches_the_agent_survives_the_kubelets_references() -> None:
+    """In commands the kubelet reads "$(NAME)" as a reference, and "$$" as one dollar."""
+    assert "$" not in FETCH
 
 
-def test_the_init_container_runs_as_whom_the_training_runs() -> None:
-    context = {"runAsUser": 1234, "runAsGroup": 5, "runAsNonRoot": True, "privileged": True}
-    pod = rendered(plain("python", "train.py", securityContext=context))
-    assert pod["spec"]["initContainers"][0]["securityContext"] == {
-        "runAsUser": 1234,
-        "runAsGroup": 5,
-        "runAsNonRoot": True,
-        "allowPrivilegeEscalation": False,
-        "readOnlyRootFilesystem": True,
-        "capabilities": {"drop": ["ALL"]},
-    }
-
-
-def test_a_template_that_asks_for_nothing_stays_best_effort() -> None:
-    agent = rendered(plain("python", "train.py"))["spec"]["initContainers"][0]
-    assert "resources" not in agent
-    gpus = {"limits": {"nvidia.com/gpu": 1}}
-    agent = rendered(plain("python", "train.py", resources=gpus))["spec"]["initContainers"][0]
-    assert "resources" not in agent
+def test_nothing_is_put_beside_the_users_containers() -> None:
+    pod = rendered(plain("python", "train.py"))
+    assert "initContainers" not in pod["spec"]
+    assert len(pod["spec"]["containers"]) == 1

@@ -1,13 +1,15 @@
 """Makes the folder that is carried into images which do not have the agent.
 
-    python worker_image/inject/build.py TARGET
+    python worker_image/inject/build.py TARGET [ARCHIVE]
 
 Layer: outside of all packages; runs in an environment where `trainrun` is installed (editable or
 not) and copies from there:
 
     TARGET/run.py         what a worker's container starts
-    TARGET/site/          trainrun, boto3 and what boto3 needs: for the agent alone
+    TARGET/site/          trainrun, for the agent alone
+    TARGET/libraries/     boto3 and what it needs, for the agent alone
     TARGET/lib/trainrun   the package that scripts import: all that the training sees of it
+    ARCHIVE               the same as a zip file, which the operator serves to workers
 
 Invariants: pure Python, so that one folder fits each image and Python >= 3.10; relocatable, since
 it holds no absolute path; readable by every user. Of botocore's descriptions of services (25 MB)
@@ -22,6 +24,7 @@ import importlib.util
 import py_compile
 import shutil
 import sys
+import zipfile
 from collections.abc import Iterable
 from pathlib import Path, PurePath
 
@@ -48,21 +51,22 @@ def build(target: Path) -> None:
     target.mkdir(parents=True, exist_ok=True)
     if any(target.iterdir()):
         raise SystemExit(f"{target} is not empty")
-    site = target / "site"
-    site.mkdir()
+    libraries = target / "libraries"
     for module, distribution in MODULES.items():
-        _copy_module(module, site)
-        _copy_metadata(distribution, site)
-    _prune(site / "boto3" / "data", keep=())
-    _prune(site / "botocore" / "data", keep=SERVICES)
+        folder = target / "site" if module == "trainrun" else libraries
+        folder.mkdir(exist_ok=True)
+        _copy_module(module, folder)
+        _copy_metadata(distribution, folder)
+    _prune(libraries / "boto3" / "data", keep=())
+    _prune(libraries / "botocore" / "data", keep=SERVICES)
     shutil.copy(Path(__file__).with_name("run.py"), target / "run.py")
     (target / "lib").mkdir()
     (target / "lib" / "trainrun").symlink_to(PurePath("..", "site", "trainrun"))
     # Unchecked, since copying changes the times of files. Another Python makes its own, where it
     # may write them.
     unchecked = py_compile.PycInvalidationMode.UNCHECKED_HASH
-    if not compileall.compile_dir(site, quiet=1, invalidation_mode=unchecked):
-        raise SystemExit(f"{site}: not everything could be compiled")
+    if not compileall.compile_dir(target, quiet=1, invalidation_mode=unchecked):
+        raise SystemExit(f"{target}: not everything could be compiled")
     _make_readable(target)
 
 
@@ -99,7 +103,20 @@ def _make_readable(target: Path) -> None:
             path.chmod(0o755 if path.is_dir() else 0o644)
 
 
+def pack(folder: Path, archive: Path) -> None:
+    """The folder as a zip file, without the link in it: who unpacks it makes that again."""
+    with zipfile.ZipFile(
+        archive, "w", zipfile.ZIP_DEFLATED, compresslevel=9, strict_timestamps=False
+    ) as packed:
+        for path in sorted(folder.rglob("*")):
+            if path.is_file() and folder / "lib" not in path.parents:
+                packed.write(path, path.relative_to(folder))
+    archive.chmod(0o644)
+
+
 if __name__ == "__main__":
-    if len(sys.argv) != 2:
-        raise SystemExit("usage: python build.py TARGET")
+    if len(sys.argv) not in (2, 3):
+        raise SystemExit("usage: python build.py TARGET [ARCHIVE]")
     build(Path(sys.argv[1]))
+    if len(sys.argv) == 3:
+        pack(Path(sys.argv[1]), Path(sys.argv[2]))

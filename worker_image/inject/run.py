@@ -11,6 +11,8 @@ import sys
 
 OLDEST = (3, 10)
 FOLDER = os.path.dirname(os.path.abspath(__file__))
+LIBRARIES = "libraries"
+"""Folder of what only a worker needs that reads or writes a checkpoint: most of it all."""
 TERMINATION_LOG = "/dev/termination-log"
 """What `kubectl describe pod` shows of an ended container; there in every container."""
 
@@ -32,6 +34,35 @@ def refuse():
     sys.exit(2)
 
 
+class Unpacker(object):
+    """Finds libraries that are still in the archive, by unpacking them when they are needed."""
+
+    def __init__(self, archive, folder):
+        import threading
+
+        self.archive = archive
+        self.folder = folder
+        self.lock = threading.Lock()
+
+    def find_spec(self, name, path=None, _target=None):
+        """Asked before sys.path is; leaves the finding to it."""
+        if path is None and name in ("boto3", "botocore"):
+            with self.lock:
+                if self in sys.meta_path:
+                    self.unpack()
+                    sys.meta_path.remove(self)
+
+    def unpack(self):
+        """Put the libraries beside the agent."""
+        import importlib
+        import zipfile
+
+        with zipfile.ZipFile(self.archive) as archive:
+            names = [name for name in archive.namelist() if name.startswith(LIBRARIES + "/")]
+            archive.extractall(self.folder, names)
+        importlib.invalidate_caches()
+
+
 def start():
     """Run the agent; leaves with its exit code."""
     if sys.executable and not (sys.flags.isolated and sys.flags.no_site):
@@ -42,7 +73,9 @@ def start():
 
     # Before anything else is loaded: see where the agent's main takes this back.
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
-    sys.path.insert(0, os.path.join(FOLDER, "site"))
+    sys.path[:0] = [os.path.join(FOLDER, "site"), os.path.join(FOLDER, LIBRARIES)]
+    if not os.path.exists(os.path.join(FOLDER, LIBRARIES)):
+        sys.meta_path.insert(0, Unpacker(FOLDER + ".zip", FOLDER))
     from trainrun.agent.main import main
 
     sys.exit(main(sys.argv[1:], library=os.path.join(FOLDER, "lib")))

@@ -67,9 +67,9 @@ class Workers(Model):
     """Template of the worker pods. The container named "worker", else the first one, trains: its
     command is started processesPerWorker times in each worker."""
     agent: Literal["Inject", "InImage"] = "Inject"
-    """How the agent gets into the container that trains. Inject: an init container brings it; the
-    image needs nothing but Python 3.10 or newer. InImage: the image has the package trainrun
-    installed, and no init container is added. Not used by `trainrun run`. Default Inject."""
+    """How the agent gets into the container that trains. Inject: the container fetches it from the
+    operator; the image needs Python 3.10 or newer and nothing else. InImage: the image has the
+    package trainrun installed. Not used by `trainrun run`. Default Inject."""
 
 
 class Storage(Model):

@@ -1,4 +1,4 @@
-"""The HTTP server that agents talk to: one exchange, `POST /v1/heartbeat`.
+"""The HTTP server that agents talk to: `POST /v1/heartbeat`; and fetched from: `GET /v1/agent`.
 
 Layer: runtime. The body is the agent's whole state, the answer the whole desired state; with
 `?wait=<seconds>` the answer is held back until it differs from what the agent has seen. Who an
@@ -17,11 +17,13 @@ import logging
 import ssl
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from aiohttp import web
 
 from trainrun.protocol import VERSION, AgentState
 from trainrun.wire import MalformedMessage
+from trainrun_operator.runtime.agent_archive import AgentArchive
 from trainrun_operator.runtime.agents import BEAT, TOLERATED_LAG, RunAgents
 
 LONGEST_WAIT = 60.0
@@ -51,10 +53,16 @@ class AgentServer:
     """Serves the agents of all runs of this operator."""
 
     def __init__(
-        self, *, authenticate: Authenticator, serving: Callable[[], bool] = lambda: True
+        self,
+        *,
+        authenticate: Authenticator,
+        serving: Callable[[], bool] = lambda: True,
+        archive: Path | None = None,
     ) -> None:
-        """`serving` says whether we lead and know all runs: until then everybody gets 503."""
+        """`serving` says whether we lead and know all runs: until then heartbeats get 503;
+        `archive` is the agent for workers whose image has none."""
         self._authenticate = authenticate
+        self._archive = AgentArchive(archive) if archive is not None else None
         self._serving = serving
         self._runs: dict[str, RunAgents] = {}
         self._runner: web.AppRunner | None = None
@@ -72,6 +80,8 @@ class AgentServer:
         """Listen; returns the port. Raises OSError when it is taken."""
         app = web.Application(client_max_size=LARGEST_BODY)
         app.router.add_post("/v1/heartbeat", self._heartbeat)
+        if self._archive is not None:
+            app.router.add_get("/v1/agent", self._archive.get)
         # Held-back requests are released by stop(), so nothing needs a long time to shut down.
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
         await self._runner.setup()

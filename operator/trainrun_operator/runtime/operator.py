@@ -13,6 +13,7 @@ import logging
 import random
 from collections.abc import Mapping
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 from trainrun_operator.api.resource import API_VERSION, PLURAL
@@ -80,6 +81,7 @@ class Operator:
                 is_ours=self._is_ours,
             ),
             serving=self._leads,
+            archive=Path(settings.agent_archive),
         )
         self.manager = RunManager(
             server=self._server,
@@ -195,7 +197,6 @@ class Operator:
                 url=settings.url,
                 ca_pem=authority.ca_pem,
                 seal_key=authority.seal_key,
-                agent_image=settings.agent_image,
             ),
             notices=settings.notice_taints,
             leads=self._leads,

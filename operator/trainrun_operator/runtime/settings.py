@@ -17,6 +17,9 @@ from trainrun_operator.worlds.kubernetes.taints import (
     notice_taints,
 )
 
+AGENT_ARCHIVE = "/opt/trainrun/agent.zip"
+"""Where the operator's image has it."""
+
 LogFormat = Literal["json", "text"]
 
 
@@ -34,8 +37,8 @@ class Settings:
     """The Service without selector that agents call."""
     agent_port: int = 8443
     health_port: int = 8080
-    agent_image: str = ""
-    """Image of the init container that brings the agent into foreign images."""
+    agent_archive: str = AGENT_ARCHIVE
+    """The agent as workers fetch it."""
     namespaces: tuple[str, ...] = ()
     """Watched ones; empty: all."""
     nodes: bool = True
@@ -65,7 +68,7 @@ def read_settings(environ: Mapping[str, str]) -> Settings:
         service=environ.get("TRAINRUN_SERVICE", "trainrun-agents"),
         agent_port=_port(environ, "TRAINRUN_AGENT_PORT", 8443),
         health_port=_port(environ, "TRAINRUN_HEALTH_PORT", 8080),
-        agent_image=environ.get("TRAINRUN_AGENT_IMAGE", ""),
+        agent_archive=environ.get("TRAINRUN_AGENT_ARCHIVE", AGENT_ARCHIVE),
         namespaces=_words(environ.get("TRAINRUN_WATCH_NAMESPACES", "")),
         nodes=environ.get("TRAINRUN_NODES", "true").lower() != "false",
         notice_taints=notice_taints(_words(environ.get("TRAINRUN_NOTICE_TAINTS", ""))),

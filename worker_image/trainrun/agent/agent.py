@@ -7,6 +7,7 @@ lock; only calls of the store and writes of output have threads of their own.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import secrets
@@ -40,6 +41,9 @@ TICK = 1.0
 AWAY = 30.0
 """Seconds without an answer after which the store is asked what others have stored, and the
 seconds between two such questions."""
+WARM_UP = 30.0
+"""Seconds after its start at which an agent loads what talks to the store, unless it is needed
+before: half a second of CPU, which the starts of a large gang on few nodes need for themselves."""
 LAST_SECONDS = 2.0
 """Seconds before the end of the grace period at which the training is stopped."""
 EXIT_SECONDS = 10.0
@@ -77,6 +81,8 @@ class Agent:
     _problems: tuple[Problem, ...] = ()
     _asked_store: float = 0.0
     _asking: asyncio.Task[None] | None = None
+    _store_needed: asyncio.Event = field(default_factory=asyncio.Event)
+    """An attempt is prepared that may have something to read."""
     _reconciling: bool = False
     _tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
@@ -121,7 +127,7 @@ class Agent:
         """Begin to live."""
         self.sharing.open(self.config.address)
         self.heartbeat.start()
-        self._tasks = [background.run(self.storage.warm_up()), background.run(self._tick())]
+        self._tasks = [background.run(self._warm_up()), background.run(self._tick())]
 
     def news(self) -> None:
         """Something changed: tell it, and see what follows from it, once per turn of the loop."""
@@ -145,6 +151,8 @@ class Agent:
 
     def apply(self, answer: Answer) -> bool:
         """Take an answer of the operator."""
+        if not isinstance(answer.order, Exit) and answer.order.attempt > 1:
+            self._store_needed.set()
         return not self.leaving.begun and self.orders.apply(answer)
 
     def child_ended(self) -> None:
@@ -255,6 +263,14 @@ class Agent:
                 return False
         uploading = attempt is not None and attempt.uploads.unfinished()
         return orders.phase == "Idle" and not uploading
+
+    async def _warm_up(self) -> None:
+        """Slot 0 asks the store before anything starts; others read it when there is something to
+        resume from."""
+        if self.config.slot > 0:
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._store_needed.wait(), WARM_UP)
+        await self.storage.warm_up()
 
     async def _tick(self) -> None:
         while True:

@@ -10,7 +10,7 @@ import copy
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from trainrun.agent.config import ADDRESS_VARIABLE, CONFIG_VARIABLE, NODE_VARIABLE
@@ -33,9 +33,8 @@ SECRET_KEYS = (
 )
 """Keys of storage.credentialsSecret, which become variables; whether each may be missing."""
 
-SHARED_RESOURCES = ("cpu", "memory")
-IDENTITY = ("runAsUser", "runAsGroup", "runAsNonRoot", "seccompProfile", "seLinuxOptions")
-"""What the init container takes over from the security context of the container that trains."""
+FETCH = Path(__file__).with_name("fetch.py").read_text()
+"""The program that brings the agent into the container."""
 
 _PYTHON = re.compile(r"python(3(\.\d+)?)?")
 
@@ -51,8 +50,6 @@ class OperatorPlace:
     ca_pem: str
     """Certificates that agents verify the operator by."""
     seal_key: bytes
-    agent_image: str
-    """Image that the agent is copied from."""
 
 
 def worker_pod(
@@ -68,11 +65,6 @@ def worker_pod(
     config = _config(run, action, place, grace=usual_grace(spec))
     _add_environment(container, run, config)
     _add_volumes(spec)
-    if run.spec.workers.agent == "Inject":
-        spec["initContainers"] = [
-            _agent_container(container, place),
-            *(spec.get("initContainers") or []),
-        ]
     keep_away(spec, action.avoid)
     spec["restartPolicy"] = "Never"
     return {
@@ -149,7 +141,7 @@ def _command_through_agent(run: TrainRun, container: Object) -> None:
     # The script's own interpreter is known to be there; any other program says nothing of Python.
     python = words[0] if named else "python3"
     inject = run.spec.workers.agent == "Inject"
-    agent = [f"{names.AGENT_FOLDER}/run.py"] if inject else ["-m", "trainrun.agent"]
+    agent = ["-I", "-S", "-c", FETCH] if inject else ["-m", "trainrun.agent"]
     container["command"] = [python, *agent, "--", *words]
 
 
@@ -201,7 +193,7 @@ def _mount(container: Object, volume: str, path: str, **more: Any) -> None:
     container["volumeMounts"] = [*mounts, {"name": volume, "mountPath": path, **more}]
 
 
-# -------------------------------------------------------------------------------- volumes and agent
+# ------------------------------------------------------------------------------------------ volumes
 
 
 def _add_volumes(spec: Object) -> None:
@@ -224,40 +216,3 @@ def _add_volumes(spec: Object) -> None:
         }
     )
     spec["volumes"] = volumes
-
-
-def _agent_container(training: Mapping[str, Any], place: OperatorPlace) -> Object:
-    """The init container that copies the agent into the pod.
-
-    It asks for the CPU and memory that the training asks for: that raises neither what the pod
-    needs nor changes its QoS class, and passes quotas that want every container to ask.
-    """
-    context = training.get("securityContext") or {}
-    container: Object = {
-        "name": names.AGENT_CONTAINER,
-        "image": place.agent_image,
-        # Also right where it is repeated: the kubelet may run init containers again.
-        "command": ["cp", "-rfT", names.AGENT_SOURCE, names.AGENT_FOLDER],
-        "volumeMounts": [{"name": names.VOLUME, "mountPath": names.MOUNT}],
-        "securityContext": {
-            **{key: context[key] for key in IDENTITY if key in context},
-            "allowPrivilegeEscalation": False,
-            "readOnlyRootFilesystem": True,
-            "capabilities": {"drop": ["ALL"]},
-        },
-        # What it prints explains a pod that does not start.
-        "terminationMessagePolicy": "FallbackToLogsOnError",
-    }
-    resources = _shared_resources(training.get("resources") or {})
-    if resources:
-        container["resources"] = resources
-    return container
-
-
-def _shared_resources(resources: Mapping[str, Any]) -> Object:
-    shared = {
-        kind: {name: amounts[name] for name in SHARED_RESOURCES if name in amounts}
-        for kind in ("limits", "requests")
-        if (amounts := resources.get(kind) or {})
-    }
-    return {kind: amounts for kind, amounts in shared.items() if amounts}

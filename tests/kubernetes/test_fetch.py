@@ -1,0 +1,196 @@
+"""The first process of every worker: it fetches the agent from the operator and becomes it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import sys
+import zipfile
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import pytest
+import pytest_asyncio
+
+from tests.support.certificates import TestAuthority
+from tests.support.pythons import python
+from trainrun_operator.runtime.agent_server import AgentServer, shared_token
+from trainrun_operator.worlds.kubernetes.render import FETCH
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+RUN = """
+import os, sys
+here = os.path.dirname(__file__)
+print("arguments", sys.argv[1:])
+print("flags", sys.flags.isolated, sys.flags.no_site)
+print("site", sorted(os.listdir(os.path.join(here, "lib", "trainrun"))))
+print("libraries", os.path.exists(os.path.join(here, "libraries")))
+sys.exit(7)
+"""
+
+
+@dataclass
+class Place:
+    """An operator that serves an agent, and the volume of a worker."""
+
+    folder: Path
+    authority: TestAuthority = field(default_factory=TestAuthority)
+    server: AgentServer | None = None
+    port: int = 0
+
+    @property
+    def archive(self) -> Path:
+        return self.folder / "served.zip"
+
+    def pack(self) -> None:
+        with zipfile.ZipFile(self.archive, "w") as archive:
+            archive.writestr("run.py", RUN)
+            archive.writestr("site/trainrun/__init__.py", "")
+            archive.writestr("libraries/boto3/__init__.py", "")
+
+    async def serve(self) -> None:
+        self.server = AgentServer(authenticate=shared_token("x"), archive=self.archive)
+        tls = self.authority.server(self.folder)
+        self.port = await self.server.start("127.0.0.1", port=self.port, tls=tls)
+
+    async def fetch(
+        self,
+        interpreter: str = sys.executable,
+        *,
+        authority: TestAuthority | None = None,
+        volume: str = "volume",
+    ) -> asyncio.subprocess.Process:
+        """Start a worker's first process; its volume is a folder in `folder`."""
+        (self.folder / volume).mkdir(exist_ok=True)
+        config = {
+            "operator_url": f"https://127.0.0.1:{self.port}",
+            "ca": (authority or self.authority).pem,
+            "more": "that it need not know",
+        }
+        return await asyncio.create_subprocess_exec(
+            *(
+                interpreter,
+                "-I",
+                "-S",
+                "-c",
+                FETCH.replace('"/trainrun/', f'"{self.folder}/{volume}/'),
+            ),
+            *("--", "python", "train.py"),
+            env={"TRAINRUN_AGENT_CONFIG": json.dumps(config), "HTTPS_PROXY": "http://127.0.0.1:9"},
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+
+
+@pytest_asyncio.fixture
+async def place(tmp_path: Path) -> AsyncIterator[Place]:
+    place = Place(tmp_path)
+    place.pack()
+    await place.serve()
+    yield place
+    assert place.server is not None
+    await place.server.stop()
+
+
+async def ended(worker: asyncio.subprocess.Process) -> tuple[int | None, list[str], list[str]]:
+    """Exit code, output, errors."""
+    out, err = await asyncio.wait_for(worker.communicate(), 30)
+    return worker.returncode, out.decode().splitlines(), err.decode().splitlines()
+
+
+async def test_the_agent_is_fetched_and_takes_the_place_of_what_fetched_it(place: Place) -> None:
+    code, out, err = await ended(await place.fetch())
+    assert (code, err) == (7, [])
+    assert out == [
+        "arguments ['--', 'python', 'train.py']",
+        "flags 1 1",
+        "site ['__init__.py']",
+        "libraries False",
+    ]
+
+
+async def test_many_workers_fetch_it_at_once(place: Place) -> None:
+    workers = [await place.fetch(volume=f"volume-{number}") for number in range(12)]
+    assert {(await ended(worker))[0] for worker in workers} == {7}
+
+
+async def test_an_operator_that_is_away_is_asked_until_it_is_there(place: Place) -> None:
+    assert place.server is not None
+    await place.server.stop()
+    worker = await place.fetch()
+    assert worker.stderr is not None
+    told = await asyncio.wait_for(worker.stderr.readline(), 30)
+    assert told.decode().startswith("trainrun: the agent cannot be had from the operator: ")
+    await place.serve()
+    code, _, err = await ended(worker)
+    assert (code, err) == (7, []), "it was told once"
+
+
+async def test_an_operator_without_an_agent_says_what_is_missing(place: Place) -> None:
+    place.archive.unlink()
+    worker = await place.fetch()
+    assert worker.stderr is not None
+    told = await asyncio.wait_for(worker.stderr.readline(), 30)
+    assert "404 this operator has no agent to give: [Errno 2] No such file" in told.decode()
+    place.pack()
+    assert (await ended(worker))[0] == 7
+
+
+async def test_nobody_but_the_operator_is_believed(place: Place) -> None:
+    worker = await place.fetch(authority=TestAuthority("another"))
+    assert worker.stderr is not None
+    told = await asyncio.wait_for(worker.stderr.readline(), 30)
+    assert "certificate verify failed" in told.decode()
+    worker.terminate()
+    assert (await ended(worker))[0] == 143
+
+
+async def test_a_worker_that_is_deleted_while_it_waits_ends_at_once(place: Place) -> None:
+    assert place.server is not None
+    await place.server.stop()
+    worker = await place.fetch()
+    assert worker.stderr is not None
+    await asyncio.wait_for(worker.stderr.readline(), 30)
+    worker.send_signal(signal.SIGTERM)
+    assert (await ended(worker))[0] == 143
+    await place.serve()
+
+
+async def test_a_volume_that_cannot_be_written_is_named(place: Place) -> None:
+    (place.folder / "volume").mkdir()
+    (place.folder / "volume" / "agent").write_text("in the way")
+    code, _, err = await ended(await place.fetch())
+    assert code == 2
+    assert err[0].startswith(
+        f"trainrun: the agent cannot be written to {place.folder}/volume/agent"
+    )
+
+
+@pytest.mark.parametrize("version", [(2, 7), (3, 6), (3, 9)])
+async def test_a_python_that_is_too_old_is_told_so(place: Place, version: tuple[int, int]) -> None:
+    interpreter = python(*version)
+    if version < (3, 4):
+        fetch = await asyncio.create_subprocess_exec(
+            *(interpreter, "-S", "-c", FETCH), stderr=asyncio.subprocess.PIPE
+        )
+        _, err = await fetch.communicate()
+        code, lines = fetch.returncode, err.decode().splitlines()
+    else:
+        code, _, lines = await ended(await place.fetch(interpreter))
+    assert code == 2
+    assert lines[-1] == (
+        f"trainrun: {interpreter} is Python {version[0]}.{version[1]} and the agent needs Python "
+        "3.10 or newer; use an image that has one, and name it as the first word of the worker's "
+        "command where python3 is another"
+    )
+
+
+@pytest.mark.parametrize("version", [(3, 10), (3, 12), (3, 13)])
+async def test_every_python_that_is_new_enough_can_fetch_it(
+    place: Place, version: tuple[int, int]
+) -> None:
+    assert (await ended(await place.fetch(python(*version))))[0] == 7
