@@ -26,13 +26,13 @@ class AgentArchive:
 
     async def get(self, request: web.Request) -> web.StreamResponse:
         """The file, or 404 with what is missing."""
-        try:
-            content = memoryview(self._path.read_bytes())
-        except OSError as error:
-            return web.Response(status=404, text=f"this operator has no agent to give: {error}")
-        response = web.StreamResponse(headers={"Content-Type": "application/zip"})
-        response.content_length = len(content)
         async with self._turns:
+            try:
+                content = memoryview(self._path.read_bytes())
+            except OSError as error:
+                return web.Response(status=404, text=f"this operator has no agent to give: {error}")
+            response = web.StreamResponse(headers={"Content-Type": "application/zip"})
+            response.content_length = len(content)
             await response.prepare(request)
             for begin in range(0, len(content), CHUNK):
                 await response.write(content[begin : begin + CHUNK])
