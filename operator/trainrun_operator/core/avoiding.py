@@ -36,7 +36,8 @@ def avoided(view: View) -> tuple[str, ...]:
 def avoids_in_vain(view: View, worker: WorkerFact) -> bool:
     """It finds no room, and keeps away from a node that may be used again by now."""
     return (
-        worker.waiting is not None
+        bool(worker.avoids)
+        and worker.waiting is not None
         and worker.waiting.kind == "Unschedulable"
         and not set(worker.avoids) <= set(avoided(view))
     )
