@@ -102,6 +102,12 @@ async def ended(worker: asyncio.subprocess.Process) -> tuple[int | None, list[st
     return worker.returncode, out.decode().splitlines(), err.decode().splitlines()
 
 
+async def complaint(worker: asyncio.subprocess.Process) -> str:
+    """The first line of its errors, once it is there."""
+    assert worker.stderr is not None
+    return (await asyncio.wait_for(worker.stderr.readline(), 30)).decode()
+
+
 async def test_the_agent_is_fetched_and_takes_the_place_of_what_fetched_it(place: Place) -> None:
     code, out, err = await ended(await place.fetch())
     assert (code, err) == (7, [])
@@ -122,9 +128,8 @@ async def test_an_operator_that_is_away_is_asked_until_it_is_there(place: Place)
     assert place.server is not None
     await place.server.stop()
     worker = await place.fetch()
-    assert worker.stderr is not None
-    told = await asyncio.wait_for(worker.stderr.readline(), 30)
-    assert told.decode().startswith("trainrun: the agent cannot be had from the operator: ")
+    told = await complaint(worker)
+    assert told.startswith("trainrun: the agent cannot be had from the operator: ")
     await place.serve()
     code, _, err = await ended(worker)
     assert (code, err) == (7, []), "it was told once"
@@ -133,18 +138,15 @@ async def test_an_operator_that_is_away_is_asked_until_it_is_there(place: Place)
 async def test_an_operator_without_an_agent_says_what_is_missing(place: Place) -> None:
     place.archive.unlink()
     worker = await place.fetch()
-    assert worker.stderr is not None
-    told = await asyncio.wait_for(worker.stderr.readline(), 30)
-    assert "404 this operator has no agent to give: [Errno 2] No such file" in told.decode()
+    told = await complaint(worker)
+    assert "404 this operator has no agent to give: [Errno 2] No such file" in told
     place.pack()
     assert (await ended(worker))[0] == 7
 
 
 async def test_nobody_but_the_operator_is_believed(place: Place) -> None:
     worker = await place.fetch(authority=TestAuthority("another"))
-    assert worker.stderr is not None
-    told = await asyncio.wait_for(worker.stderr.readline(), 30)
-    assert "certificate verify failed" in told.decode()
+    assert "certificate verify failed" in await complaint(worker)
     worker.terminate()
     assert (await ended(worker))[0] == 143
 
@@ -153,8 +155,7 @@ async def test_a_worker_that_is_deleted_while_it_waits_ends_at_once(place: Place
     assert place.server is not None
     await place.server.stop()
     worker = await place.fetch()
-    assert worker.stderr is not None
-    await asyncio.wait_for(worker.stderr.readline(), 30)
+    await complaint(worker)
     worker.send_signal(signal.SIGTERM)
     assert (await ended(worker))[0] == 143
     await place.serve()
