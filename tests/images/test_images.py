@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
 import tarfile
+import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -106,6 +108,34 @@ def test_the_operators_image_holds_the_agent_and_only_the_agent_knows_stores(
         "opt/trainrun/site/kopf/__init__.py",
     } <= files
     assert "opt/trainrun/site/boto3/__init__.py" not in files
+
+
+def test_the_archive_holds_the_agent_with_what_it_needs(images: dict[str, Opened]) -> None:
+    assert {
+        "run.py",
+        "site/trainrun/__init__.py",
+        "libraries/boto3/__init__.py",
+    } <= agent(images).keys()
+
+
+def test_an_edit_of_the_code_reaches_the_archive(images: dict[str, Opened]) -> None:
+    source = ROOT / "worker_image" / "trainrun"
+    found = {
+        name.removeprefix("site/trainrun/"): content
+        for name, content in agent(images).items()
+        if name.startswith("site/trainrun/") and name.endswith(".py")
+    }
+
+    assert found == {
+        path.relative_to(source).as_posix(): path.read_bytes() for path in source.rglob("*.py")
+    }
+
+
+def agent(images: dict[str, Opened]) -> dict[str, bytes]:
+    """The files that workers fetch."""
+    (packed,) = images[OPERATOR.name].contents("opt/trainrun/agent.zip", "").values()
+    with zipfile.ZipFile(io.BytesIO(packed)) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
 
 
 def test_the_operators_modules_are_compiled(images: dict[str, Opened]) -> None:

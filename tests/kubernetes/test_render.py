@@ -241,6 +241,7 @@ def test_nulls_in_a_template_are_read_as_absent() -> None:
     bare = rendered(plain("python", "train.py"))
     assert pod["metadata"] == bare["metadata"]
     assert pod["spec"]["volumes"] == bare["spec"]["volumes"]
+    assert not pod["spec"]["initContainers"]
     ours = training(bare, "main")
     assert {key: training(pod, "main")[key] for key in ours} == ours
 
