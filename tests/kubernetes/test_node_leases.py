@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest_asyncio
 
+from tests.support.fake_clock import FakeClock
 from trainrun_operator.worlds.kubernetes.errors import AlreadyExists
 from trainrun_operator.worlds.kubernetes.node_leases import NodeLeases
 
@@ -17,16 +18,6 @@ if TYPE_CHECKING:
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 DURATION = 40
-
-
-class Clock:
-    """Seconds that pass when the test says so."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest_asyncio.fixture
@@ -51,7 +42,7 @@ def renewal() -> str:
 
 
 async def test_a_lease_that_two_renewals_have_missed_is_stale(api: KubeApi, node: str) -> None:
-    clock = Clock()
+    clock = FakeClock()
     leases = NodeLeases(api, clock)
     assert await leases.stale({node}) == {}
 
@@ -63,7 +54,7 @@ async def test_a_lease_that_two_renewals_have_missed_is_stale(api: KubeApi, node
 
 
 async def test_a_node_that_renews_its_lease_again_is_well(api: KubeApi, node: str) -> None:
-    clock = Clock()
+    clock = FakeClock()
     leases = NodeLeases(api, clock)
     await leases.stale({node})
     clock.now = 30
@@ -78,7 +69,7 @@ async def test_a_node_that_renews_its_lease_again_is_well(api: KubeApi, node: st
 async def test_a_run_that_is_well_does_not_make_another_forget_a_dead_node(
     api: KubeApi, node: str
 ) -> None:
-    clock = Clock()
+    clock = FakeClock()
     of_one, of_another = NodeLeases(api, clock), NodeLeases(api, clock)
     await of_one.stale({node})
 
@@ -91,7 +82,7 @@ async def test_a_run_that_is_well_does_not_make_another_forget_a_dead_node(
 async def test_a_lease_does_not_grow_older_while_nobody_can_be_asked(
     api: KubeApi, node: str
 ) -> None:
-    clock = Clock()
+    clock = FakeClock()
     leases = NodeLeases(api, clock)
     await leases.stale({node})
     await api.delete(f"{LEASES}/{node}")
@@ -103,7 +94,7 @@ async def test_a_lease_does_not_grow_older_while_nobody_can_be_asked(
 async def test_a_node_is_asked_about_once_a_second(api: KubeApi, node: str) -> None:
     calls: list[str] = []
     api.observe_call = lambda verb, _code, _seconds: calls.append(verb)
-    clock = Clock()
+    clock = FakeClock()
     leases = NodeLeases(api, clock)
     for moment in (0.0, 0.4, 0.8, 1.2, 1.6):
         clock.now = moment

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from tests.support.fake_clock import FakeClock
 from trainrun.checkpoint import (
     BeatWatch,
     LocalFile,
@@ -22,16 +23,6 @@ from trainrun.protocol import CheckpointId, Resolution
 
 def checkpoint_id(attempt: int, step: int) -> CheckpointId:
     return CheckpointId(attempt=attempt, step=step)
-
-
-@dataclass
-class FakeClock:
-    """A monotonic clock that only a test moves."""
-
-    now: float = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @dataclass
