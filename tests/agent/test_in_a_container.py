@@ -93,7 +93,7 @@ class Container:
         self.message.chmod(0o666)
         enter = ["unshare", "--fork", "--pid", "--mount", "--kill-child", "sh", "-c", ENTER]
         python = open_python()
-        run = [python, str(folder / "agent" / "run.py"), "--", python, "-c", script]
+        run = [python, "-I", "-S", str(folder / "agent" / "run.py"), "--", python, "-c", script]
         self.worker: Worker = workers.start(
             "",
             command=(),

@@ -55,6 +55,11 @@ def fetched(injected: Path, tmp_path: Path) -> Path:
     return folder
 
 
+def agent(interpreter: str, folder: Path) -> list[str]:
+    """How the agent is started; who fetches it has seen to it that this Python is new enough."""
+    return [interpreter, "-I", "-S", str(folder / "run.py")]
+
+
 @pytest.fixture
 def image(tmp_path: Path) -> Path:
     """What a user has on PYTHONPATH: an old boto3, and what would break an agent that loads it."""
@@ -82,7 +87,7 @@ def test_agent_and_training_each_load_their_own_packages(
         worker = workers.start(
             "",
             command=(),
-            agent=[interpreter, str(injected / "run.py"), "--", interpreter, "-c", SAVE, "--", "x"],
+            agent=[*agent(interpreter, injected), "--", interpreter, "-c", SAVE, "--", "x"],
             env={
                 **s3.environment(),
                 "PYTHONPATH": str(image),
@@ -124,7 +129,7 @@ def test_packages_of_a_virtual_environment_are_not_the_agents(
     worker = workers.start(
         "",
         command=(),
-        agent=[interpreter, str(injected / "run.py"), "--", interpreter, "-c", script],
+        agent=[*agent(interpreter, injected), "--", interpreter, "-c", script],
         env={"PYTHONPATH": None},
     )
     operator.order(start())
@@ -132,22 +137,6 @@ def test_packages_of_a_virtual_environment_are_not_the_agents(
     assert state.exits[0].code == 0, worker.output
     assert state.steps == (3,)
     assert str(tmp_path / "venv") in worker.output
-
-
-@pytest.mark.parametrize("version", [(2, 7), (3, 6), (3, 9)])
-def test_a_python_that_is_too_old_is_told_so(injected: Path, version: tuple[int, int]) -> None:
-    interpreter = python(*version)
-    done = subprocess.run(
-        [interpreter, injected / "run.py", "--", "python3", "train.py"],
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 2
-    assert done.stderr.splitlines()[-1] == (
-        f"trainrun: {interpreter} is Python {version[0]}.{version[1]} and the agent needs Python "
-        "3.10 or newer; use an image that has one, and name it as the first word of the worker's "
-        "command where python3 is another"
-    )
 
 
 def test_the_folder_is_small_pure_and_readable_by_every_user(injected: Path) -> None:
