@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.cluster
 
-AGENT = r"/trainrun/agent/run\.py"
+# A worker's first process: what fetches the agent and then is it.
+AGENT = r"^\S*python3 -I -S -c "
 
 
 @pytest.fixture(scope="module")
