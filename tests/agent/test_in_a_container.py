@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.agent.workers import Worker, Workers, start
+from tests.support.agent_archive import agent_of, build_archive
 from trainrun.protocol import CheckpointId, Exit, Hold, ResolveRequest
 
 if TYPE_CHECKING:
@@ -83,17 +84,16 @@ class Container:
         if os.geteuid() != 0 or not (shutil.which("unshare") and shutil.which("setpriv")):
             pytest.skip("only root may make namespaces")
         folder = workers.folder
-        for name in ("node-0", "cache", "storage"):
+        for name in ("node-0", "cache", "storage", "volume"):
             (folder / name).mkdir()
             os.chown(folder / name, USER, USER)
-        build = ROOT / "worker_image" / "inject" / "build.py"
-        subprocess.run([sys.executable, build, folder / "agent"], check=True)
+        archive = build_archive(folder / "volume" / "agent.zip")
         self.message = folder / "termination-log"
         self.message.touch()
         self.message.chmod(0o666)
         enter = ["unshare", "--fork", "--pid", "--mount", "--kill-child", "sh", "-c", ENTER]
         python = open_python()
-        run = [python, "-I", "-S", str(folder / "agent" / "run.py"), "--", python, "-c", script]
+        run = [*agent_of(archive, python), "--", python, "-c", script]
         self.worker: Worker = workers.start(
             "",
             command=(),

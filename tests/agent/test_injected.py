@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
+import re
 import shutil
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.agent.workers import Workers, start
+from tests.support.agent_archive import agent_of, build_archive
 from tests.support.pythons import python
 from tests.support.s3_server import running_server, xattr_directory
 from trainrun.agent.config import StorageConfig
@@ -20,8 +22,6 @@ from trainrun.protocol import Exit, Hold, ResolveRequest
 
 if TYPE_CHECKING:
     from tests.support.operator_stand_in import OperatorStandIn
-
-BUILD = Path(__file__).parents[2] / "worker_image" / "inject" / "build.py"
 
 SAVE = """
 import json, sys, boto3, trainrun
@@ -36,28 +36,16 @@ print(json.dumps({
 
 
 @pytest.fixture(scope="module")
-def injected(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder, moved away from where it was built, and the archive beside it."""
-    built = tmp_path_factory.mktemp("built") / "agent"
-    moved = tmp_path_factory.mktemp("image") / "agent"
-    subprocess.run([sys.executable, BUILD, built, moved.with_suffix(".zip")], check=True)
-    shutil.copytree(built, moved, symlinks=True)
-    shutil.rmtree(built)
-    return moved
+def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Moved away from where it was built."""
+    built = build_archive(tmp_path_factory.mktemp("built") / "built.zip")
+    return built.rename(tmp_path_factory.mktemp("operator") / "agent.zip")
 
 
 @pytest.fixture
-def fetched(injected: Path, tmp_path: Path) -> Path:
-    """The folder as a worker has it that has not needed its libraries yet."""
-    folder = tmp_path / "fetched" / "agent"
-    shutil.copytree(injected, folder, symlinks=True, ignore=lambda *_: {"libraries"})
-    shutil.copy(injected.with_suffix(".zip"), folder.with_suffix(".zip"))
-    return folder
-
-
-def agent(interpreter: str, folder: Path) -> list[str]:
-    """How the agent is started; who fetches it has seen to it that this Python is new enough."""
-    return [interpreter, "-I", "-S", str(folder / "run.py")]
+def fetched(archive: Path, tmp_path: Path) -> Path:
+    """As a worker has it."""
+    return Path(shutil.copy(archive, tmp_path / "agent.zip"))
 
 
 @pytest.fixture
@@ -80,14 +68,13 @@ def test_agent_and_training_each_load_their_own_packages(
     image: Path,
     version: tuple[int, int],
 ) -> None:
-    injected, interpreter = fetched, python(*version)
-    assert not (injected / "libraries").exists()
+    interpreter, unpacked = python(*version), fetched.with_suffix("")
     with running_server(xattr_directory(workers.folder / "s3")) as s3:
         s3.make_bucket("bucket")
         worker = workers.start(
             "",
             command=(),
-            agent=[*agent(interpreter, injected), "--", interpreter, "-c", SAVE, "--", "x"],
+            agent=[*agent_of(fetched, interpreter), "--", interpreter, "-c", SAVE, "--", "x"],
             env={
                 **s3.environment(),
                 "PYTHONPATH": str(image),
@@ -112,13 +99,13 @@ def test_agent_and_training_each_load_their_own_packages(
     assert said["boto3"] == "0.1"
     assert said["version"] == list(version)
     assert said["argv"] == ["--", "x"]
-    assert Path(said["trainrun"]) == injected / "lib" / "trainrun" / "__init__.py"
-    assert not {str(injected / "site"), str(injected / "libraries")} & set(said["path"])
-    assert said["path"].index(str(injected / "lib")) < said["path"].index(str(image))
+    assert Path(said["trainrun"]) == unpacked / "lib" / "trainrun" / "__init__.py"
+    assert not {str(fetched), str(unpacked / "libraries")} & set(said["path"])
+    assert said["path"].index(str(unpacked / "lib")) < said["path"].index(str(image))
 
 
 def test_packages_of_a_virtual_environment_are_not_the_agents(
-    operator: OperatorStandIn, workers: Workers, injected: Path, tmp_path: Path
+    operator: OperatorStandIn, workers: Workers, fetched: Path, tmp_path: Path
 ) -> None:
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv"], check=True)
     (site,) = (tmp_path / "venv" / "lib").glob("python3*/site-packages")
@@ -129,7 +116,7 @@ def test_packages_of_a_virtual_environment_are_not_the_agents(
     worker = workers.start(
         "",
         command=(),
-        agent=[*agent(interpreter, injected), "--", interpreter, "-c", script],
+        agent=[*agent_of(fetched, interpreter), "--", interpreter, "-c", script],
         env={"PYTHONPATH": None},
     )
     operator.order(start())
@@ -137,14 +124,28 @@ def test_packages_of_a_virtual_environment_are_not_the_agents(
     assert state.exits[0].code == 0, worker.output
     assert state.steps == (3,)
     assert str(tmp_path / "venv") in worker.output
+    assert not (fetched.with_suffix("") / "libraries").exists(), "nothing needed them"
 
 
-def test_the_folder_is_small_pure_and_readable_by_every_user(injected: Path) -> None:
-    files = [path for path in injected.rglob("*") if path.is_file()]
-    sources = [path for path in files if path.suffix != ".pyc"]
-    assert sum(path.stat().st_size for path in sources) < 8 << 20
-    assert not [path for path in files if path.suffix in (".so", ".pyd")]
-    assert all(path.stat().st_mode & 0o444 == 0o444 for path in files)
-    assert os.readlink(injected / "lib" / "trainrun") == "../site/trainrun"
+def test_a_volume_that_cannot_be_written_is_named(workers: Workers, fetched: Path) -> None:
+    fetched.with_suffix("").write_text("in the way")
+    worker = workers.start("", agent=agent_of(fetched, sys.executable))
+    assert worker.code() == 2
+    assert f"trainrun: the agent cannot be written to {fetched.with_suffix('')}: " in worker.output
+
+
+def test_the_archive_is_small_and_pure(archive: Path) -> None:
+    assert archive.stat().st_size < 4 << 20
+    with zipfile.ZipFile(archive) as agent, agent.open("libraries.zip") as file:
+        with zipfile.ZipFile(file) as libraries:
+            names = [*agent.namelist(), *libraries.namelist()]
+    assert not [name for name in names if name.endswith((".so", ".pyd"))]
     for distribution in ("boto3", "botocore", "urllib3"):
-        assert list(injected.glob(f"libraries/{distribution}-*.dist-info/**/LICENSE*"))
+        assert [name for name in names if re.match(rf"{distribution}-.*/LICENSE", name)]
+
+
+def test_scripts_get_what_they_import_and_no_more(archive: Path) -> None:
+    with zipfile.ZipFile(archive) as agent:
+        names = set(agent.namelist())
+    assert {"lib/trainrun/__init__.py", "lib/trainrun/torch/__init__.py"} <= names
+    assert not [name for name in names if name.startswith("lib/trainrun/agent")]

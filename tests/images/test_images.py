@@ -113,17 +113,18 @@ def test_the_operators_image_holds_the_agent_and_only_the_agent_knows_stores(
 def test_the_archive_holds_the_agent_with_what_it_needs(images: dict[str, Opened]) -> None:
     assert {
         "run.py",
-        "site/trainrun/__init__.py",
-        "libraries/boto3/__init__.py",
+        "trainrun/agent/main.pyc",
+        "lib/trainrun/__init__.py",
+        "libraries.zip",
     } <= agent(images).keys()
 
 
 def test_an_edit_of_the_code_reaches_the_archive(images: dict[str, Opened]) -> None:
     source = ROOT / "worker_image" / "trainrun"
     found = {
-        name.removeprefix("site/trainrun/"): content
+        name.removeprefix("trainrun/"): content
         for name, content in agent(images).items()
-        if name.startswith("site/trainrun/") and name.endswith(".py")
+        if name.startswith("trainrun/") and name.endswith(".py")
     }
 
     assert found == {

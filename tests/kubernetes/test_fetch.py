@@ -24,12 +24,11 @@ if TYPE_CHECKING:
 
 RUN = """
 import os, sys
-here = os.path.dirname(__file__)
-print("arguments", sys.argv[1:])
-print("flags", sys.flags.isolated, sys.flags.no_site)
-print("site", sorted(os.listdir(os.path.join(here, "lib", "trainrun"))))
-print("libraries", os.path.exists(os.path.join(here, "libraries")))
-sys.exit(7)
+def start():
+    print("arguments", sys.argv[1:])
+    print("flags", sys.flags.isolated, sys.flags.no_site)
+    print("volume", os.listdir(os.path.dirname(os.path.dirname(__file__))))
+    sys.exit(7)
 """
 
 
@@ -49,8 +48,6 @@ class Place:
     def pack(self) -> None:
         with zipfile.ZipFile(self.archive, "w") as archive:
             archive.writestr("run.py", RUN)
-            archive.writestr("site/trainrun/__init__.py", "")
-            archive.writestr("libraries/boto3/__init__.py", "")
 
     async def serve(self) -> None:
         self.server = AgentServer(authenticate=shared_token("x"), archive=self.archive)
@@ -114,8 +111,7 @@ async def test_the_agent_is_fetched_and_takes_the_place_of_what_fetched_it(place
     assert out == [
         "arguments ['--', 'python', 'train.py']",
         "flags 1 1",
-        "site ['__init__.py']",
-        "libraries False",
+        "volume ['agent.zip']",
     ]
 
 
@@ -162,12 +158,11 @@ async def test_a_worker_that_is_deleted_while_it_waits_ends_at_once(place: Place
 
 
 async def test_a_volume_that_cannot_be_written_is_named(place: Place) -> None:
-    (place.folder / "volume").mkdir()
-    (place.folder / "volume" / "agent").write_text("in the way")
+    (place.folder / "volume" / "agent.zip").mkdir(parents=True)
     code, _, err = await ended(await place.fetch())
     assert code == 2
     assert err[0].startswith(
-        f"trainrun: the agent cannot be written to {place.folder}/volume/agent"
+        f"trainrun: the agent cannot be written to {place.folder}/volume/agent.zip: "
     )
 
 

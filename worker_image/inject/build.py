@@ -1,19 +1,19 @@
-"""Makes the folder that is carried into images which do not have the agent.
+"""Makes the archive that is carried into images which do not have the agent.
 
-    python worker_image/inject/build.py TARGET [ARCHIVE]
+    python worker_image/inject/build.py ARCHIVE
 
 Layer: outside of all packages; runs in an environment where `trainrun` is installed (editable or
 not) and copies from there:
 
-    TARGET/run.py         what a worker's container starts
-    TARGET/site/          trainrun, for the agent alone
-    TARGET/libraries/     boto3 and what it needs, for the agent alone
-    TARGET/lib/trainrun   the package that scripts import: all that the training sees of it
-    ARCHIVE               the same as a zip file, which the operator serves to workers
+    run.py          what a worker's first process becomes
+    trainrun/       the agent, which is loaded from the archive as it lies there
+    lib/trainrun/   the package that scripts import: all that the training sees of it
+    libraries.zip   boto3 and what it needs, for the agent alone
 
-Invariants: pure Python, so that one folder fits each image and Python >= 3.10; relocatable, since
-it holds no absolute path; readable by every user. Of botocore's descriptions of services (25 MB)
-only those stay that lead to an object store and to credentials for it.
+Invariants: pure Python, so that one archive fits each image and Python >= 3.10; relocatable, since
+nothing in it depends on where it lies. Of botocore's descriptions of services (25 MB) only those
+stay that lead to an object store and to credentials for it. The libraries are a zip file of their
+own, because every worker's start reads the names of all that is in the archive.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ import importlib.util
 import py_compile
 import shutil
 import sys
+import tempfile
 import zipfile
 from collections.abc import Iterable
-from pathlib import Path, PurePath
+from pathlib import Path
 
-MODULES = {
-    "trainrun": "trainrun",
+LIBRARIES = {
     "boto3": "boto3",
     "botocore": "botocore",
     "s3transfer": "s3transfer",
@@ -44,50 +44,61 @@ SERVICES = ("s3", "sts", "sso", "sso-oidc")
 """The store, and how clusters and people get credentials for it."""
 
 LEFT_OUT = ("__pycache__", "*.pyi", "examples", "examples-1.json")
+AGENTS_OWN = ("agent", "checkpoint")
+"""Parts of `trainrun` that no script imports."""
 
 
-def build(target: Path) -> None:
-    """Make the folder `target`, which must not be there or be empty."""
-    target.mkdir(parents=True, exist_ok=True)
-    if any(target.iterdir()):
-        raise SystemExit(f"{target} is not empty")
-    libraries = target / "libraries"
-    for module, distribution in MODULES.items():
-        folder = target / "site" if module == "trainrun" else libraries
-        folder.mkdir(exist_ok=True)
-        _copy_module(module, folder)
-        _copy_metadata(distribution, folder)
-    _prune(libraries / "boto3" / "data", keep=())
-    _prune(libraries / "botocore" / "data", keep=SERVICES)
-    shutil.copy(Path(__file__).with_name("run.py"), target / "run.py")
-    (target / "lib").mkdir()
-    (target / "lib" / "trainrun").symlink_to(PurePath("..", "site", "trainrun"))
-    # Unchecked, since copying changes the times of files. Another Python makes its own, where it
-    # may write them.
-    unchecked = py_compile.PycInvalidationMode.UNCHECKED_HASH
-    if not compileall.compile_dir(target, quiet=1, invalidation_mode=unchecked):
-        raise SystemExit(f"{target}: not everything could be compiled")
-    _make_readable(target)
+def build(archive: Path) -> None:
+    """Write the archive, over one that may be there."""
+    with tempfile.TemporaryDirectory() as folder:
+        whole, libraries = Path(folder, "agent"), Path(folder, "libraries")
+        _agent(whole)
+        _libraries(libraries)
+        _pack(libraries, whole / "libraries.zip")
+        _pack(whole, archive)
+    archive.chmod(0o644)
 
 
-def _copy_module(name: str, site: Path) -> None:
+def _agent(target: Path) -> None:
+    target.mkdir()
+    shutil.copy(Path(__file__).with_name("run.py"), target)
+    _copy_module("trainrun", target)
+    _copy_metadata("trainrun", target)
+    # Beside their sources, where what loads modules from archives looks for compiled ones.
+    _compile(target, legacy=True)
+    _copy_module("trainrun", target / "lib", without=AGENTS_OWN)
+    _compile(target / "lib")
+
+
+def _libraries(target: Path) -> None:
+    for module, distribution in LIBRARIES.items():
+        _copy_module(module, target)
+        _copy_metadata(distribution, target)
+    _prune(target / "boto3" / "data", keep=())
+    _prune(target / "botocore" / "data", keep=SERVICES)
+    _compile(target)
+
+
+def _copy_module(name: str, folder: Path, *, without: Iterable[str] = ()) -> None:
     spec = importlib.util.find_spec(name)
     if spec is None or spec.origin is None:
         raise SystemExit(f"the module {name} is not installed in {sys.prefix}")
     origin = Path(spec.origin)
+    folder.mkdir(exist_ok=True)
     if origin.name == "__init__.py":
-        shutil.copytree(origin.parent, site / name, ignore=shutil.ignore_patterns(*LEFT_OUT))
+        left_out = shutil.ignore_patterns(*LEFT_OUT, *without)
+        shutil.copytree(origin.parent, folder / name, ignore=left_out)
     else:
-        shutil.copy(origin, site / origin.name)
+        shutil.copy(origin, folder / origin.name)
 
 
-def _copy_metadata(distribution: str, site: Path) -> None:
+def _copy_metadata(distribution: str, folder: Path) -> None:
     """Licences and versions go with what they belong to."""
     for file in importlib.metadata.files(distribution) or ():
         # The rest speaks of the environment that it was copied from.
         kept = file.name == "METADATA" or file.name.startswith(("LICENSE", "NOTICE"))
         if file.parts[0].endswith(".dist-info") and kept:
-            copy = site / file
+            copy = folder / file
             copy.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(str(file.locate()), copy)
 
@@ -97,26 +108,27 @@ def _prune(data: Path, *, keep: Iterable[str]) -> None:
         shutil.rmtree(folder)
 
 
-def _make_readable(target: Path) -> None:
-    for path in [target, *target.rglob("*")]:
-        if not path.is_symlink():
-            path.chmod(0o755 if path.is_dir() else 0o644)
+def _compile(folder: Path, *, legacy: bool = False) -> None:
+    """For the Python that runs this; another one compiles for itself."""
+    # Unchecked, since copying changes the times of files.
+    mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
+    if not compileall.compile_dir(
+        folder, quiet=1, legacy=legacy, invalidation_mode=mode, stripdir=str(folder)
+    ):
+        raise SystemExit(f"{folder}: not everything could be compiled")
 
 
-def pack(folder: Path, archive: Path) -> None:
-    """The folder as a zip file, without the link in it: who unpacks it makes that again."""
+def _pack(folder: Path, archive: Path) -> None:
     with zipfile.ZipFile(
         archive, "w", zipfile.ZIP_DEFLATED, compresslevel=9, strict_timestamps=False
     ) as packed:
         for path in sorted(folder.rglob("*")):
-            if path.is_file() and folder / "lib" not in path.parents:
-                packed.write(path, path.relative_to(folder))
-    archive.chmod(0o644)
+            if path.is_file():
+                stored = zipfile.ZIP_STORED if path.suffix == ".zip" else None
+                packed.write(path, path.relative_to(folder), compress_type=stored)
 
 
 if __name__ == "__main__":
-    if len(sys.argv) not in (2, 3):
-        raise SystemExit("usage: python build.py TARGET [ARCHIVE]")
+    if len(sys.argv) != 2:
+        raise SystemExit("usage: python build.py ARCHIVE")
     build(Path(sys.argv[1]))
-    if len(sys.argv) == 3:
-        pack(Path(sys.argv[1]), Path(sys.argv[2]))

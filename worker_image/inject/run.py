@@ -1,13 +1,14 @@
-"""Starts the agent from the folder that this file lies in, with whatever Python an image has.
+"""Starts the agent from the archive that this file lies in, with whatever Python an image has.
 
-Layer: outside of all packages; `build.py` puts it beside `site/` (the agent), `libraries/` (what it
-needs) and `lib/` (the package that scripts import). It is run with `-I -S`: the agent sees nothing
-but its own folder and the standard library, not the image's packages, and no PYTHONPATH or other
-variable that is meant for the training.
+Layer: outside of all packages; `build.py` puts it beside `trainrun` (the agent), `lib/` (the
+package that scripts import) and `libraries.zip` (what the agent needs). The Python runs with
+`-I -S`: the agent sees nothing but the archive and the standard library, not the image's packages,
+and no PYTHONPATH or other variable that is meant for the training.
 """
 
 from __future__ import annotations
 
+import gc
 import importlib
 import signal
 import sys
@@ -15,16 +16,19 @@ import threading
 import zipfile
 from pathlib import Path
 
-FOLDER = Path(__file__).absolute().parent
+ARCHIVE = Path(__file__).parent
+FOLDER = ARCHIVE.with_suffix("")
+"""Where things are unpacked."""
 LIBRARIES = FOLDER / "libraries"
-"""Folder of what only a worker needs that reads or writes a checkpoint: most of it all."""
 
 
 class Unpacker:
-    """Finds libraries that are still in the archive, by unpacking them when they are needed."""
+    """Finds libraries that are still in the archive, by unpacking them when they are needed.
 
-    def __init__(self, archive: Path) -> None:
-        self._archive = archive
+    Only a worker needs them that reads or writes a checkpoint, and they are most of it all.
+    """
+
+    def __init__(self) -> None:
         self._lock = threading.Lock()
 
     def find_spec(self, name: str, path: object = None, _target: object = None) -> None:
@@ -36,9 +40,9 @@ class Unpacker:
                     sys.meta_path.remove(self)
 
     def _unpack(self) -> None:
-        with zipfile.ZipFile(self._archive) as archive:
-            names = [name for name in archive.namelist() if name.startswith("libraries/")]
-            archive.extractall(FOLDER, names)
+        with zipfile.ZipFile(ARCHIVE) as archive, archive.open("libraries.zip") as file:
+            with zipfile.ZipFile(file) as libraries:
+                libraries.extractall(LIBRARIES)
         importlib.invalidate_caches()
 
 
@@ -46,12 +50,21 @@ def start() -> None:
     """Run the agent; leaves with its exit code."""
     # Before anything else is loaded: see where the agent's main takes this back.
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
-    sys.path[:0] = [str(FOLDER / "site"), str(LIBRARIES)]
+    sys.path[:0] = [str(ARCHIVE), str(LIBRARIES)]
     if not LIBRARIES.exists():
-        sys.meta_path.insert(0, Unpacker(FOLDER.with_suffix(".zip")))
+        sys.meta_path.insert(0, Unpacker())
+    from trainrun.agent import last_words
     from trainrun.agent.main import main
 
+    gc.freeze()  # all that is loaded stays
+    gc.enable()
+    try:
+        with zipfile.ZipFile(ARCHIVE) as archive:
+            names = [name for name in archive.namelist() if name.startswith("lib/")]
+            archive.extractall(FOLDER, names)
+    except OSError as error:
+        message = f"trainrun: the agent cannot be written to {FOLDER}: {error}"
+        sys.stderr.write(message + "\n")
+        last_words.write(message)
+        sys.exit(2)
     sys.exit(main(sys.argv[1:], library=str(FOLDER / "lib")))
-
-
-start()

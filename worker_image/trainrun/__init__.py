@@ -20,10 +20,9 @@ boto3; `trainrun.torch` has the helpers for exact resumes with PyTorch.
 
 from __future__ import annotations
 
-import importlib
 import sys
 
-from trainrun import excepthook
+from trainrun import excepthook, lazy
 
 TYPE_CHECKING = False  # as type checkers know it; importing `typing` costs more than all of this
 if TYPE_CHECKING:
@@ -70,26 +69,12 @@ _HOMES = {
     "reporting": ("report", "staging_directory"),
     "saving": ("SaveRequest", "finish", "should_save"),
 }
-"""Modules are loaded at the first use of one of their names: a script imports trainrun before it
-knows what it needs, and the agent shares this package."""
 
 train = sys.modules[__name__]
 """Lets a loop written with `ray.train.report(...)` run after `import trainrun as ray`."""
 
 
 if not TYPE_CHECKING:  # so that type checkers still find a misspelt name
-
-    def __getattr__(name: str) -> object:
-        for module, names in _HOMES.items():
-            if name in names:
-                value = getattr(importlib.import_module(f"trainrun.{module}"), name)
-                globals()[name] = value
-                return value
-        raise AttributeError(f"module 'trainrun' has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__])
-
+    __getattr__, __dir__ = lazy.names_of(__name__, _HOMES)
 
 excepthook.install()

@@ -16,12 +16,12 @@ import zlib
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
+from trainrun.agent.sharing import PREFIX
 from trainrun.checkpoint import CachedFile
 from trainrun.protocol import CheckpointId, PeerSource
 
 LOG = logging.getLogger("trainrun.agent")
 
-PREFIX = "/v1/checkpoints/"
 CONNECT_TIMEOUT = 5.0
 """Seconds: it is on this machine."""
 PATIENCE = 30.0

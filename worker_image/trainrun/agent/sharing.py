@@ -17,7 +17,6 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from trainrun.agent import background
-from trainrun.agent.copying import PREFIX
 from trainrun.agent.storage import Storage
 from trainrun.checkpoint import layout
 from trainrun.errors import CheckpointDamaged, ObjectNotFound, TrainRunError
@@ -25,6 +24,7 @@ from trainrun.protocol import CheckpointId
 
 LOG = logging.getLogger("trainrun.agent")
 
+PREFIX = "/v1/checkpoints/"
 HOLD = 2.0
 """Seconds that an answer waits for a file that is on its way."""
 PIECE = 16 << 20

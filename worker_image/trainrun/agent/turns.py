@@ -7,9 +7,12 @@ three in a row whose ranks alternate are not: each of them would resume with a p
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from trainrun.checkpoint import Manifest
 from trainrun.protocol import Problem
+
+if TYPE_CHECKING:
+    from trainrun.checkpoint import Manifest
 
 
 @dataclass(slots=True)

@@ -13,13 +13,14 @@ import time
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from trainrun import checkpoint as api
 from trainrun.agent import background
 from trainrun.agent.backoff import Backoff, ends_early
 from trainrun.agent.staging import Staging, Step
 from trainrun.agent.storage import Storage
 from trainrun.agent.turns import Turns
-from trainrun.checkpoint import Manifest, Upload
 from trainrun.errors import (
     CheckpointConflict,
     CheckpointDamaged,
@@ -29,6 +30,9 @@ from trainrun.errors import (
     TransferCancelled,
 )
 from trainrun.protocol import CheckpointId, Committed, Problem
+
+if TYPE_CHECKING:
+    from trainrun.checkpoint import Manifest, Upload
 
 LOG = logging.getLogger("trainrun.agent")
 
@@ -193,7 +197,7 @@ class Uploads:
         return False
 
     async def _upload(self, entry: Step) -> None:
-        handle = self._handles.setdefault(entry.step, Upload())
+        handle = self._handles.setdefault(entry.step, api.Upload())
         files = dict(entry.files)
         manifest = await self.storage.write_part(
             CheckpointId(attempt=self.attempt, step=entry.step),
