@@ -349,7 +349,7 @@ def test_a_store_that_lost_what_was_committed_is_told_again_and_again(
     workers.start("pass")
     operator.order(Hold(attempt=1, resolve=ResolveRequest(attempt=1)))
     operator.until(lambda s: s.resolution)
-    shutil.rmtree(workers.storage / "run")
+    (workers.storage / "run").rename(workers.storage / "lost")  # at once, whatever is written there
     committed = CheckpointId(attempt=1, step=5)
     operator.order(Hold(attempt=2, resolve=ResolveRequest(attempt=2, committed=committed)))
     state = operator.until(lambda s: s.resolution and s.resolution.attempt == 2)

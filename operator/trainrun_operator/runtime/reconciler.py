@@ -70,7 +70,7 @@ class Reconciler:
         failures = 0
         while True:
             await self._wakeup.wait()
-            begun, pause = time.perf_counter(), 0.0
+            begun, worked, pause = time.perf_counter(), time.thread_time(), 0.0
             try:
                 if await self._one_pass(over):
                     return
@@ -87,7 +87,10 @@ class Reconciler:
                 _log.exception("%sa pass failed; trying again in %.1f s", self._prefix, pause)
             finally:
                 self._on_pass(time.perf_counter() - begun)
-            await asyncio.sleep(min(pause, DEAF_MAX))
+            # As long as the pass has worked: while a large gang gathers, the news of many workers
+            # share a pass, and the agents' requests are answered in between.
+            worked = time.thread_time() - worked
+            await asyncio.sleep(min(max(pause, worked), DEAF_MAX))
 
     def _retry(self, failures: int) -> float:
         pause = min(RETRY_FIRST * 2.0 ** min(failures, 10), RETRY_MAX)

@@ -79,12 +79,11 @@ class Heartbeat:
     _tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
     def start(self) -> None:
-        """Begin both channels."""
+        """Begin both channels; the first news are what waiting for orders tells anyway."""
         self._tasks = [
             background.run(self._post_news()),
             background.run(self._wait_for_orders()),
         ]
-        self.news()
 
     def news(self) -> None:
         """Something changed that the operator waits for: post it in this turn of the loop."""

@@ -7,6 +7,7 @@ namespace, onto a pod of the same name: the trust boundary is the namespace.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import hmac
 import json
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 _PURPOSE = "trainrun pod seal v1"
 
 
+@functools.lru_cache(maxsize=4096)  # each pass over a run looks at each of its pods
 def seal_of(
     key: bytes,
     *,
