@@ -23,6 +23,7 @@ from benchmarks.local_job import machine
 from benchmarks.on_cluster.figures import tell
 from benchmarks.on_cluster.gang import Gang
 from benchmarks.on_cluster.peer import start_plain_pods
+from benchmarks.on_cluster.quiet import sandboxes, wait_for_sandboxes
 from benchmarks.on_cluster.stages import stages, tell_stages
 from tests.cluster.cluster import Cluster
 from tests.cluster.faults import nodes, pods, processes
@@ -176,9 +177,12 @@ def _is_alive(pod: dict[str, Any]) -> bool:
 def thirty(bench: Bench) -> None:
     """A gang of 30: its start against as many plain pods, and a crash."""
     gangs, plain = [], []
+    others = sandboxes()
     for turn in range(ROUNDS):
+        wait_for_sandboxes(others)
         with a_bed(bench.cluster, f"bench-plain-{turn}") as bed:
             plain.append(start_plain_pods(bed, folder=bench.folder / f"plain-{turn}", number=30))
+        wait_for_sandboxes(others)
         with a_bed(bench.cluster, f"bench-thirty-{turn}") as bed:
             folder = bench.folder / f"thirty-{turn}"
             gang = Gang.start(bed, f"thirty-{turn}", folder=folder, replicas=30)

@@ -47,6 +47,7 @@ def _pod(namespace: str, name: str, folder: Path) -> dict[str, object]:
         "metadata": {"name": name, "namespace": namespace},
         "spec": {
             "restartPolicy": "Never",
+            "terminationGracePeriodSeconds": 1,
             "containers": [
                 {
                     "name": "worker",
