@@ -32,6 +32,10 @@ RETRY_FIRST, RETRY_MAX = 0.2, 10.0
 DEAF_MAX = 1.0
 """Seconds of such a pause in which news do not shorten it: they would make a storm of tries."""
 
+REST = 3.0
+"""After a pass, times the CPU time that it took: while a large gang gathers, the news of many
+workers share a pass, and the agents' requests are answered in between."""
+
 NOTABLE_INTERVAL = 1.0
 """Seconds between two writes for display where more than step, metrics or checkpoint changed."""
 
@@ -87,10 +91,8 @@ class Reconciler:
                 _log.exception("%sa pass failed; trying again in %.1f s", self._prefix, pause)
             finally:
                 self._on_pass(time.perf_counter() - begun)
-            # As long as the pass has worked: while a large gang gathers, the news of many workers
-            # share a pass, and the agents' requests are answered in between.
             worked = time.thread_time() - worked
-            await asyncio.sleep(min(max(pause, worked), DEAF_MAX))
+            await asyncio.sleep(min(max(pause, worked * REST), DEAF_MAX))
 
     def _retry(self, failures: int) -> float:
         pause = min(RETRY_FIRST * 2.0 ** min(failures, 10), RETRY_MAX)
