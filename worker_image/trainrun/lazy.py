@@ -7,6 +7,7 @@ worker's start most is importing: what an agent may never need must not cost it 
 from __future__ import annotations
 
 import importlib
+import sys
 
 TYPE_CHECKING = False  # as type checkers know it; importing `typing` costs more than all of this
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ def names_of(
     No name may be a module's as well: who imports the module would find it under that name.
     """
     module_of = {name: module for module, names in homes.items() for name in names}
-    namespace = vars(importlib.import_module(package))
+    namespace = vars(sys.modules[package])
 
     def load(name: str) -> object:
         if name not in module_of:

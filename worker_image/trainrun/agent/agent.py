@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import random
 import secrets
 import ssl
 import time
@@ -41,9 +42,10 @@ TICK = 1.0
 AWAY = 30.0
 """Seconds without an answer after which the store is asked what others have stored, and the
 seconds between two such questions."""
-WARM_UP = 30.0
-"""Seconds after its start at which an agent loads what talks to the store, unless it is needed
-before: half a second of CPU, which the starts of a large gang on few nodes need for themselves."""
+WARM_UP = (30.0, 120.0)
+"""Seconds after its start between which an agent loads what talks to the store, unless it is needed
+before: half a second of CPU, which the starts of a large gang on few nodes need for themselves.
+At random, since all at once would be in the way of whatever happens then."""
 LAST_SECONDS = 2.0
 """Seconds before the end of the grace period at which the training is stopped."""
 EXIT_SECONDS = 10.0
@@ -269,7 +271,7 @@ class Agent:
         resume from."""
         if self.config.slot > 0:
             with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._store_needed.wait(), WARM_UP)
+                await asyncio.wait_for(self._store_needed.wait(), random.uniform(*WARM_UP))
         await self.storage.warm_up()
 
     async def _tick(self) -> None:
