@@ -61,7 +61,8 @@ def test_workers_with_nothing_to_read_leave_the_store_alone_while_the_gang_start
         store.settimeout(0)
         with pytest.raises(BlockingIOError):
             store.accept()
-        operator.order(Hold(attempt=2), worker="run-1-1")
+        # One that takes another's place gets ready to read at once.
+        workers.start("pass", slot=1, worker="run-1-2", storage=storage, created_for=2)
         store.settimeout(30)
         store.accept()[0].close()
 

@@ -7,7 +7,6 @@ lock; only calls of the store and writes of output have threads of their own.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import os
 import random
@@ -83,7 +82,6 @@ class Agent:
     _problems: tuple[Problem, ...] = ()
     _asked_store: float = 0.0
     _asking: asyncio.Task[None] | None = None
-    _store_needed: asyncio.Event = field(default_factory=asyncio.Event)
     """An attempt is prepared that may have something to read."""
     _reconciling: bool = False
     _tasks: list[asyncio.Task[None]] = field(default_factory=list)
@@ -153,8 +151,6 @@ class Agent:
 
     def apply(self, answer: Answer) -> bool:
         """Take an answer of the operator."""
-        if not isinstance(answer.order, Exit) and answer.order.attempt > 1:
-            self._store_needed.set()
         return not self.leaving.begun and self.orders.apply(answer)
 
     def child_ended(self) -> None:
@@ -267,11 +263,10 @@ class Agent:
         return orders.phase == "Idle" and not uploading
 
     async def _warm_up(self) -> None:
-        """Slot 0 asks the store before anything starts; others read it when there is something to
-        resume from."""
-        if self.config.slot > 0:
-            with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._store_needed.wait(), random.uniform(*WARM_UP))
+        """At once for slot 0, which asks the store before anything starts, and for a worker that
+        takes another's place, since there may be something to resume from."""
+        if self.config.slot > 0 and self.config.created_for == 1:
+            await asyncio.sleep(random.uniform(*WARM_UP))
         await self.storage.warm_up()
 
     async def _tick(self) -> None:
