@@ -33,8 +33,8 @@ DEAF_MAX = 1.0
 """Seconds of such a pause in which news do not shorten it: they would make a storm of tries."""
 
 REST = 3.0
-"""After a pass, times the CPU time that it took: while a large gang gathers, the news of many
-workers share a pass, and the agents' requests are answered in between."""
+"""Times the CPU time of a pass that found nothing to do, until the next: while a large gang
+gathers, the news of many workers share a pass, and agents are answered in between."""
 
 NOTABLE_INTERVAL = 1.0
 """Seconds between two writes for display where more than step, metrics or checkpoint changed."""
@@ -68,6 +68,8 @@ class Reconciler:
         self._displayed_at = -inf
         self._said = ("", "")
         self._trouble = ""
+        self._idle = False
+        """The last pass found nothing to do."""
 
     async def run(self, over: Over) -> None:
         """Pass whenever something happened or is due, until `over`."""
@@ -91,8 +93,8 @@ class Reconciler:
                 _log.exception("%sa pass failed; trying again in %.1f s", self._prefix, pause)
             finally:
                 self._on_pass(time.perf_counter() - begun)
-            worked = time.thread_time() - worked
-            await asyncio.sleep(min(max(pause, worked * REST), DEAF_MAX))
+            rest = (time.thread_time() - worked) * REST if self._idle else 0.0
+            await asyncio.sleep(min(max(pause, rest), DEAF_MAX))
 
     def _retry(self, failures: int) -> float:
         pause = min(RETRY_FIRST * 2.0 ** min(failures, 10), RETRY_MAX)
@@ -110,6 +112,7 @@ class Reconciler:
         before = seen.observation
         self._agents.expect({worker.name for worker in before.workers})
         plan = self._decide(before, seen.config)
+        self._idle = not plan.transition and not plan.actions
         self._log_once(plan)
         if plan.transition:
             await self._write_first(plan, before.now)

@@ -82,7 +82,6 @@ class Agent:
     _problems: tuple[Problem, ...] = ()
     _asked_store: float = 0.0
     _asking: asyncio.Task[None] | None = None
-    """An attempt is prepared that may have something to read."""
     _reconciling: bool = False
     _tasks: list[asyncio.Task[None]] = field(default_factory=list)
 

@@ -1,8 +1,7 @@
 """The run's object storage as the agent uses it: every call in a thread, none in the event loop.
 
-Layer: agent, over `trainrun.checkpoint`; no other module of the agent reads or writes there. The
-packages behind it (boto3 costs 0.3 s) are loaded by `warm_up` when the agent starts, and not on
-the way of a restart.
+Layer: agent, over `trainrun.checkpoint`; no other module of the agent reads or writes there. What
+is behind it (boto3 costs half a second of CPU) is loaded by `warm_up`, or by the first call.
 """
 
 from __future__ import annotations
