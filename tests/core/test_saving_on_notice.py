@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from tests.support.builders import Scene, a_run, a_worker, an_agent, an_incident, seconds
-from trainrun.protocol import Exit, Notice, SaveOrder
+from trainrun.protocol import Exit, Hold, Notice, SaveOrder
 from trainrun_operator.core.causes import Cause
 from trainrun_operator.core.plan import DeleteWorker
 
@@ -304,7 +306,7 @@ def test_a_saved_run_is_suspended_without_any_charge() -> None:
     scene = scene.after(plan).with_agent(0, phase="Flushing").with_agent(1, phase="Idle")
     assert scene.plan.reason == "Suspending"
     assert scene.plan.message == "waiting for 1 worker to stop and to finish their uploads"
-    scene = scene.with_agent(0, phase="Idle")
+    scene = scene.with_agent(0, phase="Idle").committed(0, 12)
     assert scene.plan.reason == "Suspended"
     assert scene.plan.status.is_true("Suspended")
     assert scene.plan.status.failures.counted == 0
@@ -316,10 +318,25 @@ def test_a_suspension_waits_until_what_everybody_has_stored_is_committed() -> No
     for slot in range(2):
         scene = scene.with_agent(slot, phase="Idle").staged(slot, 12, uploaded=True)
     assert scene.plan.reason == "Suspending"
-    assert scene.plan.message == "every worker has stored step 12; waiting for its commit"
+    assert scene.plan.message == "every worker has brought step 12; waiting for its commit"
     assert scene.committed(0, 12).plan.reason == "Suspended"
     assert scene.lost(0, Cause.NODE_LOST).plan.reason == "Suspended"
     assert scene.without(0).plan.reason == "Suspended"
+
+
+@pytest.mark.parametrize("uploaded", [False, True])
+def test_a_suspension_waits_for_a_step_that_was_completed_when_it_began(uploaded: bool) -> None:
+    # Seen as `trainrun status` naming step 37 and the next start beginning at 38.
+    scene = saved(suspended(a_run(flush_timeout=seconds(30)).running()))
+    scene = scene.after(scene.plan)
+    for slot in range(2):
+        scene = scene.with_agent(slot, phase="Idle").staged(slot, 13, uploaded=uploaded)
+    scene = scene.committed(0, 12)
+    order = scene.plan.answers["run-0-1"].order
+    assert isinstance(order, Hold)
+    assert order.flush == (12, 13)
+    assert scene.plan.message == "every worker has brought step 13; waiting for its commit"
+    assert scene.committed(0, 13).plan.reason == "Suspended"
 
 
 def test_a_worker_that_hangs_or_is_gone_does_not_hold_a_suspension_up() -> None:

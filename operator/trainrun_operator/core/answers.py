@@ -99,19 +99,20 @@ def gathering(
     left = timedelta(0)
     if ending is not None:
         left = ending.time + view.config.flush_timeout - view.observation.now
+    flush = steps.to_flush(view)
     answers = {}
     for worker in view.workers:
         leads = worker.slot == 0 and worker in chosen
         hold = Hold(
             attempt=view.next_attempt,
-            flush=ending.flush if ending is not None else (),
+            flush=flush,
             flush_seconds=max(0.0, left.total_seconds()),
             offer=leads,
             resolve=_resolve_request(view) if leads and resolve else None,
         )
         answers[worker.name] = Answer(
             order=hold,
-            steps=steps.open_steps(view) if ending is not None and ending.flush else (),
+            steps=steps.open_steps(view) if flush else (),
             poll=poll(view),
         )
     return answers

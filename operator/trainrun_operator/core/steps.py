@@ -117,6 +117,20 @@ def flushable(view: View, lost: frozenset[int]) -> tuple[int, ...]:
     return tuple(s.step for s in gang_steps(view) if s.step > committed and survives(s))
 
 
+def to_flush(view: View) -> tuple[int, ...]:
+    """What agents still bring into the store for the attempt that has ended.
+
+    Normally what the ending named: the next attempt must not wait for more. A run that is suspended
+    has time, so it also takes the step that became complete while its processes were stopped.
+    """
+    ending = view.status.ending
+    if ending is None:
+        return ()
+    if ending.kind != "Suspend":
+        return ending.flush
+    return tuple(sorted({*ending.flush, *flushable(view, frozenset())}))
+
+
 def to_drop(view: View) -> tuple[int, ...]:
     """Steps to forget because some worker's backlog is full: the same for all ranks.
 

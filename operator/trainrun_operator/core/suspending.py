@@ -12,7 +12,7 @@ from trainrun_operator.core import answers, transitions
 from trainrun_operator.core.display import refreshed
 from trainrun_operator.core.gang import deletion
 from trainrun_operator.core.plan import DeleteWorker, Plan
-from trainrun_operator.core.steps import open_steps
+from trainrun_operator.core.steps import flushable, open_steps, to_flush
 from trainrun_operator.core.view import counted
 from trainrun_operator.core.waiting import IDLE_CHECK, wait
 
@@ -33,7 +33,7 @@ def suspend(view: View) -> Plan:
             message = f"waiting for {who} to stop and to finish their uploads"
             return wait(view, "Suspending", message, actions=())
         if (step := _to_commit(view)) is not None:
-            message = f"every worker has stored step {step}; waiting for its commit"
+            message = f"every worker has brought step {step}; waiting for its commit"
             return wait(view, "Suspending", message, actions=())
         return transitions.suspended(view)
     mark = view.status.condition("Suspended")
@@ -56,15 +56,26 @@ def is_busy(view: View, worker: WorkerFact) -> bool:
 
 
 def _to_commit(view: View) -> int | None:
-    """A step that is complete in the store and that slot 0's agent is about to commit.
+    """A step that every worker has, and that is about to be stored and committed.
 
-    The next attempt would find it all the same; but whoever suspends wants to see it saved.
+    The next attempt would find it all the same once it is stored; but whoever suspends wants to see
+    it saved.
     """
     ending, lead = view.status.ending, view.roster[0] if view.roster else None
     if ending is None or lead is None or _waited_enough(view) or not answers_still(view, lead):
         return None
-    stored = (s.step for s in open_steps(view) if len(s.slots) == len(view.roster))
-    return max((step for step in stored if step in ending.flush), default=None)
+    asked = to_flush(view)
+    if not asked:
+        return None  # nobody is told of steps then
+    steps = {s.step for s in open_steps(view) if len(s.slots) == len(view.roster)}
+    if view.observation.now - ending.time <= view.config.flush_timeout:
+        away = frozenset(
+            slot
+            for slot, worker in enumerate(view.roster)
+            if worker is None or not answers_still(view, worker)
+        )
+        steps |= set(flushable(view, away)) & set(asked)
+    return max(steps, default=None)
 
 
 def _waited_enough(view: View) -> bool:
