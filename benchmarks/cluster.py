@@ -191,6 +191,7 @@ def thirty(bench: Bench) -> None:
     tell("gang of 30 -> all spawned", gangs)
     ratios = [ours / theirs for ours, theirs in zip(gangs, plain, strict=True)]
     tell("    ratio, each against the plain pods before it", ratios, limit=1.5, unit="times")
+    wait_for_sandboxes(others)
     with bench.gang("thirty", replicas=30) as gang:
         took = bench.rounds(gang, kill_a_process)
         tell("kill -9 of a process -> all spawned, gang of 30", took, limit=1.5)
