@@ -14,6 +14,7 @@ from trainrun_operator.core.attribution import attribution_open, is_silence, ref
 from trainrun_operator.core.display import condition, whole
 from trainrun_operator.core.missing import missing
 from trainrun_operator.core.running import deadline
+from trainrun_operator.core.steps import to_flush
 from trainrun_operator.core.suspending import answers_still, suspend
 from trainrun_operator.core.waiting import store_wait, wait
 
@@ -152,12 +153,12 @@ def _complete(view: View, ready: tuple[WorkerFact, ...], dismiss: tuple[Action, 
 
 
 def _uploading(view: View) -> tuple[int, ...]:
-    """Slots whose old workers, although they leave, still upload what the ending named.
+    """Slots whose old workers, although they leave, still upload what they are told to.
 
     Resolving before they are done would fence the very checkpoint that was saved on their notice.
     """
     ending = view.status.ending
-    if ending is None or not ending.flush:
+    if ending is None or not to_flush(view):
         return ()
     if view.observation.now - ending.time > view.config.flush_timeout:
         return ()

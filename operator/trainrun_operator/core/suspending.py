@@ -12,7 +12,7 @@ from trainrun_operator.core import answers, transitions
 from trainrun_operator.core.display import refreshed
 from trainrun_operator.core.gang import deletion
 from trainrun_operator.core.plan import DeleteWorker, Plan
-from trainrun_operator.core.steps import flushable, open_steps, to_flush
+from trainrun_operator.core.steps import flushable, to_flush
 from trainrun_operator.core.view import counted
 from trainrun_operator.core.waiting import IDLE_CHECK, wait
 
@@ -64,18 +64,14 @@ def _to_commit(view: View) -> int | None:
     ending, lead = view.status.ending, view.roster[0] if view.roster else None
     if ending is None or lead is None or _waited_enough(view) or not answers_still(view, lead):
         return None
-    asked = to_flush(view)
-    if not asked:
-        return None  # nobody is told of steps then
-    steps = {s.step for s in open_steps(view) if len(s.slots) == len(view.roster)}
-    if view.observation.now - ending.time <= view.config.flush_timeout:
-        away = frozenset(
-            slot
-            for slot, worker in enumerate(view.roster)
-            if worker is None or not answers_still(view, worker)
-        )
-        steps |= set(flushable(view, away)) & set(asked)
-    return max(steps, default=None)
+    in_time = view.observation.now - ending.time <= view.config.flush_timeout
+    brings = {
+        slot
+        for slot, worker in enumerate(view.roster)
+        if in_time and worker is not None and answers_still(view, worker)
+    }
+    steps = flushable(view, frozenset(range(len(view.roster))) - brings)
+    return max(set(steps) & set(to_flush(view)), default=None)
 
 
 def _waited_enough(view: View) -> bool:
