@@ -50,7 +50,7 @@ def start() -> None:
     """Run the agent; leaves with its exit code."""
     # Before anything else is loaded: see where the agent's main takes this back.
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
-    sys.path[:0] = [str(ARCHIVE), str(LIBRARIES)]
+    sys.path.insert(1, str(LIBRARIES))  # after the archive, where this file was found
     if not LIBRARIES.exists():
         sys.meta_path.insert(0, Unpacker())
     from trainrun.agent import last_words
