@@ -28,7 +28,7 @@ from benchmarks.on_cluster.stages import stages, tell_stages
 from tests.cluster.cluster import Cluster
 from tests.cluster.faults import nodes, pods, processes
 from tests.cluster.project_images import build_all
-from tests.e2e.support.bed import a_bed
+from tests.e2e.support.bed import Bed, a_bed
 from tests.e2e.support.installation import Installation
 from tests.e2e.support.operator_process import OperatorProcess
 
@@ -45,9 +45,17 @@ class Bench:
     folder: Path
 
     @contextmanager
+    def bed(self, name: str) -> Iterator[Bed]:
+        """A namespace; what follows does not pay for taking its pods apart."""
+        others = sandboxes()
+        with a_bed(self.cluster, f"bench-{name}") as bed:
+            yield bed
+        wait_for_sandboxes(others)
+
+    @contextmanager
     def gang(self, name: str, *, replicas: int = 6, heartbeat: str = "10s") -> Iterator[Gang]:
         """A gang that has been spawned."""
-        with a_bed(self.cluster, f"bench-{name}") as bed:
+        with self.bed(name) as bed:
             gang = Gang.start(
                 bed, name, folder=self.folder / name, replicas=replicas, heartbeat=heartbeat
             )
@@ -177,13 +185,10 @@ def _is_alive(pod: dict[str, Any]) -> bool:
 def thirty(bench: Bench) -> None:
     """A gang of 30: its start against as many plain pods, and a crash."""
     gangs, plain = [], []
-    others = sandboxes()
     for turn in range(ROUNDS):
-        wait_for_sandboxes(others)
-        with a_bed(bench.cluster, f"bench-plain-{turn}") as bed:
+        with bench.bed(f"plain-{turn}") as bed:
             plain.append(start_plain_pods(bed, folder=bench.folder / f"plain-{turn}", number=30))
-        wait_for_sandboxes(others)
-        with a_bed(bench.cluster, f"bench-thirty-{turn}") as bed:
+        with bench.bed(f"thirty-{turn}") as bed:
             folder = bench.folder / f"thirty-{turn}"
             gang = Gang.start(bed, f"thirty-{turn}", folder=folder, replicas=30)
             gangs.append(gang.spawned(1) - gang.applied)
@@ -191,7 +196,6 @@ def thirty(bench: Bench) -> None:
     tell("gang of 30 -> all spawned", gangs)
     ratios = [ours / theirs for ours, theirs in zip(gangs, plain, strict=True)]
     tell("    ratio, each against the plain pods before it", ratios, limit=1.5, unit="times")
-    wait_for_sandboxes(others)
     with bench.gang("thirty", replicas=30) as gang:
         took = bench.rounds(gang, kill_a_process)
         tell("kill -9 of a process -> all spawned, gang of 30", took, limit=1.5)
