@@ -16,6 +16,11 @@ def avoid(scene: Scene) -> dict[str, tuple[str, ...]]:
     return {a.name: a.avoid for a in scene.plan.actions if isinstance(a, CreateWorker)}
 
 
+def disfavor(scene: Scene) -> dict[str, tuple[str, ...]]:
+    """Of every worker that is created: the nodes that it is better not put on."""
+    return {a.name: a.disfavor for a in scene.plan.actions if isinstance(a, CreateWorker)}
+
+
 def after_a_loss(cause: Cause = Cause.NODE_LOST) -> Scene:
     """Slot 1's worker is lost, and so is its object."""
     told = an_incident(cause, node="node-1")
@@ -106,3 +111,32 @@ def test_a_worker_that_has_found_room_elsewhere_is_left_alone() -> None:
     begin = scene.status.incident
     assert begin is not None
     assert avoid(replace(scene, now=begin.time + seconds(61))) == {}
+
+
+def failed_before(*causes: Cause, collateral: bool = False) -> Scene:
+    """Slot 1's worker is gone, and the run has had such incidents on its node before."""
+    told = tuple(an_incident(c, node="node-1", collateral=collateral) for c in causes)
+    return after_a_loss(Cause.APP_ERROR).with_status(incidents=told)
+
+
+def test_a_new_worker_is_better_not_put_on_a_node_with_repeated_incidents() -> None:
+    scene = failed_before(Cause.OUT_OF_MEMORY)
+    assert disfavor(scene) == {"run-1-2": ("node-1",)}
+    assert avoid(scene) == {"run-1-2": ()}
+
+
+def test_a_single_incident_does_not_speak_against_a_node() -> None:
+    assert disfavor(after_a_loss(Cause.APP_ERROR)) == {"run-1-2": ()}
+
+
+def test_incidents_that_are_not_a_nodes_fault_do_not_speak_against_it() -> None:
+    for cause in (Cause.PREEMPTED, Cause.STORAGE_ERROR, Cause.RENDEZVOUS_FAILED):
+        assert disfavor(failed_before(cause)) == {"run-1-2": ()}
+    assert disfavor(failed_before(Cause.APP_ERROR, collateral=True)) == {"run-1-2": ()}
+
+
+def test_repeated_incidents_are_forgotten_after_a_day() -> None:
+    scene = failed_before(Cause.UNKNOWN)
+    begin = scene.status.incidents[0]
+    assert disfavor(replace(scene, now=begin.time + seconds(86_399))) == {"run-1-2": ("node-1",)}
+    assert disfavor(replace(scene, now=begin.time + seconds(86_401))) == {"run-1-2": ()}

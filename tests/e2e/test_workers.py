@@ -63,13 +63,16 @@ def test_a_process_that_takes_all_memory_restarts_in_place(run: LastingRun) -> N
     assert before.replaced() == set()
 
 
-def test_a_container_that_takes_all_memory_is_replaced(run: LastingRun) -> None:
+def test_a_container_that_takes_all_memory_again_is_replaced_on_another_node(
+    run: LastingRun,
+) -> None:
     before = training(run)
-    name = name_of(run, 2)
+    name, node = name_of(run, 2), run.pod(2)["spec"]["nodeName"]
     memory.exceed_memory_limit(run.bed.cluster, name, victims=AGENT, namespace=run.bed.namespace)
     incident = before.one_incident("OutOfMemory")
     assert incident["message"] == f"worker {name} was killed by the kernel: out of memory"
     assert before.replaced() == {2}
+    assert run.pod(2)["spec"]["nodeName"] != node
 
 
 def test_two_workers_that_die_within_a_second_are_one_incident(run: LastingRun) -> None:

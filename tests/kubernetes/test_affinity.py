@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from trainrun_operator.worlds.kubernetes.affinity import REQUIRED, keep_away
+from trainrun_operator.worlds.kubernetes.affinity import (
+    PREFERRED,
+    REQUIRED,
+    keep_away,
+    rather_elsewhere,
+)
 
 
 def not_on(node: str) -> dict[str, Any]:
@@ -45,3 +50,11 @@ def test_what_else_the_affinity_says_is_kept() -> None:
 
 def test_a_pod_that_may_go_anywhere_is_left_as_it_is() -> None:
     assert kept_away({"affinity": None}) == {"affinity": None}
+
+
+def test_a_node_that_is_better_not_used_makes_all_others_preferred() -> None:
+    zone = {"weight": 1, "preference": {"matchExpressions": []}}
+    spec: dict[str, Any] = {"affinity": {"nodeAffinity": {PREFERRED: [zone]}}}
+    rather_elsewhere(spec, ["n1", "n2"])
+    ours = {"weight": 100, "preference": {"matchFields": [not_on("n1"), not_on("n2")]}}
+    assert spec["affinity"]["nodeAffinity"] == {PREFERRED: [zone, ours]}

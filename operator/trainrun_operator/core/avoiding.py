@@ -1,11 +1,13 @@
-"""Nodes that new workers are kept away from, since workers there were lost as if it were dead.
+"""Nodes that new workers are kept away from, or are better not put on.
 
 Layer: core. The scheduler hears of a dead node from the node controller, 40 to 50 s late, and until
 then likes it best: it is the emptiest. A worker that was put there would be one more to replace.
+Of a node on which workers fail again and again, as on one with a broken GPU, it never hears.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -24,13 +26,44 @@ nothing is placed there anyway."""
 MOST = 32
 """Nodes at most: every one is a term that the scheduler looks at."""
 
+REPEATED = 2
+"""Incidents from which on a node is better not used: one may be anybody's fault."""
+
+REMEMBERED = timedelta(days=1)
+"""An incident speaks against its node for so long; until then somebody has looked at the node."""
+
+SPEAK_AGAINST_A_NODE = frozenset(
+    {
+        Cause.NODE_LOST,
+        Cause.EVICTED,
+        Cause.OUT_OF_MEMORY,
+        Cause.APP_ERROR,
+        Cause.START_FAILED,
+        Cause.UNKNOWN,
+    }
+)
+"""A script's own error, too: a broken GPU or disk shows as nothing else."""
+
 
 def avoided(view: View) -> tuple[str, ...]:
-    """Names of nodes, in order."""
-    told = (view.status.incident, *view.status.incidents)
-    lately = {i.node for i in told if i is not None and _is_still_lost(view, i)}
+    """Names of nodes that must not be used, in order."""
+    lately = {i.node for i in _told(view) if _is_still_lost(view, i)}
     lost = {w.node for w in view.workers if view.is_unreachable(w) or _fell_silent(view, w)}
     return tuple(sorted((lately | lost) - {""}))[:MOST]
+
+
+def disfavored(view: View) -> tuple[str, ...]:
+    """Names of nodes that are used only where there is no room elsewhere, in order.
+
+    Never more than that: the script may be at fault, and a run must not end up without a node.
+    """
+    now = view.observation.now
+    times = Counter(
+        i.node
+        for i in _told(view)
+        if i.cause in SPEAK_AGAINST_A_NODE and not i.collateral and now - i.time < REMEMBERED
+    )
+    return tuple(sorted(node for node, n in times.items() if node and n >= REPEATED))
 
 
 def avoids_in_vain(view: View, worker: WorkerFact) -> bool:
@@ -41,6 +74,12 @@ def avoids_in_vain(view: View, worker: WorkerFact) -> bool:
         and worker.waiting.kind == "Unschedulable"
         and not set(worker.avoids) <= set(avoided(view))
     )
+
+
+def _told(view: View) -> tuple[Incident, ...]:
+    """The incidents that the status tells of, with the one that is not settled yet."""
+    status = view.status
+    return (*status.incidents, *filter(None, [status.incident]))
 
 
 def _is_still_lost(view: View, incident: Incident) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from trainrun_operator.core.avoiding import avoided, avoids_in_vain
+from trainrun_operator.core.avoiding import avoided, avoids_in_vain, disfavored
 from trainrun_operator.core.plan import CreateWorker, DeleteWorker
 from trainrun_operator.core.starting import cannot_start, created_now, never_called
 from trainrun_operator.core.view import View, notice_of, worker_name
@@ -103,13 +103,17 @@ def is_waiting(view: View, worker: WorkerFact) -> bool:
 
 def creations(view: View, chosen: tuple[WorkerFact | None, ...]) -> tuple[CreateWorker, ...]:
     """Workers to create for the slots that have none."""
-    avoid = avoided(view)
+    avoid, disfavor = avoided(view), disfavored(view)
     return tuple(
-        _creation(view, slot, avoid) for slot, worker in enumerate(chosen) if worker is None
+        _creation(view, slot, avoid=avoid, disfavor=disfavor)
+        for slot, worker in enumerate(chosen)
+        if worker is None
     )
 
 
-def _creation(view: View, slot: int, avoid: tuple[str, ...]) -> CreateWorker:
+def _creation(
+    view: View, slot: int, *, avoid: tuple[str, ...], disfavor: tuple[str, ...]
+) -> CreateWorker:
     number = max(view.next_attempt, _highest_creation(view, slot) + 1)
     return CreateWorker(
         name=worker_name(view.config, slot=slot, created_for=number),
@@ -117,6 +121,7 @@ def _creation(view: View, slot: int, avoid: tuple[str, ...]) -> CreateWorker:
         created_for=number,
         template_hash=view.config.template_hash,
         avoid=avoid,
+        disfavor=disfavor,
     )
 
 

@@ -28,6 +28,8 @@ class CreateWorker:
     template_hash: str
     avoid: tuple[str, ...] = ()
     """Names of nodes that it must not be placed on."""
+    disfavor: tuple[str, ...] = ()
+    """Names of nodes that it is placed on only where there is no room elsewhere."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

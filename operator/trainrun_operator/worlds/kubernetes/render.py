@@ -19,7 +19,7 @@ from trainrun_operator.core.agent_config import agent_config
 from trainrun_operator.core.plan import CreateWorker
 from trainrun_operator.core.render import config_of
 from trainrun_operator.worlds.kubernetes import names
-from trainrun_operator.worlds.kubernetes.affinity import keep_away
+from trainrun_operator.worlds.kubernetes.affinity import keep_away, rather_elsewhere
 from trainrun_operator.worlds.kubernetes.pods import usual_grace
 from trainrun_operator.worlds.kubernetes.seal import seal_of
 
@@ -66,6 +66,7 @@ def worker_pod(
     _add_environment(container, run, config)
     _add_volumes(spec)
     keep_away(spec, action.avoid)
+    rather_elsewhere(spec, action.disfavor)
     spec["restartPolicy"] = "Never"
     return {
         "apiVersion": "v1",
