@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import time
 import zlib
 from collections import Counter
@@ -77,12 +78,18 @@ def commit(storage: StorageConfig, folder: Path) -> None:
 
 
 def two(
-    workers: Workers, storage: StorageConfig, source: StorageConfig | None = None
+    workers: Workers,
+    storage: StorageConfig,
+    source: StorageConfig | None = None,
+    *,
+    script: str = LOAD,
+    **more: object,
 ) -> list[Worker]:
     """Agents with a cache each, as in two pods of one node."""
     return [
         workers.start(
-            LOAD,
+            script,
+            **more,
             slot=slot,
             storage=source if slot == 0 and source is not None else storage,
             cache=str(workers.folder / f"cache-{slot}"),
@@ -91,10 +98,12 @@ def two(
     ]
 
 
-def order_both(operator: OperatorStandIn, *, first: int = 0) -> None:
+def order_both(
+    operator: OperatorStandIn, *, first: int = 0, resume: CheckpointId | None = RESUME
+) -> None:
     """Start attempt 2 on both; slot 1 copies from slot 0. `first` hears of it first."""
     state = operator.until(lambda s: s.serves, worker="run-0-1")
-    order = start(2, workers=2, resume=RESUME)
+    order = start(2, workers=2, resume=resume)
     copies = replace(order, source=PeerSource(address=state.serves, secret=state.agent))
     operator.until(lambda s: True, worker="run-1-1")
     orders = [("run-0-1", order), ("run-1-1", copies)]
@@ -126,6 +135,30 @@ def test_a_checkpoint_is_read_from_the_store_once_by_two_workers_of_a_node(
     assert shown[0] == shown[1]
     parts = -(-SIZE // (8 << 20))
     assert reads(s3) == {NAMES[0]: parts, NAMES[1]: 1, NAMES[2]: 1}
+
+
+def test_initial_weights_are_read_from_the_store_once_by_two_workers_of_a_node(
+    s3: S3Server, operator: OperatorStandIn, workers: Workers
+) -> None:
+    """Any folder, not a checkpoint of ours: nothing but its listing says what is in it."""
+    store = open_store("s3://bucket/models/base", endpoint_url=s3.endpoint, region="us-east-1")
+    contents = {"config.json": b"{}", "shards/weights 1.bin": bytes(1000), "empty": b""}
+    for name, content in contents.items():
+        store.put(name, content)
+    store.close()
+    started = two(
+        workers,
+        at(s3),
+        script=LOAD.replace("get_checkpoint", "get_initial_checkpoint"),
+        initial_from="s3://bucket/models/base",
+    )
+    order_both(operator, resume=None)
+    for worker in started:
+        worker.shows("all read")
+        for name, content in contents.items():
+            assert f"read {name} {hashlib.md5(content).hexdigest()}" in worker.output
+    gets = [path for kind, path in s3.requests() if kind == "GetObject" and "/base/" in path]
+    assert len(gets) == len(set(gets))
 
 
 def test_a_slow_download_of_the_other_is_waited_for(
@@ -195,7 +228,7 @@ class Side:
         self.target = folder / "copied"
 
     async def copy(self, source: str, *, size: int = 1000, crc32: int = 0) -> bool:
-        copies = Copying(PeerSource(address=self.sharing.address, secret="Secret"), RESUME)
+        copies = Copying(PeerSource(address=self.sharing.address, secret="Secret"), RESUME.name)
         file = CachedFile(name=source, source=source, size=size, crc32=crc32)
         with contextlib.closing(copies):
             return await asyncio.to_thread(copies.copy, file, self.target)
@@ -262,6 +295,16 @@ async def test_a_download_of_the_other_that_makes_progress_is_waited_for_beyond_
     crc32 = zlib.crc32(bytes([2]) * 1000)
     assert await side.copy("worker-00000/sub/rank-0.bin", crc32=crc32), caplog.text
     assert side.target.read_bytes() == bytes([2]) * 1000
+
+
+async def test_initial_weights_of_a_run_that_has_none_are_not_served(
+    side: Side, caplog: pytest.LogCaptureFixture
+) -> None:
+    copies = Copying(PeerSource(address=side.sharing.address, secret="Secret"), "initial-00000000")
+    file = CachedFile(name="a", source="a", size=1, crc32=0)
+    with contextlib.closing(copies):
+        assert not await asyncio.to_thread(copies.copy, file, side.target)
+    assert "404: the run has no checkpoint.initialFrom" in caplog.text
 
 
 async def test_what_is_no_request_of_ours_is_refused(side: Side) -> None:

@@ -1,8 +1,8 @@
 """Checkpoint files from another agent of this node, which has read them from the store.
 
 Layer: agent; runs in the threads of `storage`. Invariant: what is copied has the size and the CRC32
-of the manifest. Whatever goes wrong, the store is read instead: the other agent may be gone, slow,
-or an older one.
+of the manifest (the size alone where a foreign folder has no manifest). Whatever goes wrong, the
+store is read instead: the other agent may be gone, slow, or an older one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from urllib.parse import quote, urlsplit
 
 from trainrun.agent.sharing import PREFIX
 from trainrun.checkpoint import CachedFile
-from trainrun.protocol import CheckpointId, PeerSource
+from trainrun.protocol import PeerSource
 
 LOG = logging.getLogger("trainrun.agent")
 
@@ -38,9 +38,10 @@ class PeerTrouble(Exception):
 class Copying:
     """From one agent, for one checkpoint; after a failure it is not asked again."""
 
-    def __init__(self, source: PeerSource, checkpoint: CheckpointId) -> None:
+    def __init__(self, source: PeerSource, name: str) -> None:
+        """`name` is that of `FilesOnNode`."""
         self._source = source
-        self._checkpoint = checkpoint
+        self._name = name
         self._failed = False
         self._connection: http.client.HTTPConnection | None = None
 
@@ -53,7 +54,7 @@ class Copying:
         except (OSError, http.client.HTTPException, ValueError, PeerTrouble) as error:
             LOG.warning(
                 "%s cannot be copied from the agent at %s (%s); the store is read instead",
-                self._checkpoint.name,
+                self._name,
                 self._source.address,
                 str(error) or repr(error),
             )
@@ -69,7 +70,7 @@ class Copying:
             self._connection = None
 
     def _copy(self, file: CachedFile, path: Path) -> None:
-        url = PREFIX + quote(f"{self._checkpoint.name}/{file.source}")
+        url = PREFIX + quote(f"{self._name}/{file.source}")
         known, since = -1, time.monotonic()
         while True:
             with contextlib.closing(self._get(url)) as answer:
@@ -111,7 +112,7 @@ def _receive(answer: http.client.HTTPResponse, file: CachedFile, path: Path) -> 
             target.write(buffer[:count])
             crc32 = zlib.crc32(buffer[:count], crc32)
             size += count
-    if (size, crc32) != (file.size, file.crc32):
+    if size != file.size or (file.summed and crc32 != file.crc32):
         raise PeerTrouble(
             f"{file.source} came with {size} bytes and CRC32 {crc32:08x}, "
             f"should be {file.size} and {file.crc32:08x}"

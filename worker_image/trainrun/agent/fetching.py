@@ -40,7 +40,7 @@ class Fetching:
     """URI of `checkpoint.initialFrom`."""
     news: Callable[[], None]
     source: PeerSource | None = None
-    """The agent of this node that reads the resume point from the store for all."""
+    """The agent of this node that reads checkpoints from the store for all."""
     damaged: Damaged | None = None
     problem: Problem | None = None
 
@@ -63,7 +63,9 @@ class Fetching:
         if uri is None:
             return {"error": "the run has no checkpoint.initialFrom"}
         try:
-            path: Path = await self._patiently(lambda: self.storage.materialize_initial(uri))
+            path: Path = await self._patiently(
+                lambda: self.storage.materialize_initial(self.source)
+            )
         except (TrainRunError, OSError) as error:
             return {"error": f"the initial checkpoint {uri} cannot be read: {error}"}
         return {"path": str(path)}

@@ -20,7 +20,6 @@ from trainrun.agent import background
 from trainrun.agent.storage import Storage
 from trainrun.checkpoint import layout
 from trainrun.errors import CheckpointDamaged, ObjectNotFound, TrainRunError
-from trainrun.protocol import CheckpointId
 
 LOG = logging.getLogger("trainrun.agent")
 
@@ -49,7 +48,7 @@ class Sharing:
     def __init__(self, storage: Storage, secret: str) -> None:
         self._storage = storage
         self._secret = secret
-        self._wanted: dict[tuple[CheckpointId, str], asyncio.Task[Path]] = {}
+        self._wanted: dict[tuple[str, str], asyncio.Task[Path]] = {}
         self._listener: socket.socket | None = None
         self._server: asyncio.Server | None = None
         self.address = ""
@@ -111,32 +110,32 @@ class Sharing:
             return await _say(writer, 202, json.dumps({"received": have}))
         return await _send(writer, path)
 
-    async def _find(self, checkpoint: CheckpointId, source: str) -> Path | None:
+    async def _find(self, name: str, source: str) -> Path | None:
         """The file; None while it is on its way."""
-        key = (checkpoint, source)
+        key = (name, source)
         task = self._wanted.get(key)
         if task is None:
-            task = asyncio.create_task(self._storage.obtain(checkpoint, source))
+            task = asyncio.create_task(self._storage.obtain(name, source))
             self._wanted[key] = task
             task.add_done_callback(lambda done: self._forget(key, done))
         # Whoever asked may leave; the download goes on for the others.
         await asyncio.wait([task], timeout=HOLD)
         return task.result() if task.done() else None
 
-    def _forget(self, key: tuple[CheckpointId, str], task: asyncio.Task[Path]) -> None:
+    def _forget(self, key: tuple[str, str], task: asyncio.Task[Path]) -> None:
         del self._wanted[key]
         if not task.cancelled():
             task.exception()  # seen, also when nobody waits for it any more
 
 
-def _parse(request: str) -> tuple[CheckpointId, str] | None:
+def _parse(request: str) -> tuple[str, str] | None:
     method, _, rest = request.partition(" ")
     path = unquote(rest.partition(" ")[0])
     if method != "GET" or not path.startswith(PREFIX):
         return None
     name, _, source = path[len(PREFIX) :].partition("/")
-    checkpoint = layout.read_checkpoint(name)
-    return None if checkpoint is None or not source else (checkpoint, source)
+    known = name.startswith(layout.INITIAL) or layout.read_checkpoint(name) is not None
+    return (name, source) if known and source else None
 
 
 def _head(status: int, length: int) -> bytes:

@@ -18,11 +18,19 @@ from typing import TYPE_CHECKING, TypeVar
 
 from trainrun import checkpoint as api
 from trainrun.agent.config import AgentConfig
-from trainrun.errors import StoreError
+from trainrun.checkpoint import layout
+from trainrun.errors import ObjectNotFound, StoreError
 from trainrun.protocol import CheckpointId, OpenStep, PeerSource, Resolution, ResolveRequest
 
 if TYPE_CHECKING:
-    from trainrun.checkpoint import BeatWatch, Manifest, RunStore, Upload
+    from trainrun.checkpoint import (
+        BeatWatch,
+        FilesOnNode,
+        Manifest,
+        ObjectStore,
+        RunStore,
+        Upload,
+    )
 
 T = TypeVar("T")
 
@@ -46,6 +54,9 @@ class Storage:
         """That of the attempt which has written last."""
         self._manifest: Manifest | None = None
         """The one that was read last."""
+        self._initial: ObjectStore | None = None
+        self._shared: FilesOnNode | None = None
+        """What another worker has asked for last."""
         # Downloads of one node wait for each other anyway: then not in threads, which ranks that
         # die meanwhile would leave behind.
         self._downloading = asyncio.Lock()
@@ -111,36 +122,26 @@ class Storage:
         async with self._downloading:
             return await self._call(self._materialize, checkpoint, rank, source)
 
-    async def obtain(self, checkpoint: CheckpointId, source: str) -> Path:
-        """One file of a checkpoint for another worker: the local one, downloaded if need be."""
-        manifest = await self.manifest(checkpoint)
-        file = api.FileOnNode(self._run(), manifest, source, cache_dir=self._cache)
+    async def materialize_initial(self, source: PeerSource | None = None) -> Path:
+        """Download what `checkpoint.initialFrom` names, once per node; from `source` likewise."""
+        async with self._downloading:
+            return await self._call(self._materialize_initial, source)
+
+    async def obtain(self, name: str, source: str) -> Path:
+        """One file of a checkpoint (or of the initial one) for another worker: the local one,
+        downloaded if need be."""
+        files = await self._named(name)
         while True:
-            if (path := file.find()) is not None:
+            if (path := files.find(source)) is not None:
                 return path
             if not self._downloading.locked():
                 async with self._downloading:
-                    return await self._call(file.download)
+                    return await self._call(files.download, source)
             await asyncio.sleep(LOOK)  # a download is under way, which may bring this file
 
-    def received(self, checkpoint: CheckpointId) -> int:
-        """Bytes of a checkpoint that are on this node."""
-        if self._opened is None:
-            return 0
-        return api.received(self._opened, checkpoint, cache_dir=self._cache)
-
-    async def materialize_initial(self, uri: str) -> Path:
-        """Download what `checkpoint.initialFrom` names, once per node."""
-        storage = self._config.storage
-        async with self._downloading:
-            return await self._call(
-                lambda: api.materialize_uri(
-                    uri,
-                    cache_dir=self._cache,
-                    endpoint_url=storage.endpoint_url,
-                    region=storage.region,
-                )
-            )
+    def received(self, name: str) -> int:
+        """Bytes of what `obtain` was asked for that are on this node."""
+        return self._shared.received() if self._shared and self._shared.name == name else 0
 
     async def set_aside(self, checkpoint: CheckpointId, reason: str) -> None:
         """Never resume from this checkpoint again."""
@@ -194,15 +195,40 @@ class Storage:
     def _materialize(
         self, checkpoint: CheckpointId, rank: int | None, source: PeerSource | None
     ) -> Path:
-        get = functools.partial(
-            api.materialize, self._run(), checkpoint, cache_dir=self._cache, rank=rank
-        )
-        if source is None:
-            return get()
-        from trainrun.agent.copying import Copying  # noqa: PLC0415 - with http.client 12 ms of CPU
+        run = self._run()
+        manifest = api.read_manifest(run, checkpoint)
+        files = api.checkpoint_on_node(run, manifest, cache_dir=self._cache, rank=rank)
+        return _directory(files, source, view=api.view_of(rank))
 
-        with contextlib.closing(Copying(source, checkpoint)) as copying:
-            return get(copy=copying.copy)
+    def _materialize_initial(self, source: PeerSource | None) -> Path:
+        found = self._open_initial()
+        return found if isinstance(found, Path) else _directory(found, source)
+
+    def _open_initial(self) -> FilesOnNode | Path:
+        """As it is now: whoever fills that folder may do so after the run was created."""
+        storage, uri = self._config.storage, self._config.initial_from
+        if uri is None:
+            raise ObjectNotFound("the run has no checkpoint.initialFrom")
+        if self._initial is None:
+            self._initial = api.open_store(
+                uri, endpoint_url=storage.endpoint_url, region=storage.region
+            )
+        return api.initial_on_node(self._initial, cache_dir=self._cache)
+
+    async def _named(self, name: str) -> FilesOnNode:
+        if self._shared is None or self._shared.name != name:
+            checkpoint = layout.read_checkpoint(name)
+            if checkpoint is not None:
+                manifest = await self.manifest(checkpoint)
+                found: FilesOnNode | Path = api.checkpoint_on_node(
+                    self._run(), manifest, cache_dir=self._cache
+                )
+            else:
+                found = await self._call(self._open_initial)
+            if isinstance(found, Path) or found.name != name:
+                raise ObjectNotFound(f"{name} is not here")
+            self._shared = found
+        return self._shared
 
     def _beat(self, counter: int, committed: CheckpointId | None) -> bool:
         with self._beating:
@@ -260,3 +286,12 @@ class Storage:
             whole=whole,
             upload=upload,
         )
+
+
+def _directory(files: FilesOnNode, source: PeerSource | None, *, view: str = "all") -> Path:
+    if source is None:
+        return files.directory(view=view)
+    from trainrun.agent.copying import Copying  # noqa: PLC0415 - with http.client 12 ms of CPU
+
+    with contextlib.closing(Copying(source, files.name)) as copying:
+        return files.directory(view=view, copy=copying.copy)

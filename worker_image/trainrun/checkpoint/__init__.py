@@ -12,11 +12,17 @@ from trainrun import lazy
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from trainrun.checkpoint.cache import CachedFile
-    from trainrun.checkpoint.initial import materialize_uri
+    from trainrun.checkpoint.initial import initial_on_node, materialize_uri
     from trainrun.checkpoint.inspection import CheckpointInfo, list_checkpoints, verify
     from trainrun.checkpoint.metrics_log import MetricsLog, read_metrics
+    from trainrun.checkpoint.on_node import FilesOnNode
     from trainrun.checkpoint.ownership import BeatWatch, beat, release
-    from trainrun.checkpoint.reader import FileOnNode, materialize, read_manifest, received
+    from trainrun.checkpoint.reader import (
+        checkpoint_on_node,
+        materialize,
+        read_manifest,
+        view_of,
+    )
     from trainrun.checkpoint.records import Manifest, ManifestFile
     from trainrun.checkpoint.resolution import resolve
     from trainrun.checkpoint.retention import retain
@@ -35,7 +41,7 @@ __all__ = [
     "BeatWatch",
     "CachedFile",
     "CheckpointInfo",
-    "FileOnNode",
+    "FilesOnNode",
     "LocalFile",
     "Manifest",
     "ManifestFile",
@@ -45,8 +51,10 @@ __all__ = [
     "RunStore",
     "Upload",
     "beat",
+    "checkpoint_on_node",
     "commit_if_complete",
     "finish",
+    "initial_on_node",
     "list_checkpoints",
     "materialize",
     "materialize_uri",
@@ -54,23 +62,24 @@ __all__ = [
     "open_store",
     "read_manifest",
     "read_metrics",
-    "received",
     "release",
     "resolve",
     "retain",
     "scan",
     "set_aside",
     "verify",
+    "view_of",
     "write_part",
 ]
 
 _HOMES = {
     "cache": ("CachedFile",),
-    "initial": ("materialize_uri",),
+    "initial": ("initial_on_node", "materialize_uri"),
     "inspection": ("CheckpointInfo", "list_checkpoints", "verify"),
     "metrics_log": ("MetricsLog", "read_metrics"),
     "ownership": ("BeatWatch", "beat", "release"),
-    "reader": ("FileOnNode", "materialize", "read_manifest", "received"),
+    "on_node": ("FilesOnNode",),
+    "reader": ("checkpoint_on_node", "materialize", "read_manifest", "view_of"),
     "records": ("Manifest", "ManifestFile"),
     "resolution": ("resolve",),
     "retention": ("retain",),

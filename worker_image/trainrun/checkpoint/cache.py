@@ -44,6 +44,8 @@ class CachedFile:
     """Bytes."""
     crc32: int
     """Of its content; for a foreign file of what stands for its content."""
+    summed: bool = True
+    """`crc32` is that of its content."""
 
     @property
     def stamp(self) -> int:

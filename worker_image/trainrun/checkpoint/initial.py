@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from trainrun.checkpoint import layout
-from trainrun.checkpoint.cache import CachedFile, materialize_view, run_folder
+from trainrun.checkpoint.cache import CachedFile, run_folder
+from trainrun.checkpoint.on_node import FilesOnNode
 from trainrun.checkpoint.reader import cached_file, check_file_name
 from trainrun.checkpoint.records import Manifest, unseal
 from trainrun.checkpoint.store import ObjectInfo, ObjectStore, open_store
@@ -28,18 +29,21 @@ def materialize_uri(
 ) -> Path:
     """Return a local directory with the files below `uri`, downloaded once per node.
 
-    `uri` is the folder of one of our checkpoints (`.../step-...-attempt-...`, wherever it was
-    copied to) or any folder of files; the latter is returned as it is when it is on a file system.
-    Nobody may write to it. Raises StoreMisconfigured when nothing is there, CheckpointDamaged,
-    CacheUnusable, StoreError.
+    Nobody may write to it. Raises what `initial_on_node` and `FilesOnNode` do.
     """
-    uri = uri.rstrip("/")
     with contextlib.closing(open_store(uri, endpoint_url=endpoint_url, region=region)) as store:
-        return _materialize(store, uri, cache_dir=cache_dir)
+        found = initial_on_node(store, cache_dir=cache_dir)
+        return found if isinstance(found, Path) else found.directory()
 
 
-def _materialize(store: ObjectStore, uri: str, *, cache_dir: Path) -> Path:
-    found = store.list("")
+def initial_on_node(store: ObjectStore, *, cache_dir: Path) -> FilesOnNode | Path:
+    """The files of a store that was opened at what `checkpoint.initialFrom` names.
+
+    That is the folder of one of our checkpoints (`.../step-...-attempt-...`, wherever it was
+    copied to) or any folder of files; the latter is a path where it is on a file system.
+    Raises StoreMisconfigured when nothing is there, CheckpointDamaged, StoreError.
+    """
+    uri, found = store.uri, store.list("")
     if not found:
         raise StoreMisconfigured(
             f"{uri}: there are no files; checkpoint.initialFrom names a folder of files, or one of "
@@ -48,8 +52,25 @@ def _materialize(store: ObjectStore, uri: str, *, cache_dir: Path) -> Path:
     manifest = _manifest(store, uri, found)
     if manifest is None and uri.startswith("file:"):
         return Path(unquote(urlsplit(uri).path))
-    files = _files_of(manifest) if manifest else _foreign_files(found)
-    return _download(store, uri, files, cache_dir=cache_dir, checked=manifest is not None)
+    files = _foreign_files(found) if manifest is None else _files_of(manifest)
+    for item in files:
+        check_file_name(item.name, manifest=uri)
+
+    def read(item: CachedFile, path: Path) -> None:
+        crc32 = item.crc32 if item.summed else None
+        try:
+            store.get_file(item.source, path, size=item.size, crc32=crc32)
+        except ObjectNotFound as error:
+            raise CheckpointDamaged(f"{uri}/{item.source}: missing") from error
+
+    # A folder whose listing has changed is another one.
+    content = zlib.crc32(repr([(item.name, item.size, item.crc32) for item in files]).encode())
+    return FilesOnNode(
+        name=f"{layout.INITIAL}{content:08x}",
+        folder=run_folder(cache_dir, uri=uri, name="initial") / f"{content:08x}",
+        files=tuple(files),
+        read=read,
+    )
 
 
 def _manifest(store: ObjectStore, uri: str, found: Iterable[ObjectInfo]) -> Manifest | None:
@@ -79,24 +100,7 @@ def _foreign_files(found: Iterable[ObjectInfo]) -> list[CachedFile]:
             size=item.size,
             # Stands for the content, as far as the listing tells: a changed file gets another one.
             crc32=zlib.crc32(item.tag.encode()),
+            summed=False,
         )
         for item in found
     ]
-
-
-def _download(
-    store: ObjectStore, uri: str, files: list[CachedFile], *, cache_dir: Path, checked: bool
-) -> Path:
-    for item in files:
-        check_file_name(item.name, manifest=uri)
-
-    def fetch(item: CachedFile, path: Path) -> None:
-        try:
-            store.get_file(item.source, path, size=item.size, crc32=item.crc32 if checked else None)
-        except ObjectNotFound as error:
-            raise CheckpointDamaged(f"{uri}/{item.source}: missing") from error
-
-    # A folder whose listing has changed is another one.
-    content = zlib.crc32(repr([(item.name, item.size, item.crc32) for item in files]).encode())
-    folder = run_folder(cache_dir, uri=uri, name="initial") / f"{content:08x}"
-    return materialize_view(folder, view="all", files=files, fetch=fetch)

@@ -1,0 +1,71 @@
+"""The files of one folder of the store, brought to a node's disk: as a directory, or one by one.
+
+Layer: over `cache`; what to read, and how, comes from `reader` (checkpoints) and `initial`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainrun.checkpoint.cache import (
+    CachedFile,
+    Fetch,
+    bytes_received,
+    find_file,
+    forget_older,
+    materialize_file,
+    materialize_view,
+)
+from trainrun.errors import ObjectNotFound
+
+Copy = Callable[[CachedFile, Path], bool]
+"""Brings a file from elsewhere than the store, verified; False where that did not work."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilesOnNode:
+    """Methods raise CheckpointDamaged, CacheUnusable and StoreError."""
+
+    name: str
+    """What they are, in one word: the same for every worker that sees the same files."""
+    folder: Path
+    """Where the node keeps them."""
+    files: tuple[CachedFile, ...]
+    read: Fetch
+    """From the store."""
+
+    def directory(self, *, view: str = "all", copy: Copy = lambda _file, _path: False) -> Path:
+        """Return a local directory that shows them, downloading what is not here yet.
+
+        `copy` is tried before the store; views of other files have other names.
+        """
+
+        def fetch(item: CachedFile, path: Path) -> None:
+            if not copy(item, path):
+                self.read(item, path)
+
+        directory = materialize_view(self.folder, view=view, files=self.files, fetch=fetch)
+        forget_older(self.folder)
+        return directory
+
+    def find(self, source: str) -> Path | None:
+        """Where a file is, if it is here already. Raises ObjectNotFound."""
+        return find_file(self.folder, self._file(source))
+
+    def download(self, source: str) -> Path:
+        """Bring a file here. Raises ObjectNotFound."""
+        path = materialize_file(self.folder, self._file(source), self.read)
+        forget_older(self.folder)
+        return path
+
+    def received(self) -> int:
+        """Bytes of them that are on this node."""
+        return bytes_received(self.folder)
+
+    def _file(self, source: str) -> CachedFile:
+        for item in self.files:
+            if item.source == source:
+                return item
+        raise ObjectNotFound(f"{self.name} has no file {source}")
