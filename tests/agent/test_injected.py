@@ -127,6 +127,23 @@ def test_packages_of_a_virtual_environment_are_not_the_agents(
     assert not (fetched.with_suffix("") / "libraries").exists(), "nothing needed them"
 
 
+COMPILED = """
+import sys
+sys.addaudithook(lambda event, what: event == "compile" and print("compiled", what[0]))
+sys.path.insert(0, sys.argv.pop(1)); import run; run.start()
+"""
+
+
+def test_no_methods_of_dataclasses_are_compiled_at_the_start(fetched: Path) -> None:
+    """Half of what loading the agent costs; this Python is the one that built the archive."""
+    told = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", COMPILED, fetched], capture_output=True, text=True
+    )
+    assert "TRAINRUN_AGENT_CONFIG is not set" in told.stderr, "the agent was loaded"
+    assert "compiled" in told.stdout
+    assert "__create_fn__" not in told.stdout
+
+
 def test_a_volume_that_cannot_be_written_is_named(workers: Workers, fetched: Path) -> None:
     fetched.with_suffix("").write_text("in the way")
     worker = workers.start("", agent=agent_of(fetched, sys.executable))

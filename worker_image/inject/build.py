@@ -8,6 +8,8 @@ not) and copies from there:
     run.py          what a worker's first process becomes
     trainrun/       the agent, which is loaded from the archive as it lies there
     lib/trainrun/   the package that scripts import: all that the training sees of it
+    lib.txt         the names of its files
+    methods.*       what `dataclasses` makes of the agent's classes, compiled
     libraries.zip   boto3 and what it needs, for the agent alone
 
 Invariants: pure Python, so that one archive fits each image and Python >= 3.10; relocatable, since
@@ -19,8 +21,11 @@ own, because every worker's start reads the names of all that is in the archive.
 from __future__ import annotations
 
 import compileall
+import dataclasses
+import importlib
 import importlib.metadata
 import importlib.util
+import marshal
 import py_compile
 import shutil
 import sys
@@ -28,6 +33,7 @@ import tempfile
 import zipfile
 from collections.abc import Iterable
 from pathlib import Path
+from types import CodeType
 
 LIBRARIES = {
     "boto3": "boto3",
@@ -42,6 +48,12 @@ LIBRARIES = {
 
 SERVICES = ("s3", "sts", "sso", "sso-oidc")
 """The store, and how clusters and people get credentials for it."""
+
+CONTENTS = "lib.txt"
+"""Names the files of `lib/`, for `run.py`."""
+
+METHODS = f"methods.{sys.implementation.cache_tag}"
+"""For `run.py`."""
 
 LEFT_OUT = ("__pycache__", "*.pyi", "examples", "examples-1.json")
 AGENTS_OWN = ("agent", "checkpoint")
@@ -68,6 +80,24 @@ def _agent(target: Path) -> None:
     _compile(target, legacy=True)
     _copy_module("trainrun", target / "lib", without=AGENTS_OWN)
     _compile(target / "lib")
+    library = sorted(path for path in (target / "lib").rglob("*") if path.is_file())
+    names = [f"{path.relative_to(target)}\n" for path in library]
+    (target / CONTENTS).write_text("".join(names))
+    (target / METHODS).write_bytes(marshal.dumps(_methods()))
+
+
+def _methods() -> dict[str, CodeType]:
+    """All methods that `dataclasses` writes while the agent is loaded, by their source."""
+    found = {}
+
+    def run(source: str, *names: object) -> None:
+        found[source] = compile(source, "<dataclass>", "exec")
+        exec(found[source], *names)
+
+    dataclasses.exec = run
+    importlib.import_module("trainrun.agent.main")
+    del dataclasses.exec
+    return found
 
 
 def _libraries(target: Path) -> None:

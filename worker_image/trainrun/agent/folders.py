@@ -6,8 +6,6 @@ lower attempts is a removal and nothing of theirs can be taken for the present o
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from pathlib import Path
 
 from trainrun.agent.environment import RankFiles
@@ -50,7 +48,7 @@ class Folders:
         path = self._root / f"{attempt}.sock"
         if len(str(path).encode()) > LONGEST_SOCKET_PATH:
             if self._short is None:
-                self._short = Path(tempfile.mkdtemp(prefix="trainrun-"))
+                self._short = _temporary()
             path = self._short / path.name
         return path
 
@@ -60,9 +58,22 @@ class Folders:
             for folder in (self._root / kind).glob("attempt-*"):
                 number = folder.name.partition("-")[2]
                 if number.isdigit() and int(number) < attempt:
-                    shutil.rmtree(folder, ignore_errors=True)
+                    remove(folder)
 
     def close(self) -> None:
         """Remove the short folder, if one was made."""
         if self._short is not None:
-            shutil.rmtree(self._short, ignore_errors=True)
+            remove(self._short)
+
+
+def remove(folder: Path) -> None:
+    """Delete a folder with all that is in it, as far as that is allowed."""
+    import shutil  # noqa: PLC0415 - brings bz2 and lzma: 5 ms at a start that deletes nothing
+
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _temporary() -> Path:
+    import tempfile  # noqa: PLC0415 - brings shutil
+
+    return Path(tempfile.mkdtemp(prefix="trainrun-"))

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
-import shutil
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from trainrun import checkpoint as api
 from trainrun.agent.config import AgentConfig
+from trainrun.agent.folders import remove
 from trainrun.checkpoint import layout
 from trainrun.errors import ObjectNotFound, StoreError
 from trainrun.protocol import CheckpointId, OpenStep, PeerSource, Resolution, ResolveRequest
@@ -170,7 +169,7 @@ class Storage:
     async def remove(self, directories: list[Path]) -> None:
         """Delete local directories, which may take long for large checkpoints."""
         for directory in directories:
-            await self._call(functools.partial(shutil.rmtree, directory, ignore_errors=True))
+            await self._call(remove, directory)
 
     def close(self) -> None:
         """Take no more calls; those under way are left behind."""
