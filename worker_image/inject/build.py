@@ -31,7 +31,7 @@ import shutil
 import sys
 import tempfile
 import zipfile
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from pathlib import Path
 from types import CodeType
 
@@ -55,6 +55,9 @@ CONTENTS = "lib.txt"
 METHODS = f"methods.{sys.implementation.cache_tag}"
 """For `run.py`."""
 
+AS_IT_IS = (".pyc", ".zip")
+"""Suffixes of what is not compressed: to send it costs less than to unpack it at each start."""
+
 LEFT_OUT = ("__pycache__", "*.pyi", "examples", "examples-1.json")
 AGENTS_OWN = ("agent", "checkpoint")
 """Parts of `trainrun` that no script imports."""
@@ -67,7 +70,7 @@ def build(archive: Path) -> None:
         _agent(whole)
         _libraries(libraries)
         _pack(libraries, whole / "libraries.zip")
-        _pack(whole, archive)
+        _pack(whole, archive, as_it_is=AS_IT_IS)
     archive.chmod(0o644)
 
 
@@ -148,13 +151,13 @@ def _compile(folder: Path, *, legacy: bool = False) -> None:
         raise SystemExit(f"{folder}: not everything could be compiled")
 
 
-def _pack(folder: Path, archive: Path) -> None:
+def _pack(folder: Path, archive: Path, *, as_it_is: Container[str] = ()) -> None:
     with zipfile.ZipFile(
         archive, "w", zipfile.ZIP_DEFLATED, compresslevel=9, strict_timestamps=False
     ) as packed:
         for path in sorted(folder.rglob("*")):
             if path.is_file():
-                stored = zipfile.ZIP_STORED if path.suffix == ".zip" else None
+                stored = zipfile.ZIP_STORED if path.suffix in as_it_is else None
                 packed.write(path, path.relative_to(folder), compress_type=stored)
 
 
