@@ -23,7 +23,7 @@ from benchmarks.local_job import machine
 from benchmarks.on_cluster.figures import tell
 from benchmarks.on_cluster.gang import Gang
 from benchmarks.on_cluster.peer import start_plain_pods
-from benchmarks.on_cluster.quiet import sandboxes, wait_for_sandboxes
+from benchmarks.on_cluster.quiet import sandboxes, wait_for_sandboxes, wait_until_calm
 from benchmarks.on_cluster.stages import stages, tell_stages
 from tests.cluster.cluster import Cluster
 from tests.cluster.faults import nodes, pods, processes
@@ -46,9 +46,10 @@ class Bench:
 
     @contextmanager
     def bed(self, name: str) -> Iterator[Bed]:
-        """A namespace; what follows does not pay for taking its pods apart."""
+        """A namespace, on a machine that has nothing else to do."""
         others = sandboxes()
         with a_bed(self.cluster, f"bench-{name}") as bed:
+            wait_until_calm()
             yield bed
         wait_for_sandboxes(others)
 

@@ -116,12 +116,12 @@ class OtherLoad:
 
     def __init__(self, job: Job) -> None:
         self._mark = f"MARKS={job.marks}".encode()
-        self._busy, self._all = _machine_cpu()
+        self._busy, self._all = machine_cpu()
         self._ours = self._used_by_job()
 
     def share(self) -> float:
         """Part of all CPU time since then that went to processes that are not the job's."""
-        busy, total = _machine_cpu()
+        busy, total = machine_cpu()
         # What was killed meanwhile is no longer there to be asked; it used next to nothing.
         ours = sum(used - self._ours.get(pid, 0.0) for pid, used in self._used_by_job().items())
         return max(0.0, busy - self._busy - ours) / (total - self._all)
@@ -137,7 +137,7 @@ class OtherLoad:
         return used
 
 
-def _machine_cpu() -> tuple[float, float]:
+def machine_cpu() -> tuple[float, float]:
     """Seconds that all cores were busy, and all seconds of all cores, since boot."""
     line = Path("/proc/stat").read_text().splitlines()[0]
     ticks = [int(field) for field in line.split()[1:9]]

@@ -199,3 +199,9 @@ def test_the_summary_of_a_failed_run_begins_with_the_culprit_and_its_last_lines(
     assert "In attempt 2, rank 3 exited with code 1: ValueError: bad" in first
     assert rest[:2] == ["  | Traceback", "  | ValueError: bad"]
     assert "Run digits failed (MaxFailuresExceeded): rank 3 exited with code 1" in rest[2]
+
+
+def test_the_summary_tells_of_training_that_waited_for_uploads() -> None:
+    told = "training waited 12 s for uploads"
+    assert told in "\n".join(summary("digits", TrainRunStatus(progress=Progress(stall_seconds=12))))
+    assert "training waited" not in "\n".join(summary("digits", STATUS))

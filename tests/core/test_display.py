@@ -135,6 +135,13 @@ def test_progress_is_that_of_slot_0() -> None:
     assert (progress.step, progress.metrics, progress.time) == (10, {"loss": 0.5}, scene.now)
 
 
+def test_the_longest_wait_for_uploads_is_shown() -> None:
+    scene = a_run(replicas=3).running()
+    assert scene.plan.status.progress.stall_seconds == 0
+    scene = scene.with_agent(1, stall=12.9).with_agent(2, stall=3.0)
+    assert scene.plan.status.progress.stall_seconds == 12
+
+
 def test_progress_that_did_not_change_keeps_its_time() -> None:
     scene = a_run().running()
     later = scene.after(scene.plan, passed=30)

@@ -23,6 +23,11 @@ MAX_LEAVING = 64
 MAX_INCIDENTS = 10
 """Settled incidents kept in the status (etcd objects should stay small)."""
 
+
+def _is_empty(value: tuple[str, ...]) -> bool:
+    return not value
+
+
 PhaseName = Literal[
     "Pending",
     "Starting",
@@ -111,8 +116,8 @@ class Incident(StatusModel):
     """Exit code of the culprit; 128 + number when a signal ended it."""
     message: str = Field(default="", max_length=1024)
     """What happened, for a person: signal, exception, or the node's condition."""
-    last_lines: tuple[str, ...] = Field(default=(), max_length=20)
-    """The culprit's last lines of output."""
+    last_lines: tuple[str, ...] = Field(default=(), max_length=20, exclude_if=_is_empty)
+    """The culprit's last lines of output; absent where there are none."""
     collateral: bool = False
     """Only consequences of a loss elsewhere have been seen so far (broken collectives)."""
     time: datetime
@@ -202,6 +207,9 @@ class Progress(StatusModel):
     """Metrics of that report; a number that is not finite is {"float": "NaN"}."""
     time: datetime | None = None
     """When the step was first seen."""
+    stall_seconds: int = 0
+    """Seconds of this attempt that `report(checkpoint=)` has waited because earlier checkpoints are
+    still being uploaded, summed over the ranks of the worker where it is most."""
 
 
 class CheckpointStatus(StatusModel):

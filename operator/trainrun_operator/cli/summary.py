@@ -47,6 +47,8 @@ def facts(status: TrainRunStatus) -> Iterator[str]:
     yield f"  checkpoint   {wording.checkpoint_of(status)}"
     if status.checkpoint is not None:
         yield f"               {status.checkpoint.uri}"
+    if status.progress.stall_seconds:
+        yield f"               training waited {status.progress.stall_seconds} s for uploads"
     if status.incidents:
         yield "  incidents"
         yield from (f"    {line}" for line in incident_table(status.incidents))

@@ -136,7 +136,12 @@ def _progress(view: View, status: TrainRunStatus) -> Progress:
         return status.progress
     known = status.progress.time is not None and status.progress.step == step
     time = status.progress.time if known else view.observation.now
-    return Progress(step=step, metrics=_shown_metrics(agent), time=time)
+    return Progress(step=step, metrics=_shown_metrics(agent), time=time, stall_seconds=_stall(view))
+
+
+def _stall(view: View) -> int:
+    agents = [view.joined(worker) for worker in view.roster]
+    return int(max((agent.stall for agent in agents if agent is not None), default=0.0))
 
 
 def _shown_metrics(agent: AgentState) -> dict[str, Any]:
