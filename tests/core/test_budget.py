@@ -160,6 +160,8 @@ def test_what_decisions_need_is_never_cut() -> None:
         assert getattr(after, field) == getattr(before, field), field
     assert after.incident is not None
     assert after.incidents[-1].attempt == before.incidents[-1].attempt
+    # New workers are kept away from it: half a name would be refused, and their pods with it.
+    assert (after.incident.node, after.incidents[-1].node) == ("n" * 253, "n" * 253)
     assert {c.type for c in after.conditions} == {c.type for c in before.conditions}
 
 

@@ -96,7 +96,6 @@ def _short(incident: Incident, limit: int, lines: int = 0) -> Incident:
     return incident.model_copy(
         update={
             "message": cut(incident.message, limit),
-            "node": cut(incident.node, 63),
             "last_lines": tuple(reversed(kept)),
         }
     )
