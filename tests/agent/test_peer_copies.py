@@ -23,7 +23,14 @@ from trainrun.agent.config import AgentConfig, StorageConfig
 from trainrun.agent.copying import Copying
 from trainrun.agent.sharing import Sharing
 from trainrun.agent.storage import Storage
-from trainrun.checkpoint import CachedFile, LocalFile, RunStore, open_store, write_part
+from trainrun.checkpoint import (
+    CachedFile,
+    LocalFile,
+    RunStore,
+    initial_on_node,
+    open_store,
+    write_part,
+)
 from trainrun.checkpoint.file import FileStore
 from trainrun.protocol import CheckpointId, PeerSource
 
@@ -157,8 +164,38 @@ def test_initial_weights_are_read_from_the_store_once_by_two_workers_of_a_node(
         worker.shows("all read")
         for name, content in contents.items():
             assert f"read {name} {hashlib.md5(content).hexdigest()}" in worker.output
-    gets = [path for kind, path in s3.requests() if kind == "GetObject" and "/base/" in path]
-    assert len(gets) == len(set(gets))
+    gets = Counter(
+        path.partition("/base/")[2]
+        for kind, path in s3.requests()
+        if kind == "GetObject" and "/base/" in path
+    )
+    assert {name: gets[name] for name in contents if contents[name]} == {
+        "config.json": 1,
+        "shards/weights 1.bin": 1,
+    }
+
+
+def test_initial_weights_that_the_other_sees_differently_are_read_from_the_store(
+    s3: S3Server, operator: OperatorStandIn, workers: Workers
+) -> None:
+    store = open_store("s3://bucket/models", endpoint_url=s3.endpoint, region="us-east-1")
+    store.put("then/weights.bin", b"old")
+    store.put("now/weights.bin", b"new and longer")
+    store.close()
+    started = [
+        workers.start(
+            LOAD.replace("get_checkpoint", "get_initial_checkpoint"),
+            slot=slot,
+            storage=at(s3),
+            cache=str(workers.folder / f"cache-{slot}"),
+            initial_from=f"s3://bucket/models/{state}",
+        )
+        for slot, state in enumerate(["then", "now"])
+    ]
+    order_both(operator, resume=None)
+    started[0].shows(f"read weights.bin {hashlib.md5(b'old').hexdigest()}")
+    started[1].shows("is not here); the store is read instead")
+    started[1].shows(f"read weights.bin {hashlib.md5(b'new and longer').hexdigest()}")
 
 
 def test_a_slow_download_of_the_other_is_waited_for(
@@ -208,10 +245,11 @@ def test_an_agent_that_does_not_know_the_secret_gets_nothing(
 class Side:
     """A server over a storage on this disk, and a client of it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, initial: bool = False) -> None:
         (folder / "storage").mkdir()
         storage = StorageConfig(uri=f"file://{folder}/storage", run_name="run")
         commit(storage, folder)
+        self.initial = f"{storage.uri}/run/checkpoints/{RESUME.name}"
         self.storage = Storage(
             AgentConfig(
                 run="run",
@@ -222,6 +260,7 @@ class Side:
                 directory=str(folder / "node"),
                 cache=str(folder / "cache"),
                 storage=storage,
+                initial_from=self.initial if initial else None,
             )
         )
         self.sharing = Sharing(self.storage, "Secret")
@@ -297,6 +336,23 @@ async def test_a_download_of_the_other_that_makes_progress_is_waited_for_beyond_
     assert side.target.read_bytes() == bytes([2]) * 1000
 
 
+async def test_what_has_arrived_of_a_checkpoint_counts_while_initial_weights_are_asked_for(
+    tmp_path: Path,
+) -> None:
+    """A slow download was given up as standing still, since another worker asked for the other."""
+    side = Side(tmp_path, initial=True)
+    store, name = open_store(side.initial), "worker-00000/sub/rank-0.bin"
+    found = initial_on_node(store, cache_dir=tmp_path / "cache")
+    assert not isinstance(found, Path)
+    for asked in (RESUME.name, found.name):
+        await side.storage.obtain(asked, name)
+    assert side.storage.received(RESUME.name) > 0
+    assert side.storage.received(found.name) > 0
+    assert side.storage.received("step-000000009-attempt-1") == 0
+    store.close()
+    side.storage.close()
+
+
 async def test_initial_weights_of_a_run_that_has_none_are_not_served(
     side: Side, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -312,7 +368,8 @@ async def test_what_is_no_request_of_ours_is_refused(side: Side) -> None:
     secret = "authorization: Bearer Secret"
     for request, status in [
         (f"POST /v1/checkpoints/{RESUME.name}/x HTTP/1.1\r\n{secret}", b"400"),
-        (f"GET /v1/checkpoints/elsewhere/x HTTP/1.1\r\n{secret}", b"400"),
+        (f"GET /v1/checkpoints/elsewhere HTTP/1.1\r\n{secret}", b"400"),
+        (f"GET /v1/checkpoints/elsewhere/x HTTP/1.1\r\n{secret}", b"404"),
         (f"GET /v1/checkpoints/{RESUME.name}/x HTTP/1.1", b"401"),
         ("nonsense", b"401"),
     ]:

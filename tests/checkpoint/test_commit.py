@@ -14,12 +14,12 @@ from tests.support.checkpoints import (
     checkpoint_id,
     contents,
     expected_directory,
+    materialize,
     read_directory,
 )
 from trainrun.checkpoint import (
     Upload,
     commit_if_complete,
-    materialize,
     open_steps,
     read_manifest,
     scan,

@@ -11,16 +11,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.checkpoints import Bench, checkpoint_id, expected_directory, read_directory
-from trainrun.checkpoint import (
-    ObjectInfo,
-    RunStore,
-    beat,
+from tests.support.checkpoints import (
+    Bench,
+    checkpoint_id,
+    expected_directory,
     materialize,
-    resolve,
-    set_aside,
-    verify,
+    read_directory,
 )
+from trainrun.checkpoint import ObjectInfo, RunStore, beat, resolve, set_aside, verify
 from trainrun.errors import CheckpointDamaged, StoreUnavailable
 
 if TYPE_CHECKING:

@@ -13,9 +13,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.checkpoints import Bench, checkpoint_id, expected_directory, read_directory
+from tests.support.checkpoints import (
+    Bench,
+    checkpoint_id,
+    expected_directory,
+    materialize,
+    read_directory,
+)
 from tests.support.mounts import mounted
-from trainrun.checkpoint import RunStore, materialize, open_store
+from trainrun.checkpoint import RunStore, open_store
 from trainrun.errors import (
     CacheUnusable,
     PutIfAbsentUnsupported,

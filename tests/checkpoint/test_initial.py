@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.checkpoints import Bench, expected_directory, read_directory
-from trainrun.checkpoint import materialize_uri, open_store
+from tests.support.checkpoints import Bench, expected_directory, materialize_initial, read_directory
+from trainrun.checkpoint import open_store
 from trainrun.errors import CheckpointDamaged, StoreMisconfigured
 
 if TYPE_CHECKING:
@@ -20,14 +20,14 @@ def test_a_checkpoint_of_a_run_is_read_merged_and_verified(
 ) -> None:
     manifest = any_bench.commit(step=5)
     uri = any_bench.run.checkpoint_uri(manifest.id)
-    directory = materialize_uri(uri + "/", cache_dir=tmp_path / "cache")
+    directory = materialize_initial(uri + "/", cache_dir=tmp_path / "cache")
     assert read_directory(directory) == expected_directory(1, 5)
 
 
 def test_a_copied_checkpoint_is_read_the_same(bench: Bench, folder: Path, tmp_path: Path) -> None:
     name = bench.commit(step=5).id.name
     shutil.copytree(folder / "checkpoints" / name, tmp_path / "weights")
-    directory = materialize_uri(f"file://{tmp_path}/weights", cache_dir=tmp_path / "cache")
+    directory = materialize_initial(f"file://{tmp_path}/weights", cache_dir=tmp_path / "cache")
     assert read_directory(directory) == expected_directory(1, 5)
 
 
@@ -36,7 +36,7 @@ def test_damage_is_found(bench: Bench, folder: Path, tmp_path: Path) -> None:
     path = folder / "checkpoints" / manifest.id.name / "worker-00000" / "model-rank0.pt"
     path.write_bytes(bytes(2000))
     with pytest.raises(CheckpointDamaged, match=r"model-rank0\.pt: CRC32"):
-        materialize_uri(bench.run.checkpoint_uri(manifest.id), cache_dir=tmp_path / "cache")
+        materialize_initial(bench.run.checkpoint_uri(manifest.id), cache_dir=tmp_path / "cache")
 
 
 def test_a_checkpoint_without_manifest_was_never_committed(
@@ -45,14 +45,14 @@ def test_a_checkpoint_without_manifest_was_never_committed(
     manifest = bench.commit(step=5)
     (folder / "checkpoints" / manifest.id.name / "manifest.json").unlink()
     with pytest.raises(CheckpointDamaged, match="was never committed"):
-        materialize_uri(bench.run.checkpoint_uri(manifest.id), cache_dir=tmp_path / "cache")
+        materialize_initial(bench.run.checkpoint_uri(manifest.id), cache_dir=tmp_path / "cache")
 
 
 def test_any_folder_of_files_is_taken_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "weights" / "sub").mkdir(parents=True)
     (tmp_path / "weights" / "sub" / "a.bin").write_bytes(b"a")
     (tmp_path / "weights" / "manifest.json").write_text('{"made by": "somebody else"}')
-    directory = materialize_uri(f"file://{tmp_path}/weights", cache_dir=tmp_path / "cache")
+    directory = materialize_initial(f"file://{tmp_path}/weights", cache_dir=tmp_path / "cache")
     assert directory == tmp_path / "weights"
 
 
@@ -62,11 +62,11 @@ def test_a_folder_in_a_bucket_is_downloaded_once_and_again_when_it_changes(
     store = open_store(s3_uri)
     store.put("sub/a.bin", b"a")
     store.put("b.bin", b"b")
-    first = materialize_uri(s3_uri, cache_dir=tmp_path)
+    first = materialize_initial(s3_uri, cache_dir=tmp_path)
     assert read_directory(first) == {"sub/a.bin": b"a", "b.bin": b"b"}
-    assert materialize_uri(s3_uri, cache_dir=tmp_path) == first
+    assert materialize_initial(s3_uri, cache_dir=tmp_path) == first
     store.put("b.bin", b"c")
-    second = materialize_uri(s3_uri, cache_dir=tmp_path)
+    second = materialize_initial(s3_uri, cache_dir=tmp_path)
     assert read_directory(second) == {"sub/a.bin": b"a", "b.bin": b"c"}
     store.close()
 
@@ -76,4 +76,4 @@ def test_an_empty_place_says_what_to_name(tmp_path: Path) -> None:
     with pytest.raises(
         StoreMisconfigured, match=r"there are no files; checkpoint\.initialFrom names"
     ):
-        materialize_uri(f"file://{tmp_path}/empty", cache_dir=tmp_path / "cache")
+        materialize_initial(f"file://{tmp_path}/empty", cache_dir=tmp_path / "cache")

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.checkpoints import Bench, contents, read_directory
+from tests.support.checkpoints import Bench, contents, materialize, read_directory
 from tests.support.uploader import SIZE, WORKERS
-from trainrun.checkpoint import materialize
 
 if TYPE_CHECKING:
     from trainrun.protocol import CheckpointId

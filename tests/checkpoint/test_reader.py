@@ -17,10 +17,11 @@ from tests.support.checkpoints import (
     checkpoint_id,
     contents,
     expected_directory,
+    materialize,
     read_directory,
 )
 from tests.support.eventually import eventually
-from trainrun.checkpoint import Manifest, ManifestFile, RunStore, materialize, open_store
+from trainrun.checkpoint import Manifest, ManifestFile, RunStore, open_store
 from trainrun.checkpoint.records import seal
 from trainrun.errors import CacheUnusable, CheckpointDamaged, ObjectNotFound
 

@@ -12,12 +12,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.checkpoints import Bench, checkpoint_id, expected_directory, read_directory
+from tests.support.checkpoints import (
+    Bench,
+    checkpoint_id,
+    expected_directory,
+    materialize,
+    read_directory,
+)
 from tests.support.eventually import eventually
 from tests.support.plain_s3 import plain_s3
 from tests.support.s3_server import S3Server, free_port, running_server
 from tests.support.tcp_proxy import TcpProxy, tcp_proxy
-from trainrun.checkpoint import ObjectStore, RunStore, Upload, materialize, open_store, write_part
+from trainrun.checkpoint import ObjectStore, RunStore, Upload, open_store, write_part
 from trainrun.errors import (
     PutIfAbsentUnsupported,
     StoreDenied,

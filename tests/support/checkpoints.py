@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -13,12 +14,31 @@ from trainrun.checkpoint import (
     LocalFile,
     Manifest,
     RunStore,
+    checkpoint_on_node,
     commit_if_complete,
+    initial_on_node,
+    open_store,
+    read_manifest,
     resolve,
     scan,
     write_part,
 )
 from trainrun.protocol import CheckpointId, Resolution
+
+
+def materialize(
+    run: RunStore, checkpoint: CheckpointId, *, cache_dir: Path, rank: int | None = None
+) -> Path:
+    """Read a checkpoint as an agent does that has nobody to copy it from."""
+    manifest = read_manifest(run, checkpoint)
+    return checkpoint_on_node(run, manifest, cache_dir=cache_dir, rank=rank).directory()
+
+
+def materialize_initial(uri: str, *, cache_dir: Path) -> Path:
+    """Read initial weights likewise."""
+    with closing(open_store(uri)) as store:
+        found = initial_on_node(store, cache_dir=cache_dir)
+        return found if isinstance(found, Path) else found.directory()
 
 
 def checkpoint_id(attempt: int, step: int) -> CheckpointId:

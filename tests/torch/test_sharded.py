@@ -9,16 +9,10 @@ import torch
 from torch.distributed.checkpoint.filesystem import FileSystemReader
 from torch.distributed.checkpoint.state_dict_loader import load
 
+from tests.support.checkpoints import materialize
 from tests.torch.ranks import start_ranks
 from tests.torch.sharded import model, save_sharded
-from trainrun.checkpoint import (
-    RunStore,
-    commit_if_complete,
-    materialize,
-    open_store,
-    scan,
-    write_part,
-)
+from trainrun.checkpoint import RunStore, commit_if_complete, open_store, scan, write_part
 from trainrun.protocol import CheckpointId
 
 

@@ -75,7 +75,7 @@ def running(view: View, record: StartRecord, save: SaveOrder | None) -> dict[str
 
 
 def _sources(view: View) -> dict[int, PeerSource]:
-    """For each slot who has the files of the resume point on its node: the lowest slot's agent.
+    """For each slot who reads checkpoints from the store for its node: the lowest slot's agent.
 
     Not part of the start record: an agent that is told of none reads the store itself.
     """

@@ -1,9 +1,10 @@
 """Checkpoint files for the other workers of this node, so that the store is read once per node.
 
-Layer: agent. A small HTTP/1.1 server: `GET /v1/checkpoints/<checkpoint>/<file>` with our own
-identity as the bearer token, which only agents of the run are told. What is not here yet is
-downloaded for whoever asks; until it is there the answer is 202 with how much has arrived, so that
-they can tell a slow download from one that stands still.
+Layer: agent. A small HTTP/1.1 server: `GET /v1/checkpoints/<name>/<file>` (the name is that of
+`FilesOnNode`: a checkpoint's, or one for initial weights) with our own identity as the bearer
+token, which only agents of the run are told. What is not here yet is downloaded for whoever asks;
+until it is there the answer is 202 with how much has arrived, so that they can tell a slow download
+from one that stands still.
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ from urllib.parse import unquote
 
 from trainrun.agent import background
 from trainrun.agent.storage import Storage
-from trainrun.checkpoint import layout
 from trainrun.errors import CheckpointDamaged, ObjectNotFound, TrainRunError
 
 LOG = logging.getLogger("trainrun.agent")
@@ -98,7 +98,7 @@ class Sharing:
             return await _say(writer, 401, "another secret than that of this agent")
         asked = _parse(request)
         if asked is None:
-            return await _say(writer, 400, "this serves GET /v1/checkpoints/<checkpoint>/<file>")
+            return await _say(writer, 400, "this serves GET /v1/checkpoints/<name>/<file>")
         try:
             path = await self._find(*asked)
         except (ObjectNotFound, CheckpointDamaged) as error:
@@ -134,8 +134,7 @@ def _parse(request: str) -> tuple[str, str] | None:
     if method != "GET" or not path.startswith(PREFIX):
         return None
     name, _, source = path[len(PREFIX) :].partition("/")
-    known = name.startswith(layout.INITIAL) or layout.read_checkpoint(name) is not None
-    return (name, source) if known and source else None
+    return (name, source) if name and source else None
 
 
 def _head(status: int, length: int) -> bytes:

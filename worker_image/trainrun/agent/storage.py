@@ -53,9 +53,8 @@ class Storage:
         """That of the attempt which has written last."""
         self._manifest: Manifest | None = None
         """The one that was read last."""
-        self._initial: ObjectStore | None = None
-        self._shared: FilesOnNode | None = None
-        """What another worker has asked for last."""
+        self._served: dict[bool, FilesOnNode] = {}
+        """What other workers have asked for last, of checkpoints and of initial weights (True)."""
         # Downloads of one node wait for each other anyway: then not in threads, which ranks that
         # die meanwhile would leave behind.
         self._downloading = asyncio.Lock()
@@ -140,7 +139,7 @@ class Storage:
 
     def received(self, name: str) -> int:
         """Bytes of what `obtain` was asked for that are on this node."""
-        return self._shared.received() if self._shared and self._shared.name == name else 0
+        return sum(files.received() for files in self._served.values() if files.name == name)
 
     async def set_aside(self, checkpoint: CheckpointId, reason: str) -> None:
         """Never resume from this checkpoint again."""
@@ -197,37 +196,38 @@ class Storage:
         run = self._run()
         manifest = api.read_manifest(run, checkpoint)
         files = api.checkpoint_on_node(run, manifest, cache_dir=self._cache, rank=rank)
-        return _directory(files, source, view=api.view_of(rank))
+        return _directory(files, source)
 
     def _materialize_initial(self, source: PeerSource | None) -> Path:
-        found = self._open_initial()
-        return found if isinstance(found, Path) else _directory(found, source)
+        with contextlib.closing(self._initial_store()) as store:
+            found = api.initial_on_node(store, cache_dir=self._cache)
+            return found if isinstance(found, Path) else _directory(found, source)
 
-    def _open_initial(self) -> FilesOnNode | Path:
-        """As it is now: whoever fills that folder may do so after the run was created."""
+    def _initial_store(self) -> ObjectStore:
+        """A new one each time: it may be there only now, or have other credentials."""
         storage, uri = self._config.storage, self._config.initial_from
         if uri is None:
             raise ObjectNotFound("the run has no checkpoint.initialFrom")
-        if self._initial is None:
-            self._initial = api.open_store(
-                uri, endpoint_url=storage.endpoint_url, region=storage.region
-            )
-        return api.initial_on_node(self._initial, cache_dir=self._cache)
+        return api.open_store(uri, endpoint_url=storage.endpoint_url, region=storage.region)
 
     async def _named(self, name: str) -> FilesOnNode:
-        if self._shared is None or self._shared.name != name:
-            checkpoint = layout.read_checkpoint(name)
-            if checkpoint is not None:
-                manifest = await self.manifest(checkpoint)
-                found: FilesOnNode | Path = api.checkpoint_on_node(
-                    self._run(), manifest, cache_dir=self._cache
-                )
-            else:
-                found = await self._call(self._open_initial)
-            if isinstance(found, Path) or found.name != name:
-                raise ObjectNotFound(f"{name} is not here")
-            self._shared = found
-        return self._shared
+        checkpoint = layout.read_checkpoint(name)
+        known = self._served.get(checkpoint is None)
+        if known is not None and known.name == name:
+            return known
+        if checkpoint is not None:
+            manifest = await self.manifest(checkpoint)
+            found: FilesOnNode | Path = api.checkpoint_on_node(
+                self._run(), manifest, cache_dir=self._cache
+            )
+        else:
+            found = await self._call(
+                lambda: api.initial_on_node(self._initial_store(), cache_dir=self._cache)
+            )
+        if isinstance(found, Path) or found.name != name:
+            raise ObjectNotFound(f"{name} is not here")
+        self._served[checkpoint is None] = found
+        return found
 
     def _beat(self, counter: int, committed: CheckpointId | None) -> bool:
         with self._beating:
@@ -287,10 +287,10 @@ class Storage:
         )
 
 
-def _directory(files: FilesOnNode, source: PeerSource | None, *, view: str = "all") -> Path:
+def _directory(files: FilesOnNode, source: PeerSource | None) -> Path:
     if source is None:
-        return files.directory(view=view)
+        return files.directory()
     from trainrun.agent.copying import Copying  # noqa: PLC0415 - with http.client 12 ms of CPU
 
     with contextlib.closing(Copying(source, files.name)) as copying:
-        return files.directory(view=view, copy=copying.copy)
+        return files.directory(copy=copying.copy)

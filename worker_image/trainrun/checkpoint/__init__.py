@@ -12,17 +12,12 @@ from trainrun import lazy
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from trainrun.checkpoint.cache import CachedFile
-    from trainrun.checkpoint.initial import initial_on_node, materialize_uri
+    from trainrun.checkpoint.initial import initial_on_node
     from trainrun.checkpoint.inspection import CheckpointInfo, list_checkpoints, verify
     from trainrun.checkpoint.metrics_log import MetricsLog, read_metrics
     from trainrun.checkpoint.on_node import FilesOnNode
     from trainrun.checkpoint.ownership import BeatWatch, beat, release
-    from trainrun.checkpoint.reader import (
-        checkpoint_on_node,
-        materialize,
-        read_manifest,
-        view_of,
-    )
+    from trainrun.checkpoint.reader import checkpoint_on_node, read_manifest
     from trainrun.checkpoint.records import Manifest, ManifestFile
     from trainrun.checkpoint.resolution import resolve
     from trainrun.checkpoint.retention import retain
@@ -56,8 +51,6 @@ __all__ = [
     "finish",
     "initial_on_node",
     "list_checkpoints",
-    "materialize",
-    "materialize_uri",
     "open_steps",
     "open_store",
     "read_manifest",
@@ -68,18 +61,17 @@ __all__ = [
     "scan",
     "set_aside",
     "verify",
-    "view_of",
     "write_part",
 ]
 
 _HOMES = {
     "cache": ("CachedFile",),
-    "initial": ("initial_on_node", "materialize_uri"),
+    "initial": ("initial_on_node",),
     "inspection": ("CheckpointInfo", "list_checkpoints", "verify"),
     "metrics_log": ("MetricsLog", "read_metrics"),
     "ownership": ("BeatWatch", "beat", "release"),
     "on_node": ("FilesOnNode",),
-    "reader": ("checkpoint_on_node", "materialize", "read_manifest", "view_of"),
+    "reader": ("checkpoint_on_node", "read_manifest"),
     "records": ("Manifest", "ManifestFile"),
     "resolution": ("resolve",),
     "retention": ("retain",),

@@ -1,12 +1,11 @@
 """Initial weights: any folder of files, or a checkpoint of some run, brought to a node's disk.
 
-Layer: rules over `ObjectStore` and `cache`. Invariants: a checkpoint of ours is read with its
+Layer: rules over `ObjectStore` and `on_node`. Invariants: a checkpoint of ours is read with its
 checksums and as the merged directory; a foreign folder has none, so only sizes are checked.
 """
 
 from __future__ import annotations
 
-import contextlib
 import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,23 +16,11 @@ from trainrun.checkpoint.cache import CachedFile, run_folder
 from trainrun.checkpoint.on_node import FilesOnNode
 from trainrun.checkpoint.reader import cached_file, check_file_name
 from trainrun.checkpoint.records import Manifest, unseal
-from trainrun.checkpoint.store import ObjectInfo, ObjectStore, open_store
+from trainrun.checkpoint.store import ObjectInfo, ObjectStore
 from trainrun.errors import CheckpointDamaged, ObjectNotFound, StoreMisconfigured
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-
-def materialize_uri(
-    uri: str, *, cache_dir: Path, endpoint_url: str | None = None, region: str | None = None
-) -> Path:
-    """Return a local directory with the files below `uri`, downloaded once per node.
-
-    Nobody may write to it. Raises what `initial_on_node` and `FilesOnNode` do.
-    """
-    with contextlib.closing(open_store(uri, endpoint_url=endpoint_url, region=region)) as store:
-        found = initial_on_node(store, cache_dir=cache_dir)
-        return found if isinstance(found, Path) else found.directory()
 
 
 def initial_on_node(store: ObjectStore, *, cache_dir: Path) -> FilesOnNode | Path:
@@ -66,7 +53,7 @@ def initial_on_node(store: ObjectStore, *, cache_dir: Path) -> FilesOnNode | Pat
     # A folder whose listing has changed is another one.
     content = zlib.crc32(repr([(item.name, item.size, item.crc32) for item in files]).encode())
     return FilesOnNode(
-        name=f"{layout.INITIAL}{content:08x}",
+        name=f"initial-{content:08x}",
         folder=run_folder(cache_dir, uri=uri, name="initial") / f"{content:08x}",
         files=tuple(files),
         read=read,

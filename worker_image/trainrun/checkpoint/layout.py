@@ -20,8 +20,6 @@ CHECKPOINTS = "checkpoints/"
 BAD = "bad/"
 METRICS = "metrics/"
 MANIFEST = "manifest.json"
-INITIAL = "initial-"
-"""Begins the name by which workers of a node speak of an initial checkpoint; not in the store."""
 
 _NUMBERED = re.compile(r"(\d{6,})\.json")
 _CHECKPOINT = re.compile(r"step-(\d{9,})-attempt-(\d+)")

@@ -35,18 +35,21 @@ class FilesOnNode:
     files: tuple[CachedFile, ...]
     read: Fetch
     """From the store."""
+    view: str = "all"
+    """Name of the directory that shows them; other files of the same folder have another one."""
 
-    def directory(self, *, view: str = "all", copy: Copy = lambda _file, _path: False) -> Path:
+    def directory(self, *, copy: Copy = lambda _file, _path: False) -> Path:
         """Return a local directory that shows them, downloading what is not here yet.
 
-        `copy` is tried before the store; views of other files have other names.
+        `copy` is tried before the store. The directory is shared by all processes of the node and
+        must not be written to; that of a checkpoint stays until two newer ones were read.
         """
 
         def fetch(item: CachedFile, path: Path) -> None:
             if not copy(item, path):
                 self.read(item, path)
 
-        directory = materialize_view(self.folder, view=view, files=self.files, fetch=fetch)
+        directory = materialize_view(self.folder, view=self.view, files=self.files, fetch=fetch)
         forget_older(self.folder)
         return directory
 

@@ -1,7 +1,8 @@
 """Reading a checkpoint: once per node, verified, as one merged directory.
 
 Layer: rules over `RunStore` and `on_node`. Invariants: what is returned has the sizes and checksums
-of the manifest; a checkpoint that has not raises CheckpointDamaged and leaves nothing visible.
+of the manifest; a checkpoint that has not raises CheckpointDamaged, naming object and reason, and
+leaves nothing visible.
 """
 
 from __future__ import annotations
@@ -20,25 +21,10 @@ if TYPE_CHECKING:
     from trainrun.protocol import CheckpointId
 
 
-def materialize(
-    run: RunStore, checkpoint: CheckpointId, *, cache_dir: Path, rank: int | None = None
-) -> Path:
-    """Return a local directory with the checkpoint's files, downloading what is not here yet.
-
-    `rank`: only the files that this global rank brought. The directory is shared by all processes
-    of the node and must not be written to; it stays until two newer checkpoints were read.
-    Raises CheckpointDamaged naming object and reason, CacheUnusable, StoreError.
-    """
-    manifest = read_manifest(run, checkpoint)
-    return checkpoint_on_node(run, manifest, cache_dir=cache_dir, rank=rank).directory(
-        view=view_of(rank)
-    )
-
-
 def checkpoint_on_node(
     run: RunStore, manifest: Manifest, *, cache_dir: Path, rank: int | None = None
 ) -> FilesOnNode:
-    """The files of a checkpoint, or of them those that one rank brought.
+    """The files of a checkpoint; with `rank` those that this global rank brought.
 
     Raises CheckpointDamaged for a manifest that would lead elsewhere.
     """
@@ -60,12 +46,8 @@ def checkpoint_on_node(
         folder=run_folder(cache_dir, uri=run.uri, name=run.run_name) / checkpoint.name,
         files=tuple(cached_file(item) for item in items),
         read=read,
+        view="all" if rank is None else f"rank-{rank}",
     )
-
-
-def view_of(rank: int | None) -> str:
-    """The name of the directory that shows this rank's files, or all."""
-    return "all" if rank is None else f"rank-{rank}"
 
 
 def read_manifest(run: RunStore, checkpoint: CheckpointId) -> Manifest:
