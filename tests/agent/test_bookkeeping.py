@@ -306,6 +306,20 @@ async def test_room_is_given_to_the_other_ranks_of_a_step_that_has_it() -> None:
     await next_step
 
 
+async def test_ranks_that_wait_for_room_together_stall_the_training_once() -> None:
+    steps = staging(0, 1)
+    rooms = Rooms(staging=steps, max_pending=1)
+    bring(steps, 0, 5)
+    bring(steps, 1, 5)
+    waiting = [asyncio.create_task(rooms.wait(rank, 6)) for rank in (0, 1)]
+    await asyncio.sleep(0)
+    assert 8.0 < rooms.stall(time.monotonic() + 9.0) < 10.0
+    for task in waiting:
+        task.cancel()
+    await asyncio.gather(*waiting, return_exceptions=True)
+    assert rooms.stall(time.monotonic() + 9.0) < 1.0, "nobody waits any more"
+
+
 async def test_a_step_that_nobody_wants_any_more_needs_no_room() -> None:
     steps = staging(0)
     rooms = Rooms(staging=steps, max_pending=1)

@@ -16,7 +16,7 @@ from trainrun_operator.api.places import field_at, model_at
 from trainrun_operator.api.problems import sentences
 from trainrun_operator.api.resource import ObjectMeta, TrainRun
 from trainrun_operator.api.spec import Backoff, FailurePolicy
-from trainrun_operator.api.status import Condition, StartRecord, TrainRunStatus
+from trainrun_operator.api.status import Condition, Incident, StartRecord, TrainRunStatus
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
@@ -154,3 +154,12 @@ def test_nothing_is_known_where_there_is_no_model() -> None:
     (error,) = caught.value.errors()
     assert error["loc"] == ("free", "a")
     assert model_at(Holder, ("free",)) is None
+
+
+def test_an_incident_without_output_says_nothing_of_last_lines() -> None:
+    """`kubectl describe` showed an empty `Last Lines:`."""
+    silent = Incident(attempt=1, cause="NodeLost", time=NOON)
+    assert "lastLines" not in silent.to_json_object()
+    assert Incident.model_validate(silent.to_json_object()) == silent
+    told = silent.model_copy(update={"last_lines": ("bad",)})
+    assert told.to_json_object()["lastLines"] == ["bad"]

@@ -11,6 +11,7 @@ from tests.e2e.support.incidents import training
 from tests.e2e.support.lasting import a_lasting_run
 from tests.e2e.support.workers import TRAINING, delete_pod
 from tests.support.eventually import eventually
+from trainrun_operator.worlds.kubernetes.affinity import PREFERRED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -72,6 +73,8 @@ def test_a_container_that_takes_all_memory_again_is_replaced_on_another_node(
     incident = before.one_incident("OutOfMemory")
     assert incident["message"] == f"worker {name} was killed by the kernel: out of memory"
     assert before.replaced() == {2}
+    (rather,) = run.pod(2)["spec"]["affinity"]["nodeAffinity"][PREFERRED]
+    assert rather["preference"]["matchFields"][0]["values"] == [node]
     assert run.pod(2)["spec"]["nodeName"] != node
 
 

@@ -13,6 +13,7 @@ from trainrun.agent.config import AgentConfig
 from trainrun_operator.api.resource import TrainRun
 from trainrun_operator.core.plan import CreateWorker
 from trainrun_operator.core.render import config_of
+from trainrun_operator.worlds.kubernetes.affinity import PREFERRED
 from trainrun_operator.worlds.kubernetes.pods import pod_fact
 from trainrun_operator.worlds.kubernetes.render import FETCH, OperatorPlace, worker_pod
 from trainrun_operator.worlds.kubernetes.seal import is_ours
@@ -114,6 +115,16 @@ def test_a_pod_says_of_itself_which_nodes_it_is_kept_away_from() -> None:
     assert "podAntiAffinity" in pod["spec"]["affinity"]
     assert "nodeAffinity" in pod["spec"]["affinity"]
     assert "affinity" in RICH["spec"]
+
+
+def test_a_pod_rather_goes_elsewhere_than_to_nodes_with_repeated_incidents() -> None:
+    template = copy.deepcopy(RICH)
+    pod = worker_pod(a_run(template), template, replace(ACTION, disfavor=("n1",)), PLACE)
+    (*_, last) = pod["spec"]["affinity"]["nodeAffinity"][PREFERRED]
+    assert last["preference"]["matchFields"][0]["values"] == ["n1"]
+    fact = pod_fact(pod)
+    assert fact is not None
+    assert fact.avoids == ()
     assert "nodeAffinity" not in template["spec"]["affinity"]
 
 

@@ -52,7 +52,7 @@ SERVICES = ("s3", "sts", "sso", "sso-oidc")
 CONTENTS = "lib.txt"
 """Names the files of `lib/`, for `run.py`."""
 
-METHODS = f"methods.{sys.implementation.cache_tag}"
+METHODS = f"methods.{importlib.util.MAGIC_NUMBER.hex()}"
 """For `run.py`."""
 
 AS_IT_IS = (".pyc", ".zip")
@@ -94,7 +94,7 @@ def _methods() -> dict[str, CodeType]:
     found = {}
 
     def run(source: str, *names: object) -> None:
-        found[source] = compile(source, "<dataclass>", "exec")
+        found[source] = compile(source, "<dataclass>", "exec", dont_inherit=True)
         exec(found[source], *names)
 
     dataclasses.exec = run

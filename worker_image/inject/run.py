@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import gc
 import importlib
+import importlib.util
 import marshal
 import signal
 import sys
@@ -24,8 +25,8 @@ FOLDER = ARCHIVE.with_suffix("")
 LIBRARIES = FOLDER / "libraries"
 CONTENTS = "lib.txt"
 """Names the files of `lib/`, one per line."""
-METHODS = f"methods.{sys.implementation.cache_tag}"
-"""What `dataclasses` compiles in this Python: sources and code."""
+METHODS = f"methods.{importlib.util.MAGIC_NUMBER.hex()}"
+"""What `dataclasses` compiles in a Python with this format of code: sources and code."""
 
 
 class Unpacker:
@@ -66,7 +67,8 @@ def reuse_methods(archive: zipimport.zipimporter) -> None:
         return
 
     def run(source: str, *names: object) -> None:
-        exec(known.get(source, source), *names)
+        # As in the module that wrote it, which is not under this one's `from __future__`.
+        exec(known.get(source) or compile(source, "<string>", "exec", dont_inherit=True), *names)
 
     dataclasses.exec = run
 

@@ -224,7 +224,8 @@ class AgentState:
     stepped: float | None = None
     """Seconds since the newest report of `attempt` on this worker."""
     stall: float = 0.0
-    """Seconds that `report(checkpoint=)` has waited for room in this attempt, summed."""
+    """Seconds that `report(checkpoint=)` has waited for room in this attempt, on the rank where it
+    is most."""
     seen: str = ""
     """Digest of the last answer received: a waiting server answers when it has a different one."""
     serves: str = ""

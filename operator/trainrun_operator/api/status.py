@@ -208,8 +208,8 @@ class Progress(StatusModel):
     time: datetime | None = None
     """When the step was first seen."""
     stall_seconds: int = 0
-    """Seconds of this attempt that `report(checkpoint=)` has waited because earlier checkpoints are
-    still being uploaded, summed over the ranks of the worker where it is most."""
+    """Seconds that `report(checkpoint=)` had waited because earlier checkpoints were still being
+    uploaded, in the attempt of this step and on the rank where it is most."""
 
 
 class CheckpointStatus(StatusModel):

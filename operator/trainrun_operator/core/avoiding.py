@@ -53,7 +53,7 @@ def avoided(view: View) -> tuple[str, ...]:
 
 
 def disfavored(view: View) -> tuple[str, ...]:
-    """Names of nodes that are used only where there is no room elsewhere, in order.
+    """Names of nodes that others are preferred to, in order.
 
     Never more than that: the script may be at fault, and a run must not end up without a node.
     """

@@ -29,7 +29,7 @@ class CreateWorker:
     avoid: tuple[str, ...] = ()
     """Names of nodes that it must not be placed on."""
     disfavor: tuple[str, ...] = ()
-    """Names of nodes that it is placed on only where there is no room elsewhere."""
+    """Names of nodes that it is better not placed on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

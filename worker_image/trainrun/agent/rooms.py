@@ -23,7 +23,7 @@ class Rooms:
     """Step for which a rank may stage and has not reported yet, by rank."""
     _waiting: set[asyncio.Future[None]] = field(default_factory=set)
     _since: dict[int, float] = field(default_factory=dict)
-    _stalled: float = 0.0
+    _stalled: dict[int, float] = field(default_factory=dict)
 
     async def wait(self, rank: int, step: int) -> None:
         """Return when the files of `rank` for `step` may be staged."""
@@ -39,7 +39,8 @@ class Rooms:
                     self._waiting.discard(change)
             self._granted[rank] = step
         finally:
-            self._stalled += time.monotonic() - self._since.pop(rank)
+            waited = time.monotonic() - self._since.pop(rank)
+            self._stalled[rank] = self._stalled.get(rank, 0.0) + waited
 
     def staged(self, rank: int) -> None:
         """`rank` has reported: what it was granted is used."""
@@ -52,8 +53,10 @@ class Rooms:
                 change.set_result(None)
 
     def stall(self, now: float) -> float:
-        """Seconds that ranks have waited so far, summed."""
-        return self._stalled + sum(now - since for since in self._since.values())
+        """Seconds that the rank which has waited most has waited so far."""
+        waiting = {rank: now - since for rank, since in self._since.items()}
+        ranks = {*self._stalled, *waiting}
+        return max((self._stalled.get(r, 0.0) + waiting.get(r, 0.0) for r in ranks), default=0.0)
 
     def _has_room(self, step: int) -> bool:
         taken = {entry.step for entry in self.staging.pending()} | set(self._granted.values())

@@ -1,4 +1,4 @@
-"""A pod's node affinity, narrowed: nodes that must not be chosen, or only where others are full.
+"""A pod's node affinity, narrowed: nodes that must not be chosen, or that others are preferred to.
 
 Layer: worlds/kubernetes; pure.
 """
@@ -14,7 +14,7 @@ REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 WEIGHT = 100
-"""The most there is: it outweighs how empty a node is, not what the template's affinity forbids."""
+"""The most there is. The scheduler adds it to how empty a node is and what the template prefers."""
 
 
 def keep_away(spec: Object, nodes: Sequence[str]) -> None:
@@ -32,7 +32,7 @@ def keep_away(spec: Object, nodes: Sequence[str]) -> None:
 
 
 def rather_elsewhere(spec: Object, nodes: Sequence[str]) -> None:
-    """Add to the pod's spec that it is placed on `nodes` (their names) only for want of others."""
+    """Add to the pod's spec that other nodes than `nodes` (their names) are preferred."""
     if not nodes:
         return
     of_nodes = _node_affinity(spec)
