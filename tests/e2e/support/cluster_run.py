@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import boto3
 
+from tests.support.eventually import eventually
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
@@ -63,6 +65,10 @@ class ClusterRun:
     def reasons(self) -> list[str]:
         """Reasons of its events."""
         return [reason for reason, _ in self.events()]
+
+    def ends_with(self, reason: str) -> None:
+        """Wait until its last event has this reason: events follow the status that they tell of."""
+        eventually(lambda: self.reasons()[-1:] == [reason], what=f"the last event is {reason}")
 
     def pods(self) -> list[Json]:
         """All pods of the run, whatever their state."""
