@@ -1,7 +1,7 @@
 """Recovery on a real cluster: three nodes, the operator installed by its chart, trivial workers.
 
 Every figure is from the moment something is broken to the moment the last rank of the next attempt
-has been spawned (`date` is the first thing that it runs). One round after the other, medians of at
+has been spawned (a file is the first thing that it makes). One round after the other, medians of at
 least five. `make bench-cluster`; a single figure: `benchmarks/cluster.py crash`.
 """
 

@@ -1,7 +1,7 @@
 """A gang of trivial workers whose spawns are timed, on the embedded cluster.
 
-A process writes the time of day as the first thing it does, into a folder that all nodes share with
-this machine: one clock for everything, and nothing is asked for while it is measured.
+A process makes a file as the first thing it does, in a folder that all nodes share with this
+machine: one clock for everything, and nothing is asked for or started while it is measured.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 from tests.e2e.support.bed import Bed
 from tests.e2e.support.cluster_run import ClusterRun
 
-SPAWN = "date +%s.%N > /bench/line-$TRAINRUN_ATTEMPT-$RANK; exec sleep 1000000"
+SPAWN = ": > /bench/line-$TRAINRUN_ATTEMPT-$RANK; exec sleep 1000000"
 PATIENCE = 180.0
 """Seconds after which a round is given up."""
 
@@ -70,11 +70,11 @@ class Gang:
         """Wait for every rank of this attempt; returns when the last one was spawned."""
         files = [self.folder / f"line-{attempt}-{rank}" for rank in range(self.replicas)]
         deadline = time.monotonic() + PATIENCE
-        while not all(path.exists() and path.stat().st_size for path in files):
+        while not all(path.exists() for path in files):
             if time.monotonic() > deadline:
                 raise SystemExit(f"attempt {attempt} was not spawned\n{self.run.story()}")
             time.sleep(0.02)
-        return max(float(path.read_text()) for path in files)
+        return max(path.stat().st_mtime for path in files)
 
     def settle(self, seconds: float = 2.0) -> None:
         """Let the start be over before something is broken."""
