@@ -115,6 +115,7 @@ def test_a_pod_says_of_itself_which_nodes_it_is_kept_away_from() -> None:
     assert "podAntiAffinity" in pod["spec"]["affinity"]
     assert "nodeAffinity" in pod["spec"]["affinity"]
     assert "affinity" in RICH["spec"]
+    assert "nodeAffinity" not in template["spec"]["affinity"]
 
 
 def test_a_pod_rather_goes_elsewhere_than_to_nodes_with_repeated_incidents() -> None:

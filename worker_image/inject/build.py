@@ -35,6 +35,8 @@ from collections.abc import Container, Iterable
 from pathlib import Path
 from types import CodeType
 
+from run import CONTENTS, METHODS
+
 LIBRARIES = {
     "boto3": "boto3",
     "botocore": "botocore",
@@ -48,12 +50,6 @@ LIBRARIES = {
 
 SERVICES = ("s3", "sts", "sso", "sso-oidc")
 """The store, and how clusters and people get credentials for it."""
-
-CONTENTS = "lib.txt"
-"""Names the files of `lib/`, for `run.py`."""
-
-METHODS = f"methods.{importlib.util.MAGIC_NUMBER.hex()}"
-"""For `run.py`."""
 
 AS_IT_IS = (".pyc", ".zip")
 """Suffixes of what is not compressed: to send it costs less than to unpack it at each start."""

@@ -8,6 +8,7 @@ on where the one before stopped.
 from __future__ import annotations
 
 from datetime import datetime
+from operator import not_
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BeforeValidator, ConfigDict, Field
@@ -22,11 +23,6 @@ MAX_LEAVING = 64
 
 MAX_INCIDENTS = 10
 """Settled incidents kept in the status (etcd objects should stay small)."""
-
-
-def _is_empty(value: tuple[str, ...]) -> bool:
-    return not value
-
 
 PhaseName = Literal[
     "Pending",
@@ -116,7 +112,7 @@ class Incident(StatusModel):
     """Exit code of the culprit; 128 + number when a signal ended it."""
     message: str = Field(default="", max_length=1024)
     """What happened, for a person: signal, exception, or the node's condition."""
-    last_lines: tuple[str, ...] = Field(default=(), max_length=20, exclude_if=_is_empty)
+    last_lines: tuple[str, ...] = Field(default=(), max_length=20, exclude_if=not_)
     """The culprit's last lines of output; absent where there are none."""
     collateral: bool = False
     """Only consequences of a loss elsewhere have been seen so far (broken collectives)."""

@@ -17,7 +17,7 @@ from trainrun.checkpoint.on_node import FilesOnNode
 from trainrun.checkpoint.reader import cached_file, check_file_name
 from trainrun.checkpoint.records import Manifest, unseal
 from trainrun.checkpoint.store import ObjectInfo, ObjectStore
-from trainrun.errors import CheckpointDamaged, ObjectNotFound, StoreMisconfigured
+from trainrun.errors import CheckpointDamaged, StoreMisconfigured
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -43,20 +43,13 @@ def initial_on_node(store: ObjectStore, *, cache_dir: Path) -> FilesOnNode | Pat
     for item in files:
         check_file_name(item.name, manifest=uri)
 
-    def read(item: CachedFile, path: Path) -> None:
-        crc32 = item.crc32 if item.summed else None
-        try:
-            store.get_file(item.source, path, size=item.size, crc32=crc32)
-        except ObjectNotFound as error:
-            raise CheckpointDamaged(f"{uri}/{item.source}: missing") from error
-
     # A folder whose listing has changed is another one.
     content = zlib.crc32(repr([(item.name, item.size, item.crc32) for item in files]).encode())
     return FilesOnNode(
         name=f"initial-{content:08x}",
         folder=run_folder(cache_dir, uri=uri, name="initial") / f"{content:08x}",
         files=tuple(files),
-        read=read,
+        store=store,
     )
 
 

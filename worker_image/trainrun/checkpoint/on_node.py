@@ -1,6 +1,6 @@
 """The files of one folder of the store, brought to a node's disk: as a directory, or one by one.
 
-Layer: over `cache`; what to read, and how, comes from `reader` (checkpoints) and `initial`.
+Layer: over `cache` and `ObjectStore`; what to read comes from `reader` (checkpoints) and `initial`.
 """
 
 from __future__ import annotations
@@ -8,17 +8,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from trainrun.checkpoint.cache import (
     CachedFile,
-    Fetch,
     bytes_received,
     find_file,
     forget_older,
     materialize_file,
     materialize_view,
 )
-from trainrun.errors import ObjectNotFound
+from trainrun.errors import CheckpointDamaged, ObjectNotFound
+
+if TYPE_CHECKING:
+    from trainrun.checkpoint.store import ObjectStore
 
 Copy = Callable[[CachedFile, Path], bool]
 """Brings a file from elsewhere than the store, verified; False where that did not work."""
@@ -33,8 +36,9 @@ class FilesOnNode:
     folder: Path
     """Where the node keeps them."""
     files: tuple[CachedFile, ...]
-    read: Fetch
-    """From the store."""
+    store: ObjectStore
+    prefix: str = ""
+    """The folder of the store that they are in, with a slash at the end."""
     view: str = "all"
     """Name of the directory that shows them; other files of the same folder have another one."""
 
@@ -47,7 +51,7 @@ class FilesOnNode:
 
         def fetch(item: CachedFile, path: Path) -> None:
             if not copy(item, path):
-                self.read(item, path)
+                self._read(item, path)
 
         directory = materialize_view(self.folder, view=self.view, files=self.files, fetch=fetch)
         forget_older(self.folder)
@@ -59,13 +63,21 @@ class FilesOnNode:
 
     def download(self, source: str) -> Path:
         """Bring a file here. Raises ObjectNotFound."""
-        path = materialize_file(self.folder, self._file(source), self.read)
+        path = materialize_file(self.folder, self._file(source), self._read)
         forget_older(self.folder)
         return path
 
     def received(self) -> int:
         """Bytes of them that are on this node."""
         return bytes_received(self.folder)
+
+    def _read(self, item: CachedFile, path: Path) -> None:
+        key = self.prefix + item.source
+        crc32 = item.crc32 if item.summed else None
+        try:
+            self.store.get_file(key, path, size=item.size, crc32=crc32)
+        except ObjectNotFound as error:
+            raise CheckpointDamaged(f"{self.store.uri}/{key}: missing") from error
 
     def _file(self, source: str) -> CachedFile:
         for item in self.files:

@@ -33,19 +33,12 @@ def checkpoint_on_node(
     for item in items:
         check_file_name(item.name, manifest=f"{checkpoint.name}/{layout.MANIFEST}")
 
-    def read(file: CachedFile, path: Path) -> None:
-        key = run.key(layout.folder(checkpoint) + file.source)
-        try:
-            run.store.get_file(key, path, size=file.size, crc32=file.crc32)
-        except ObjectNotFound as error:
-            name = f"{run.checkpoint_uri(checkpoint)}/{file.source}"
-            raise CheckpointDamaged(f"{name}: missing") from error
-
     return FilesOnNode(
         name=checkpoint.name,
         folder=run_folder(cache_dir, uri=run.uri, name=run.run_name) / checkpoint.name,
         files=tuple(cached_file(item) for item in items),
-        read=read,
+        store=run.store,
+        prefix=run.key(layout.folder(checkpoint)),
         view="all" if rank is None else f"rank-{rank}",
     )
 
