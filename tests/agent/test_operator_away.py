@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.agent.workers import Workers, start
+from trainrun.agent import children
 from trainrun.agent.agent import Agent
 from trainrun.agent.folders import Folders
 from trainrun.agent.messages import Report
@@ -141,6 +142,7 @@ async def test_a_store_that_hangs_does_not_keep_an_agent_beyond_its_grace(
 
     monkeypatch.setattr(Storage, "open_steps", open_steps)
     monkeypatch.setattr(Uploads, "unfinished", lambda *_: True)
+    monkeypatch.setattr(children, "children", list)  # other tests' helpers are none of its own
     made.heartbeat.last_answer = float("-inf")
     made.start()
     operator.status = 503
