@@ -127,21 +127,73 @@ def test_packages_of_a_virtual_environment_are_not_the_agents(
     assert not (fetched.with_suffix("") / "libraries").exists(), "nothing needed them"
 
 
-COMPILED = """
+WATCHED = """
 import sys
-sys.addaudithook(lambda event, what: event == "compile" and print("compiled", what[0]))
+sys.addaudithook(lambda event, what: event in ("compile", "import") and print(event, what[0]))
 sys.path.insert(0, sys.argv.pop(1)); import run; run.start()
 """
 
 
-def test_no_methods_of_dataclasses_are_compiled_at_the_start(fetched: Path) -> None:
-    """Half of what loading the agent costs; this Python is the one that built the archive."""
+def start_of(archive: Path) -> str:
+    """What is compiled and imported until the agent misses its configuration."""
     told = subprocess.run(
-        [sys.executable, "-I", "-S", "-c", COMPILED, fetched], capture_output=True, text=True
+        [sys.executable, "-I", "-S", "-c", WATCHED, archive], capture_output=True, text=True
     )
     assert "TRAINRUN_AGENT_CONFIG is not set" in told.stderr, "the agent was loaded"
-    assert "compiled" in told.stdout
-    assert "__create_fn__" not in told.stdout
+    assert "import trainrun.agent.main" in told.stdout
+    return told.stdout
+
+
+def test_no_methods_of_dataclasses_are_compiled_at_the_start(fetched: Path) -> None:
+    """Half of what loading the agent costs; this Python is the one that built the archive."""
+    told = start_of(fetched)
+    assert "compile" in told
+    assert "__create_fn__" not in told
+
+
+def test_nothing_that_inspect_imports_is_loaded_at_the_start(fetched: Path) -> None:
+    told = start_of(fetched)
+    assert "import inspect" in told
+    assert "import ast" not in told
+
+
+LATE = """
+import sys; sys.path.insert(0, sys.argv.pop(1))
+import asyncio, dataclasses, functools, inspect
+
+async def coroutine(self) -> int: ...
+
+@dataclasses.dataclass
+class Point:
+    \"\"\"A point.\"\"\"
+    x: int
+
+assert inspect.get_annotations(Point) == {"x": int}
+assert not inspect.get_annotations(type("Child", (Point,), {}))
+assert inspect.iscoroutinefunction(coroutine) and not inspect.iscoroutinefunction(Point.__init__)
+assert asyncio.iscoroutinefunction(type("Kind", (), {"do": coroutine})().do)
+print("ast" in sys.modules)
+%s
+print("ast" in sys.modules)
+"""
+
+
+@pytest.mark.parametrize(
+    "wanting",
+    [
+        "assert str(inspect.signature(Point)) == '(x: int) -> None'",
+        "assert not hasattr(inspect, 'nothing')",
+        "from inspect import getfullargspec; assert getfullargspec(coroutine).args == ['self']",
+        "assert inspect.iscoroutinefunction(functools.partial(coroutine, 1))",
+        "assert inspect.get_annotations(coroutine) == {'return': int}",
+        "assert inspect.get_annotations(Point, eval_str=True) == {'x': int}",
+    ],
+)
+def test_inspect_is_loaded_when_somebody_wants_more_of_it(archive: Path, wanting: str) -> None:
+    told = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", LATE % wanting, archive], capture_output=True, text=True
+    )
+    assert (told.stdout, told.stderr) == ("False\nTrue\n", "")
 
 
 def test_a_volume_that_cannot_be_written_is_named(workers: Workers, fetched: Path) -> None:

@@ -6,6 +6,7 @@ Layer: outside of all packages; runs in an environment where `trainrun` is insta
 not) and copies from there:
 
     run.py          what a worker's first process becomes
+    inspect.py      spares it the standard library's module of that name
     trainrun/       the agent, which is loaded from the archive as it lies there
     lib/trainrun/   the package that scripts import: all that the training sees of it
     lib.txt         the names of its files
@@ -73,6 +74,7 @@ def build(archive: Path) -> None:
 def _agent(target: Path) -> None:
     target.mkdir()
     shutil.copy(Path(__file__).with_name("run.py"), target)
+    shutil.copy(Path(__file__).with_name("late_inspect.py"), target / "inspect.py")
     _copy_module("trainrun", target)
     _copy_metadata("trainrun", target)
     # Beside their sources, where what loads modules from archives looks for compiled ones.
