@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import marshal
 import re
 import shutil
 import subprocess
@@ -144,6 +145,26 @@ def start_of(archive: Path) -> str:
     return told.stdout
 
 
+FAILS = """
+import sys; sys.path.insert(0, sys.argv.pop(1))
+import logging, run, zipimport
+run.reuse(zipimport.zipimporter(str(run.ARCHIVE)))
+from trainrun.agent.config import AgentConfig
+try:
+    AgentConfig.from_json("nonsense")
+except ValueError:
+    logging.exception("as the agent tells it")
+"""
+
+
+def test_a_traceback_shows_the_lines_of_the_agent(fetched: Path) -> None:
+    told = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", FAILS, fetched], capture_output=True, text=True
+    )
+    assert 'File "trainrun/agent/config.py", line ' in told.stderr
+    assert "    return wire.decode(AgentConfig, json.loads(text))" in told.stderr
+
+
 def test_no_methods_of_dataclasses_are_compiled_at_the_start(fetched: Path) -> None:
     """Half of what loading the agent costs; this Python is the one that built the archive."""
     told = start_of(fetched)
@@ -215,6 +236,6 @@ def test_the_archive_is_small_and_pure(archive: Path) -> None:
 
 def test_scripts_get_what_they_import_and_no_more(archive: Path) -> None:
     with zipfile.ZipFile(archive) as agent:
-        names = set(agent.namelist())
+        names = set(marshal.loads(agent.read("library.marshal")))
     assert {"lib/trainrun/__init__.py", "lib/trainrun/torch/__init__.py"} <= names
     assert not [name for name in names if name.startswith("lib/trainrun/agent")]

@@ -113,8 +113,8 @@ def test_the_operators_image_holds_the_agent_and_only_the_agent_knows_stores(
 def test_the_archive_holds_the_agent_with_what_it_needs(images: dict[str, Opened]) -> None:
     assert {
         "run.py",
-        "trainrun/agent/main.pyc",
-        "lib/trainrun/__init__.py",
+        "trainrun/agent/main.py",
+        "library.marshal",
         "libraries.zip",
     } <= agent(images).keys()
 

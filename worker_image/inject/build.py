@@ -8,13 +8,13 @@ not) and copies from there:
     run.py          what a worker's first process becomes
     inspect.py      spares it the standard library's module of that name
     trainrun/       the agent, which is loaded from the archive as it lies there
-    lib/trainrun/   the package that scripts import: all that the training sees of it
-    lib.txt         the names of its files
-    methods.*       what `dataclasses` makes of the agent's classes, compiled
+    compiled-*      its modules, and what `dataclasses` makes of its classes, as code
+    library.*       lib/trainrun/, the package that scripts import: all that the training sees of it
     libraries.zip   boto3 and what it needs, for the agent alone
 
 Invariants: pure Python, so that one archive fits each image and Python >= 3.10; relocatable, since
-nothing in it depends on where it lies. Of botocore's descriptions of services (25 MB) only those
+nothing in it depends on where it lies; what is compiled serves Pythons like the one that runs this,
+others compile for themselves. Of botocore's descriptions of services (25 MB) only those
 stay that lead to an object store and to credentials for it. The libraries are a zip file of their
 own, because every worker's start reads the names of all that is in the archive.
 """
@@ -36,7 +36,7 @@ from collections.abc import Container, Iterable
 from pathlib import Path
 from types import CodeType
 
-from run import CONTENTS, METHODS
+from run import COMPILED, LIBRARY, key_of
 
 LIBRARIES = {
     "boto3": "boto3",
@@ -52,7 +52,7 @@ LIBRARIES = {
 SERVICES = ("s3", "sts", "sso", "sso-oidc")
 """The store, and how clusters and people get credentials for it."""
 
-AS_IT_IS = (".pyc", ".zip")
+AS_IT_IS = (".marshal", ".pyc", ".zip")
 """Suffixes of what is not compressed: to send it costs less than to unpack it at each start."""
 
 LEFT_OUT = ("__pycache__", "*.pyi", "examples", "examples-1.json")
@@ -77,28 +77,45 @@ def _agent(target: Path) -> None:
     shutil.copy(Path(__file__).with_name("late_inspect.py"), target / "inspect.py")
     _copy_module("trainrun", target)
     _copy_metadata("trainrun", target)
+    (target / COMPILED).write_bytes(marshal.dumps((_modules(target), _methods())))
     # Beside their sources, where what loads modules from archives looks for compiled ones.
-    _compile(target, legacy=True)
-    _copy_module("trainrun", target / "lib", without=AGENTS_OWN)
-    _compile(target / "lib")
-    library = sorted(path for path in (target / "lib").rglob("*") if path.is_file())
-    names = [f"{path.relative_to(target)}\n" for path in library]
-    (target / CONTENTS).write_text("".join(names))
-    (target / METHODS).write_bytes(marshal.dumps(_methods()))
+    _compile(target, legacy=True, inside=False)
+    (target / LIBRARY).write_bytes(marshal.dumps(_library()))
 
 
-def _methods() -> dict[str, CodeType]:
-    """All methods that `dataclasses` writes while the agent is loaded, by their source."""
+def _modules(folder: Path) -> dict[str, tuple[str, bytes]]:
+    """The agent's modules by name: path in the archive, marshalled code."""
+    found = {}
+    for path in sorted(folder.glob("trainrun/**/*.py")):
+        file = path.relative_to(folder)
+        parts = file.parent.parts if path.name == "__init__.py" else file.with_suffix("").parts
+        code = compile(path.read_bytes(), str(file), "exec", dont_inherit=True)
+        found[".".join(parts)] = (str(file), marshal.dumps(code))
+    return found
+
+
+def _methods() -> dict[bytes, CodeType]:
+    """All that `dataclasses` writes while the agent is loaded, by the key of its source."""
     found = {}
 
     def run(source: str, *names: object) -> None:
-        found[source] = compile(source, "<dataclass>", "exec", dont_inherit=True)
-        exec(found[source], *names)
+        code = compile(source, "<dataclass>", "exec", dont_inherit=True)
+        found[key_of(source)] = code
+        exec(code, *names)
 
     dataclasses.exec = run
     importlib.import_module("trainrun.agent.main")
     del dataclasses.exec
     return found
+
+
+def _library() -> dict[str, bytes]:
+    """The files of `lib/`."""
+    with tempfile.TemporaryDirectory() as folder:
+        _copy_module("trainrun", Path(folder, "lib"), without=AGENTS_OWN)
+        _compile(Path(folder, "lib"))
+        files = sorted(path for path in Path(folder).rglob("*") if path.is_file())
+        return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
 def _libraries(target: Path) -> None:
@@ -139,12 +156,17 @@ def _prune(data: Path, *, keep: Iterable[str]) -> None:
         shutil.rmtree(folder)
 
 
-def _compile(folder: Path, *, legacy: bool = False) -> None:
-    """For the Python that runs this; another one compiles for itself."""
+def _compile(folder: Path, *, legacy: bool = False, inside: bool = True) -> None:
+    """For Pythons like the one that runs this; `inside`: what lies in folders of it, too."""
     # Unchecked, since copying changes the times of files.
     mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
     if not compileall.compile_dir(
-        folder, quiet=1, legacy=legacy, invalidation_mode=mode, stripdir=str(folder)
+        folder,
+        maxlevels=None if inside else 0,
+        quiet=1,
+        legacy=legacy,
+        invalidation_mode=mode,
+        stripdir=str(folder),
     ):
         raise SystemExit(f"{folder}: not everything could be compiled")
 

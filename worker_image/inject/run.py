@@ -1,7 +1,7 @@
 """Starts the agent from the archive that this file lies in, with whatever Python an image has.
 
-Layer: outside of all packages; `build.py` puts it beside `trainrun` (the agent), `lib/` (the
-package that scripts import) and `libraries.zip` (what the agent needs). The Python runs with
+Layer: outside of all packages; `build.py` puts it beside `trainrun` (the agent), the package that
+scripts import, and `libraries.zip` (what the agent needs). The Python runs with
 `-I -S`: the agent sees nothing but the archive and the standard library, not the image's packages,
 and no PYTHONPATH or other variable that is meant for the training.
 """
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import gc
+import hashlib
 import importlib
 import importlib.util
 import marshal
@@ -17,16 +18,17 @@ import signal
 import sys
 import threading
 import zipimport
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 
 ARCHIVE = Path(__file__).parent
 FOLDER = ARCHIVE.with_suffix("")
 """Where things are unpacked."""
 LIBRARIES = FOLDER / "libraries"
-CONTENTS = "lib.txt"
-"""Names the files of `lib/`, one per line."""
-METHODS = f"methods.{importlib.util.MAGIC_NUMBER.hex()}"
-"""What `dataclasses` compiles in a Python with this format of code: sources and code."""
+LIBRARY = "library.marshal"
+"""In the archive: the files of the package that scripts import, {path: content}."""
+COMPILED = f"compiled-{importlib.util.MAGIC_NUMBER.hex()}.marshal"
+"""In the archive: what a Python with this format of code need not compile; see `build.py`."""
 
 
 class Unpacker:
@@ -55,33 +57,75 @@ class Unpacker:
         importlib.invalidate_caches()
 
 
-def reuse_methods(archive: zipimport.zipimporter) -> None:
-    """Spare `dataclasses` to compile the methods that it writes: half of loading the agent.
+class Compiled:
+    """Finds the agent's modules as code, all in one place.
 
-    It hands their source to the built-in `exec`; a name of its own module comes before that. In a
-    Python that does so no more, or another than the archive was built with, nothing changes.
+    To look each up in the archive would be a quarter of loading them.
     """
+
+    def __init__(self, archive: zipimport.zipimporter, modules: dict[str, tuple[str, bytes]]):
+        """`modules`: by name, the path in the archive and the code."""
+        self._archive = archive
+        self._modules = modules
+
+    def get_source(self, name: str) -> str:
+        """For the lines in tracebacks."""
+        return self._archive.get_data(self._modules[name][0]).decode()
+
+    def find_spec(self, name: str, _path: object = None, _target: object = None):
+        """Asked before sys.path is."""
+        if name not in self._modules:
+            return None
+        file = ARCHIVE / self._modules[name][0]
+        package = file.name == "__init__.py"
+        spec = ModuleSpec(name, self, origin=str(file), is_package=package)
+        spec.has_location = True
+        return spec
+
+    def create_module(self, _spec: ModuleSpec) -> None:
+        """As usual."""
+
+    def exec_module(self, module) -> None:
+        """Run the module's code."""
+        exec(marshal.loads(self._modules[module.__name__][1]), vars(module))
+
+
+def key_of(source: str) -> bytes:
+    """What stands for a source text in the archive: all of them are 200 KB."""
+    return hashlib.sha256(source.encode()).digest()
+
+
+def reuse(archive: zipimport.zipimporter) -> None:
+    """Spare this Python what the one that built the archive has done, if they are of one kind."""
     try:
-        known = marshal.loads(archive.get_data(METHODS))
+        modules, methods = marshal.loads(archive.get_data(COMPILED))
     except OSError:
         return
+    sys.meta_path.insert(0, Compiled(archive, modules))
 
     def run(source: str, *names: object) -> None:
+        known = methods.get(key_of(source))
         # As in the module that wrote it, which is not under this one's `from __future__`.
-        exec(known.get(source) or compile(source, "<string>", "exec", dont_inherit=True), *names)
+        exec(known or compile(source, "<string>", "exec", dont_inherit=True), *names)
 
+    # Half of loading the agent is compiling the methods that `dataclasses` writes. It hands their
+    # source to the built-in `exec`; a name of its own module comes before that. In a Python that
+    # does so no more nothing changes.
     dataclasses.exec = run
 
 
 def unpack_library(archive: zipimport.zipimporter) -> None:
-    """Write what scripts import, with what this file was loaded by.
+    """Write what scripts import.
 
-    With zipfile, and what that imports, it would be a twentieth of a worker's start.
+    Not with zipfile: that, and what it imports, would be a twentieth of a worker's start.
     """
-    for name in archive.get_data(CONTENTS).decode().splitlines():
+    folders = set()
+    for name, content in marshal.loads(archive.get_data(LIBRARY)).items():
         file = FOLDER / name
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(archive.get_data(name))
+        if file.parent not in folders:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            folders.add(file.parent)
+        file.write_bytes(content)
 
 
 def start() -> None:
@@ -92,7 +136,7 @@ def start() -> None:
     if not LIBRARIES.exists():
         sys.meta_path.insert(0, Unpacker())
     archive = zipimport.zipimporter(str(ARCHIVE))
-    reuse_methods(archive)
+    reuse(archive)
     from trainrun.agent import last_words
     from trainrun.agent.main import main
 
