@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from benchmarks.local_job import machine
 from benchmarks.on_cluster.figures import tell
-from benchmarks.on_cluster.gang import Gang
+from benchmarks.on_cluster.gang import PAUSE, Gang
 from benchmarks.on_cluster.peer import start_plain_pods
 from benchmarks.on_cluster.quiet import sandboxes, wait_for_sandboxes, wait_until_calm
 from benchmarks.on_cluster.stages import stages, tell_stages
@@ -123,7 +123,7 @@ def crash(bench: Bench) -> None:
         tell("kill -9 of a process -> all spawned, gang of 6", took, limit=1.0)
         print(f"    the tenth crash in a row: {took[-1]:.2f} s")
         print(
-            f"operator: {spent:.2f} CPU seconds per incident, its pauses of {ROUNDS // 2} s "
+            f"operator: {spent:.2f} CPU seconds per incident, its pauses of {PAUSE:g} s "
             "included (must be at most 0.3)"
         )
         print(

@@ -16,6 +16,8 @@ from tests.e2e.support.cluster_run import ClusterRun
 SPAWN = ": > /bench/line-$TRAINRUN_ATTEMPT-$RANK; exec sleep 1000000"
 PATIENCE = 180.0
 """Seconds after which a round is given up."""
+PAUSE = 2.0
+"""Seconds between two rounds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +78,6 @@ class Gang:
             time.sleep(0.02)
         return max(path.stat().st_mtime for path in files)
 
-    def settle(self, seconds: float = 2.0) -> None:
+    def settle(self, seconds: float = PAUSE) -> None:
         """Let the start be over before something is broken."""
         time.sleep(seconds)

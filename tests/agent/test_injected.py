@@ -135,11 +135,15 @@ sys.path.insert(0, sys.argv.pop(1)); import run; run.start()
 """
 
 
+def run_with(archive: Path, program: str) -> subprocess.CompletedProcess[str]:
+    """This Python, which also built the archive, runs `program` as it runs the agent."""
+    command = [sys.executable, "-I", "-S", "-c", program, archive]
+    return subprocess.run(command, capture_output=True, text=True)
+
+
 def start_of(archive: Path) -> str:
     """What is compiled and imported until the agent misses its configuration."""
-    told = subprocess.run(
-        [sys.executable, "-I", "-S", "-c", WATCHED, archive], capture_output=True, text=True
-    )
+    told = run_with(archive, WATCHED)
     assert "TRAINRUN_AGENT_CONFIG is not set" in told.stderr, "the agent was loaded"
     assert "import trainrun.agent.main" in told.stdout
     return told.stdout
@@ -158,15 +162,13 @@ except ValueError:
 
 
 def test_a_traceback_shows_the_lines_of_the_agent(fetched: Path) -> None:
-    told = subprocess.run(
-        [sys.executable, "-I", "-S", "-c", FAILS, fetched], capture_output=True, text=True
-    )
+    told = run_with(fetched, FAILS)
     assert 'File "trainrun/agent/config.py", line ' in told.stderr
     assert "    return wire.decode(AgentConfig, json.loads(text))" in told.stderr
 
 
 def test_no_methods_of_dataclasses_are_compiled_at_the_start(fetched: Path) -> None:
-    """Half of what loading the agent costs; this Python is the one that built the archive."""
+    """Half of what loading the agent costs."""
     told = start_of(fetched)
     assert "compile" in told
     assert "__create_fn__" not in told
@@ -211,9 +213,7 @@ print("ast" in sys.modules)
     ],
 )
 def test_inspect_is_loaded_when_somebody_wants_more_of_it(archive: Path, wanting: str) -> None:
-    told = subprocess.run(
-        [sys.executable, "-I", "-S", "-c", LATE % wanting, archive], capture_output=True, text=True
-    )
+    told = run_with(archive, LATE % wanting)
     assert (told.stdout, told.stderr) == ("False\nTrue\n", "")
 
 

@@ -75,11 +75,11 @@ def _agent(target: Path) -> None:
     target.mkdir()
     shutil.copy(Path(__file__).with_name("run.py"), target)
     shutil.copy(Path(__file__).with_name("late_inspect.py"), target / "inspect.py")
+    # Beside their sources, where what loads modules from archives looks for compiled ones.
+    _compile(target, legacy=True)
     _copy_module("trainrun", target)
     _copy_metadata("trainrun", target)
     (target / COMPILED).write_bytes(marshal.dumps((_modules(target), _methods())))
-    # Beside their sources, where what loads modules from archives looks for compiled ones.
-    _compile(target, legacy=True, inside=False)
     (target / LIBRARY).write_bytes(marshal.dumps(_library()))
 
 
@@ -156,17 +156,12 @@ def _prune(data: Path, *, keep: Iterable[str]) -> None:
         shutil.rmtree(folder)
 
 
-def _compile(folder: Path, *, legacy: bool = False, inside: bool = True) -> None:
-    """For Pythons like the one that runs this; `inside`: what lies in folders of it, too."""
+def _compile(folder: Path, *, legacy: bool = False) -> None:
+    """For Pythons like the one that runs this; others compile for themselves."""
     # Unchecked, since copying changes the times of files.
     mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
     if not compileall.compile_dir(
-        folder,
-        maxlevels=None if inside else 0,
-        quiet=1,
-        legacy=legacy,
-        invalidation_mode=mode,
-        stripdir=str(folder),
+        folder, quiet=1, legacy=legacy, invalidation_mode=mode, stripdir=str(folder)
     ):
         raise SystemExit(f"{folder}: not everything could be compiled")
 

@@ -119,12 +119,11 @@ def unpack_library(archive: zipimport.zipimporter) -> None:
 
     Not with zipfile: that, and what it imports, would be a twentieth of a worker's start.
     """
-    folders = set()
-    for name, content in marshal.loads(archive.get_data(LIBRARY)).items():
-        file = FOLDER / name
-        if file.parent not in folders:
-            file.parent.mkdir(parents=True, exist_ok=True)
-            folders.add(file.parent)
+    contents = marshal.loads(archive.get_data(LIBRARY))
+    files = {FOLDER / name: content for name, content in contents.items()}
+    for folder in {file.parent for file in files}:
+        folder.mkdir(parents=True, exist_ok=True)
+    for file, content in files.items():
         file.write_bytes(content)
 
 
