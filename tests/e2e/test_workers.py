@@ -29,8 +29,9 @@ AGENT = r"^\S*python3 -I -S -c "
 @pytest.fixture(scope="module")
 def run(installation: Installation) -> Iterator[LastingRun]:
     """Three workers that train until the last test of this file; the tests take them in turn."""
-    # Guaranteed, so that the kernel does not take the agent for want of memory elsewhere.
-    limits = {"cpu": "1", "memory": "192Mi", "nvidia.com/gpu": "1"}
+    # Guaranteed, so that the kernel does not take the agent for want of memory elsewhere; and two
+    # have room on a node of two processors, so that a replacement can always be put on another.
+    limits = {"cpu": "700m", "memory": "192Mi", "nvidia.com/gpu": "1"}
     options = {
         "container": {"resources": {"limits": limits}},
         "pod": {"terminationGracePeriodSeconds": 60},

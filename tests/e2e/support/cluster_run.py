@@ -162,8 +162,11 @@ class ClusterRun:
         return {(int(step), int(attempt)) for _, step, _, attempt in parts}
 
     def chains(self, step: int) -> list[str]:
-        """What each rank of counting.py had learned at this step, as it lies in the store."""
-        keys = [k for k in self._keys() if f"/step-{step:09d}-" in k and "/rank-" in k]
+        """What each rank of counting.py had learned at this step, as it was committed last."""
+        attempt = max(attempt for found, attempt in self.committed() if found == step)
+        # What an attempt that was lost has stored of the same step is cleaned up at any time.
+        folder = f"/step-{step:09d}-attempt-{attempt}/"
+        keys = [key for key in self._keys() if folder in key and "/rank-" in key]
         ranks = {}
         for key in keys:
             body = self._s3.get_object(Bucket=self.bed.bucket, Key=key)["Body"].read()
