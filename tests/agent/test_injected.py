@@ -174,15 +174,16 @@ def test_no_methods_of_dataclasses_are_compiled_at_the_start(fetched: Path) -> N
     assert "__create_fn__" not in told
 
 
-def test_nothing_that_inspect_imports_is_loaded_at_the_start(fetched: Path) -> None:
-    told = start_of(fetched)
-    assert "import inspect" in told
-    assert "import ast" not in told
+@pytest.mark.parametrize("module", ["ast", "ctypes", "inspect", "ipaddress", "locale", "textwrap"])
+def test_a_module_that_hardly_anybody_needs_is_not_loaded_at_the_start(
+    fetched: Path, module: str
+) -> None:
+    assert f"import {module}\n" not in start_of(fetched)
 
 
 LATE = """
 import sys; sys.path.insert(0, sys.argv.pop(1))
-import asyncio, dataclasses, functools, inspect
+import late, asyncio, dataclasses, functools, inspect, locale, textwrap
 
 async def coroutine(self) -> int: ...
 
@@ -214,6 +215,14 @@ print("ast" in sys.modules)
 )
 def test_inspect_is_loaded_when_somebody_wants_more_of_it(archive: Path, wanting: str) -> None:
     told = run_with(archive, LATE % wanting)
+    assert (told.stdout, told.stderr) == ("False\nTrue\n", "")
+
+
+def test_modules_that_were_put_off_are_the_real_ones_once_they_are_used(archive: Path) -> None:
+    using = (
+        "assert textwrap.dedent('  a') == 'a' and locale.getlocale() and 'ast' not in sys.modules"
+    )
+    told = run_with(archive, LATE % f"{using}; inspect.ismodule(sys)")
     assert (told.stdout, told.stderr) == ("False\nTrue\n", "")
 
 

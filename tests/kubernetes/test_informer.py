@@ -39,6 +39,7 @@ class Following:
             key=lambda item: item[0],
             on_change=lambda old, new: self.changes.append((old, new)),
         )
+        self.informer.follow()
         self.task = asyncio.create_task(self.informer.run())
 
     @property

@@ -56,6 +56,7 @@ async def following(fake: FakeApi) -> AsyncIterator[Following]:
     fake.things = [thing("a", 1, color="red")]
     api = await KubeApi.connect()
     following = Following(api)
+    following.informer.follow()
     task = asyncio.create_task(following.informer.run())
     await until(lambda: fake.watching)
     yield following
@@ -205,6 +206,29 @@ async def test_the_first_list_is_tried_until_it_succeeds(fake: FakeApi) -> None:
     await api.close()
 
 
+async def test_it_lists_once_and_lists_again_and_watches_once_it_is_to_follow(
+    fake: FakeApi,
+) -> None:
+    fake.things = [thing("a", 1, color="red")]
+    api = await KubeApi.connect()
+    following = Following(api)
+    task = asyncio.create_task(following.informer.run())
+    await until(following.informer.synced.is_set)
+    fake.things = [thing("b", 2, color="blue")]
+
+    following.informer.follow()
+    assert not following.informer.synced.is_set()
+    assert fake.of("watch") == []
+    await until(lambda: fake.watching)
+
+    assert following.informer.synced.is_set()
+    assert following.colors == {"b": "blue"}
+    assert len(fake.of("list")) == 2
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    await api.close()
+
+
 async def test_it_knows_how_long_it_has_heard_nothing(fake: FakeApi) -> None:
     now = 0.0
     api = await KubeApi.connect()
@@ -218,8 +242,13 @@ async def test_it_knows_how_long_it_has_heard_nothing(fake: FakeApi) -> None:
         clock=lambda: now,
     )
     task = asyncio.create_task(informer.run())
+    await until(informer.synced.is_set)
+    now = 1000.0
+    assert informer.last_heard() == 0.0, "nothing is to be heard before it follows"
+
+    informer.follow()
     await until(lambda: fake.watching)
-    now = 60.0
+    now = 1060.0
     assert informer.last_heard() == 60.0
 
     await fake.bookmark(150)

@@ -6,7 +6,7 @@ Layer: outside of all packages; runs in an environment where `trainrun` is insta
 not) and copies from there:
 
     run.py          what a worker's first process becomes
-    inspect.py      spares it the standard library's module of that name
+    late.py         spares it some modules of the standard library
     trainrun/       the agent, which is loaded from the archive as it lies there
     compiled-*      its modules, and what `dataclasses` makes of its classes, as code
     library.*       lib/trainrun/, the package that scripts import: all that the training sees of it
@@ -74,7 +74,7 @@ def build(archive: Path) -> None:
 def _agent(target: Path) -> None:
     target.mkdir()
     shutil.copy(Path(__file__).with_name("run.py"), target)
-    shutil.copy(Path(__file__).with_name("late_inspect.py"), target / "inspect.py")
+    shutil.copy(Path(__file__).with_name("late.py"), target)
     # Beside their sources, where what loads modules from archives looks for compiled ones.
     _compile(target, legacy=True)
     _copy_module("trainrun", target)

@@ -8,6 +8,8 @@ and no PYTHONPATH or other variable that is meant for the training.
 
 from __future__ import annotations
 
+import late  # noqa: F401  # isort: skip - first: the others import what it stands for
+
 import dataclasses
 import gc
 import hashlib

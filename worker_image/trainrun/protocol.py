@@ -6,8 +6,6 @@ ago" on the sender's monotonic clock), never wall clocks. Each message has a ver
 are ignored; see docs/architecture.md for the life of an attempt.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from dataclasses import dataclass, field
@@ -237,7 +235,7 @@ class AgentState:
         return json.dumps(wire.encode(self), separators=(",", ":"), allow_nan=False)
 
     @staticmethod
-    def from_json(text: str | bytes) -> AgentState:
+    def from_json(text: str | bytes) -> "AgentState":
         """Raises wire.MalformedMessage."""
         return wire.decode(AgentState, _parse(text))
 
@@ -366,7 +364,7 @@ class Answer:
         return json.dumps(wire.encode(self), separators=(",", ":"), allow_nan=False)
 
     @staticmethod
-    def from_json(text: str | bytes) -> Answer:
+    def from_json(text: str | bytes) -> "Answer":
         """Raises wire.MalformedMessage."""
         return wire.decode(Answer, _parse(text))
 

@@ -1,9 +1,9 @@
 """The operator put together: caches, leadership, agents' server, runs, probes.
 
-Layer: runtime. Order at the start: caches whole, Lease held, runs led, and only then the address
-published. A process that has lost its Lease ends: a fresh one is simpler than a second life. An API
-server that is away is waited for, at the start too: ending would only lengthen the outage by the
-kubelet's growing pauses between restarts.
+Layer: runtime. Order at the start: everything listed once, Lease held, caches fresh and followed,
+runs led, and only then the address published. A process that has lost its Lease ends: a fresh one
+is simpler than a second life. An API server that is away is waited for, at the start too: ending
+would only lengthen the outage by the kubelet's growing pauses between restarts.
 """
 
 from __future__ import annotations
@@ -123,24 +123,28 @@ class Operator:
         host = self._settings.host
         tls = authority.server_context([host, f"{host}.cluster.local"], [])
         await self._server.start("0.0.0.0", port=self._settings.agent_port, tls=tls)
-        await asyncio.gather(
-            self.listed.wait(), *(informer.synced.wait() for informer in self._pods.informers)
-        )
+        await self.listed.wait()
+        await self._pods.synced()
         await self._lease.acquire()
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._lease.keep())
+                self._pods.follow()
+                await self._pods.synced()
+                self._begin(authority)
+                group.create_task(self._publish())
+        except* LeaseLost as lost:
+            _log.error("%s; ending, so that a fresh process can follow", lost.exceptions[0])
+        finally:
+            self._leading = False
+
+    def _begin(self, authority: Authority) -> None:
         grace = max(0.0, AFTERMATH - self._api.since_outage)
         after = f", after an outage; silence counts in {grace:.0f} s" if grace else ""
         _log.info("%s leads now%s", self._settings.identity, after)
         self._leading = True
         self._metrics.leads(leading=True)
         self.manager.lead(self._surroundings(authority), grace=grace)
-        try:
-            async with asyncio.TaskGroup() as group:
-                group.create_task(self._publish())
-                group.create_task(self._lease.keep())
-        except* LeaseLost as lost:
-            _log.error("%s; ending, so that a fresh process can follow", lost.exceptions[0])
-        finally:
-            self._leading = False
 
     async def _open_authority(self) -> Authority:
         """Raises AuthorityBroken."""

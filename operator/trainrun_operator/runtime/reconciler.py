@@ -32,9 +32,11 @@ RETRY_FIRST, RETRY_MAX = 0.2, 10.0
 DEAF_MAX = 1.0
 """Seconds of such a pause in which news do not shorten it: they would make a storm of tries."""
 
-REST = 3.0
+REST = 8.0
 """Times the CPU time of a pass that found nothing to do, until the next: while a large gang
 gathers, the news of many workers share a pass, and agents are answered in between."""
+REST_MAX = 0.3
+"""Seconds of it: a gang of a thousand, whose pass takes 0.1 s, must not wait longer to be seen."""
 
 NOTABLE_INTERVAL = 1.0
 """Seconds between two writes for display where more than step, metrics or checkpoint changed."""
@@ -93,8 +95,8 @@ class Reconciler:
                 _log.exception("%sa pass failed; trying again in %.1f s", self._prefix, pause)
             finally:
                 self._on_pass(time.perf_counter() - begun)
-            rest = (time.thread_time() - worked) * REST if self._idle else 0.0
-            await asyncio.sleep(min(max(pause, rest), DEAF_MAX))
+            rest = min((time.thread_time() - worked) * REST, REST_MAX) if self._idle else 0.0
+            await asyncio.sleep(max(min(pause, DEAF_MAX), rest))
 
     def _retry(self, failures: int) -> float:
         pause = min(RETRY_FIRST * 2.0 ** min(failures, 10), RETRY_MAX)

@@ -5,8 +5,6 @@ fields are ignored and missing ones take their defaults, so that both sides may 
 Everything that may change during the run comes in orders instead (`trainrun.protocol`).
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -117,7 +115,7 @@ class AgentConfig:
         return json.dumps(wire.encode(self), separators=(",", ":"), allow_nan=False)
 
     @staticmethod
-    def from_json(text: str | bytes) -> AgentConfig:
+    def from_json(text: str | bytes) -> "AgentConfig":
         """Raise BadConfig with the field and what was expected."""
         try:
             return wire.decode(AgentConfig, json.loads(text))
@@ -125,7 +123,7 @@ class AgentConfig:
             raise BadConfig(f"{CONFIG_VARIABLE} cannot be read: {error}") from error
 
     @staticmethod
-    def read(environ: Mapping[str, str], arguments: Sequence[str]) -> AgentConfig:
+    def read(environ: Mapping[str, str], arguments: Sequence[str]) -> "AgentConfig":
         """Read what this process was started with; `arguments` are `[--, command...]` or none.
 
         Raises BadConfig where the variable is missing or cannot be read, and for other arguments.

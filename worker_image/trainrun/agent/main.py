@@ -16,7 +16,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from trainrun.agent import background, last_words, linux
+from trainrun.agent import background, last_words, scheduling
 from trainrun.agent.agent import ORPHANED, Agent
 from trainrun.agent.config import AgentConfig, BadConfig
 from trainrun.agent.folders import Folders
@@ -52,8 +52,8 @@ def main(
     LOG.addHandler(handler)
     LOG.setLevel(logging.INFO)
     LOG.propagate = False
-    linux.become_subreaper()
-    linux.give_way()
+    _adopt_orphans()
+    scheduling.give_way()
     storage = Storage(config)
     # Not `asyncio.run`: it waits for the threads that look names up, which may take a minute each.
     loop = asyncio.new_event_loop()
@@ -69,6 +69,13 @@ def main(
         LOG.removeHandler(handler)
     # The interpreter's own end would wait for threads as well: for a call of the store that hangs.
     os._exit(code)
+
+
+def _adopt_orphans() -> None:
+    if os.getpid() != 1:
+        from trainrun.agent import prctl  # noqa: PLC0415 - see there
+
+        prctl.become_subreaper()
 
 
 async def _live(
@@ -93,7 +100,9 @@ async def _live(
     # Blocked at the very start: to process 1 of a container a SIGTERM without a handler is lost.
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
     if config.parent_pid is not None:
-        linux.signal_on_parent_death(PARENT_DEATH)
+        from trainrun.agent import prctl  # noqa: PLC0415 - see there
+
+        prctl.signal_on_parent_death(PARENT_DEATH)
         if os.getppid() != config.parent_pid:
             return ORPHANED  # it died before we asked: nobody will tell us
     agent.start()

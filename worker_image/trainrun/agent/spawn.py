@@ -3,17 +3,21 @@
 Layer: agent. Runs in the main thread only: the parent-death signal fires when the *thread* that
 forked ends. The process leads a session and a process group of its own, so that it and its helpers
 can be killed together and the terminal's signals do not reach it.
+
+With process 1 of a container the kernel kills all others (pid_namespaces(7)), so there is nothing
+to be asked for; and without code of ours between fork and exec Python need not copy our page tables
+(it uses vfork).
 """
 
 from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainrun.agent.linux import die_with_parent
+from trainrun.agent import scheduling
 
 
 class StartFailed(OSError):
@@ -33,17 +37,18 @@ def spawn(command: Sequence[str], working_dir: str, environment: Mapping[str, st
     """Start `command`. Raises StartFailed."""
     reading, writing = os.pipe()
     try:
-        child = subprocess.Popen(
-            command,
-            cwd=working_dir or None,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=writing,
-            stderr=writing,
-            start_new_session=True,
-            # Safe with threads: it looks nothing up and takes no lock.
-            preexec_fn=die_with_parent(os.getpid()),  # noqa: PLW1509
-        )
+        with scheduling.as_started():
+            child = subprocess.Popen(
+                command,
+                cwd=working_dir or None,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=writing,
+                stderr=writing,
+                start_new_session=True,
+                # Safe with threads: it looks nothing up and takes no lock.
+                preexec_fn=_bound_to(os.getpid()),  # noqa: PLW1509
+            )
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         os.close(reading)
         raise StartFailed(_explain(error, command, working_dir)) from error
@@ -52,6 +57,14 @@ def spawn(command: Sequence[str], working_dir: str, environment: Mapping[str, st
     # Its status is read by `children.reap`; tell Popen not to look for it as well.
     child.returncode = 0
     return Spawned(pid=child.pid, output=reading)
+
+
+def _bound_to(parent: int) -> Callable[[], None] | None:
+    if parent == 1:
+        return None
+    from trainrun.agent.prctl import die_with_parent  # noqa: PLC0415 - see there
+
+    return die_with_parent(parent)
 
 
 def _explain(error: Exception, command: Sequence[str], working_dir: str) -> str:

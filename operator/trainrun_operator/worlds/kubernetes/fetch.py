@@ -43,15 +43,13 @@ import signal  # noqa: E402
 import socket  # noqa: E402
 import ssl  # noqa: E402
 import time  # noqa: E402
-from urllib.parse import urlsplit  # noqa: E402 - Python 2 has none
 
 
-def ask(address, trust):
+def ask(host, port, trust):
     """Ask once, whatever proxy the environment names: that is for the training.
 
     Not with http.client: to import it costs 12 ms of CPU, a tenth of a worker's start.
     """
-    host, port = address.hostname, address.port or 443
     with socket.create_connection((host, port), timeout=30) as connection:
         with trust.wrap_socket(connection, server_hostname=host) as operator:
             operator.sendall(b"GET /v1/agent HTTP/1.0\r\nHost: %s\r\n\r\n" % host.encode())
@@ -90,12 +88,13 @@ def keeping(function, *arguments):
 
 def fetch(config):
     """Ask the operator for the agent, and again until it is there."""
-    address = urlsplit(config["operator_url"])
+    # https://host:port; not by urllib.parse, which is another fiftieth of the start.
+    host, port = config["operator_url"].rpartition("/")[2].split(":")
     trust = ssl.create_default_context(cadata=config["ca"])
     pause, told = 0.2, ""
     while True:
         try:
-            return ask(address, trust)
+            return ask(host, int(port), trust)
         except OSError as error:
             trouble = str(error) or type(error).__name__
         if trouble != told:

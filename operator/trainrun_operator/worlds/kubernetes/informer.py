@@ -1,7 +1,9 @@
 """A cache of projected objects that follows the API server: list, then watch, for ever.
 
 Layer: worlds/kubernetes. Invariants: it never ends by an error; whatever happened while it could
-not see is told after the next list; it holds projections only, never whole objects.
+not see is told after the next list; it holds projections only, never whole objects. Until somebody
+needs to follow, it lists once: that shows that we may, and a watch for nobody would double what the
+API server has to send.
 """
 
 from __future__ import annotations
@@ -62,11 +64,12 @@ class Informer(Generic[T]):
         self._version = 0
         """Where in the history we are."""
         self._list_is_due = True
+        self._followed = asyncio.Event()
         self._listed_at = self._heard_at = clock()
         self._failures = 0
         self._backoff = Backoff(SHORTEST_PAUSE, LONGEST_PAUSE)
         self.synced = asyncio.Event()
-        """Set once the first list is in the cache."""
+        """Set once a list is in the cache: the first, and after `follow` a fresh one."""
 
     def get(self, key: str) -> T | None:
         """One object."""
@@ -82,15 +85,28 @@ class Informer(Generic[T]):
         self._cache.remove(uid)
 
     def last_heard(self) -> float:
-        """Seconds since an event, a bookmark or a list; up to 70 are normal in a quiet cluster."""
-        return self._clock() - self._heard_at
+        """Seconds since an event, a bookmark or a list; up to 70 are normal in a quiet cluster.
+
+        0 before `follow`: there is nothing to be heard.
+        """
+        return self._clock() - self._heard_at if self._followed.is_set() else 0.0
+
+    def follow(self) -> None:
+        """From now on see every change, after a fresh list."""
+        self.synced.clear()
+        self._list_is_due = True
+        self._heard_at = self._clock()
+        self._followed.set()
 
     async def run(self) -> None:
-        """Follow for ever."""
+        """List; once `follow` was called, follow for ever."""
         while True:
             try:
                 if self._list_is_due:
                     await self.relist()
+                if not self._followed.is_set():
+                    await self._followed.wait()
+                    continue
                 await self._watch()
                 self._list_is_due = self._clock() - self._listed_at > RELIST_AFTER
             except Gone:

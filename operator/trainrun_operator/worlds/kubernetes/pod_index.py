@@ -59,8 +59,18 @@ class PodIndex:
 
     @property
     def informers(self) -> tuple[Informer[Any], ...]:
-        """All of them, to be run and watched over."""
+        """All of them, to be run and watched over; they list once before `follow`."""
         return (*self._pods.values(), *((self._nodes,) if self._nodes is not None else ()))
+
+    def follow(self) -> None:
+        """From now on see every change, after fresh lists."""
+        for informer in self.informers:
+            informer.follow()
+
+    async def synced(self) -> None:
+        """Wait until everything is listed."""
+        for informer in self.informers:
+            await informer.synced.wait()
 
     def of(self, run_uid: str) -> tuple[PodFact, ...]:
         """The pods with this run's label."""
