@@ -243,6 +243,30 @@ def test_the_archive_is_small_and_pure(archive: Path) -> None:
         assert [name for name in names if re.match(rf"{distribution}-.*/LICENSE", name)]
 
 
+CLIENTS = """
+import sys; sys.path.insert(0, sys.argv[1])
+import boto3
+session = boto3.Session("a", "b", region_name=sys.argv[2])
+for service in "s3", "sts", "sso", "sso-oidc":
+    print(session.client(service).meta.endpoint_url)
+"""
+
+
+@pytest.mark.parametrize(
+    ("region", "domain"),
+    [("eu-central-1", "amazonaws.com"), ("cn-north-1", "amazonaws.com.cn")],
+)
+def test_the_libraries_know_where_amazon_is(
+    archive: Path, tmp_path: Path, region: str, domain: str
+) -> None:
+    with zipfile.ZipFile(archive) as agent, agent.open("libraries.zip") as file:
+        zipfile.ZipFile(file).extractall(tmp_path)
+    command = [sys.executable, "-I", "-S", "-c", CLIENTS, tmp_path, region]
+    told = subprocess.run(command, capture_output=True, text=True, check=True)
+    hosts = [f"{name}.{region}.{domain}" for name in ("s3", "sts", "portal.sso", "oidc")]
+    assert told.stdout.split() == [f"https://{host}" for host in hosts]
+
+
 def test_scripts_get_what_they_import_and_no_more(archive: Path) -> None:
     with zipfile.ZipFile(archive) as agent:
         names = set(marshal.loads(agent.read("library.marshal")))

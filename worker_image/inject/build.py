@@ -14,18 +14,20 @@ not) and copies from there:
 
 Invariants: pure Python, so that one archive fits each image and Python >= 3.10; relocatable, since
 nothing in it depends on where it lies; what is compiled serves Pythons like the one that runs this,
-others compile for themselves. Of botocore's descriptions of services (25 MB) only those
-stay that lead to an object store and to credentials for it. The libraries are a zip file of their
-own, because every worker's start reads the names of all that is in the archive.
+others compile for themselves. Of botocore's descriptions of services (25 MB) only those stay that
+lead to an object store and to credentials for it, without their texts. The libraries are a zip file
+of their own, because every worker's start reads the names of all that is in the archive.
 """
 
 from __future__ import annotations
 
 import compileall
 import dataclasses
+import gzip
 import importlib
 import importlib.metadata
 import importlib.util
+import json
 import marshal
 import py_compile
 import shutil
@@ -124,6 +126,7 @@ def _libraries(target: Path) -> None:
         _copy_metadata(distribution, target)
     _prune(target / "boto3" / "data", keep=())
     _prune(target / "botocore" / "data", keep=SERVICES)
+    _shorten(target / "botocore" / "data")
     _compile(target)
 
 
@@ -154,6 +157,28 @@ def _copy_metadata(distribution: str, folder: Path) -> None:
 def _prune(data: Path, *, keep: Iterable[str]) -> None:
     for folder in [path for path in data.iterdir() if path.is_dir() and path.name not in keep]:
         shutil.rmtree(folder)
+
+
+def _shorten(data: Path) -> None:
+    """Leave out what no request needs: to read it is half of what a client's making takes."""
+    prefixes = set()
+    for path in data.rglob("service-2.json.gz"):
+        model = json.loads(gzip.decompress(path.read_bytes()), object_hook=_without_text)
+        prefixes.add(model["metadata"]["endpointPrefix"])
+        path.write_bytes(gzip.compress(json.dumps(model).encode(), mtime=0))
+    path = data / "endpoints.json"
+    endpoints = json.loads(path.read_text())
+    for partition in endpoints["partitions"]:
+        services = partition["services"]
+        partition["services"] = {name: services[name] for name in prefixes & services.keys()}
+    path.write_text(json.dumps(endpoints))
+
+
+def _without_text(described: dict[str, object]) -> dict[str, object]:
+    # A member of a shape may be called "documentation" as well; that is not text.
+    if isinstance(described.get("documentation"), str):
+        described["documentation"] = ""  # botocore wants it to be there
+    return described
 
 
 def _compile(folder: Path, *, legacy: bool = False) -> None:

@@ -104,7 +104,7 @@ class _Claimant:
         return self.answer("Finished", message=f"{self.run.uri} has finished before")
 
     def _claim(self, view: View, owner: Owned) -> Resolution:
-        if not view.attempts:
+        if not view.attempts and self.attempt > 1:
             self._check_listing()
         known = {
             checkpoint: how
