@@ -149,10 +149,11 @@ def dismissals(view: View, chosen: tuple[WorkerFact | None, ...]) -> tuple[Delet
     their logs may be wanted); a worker under notice leaves by itself; one with another template
     still finishes its uploads.
     """
+    wanted = {w.name for w in chosen if w is not None}
     return tuple(
         action
         for w in view.workers
-        if w not in chosen and w.phase != "Ended"
+        if w.name not in wanted and w.phase != "Ended"
         for action in deletion(view, w, _dismissal(view, w))
     )
 

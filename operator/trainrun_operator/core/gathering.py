@@ -122,7 +122,8 @@ def _incomplete(
         message = f"{message}; another worker is tried"
         grace = _unavailable_grace(view)
         return store_wait(view, "StorageUnavailable", message, grace=grace, actions=actions)
-    slots = [str(slot) for slot, w in enumerate(chosen) if w not in ready]
+    there = {w.slot for w in ready}
+    slots = [str(slot) for slot in range(len(chosen)) if slot not in there]
     noun = "worker of slot" if len(slots) == 1 else "workers of slots"
     message = f"waiting for the {noun} {', '.join(slots[:10])}"
     trouble = missing(view, chosen)
