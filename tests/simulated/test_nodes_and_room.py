@@ -59,6 +59,17 @@ def test_a_dead_node_is_left_behind_within_the_heartbeat_timeout_and_a_few_secon
     assert world.clock.now - begin < 12
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_a_worker_without_room_says_nothing(seed: int) -> None:
+    """One that spoke once took part in an attempt, which was charged for its silence after that."""
+    room = Room(capacity=1)
+    world = SimWorld(config=a_config(replicas=2), rng=random.Random(seed), room=room)
+    world.live(15)
+    homeless = {w.name for w in world.workers.values() if w.phase == "Pending"}
+    assert len(homeless) == 1
+    assert not homeless & world.operators[0].heard.keys()
+
+
 @pytest.mark.parametrize("seed", range(10))
 def test_two_runs_of_which_only_one_fits_both_finish(seed: int) -> None:
     clock, room = Clock(), Room(capacity=5)

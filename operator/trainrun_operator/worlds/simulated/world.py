@@ -223,7 +223,9 @@ class SimWorld:
     def push_answer(self, operator: SimOperator, name: str) -> None:
         """The answer that a waiting agent gets, over this weather."""
         worker, answer = self.workers.get(name), operator.answers.get(name)
-        if worker is None or answer is None or self.rng.random() < self.weather.loss:
+        if worker is None or worker.phase == "Pending" or answer is None:
+            return  # nobody waits for one
+        if self.rng.random() < self.weather.loss:
             return
         agent = worker.agent
         delay = self.rng.uniform(0.001, self.weather.delay)
