@@ -94,21 +94,6 @@ def test_a_store_that_is_away_for_a_while_loses_nothing(
             assert bench.resolve(2).resume == checkpoint_id(1, 20)
 
 
-def test_what_a_bucket_can_do_is_asked_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with running_server(tmp_path / "server") as server:
-        for name, value in server.environment().items():
-            monkeypatch.setenv(name, value)
-        with contextlib.closing(open_store("s3://bucket")) as store:
-            with pytest.raises(StoreMisconfigured, match="bucket"):
-                store.probe()
-            server.make_bucket("bucket")
-            store.probe()
-            server.stop()
-            store.probe()
-
-
 def test_wrong_credentials_are_told_from_the_start(
     s3_uri: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

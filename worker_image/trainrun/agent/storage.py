@@ -65,7 +65,7 @@ class Storage:
     async def warm_up(self) -> None:
         """Load and connect what later calls need."""
         try:
-            await self._call(self._warm_up)
+            await self._call(lambda: self._run().attempts())
         except StoreError:
             pass  # later calls meet it again, and report it where it matters
 
@@ -228,13 +228,6 @@ class Storage:
             raise ObjectNotFound(f"{name} is not here")
         self._served[checkpoint is None] = found
         return found
-
-    def _warm_up(self) -> None:
-        run = self._run()
-        if self._config.slot == 0 and self._config.created_for == 1:
-            run.store.probe()  # as the first resolution does, for which the whole gang waits
-        else:
-            run.attempts()
 
     def _beat(self, counter: int, committed: CheckpointId | None) -> bool:
         with self._beating:

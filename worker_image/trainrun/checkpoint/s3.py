@@ -88,7 +88,6 @@ class S3Store:
         self._lock = threading.Lock()
         self._limit = threading.BoundedSemaphore(CONNECTIONS)
         self._made: Any = None
-        self._probed = False
 
     @property
     def uri(self) -> str:
@@ -205,16 +204,13 @@ class S3Store:
                 self._made = None
 
     def probe(self) -> None:
-        """See ObjectStore.probe; once is enough, what a bucket can do stays as it is."""
-        if self._probed:
-            return
+        """See ObjectStore.probe."""
         probe_put_if_absent(
             self,
             otherwise="the server overwrote an object although it was asked to write only where "
             "none is (PutObject with If-None-Match: *); a claim cannot be written just once there: "
             "use AWS S3, MinIO, versitygw or another server with conditional writes",
         )
-        self._probed = True
 
     # ---------------------------------------------------------------- details
 
