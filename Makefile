@@ -57,6 +57,16 @@ crds: install ## write crds/, and the chart's copy of them, from the models
 	@$(PYTHON) -m trainrun_operator.api.crd crds
 	@$(PYTHON) -m trainrun_operator.api.crd charts/trainrun/files/crds
 
+.PHONY: reference
+reference: install ## write docs/reference/ from docstrings, models, help texts and comments
+	@$(PYTHON) -m tools.reference docs/reference
+
+# Agents find it only where pods reach this machine's address. POD_NAMESPACE holds its Lease and its CA.
+.PHONY: dev-operator
+dev-operator: install ## the operator from this checkout, under `kopf run`, for the cluster of KUBECONFIG
+	@POD_NAMESPACE=$${POD_NAMESPACE:-default} POD_IP=$${POD_IP:-$$(hostname -I | cut -d' ' -f1)} \
+	    $(VENV)/bin/kopf run --standalone --all-namespaces -m trainrun_operator.cluster.handlers
+
 # --- checking -----------------------------------------------------------------------------------
 
 .PHONY: lint
@@ -72,10 +82,21 @@ format: install ## let ruff repair what it can
 	@$(VENV)/bin/ruff check --fix .
 	@$(VENV)/bin/ruff format .
 
+# Lint and tests run side by side. Compiled tests are kept, whatever the environment says of bytecode:
+# reading them anew would take a third of the time. Four at a time, since half of them wait.
+.PHONY: quick
+quick: install ## lint, and all tests that need no cluster, server, torch or whole run (a minute)
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target lint quick-tests
+
+.PHONY: quick-tests
+quick-tests: export PYTHONDONTWRITEBYTECODE =
+quick-tests: install
+	@$(PYTHON) -m pytest --quick -q -n 4 $(PYTEST_ARGS)
+
 .PHONY: test
 test: install test-tools test-cluster ## install, run all tests; 100 % branch coverage of core and api
 	@rm -f .coverage .coverage.*
-	@$(PYTHON) -m pytest -n 2 --reruns 1 --cov --cov-report= $(PYTEST_ARGS)
+	@$(PYTHON) -m pytest -n 2 --hypothesis-profile=thorough --cov --cov-report= $(PYTEST_ARGS)
 	@$(VENV)/bin/coverage report --include 'operator/trainrun_operator/core/*,operator/trainrun_operator/api/*' --fail-under 100
 
 .PHONY: test-tools
@@ -86,7 +107,7 @@ test-tools: ## build the S3 server that the tests run against (needs Go)
 
 .PHONY: test-cluster
 test-cluster: install ## prepare the real cluster that the tests run on, where there can be one
-	@$(PYTHON) -m tests.cluster tools || echo "*** The tests that need a real cluster are left out. ***" >&2
+	@$(PYTHON) -m testbed tools || echo "*** The tests that need a real cluster are left out. ***" >&2
 
 $(VERSITYGW): tests/tools/go.mod tests/tools/go.sum
 	@echo "building versitygw (once, about a minute)"
@@ -96,8 +117,8 @@ $(VERSITYGW): tests/tools/go.mod tests/tools/go.sum
 
 # --- the cluster --------------------------------------------------------------------------------
 
-# A real cluster of three nodes on this machine; tests/cluster/README.md says more. NAME=... picks another.
-CLUSTER := $(PYTHON) -m tests.cluster
+# A real cluster of three nodes on this machine; testbed/README.md says more. NAME=... picks another.
+CLUSTER := $(PYTHON) -m testbed
 CLUSTER_NAME := $(if $(NAME),--name $(NAME))
 
 .PHONY: cluster-tools
@@ -127,6 +148,10 @@ bench-recovery: install ## from kill -9 of a rank to the next optimizer step, ag
 	@$(PYTHON) benchmarks/recovery.py
 	@$(PYTHON) benchmarks/recovery_torch.py
 
+.PHONY: bench-flush
+bench-flush: install test-tools ## kills right after report() returned: is that step resumed? (ROUNDS=200)
+	@ROUNDS=$(or $(ROUNDS),200) $(PYTHON) benchmarks/flush.py
+
 .PHONY: bench-step
 bench-step: install ## median step and CPU overhead, against torchrun
 	@$(PYTHON) benchmarks/step_overhead.py
@@ -135,6 +160,22 @@ bench-step: install ## median step and CPU overhead, against torchrun
 bench-cluster: install ## recovery on a real cluster: crashes, deletions, evictions, power losses (40 minutes)
 	@$(PYTHON) benchmarks/cluster.py $(FIGURES)
 
+.PHONY: bench-peers
+bench-peers: install ## a killed rank and a notice, against torchrun and (RAY_PYTHON=...) Ray Train
+	@$(PYTHON) benchmarks/peers/compare.py
+
+.PHONY: bench-connections
+bench-connections: install ## what an agent that is connected costs the operator in memory
+	@$(PYTHON) benchmarks/connections.py
+
+.PHONY: bench-fleet
+bench-fleet: install ## what 2,000 agents cost the operator (AGENTS=200 LARGE=100 for trying; local; needs a test API server)
+	@$(PYTHON) -m benchmarks.fleet --agents $(or $(AGENTS),2000) --large $(or $(LARGE),1000)
+
+.PHONY: attack
+attack: install ## a run that recovers while somebody attacks the agents' port (local; five minutes; needs root)
+	@$(PYTHON) -m benchmarks.attack
+
 .PHONY: bench-import
 bench-import: install ## what `import trainrun` costs
 	@$(PYTHON) benchmarks/import_time.py
@@ -142,8 +183,9 @@ bench-import: install ## what `import trainrun` costs
 # --- images and chart ---------------------------------------------------------------------------
 
 .PHONY: images
-images: install ## build the operator's and the worker's image (with docker, else with buildah)
-	@$(PYTHON) -m tests.cluster.project_images
+images: install ## build the operator's and the worker's image (REGISTRY=... PUSH=1 uploads them)
+	@$(PYTHON) -m testbed.project_images $(if $(REGISTRY),--registry $(REGISTRY)) $(if $(PUSH),--push) \
+	    $(if $(OPERATOR_BASE),--operator-base $(OPERATOR_BASE)) $(if $(WORKER_BASE),--worker-base $(WORKER_BASE))
 
 .PHONY: chart
 chart: crds ## check the Helm chart and its copy of the CRDs

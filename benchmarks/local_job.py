@@ -31,8 +31,7 @@ spec:
           - name: worker
             image: none
             command: ["{python}", "{script}"]
-  storage:
-    uri: file://{folder}/storage
+  storage: {storage}
   failurePolicy:
     maxFailures: -1
 """
@@ -87,11 +86,14 @@ class Job:
         self._log.close()
 
 
-def under_trainrun(script: Path, folder: Path, *, ranks: int, **environ: str) -> Job:
-    """Start the script as a TrainRun of `ranks` workers."""
+def under_trainrun(
+    script: Path, folder: Path, *, ranks: int, storage: str = "", **environ: str
+) -> Job:
+    """Start the script as a TrainRun of `ranks` workers; `storage`: in YAML, else in `folder`."""
     folder.mkdir(parents=True)
     file = folder / "run.yaml"
-    file.write_text(RUN.format(ranks=ranks, python=sys.executable, script=script, folder=folder))
+    storage = storage or f"{{uri: 'file://{folder}/storage'}}"
+    file.write_text(RUN.format(ranks=ranks, python=sys.executable, script=script, storage=storage))
     command = [sys.executable, "-m", "trainrun_operator.cli", "run", str(file), "--plain"]
     return Job(command, folder, environ)
 

@@ -10,14 +10,24 @@ from xdist.scheduler import LoadScopeScheduling
 
 from tests.support.cluster_session import NO_CLUSTER
 
+pytest_plugins = (
+    "tests.support.levels",
+    "tests.support.reruns",
+    "tests.support.api_fixtures",
+    "tests.support.s3_fixtures",
+)
+
 TOGETHER = {
-    "e2e": "the operator's cluster",
-    "e2e_cluster": "the cluster itself",
-    "images": "the cluster itself",
-    "chart": "the cluster itself",
+    "tests/e2e/": "the operator's cluster",
+    "tests/e2e_cluster/": "the cluster itself",
+    "tests/images/": "the cluster itself",
+    "tests/chart/": "the cluster itself",
+    "tests/agent/test_injected.py": "the archive",
+    "tests/packaging/test_extras.py": "the wheel",
 }
-"""Folders whose tests run one after the other in one of the processes of `make test`: they share a
-cluster, or build what others load. Everything else goes to whoever is free."""
+"""Tests that run one after the other in one of the processes of `make test`, by the beginning of
+their path: they share a cluster or something built, or build what others load. Everything else goes
+to whoever is free."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -32,8 +42,7 @@ class Together(LoadScopeScheduling):  # type: ignore[misc]
     """Gives each of the processes of `make test` what must not be torn apart, the most first."""
 
     def _split_scope(self, nodeid: str) -> str:
-        folder = nodeid.split("/")[1]
-        return TOGETHER.get(folder, nodeid)
+        return next((what for path, what in TOGETHER.items() if nodeid.startswith(path)), nodeid)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Together:

@@ -8,6 +8,8 @@ command, as a user would do it.
 from __future__ import annotations
 
 import json
+import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -16,7 +18,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-FILE = Path(__file__).parent.parent / "ddp_digits" / "trainrun.yaml"
+ROOT = Path(__file__).parents[2]
+FILE = "examples/ddp_digits/trainrun.yaml"
+COMMAND = os.path.relpath(Path(sys.executable).with_name("trainrun"), ROOT)
 FAULTS = ["kill rank=2 step=34", "preempt rank=1 step=65 grace=20s"]
 
 
@@ -40,30 +44,31 @@ def main() -> int:
     print(
         f"\n   {time.monotonic() - began:.0f} s in all. The checkpoints are in {folder}; look at:"
     )
-    print(f"   trainrun checkpoints {disturbed.as_uri()} --verify")
-    print(f"   trainrun status {disturbed.as_uri()}")
+    for words in (("checkpoints", disturbed.as_uri(), "--verify"), ("status", disturbed.as_uri())):
+        print(f"   {shlex.join(trainrun(*words))}")
     return 0 if same else 1
 
 
 def run(storage: Path, *faults: str) -> None:
     storage.mkdir()
-    options = [f"--storage={storage}", *(f"--fault={fault}" for fault in faults)]
-    shown = " ".join(f'--fault "{fault}"' for fault in faults)
-    print(f"   trainrun run {FILE.name} {shown}\n", flush=True)
-    code = subprocess.run(trainrun("run", str(FILE), *options), check=False).returncode
+    options = [word for fault in faults for word in ("--fault", fault)]
+    command = trainrun("run", FILE, "--storage", str(storage), *options)
+    print(f"   $ {shlex.join(command)}\n", flush=True)
+    code = subprocess.run(command, check=False, cwd=ROOT).returncode
     if code:
         sys.exit(f"the run ended with exit code {code}")
 
 
 def final_metrics(storage: Path) -> dict[str, Any]:
     command = trainrun("status", storage.as_uri(), "--json")
-    answer = subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout
+    answer = subprocess.run(command, check=True, stdout=subprocess.PIPE, cwd=ROOT).stdout
     metrics: dict[str, Any] = json.loads(answer)["status"]["progress"]["metrics"]
     return metrics
 
 
 def trainrun(*words: str) -> list[str]:
-    return [sys.executable, "-m", "trainrun_operator.cli", *words]
+    """The command, from the root of the checkout."""
+    return [COMMAND, *words]
 
 
 def say(text: str) -> None:

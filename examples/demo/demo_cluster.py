@@ -2,14 +2,18 @@
 
 It starts a cluster of three nodes, installs the operator with Helm, trains handwritten digits with
 three DDP ranks undisturbed and then disturbed, compares the weights, and leaves nothing behind.
-All that is shown comes from what `kubectl` shows to everybody.
+All that is shown comes from what `kubectl` shows to everybody; commands are run as they are shown.
 """
 
 from __future__ import annotations
 
 import base64
 import json
+import os
+import shutil
+import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -20,15 +24,15 @@ import yaml
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from tests.cluster.cluster import Cluster
-from tests.cluster.errors import ClusterUnavailable
-from tests.cluster.faults import nodes, processes
-from tests.cluster.images import base_image, base_name
-from tests.cluster.project_images import OPERATOR, build
+from testbed.cluster import Cluster
+from testbed.errors import ClusterUnavailable
+from testbed.images import base_image, base_name
+from testbed.project_images import OPERATOR, build
 
 ROOT = Path(__file__).parents[2]
 NAMESPACE = "demo"
 RANKS = 3
+FAULT = f"{os.path.relpath(sys.executable, ROOT)} -m testbed fault"
 
 Json = dict[str, Any]
 
@@ -38,24 +42,27 @@ class Demo:
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
+        self.folder = Path(tempfile.mkdtemp(prefix="trainrun-demo-"))
         self.began = time.monotonic()
         self.told: set[str] = set()
 
     def prepare(self) -> None:
         self.say("1. A cluster of three nodes, and the operator by Helm.")
+        self.cluster.down()  # one that was killed halfway may have left something
         self.cluster.up(images=[base_image("torch"), build(OPERATOR)])
-        self.shell("helm install trainrun charts/trainrun -n trainrun-system")
-        options = ("--namespace=trainrun-system", "--create-namespace", "--set=image.tag=dev")
-        chart = str(ROOT / "charts" / "trainrun")
-        self.cluster.helm("upgrade", "--install", "trainrun", chart, *options, "--wait")
+        self.shell(
+            "helm install trainrun charts/trainrun --namespace trainrun-system --create-namespace"
+            " --wait"
+        )
         self.cluster.s3.make_bucket(NAMESPACE)
         self.apply(*self.surroundings())
 
     def train(self, name: str, disturb: Callable[[str], None] | None = None) -> Json:
         """One run to its end; returns its last metrics."""
         self.told.clear()
-        self.apply(self.trainrun(name))
-        self.shell(f"kubectl apply -f {name}.yaml")
+        file = self.folder / f"{name}.yaml"
+        file.write_text(yaml.safe_dump(self.trainrun(name)))
+        self.shell(f"kubectl apply -f {file}")
         if disturb is not None:
             disturb(name)
         status = self.wait(name, lambda s: s.get("phase") in ("Succeeded", "Failed"), "its end")
@@ -67,15 +74,15 @@ class Demo:
     def disturb(self, name: str) -> None:
         self.wait(name, lambda s: _step(s) >= 15, "step 15")
         pod = self.pod(name, 2)
-        self.shell(f"kill -9 of the training process in {pod}")
-        processes.kill(self.cluster, pod, matching="^python3 /demo/train", namespace=NAMESPACE)
+        training = "--matching '^python3 /demo/train'"
+        self.shell(f"{FAULT} kill --namespace {NAMESPACE} {pod} {training}")
         self.wait(name, lambda s: s["attempt"] == 2 and _step(s) >= 30, "attempt 2, step 30")
         node = self.json("pod", self.pod(name, 0))["spec"]["nodeName"]
-        self.shell(f"pull the power of {node}, where rank 0 is")
-        nodes.power_off(self.cluster, node)
-        self.wait(name, lambda s: s["attempt"] == 3 and "ending" not in s, "attempt 3")
-        self.shell(f"power for {node} again: nothing happens, and nothing is counted")
-        nodes.power_on(self.cluster, node)
+        self.tell(f"{node}, where rank 0 is, loses its power")
+        self.shell(f"{FAULT} power-off {node}")
+        self.wait(name, lambda s: s["attempt"] == 3 and "ending" not in s["internal"], "attempt 3")
+        self.tell(f"power for {node} again: nothing happens, and nothing is counted")
+        self.shell(f"{FAULT} power-on {node}")
 
     # -------------------------------------------------------------------------- what is applied
 
@@ -130,9 +137,9 @@ class Demo:
                 "workers": {"replicas": RANKS, "template": {"spec": pod}},
                 "storage": {
                     "uri": f"s3://{NAMESPACE}/runs",
-                    "endpointUrl": self.cluster.s3.endpoint,
+                    "endpointURL": self.cluster.s3.endpoint,
                     "region": "us-east-1",
-                    "credentialsSecret": "storage",
+                    "credentialsSecretRef": {"name": "storage"},
                 },
                 "failurePolicy": {"maxFailures": 1, "maxPreemptions": -1},
                 "health": {"heartbeatTimeout": "8s"},
@@ -159,10 +166,10 @@ class Demo:
         for event in sorted(found, key=lambda e: (e["firstTimestamp"], e["metadata"]["name"])):
             if event["metadata"]["uid"] not in self.told:
                 self.told.add(event["metadata"]["uid"])
-                print(f"   {self.clock()}  {event['reason']:13} {event['message']}", flush=True)
+                self.tell(f"{event['reason']:13} {event['message']}")
 
     def pod(self, name: str, slot: int) -> str:
-        record = self.json("trainrun", name)["status"]["startRecord"]
+        record = self.json("trainrun", name)["status"]["internal"]["startRecord"]
         return f"{name}-{slot}-{record['roster'][slot]}"
 
     def json(self, *words: str) -> Json:
@@ -178,8 +185,22 @@ class Demo:
     def say(self, text: str) -> None:
         print(f"\n{text}", flush=True)
 
-    def shell(self, text: str) -> None:
-        print(f"   {self.clock()}  $ {text}", flush=True)
+    def tell(self, text: str) -> None:
+        print(f"   {self.clock()}  {text}", flush=True)
+
+    def shell(self, command: str) -> None:
+        """Print a command and run it, in the checkout."""
+        self.tell(f"$ {command}")
+        ended = subprocess.run(
+            ["bash", "-c", command],
+            check=False,
+            cwd=ROOT,
+            env=self.cluster.environment(),
+            capture_output=True,
+            text=True,
+        )
+        if ended.returncode:
+            raise SystemExit(f"{ended.stdout}{ended.stderr}")
 
     def clock(self) -> str:
         return f"{time.monotonic() - self.began:5.0f} s"
@@ -213,6 +234,7 @@ def main() -> int:
         return 2
     finally:
         demo.cluster.down()
+        shutil.rmtree(demo.folder)
         print(f"\n   {time.monotonic() - demo.began:.0f} s in all; the cluster is gone.")
 
 

@@ -15,7 +15,8 @@ import pytest
 
 from tests.agent.workers import Worker, Workers, start
 from tests.support.agent_archive import agent_of, build_archive
-from trainrun.protocol import CheckpointId, Exit, Hold, ResolveRequest
+from trainrun.contract.answer import Exit, Hold, ResolveRequest
+from trainrun.contract.checkpoint_id import CheckpointId
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -128,6 +129,7 @@ subprocess.Popen(["sleep", "600"], start_new_session=True)
 """
 
 
+@pytest.mark.slow
 def test_a_whole_life_needs_no_home_no_tmp_and_no_writable_root(
     operator: OperatorStandIn, workers: Workers
 ) -> None:
@@ -147,6 +149,7 @@ def test_a_whole_life_needs_no_home_no_tmp_and_no_writable_root(
     assert worker.code() == 0
 
 
+@pytest.mark.slow
 def test_sigterm_is_a_notice_to_process_1_as_well(
     operator: OperatorStandIn, workers: Workers
 ) -> None:
@@ -161,6 +164,7 @@ def test_sigterm_is_a_notice_to_process_1_as_well(
     assert container.message.read_text() == "told to end (SIGTERM)"
 
 
+@pytest.mark.slow
 def test_the_termination_message_quotes_the_culprit(
     operator: OperatorStandIn, workers: Workers
 ) -> None:

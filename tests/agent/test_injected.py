@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import marshal
 import re
 import shutil
 import subprocess
@@ -17,12 +16,12 @@ import pytest
 from tests.agent.workers import Workers, start
 from tests.support.agent_archive import agent_of, build_archive
 from tests.support.pythons import python
-from tests.support.s3_server import running_server, xattr_directory
-from trainrun.agent.config import StorageConfig
-from trainrun.protocol import Exit, Hold, ResolveRequest
+from trainrun.contract.agent_config import StorageConfig
+from trainrun.contract.answer import Exit, Hold, ResolveRequest
 
 if TYPE_CHECKING:
     from tests.support.operator_stand_in import OperatorStandIn
+    from tests.support.s3_server import S3Server
 
 SAVE = """
 import json, sys, boto3, trainrun
@@ -61,48 +60,50 @@ def image(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.fixture
+def environment(image: Path, own_s3: S3Server) -> dict[str, str]:
+    """All that Python reads from its environment, and the way to the store."""
+    return {
+        **own_s3.environment(),
+        "PYTHONPATH": str(image),
+        "PYTHONSTARTUP": "/no/such/file",
+        "PYTHONINSPECT": "1",
+        "PYTHONWARNINGS": "error",
+        "PYTHONOPTIMIZE": "2",
+    }
+
+
 @pytest.mark.parametrize("version", [(3, 10), (3, 11), (3, 12), (3, 13)])
 def test_agent_and_training_each_load_their_own_packages(
     operator: OperatorStandIn,
     workers: Workers,
     fetched: Path,
-    image: Path,
+    environment: dict[str, str],
     version: tuple[int, int],
 ) -> None:
     interpreter, unpacked = python(*version), fetched.with_suffix("")
-    with running_server(xattr_directory(workers.folder / "s3")) as s3:
-        s3.make_bucket("bucket")
-        worker = workers.start(
-            "",
-            command=(),
-            agent=[*agent_of(fetched, interpreter), "--", interpreter, "-c", SAVE, "--", "x"],
-            env={
-                **s3.environment(),
-                "PYTHONPATH": str(image),
-                "PYTHONSTARTUP": "/no/such/file",
-                "PYTHONINSPECT": "1",
-                "PYTHONWARNINGS": "error",
-                "PYTHONOPTIMIZE": "2",
-            },
-            storage=StorageConfig(
-                uri="s3://bucket/runs", run_name="run", endpoint_url=s3.endpoint, region="us-east-1"
-            ),
-        )
-        operator.order(Hold(attempt=1, offer=True, resolve=ResolveRequest(attempt=1)))
-        found = operator.until(lambda s: s.resolution, timeout=60).resolution
-        assert found is not None
-        assert found.outcome == "Resolved", found.message
-        operator.order(start())
-        operator.until(lambda s: s.committed and s.committed.id.step == 1, timeout=60)
-        operator.order(Exit(succeeded=True))
-        assert worker.code() == 0
+    worker = workers.start(
+        "",
+        command=(),
+        agent=[*agent_of(fetched, interpreter), "--", interpreter, "-c", SAVE, "--", "x"],
+        env=environment,
+        storage=StorageConfig(uri="s3://bucket/runs", run_name="run"),
+    )
+    operator.order(Hold(attempt=1, offer=True, resolve=ResolveRequest(attempt=1)))
+    found = operator.until(lambda s: s.resolution, timeout=60).resolution
+    assert found is not None
+    assert found.outcome == "Resolved", found.message
+    operator.order(start())
+    operator.until(lambda s: s.committed and s.committed.id.step == 1, timeout=60)
+    operator.order(Exit(succeeded=True))
+    assert worker.code() == 0
     said = json.loads(next(line for line in worker.output.splitlines() if "boto3" in line)[9:])
     assert said["boto3"] == "0.1"
     assert said["version"] == list(version)
     assert said["argv"] == ["--", "x"]
     assert Path(said["trainrun"]) == unpacked / "lib" / "trainrun" / "__init__.py"
     assert not {str(fetched), str(unpacked / "libraries")} & set(said["path"])
-    assert said["path"].index(str(unpacked / "lib")) < said["path"].index(str(image))
+    assert said["path"].index(str(unpacked / "lib")) < said["path"].index(environment["PYTHONPATH"])
 
 
 def test_packages_of_a_virtual_environment_are_not_the_agents(
@@ -128,32 +129,10 @@ def test_packages_of_a_virtual_environment_are_not_the_agents(
     assert not (fetched.with_suffix("") / "libraries").exists(), "nothing needed them"
 
 
-WATCHED = """
-import sys
-sys.addaudithook(lambda event, what: event in ("compile", "import") and print(event, what[0]))
-sys.path.insert(0, sys.argv.pop(1)); import run; run.start()
-"""
-
-
-def run_with(archive: Path, program: str) -> subprocess.CompletedProcess[str]:
-    """This Python, which also built the archive, runs `program` as it runs the agent."""
-    command = [sys.executable, "-I", "-S", "-c", program, archive]
-    return subprocess.run(command, capture_output=True, text=True)
-
-
-def start_of(archive: Path) -> str:
-    """What is compiled and imported until the agent misses its configuration."""
-    told = run_with(archive, WATCHED)
-    assert "TRAINRUN_AGENT_CONFIG is not set" in told.stderr, "the agent was loaded"
-    assert "import trainrun.agent.main" in told.stdout
-    return told.stdout
-
-
 FAILS = """
 import sys; sys.path.insert(0, sys.argv.pop(1))
-import logging, run, zipimport
-run.reuse(zipimport.zipimporter(str(run.ARCHIVE)))
-from trainrun.agent.config import AgentConfig
+import logging
+from trainrun.contract.agent_config import AgentConfig
 try:
     AgentConfig.from_json("nonsense")
 except ValueError:
@@ -162,68 +141,10 @@ except ValueError:
 
 
 def test_a_traceback_shows_the_lines_of_the_agent(fetched: Path) -> None:
-    told = run_with(fetched, FAILS)
-    assert 'File "trainrun/agent/config.py", line ' in told.stderr
+    command = [sys.executable, "-I", "-S", "-c", FAILS, fetched]
+    told = subprocess.run(command, capture_output=True, text=True)
+    assert 'File "trainrun/contract/agent_config.py", line ' in told.stderr
     assert "    return wire.decode(AgentConfig, json.loads(text))" in told.stderr
-
-
-def test_no_methods_of_dataclasses_are_compiled_at_the_start(fetched: Path) -> None:
-    """Half of what loading the agent costs."""
-    told = start_of(fetched)
-    assert "compile" in told
-    assert "__create_fn__" not in told
-
-
-@pytest.mark.parametrize("module", ["ast", "ctypes", "inspect", "ipaddress", "locale", "textwrap"])
-def test_a_module_that_hardly_anybody_needs_is_not_loaded_at_the_start(
-    fetched: Path, module: str
-) -> None:
-    assert f"import {module}\n" not in start_of(fetched)
-
-
-LATE = """
-import sys; sys.path.insert(0, sys.argv.pop(1))
-import late, asyncio, dataclasses, functools, inspect, locale, textwrap
-
-async def coroutine(self) -> int: ...
-
-@dataclasses.dataclass
-class Point:
-    \"\"\"A point.\"\"\"
-    x: int
-
-assert inspect.get_annotations(Point) == {"x": int}
-assert not inspect.get_annotations(type("Child", (Point,), {}))
-assert inspect.iscoroutinefunction(coroutine) and not inspect.iscoroutinefunction(Point.__init__)
-assert asyncio.iscoroutinefunction(type("Kind", (), {"do": coroutine})().do)
-print("ast" in sys.modules)
-%s
-print("ast" in sys.modules)
-"""
-
-
-@pytest.mark.parametrize(
-    "wanting",
-    [
-        "assert str(inspect.signature(Point)) == '(x: int) -> None'",
-        "assert not hasattr(inspect, 'nothing')",
-        "from inspect import getfullargspec; assert getfullargspec(coroutine).args == ['self']",
-        "assert inspect.iscoroutinefunction(functools.partial(coroutine, 1))",
-        "assert inspect.get_annotations(coroutine) == {'return': int}",
-        "assert inspect.get_annotations(Point, eval_str=True) == {'x': int}",
-    ],
-)
-def test_inspect_is_loaded_when_somebody_wants_more_of_it(archive: Path, wanting: str) -> None:
-    told = run_with(archive, LATE % wanting)
-    assert (told.stdout, told.stderr) == ("False\nTrue\n", "")
-
-
-def test_modules_that_were_put_off_are_the_real_ones_once_they_are_used(archive: Path) -> None:
-    using = (
-        "assert textwrap.dedent('  a') == 'a' and locale.getlocale() and 'ast' not in sys.modules"
-    )
-    told = run_with(archive, LATE % f"{using}; inspect.ismodule(sys)")
-    assert (told.stdout, told.stderr) == ("False\nTrue\n", "")
 
 
 def test_a_volume_that_cannot_be_written_is_named(workers: Workers, fetched: Path) -> None:
@@ -235,12 +156,11 @@ def test_a_volume_that_cannot_be_written_is_named(workers: Workers, fetched: Pat
 
 def test_the_archive_is_small_and_pure(archive: Path) -> None:
     assert archive.stat().st_size < 4 << 20
-    with zipfile.ZipFile(archive) as agent, agent.open("libraries.zip") as file:
-        with zipfile.ZipFile(file) as libraries:
-            names = [*agent.namelist(), *libraries.namelist()]
+    with zipfile.ZipFile(archive) as agent:
+        names = agent.namelist()
     assert not [name for name in names if name.endswith((".so", ".pyd"))]
     for distribution in ("boto3", "botocore", "urllib3"):
-        assert [name for name in names if re.match(rf"{distribution}-.*/LICENSE", name)]
+        assert [name for name in names if re.match(rf"libraries/{distribution}-.*/LICENSE", name)]
 
 
 CLIENTS = """
@@ -259,9 +179,9 @@ for service in "s3", "sts", "sso", "sso-oidc":
 def test_the_libraries_know_where_amazon_is(
     archive: Path, tmp_path: Path, region: str, domain: str
 ) -> None:
-    with zipfile.ZipFile(archive) as agent, agent.open("libraries.zip") as file:
-        zipfile.ZipFile(file).extractall(tmp_path)
-    command = [sys.executable, "-I", "-S", "-c", CLIENTS, tmp_path, region]
+    with zipfile.ZipFile(archive) as agent:
+        agent.extractall(tmp_path)
+    command = [sys.executable, "-I", "-S", "-c", CLIENTS, tmp_path / "libraries", region]
     told = subprocess.run(command, capture_output=True, text=True, check=True)
     hosts = [f"{name}.{region}.{domain}" for name in ("s3", "sts", "portal.sso", "oidc")]
     assert told.stdout.split() == [f"https://{host}" for host in hosts]
@@ -269,6 +189,6 @@ def test_the_libraries_know_where_amazon_is(
 
 def test_scripts_get_what_they_import_and_no_more(archive: Path) -> None:
     with zipfile.ZipFile(archive) as agent:
-        names = set(marshal.loads(agent.read("library.marshal")))
+        names = set(agent.namelist())
     assert {"lib/trainrun/__init__.py", "lib/trainrun/torch/__init__.py"} <= names
     assert not [name for name in names if name.startswith("lib/trainrun/agent")]

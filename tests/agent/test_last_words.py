@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from trainrun.agent import last_words
-from trainrun.protocol import ProcessExit
+from trainrun.contract.agent_state import ProcessExit
 
 
 def test_the_first_process_to_fail_is_quoted_and_not_those_that_were_stopped() -> None:

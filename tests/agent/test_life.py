@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tests.agent.workers import start
-from trainrun.protocol import CheckpointId, Exit, Hold, ResolveRequest
+from trainrun.contract.answer import Exit, Hold, ResolveRequest
+from trainrun.contract.checkpoint_id import CheckpointId
 
 if TYPE_CHECKING:
     from tests.agent.workers import Workers

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from tests.agent.workers import start
 from tests.support.eventually import eventually
-from trainrun.protocol import CheckpointId, Exit, Hold, ResolveRequest, SaveOrder
+from trainrun.contract.answer import Exit, Hold, ResolveRequest, SaveOrder
+from trainrun.contract.checkpoint_id import CheckpointId
 
 if TYPE_CHECKING:
     from tests.agent.workers import Worker, Workers
@@ -71,6 +74,7 @@ def test_sigterm_is_told_as_a_notice_and_not_passed_on(
     assert "got SIGTERM" not in worker.output
 
 
+@pytest.mark.slow
 def test_a_save_that_was_asked_for_is_staged_committed_and_told_as_such(
     operator: OperatorStandIn, workers: Workers
 ) -> None:
@@ -85,6 +89,7 @@ def test_a_save_that_was_asked_for_is_staged_committed_and_told_as_such(
     assert state.exits[0].yielded
 
 
+@pytest.mark.slow
 def test_a_worker_that_saved_first_does_not_leave_while_the_others_save(
     operator: OperatorStandIn, workers: Workers
 ) -> None:
@@ -106,6 +111,7 @@ def test_a_call_that_has_passed_is_refused(operator: OperatorStandIn, workers: W
     assert (state.save.refused, state.save.refusals, state.save.prepared) == (3, 1, None)
 
 
+@pytest.mark.slow
 def test_finish_makes_an_exit_after_a_save_final(
     operator: OperatorStandIn, workers: Workers
 ) -> None:
@@ -133,6 +139,7 @@ def test_an_agent_under_notice_leaves_when_nothing_is_left_to_do(
     assert last.exits[0].ordered
 
 
+@pytest.mark.slow
 def test_the_training_is_stopped_just_before_the_grace_is_over(
     operator: OperatorStandIn, workers: Workers
 ) -> None:
@@ -204,6 +211,7 @@ def test_a_worker_that_was_replaced_does_not_give_the_storage_away(
     eventually(lambda: '"released":true' not in beats.read_text())
 
 
+@pytest.mark.slow
 def test_an_agent_under_notice_whose_run_is_gone_saves_what_it_has_and_leaves_before_the_grace(
     operator: OperatorStandIn, workers: Workers
 ) -> None:
@@ -217,13 +225,14 @@ def test_an_agent_under_notice_whose_run_is_gone_saves_what_it_has_and_leaves_be
     worker.terminate()
     operator.until(lambda s: s.notice)
     operator.status = 410
-    worker.shows("the end of this worker: ")
+    worker.shows("this worker ends: ")
     workers.storage.mkdir()
     assert worker.code(timeout=40) == 143
     name = CheckpointId(attempt=1, step=1).name
     assert (workers.storage / f"run/checkpoints/{name}/manifest.json").exists()
 
 
+@pytest.mark.slow
 def test_a_worker_whose_run_was_deleted_leaves_its_storage_to_the_next_run_of_this_name(
     operator: OperatorStandIn, workers: Workers
 ) -> None:

@@ -10,9 +10,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tests.agent.on_disk import a_config
 from tests.support.eventually import eventually
-from trainrun.agent.config import CONFIG_VARIABLE, AgentConfig, StorageConfig
-from trainrun.protocol import CheckpointId, Start
+from trainrun.contract import variables
+from trainrun.contract.agent_config import AgentConfig
+from trainrun.contract.answer import Start
+from trainrun.contract.checkpoint_id import CheckpointId
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -37,12 +40,12 @@ class Worker:
     ) -> None:
         """`read`: somebody reads its output; `env`: other variables, None removes one."""
         self.config = config
-        variables = {**os.environ, CONFIG_VARIABLE: config.to_json(), **(env or {})}
+        environ = {**os.environ, variables.AGENT_CONFIG: config.to_json(), **(env or {})}
         self._log = folder / f"agent-{config.slot}-{os.urandom(4).hex()}.log"
         with self._log.open("wb") as log:
             self.process = subprocess.Popen(
                 agent,
-                env={name: value for name, value in variables.items() if value is not None},
+                env={name: value for name, value in environ.items() if value is not None},
                 stdout=log if read else subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
@@ -78,15 +81,12 @@ class Workers:
 
     def config(self, script: str, *, slot: int = 0, **more: object) -> AgentConfig:
         """A worker whose processes run `script`, python code."""
-        config = AgentConfig(
-            run="run",
-            run_uid="uid-1",
+        config = a_config(
+            self.folder,
             slot=slot,
             worker=f"run-{slot}-1",
             operator_url=self.operator.url,
             directory=str(self.folder / f"node-{slot}"),
-            cache=str(self.folder / "cache"),
-            storage=StorageConfig(uri=f"file://{self.storage}", run_name="run"),
             command=(sys.executable, "-c", script),
             working_dir=str(self.folder),
         )

@@ -84,6 +84,8 @@ DNS_LABEL = (
 VALID = (
     Case("the least"),
     ok("suspended", spec__suspend=True),
+    ok("our own", spec__managedBy="trainrun.dev/operator"),
+    ok("another controller's", spec__managedBy="kueue.example.com/multi/cluster-1"),
     ok("the longest name", metadata__name="a" * 48),
     ok("the smallest numbers", spec__workers__replicas=1, spec__checkpoint__keep=2),
     ok("the largest numbers", spec__workers__replicas=1024, spec__checkpoint__keep=1000),
@@ -93,11 +95,11 @@ VALID = (
     ok("a bucket without a prefix", spec__storage__uri="s3://bucket"),
     ok("a bucket with dots", spec__storage__uri="s3://my.bucket-1/a/b/"),
     ok("a run name", spec__storage__runName="digits-2"),
-    ok("an S3-compatible server", spec__storage__endpointUrl="http://127.0.0.1:9000"),
-    ok("a server with a path", spec__storage__endpointUrl="https://host/storage/v1/s3"),
+    ok("an S3-compatible server", spec__storage__endpointURL="http://127.0.0.1:9000"),
+    ok("a server with a path", spec__storage__endpointURL="https://host/storage/v1/s3"),
     ok("a region", spec__storage__region="eu-central-1"),
     ok("fail on existing", spec__storage__onExisting="Fail"),
-    ok("credentials", spec__storage__credentialsSecret="s3-keys.team-a"),
+    ok("credentials", spec__storage__credentialsSecretRef={"name": "s3-keys.team-a"}),
     ok("an agent in the image", spec__workers__agent="InImage"),
     ok("the shortest placement", spec__health__placementTimeout="10s"),
     ok("no failed workers kept", spec__retainFailedWorkers=0),
@@ -178,11 +180,11 @@ INVALID = (
     bad("no spec", {"spec": GONE}, "spec: is missing: What the user asks for."),
     bad(
         "a null uri",
-        {"spec.storage.uri": None, "spec.storage.endpointUrl": "x"},
+        {"spec.storage.uri": None, "spec.storage.endpointURL": "x"},
         "spec.storage.uri: is missing: Folder for runs: s3://bucket/prefix, or file:///path on a "
         "file system that every node mounts. The server must be able to write an object only where "
         "none is. Cannot be changed.",
-        'spec.storage.endpointUrl: "x" is not allowed: it must be http://host:port or '
+        'spec.storage.endpointURL: "x" is not allowed: it must be http://host:port or '
         "https://host:port",
     ),
     bad(
@@ -204,7 +206,7 @@ INVALID = (
         "an unknown field of the spec",
         {"spec.maxfailures": 3},
         "spec.maxfailures: unknown field; known here: activeDeadline, checkpoint, failurePolicy, "
-        "health, retainFailedWorkers, storage, suspend, ttlAfterFinished, workers",
+        "health, managedBy, retainFailedWorkers, storage, suspend, ttlAfterFinished, workers",
     ),
     bad(
         "a misspelt field",
@@ -215,6 +217,12 @@ INVALID = (
         "a field in snake case",
         {"spec.failurePolicy.max_failures": 3},
         "spec.failurePolicy.max_failures: unknown field; did you mean maxFailures?",
+    ),
+    bad(
+        "a controller without a domain",
+        {"spec.managedBy": "other"},
+        'spec.managedBy: "other" is not allowed: it must be a domain and a path such as '
+        "example.com/controller",
     ),
     bad(
         "suspend as a string",
@@ -390,8 +398,8 @@ INVALID = (
     ),
     bad(
         "an endpoint without a scheme",
-        {"spec.storage.endpointUrl": "127.0.0.1:9000"},
-        'spec.storage.endpointUrl: "127.0.0.1:9000" is not allowed: it must be http://host:port or '
+        {"spec.storage.endpointURL": "127.0.0.1:9000"},
+        'spec.storage.endpointURL: "127.0.0.1:9000" is not allowed: it must be http://host:port or '
         "https://host:port",
     ),
     bad(
@@ -402,10 +410,39 @@ INVALID = (
     ),
     bad(
         "a secret with an underscore",
-        {"spec.storage.credentialsSecret": "s3_keys"},
-        'spec.storage.credentialsSecret: "s3_keys" is not allowed: it must be the name of a '
-        "Secret: lower case letters, digits, dashes and dots, and begin and end with a letter or "
+        {"spec.storage.credentialsSecretRef": {"name": "s3_keys"}},
+        'spec.storage.credentialsSecretRef.name: "s3_keys" is not allowed: it must be the name of '
+        "a Secret: lower case letters, digits, dashes and dots, and begin and end with a letter or "
         "digit",
+    ),
+    bad(
+        "a secret that is not in a mapping",
+        {"spec.storage.credentialsSecretRef": "s3-keys"},
+        'spec.storage.credentialsSecretRef: "s3-keys" is a string; a mapping is needed; write '
+        "credentialsSecretRef: {name: my-secret}",
+    ),
+    bad(
+        "a secret without a name",
+        {"spec.storage.credentialsSecretRef": {}},
+        "spec.storage.credentialsSecretRef.name: is missing: Name of the Secret, at most 253 "
+        "characters.",
+    ),
+    bad(
+        "two containers of one name",
+        containers({"name": "worker", "command": ["a"]}, {"name": "b"}, {"name": "worker"}),
+        f"{CONTAINERS}[2]: has the name worker of another entry",
+    ),
+    bad(
+        "a variable twice",
+        containers(
+            {"name": "w", "command": ["a"], "env": [{"name": "A"}, {"name": "B"}, {"name": "A"}]}
+        ),
+        f"{CONTAINERS}[0].env[2]: has the name A of another entry",
+    ),
+    bad(
+        "two init containers of one name",
+        {"spec.workers.template.spec.initContainers": [{"name": "a"}, {"name": "a"}]},
+        "spec.workers.template.spec.initContainers[1]: has the name a of another entry",
     ),
     bad(
         "an agent from elsewhere",
@@ -555,6 +592,15 @@ class Change:
 CHANGES = (
     Change("nothing", {}, {}),
     Change("suspend", {}, {"spec.suspend": True}),
+    Change("a controller kept", {"spec.managedBy": "a.b/c"}, {"spec.managedBy": "a.b/c"}),
+    Change("a controller added", {}, {"spec.managedBy": "a.b/c"}, frozenset({"spec.managedBy"})),
+    Change("a controller removed", {"spec.managedBy": "a.b/c"}, {}, frozenset({"spec.managedBy"})),
+    Change(
+        "a controller changed",
+        {"spec.managedBy": "trainrun.dev/operator"},
+        {"spec.managedBy": "a.b/c"},
+        frozenset({"spec.managedBy"}),
+    ),
     Change("more failures", {}, {"spec.failurePolicy.maxFailures": 5}),
     Change("a new image", {}, {"spec.workers.template.metadata": {"labels": {"v": "2"}}}),
     Change("the default written out", {}, {"spec.workers.replicas": 1}),
@@ -588,6 +634,18 @@ CHANGES = (
         {"spec.storage.runName": "x"},
         {"spec.storage.runName": "y"},
         frozenset({"spec.storage.runName"}),
+    ),
+    Change(
+        "other initial weights",
+        {"spec.checkpoint.initialFrom": "s3://weights/1"},
+        {"spec.checkpoint.initialFrom": "s3://weights/2"},
+        frozenset({"spec.checkpoint.initialFrom"}),
+    ),
+    Change(
+        "initial weights added",
+        {},
+        {"spec.checkpoint.initialFrom": "s3://weights/1"},
+        frozenset({"spec.checkpoint.initialFrom"}),
     ),
     Change("a name kept", {"spec.storage.runName": "x"}, {"spec.storage.runName": "x"}),
 )

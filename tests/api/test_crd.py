@@ -17,17 +17,17 @@ from pydantic import Field
 from trainrun_operator.api import crd as crd_module
 from trainrun_operator.api.base import Model
 from trainrun_operator.api.crd import (
-    FILE_NAME,
     NotStructural,
     crd,
     crd_yaml,
     main,
     structural,
 )
-from trainrun_operator.api.status import TrainRunStatus
+from trainrun_operator.api.resources import TRAINRUN
+from trainrun_operator.api.run.status import TrainRunStatus
 
 ROOT = Path(__file__).parents[2]
-VERSION = crd()["spec"]["versions"][0]
+VERSION = crd(TRAINRUN)["spec"]["versions"][0]
 SCHEMA = VERSION["schema"]["openAPIV3Schema"]
 
 
@@ -42,7 +42,7 @@ def nodes(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[st
 
 
 def test_the_file_in_crds_is_what_the_models_say() -> None:
-    assert (ROOT / "crds" / FILE_NAME).read_text() == crd_yaml(), "run `make crds`"
+    assert (ROOT / "crds" / TRAINRUN.file_name).read_text() == crd_yaml(TRAINRUN), "run `make crds`"
 
 
 def test_the_program_writes_the_file(tmp_path: Path) -> None:
@@ -50,7 +50,7 @@ def test_the_program_writes_the_file(tmp_path: Path) -> None:
 
     main(str(folder))
 
-    assert yaml.safe_load((folder / FILE_NAME).read_text()) == crd()
+    assert yaml.safe_load((folder / TRAINRUN.file_name).read_text()) == crd(TRAINRUN)
 
 
 def test_the_module_runs_as_a_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,13 +58,13 @@ def test_the_module_runs_as_a_program(tmp_path: Path, monkeypatch: pytest.Monkey
 
     runpy.run_path(str(crd_module.__file__), run_name="__main__")
 
-    assert (tmp_path / FILE_NAME).read_text() == crd_yaml()
+    assert (tmp_path / TRAINRUN.file_name).read_text() == crd_yaml(TRAINRUN)
 
 
 def test_client_side_apply_can_hold_it() -> None:
     # kubectl apply keeps the object in an annotation of at most 256 KiB; far below that, since
     # people read the file too.
-    assert len(crd_yaml()) < 60_000
+    assert len(crd_yaml(TRAINRUN)) < 60_000
 
 
 def test_the_schema_is_structural() -> None:
@@ -125,9 +125,48 @@ def test_every_rule_has_a_message() -> None:
 
 
 def test_the_status_has_no_defaults() -> None:
-    status = structural(TrainRunStatus, defaults=False)
+    status = structural(TrainRunStatus, status=True)
 
     assert [path for path, node in nodes(status) if "default" in node] == []
+
+
+def test_a_newer_operator_may_write_any_word_into_a_status() -> None:
+    status = structural(TrainRunStatus, status=True)
+
+    assert [path for path, node in nodes(status) if "enum" in node] == []
+
+
+def test_every_integer_says_how_large_it_may_get() -> None:
+    for path, node in nodes(SCHEMA):
+        if node.get("type") == "integer":
+            narrow = node.get("maximum", 2**63) < 2**31
+            assert node["format"] == ("int32" if narrow else "int64"), path
+
+
+def test_lists_that_several_managers_may_apply_are_merged_by_a_required_key() -> None:
+    keyed = {
+        path: node["x-kubernetes-list-map-keys"]
+        for path, node in nodes(SCHEMA)
+        if node.get("x-kubernetes-list-type") == "map"
+    }
+
+    template = ".spec.workers.template.spec"
+    assert keyed == {
+        f"{template}.containers": ["name"],
+        f"{template}.containers[].env": ["name"],
+        f"{template}.initContainers": ["name"],
+        f"{template}.initContainers[].env": ["name"],
+        ".status.conditions": ["type"],
+    }
+    for path, node in nodes(SCHEMA):
+        if path in keyed:
+            assert set(keyed[path]) <= set(node["items"]["required"]), path
+
+
+def test_kubectl_get_all_shows_runs_and_tr_is_short_for_them() -> None:
+    names = crd(TRAINRUN)["spec"]["names"]
+
+    assert (names["categories"], names["shortNames"]) == (["all"], ["tr"])
 
 
 def test_the_status_is_a_subresource() -> None:
@@ -167,16 +206,19 @@ def test_one_possible_value_becomes_an_enum_since_const_is_ignored_by_the_server
     class Kind(Model):
         kind: Literal["Only"] = "Only"
 
-    assert structural(Kind, defaults=True)["properties"]["kind"]["enum"] == ["Only"]
+    assert structural(Kind)["properties"]["kind"]["enum"] == ["Only"]
 
 
 def test_a_map_says_what_its_values_are() -> None:
     class Counts(Model):
         by_name: dict[str, int] = Field(default_factory=dict)
 
-    inner = structural(Counts, defaults=True)["properties"]["byName"]
+    inner = structural(Counts)["properties"]["byName"]
 
-    assert inner == {"type": "object", "additionalProperties": {"type": "integer"}}
+    assert inner == {
+        "type": "object",
+        "additionalProperties": {"type": "integer", "format": "int64"},
+    }
 
 
 def test_a_field_of_two_types_is_refused_with_its_place() -> None:
@@ -187,7 +229,7 @@ def test_a_field_of_two_types_is_refused_with_its_place() -> None:
         inner: Inner = Inner()
 
     with pytest.raises(NotStructural, match=r"inner\.either: more than one type"):
-        structural(Outer, defaults=True)
+        structural(Outer)
 
 
 def test_a_keyword_that_the_server_would_ignore_is_refused() -> None:
@@ -195,4 +237,4 @@ def test_a_keyword_that_the_server_would_ignore_is_refused() -> None:
         even: int = Field(default=0, multiple_of=2)
 
     with pytest.raises(NotStructural, match="even: the API server does not know"):
-        structural(Strange, defaults=True)
+        structural(Strange)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from tests.support.admission import refusals
 from trainrun.errors import InvalidSpec
 from trainrun_operator.api.crd import crd
 from trainrun_operator.api.loading import InvalidFile, load_trainrun
+from trainrun_operator.api.resources import TRAINRUN
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "examples").rglob("*.yaml"))
@@ -55,7 +57,7 @@ def test_the_minimal_example_is_valid() -> None:
 def test_every_example_is_valid(example: Path) -> None:
     run = load_trainrun(example.read_text(), source=str(example))
 
-    assert refusals(crd(), run.to_json_object()) == set()
+    assert refusals(crd(TRAINRUN), run.to_json_object()) == set()
 
 
 def test_every_default_is_the_documented_one() -> None:
@@ -72,7 +74,7 @@ def test_every_default_is_the_documented_one() -> None:
         "health": {"heartbeatTimeout": "30s", "startTimeout": "5m", "placementTimeout": "10m"},
     }
     assert (spec.retain_failed_workers, spec.workers.agent) == (1, "Inject")
-    assert spec.storage.credentials_secret is None
+    assert spec.storage.credentials_secret_ref is None
     assert spec.active_deadline is None
     assert spec.ttl_after_finished is None
     assert spec.failure_policy.max_preemptions is None
@@ -293,3 +295,40 @@ def test_a_merge_key_may_be_overridden() -> None:
 
     assert run.spec.health.heartbeat_timeout == "10s"
     assert run.spec.health.start_timeout == "2m"
+
+
+def test_aliases_that_would_fill_the_memory_are_refused_at_once() -> None:
+    bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
+        f"a{level}: &a{level} [{', '.join([f'*a{level - 1}'] * 10)}]\n" for level in range(1, 20)
+    )
+    merges = "m0: &m0 {x: 1}\n" + "".join(
+        f"m{level}: &m{level} {{<<: [{', '.join([f'*m{level - 1}'] * 10)}]}}\n"
+        for level in range(1, 20)
+    )
+    for text in (bomb, merges):
+        assert refusal(HEAD + text) == (
+            "run.yaml, line 1, column 1: not valid YAML: with its aliases written out the document "
+            "has more than 100000 values"
+        )
+
+
+def test_what_is_nested_too_deep_is_refused_whatever_python_would_bear() -> None:
+    aliases = "a0: &a0 []\n" + "".join(
+        f"a{level}: &a{level} [*a{level - 1}]\n" for level in range(1, 200)
+    )
+    before = sys.getrecursionlimit()
+    for limit in (before, 20_000):  # some library of the same process may have set it
+        sys.setrecursionlimit(limit)
+        try:
+            written = refusal(HEAD + "spec: " + "[" * 20_000)
+            named = refusal(HEAD + aliases)
+        finally:
+            sys.setrecursionlimit(before)
+        assert written == (
+            "run.yaml, line 3, column 107: not valid YAML: its values are nested more than 100 "
+            "levels deep"
+        )
+        assert named == (
+            "run.yaml, line 1, column 1: not valid YAML: with its aliases written out the "
+            "document's values are nested more than 100 levels deep"
+        )

@@ -10,8 +10,9 @@ from tests.api.spec_table import CHANGES, INVALID, VALID, Case, Change, changed
 from tests.support.admission import refusals
 from trainrun_operator.api.crd import crd
 from trainrun_operator.api.loading import InvalidFile, load_trainrun
+from trainrun_operator.api.resources import TRAINRUN
 
-CRD = crd()
+CRD = crd(TRAINRUN)
 
 
 def by_name(row: Case | Change) -> str:

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from tests.chart.rendering import MATRIX, Manifest, of_kind, render, rights, the
-from trainrun_operator.runtime.operator import LEASE_NAME
+from trainrun_operator.api.resources import RESOURCES
+from trainrun_operator.cluster.operator import LEASE_NAME
 
 WORK = {
-    *(("trainruns.trainrun.dev", verb, "") for verb in ("get", "list", "watch", "delete")),
-    ("trainruns/status.trainrun.dev", "update", ""),
+    *((name, verb, "") for resource in RESOURCES for name, verb in resource.rights()),
     *(("pods", verb, "") for verb in ("get", "list", "watch", "create", "delete")),
     ("events", "create", ""),
 }
@@ -136,7 +136,10 @@ def test_who_may_edit_a_namespace_may_edit_its_runs() -> None:
     assert aggregated(view) == {"view", "edit", "admin"}
     assert aggregated(edit) == {"edit", "admin"}
     assert {verb for _, verb, _ in rights(view)} == {"get", "list", "watch"}
-    assert {resource for resource, _, _ in rights(edit)} == {"trainruns.trainrun.dev"}
+    assert {resource for resource, _, _ in rights(edit)} == {row.name for row in RESOURCES}
+    assert {resource for resource, _, _ in rights(view)} == {
+        name for row in RESOURCES for name, _ in row.rights()
+    }
     assert "status" not in str(edit["rules"])
 
 

@@ -8,15 +8,17 @@ import pytest
 import yaml
 
 from tests.chart.rendering import CHART, MATRIX, ROOT, of_kind, render, run_helm, the
-from trainrun_operator.runtime.settings import read_settings
-from trainrun_operator.worlds.kubernetes.endpoint import PORT_NAME
-from trainrun_operator.worlds.kubernetes.taints import DEFAULT_NOTICES
+from trainrun_operator.cluster.endpoint import PORT_NAME
+from trainrun_operator.cluster.settings import read_settings
+from trainrun_operator.worlds.kubernetes.observing.taints import DEFAULT_NOTICES
 
 MONITOR = "monitoring.coreos.com/v1/ServiceMonitor"
 CLUSTER_WIDE = {
     "ClusterRole",
     "ClusterRoleBinding",
     "CustomResourceDefinition",
+    "ValidatingAdmissionPolicy",
+    "ValidatingAdmissionPolicyBinding",
 }
 
 
@@ -168,6 +170,7 @@ def test_the_operator_understands_other_values() -> None:
         environment(
             {
                 "watchNamespaces": ["team-a", "team-b"],
+                "adopt": ["old", "older"],
                 "nodes": {"noticeTaints": ["example.com/a", "b"]},
                 "logFormat": "text",
             }
@@ -175,13 +178,14 @@ def test_the_operator_understands_other_values() -> None:
     )
 
     assert settings.namespaces == ("team-a", "team-b")
+    assert settings.adopts == {"old", "older"}
     assert not settings.nodes
     assert [taint.key for taint in settings.notice_taints][-2:] == ["example.com/a", "b"]
     assert settings.log_format == "text"
 
 
 def test_variables_that_the_chart_sets_are_those_that_the_operator_reads() -> None:
-    source = (ROOT / "operator" / "trainrun_operator" / "runtime" / "settings.py").read_text()
+    source = (ROOT / "operator" / "trainrun_operator" / "cluster" / "settings.py").read_text()
 
     assert [name for name in environment({}) if f'"{name}"' not in source] == []
 

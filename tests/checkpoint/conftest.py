@@ -35,7 +35,7 @@ def s3_uri(
     return f"s3://bucket/team/{abs(hash(request.node.nodeid)):x}"
 
 
-@pytest.fixture(params=["file", "s3"])
+@pytest.fixture(params=["file", pytest.param("s3", marks=pytest.mark.servers)])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ObjectStore]:
     """Every kind of store, made ready."""
     if request.param == "file":

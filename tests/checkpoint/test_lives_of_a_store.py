@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 from tests.support.checkpoints import Bench, checkpoint_id
+from tests.support.levels import examples
 from tests.support.memory_store import MemoryStore
 from trainrun.checkpoint import RunStore, commit_if_complete, retain
 
 if TYPE_CHECKING:
-    from trainrun.protocol import CheckpointId
+    from trainrun.contract.checkpoint_id import CheckpointId
 
 
 class LivesOfAStore(RuleBasedStateMachine):
@@ -26,8 +27,11 @@ class LivesOfAStore(RuleBasedStateMachine):
         self.scratch = tempfile.TemporaryDirectory()
         self.begin()
 
+    def make_store(self) -> MemoryStore:
+        return MemoryStore()
+
     def begin(self) -> None:
-        self.store = MemoryStore()
+        self.store = self.make_store()
         self.bench = Bench(run=RunStore(self.store, "run"), scratch=Path(self.scratch.name))
         self.started: dict[int, CheckpointId | None] = {}
         self.committed: set[CheckpointId] = set()
@@ -64,6 +68,9 @@ class LivesOfAStore(RuleBasedStateMachine):
         self.step += 1
         for worker in range(2):
             self.part(attempt, worker)
+        self.commit_step(attempt)
+
+    def commit_step(self, attempt: int) -> None:
         assert commit_if_complete(self.bench.run, attempt=attempt, step=self.step) is not None
         self.committed.add(checkpoint_id(attempt, self.step))
 
@@ -129,4 +136,6 @@ class LivesOfAStore(RuleBasedStateMachine):
 
 
 TestLivesOfAStore = LivesOfAStore.TestCase
-TestLivesOfAStore.settings = settings(max_examples=150, stateful_step_count=25, deadline=None)
+TestLivesOfAStore.settings = settings(
+    max_examples=examples(150), stateful_step_count=25, deadline=None
+)

@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.checkpoints import Bench, checkpoint_id
 from trainrun.checkpoint import BeatWatch, beat, release, resolve
-from trainrun.checkpoint.records import Beat, OwnerRecord, RunRecord
+from trainrun.checkpoint.rules.records import Beat, OwnerRecord, RunRecord
 
 
 def owners(bench: Bench) -> list[str]:

@@ -136,3 +136,17 @@ def test_a_deletion_that_is_cut_short_never_leaves_something_complete(
     for step in (40, 50):
         bench.commit(step=step)
     assert checkpoint_id(1, 10) in retain(bench.run, attempt=1, keep=2)
+
+
+def test_a_manifest_that_reads_wrongly_here_is_kept_besides_the_good_ones(bench: Bench) -> None:
+    """Another node may read it well: one bad reader must not delete a good checkpoint."""
+    bench.resolve(1)
+    for step in (10, 20, 30, 40):
+        bench.commit(step=step)
+    bench.resolve(2)
+    bench.commit(attempt=2, step=50)
+    name = checkpoint_id(1, 40).name
+    manifest = f"digits/checkpoints/{name}/manifest.json"
+    written = bench.run.store.get(manifest)
+    bench.run.store.put(manifest, written.replace(b"rank", b"tank"))
+    assert retain(bench.run, attempt=2, keep=2) == (checkpoint_id(1, 10), checkpoint_id(1, 20))

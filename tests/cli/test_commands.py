@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from tests.local.local_runs import LocalRuns
+from tests.worlds.local.local_runs import LocalRuns
 from trainrun_operator.cli.commands import trainrun
 
 HEAVY = ("kopf", "kubernetes", "torch", "boto3", "botocore")
@@ -69,6 +70,24 @@ def test_a_run_never_started_here_is_named(tmp_path: Path) -> None:
     assert "was never started on this machine" in result.output
 
 
+def test_a_storage_that_another_machine_wrote_has_checkpoints_and_no_status(
+    finished: LocalRuns, tmp_path: Path
+) -> None:
+    storage = tmp_path / "copy"
+    shutil.copytree(finished.storage, storage, ignore=shutil.ignore_patterns(".trainrun"))
+    where = f"{storage.as_uri()}/tiny"
+    listed = call("checkpoints", where)
+    assert listed.exit_code == 0, listed.output
+    assert "the next attempt resumes from this one" in listed.output
+    shown = call("status", where)
+    assert shown.exit_code == 2
+    assert shown.output == (
+        f"error: run tiny in {storage.as_uri()} was never started on this machine "
+        f"({storage}/.trainrun/tiny/status.json does not exist); `trainrun checkpoints` shows what "
+        "its storage holds\n"
+    )
+
+
 def test_storage_without_a_run_is_named(tmp_path: Path) -> None:
     result = call("checkpoints", f"{tmp_path.as_uri()}/other")
     assert result.exit_code == 2
@@ -102,6 +121,91 @@ def test_damage_is_found_and_named(finished: LocalRuns) -> None:
     assert result.exit_code == 1
     line = next(line for line in result.output.splitlines() if " bad " in line)
     assert "worker-00001/rank-1.json" in line
+
+
+def test_the_newest_checkpoint_is_fetched_and_is_what_was_saved(
+    finished: LocalRuns, tmp_path: Path
+) -> None:
+    where, folder = f"{finished.storage.as_uri()}/tiny", tmp_path / "model"
+    result = call("checkpoints", "get", where, str(folder))
+    assert result.exit_code == 0, result.output
+    assert result.output.startswith(f"{folder}: 2 files (")
+    assert "of step-000000020-attempt-2, each verified" in result.output
+    stored = finished.storage / "tiny/checkpoints/step-000000020-attempt-2"
+    saved = {path.name: path.read_bytes() for path in stored.glob("worker-*/*.json")}
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == saved
+    assert list(tmp_path.iterdir()) == [folder]
+    again = call("checkpoints", "get", where, str(folder))
+    assert again.exit_code == 2
+    assert f"{folder} is there already; name a new folder, or an empty one" in again.output
+
+
+@pytest.mark.parametrize("step", ["15", "step-000000015-attempt-2"])
+def test_the_checkpoint_of_a_step_is_fetched_by_step_or_name(
+    finished: LocalRuns, tmp_path: Path, step: str
+) -> None:
+    result = call("checkpoints", "get", finished.storage.as_uri(), step, str(tmp_path / "model"))
+    assert result.exit_code == 0, result.output
+    assert "of step-000000015-attempt-2, each verified" in result.output
+
+
+def test_what_cannot_be_fetched_is_named(finished: LocalRuns, tmp_path: Path) -> None:
+    where = finished.storage.as_uri()
+    unknown = call("checkpoints", "get", where, "16", str(tmp_path / "model"))
+    assert unknown.exit_code == 2
+    assert "tiny: there is no complete checkpoint of step 16; `trainrun checkpo" in unknown.output
+    (tmp_path / "file").touch()
+    blocked = call("checkpoints", "get", where, str(tmp_path / "file" / "model"))
+    assert blocked.exit_code == 2
+    assert "model cannot be written: " in blocked.output
+    many = call("checkpoints", "get", where, "1", "2", str(tmp_path / "model"))
+    assert "at most one STEP" in many.output
+
+
+def test_damage_is_found_when_it_is_fetched(finished: LocalRuns, tmp_path: Path) -> None:
+    damaged = next(finished.storage.glob("tiny/checkpoints/*5-attempt-2/worker-00001/rank-1.json"))
+    before = damaged.read_bytes()
+    try:
+        damaged.write_bytes(before.replace(b"15", b"16"))
+        result = call("checkpoints", "get", finished.storage.as_uri(), "15", str(tmp_path / "m"))
+    finally:
+        damaged.write_bytes(before)
+    assert result.exit_code == 2
+    assert "worker-00001/rank-1.json: CRC32" in result.output
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_checkpoint_that_poisons_the_training_is_set_aside(
+    finished: LocalRuns, tmp_path: Path
+) -> None:
+    shutil.copytree(finished.storage / "tiny", tmp_path / "tiny")
+    where = f"{tmp_path.as_uri()}/tiny"
+    result = call("checkpoints", "set-aside", where, "20", "--reason", "the loss explodes")
+    assert result.exit_code == 0, result.output
+    assert result.output == (
+        "step-000000020-attempt-2 is set aside: no attempt resumes from it any more\n"
+        "the next attempt resumes from step-000000015-attempt-2, unless a newer one is saved\n"
+        f"to take that back, delete {where}/bad/step-000000020-attempt-2.json\n"
+    )
+    listed = call("checkpoints", where)
+    assert "bad" in listed.output
+    assert "the loss explodes" in listed.output
+    for info in json.loads(call("checkpoints", where, "--json").output)["checkpoints"]:
+        if info["state"] == "good":
+            last = call("checkpoints", "set-aside", where, str(info["step"]))
+    assert "no good checkpoint is left: the next attempt will fail" in last.output
+    kept = call("checkpoints", "get", where, "20", str(tmp_path / "model"))
+    assert kept.exit_code == 0
+    assert "note: this checkpoint is bad: the loss explodes" in kept.output
+
+
+def test_of_several_runs_one_has_to_be_named(finished: LocalRuns, tmp_path: Path) -> None:
+    storage = tmp_path / "storage"
+    shutil.copytree(finished.storage, storage)
+    shutil.copytree(storage / ".trainrun/tiny", storage / ".trainrun/other")
+    result = call("checkpoints", "get", storage.as_uri(), str(tmp_path / "model"))
+    assert result.exit_code == 2
+    assert "holds several runs; name one of them: " in result.output
 
 
 def test_help_imports_nothing_heavy() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -10,17 +11,18 @@ import pytest
 from rich.console import Console
 
 from tests.runtime.states import a_state
-from trainrun.protocol import Notice, ProcessExit
-from trainrun_operator.api.status import CheckpointStatus, Incident, Progress, TrainRunStatus
+from trainrun.contract.agent_state import Notice, ProcessExit
+from trainrun_operator.api.run.standing import CheckpointStatus, Progress
+from trainrun_operator.api.run.status import Incident, TrainRunStatus
 from trainrun_operator.cli import wording
 from trainrun_operator.cli.lines import PlainLines
 from trainrun_operator.cli.live import LiveView
 from trainrun_operator.cli.summary import summary
 from trainrun_operator.cli.timeline import Timeline
-from trainrun_operator.core.causes import Cause
-from trainrun_operator.core.observation import WorkerFact, WorkerLoss
-from trainrun_operator.core.plan import Event, Plan
-from trainrun_operator.runtime.events import Happened, Output, Passed
+from trainrun_operator.core.run.causes import Cause
+from trainrun_operator.core.run.observation import WorkerFact, WorkerLoss
+from trainrun_operator.core.run.plan import Event, Plan
+from trainrun_operator.runtime.news import Happened, Output, Passed
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 LOST = WorkerLoss(cause=Cause.NODE_LOST, message="gone")
@@ -116,9 +118,7 @@ def test_the_live_view_shows_phase_ranks_metrics_checkpoint_budget_events_and_ou
     timeline = Timeline(replicas=2, per_worker=1)
     view = LiveView(console, name="digits", timeline=timeline, per_worker=1)
     saved = CheckpointStatus(uri="file:///c", step=10, attempt=1, time=NOW, size_bytes=2048)
-    news = passed(
-        running(0, steps=(12,)), running(1), status=STATUS.model_copy(update={"checkpoint": saved})
-    )
+    news = passed(running(0, steps=(12,)), running(1), status=replace(STATUS, checkpoint=saved))
     timeline.emit(news)
     view.remember(news)
     view.remember(Happened(time=NOW, event=Event(type="Warning", reason="NodeLost", message="m")))
@@ -176,7 +176,7 @@ def test_verbose_lines_name_the_worker_and_what_is_waited_for_once() -> None:
 
 
 def test_the_summary_of_a_failed_run_begins_with_the_culprit_and_its_last_lines() -> None:
-    from trainrun_operator.api.status import Condition
+    from trainrun_operator.api.run.status import Condition
 
     failed = Condition(
         type="Failed",

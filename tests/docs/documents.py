@@ -14,6 +14,13 @@ DOCUMENTS = sorted(
     ]
 )
 
+SIDES = (ROOT / "operator", ROOT / "worker_image")
+PLACES = (ROOT, *SIDES, SIDES[0] / "trainrun_operator", SIDES[1] / "trainrun")
+"""What a path may be relative to."""
+
+NAMED = re.compile(r"`(\w+)` in `([^`]+\.py)`")
+"""How a document names something of the code: `name` in `path`."""
+
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _NAME = re.compile(r"# (\w+\.(?:py|yaml))\n")
 
@@ -44,6 +51,13 @@ def all_blocks(language: str) -> list[Block]:
     return [b for document in DOCUMENTS for b in blocks(document) if b.language == language]
 
 
+def commands_below(document: Path, heading: str) -> list[str]:
+    """The lines of the first block of commands below a heading."""
+    text = document.read_text().partition(f"{heading}\n")[2]
+    match = next(m for m in _BLOCK.finditer(text) if not m[1])
+    return match[2].splitlines()
+
+
 def tables(text: str) -> list[list[list[str]]]:
     """Every table as rows of cells, heads left out."""
     found: list[list[list[str]]] = []
@@ -55,6 +69,22 @@ def tables(text: str) -> list[list[list[str]]]:
             found.append(rows[2:])
             rows = []
     return found
+
+
+def find(name: str) -> Path:
+    """The file that a document calls so."""
+    return next(place / name for place in PLACES if (place / name).exists())
+
+
+def anchor_of(heading: str) -> str:
+    """The anchor of a heading (without its #s), as code hosts make it."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+def heading_of(text: str, anchor: str) -> str:
+    """The heading, with its #s, that an anchor leads to."""
+    heads = re.findall(r"^#+ .*$", text, re.MULTILINE)
+    return next(head for head in heads if anchor_of(head.lstrip("# ")) == anchor)
 
 
 def section(text: str, heading: str) -> str:

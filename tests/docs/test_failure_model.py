@@ -11,27 +11,15 @@ from typing import get_args
 import pytest
 
 from tests.docs.documents import ROOT, section, tables
-from trainrun.protocol import Outcome
-from trainrun_operator.api.status import MAX_INCIDENTS, PhaseName
-from trainrun_operator.core.causes import CAUSES, Cause
-from trainrun_operator.core.display import LASTING
-from trainrun_operator.core.ledger import FREE_CAUSES, FREE_TRIES
+from trainrun.contract.agent_state import Outcome
+from trainrun_operator.api.run.status import MAX_INCIDENTS, PhaseName
+from trainrun_operator.core.run.causes import BUDGETS, CAUSES, Cause, CauseRow
+from trainrun_operator.core.run.display import LASTING
+from trainrun_operator.core.run.plan import Event, Plan
 
 TEXT = (ROOT / "docs" / "failure-model.md").read_text()
 CORE = ROOT / "operator" / "trainrun_operator" / "core"
 AGENT = ROOT / "worker_image" / "trainrun" / "agent"
-
-NAMING = {
-    "transition",
-    "end_uncounted",
-    "fail",
-    "succeed",
-    "condition",
-    "Plan",
-    "_wait",
-    "_store_wait",
-}
-"""Functions of the core whose arguments name reasons and conditions."""
 
 OTHER_WORDS = {"True", "False", "Normal", "Warning", "Suspend", "TemplateChange"}
 """Values of conditions, types of events, kinds of endings."""
@@ -39,15 +27,9 @@ OTHER_WORDS = {"True", "False", "Normal", "Warning", "Suspend", "TemplateChange"
 OUTCOMES = set(get_args(Outcome))
 """Answers of the store, which agents pass on."""
 
-CHARGED_TO = {
-    "failures": "`maxFailures`",
-    "preemptions": "`maxPreemptions`, else `maxFailures`",
-    "none": "nothing",
-}
-
 
 def calls(folder: Path, names: set[str]) -> Iterator[ast.Call]:
-    for path in sorted(folder.glob("*.py")):
+    for path in sorted(folder.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call) and name_of(node) in names:
                 yield node
@@ -63,9 +45,25 @@ def words(nodes: Sequence[ast.AST]) -> set[str]:
     return {text for text in texts if re.fullmatch(r"[A-Z][a-z]+([A-Z][a-z]+)*", text)}
 
 
+def naming() -> set[str]:
+    """What in the core is called with a reason: found by its parameters, whatever its name."""
+    functions = (
+        node
+        for path in sorted(CORE.rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef)
+    )
+    found = {
+        function.name
+        for function in functions
+        if "reason" in (arg.arg for arg in (*function.args.args, *function.args.kwonlyargs))
+    }
+    return found | {Plan.__name__, Event.__name__}
+
+
 def reasons_of_the_core() -> set[str]:
     found = set()
-    for call in calls(CORE, NAMING):
+    for call in calls(CORE, naming()):
         named = [k.value for k in call.keywords if k.arg not in ("phase", "type_")]
         found |= words([*call.args, *named])
     return found - OTHER_WORDS
@@ -74,7 +72,7 @@ def reasons_of_the_core() -> set[str]:
 def problems_of_agents() -> set[str]:
     """Constants where problems are made: some get their words by way of a variable."""
     found = set()
-    for path in sorted(AGENT.glob("*.py")):
+    for path in sorted(AGENT.rglob("*.py")):
         tree = ast.parse(path.read_text())
         made = [n for n in ast.walk(tree) if isinstance(n, ast.Call) and name_of(n) == "Problem"]
         if made:
@@ -86,9 +84,20 @@ def cause_rows() -> list[list[str]]:
     return tables(section(TEXT, "## Causes and budgets"))[0]
 
 
+def charged_to(row: CauseRow) -> str:
+    """How the document says what a cause is charged to."""
+    if row.charge == "none":
+        return "nothing"
+    budget = BUDGETS[row.charge]
+    text = f"`{budget.field}`"
+    if budget.falls_back_to != row.charge:
+        text += f", else `{BUDGETS[budget.falls_back_to].field}`"
+    return f"nothing {row.free_tries} times in a row, then {text}" if row.free_tries else text
+
+
 def test_the_table_of_causes_is_that_of_the_code() -> None:
     rows = {row[0].strip("`"): (row[2], row[3]) for row in cause_rows()}
-    code = {c.value: (CHARGED_TO[rule.charge], rule.advice) for c, rule in CAUSES.items()}
+    code = {cause.value: (charged_to(row), row.advice) for cause, row in CAUSES.items()}
     assert rows == code
 
 
@@ -97,14 +106,19 @@ def test_every_cause_has_a_row_in_the_code() -> None:
 
 
 def test_the_free_causes_are_named_with_their_number() -> None:
-    assert {c.value for c in FREE_CAUSES} == {"RendezvousFailed", "CheckpointDamaged"}
-    assert FREE_TRIES == 3
+    free = {cause.value: row.free_tries for cause, row in CAUSES.items() if row.free_tries}
+    assert free == {"RendezvousFailed": 3, "CheckpointDamaged": 3, "Misread": 3}
     assert "not more than three times in a row" in TEXT
 
 
 def test_every_phase_stands_in_the_table_of_phases() -> None:
     rows = tables(section(TEXT, "### Phases"))[0]
     assert [row[0].strip("`") for row in rows] == list(get_args(PhaseName))
+
+
+def test_the_reasons_are_found_where_they_are_given() -> None:
+    assert naming() >= {"condition", "end_uncounted", "fail", "store_wait", "succeed", "wait"}
+    assert reasons_of_the_core() >= {"Barrier", "Gathering", "Started", "StorageInUse", "Suspended"}
 
 
 @pytest.mark.parametrize("word", sorted(reasons_of_the_core()))

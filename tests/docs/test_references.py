@@ -7,11 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.documents import DOCUMENTS, ROOT, section, tables
+from tests.docs.documents import DOCUMENTS, NAMED, PLACES, ROOT, anchor_of, find, section, tables
 
-SIDES = (ROOT / "operator", ROOT / "worker_image")
-PLACES = (ROOT, *SIDES, SIDES[0] / "trainrun_operator", SIDES[1] / "trainrun")
-"""What a path may be relative to."""
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 _FILE = re.compile(r"`((?:[\w.-]+/)+[\w.-]+\.(?:py|md|yaml|toml))`")
 
@@ -21,9 +18,7 @@ def ids(path: Path) -> str:
 
 
 def anchors(path: Path) -> set[str]:
-    heads = re.findall(r"^#+ (.*)$", path.read_text(), re.MULTILINE)
-    plain = (re.sub(r"[^\w\- ]", "", head.lower()) for head in heads)
-    return {text.replace(" ", "-") for text in plain}
+    return {anchor_of(head) for head in re.findall(r"^#+ (.*)$", path.read_text(), re.MULTILINE)}
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=ids)
@@ -44,12 +39,29 @@ def test_files_that_are_named_are_there(document: Path) -> None:
         assert any((place / name).exists() for place in PLACES), name
 
 
+@pytest.mark.parametrize("document", DOCUMENTS, ids=ids)
+def test_what_is_named_in_a_file_is_defined_there(document: Path) -> None:
+    for name, path in NAMED.findall(document.read_text()):
+        assert re.search(rf"\b{name}\b", find(path).read_text()), f"{name} in {path}"
+
+
+def test_each_walk_through_the_code_counts_its_files() -> None:
+    document = (ROOT / "docs" / "architecture.md").read_text()
+    text = section(document, "## Four walks through the code")
+    walks = re.findall(r"^\*\*(.*)\*\*: (\d+) files$", text, re.MULTILINE)
+    assert len(walks) == 4
+    for (walk, files), table in zip(walks, tables(text), strict=True):
+        named = {name for row in table for name in re.findall(r"`([\w/]+\.py)`", " ".join(row))}
+        assert len(named) == int(files), walk
+
+
 def test_every_module_of_the_core_has_its_place_in_the_map() -> None:
     text = section((ROOT / "docs" / "architecture.md").read_text(), "## Where to find what")
     cells = [row[1] for table in tables(text) for row in table]
-    named = {name for cell in cells for name in re.findall(r"core/\w+", cell)}
-    modules = (ROOT / "operator" / "trainrun_operator" / "core").glob("[a-z]*.py")
-    assert {f"core/{path.stem}" for path in modules} == named
+    named = {name for cell in cells for name in re.findall(r"core/[\w/]+\.py", cell)}
+    operator = ROOT / "operator" / "trainrun_operator"
+    modules = (operator / "core").rglob("[a-z]*.py")
+    assert {str(path.relative_to(operator)) for path in modules} == named
 
 
 def test_the_verbs_that_are_named_are_in_the_makefile() -> None:

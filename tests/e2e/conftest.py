@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.cluster.errors import ClusterUnavailable
-from tests.cluster.images import base_image
-from tests.cluster.project_images import IMAGES, OPERATOR, build
+from testbed.cluster import NAME_VARIABLE
+from testbed.errors import ClusterUnavailable
+from testbed.images import base_image
+from testbed.project_images import IMAGES, OPERATOR, build
 from tests.e2e.support.bed import TORCH_IMAGE, Bed, a_bed
 from tests.e2e.support.cluster_run import ClusterRun
 from tests.e2e.support.installation import Installation
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
     from pathlib import Path
 
-    from tests.cluster.cluster import Cluster
+    from testbed.cluster import Cluster
 
 
 @pytest.fixture(scope="session")
@@ -39,7 +40,7 @@ def images() -> dict[str, Path]:
 @pytest.fixture(scope="session")
 def cluster(images: dict[str, Path], pytestconfig: pytest.Config) -> Iterator[Cluster]:
     """A running cluster with the project's images on each node; skips where there can be none."""
-    name = os.environ.get("TRAINRUN_CLUSTER", "test")
+    name = os.environ.get(NAME_VARIABLE, "test")
     keep = pytestconfig.getoption("--keep-cluster") or "TRAINRUN_KEEP_CLUSTER" in os.environ
     with session_cluster(name, lambda: list(images.values()), keep=bool(keep)) as found:
         yield found
@@ -49,7 +50,7 @@ def cluster(images: dict[str, Path], pytestconfig: pytest.Config) -> Iterator[Cl
 def installation(cluster: Cluster, images: dict[str, Path]) -> Installation:
     """The operator, installed by its chart; two replicas, one of which leads."""
     installed = Installation(cluster)
-    # A cluster that was kept may hold an older image of the same name.
+    # A cluster that was kept may have held an older image of the same name.
     installed.install("--set", f"podAnnotations.image={images[OPERATOR.short].stem}")
     installed.wait_for_leader()
     return installed

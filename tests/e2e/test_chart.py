@@ -18,7 +18,7 @@ from tests.support.eventually import eventually
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.cluster.cluster import Cluster
+    from testbed.cluster import Cluster
     from tests.e2e.support.bed import Bed
     from tests.e2e.support.installation import Installation
     from tests.e2e.support.lasting import LastingRun
@@ -125,7 +125,7 @@ def test_an_operator_of_single_namespaces_needs_no_rights_in_others(
                 installation.make_whole()
             assert cluster_roles(installation) == ["trainrun-tokens"]
             not_served = other.run(args=["--steps", 10])
-            run = bed.run(args=["--steps", 30])
+            run = bed.run(args=["--steps", 30, "--attempts", 2])
             before = training(run)
             kill_training(run, 1)
             before.one_incident("AppError")

@@ -11,7 +11,7 @@ from tests.e2e.support.audit import refused_creations
 from tests.e2e.support.bed import PYTHON_IMAGE, a_bed
 from tests.e2e.support.cluster_run import ClusterRun
 from tests.e2e.support.incidents import succeeded, training, uids
-from tests.e2e.support.pretending import pretended_worker
+from tests.e2e.support.pretending import copied, pretended_worker
 from tests.e2e.support.workers import kill_worker
 from tests.support.eventually import eventually
 
@@ -30,8 +30,8 @@ NO_CONFIG_MAP = {"envFrom": [{"configMapRef": {"name": "nowhere"}}]}
 MORE_THAN_ALLOWED = {"resources": {"limits": {"cpu": "1"}, "requests": {"cpu": "2"}}}
 
 MISTAKES: dict[str, dict[str, Any]] = {
-    "wrong-secret": {"storage": {"credentialsSecret": "nowhere"}},
-    "wrong-keys": {"storage": {"credentialsSecret": "foreign"}},
+    "wrong-secret": {"storage": {"credentialsSecretRef": {"name": "nowhere"}}},
+    "wrong-keys": {"storage": {"credentialsSecretRef": {"name": "foreign"}}},
     "wrong-bucket": {"storage": {"uri": "s3://there-is-no-such-bucket/runs"}},
     "wrong-image": {"image": "localhost/trainrun/no-such-image:1"},
     "wrong-config-map": {"container": NO_CONFIG_MAP},
@@ -208,6 +208,28 @@ def test_a_pod_that_pretends_to_be_a_worker_is_refused(bed: Bed) -> None:
     succeeded(run)
 
 
+def test_copies_of_a_worker_end_nothing_and_hide_nothing(
+    bed: Bed, installation: Installation
+) -> None:
+    run = bed.run(args=["--attempts", 2], **PATIENT)
+    before = training(run)
+    worker = run.pod(1)
+    with a_bed(installation.cluster, "neighbour") as neighbour:
+        for namespace, name in ((bed, "run-1-1-copy"), (neighbour, "run-1-1")):
+            owned = namespace is bed
+            namespace.apply(copied(worker, name=name, command=["false"], owned=owned))
+            namespace.kubectl(
+                "wait", f"pod/{name}", "--for=jsonpath={.status.phase}=Failed", "--timeout=90s"
+            )
+        eventually(lambda: run.reasons().count("PodIgnored") == 2, timeout=60)
+        before.nothing_happened()
+
+        kill_worker(run, 1)
+        before.one_incident("Unknown")
+        assert before.replaced() == {1}
+    succeeded(run)
+
+
 def test_a_script_that_cannot_load_the_checkpoint_harms_none(bed: Bed) -> None:
     options: dict[str, Any] = {"gpus": 0, "failurePolicy": {"maxFailures": 1}, **PATIENT}
     run = bed.run(args=["--attempts", 99], **options)
@@ -219,13 +241,13 @@ def test_a_script_that_cannot_load_the_checkpoint_harms_none(bed: Bed) -> None:
     assert run.condition("Failed")["reason"] == "MaxFailuresExceeded"
     assert "KeyError: 'weights'" in run.incidents[-1]["message"]
     points = [incident["resumedFrom"] for incident in run.incidents if "resumedFrom" in incident]
-    step = status["startRecord"]["resumePoint"]["step"]
-    assert points == [status["startRecord"]["resumePoint"]]
+    step = status["internal"]["startRecord"]["resumePoint"]["step"]
+    assert points == [status["internal"]["startRecord"]["resumePoint"]]
     assert run.newest_step() == step, "the checkpoint that it could not load is the newest still"
 
     eventually(lambda: phases(run) == {"Failed"}, timeout=60, what="its workers have left")
     run.delete()
     bed.apply(bed.trainrun(**options))
     status = succeeded(run)
-    assert status["startRecord"]["resumePoint"]["step"] == step
+    assert status["internal"]["startRecord"]["resumePoint"]["step"] == step
     assert nothing_counted(status)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.cluster.api import ApiError
-from tests.cluster.faults import nodes
+from testbed.api import ApiError
+from testbed.faults import nodes
 from tests.e2e.support.incidents import succeeded, training
 from tests.e2e.support.lasting import a_lasting_run
 from tests.e2e.support.spreading import on_different_nodes
@@ -27,6 +27,10 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("mended")]
 
 
+BEYOND_THE_TIMEOUT = 450
+"""At least 45 seconds of training, several times what an agent may be silent for."""
+
+
 @pytest.fixture(scope="module")
 def run(installation: Installation) -> Iterator[LastingRun]:
     """Two workers on two of the three nodes, so that there is room elsewhere for each of them."""
@@ -36,6 +40,8 @@ def run(installation: Installation) -> Iterator[LastingRun]:
         "args": ["--together", "--yield"],
         "pod": {"terminationGracePeriodSeconds": 60, **on_different_nodes("run")},
         "failurePolicy": {"maxFailures": 20, "maxPreemptions": 20, "backoff": {"initial": "0s"}},
+        # On a busy machine an agent may well be silent for five seconds, also one that is healthy.
+        "health": {"heartbeatTimeout": "10s"},
     }
     with a_lasting_run(installation.cluster, "nodes", **options) as lasting:
         yield lasting
@@ -143,6 +149,24 @@ def test_a_node_that_only_the_api_server_cannot_reach_trains_on(
     nodes.partition_from_api_server(run.bed.cluster, node)
     nodes.wait_until_not_ready(run.bed.cluster, node)
     trains_on(before, 80)
+    nodes.heal(run.bed.cluster, node)
+    trains_on(before, 10)
+
+
+def test_a_worker_beside_the_leader_trains_on_when_only_the_api_server_cannot_reach_them(
+    run: LastingRun, installation: Installation
+) -> None:
+    """The other replica leads, and the kube-proxy of this node never learns of it."""
+    before = training(run)
+    here = {node_of(run, slot) for slot in (0, 1)}
+    if installation.leader_node() not in here:
+        installation.lead_elsewhere(installation.leader_node())
+    node, leader = installation.leader_node(), installation.leader()
+    assert node in here, "the two others have the workers"
+    nodes.partition_from_api_server(run.bed.cluster, node)
+    installation.wait_for_leader(other_than=leader, seconds=60)
+    nodes.wait_until_not_ready(run.bed.cluster, node)
+    trains_on(before, BEYOND_THE_TIMEOUT)
     nodes.heal(run.bed.cluster, node)
     trains_on(before, 10)
 

@@ -47,7 +47,7 @@ def leader(installation: Installation) -> Iterator[OperatorProcess]:
 
 
 def incident_is_written(before: Before) -> bool:
-    return bool(before.run.status.get("ending", {}).get("attempt") == before.attempt)
+    return bool(before.run.status["internal"].get("ending", {}).get("attempt") == before.attempt)
 
 
 def resume_point_is_chosen(before: Before) -> bool:
@@ -62,7 +62,7 @@ def replacement_is_created(before: Before) -> bool:
 
 
 def next_attempt_is_started(before: Before) -> bool:
-    return bool(before.run.status["startRecord"]["attempt"] == before.attempt + 1)
+    return bool(before.run.status["internal"]["startRecord"]["attempt"] == before.attempt + 1)
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_a_stopped_leader_finds_another_one_leading_and_ends(
     eventually(lambda: leader.restarts() == 1, timeout=60, what="the old leader ends")
     assert run.reasons().count("Started") == before.attempt + 1
     log = installation.kubectl("logs", leader.pod, "--previous")
-    assert "ending, so that a fresh process can follow" in log
+    assert "exiting, so that a new process can start" in log
 
 
 def test_training_goes_on_and_is_saved_while_there_is_no_operator(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.cluster.faults import servers
+from testbed.faults import servers
 from tests.e2e.support.incidents import succeeded, training
 from tests.e2e.support.lasting import a_lasting_run
 from tests.e2e.support.operator_process import OperatorProcess
@@ -17,7 +17,7 @@ from tests.support.eventually import eventually
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.cluster.cluster import Cluster
+    from testbed.cluster import Cluster
     from tests.e2e.support.bed import Bed
     from tests.e2e.support.installation import Installation
     from tests.e2e.support.lasting import LastingRun
@@ -99,7 +99,9 @@ def test_a_restart_that_the_api_server_interrupts_goes_on_when_it_is_back(
     before = training(run)
     leader = OperatorProcess.leading(installation)
     kill_training(run, 1)
-    eventually(lambda: "ending" in run.status, timeout=60, what="the incident is written")
+    eventually(
+        lambda: "ending" in run.status["internal"], timeout=60, what="the incident is written"
+    )
     with without_api_server(installation):
         eventually(lambda: not leader.is_alive(), timeout=60, what="nobody leads")
     before.one_incident("AppError")
@@ -138,8 +140,12 @@ def test_a_restart_waits_for_storage(run: LastingRun, installation: Installation
     before = training(run)
     with without_s3(installation.cluster):
         kill_training(run, 1)
-        status = run.wait("the wait", lambda _: waits_for_storage(run), seconds=120)
-        assert status["phase"] == "Restarting"
+        # The uploads of the attempt that is killed may have told of it before.
+        status = run.wait(
+            "the wait",
+            lambda s: s["phase"] == "Restarting" and waits_for_storage(run),
+            seconds=120,
+        )
         assert status["failures"]["text"] == f"{before.failures + 1}/20"
     before.one_incident("AppError")
     assert before.replaced() == set()
@@ -154,7 +160,7 @@ def test_after_all_that_it_has_learned_what_an_undisturbed_run_learns(run: Lasti
 
 def test_a_run_on_slow_storage_loses_nothing(bed: Bed) -> None:
     with servers.slow_s3(bed.cluster, delay=0.3) as proxy:
-        options = {"storage": {"endpointUrl": proxy.endpoint}, "replicas": 2}
+        options = {"storage": {"endpointURL": proxy.endpoint}, "replicas": 2}
         run = bed.run(args=["--steps", 20, "--attempts", 2], **options)
         before = training(run)
         kill_training(run, 1)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.cluster.faults import pods
+from testbed.faults import pods
 from tests.e2e.support.incidents import succeeded, training
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def test_a_preempted_gang_goes_on_when_room_returns(bed: Bed) -> None:
     )
     assert status["reason"] == "Unschedulable"
     assert "Insufficient nvidia.com/gpu" in run.condition("WorkersReady")["message"]
-    assert status["incident"]["cause"] == "Preempted"
+    assert status["internal"]["incident"]["cause"] == "Preempted"
 
     pods.relieve(bed.cluster, namespace=bed.namespace)
     incident = before.saved_on_notice(1)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.cluster.faults import nodes, processes
-from tests.cluster.faults.servers import slow_s3
+from testbed.faults import nodes, processes
+from testbed.faults.servers import slow_s3
 from tests.e2e.support.incidents import succeeded, training
 from tests.e2e.support.spreading import rather_on_different_nodes
 from tests.e2e.support.workers import delete_pod, kill_training
@@ -98,7 +98,7 @@ def test_a_checkpoint_is_read_from_the_store_once_per_node(bed: Bed) -> None:
             replicas=workers,
             gpus=4,  # of eight, so two workers on each of three nodes
             args=["--attempts", 2, "--ballast", per_worker],
-            storage={"endpointUrl": store.endpoint},
+            storage={"endpointURL": store.endpoint},
             health={"heartbeatTimeout": "10s"},
         )
         before = training(run)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.cluster.faults import nodes
+from testbed.faults import nodes
 from tests.e2e.support.incidents import succeeded, training
 from tests.support.eventually import eventually
 
@@ -38,7 +38,7 @@ def test_of_two_gangs_that_hold_half_of_the_room_each_both_finish(bed: Bed) -> N
         assert status["attempt"] == 1
         assert not status["failures"].get("counted")
         assert not status.get("incidents")
-        assert "placement" not in status
+        assert "placement" not in status["internal"]
         succeeded(run)
     told = [message for run in (first, second) for message in _messages(run, "GangNotPlaced")]
     assert told, "one of them has given its pods back"
@@ -86,7 +86,7 @@ def test_two_runs_on_one_storage_path_take_turns(bed: Bed) -> None:
     first.delete()
     status = succeeded(second)
     # What the first one has stored after that is used as well.
-    resumed_from = status["startRecord"]["resumePoint"]["step"]
+    resumed_from = status["internal"]["startRecord"]["resumePoint"]["step"]
     assert resumed_from >= saved
     assert not status["failures"].get("counted")
     assert not status.get("incidents")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.cluster.faults import memory, pods, processes
+from testbed.faults import memory, pods, processes
 from tests.e2e.support.incidents import training
 from tests.e2e.support.lasting import a_lasting_run
 from tests.e2e.support.workers import TRAINING, delete_pod

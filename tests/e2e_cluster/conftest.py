@@ -11,7 +11,7 @@ from tests.support.cluster_session import session_cluster
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.cluster.cluster import Cluster
+    from testbed.cluster import Cluster
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from tests.cluster.images import base_name
+from testbed.images import base_name
 from tests.support.eventually import eventually
 
 if TYPE_CHECKING:
-    from tests.cluster.cluster import Cluster
+    from testbed.cluster import Cluster
 
 SERVE = ("python", "-m", "http.server", "8080")
 

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 import boto3
 from botocore.config import Config
 
-from tests.cluster.readiness import GPU
+from testbed.readiness import GPU
 from tests.e2e_cluster.pods import SERVE, condition, pod, run_in, start_pod
 from tests.support.eventually import eventually
 
 if TYPE_CHECKING:
-    from tests.cluster.cluster import Cluster
+    from testbed.cluster import Cluster
 
 FETCH = "import urllib.request as u; print(u.urlopen({url!r}, timeout=5).read().decode())"
 

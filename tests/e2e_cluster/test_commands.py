@@ -7,17 +7,17 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.cluster.faults import servers
+from testbed.faults import servers
 from tests.e2e_cluster.pods import start_pod
 
 if TYPE_CHECKING:
-    from tests.cluster.cluster import Cluster
+    from testbed.cluster import Cluster
 
 ROOT = Path(__file__).parents[2]
 
 
 def command(*words: str) -> subprocess.CompletedProcess[str]:
-    program = [sys.executable, "-m", "tests.cluster"]
+    program = [sys.executable, "-m", "testbed"]
     return subprocess.run([*program, *words], cwd=ROOT, capture_output=True, text=True, timeout=60)
 
 

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.cluster.api import ApiError
-from tests.cluster.faults import nodes
-from tests.cluster.readiness import GPU
+from testbed.api import ApiError
+from testbed.faults import nodes
+from testbed.readiness import GPU
 from tests.e2e_cluster.pods import SERVE, condition, ends, pod, run_in, start_pod
 from tests.support.eventually import eventually
 
 if TYPE_CHECKING:
-    from tests.cluster.cluster import Cluster
+    from testbed.cluster import Cluster
 
 
 @pytest.mark.slow

@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.cluster import cgroups, network
-from tests.cluster.addresses import CLUSTERS, Addresses
-from tests.cluster.cluster import Cluster
-from tests.cluster.embedded import Embedded
-from tests.cluster.places import clusters
+from testbed import cgroups, network
+from testbed.addresses import CLUSTERS, Addresses
+from testbed.cluster import Cluster
+from testbed.embedded import Embedded
+from testbed.places import clusters
 from tests.e2e_cluster.pods import start_pod
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.cluster.cluster import Cluster as Running
+    from testbed.cluster import Cluster as Running
 
 
 @pytest.fixture
@@ -81,7 +81,7 @@ def test_two_clusters_run_side_by_side_and_one_ends_alone(
 def test_down_leaves_nothing_after_up_was_killed_halfway(second: Cluster, seconds: float) -> None:
     state = clusters() / second.name
     starting = subprocess.Popen(
-        [sys.executable, "-m", "tests.cluster", "up", "--name", second.name],
+        [sys.executable, "-m", "testbed", "up", "--name", second.name],
         stderr=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
     )

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.cluster.errors import ClusterBroken
-from tests.cluster.faults import memory, pods, processes
-from tests.cluster.readiness import GPU
+from testbed.errors import ClusterBroken
+from testbed.faults import memory, pods, processes
+from testbed.readiness import GPU
 from tests.e2e_cluster.pods import condition, ends, pod, start_pod
 from tests.support.eventually import eventually
 
 if TYPE_CHECKING:
-    from tests.cluster.cluster import Cluster
+    from testbed.cluster import Cluster
 
 PARENT = """
 import subprocess, sys, time

@@ -10,14 +10,14 @@ import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError, EndpointConnectionError, ReadTimeoutError
 
-from tests.cluster.errors import ClusterBroken
-from tests.cluster.faults import nodes, servers
+from testbed.errors import ClusterBroken
+from testbed.faults import nodes, servers
 from tests.e2e_cluster.pods import pod, start_pod
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.cluster.cluster import Cluster
+    from testbed.cluster import Cluster
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster import docker
+from testbed import docker
 
 ROOT = Path(__file__).parents[2]
 

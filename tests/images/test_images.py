@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
-from tests.cluster import project_images
-from tests.cluster.errors import ClusterUnavailable
-from tests.cluster.index_access import secrets
-from tests.cluster.project_images import IMAGES, OPERATOR, ROOT, WORKER, build, compressed_size
+from testbed import project_images
+from testbed.errors import ClusterUnavailable
+from testbed.index_access import secrets
+from testbed.project_images import IMAGES, OPERATOR, ROOT, WORKER, build, compressed_size
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
@@ -75,10 +76,14 @@ def member(archive: tarfile.TarFile, name: str) -> Any:
     return found
 
 
-def test_the_archives_name_the_images_in_full(images: dict[str, Opened]) -> None:
+def test_the_archives_name_the_images_as_the_chart_does(images: dict[str, Opened]) -> None:
+    chart = yaml.safe_load((ROOT / "charts" / "trainrun" / "Chart.yaml").read_text())
+    operator = f"docker.io/trainrun/operator:{chart['appVersion']}"
+    worker = f"docker.io/trainrun/worker:{chart['appVersion']}"
+
     assert {name: image.names for name, image in images.items()} == {
-        "docker.io/trainrun/operator:dev": ["docker.io/trainrun/operator:dev"],
-        "docker.io/trainrun/worker:dev": ["docker.io/trainrun/worker:dev"],
+        operator: [operator],
+        worker: [worker],
     }
 
 
@@ -93,7 +98,7 @@ def test_no_image_runs_as_root(images: dict[str, Opened]) -> None:
 def test_the_operators_image_starts_the_operator(images: dict[str, Opened]) -> None:
     run = images[OPERATOR.name].run
 
-    assert run["Entrypoint"] == ["python3", "-m", "trainrun_operator.app"]
+    assert run["Entrypoint"] == ["python3", "-m", "trainrun_operator.cluster.app"]
     assert "PYTHONPATH=/opt/trainrun/app:/opt/trainrun/site" in run["Env"]
 
 
@@ -104,7 +109,7 @@ def test_the_operators_image_holds_the_agent_and_only_the_agent_knows_stores(
 
     assert {
         "opt/trainrun/agent.zip",
-        "opt/trainrun/app/trainrun_operator/app.py",
+        "opt/trainrun/app/trainrun_operator/cluster/app.py",
         "opt/trainrun/site/kopf/__init__.py",
     } <= files
     assert "opt/trainrun/site/boto3/__init__.py" not in files
@@ -114,8 +119,8 @@ def test_the_archive_holds_the_agent_with_what_it_needs(images: dict[str, Opened
     assert {
         "run.py",
         "trainrun/agent/main.py",
-        "library.marshal",
-        "libraries.zip",
+        "lib/trainrun/__init__.py",
+        "libraries/boto3/__init__.py",
     } <= agent(images).keys()
 
 
@@ -144,7 +149,7 @@ def test_the_operators_modules_are_compiled(images: dict[str, Opened]) -> None:
     compiled = [
         name
         for name in images[OPERATOR.name].files
-        if name.startswith("opt/trainrun/app/trainrun_operator/__pycache__/app.")
+        if name.startswith("opt/trainrun/app/trainrun_operator/cluster/__pycache__/app.")
     ]
 
     assert len(compiled) == 1

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.index_access import CA_IN_BUILD, secrets
+from testbed.index_access import CA_IN_BUILD, secrets
 
 
 @pytest.fixture(autouse=True)

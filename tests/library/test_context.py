@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 import trainrun
-from trainrun.context import from_environment
+from trainrun.context import Context
 
 
 def test_plain_python_is_rank_0_of_1_in_attempt_1() -> None:
@@ -15,7 +15,7 @@ def test_plain_python_is_rank_0_of_1_in_attempt_1() -> None:
 
 
 def test_under_torchrun_it_says_what_torchrun_says() -> None:
-    context = from_environment(
+    context = Context.read(
         {
             "RANK": "5",
             "WORLD_SIZE": "8",
@@ -33,7 +33,7 @@ def test_under_torchrun_it_says_what_torchrun_says() -> None:
 
 
 def test_under_an_agent_run_and_attempt_are_the_operators() -> None:
-    context = from_environment(
+    context = Context.read(
         {
             "TRAINRUN_RUN": "digits",
             "TRAINRUN_ATTEMPT": "3",
@@ -48,7 +48,7 @@ def test_under_an_agent_run_and_attempt_are_the_operators() -> None:
 
 def test_rays_getters_say_the_same_as_the_attributes() -> None:
     env = {"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}
-    context = from_environment({**env, "NODE_RANK": "2", "TRAINRUN_RUN": "digits"})
+    context = Context.read({**env, "NODE_RANK": "2", "TRAINRUN_RUN": "digits"})
     assert context.get_world_rank() == context.rank == 5
     assert context.get_world_size() == context.world_size == 8
     assert context.get_local_rank() == context.local_rank == 1
@@ -59,4 +59,4 @@ def test_rays_getters_say_the_same_as_the_attributes() -> None:
 
 def test_a_variable_that_is_no_number_is_named() -> None:
     with pytest.raises(ValueError, match="environment variable RANK is 'first', which is not"):
-        from_environment({"RANK": "first"})
+        Context.read({"RANK": "first"})

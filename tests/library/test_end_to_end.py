@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.local.local_runs import Ended, LocalRuns
-from trainrun_operator.worlds.local.leftovers import kill_all
+from tests.worlds.local.local_runs import Ended, LocalRuns
 
 SCRIPTS = Path(__file__).parent / "scripts"
 
@@ -16,12 +15,13 @@ SCRIPTS = Path(__file__).parent / "scripts"
 @pytest.fixture
 def runs(tmp_path: Path) -> Iterator[LocalRuns]:
     storage = tmp_path / "storage"
-    yield LocalRuns(
+    runs = LocalRuns(
         folder=tmp_path,
         spec={"failurePolicy": {"maxFailures": 1}},
         env={"OUT": str(tmp_path), "STORAGE": str(storage)},
     )
-    kill_all(storage / ".trainrun" / "tiny" / "nodes")
+    yield runs
+    runs.close()
 
 
 def run(runs: LocalRuns, script: str, *options: str) -> Ended:

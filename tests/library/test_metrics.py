@@ -7,7 +7,7 @@ from fractions import Fraction
 import numpy
 import pytest
 
-from trainrun import metrics
+from trainrun.contract import metrics
 
 
 def test_numbers_strings_and_booleans_stay_what_they_are() -> None:
@@ -90,6 +90,12 @@ def test_no_metrics_are_no_metrics() -> None:
 def test_any_text_survives() -> None:
     given = {'a "quoted" name\n': "tab\t, \u00e9, \U0001f600, \x00 and a lone \ud800"}
     assert json.loads(metrics.to_json(given)) == given
+
+
+@pytest.mark.parametrize(("sign", "infinity"), [(1, "Infinity"), (-1, "-Infinity")])
+def test_an_integer_that_no_float_can_hold_is_infinite(sign: int, infinity: str) -> None:
+    """JSON's readers take numbers for floats; an API server refuses what is larger."""
+    assert json.loads(metrics.to_json({"n": sign * 10**5000})) == {"n": {"float": infinity}}
 
 
 def test_values_that_only_a_newer_peer_sends_are_left_out() -> None:

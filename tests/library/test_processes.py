@@ -11,8 +11,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.support.eventually import eventually
+from tests.support.mounts import mounted
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.support.agent_stand_in import AgentStandIn
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -44,6 +47,29 @@ def test_an_exception_of_a_library_is_told_with_its_module(
     assert str(agent.of_type("exception")[0]["error"]).startswith(
         "json.decoder.JSONDecodeError: Expecting property name"
     )
+
+
+REMEDY = "make room, lower checkpoint.maxPending or raise the worker's ephemeral storage"
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        "(d / 'model').write_bytes(b'x' * 200_000)",
+        # As PyTorch says it, which has filled the disk and names no reason.
+        "open(d / 'model', 'wb').write(b'x' * 60_000)\n"
+        "raise RuntimeError('PytorchStreamWriter failed writing file data/0')",
+    ],
+    ids=["python", "torch"],
+)
+def test_a_disk_that_is_full_while_the_script_writes_is_told_with_the_remedy(
+    agent: AgentStandIn, env: dict[str, str], run_script: Run, tmp_path: Path, failure: str
+) -> None:
+    with mounted(tmp_path / "disk", "size=64k") as disk:
+        env["TRAINRUN_STAGING"] = str(disk)
+        run_script(f"import trainrun\nd = trainrun.staging_directory()\n{failure}", **env)
+        eventually(lambda: agent.of_type("exception"))
+    assert str(agent.of_type("exception")[0]["error"]).endswith(REMEDY)
 
 
 def test_a_huge_exception_is_cut(agent: AgentStandIn, env: dict[str, str], run_script: Run) -> None:

@@ -51,6 +51,32 @@ def test_a_report_carries_step_and_metrics(agent: AgentStandIn) -> None:
     ]
 
 
+def test_a_metric_of_5_mb_is_left_out_by_name_and_its_checkpoint_is_taken(
+    agent: AgentStandIn,
+) -> None:
+    directory = trainrun.staging_directory()
+    (directory / "model.pt").write_text("weights")
+    with pytest.warns(UserWarning, match=r"left out: samples\. A metric takes at most 4096 bytes"):
+        trainrun.report({"loss": 1.0, "samples": "x" * 5_000_000}, step=3, checkpoint=directory)
+    eventually(lambda: agent.of_type("report"))
+    assert agent.of_type("report")[0]["metrics"] == {"loss": 1.0}
+    assert staged(agent, 3) == {"model.pt": "weights"}
+
+
+def test_metrics_beyond_the_room_of_a_report_are_left_out_by_name(agent: AgentStandIn) -> None:
+    many = {f"layer-{number:04d}/norm": "x" * 100 for number in range(1000)}
+    with pytest.warns(UserWarning, match=r"left out: layer-0541/norm, .* and 454 more\. .* 65536"):
+        trainrun.report(many, step=3)
+    eventually(lambda: agent.of_type("report"))
+    assert list(agent.of_type("report")[0]["metrics"]) == list(many)[:541]
+
+
+def test_a_text_that_is_no_utf_8_is_reported_all_the_same(agent: AgentStandIn) -> None:
+    trainrun.report({"name\udc80": "half \ud800"}, step=1)
+    eventually(lambda: agent.of_type("report"))
+    assert agent.of_type("report")[0]["metrics"] == {"name\udc80": "half \ud800"}
+
+
 def test_a_staging_directory_is_renamed_not_copied(agent: AgentStandIn) -> None:
     directory = trainrun.staging_directory()
     (directory / "model.pt").write_text("weights")
@@ -237,6 +263,18 @@ def test_a_step_is_not_negative(agent: AgentStandIn) -> None:
         trainrun.report(step=-1)
 
 
+def test_a_report_without_files_may_go_back(agent: AgentStandIn) -> None:
+    trainrun.report({"loss": 1.0}, step=5)
+    trainrun.report({"loss": 2.0}, step=4)
+    eventually(lambda: len(agent.of_type("report")) == 2)
+    assert [report["step"] for report in agent.of_type("report")] == [5, 4]
+
+
+def test_a_step_fits_into_a_status(agent: AgentStandIn) -> None:
+    with pytest.raises(ValueError, match="step must be 9007199254740992 or less, got one of 101 b"):
+        trainrun.report(step=2**100)
+
+
 @pytest.mark.parametrize("step", [2, 3])
 def test_steps_with_a_checkpoint_grow_strictly(
     agent: AgentStandIn, tmp_path: Path, step: int
@@ -305,6 +343,23 @@ def test_rank_0_is_told_of_an_empty_directory(
 # ------------------------------------------------------------------------------ a disk, an agent
 
 
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("a\tb.pt", "has a control character, which object storage cannot list; rename it"),
+        (".trainrun-tmp-1/model.pt", "names that start with .trainrun-tmp- are reserved; rename"),
+    ],
+)
+def test_a_name_that_would_be_lost_in_the_store_is_refused(
+    agent: AgentStandIn, tmp_path: Path, name: str, reason: str
+) -> None:
+    mine = directory_with(tmp_path / "mine")
+    (mine / name).parent.mkdir(exist_ok=True)
+    (mine / name).write_bytes(b"x")
+    with pytest.raises(ValueError, match=reason):
+        trainrun.report(step=3, checkpoint=mine)
+
+
 def test_a_full_disk_is_an_error_with_the_remedy_and_leaves_no_part(
     agent: AgentStandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -314,6 +369,8 @@ def test_a_full_disk_is_an_error_with_the_remedy_and_leaves_no_part(
         with pytest.raises(trainrun.StagingFailed) as failed:
             trainrun.report(step=3, checkpoint=mine)
         assert list(disk.iterdir()) == []
+    eventually(lambda: agent.of_type("unstaged"))
+    assert agent.of_type("unstaged") == [{"type": "unstaged", "step": 3}]
     message = str(failed.value)
     assert message.startswith(f"cannot stage {mine} for step 3: [Errno 28] No space left on device")
     assert "lower checkpoint.maxPending or raise the worker's ephemeral storage" in message

@@ -15,6 +15,9 @@ ROOT = Path(__file__).parents[2]
 UV = str(ROOT / "tools" / "uv")
 
 
+pytestmark = pytest.mark.slow
+
+
 def run(*command: str | Path) -> str:
     done = subprocess.run([str(part) for part in command], capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
@@ -66,7 +69,14 @@ def test_the_worker_side_needs_boto3_alone(wheel: Path, tmp_path: Path) -> None:
         "trainrun",
         "urllib3",
     }
-    run(python, "-c", "import trainrun, trainrun.agent, trainrun.checkpoint.s3")
+    run(python, "-c", "import trainrun, trainrun.agent, trainrun.checkpoint.stores.s3")
+
+    command = subprocess.run([python.parent / "trainrun", "--help"], capture_output=True, text=True)
+    assert command.returncode == 2
+    assert command.stderr == (
+        "error: the `trainrun` command needs click, which is not installed; install the extra with "
+        "all that it needs: pip install 'trainrun[operator]'\n"
+    )
 
 
 def test_the_operator_side_needs_no_torch(wheel: Path, tmp_path: Path) -> None:

@@ -65,7 +65,7 @@ def test_the_worker_side_loads_nothing_heavy(statement: str) -> None:
     assert "trainrun_operator" not in loaded
 
 
-@pytest.mark.parametrize("module", ["trainrun_operator.core.planner", "trainrun_operator.cli"])
+@pytest.mark.parametrize("module", ["trainrun_operator.core.run.planner", "trainrun_operator.cli"])
 def test_the_operator_side_loads_neither_torch_nor_kopf_nor_kubernetes(module: str) -> None:
     assert loaded_by(f"import {module}") & {"torch", "kopf", "kubernetes"} == set()
 
@@ -87,7 +87,7 @@ def test_the_worker_side_imports_on_the_oldest_python_of_a_worker_image() -> Non
         # boto3 and torch are not there; the agent's __main__ would start an agent.
         if path.name not in ("s3.py", "__main__.py") and "torch" not in path.parts
     ]
-    needs_boto3 = {"trainrun.checkpoint.s3_errors", "trainrun.checkpoint.s3_parts"}
+    needs_boto3 = {"trainrun.checkpoint.stores.s3_errors", "trainrun.checkpoint.stores.s3_parts"}
     script = "; ".join(f"import {name}" for name in names if name not in needs_boto3)
 
     done = subprocess.run(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +14,21 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PACKAGES = (ROOT / "operator" / "trainrun_operator", ROOT / "worker_image" / "trainrun")
 CORE = PACKAGES[0] / "core"
+
+TREES = (*PACKAGES, ROOT / "testbed")
+
+KEY = re.compile(
+    r"/?(checkpoints|owners|attempts|bad|metrics)/|/checkpoints"
+    r"|(.*/)?(run|finished|manifest)\.json|(step|worker|-attempt)-|(.*)\.done\.json|\.beat"
+)
+SPELL_KEYS = {
+    "contract/layout.py",
+    "contract/checkpoint_id.py",
+    "staging.py",  # names of folders of its own, on the worker's disk
+}
+
+NOT_THE_LIBRARY = {"agent", "backoff", "checkpoint", "contract", "errors", "lazy", "text"}
+"""Of the package `trainrun`: the agent's side, and what both sides may import."""
 
 CLOCKS = {"now", "utcnow", "today", "monotonic", "perf_counter", "time_ns"}
 """Methods of modules that core may import, and that read a clock."""
@@ -54,9 +71,55 @@ def test_every_folder_of_a_package_is_a_package(package: Path) -> None:
         assert (folder / "__init__.py").exists(), folder
 
 
+def test_a_test_that_is_named_after_a_module_stands_where_the_module_stands() -> None:
+    homes: dict[str, set[Path]] = {}
+    for package in PACKAGES:
+        for path in modules(package):
+            homes.setdefault(f"test_{path.name}", set()).add(path.parent.relative_to(package))
+    wings = {folder.parts[0] for folders in homes.values() for folder in folders if folder.parts}
+    for path in (ROOT / "tests").rglob("test_*.py"):
+        folder = path.parent.relative_to(ROOT / "tests")
+        same_wing = {h for h in homes.get(path.name, set()) if h.parts[:1] == folder.parts[:1]}
+        if folder.parts[0] in wings and same_wing:
+            assert folder in same_wing, path
+
+
 @pytest.mark.parametrize("package", PACKAGES, ids=lambda path: path.name)
 def test_the_packages_say_that_they_are_typed(package: Path) -> None:
     assert (package / "py.typed").exists()
+
+
+def test_no_name_of_a_class_occurs_twice() -> None:
+    found: dict[str, list[str]] = {}
+    for path in (path for tree in TREES for path in modules(tree)):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                found.setdefault(node.name, []).append(f"{path}:{node.lineno}")
+    twice = {name: places for name, places in found.items() if len(places) > 1}
+    assert twice == {}
+
+
+@pytest.mark.parametrize("package", PACKAGES, ids=lambda path: path.name)
+def test_only_the_layout_spells_a_key_of_the_store(package: Path) -> None:
+    for path in modules(package):
+        if path.relative_to(package).as_posix() in SPELL_KEYS:
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                assert not KEY.fullmatch(node.value), f"{path}:{node.lineno}: {node.value}"
+
+
+def test_every_module_of_the_library_stands_in_both_walls_to_the_agent() -> None:
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
+    walls = {wall["name"]: wall for wall in contracts["contracts"]}
+    there = {path.stem for path in PACKAGES[1].iterdir() if path.suffix == ".py" or path.is_dir()}
+    library = {f"trainrun.{name}" for name in there - NOT_THE_LIBRARY if name[0] != "_"}
+
+    from_agent = walls["the agent knows nothing of the library that user code imports"]
+    from_library = walls["the library that user code imports knows nothing of the agent"]
+
+    assert set(from_agent["forbidden_modules"]) == library | {"torch"}
+    assert set(from_library["source_modules"]) == library
 
 
 def test_the_core_reads_no_clock_and_opens_nothing() -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from trainrun.protocol import AgentState, Answer, Hold, Start
+from trainrun.contract.agent_state import AgentState
+from trainrun.contract.answer import Answer, Hold, Start
 
 RUN_UID = "uid-1"
 

@@ -11,7 +11,11 @@ import aiohttp
 import pytest
 
 from tests.runtime.states import RUN_UID, a_state, hold, start
-from trainrun.protocol import VERSION, AgentState, Answer
+from trainrun.agent.exchange.http import HttpClient, Interrupt
+from trainrun.contract.agent_state import AgentState
+from trainrun.contract.answer import Answer
+from trainrun.contract.paths import HEARTBEAT, OPERATORS
+from trainrun.contract.wire import VERSION
 from trainrun_operator.runtime.agent_server import AgentServer, shared_token
 from trainrun_operator.runtime.agents import RunAgents
 
@@ -53,6 +57,13 @@ async def test_the_answer_to_a_heartbeat_is_the_desired_state(talk: Talk) -> Non
     assert (status, Answer.from_json(body)) == (200, hold())
 
 
+async def test_an_answer_asks_for_progress_as_often_as_the_fleet_allows(talk: Talk) -> None:
+    talk.agents.publish({"run-0-1": hold()})
+    talk.server.cadence.agents = 1_250
+    _, body = await talk.post(a_state())
+    assert Answer.from_json(body).progress == 5.0
+
+
 async def test_without_a_desired_state_there_is_no_content(talk: Talk) -> None:
     assert await talk.post(a_state()) == (204, "")
 
@@ -67,9 +78,76 @@ async def test_a_waiting_agent_gets_a_new_order_as_soon_as_it_is_published(talk:
     assert (status, Answer.from_json(body)) == (200, start())
 
 
+async def test_an_agent_with_news_ends_its_wait_on_the_same_connection(talk: Talk) -> None:
+    talk.agents.publish({"run-0-1": hold()})
+    client = HttpClient(talk.url.removesuffix(HEARTBEAT), token=lambda: "secret")
+    news = asyncio.Event()
+    interrupt = Interrupt(event=news, patience=20.0)
+
+    async def poll(sequence: int) -> tuple[int, Answer]:
+        body = a_state(seen=hold().digest, sequence=sequence).to_json().encode()
+        path = f"{HEARTBEAT}?wait=50&interruptible=1"
+        response = await client.post(path, body, 60.0, interrupt=interrupt)
+        return response.status, Answer.from_json(response.body)
+
+    for sequence in (1, 3):
+        waiting = asyncio.create_task(poll(sequence))
+        while (state := talk.agents.heard("run-0-1").state) is None or state.sequence < sequence:
+            await asyncio.sleep(0.001)
+        news.set()
+        assert await asyncio.wait_for(waiting, 20.0) == (200, hold())
+        # Already set: the next one is answered as soon as it is held back.
+        assert await asyncio.wait_for(poll(sequence + 1), 20.0) == (200, hold())
+        news.clear()
+    client.close()
+
+
+async def test_an_agent_that_is_told_that_it_waits_gets_orders_at_once(talk: Talk) -> None:
+    talk.agents.publish({"run-0-1": hold()})
+    client = HttpClient(talk.url.removesuffix(HEARTBEAT), token=lambda: "secret")
+    interrupt = Interrupt(event=asyncio.Event(), patience=20.0)
+    body = a_state(seen=hold().digest).to_json().encode()
+    path = f"{HEARTBEAT}?wait=50&interruptible=1"
+    waiting = asyncio.create_task(client.post(path, body, 60.0, interrupt=interrupt))
+    while talk.agents.heard("run-0-1").state is None:
+        await asyncio.sleep(0.001)
+    talk.agents.publish({"run-0-1": start()})
+    response = await waiting
+    assert (response.status, Answer.from_json(response.body)) == (200, start())
+    client.close()
+
+
+OPERATORS_NOW = ("10.0.0.7:8443", "10.0.0.8:8443")
+
+
+@pytest.mark.parametrize("leads", [True, False])
+async def test_agents_are_told_where_all_operators_are_by_a_standby_too(leads: bool) -> None:
+    server = AgentServer(
+        authenticate=shared_token("secret"), serving=lambda: leads, operators=lambda: OPERATORS_NOW
+    )
+    agents = RunAgents(run_uid=RUN_UID, on_news=lambda: None, on_progress=lambda: None)
+    agents.expect({"run-0-1"})
+    server.add(agents)
+    client = HttpClient(
+        f"http://127.0.0.1:{await server.start('127.0.0.1')}", token=lambda: "secret"
+    )
+    response = await client.post(HEARTBEAT, a_state().to_json().encode(), 20.0)
+    assert response.status == (204 if leads else 503)
+    assert response.headers[OPERATORS.lower()] == "10.0.0.7:8443,10.0.0.8:8443"
+    client.close()
+    await server.stop()
+
+
+async def test_an_operator_that_knows_of_no_others_tells_no_address(talk: Talk) -> None:
+    client = HttpClient(talk.url.removesuffix(HEARTBEAT), token=lambda: "secret")
+    response = await client.post(HEARTBEAT, a_state().to_json().encode(), 20.0)
+    assert (response.status, OPERATORS.lower() in response.headers) == (204, False)
+    client.close()
+
+
 async def test_a_wrong_token_is_refused(talk: Talk) -> None:
     status, body = await talk.post(a_state(), token="guess")
-    assert (status, body) == (403, "worker run-0-1 did not show the token of this run")
+    assert (status, body) == (403, "this is not the token of this run")
     assert talk.agents.heard("run-0-1").state is None
 
 
@@ -102,7 +180,8 @@ async def test_a_version_that_is_not_served_names_what_to_update(talk: Talk) -> 
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        ("nonsense", "malformed heartbeat: not JSON"),
+        ("nonsense", "malformed heartbeat: not JSON that can be read"),
+        ("[" * 100_000, "malformed heartbeat: not JSON that can be read: maximum recursion depth"),
         ("[]", "malformed heartbeat: AgentState: expected an object"),
         ('{"version": 1, "run": "run"}', "malformed heartbeat: AgentState: field"),
         ('{"version": 1, "run": 3}', "malformed heartbeat: run: expected a str"),

@@ -2,12 +2,9 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
-from typing import Any
-
-import pytest
 
 from tests.runtime.states import RUN_UID, a_state, hold, start
-from trainrun.protocol import Notice, ProcessExit
+from trainrun.contract.agent_state import Notice, ProcessExit
 from trainrun_operator.runtime.agents import RunAgents
 
 
@@ -154,6 +151,26 @@ async def test_an_answer_that_the_agent_has_not_seen_is_given_at_once() -> None:
     assert await ear.agents.answer(a_state(seen=start().digest), wait=30) == hold()
 
 
+def test_the_highest_attempt_that_was_ordered_is_remembered_when_its_worker_has_gone() -> None:
+    ear = Ear("run-0-1", "run-1-1")
+    ear.agents.publish({"run-0-1": hold(3), "run-1-1": hold(3)})
+    assert ear.agents.ordered == 0
+    ear.agents.publish({"run-0-1": start(3), "run-1-1": start(3)})
+    ear.agents.expect(())
+    ear.agents.publish({})
+    assert ear.agents.ordered == 3
+
+
+def test_the_last_words_of_agents_that_are_gone_are_kept_of_each_slot() -> None:
+    ear = Ear("run-0-1", "run-1-1")
+    ear.agents.hear(a_state(attempt=1))
+    ear.agents.hear(a_state(attempt=2, sequence=2))
+    ear.agents.hear(a_state(agent="another"))
+    assert [words.attempt for words in ear.agents.last_words] == [2]
+    ear.agents.expect(())
+    assert [words.attempt for words in ear.agents.last_words] == [2]
+
+
 async def test_an_answer_that_the_agent_has_seen_is_held_until_another_one_is_published() -> None:
     ear = Ear()
     ear.agents.hear(a_state())
@@ -195,21 +212,6 @@ async def test_a_worker_that_left_the_run_is_released_and_unknown() -> None:
     ear.agents.expect({"run-1-1"})
     assert await waiting is None
     assert not ear.agents.knows("run-0-1")
-
-
-@pytest.mark.parametrize("name", ["sequence", "seen", "stall", "steps", "metrics"])
-def test_every_field_that_always_changes_is_left_out_of_the_essence(name: str) -> None:
-    from trainrun_operator.runtime.agents import essence
-
-    others: dict[str, Any] = {
-        "sequence": 9,
-        "seen": "x",
-        "stall": 2.0,
-        "steps": (4,),
-        "metrics": {"a": 1},
-    }
-    changed = a_state(**{name: others[name]})
-    assert essence(changed) == essence(a_state(sequence=3))
 
 
 def _exit(age: float = 0.0) -> ProcessExit:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -11,17 +12,19 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from tests.runtime.states import RUN_UID, a_state, hold
-from trainrun_operator.api.status import TrainRunStatus
-from trainrun_operator.core.config import RunConfig
-from trainrun_operator.core.observation import Observation, WorkerFact
-from trainrun_operator.core.plan import Action, CreateWorker, Event, Plan
+from tests.support.builders import a_config
+from trainrun_operator.api.run.status import HistoryEntry, TrainRunStatus
+from trainrun_operator.core.run.config import RunConfig
+from trainrun_operator.core.run.history import with_history
+from trainrun_operator.core.run.observation import Observation, WorkerFact
+from trainrun_operator.core.run.plan import Action, CreateWorker, Event, Plan
 from trainrun_operator.runtime.agents import RunAgents
-from trainrun_operator.runtime.events import Happened, Passed, RunNews
+from trainrun_operator.runtime.news import Happened, Passed, RunNews
 from trainrun_operator.runtime.reconciler import Reconciler
 from trainrun_operator.runtime.wakeup import Wakeup
 from trainrun_operator.worlds.base import Agents, Seen, StatusConflict, StatusUnwritable
 
-CONFIG = RunConfig(
+CONFIG = a_config(
     name="run", uid=RUN_UID, replicas=1, template_hash="t", checkpoints_uri="file:///c"
 )
 CREATE = CreateWorker(name="run-0-1", slot=0, created_for=1, template_hash="t")
@@ -37,7 +40,9 @@ class TinyWorld:
     conflicts: int = 0
     broken: int = 0
     full: int = 0
+    unanswered: int = 0
     display_interval: float = 0.0
+    config: RunConfig = CONFIG
 
     async def observe(self, agents: Agents) -> Seen:
         if self.broken:
@@ -48,8 +53,10 @@ class TinyWorld:
             status=self.status,
             workers=self.workers,
             listening_for=agents.listening_for,
+            ordered=agents.ordered,
+            last_words=agents.last_words,
         )
-        return Seen(observation=observation, config=CONFIG)
+        return Seen(observation=observation, config=self.config)
 
     async def write_status(self, status: TrainRunStatus) -> None:
         if self.conflicts:
@@ -60,6 +67,9 @@ class TinyWorld:
             raise StatusUnwritable("cannot write status.json: make room")
         self.status = status
         self.diary.append(("status", status.phase))
+        if self.unanswered:
+            self.unanswered -= 1
+            raise StatusUnwritable("the answer got lost")
 
     async def apply(self, action: Action) -> None:
         self.diary.append(action)
@@ -68,12 +78,22 @@ class TinyWorld:
 class Story:
     """A reconciler whose decisions are written down by the test."""
 
-    def __init__(self, decide: Callable[[Observation], Plan]) -> None:
+    def __init__(
+        self,
+        decide: Callable[[Observation], Plan],
+        *,
+        retell: timedelta = timedelta(0),
+        cpu: Callable[[], float] = time.thread_time,
+    ) -> None:
         self.world = TinyWorld()
         self.news: list[RunNews] = []
         self.wakeup = Wakeup()
+        self.now = 0.0
         self.agents = RunAgents(
-            run_uid=RUN_UID, on_news=self.wakeup.now, on_progress=self.wakeup.soon
+            run_uid=RUN_UID,
+            on_news=self.wakeup.now,
+            on_progress=self.wakeup.soon,
+            clock=lambda: self.now,
         )
         self.reconciler = Reconciler(
             world=self.world,
@@ -81,6 +101,8 @@ class Story:
             decide=lambda observation, _config: decide(observation),
             events=self,
             wakeup=self.wakeup,
+            retell=retell,
+            cpu=cpu,
         )
 
     def emit(self, news: RunNews) -> None:
@@ -105,8 +127,9 @@ STARTED = Event(type="Normal", reason="Started", message="it starts")
 def _start_then_run(observation: Observation) -> Plan:
     status = observation.status
     if status.attempt == 0:
-        begun = status.model_copy(update={"attempt": 1, "phase": "Starting"})
-        return a_plan(begun, "Started", transition=True, events=(STARTED,))
+        begun = replace(status, attempt=1, phase="Starting")
+        plan = a_plan(begun, "Started", transition=True, events=(STARTED,))
+        return with_history(plan, observation.now)
     return a_plan(status, "Running", actions=(CREATE,), answers={"run-0-1": hold()})
 
 
@@ -129,6 +152,37 @@ async def test_after_a_conflict_the_world_is_observed_again_and_the_event_told_o
     await story.until(lambda plan: plan.reason == "Running")
     assert story.reasons == ["Started"]
     assert story.world.status.attempt == 1
+
+
+async def test_an_event_is_told_once_when_the_answer_to_its_write_gets_lost() -> None:
+    story = Story(_start_then_run)
+    story.world.unanswered = 1
+    await story.until(lambda plan: plan.reason == "Running")
+    assert story.world.diary.count(("status", "Starting")) == 1
+    assert story.reasons == ["Started"]
+
+
+@pytest.mark.parametrize(
+    ("ago", "told"), [(599, ["Started"]), (600, [])], ids=["lately", "long ago"]
+)
+async def test_who_takes_over_tells_what_the_leader_before_wrote_and_may_not_have_told(
+    ago: float, told: list[str]
+) -> None:
+    story = Story(_start_then_run, retell=timedelta(minutes=10))
+    due = datetime.now(UTC) - timedelta(seconds=ago)
+    entry = HistoryEntry(time=due, type="Normal", reason="Started", message="it starts")
+    story.world.status = TrainRunStatus(attempt=1, history=(entry,))
+    await story.until(lambda plan: plan.reason == "Running")
+    assert story.reasons == told
+    assert all(news.time == due for news in story.news if isinstance(news, Happened))
+
+
+async def test_who_leads_alone_does_not_tell_again_what_was_told_before_it_came() -> None:
+    story = Story(_start_then_run)
+    entry = HistoryEntry(time=datetime.now(UTC), type="Normal", reason="Started", message="it")
+    story.world.status = TrainRunStatus(attempt=1, history=(entry,))
+    await story.until(lambda plan: plan.reason == "Running")
+    assert story.reasons == []
 
 
 async def test_a_created_worker_may_call_before_the_next_look_at_the_world() -> None:
@@ -166,6 +220,32 @@ async def test_news_make_no_storm_of_writes_that_are_refused() -> None:
     assert time.monotonic() - started > 1.0, "three pauses, each longer than the one before"
 
 
+@pytest.mark.parametrize(
+    ("worker", "rest"),
+    [
+        (WorkerFact(name="run-0-1", slot=0, created_for=1, template_hash="t", phase=phase), rest)
+        for phase, rest in (("Ended", 0.04), ("Pending", 0.12), ("Running", 0.12))
+    ],
+    ids=lambda it: getattr(it, "phase", None),
+)
+async def test_passes_that_find_nothing_to_do_are_rarer_while_workers_start(
+    worker: WorkerFact, rest: float
+) -> None:
+    passed: list[float] = []
+
+    def decide(observation: Observation) -> Plan:
+        passed.append(time.monotonic())
+        return a_plan(observation.status, str(len(passed)))
+
+    spent = itertools.count(step=0.005)  # seconds; asked for twice in each pass
+    story = Story(decide, cpu=lambda: next(spent))
+    story.world.workers = (worker,)
+    ticker = asyncio.create_task(_news_all_the_time(story))
+    await story.until(lambda plan: plan.reason == "5")
+    ticker.cancel()
+    assert min(b - a for a, b in itertools.pairwise(passed)) >= rest
+
+
 async def _news_all_the_time(story: Story) -> None:
     while True:
         story.wakeup.now()
@@ -174,7 +254,7 @@ async def _news_all_the_time(story: Story) -> None:
 
 async def test_a_status_that_changed_for_display_only_is_written_last_of_all() -> None:
     def decide(observation: Observation) -> Plan:
-        shown = observation.status.model_copy(update={"phase": "Running"})
+        shown = replace(observation.status, phase="Running")
         return a_plan(shown, "Running", actions=(CREATE,))
 
     story = Story(decide)
@@ -188,7 +268,7 @@ async def test_display_is_written_lazily_and_the_last_word_always() -> None:
     def decide(observation: Observation) -> Plan:
         nonlocal passes
         passes += 1
-        shown = observation.status.model_copy(update={"restarts": passes})
+        shown = replace(observation.status, restarts=passes)
         return a_plan(shown, f"pass {passes}", requeue_after=timedelta(milliseconds=1))
 
     story = Story(decide)
@@ -238,3 +318,20 @@ async def test_an_earlier_wish_shortens_the_wait() -> None:
     wakeup.after(0.001)
     async with asyncio.timeout(5):
         await waiting
+
+
+async def test_an_edit_of_the_heartbeat_timeout_takes_nobody_for_silent() -> None:
+    """Agents have called as the timeout before asked them to."""
+    heard: list[timedelta] = []
+
+    def decide(observation: Observation) -> Plan:
+        heard.append(observation.listening_for)
+        story.now += 20.0
+        if len(heard) == 2:
+            story.world.config = a_config(heartbeat_timeout=timedelta(seconds=5))
+        story.wakeup.now()
+        return a_plan(observation.status, str(len(heard)))
+
+    story = Story(decide)
+    await story.until(lambda plan: plan.reason == "4")
+    assert [time.total_seconds() for time in heard] == [0.0, 20.0, 0.0, 20.0]

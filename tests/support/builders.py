@@ -10,12 +10,10 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from trainrun.protocol import (
+from trainrun.contract.agent_state import (
     AgentState,
-    Answer,
-    CheckpointId,
     Committed,
-    Hold,
+    Held,
     Notice,
     Offer,
     Outcome,
@@ -24,24 +22,29 @@ from trainrun.protocol import (
     SaveVote,
     StagedStep,
 )
-from trainrun_operator.api.status import (
+from trainrun.contract.answer import Answer, Hold
+from trainrun.contract.checkpoint_id import CheckpointId
+from trainrun_operator.api.run.resource import TrainRun
+from trainrun_operator.api.run.status import (
     Condition,
+    ConditionStatus,
     Ending,
     EndingKind,
     Incident,
-    ResumePoint,
     SaveAsked,
     StartRecord,
     TrainRunStatus,
 )
-from trainrun_operator.core.attribution import incident_of
-from trainrun_operator.core.causes import Cause
-from trainrun_operator.core.config import RunConfig
-from trainrun_operator.core.losses import Loss
-from trainrun_operator.core.observation import Observation, Refused, WorkerFact, WorkerLoss
-from trainrun_operator.core.plan import Plan
-from trainrun_operator.core.planner import decide
-from trainrun_operator.core.view import View, worker_name
+from trainrun_operator.core.run.causes import BUDGETS, Cause, Limits
+from trainrun_operator.core.run.config import RunConfig, config_of
+from trainrun_operator.core.run.flush import to_flush
+from trainrun_operator.core.run.incidents.attribution import incident_of
+from trainrun_operator.core.run.incidents.losses import Loss
+from trainrun_operator.core.run.installation import NAMELESS, Installation
+from trainrun_operator.core.run.observation import Observation, Refused, WorkerFact, WorkerLoss
+from trainrun_operator.core.run.plan import Plan
+from trainrun_operator.core.run.planner import decide
+from trainrun_operator.core.run.view import View, worker_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -54,6 +57,26 @@ def seconds(number: float) -> timedelta:
     return timedelta(seconds=number)
 
 
+BY_DEFAULT = config_of(
+    TrainRun.model_validate(
+        {
+            "apiVersion": "trainrun.dev/v1alpha1",
+            "kind": "TrainRun",
+            "metadata": {"name": "run", "uid": "uid"},
+            "spec": {
+                "workers": {
+                    "template": {
+                        "spec": {"containers": [{"name": "w", "image": "i", "command": ["c"]}]}
+                    }
+                },
+                "storage": {"uri": "s3://bucket"},
+            },
+        }
+    )
+)
+"""What decisions know of a TrainRun that says nothing but what it must."""
+
+
 def a_config(**fields: Any) -> RunConfig:
     defaults: dict[str, Any] = {
         "name": "run",
@@ -62,7 +85,15 @@ def a_config(**fields: Any) -> RunConfig:
         "template_hash": "t1",
         "checkpoints_uri": "s3://bucket/run/checkpoints",
     }
-    return RunConfig(**(defaults | fields))
+    before = fields.pop("limits", BY_DEFAULT.limits)
+    return replace(BY_DEFAULT, **limited(defaults | fields, before))
+
+
+def limited(fields: dict[str, Any], before: Limits) -> dict[str, Any]:
+    """`max_failures=1` and its like as what they limit."""
+    asked = {name: fields.pop(f"max_{name}") for name in BUDGETS if f"max_{name}" in fields}
+    limits = {name: limit for name, limit in {**before, **asked}.items() if limit is not None}
+    return {**fields, "limits": limits}
 
 
 def an_agent(slot: int = 0, created_for: int = 1, **fields: Any) -> AgentState:
@@ -107,8 +138,27 @@ def a_loss(cause: Cause = Cause.APP_ERROR, **fields: Any) -> Loss:
 
 def an_incident(cause: Cause = Cause.APP_ERROR, *, attempt: int = 1, **fields: Any) -> Incident:
     loss = a_loss(cause)
-    made = incident_of(loss, attempt=attempt, now=BEGIN, config=a_config())
-    return made.model_copy(update=fields)
+    made = incident_of(loss, attempt=attempt, now=BEGIN)
+    return replace(made, **fields)
+
+
+MOST_WRITES = 6
+"""Durable decisions that one scene may call for, one after the other."""
+
+
+def assert_that_it_rests(scene: Scene, plan: Plan) -> None:
+    """Once what the facts call for is written, the same facts call for no other write: else every
+    pass would write, and none act. Holds for every scene that is decided about."""
+    for _ in range(MOST_WRITES):
+        if not plan.transition:
+            break
+        scene = replace(scene, status=plan.status)
+        plan = decide(scene.observation, scene.config)
+    assert not plan.transition, f"writes for ever: {plan.reason}: {plan.message}"
+    scene = replace(scene, status=plan.status)
+    again = decide(scene.observation, scene.config)
+    assert not again.transition, f"written, and then: {again.reason}: {again.message}"
+    assert again.status == plan.status, "what was written reads otherwise in the next pass"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,8 +170,11 @@ class Scene:
     workers: tuple[WorkerFact, ...] = ()
     now: datetime = BEGIN + HOUR
     listening_for: timedelta = HOUR
+    ordered: int = 0
+    last_words: tuple[AgentState, ...] = ()
     ready_since: Mapping[str, datetime] = field(default_factory=dict)
     refused: tuple[Refused, ...] = ()
+    installation: Installation = NAMELESS
 
     # ------------------------------------------------------------------ what the core makes of it
 
@@ -132,8 +185,11 @@ class Scene:
             status=self.status,
             workers=self.workers,
             listening_for=self.listening_for,
+            ordered=self.ordered,
+            last_words=self.last_words,
             ready_since=self.ready_since,
             refused=self.refused,
+            installation=self.installation,
         )
 
     @property
@@ -142,7 +198,9 @@ class Scene:
 
     @property
     def plan(self) -> Plan:
-        return decide(self.observation, self.config)
+        plan = decide(self.observation, self.config)
+        assert_that_it_rests(self, plan)
+        return plan
 
     def answer(self, slot: int, created_for: int = 1) -> Answer:
         return self.plan.answers[worker_name(self.config, slot=slot, created_for=created_for)]
@@ -156,7 +214,13 @@ class Scene:
         """The scene once these plans' statuses are written, and so many seconds later."""
         status = plans[-1].status if plans else self.plan.status
         workers = tuple(replace(w, age=w.age + seconds(passed)) for w in self.workers)
-        return replace(self, status=status, workers=workers, now=self.now + seconds(passed))
+        return replace(
+            self,
+            status=status,
+            workers=workers,
+            now=self.now + seconds(passed),
+            listening_for=self.listening_for + seconds(passed),
+        )
 
     # ------------------------------------------------------------------ the run
 
@@ -165,29 +229,37 @@ class Scene:
         ending = self.status.ending
         if ending is None:
             return self
-        return self.with_status(ending=ending.model_copy(update={"not_before": None}))
+        return self.with_status(ending=replace(ending, not_before=None))
 
     def with_config(self, **fields: Any) -> Scene:
-        return replace(self, config=replace(self.config, **fields))
+        return replace(self, config=replace(self.config, **limited(fields, self.config.limits)))
 
     def with_status(self, **fields: Any) -> Scene:
-        return replace(self, status=self.status.model_copy(update=fields))
+        return replace(self, status=replace(self.status, **fields))
+
+    def seen_by(self, installation: Installation, *, held_by: str = "") -> Scene:
+        """By an operator of this installation; the status names this holder."""
+        return replace(self, installation=installation).with_status(holder=held_by)
 
     def listening(self, number: float) -> Scene:
         """An operator that can hear agents for so many seconds."""
         return replace(self, listening_for=seconds(number))
 
     def with_condition(
-        self, type_: str, status: str, reason: str, *, ago: float = 0.0, message: str = ""
+        self,
+        type_: str,
+        status: ConditionStatus,
+        reason: str,
+        *,
+        ago: float = 0.0,
+        message: str = "",
     ) -> Scene:
-        mark = Condition.model_validate(
-            {
-                "type": type_,
-                "status": status,
-                "reason": reason,
-                "message": message,
-                "lastTransitionTime": self.now - seconds(ago),
-            }
+        mark = Condition(
+            type=type_,
+            status=status,
+            reason=reason,
+            message=message,
+            last_transition_time=self.now - seconds(ago),
         )
         return self.with_status(conditions=(*self.status.conditions, mark))
 
@@ -205,7 +277,7 @@ class Scene:
             roster=tuple(1 for _ in slots),
             agents="".join(agent.agent[:4] for agent in agents),
             world_size=self.config.world_size,
-            resume_point=ResumePoint(attempt=resume[0], step=resume[1]) if resume else None,
+            resume_point=CheckpointId(attempt=resume[0], step=resume[1]) if resume else None,
             master_addr="10.0.0.1",
             master_port=20000,
             template_hash="t1",
@@ -260,7 +332,8 @@ class Scene:
             **fields,
         )
         port = Offer(attempt=attempt, address="10.0.0.1", port=20000 + attempt)
-        return self.with_agent(0, resolution=found, offer=port if offer else None)
+        made = port if offer else None
+        return self.with_agent(0, resolution=found, offer=made, held=self.held)
 
     def asked_to_save(
         self,
@@ -305,9 +378,21 @@ class Scene:
         return replace(self, workers=tuple(new if w.slot == slot else w for w in self.workers))
 
     def with_agent(self, slot: int, **fields: Any) -> Scene:
+        """Its agent says this; one that is idle has what it is told now, unless told otherwise."""
         agent = self.worker(slot).agent
         assert agent is not None
-        return self.with_worker(slot, agent=replace(agent, **fields))
+        scene = self.with_worker(slot, agent=replace(agent, **fields))
+        if fields.get("phase") != "Idle" or "held" in fields:
+            return scene
+        return scene.with_agent(slot, held=scene.held)
+
+    @property
+    def held(self) -> Held:
+        """The Hold of now, as an agent tells that it has it."""
+        if self.view.running is not None:
+            return Held()
+        flush = to_flush(self.view)
+        return Held(attempt=self.view.next_attempt, number=self.status.resumptions, flush=flush)
 
     def with_all(self, **fields: Any) -> Scene:
         """All agents say this."""
@@ -347,7 +432,7 @@ class Scene:
 
     def noticed(self, slot: int, *, reason: str = "spot", **fields: Any) -> Scene:
         """Its agent was told that the worker will be taken away."""
-        return self.with_agent(slot, notice=Notice(reason=reason, **fields))
+        return self.with_agent(slot, notice=Notice(**({"reason": reason, "age": 2.0} | fields)))
 
     def staged(self, slot: int, step: int, **fields: Any) -> Scene:
         """Its agent has files for the step, complete unless told otherwise."""

@@ -23,7 +23,8 @@ from trainrun.checkpoint import (
     scan,
     write_part,
 )
-from trainrun.protocol import CheckpointId, Resolution
+from trainrun.contract.agent_state import Resolution
+from trainrun.contract.checkpoint_id import CheckpointId
 
 
 def materialize(

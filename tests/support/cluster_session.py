@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.cluster.cluster import Cluster
-from tests.cluster.errors import ClusterUnavailable
-from tests.cluster.places import clusters, locked
+from testbed.cluster import Cluster
+from testbed.errors import ClusterUnavailable
+from testbed.places import clusters, locked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

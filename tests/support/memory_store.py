@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import threading
 import zlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from trainrun.checkpoint import ObjectInfo
-from trainrun.checkpoint.store import Progress, check_key
+from trainrun.checkpoint.stores.store import Progress, check_key
 from trainrun.errors import CheckpointDamaged, ObjectNotFound
 
 
@@ -42,7 +42,12 @@ class MemoryStore:
         except KeyError:
             raise ObjectNotFound(key) from None
 
-    def get_file(self, key: str, path: Path, *, size: int, crc32: int | None) -> None:
+    def size(self, key: str) -> int | None:
+        return len(self.objects[key]) if key in self.objects else None
+
+    def get_file(
+        self, key: str, path: Path, *, size: int, crc32: int | None, tag: str = ""
+    ) -> None:
         data = self.get(key)
         if len(data) != size or crc32 not in (None, zlib.crc32(data)):
             raise CheckpointDamaged(key)
@@ -60,6 +65,9 @@ class MemoryStore:
         with self._lock:
             for key in keys:
                 self.objects.pop(key, None)
+
+    def abort_uploads(self, prefix: str, *, of: Callable[[str], bool]) -> None:
+        pass
 
     def close(self) -> None:
         pass

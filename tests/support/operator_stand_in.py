@@ -5,15 +5,19 @@ Tests set `answer` (for every worker, or per worker) and look at the newest stat
 
 from __future__ import annotations
 
+import select
 import ssl
 import threading
+import time
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, urlsplit
 
 from tests.support.eventually import eventually
-from trainrun.protocol import AgentState, Answer, Hold, Order
+from trainrun.contract.agent_state import AgentState
+from trainrun.contract.answer import Answer, Hold, Order
+from trainrun.contract.paths import OPERATORS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,11 +29,17 @@ class OperatorStandIn:
     def __init__(self, *, tls: ssl.SSLContext | None = None) -> None:
         self.status = 200
         """What every request is answered with; other than 200: no answer in it."""
+        self.takes = 1 << 30
+        """Bytes of a heartbeat; a larger one is answered with 413."""
         self.text = ""
         """Answer with this text, whatever was ordered."""
+        self.operators: tuple[str, ...] = ()
+        """Told with every response, as where all operators are."""
         self.bodies: list[bytes] = []
         self.tokens: set[str] = set()
         self.requests = 0
+        self.waits: list[float] = []
+        """Seconds for which each request may be held back."""
         self._answers: dict[str, Answer] = {}
         self._default = Answer(order=Hold(attempt=1), poll=2.0)
         self._states: dict[str, AgentState] = {}
@@ -50,6 +60,7 @@ class OperatorStandIn:
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
         self.port = self._server.server_port
+        self.place = f"127.0.0.1:{self.port}"
         self.url = f"{'https' if tls else 'http'}://127.0.0.1:{self.port}"
         if tls is not None:
             # Hands shake in the connection's own thread: one that fails must not hold up the rest.
@@ -127,29 +138,48 @@ class OperatorStandIn:
 
     def _handle(self, request: BaseHTTPRequestHandler) -> None:
         body = request.rfile.read(int(request.headers["Content-Length"]))
+        if len(body) > self.takes:
+            self._reply(request, 413, b"too large")
+            return
         self.tokens.add(request.headers.get("Authorization", ""))
         state = AgentState.from_json(body)
         wait = float(parse_qs(urlsplit(request.path).query).get("wait", ["0"])[0])
         with self._changed:
             self.requests += 1
             self.bodies.append(body)
+            self.waits.append(wait)
             if self.status != 200:
                 self._reply(request, self.status, b"not now")
                 return
             known = self._states.get(state.worker)
             if known is None or known.agent != state.agent or known.sequence < state.sequence:
                 self._states[state.worker] = state
-            self._changed.wait_for(
-                lambda: self._closed or self._answer(state.worker).digest != state.seen,
-                timeout=wait,
-            )
+            self._hold_back(request, state, wait)
             text = (self.text or self._answer(state.worker).to_json()).encode()
         self._reply(request, 200, text)
+
+    def _hold_back(self, request: BaseHTTPRequestHandler, state: AgentState, wait: float) -> None:
+        """Until there is another answer than the agent has seen, or it has more to say."""
+
+        def is_over() -> bool:
+            return self._closed or self._answer(state.worker).digest != state.seen
+
+        if is_over() or not wait or "interruptible" not in request.path:
+            self._changed.wait_for(is_over, timeout=wait)
+            return
+        request.wfile.write(b"HTTP/1.1 102 Processing\r\n\r\n")
+        deadline = time.monotonic() + wait
+        while not self._changed.wait_for(is_over, timeout=0.01) and time.monotonic() < deadline:
+            if select.select([request.connection], [], [], 0)[0]:
+                request.rfile.readline()  # the empty line; or the end, which the reply meets
+                return
 
     def _reply(self, request: BaseHTTPRequestHandler, status: int, body: bytes) -> None:
         try:
             request.send_response(status)
             request.send_header("Content-Length", str(len(body)))
+            if self.operators:
+                request.send_header(OPERATORS, ",".join(self.operators))
             request.end_headers()
             request.wfile.write(body)
         except OSError:

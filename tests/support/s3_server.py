@@ -20,7 +20,7 @@ from urllib.parse import unquote
 
 import pytest
 
-from tests.support.versitygw import answers, arguments, client_environment, root_keys
+from testbed.versitygw import answers, arguments, client_environment, root_keys
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

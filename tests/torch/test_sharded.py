@@ -13,7 +13,7 @@ from tests.support.checkpoints import materialize
 from tests.torch.ranks import start_ranks
 from tests.torch.sharded import model, save_sharded
 from trainrun.checkpoint import RunStore, commit_if_complete, open_store, scan, write_part
-from trainrun.protocol import CheckpointId
+from trainrun.contract.checkpoint_id import CheckpointId
 
 
 def commit(run: RunStore, directories: list[Path]) -> None:

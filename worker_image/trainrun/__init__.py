@@ -20,9 +20,10 @@ boto3; `trainrun.torch` has the helpers for exact resumes with PyTorch.
 
 from __future__ import annotations
 
+import importlib
 import sys
 
-from trainrun import excepthook, lazy
+from trainrun import excepthook
 
 TYPE_CHECKING = False  # as type checkers know it; importing `typing` costs more than all of this
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
         TrainRunError,
     )
     from trainrun.reporting import report, staging_directory
-    from trainrun.saving import SaveRequest, finish, should_save
+    from trainrun.save_request import SaveRequest, finish, should_save
 
 __all__ = [
     "AgentLost",
@@ -56,6 +57,7 @@ __all__ = [
     "staging_directory",
 ]
 
+# No name may be a module's as well: who imports the module would find it under that name.
 _HOMES = {
     "checkpoint_handle": ("Checkpoint", "get_checkpoint", "get_initial_checkpoint"),
     "context": ("Context", "get_context"),
@@ -67,7 +69,7 @@ _HOMES = {
         "TrainRunError",
     ),
     "reporting": ("report", "staging_directory"),
-    "saving": ("SaveRequest", "finish", "should_save"),
+    "save_request": ("SaveRequest", "finish", "should_save"),
 }
 
 train = sys.modules[__name__]
@@ -75,6 +77,18 @@ train = sys.modules[__name__]
 
 
 if not TYPE_CHECKING:  # so that type checkers still find a misspelt name
-    __getattr__, __dir__ = lazy.names_of(__name__, _HOMES)
+
+    def __getattr__(name):
+        """Load a name at its first use: scripts import this before they know what they need."""
+        for module, names in _HOMES.items():
+            if name in names:
+                value = getattr(importlib.import_module(f"{__name__}.{module}"), name)
+                globals()[name] = value
+                return value
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+    def __dir__():
+        return sorted({*globals(), *__all__})
+
 
 excepthook.install()

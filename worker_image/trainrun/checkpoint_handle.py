@@ -5,20 +5,22 @@ The names and meanings are Ray Train's, plus `step`, `metrics` and reading one r
 
 from __future__ import annotations
 
-import json
 import os
+import tempfile
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
-from trainrun import metrics as metrics_
 from trainrun import session
+from trainrun.contract import messages
+from trainrun.contract import metrics as metrics_
+from trainrun.contract.environment import Exchange
 from trainrun.staging import copy_directory, copy_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from trainrun.metrics import Metric
+    from trainrun.contract.metrics import Metric
 
 
 class Checkpoint:
@@ -70,8 +72,6 @@ class Checkpoint:
         """
         source = self._fetch(rank)
         if path is None:
-            import tempfile  # noqa: PLC0415 - keeps `import trainrun` fast
-
             path = tempfile.mkdtemp(prefix="trainrun-checkpoint-")
         _copy_into(Path(source), Path(path))
         return os.fspath(path)
@@ -112,8 +112,8 @@ class StoredCheckpoint(Checkpoint):
         Raises AgentRefused and AgentLost.
         """
         if self._metrics is None:
-            reply = session.current().require_agent().ask({"type": "checkpoint-info"})
-            self._metrics = metrics_.decode(cast("dict[str, object]", reply["metrics"]))
+            about = session.current().require_agent().ask(messages.DescribeCheckpoint())
+            self._metrics = metrics_.decode(about.metrics)
         return dict(self._metrics)
 
     def local_directory(self) -> Path:
@@ -124,7 +124,7 @@ class StoredCheckpoint(Checkpoint):
         )
 
     def _fetch(self, rank: int | None) -> str:
-        return _ask_for_path({"type": "checkpoint", "rank": rank})
+        return _ask_for_path(messages.FetchCheckpoint(rank=rank))
 
 
 class InitialCheckpoint(Checkpoint):
@@ -139,7 +139,7 @@ class InitialCheckpoint(Checkpoint):
     def _fetch(self, rank: int | None) -> str:
         if rank is not None:
             raise ValueError(f"initial checkpoint {self.path} is read as a whole, without rank=")
-        return _ask_for_path({"type": "initial"})
+        return _ask_for_path(messages.FetchInitial())
 
 
 def get_checkpoint() -> Checkpoint | None:
@@ -148,11 +148,10 @@ def get_checkpoint() -> Checkpoint | None:
     It is the same on every rank and stays the same for the whole attempt, also after reports of
     newer ones. None in a run that starts from nothing, and without an agent.
     """
-    text = os.environ.get("TRAINRUN_CHECKPOINT")
-    if not text or not os.environ.get("TRAINRUN_SOCKET"):
+    given = Exchange.read(os.environ)
+    if given is None or given.resume is None:
         return None
-    given = json.loads(text)
-    return StoredCheckpoint(given["uri"], given["step"])
+    return StoredCheckpoint(given.resume.uri, given.resume.step)
 
 
 def get_initial_checkpoint() -> Checkpoint | None:
@@ -160,14 +159,14 @@ def get_initial_checkpoint() -> Checkpoint | None:
 
     Use it only where `get_checkpoint()` is None: it is not this run's progress.
     """
-    uri = os.environ.get("TRAINRUN_INITIAL")
-    if not uri or not os.environ.get("TRAINRUN_SOCKET"):
+    given = Exchange.read(os.environ)
+    if given is None or given.initial is None:
         return None
-    return InitialCheckpoint(uri)
+    return InitialCheckpoint(given.initial)
 
 
-def _ask_for_path(request: dict[str, object]) -> str:
-    return str(session.current().require_agent().ask(request)["path"])
+def _ask_for_path(request: messages.FetchCheckpoint | messages.FetchInitial) -> str:
+    return session.current().require_agent().ask(request).path
 
 
 def _copy_into(source: Path, target: Path) -> None:

@@ -2,21 +2,25 @@
 
 Invariants: `send` never waits and never raises, whatever becomes of the agent; replies come in the
 order of the requests; what is sent while the socket is full or held back goes out with a later
-call, in order, the oldest dropped first.
+call, in order, the oldest dropped first. A signal handler of the script may raise at any moment:
+that may cost the message under way, and never sends one twice nor mixes up replies. So what must
+change together is one tuple, and what a call of the socket returns is kept by a function written in
+C, in which no handler runs.
 """
 
 from __future__ import annotations
 
-import json
 import math
-import os
 import select
 import socket
 import threading
 from collections import deque
-from collections.abc import Mapping
 from pathlib import Path
+from typing import TypeVar
 
+from trainrun.contract import messages
+from trainrun.contract.replies import Failed
+from trainrun.contract.unix_socket import reachable
 from trainrun.errors import AgentLost, AgentRefused
 
 KEPT = 64
@@ -27,33 +31,32 @@ FLUSH_SECONDS = 1.0
 
 WAIT_FOREVER = math.inf
 
-Message = Mapping[str, object]
+R = TypeVar("R")
 
 _AT_ONCE = int(socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
-
-encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
-"""A message as the line that is sent."""
 
 
 class Connection:
     """One stream to the agent, shared by the threads of this process."""
 
-    def __init__(self, path: str, hello: Message) -> None:
+    def __init__(self, path: str, hello: messages.Hello) -> None:
         """Connect and say hello. Raises AgentLost."""
         self._path = path
         self._sending = threading.Lock()
         self._asking = threading.Lock()
         self._unsent: deque[bytes] = deque(maxlen=KEPT)
-        self._rest = b""  # of a message whose first part is out: must come next, is never dropped
+        # A message that must come next and is never dropped, how much of it is out, call by call,
+        # and how many requests have been begun.
+        self._begun: tuple[bytes, list[int], int] = (b"", [], 0)
+        # What has been received and not read yet, and how many replies have been read.
+        self._received: tuple[list[bytes], int] = ([], 0)
         self._held = False
-        self._owed = 0  # replies to come, those that nobody waits for any more included
-        self._received = b""
         self._lost = ""
         try:
             self._socket = _connect(path)
         except OSError as error:
             raise AgentLost(_lost(path, error)) from error
-        self.send(encode(hello))
+        self.send(messages.line_of(hello))
 
     def send(self, line: str) -> None:
         """Send a message that nobody waits for, now or with a later call."""
@@ -68,30 +71,30 @@ class Connection:
         The wait ends after `wait` seconds or when the agent has gone. Returns whether it went out.
         """
         with self._sending:
-            self._finish_message(wait)
-            if not self._held:
-                self._write(wait=wait)
-            self._rest += line.encode() + b"\n"
-            return self._finish_message(wait)
+            return self._send_next(line, wait, requests=0)
 
     def flush(self) -> None:
         """Give the last messages of a process that ends a moment to go out."""
         with self._sending:
             self._write(wait=FLUSH_SECONDS)
 
-    def ask(self, message: Message) -> dict[str, object]:
+    def ask(self, request: messages.Question[R]) -> R:
         """Send a request and wait for its reply.
 
         Raises AgentRefused with the agent's reason, and AgentLost.
         """
         with self._asking:
-            # Counted first: an interrupted caller leaves a reply behind that must be skipped.
-            self._owed += 1
-            if not self.send_surely(encode(message)):
+            with self._sending:
+                sent = self._send_next(messages.line_of(request), WAIT_FOREVER, requests=1)
+            if not sent:
                 raise AgentLost(self._lost)
-            reply = self._newest_reply()
-        if "error" in reply:
-            raise AgentRefused(str(reply["error"]))
+            line = self._newest_reply()
+        try:
+            reply = messages.parse_reply(line, request)
+        except messages.MalformedLine as error:
+            raise AgentRefused(str(error)) from error
+        if isinstance(reply, Failed):
+            raise AgentRefused(reply.error)
         return reply
 
     def hold_back(self) -> None:
@@ -109,23 +112,35 @@ class Connection:
         """Close the stream; what is unsent is lost."""
         self._socket.close()
 
+    def _send_next(self, line: str, wait: float, *, requests: int) -> bool:
+        self._finish_message(wait)
+        if not self._held:
+            self._write(wait=wait)
+        self._begin(self._rest() + line.encode() + b"\n", requests=requests)
+        return self._finish_message(wait)
+
     def _write(self, *, wait: float) -> None:
         """Write the kept messages, as far as the socket takes them within `wait` seconds."""
         while self._finish_message(wait) and self._unsent:
-            self._rest = self._unsent.popleft()
+            self._begin(self._unsent.popleft())
+
+    def _begin(self, message: bytes, *, requests: int = 0) -> None:
+        self._begun = (message, [], self._begun[2] + requests)
+
+    def _rest(self) -> bytes:
+        message, sent, _ = self._begun
+        return message[sum(sent) :]
 
     def _finish_message(self, wait: float) -> bool:
         """Write the rest of the message that has been begun; return whether all of it is out."""
-        while self._rest and not self._lost:
+        while not self._lost and (rest := self._rest()):
             try:
-                sent = self._socket.send(self._rest, _AT_ONCE)
+                self._begun[1].extend(map(self._socket.send, (rest,), (_AT_ONCE,)))
             except BlockingIOError:
                 if not self._has_room(wait):
                     return False
             except OSError as error:
                 self._lost = _lost(self._path, error)
-            else:
-                self._rest = self._rest[sent:]
         return not self._lost
 
     def _has_room(self, wait: float) -> bool:
@@ -135,27 +150,25 @@ class Connection:
         timeout = None if wait == WAIT_FOREVER else wait
         return bool(select.select([], [self._socket], [], timeout)[1])
 
-    def _newest_reply(self) -> dict[str, object]:
-        while True:
-            reply = self._read_line()
-            self._owed -= 1
-            if self._owed == 0:
-                return reply
+    def _newest_reply(self) -> bytes:
+        # Callers that were interrupted leave replies behind that nobody waits for.
+        line = self._read_reply()
+        while self._received[1] < self._begun[2]:
+            line = self._read_reply()
+        return line
 
-    def _read_line(self) -> dict[str, object]:
-        while b"\n" not in self._received:
+    def _read_reply(self) -> bytes:
+        pieces, read = self._received
+        while not any(b"\n" in piece for piece in pieces):
             try:
-                data = self._socket.recv(65536)
+                pieces.extend(map(self._socket.recv, (65536,)))
             except OSError as error:
                 raise self._mark_lost(error) from error
-            if not data:
+            if not pieces[-1]:
                 raise self._mark_lost(None)
-            self._received += data
-        line, self._received = self._received.split(b"\n", 1)
-        reply = json.loads(line)
-        if not isinstance(reply, dict):
-            raise AgentRefused(f"the agent answered {reply!r:.80}, which is not an object")
-        return reply
+        line, rest = b"".join(pieces).split(b"\n", 1)
+        self._received = ([rest], read + 1)
+        return line
 
     def _mark_lost(self, error: OSError | None) -> AgentLost:
         self._lost = _lost(self._path, error)
@@ -164,19 +177,12 @@ class Connection:
 
 def _connect(path: str) -> socket.socket:
     stream = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    # The kernel takes 107 bytes; a folder of any depth is reached through its descriptor.
-    folder = -1
     try:
-        if len(os.fsencode(path)) > 107:
-            folder = os.open(Path(path).parent, os.O_PATH | os.O_DIRECTORY)
-            path = f"/proc/self/fd/{folder}/{Path(path).name}"
-        stream.connect(path)
+        with reachable(Path(path)) as name:
+            stream.connect(name)
     except OSError:
         stream.close()
         raise
-    finally:
-        if folder >= 0:
-            os.close(folder)
     return stream
 
 

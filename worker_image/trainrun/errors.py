@@ -11,6 +11,7 @@
     │   └── ObjectNotFound       this one object is not there
     ├── CheckpointDamaged        a committed checkpoint cannot be read as it was written
     ├── CheckpointConflict       two ranks brought different content for one file
+    ├── CheckpointFenced         a later attempt started from something older: it is never used
     ├── CacheUnusable            the local download folder cannot be written
     ├── TransferCancelled        the caller gave up an upload
     ├── NotTheTrainingProcess    a child of the training process called in its place
@@ -63,9 +64,21 @@ class ObjectNotFound(StoreError):
 class CheckpointDamaged(TrainRunError):
     """A checkpoint differs from what its manifest says; names the object and the reason."""
 
+    def __init__(self, message: str, *, file: str = "") -> None:
+        """`file` is the object in the checkpoint's folder whose content was read wrongly.
+
+        Empty where a listing shows the damage: that needs no second reader.
+        """
+        super().__init__(message)
+        self.file = file
+
 
 class CheckpointConflict(TrainRunError):
     """Two ranks brought the same file name with different content for one checkpoint."""
+
+
+class CheckpointFenced(TrainRunError):
+    """What was just committed is never used: a later attempt has started from something older."""
 
 
 class CacheUnusable(TrainRunError):

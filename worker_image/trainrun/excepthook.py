@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 import sys
 
+from trainrun.contract import variables
+
 TYPE_CHECKING = False  # as type checkers know it, without importing `typing`
 if TYPE_CHECKING:
     from types import TracebackType
@@ -25,7 +27,7 @@ WAIT = 2.0
 
 def install() -> None:
     """Chain our hook before the present one, where there is an agent to tell."""
-    if os.environ.get("TRAINRUN_SOCKET"):
+    if os.environ.get(variables.SOCKET):
         previous = sys.excepthook
 
         def hook(
@@ -52,19 +54,21 @@ def describe(kind: type[BaseException], error: BaseException) -> str:
 def _tell(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
     # Imported when needed: keeps `import trainrun` fast.
     import traceback as traceback_  # noqa: PLC0415
+    from pathlib import Path  # noqa: PLC0415
 
     from trainrun import session  # noqa: PLC0415
-    from trainrun.connection import encode  # noqa: PLC0415
+    from trainrun.contract import messages  # noqa: PLC0415
+    from trainrun.staging import remedy_of  # noqa: PLC0415
 
     try:
         connection = session.current().connection
         if connection is not None:
+            said = describe(kind, error)
+            remedy = remedy_of(error, Path(os.environ[variables.STAGING]))
             lines = "".join(traceback_.format_exception(kind, error, traceback))
-            message = {
-                "type": "exception",
-                "error": describe(kind, error),
-                "traceback": lines[-KEPT_TRACEBACK:],
-            }
-            connection.send_surely(encode(message), wait=WAIT)
+            raised = messages.Raised(
+                error=f"{said}; {remedy}" if remedy else said, traceback=lines[-KEPT_TRACEBACK:]
+            )
+            connection.send_surely(messages.line_of(raised), wait=WAIT)
     except Exception:  # noqa: BLE001 - the user's exception matters, whatever becomes of ours
         return

@@ -7,10 +7,13 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from trainrun import metrics as metrics_
 from trainrun import session
 from trainrun.checkpoint_handle import Checkpoint
 from trainrun.context import get_context
+from trainrun.contract import messages
+from trainrun.contract import metrics as metrics_
+from trainrun.contract.limits import LARGEST_INTEGER
+from trainrun.errors import StagingFailed
 
 if TYPE_CHECKING:
     import os
@@ -26,8 +29,8 @@ Directory: TypeAlias = "Checkpoint | os.PathLike[str] | str"
 def staging_directory() -> Path:
     """Return a new empty directory on the worker's disk for the files of one checkpoint.
 
-    `report(checkpoint=)` renames it away, which costs the training loop nothing; any other
-    directory is copied. One that is never reported goes with the process. Raises StagingFailed.
+    `report(checkpoint=)` looks at each file (0.2 ms) and renames it away; any other directory is
+    copied. One that is never reported goes with the process. Raises StagingFailed.
     """
     return session.current().staging.new_directory()
 
@@ -50,7 +53,9 @@ def report(
     every rank, or say whole=True on the one that saves everything.
 
     Args:
-        metrics: Numbers, strings and booleans by name; NaN and infinities survive.
+        metrics: Numbers, strings and booleans by name; NaN and infinities survive. One that takes
+            more than 4 KiB as JSON, or finds no room in the 64 KiB of a report, is left out with a
+            warning that names it; step and checkpoint are taken all the same.
         step: The optimizer step (or epoch) that these metrics and files are of, from 0. Steps with
             a checkpoint grow strictly within an attempt.
         checkpoint: The directory with this rank's files, as a Checkpoint or a path. An empty one
@@ -61,12 +66,16 @@ def report(
         TypeError: A metric is none of these (names the key), or the step is no integer.
         ValueError: A step out of order, or a directory that cannot be stored.
         FileNotFoundError, NotADirectoryError: The directory is none.
-        StagingFailed: The worker's disk is full.
+        StagingFailed: The worker's disk is full. Where the script goes on without reporting this
+            step again, there will be no checkpoint of it.
         AgentLost: The agent has gone (only with a checkpoint; metrics are dropped silently).
     """
     now = session.current()
     step = _checked_step(step)
-    encoded = metrics_.to_json(metrics)
+    left_out: list[str] = []
+    encoded = metrics_.to_json(metrics, left_out.append)
+    if left_out:
+        _warn_of(left_out)
     if checkpoint is None:
         if whole:
             raise ValueError(f"report(step={step}, whole=True) without checkpoint= says nothing")
@@ -80,11 +89,22 @@ def report(
             _report_empty(now, step, encoded, directory)
 
 
+def _warn_of(left_out: list[str]) -> None:
+    named = ", ".join(f"{name:.60}" for name in left_out[:5])
+    more = f" and {len(left_out) - 5} more" if len(left_out) > 5 else ""
+    warnings.warn(
+        f"report(): metrics left out: {named}{more}. A metric takes at most "
+        f"{metrics_.LONGEST_METRIC} bytes as JSON, all of a report {metrics_.LONGEST_METRICS}; "
+        "save what is larger as a file of the checkpoint",
+        stacklevel=3,
+    )
+
+
 def _report_plain(now: Session, step: int, metrics: str) -> None:
     with now.ordering:
         now.highest_step = max(now.highest_step, step)
         if now.connection is not None:
-            now.connection.send(_message(step, metrics))
+            now.connection.send(messages.report_line(step, metrics))
 
 
 def _report_files(now: Session, step: int, metrics: str, directory: Path, *, whole: bool) -> None:
@@ -115,18 +135,15 @@ def _hand_over(
     *,
     whole: bool,
 ) -> None:
-    connection.ask({"type": "room", "step": step})
+    connection.ask(messages.AskRoom(step=step))
     # Rename first, message second: an unannounced directory is ignored, never half a part.
-    name = staging.take(directory, step)
-    connection.send_surely(_message(step, metrics, files=f'"{name}"', whole=whole))
-
-
-def _message(step: int, metrics: str, *, files: str = "null", whole: bool = False) -> str:
-    # The metrics are JSON already; see trainrun.metrics for why it is not made by json.dumps.
-    return (
-        f'{{"type":"report","step":{step},"metrics":{metrics},"files":{files},'
-        f'"whole":{"true" if whole else "false"}}}'
-    )
+    try:
+        name = staging.take(directory, step)
+    except StagingFailed:
+        # A script that goes on without this rank's part must not make a checkpoint without it.
+        connection.send_surely(messages.line_of(messages.Unstaged(step=step)))
+        raise
+    connection.send_surely(messages.report_line(step, metrics, files=name, whole=whole))
 
 
 def _report_empty(now: Session, step: int, metrics: str, directory: Path) -> None:
@@ -148,6 +165,9 @@ def _checked_step(step: object) -> int:
         step = int(step)
     if step < 0:
         raise ValueError(f"step must be 0 or more, got {step}")
+    if step > LARGEST_INTEGER:
+        bits = step.bit_length()
+        raise ValueError(f"step must be {LARGEST_INTEGER} or less, got one of {bits} bits")
     return step
 
 

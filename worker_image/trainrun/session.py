@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import atexit
 import os
+import tempfile
 import threading
 from pathlib import Path
 
 from trainrun.connection import Connection
 from trainrun.context import get_context
-from trainrun.control import ControlFile
+from trainrun.contract import messages, variables
+from trainrun.contract.control_file import CallCounter
+from trainrun.contract.environment import Exchange
 from trainrun.errors import AgentLost, NotTheTrainingProcess
 from trainrun.staging import Staging, remove_directory
-
-_OWNER = "TRAINRUN_PROCESS"
-"""Set by the first process of the rank that speaks to the agent; children inherit it."""
 
 
 class Session:
@@ -29,7 +29,7 @@ class Session:
         """Raises NotTheTrainingProcess in a child of the training process."""
         self.connection: Connection | None = None
         """Absent without an agent, and where it has gone before we came."""
-        self.control: ControlFile | None = None
+        self.calls: CallCounter | None = None
         """Absent without an agent."""
         self.lost = ""
         """Why there is no connection although there should be one."""
@@ -45,21 +45,20 @@ class Session:
         """Newest step that this rank has brought files for."""
         self._staging: Staging | None = None
         self._own_root: Path | None = None
-        if socket := os.environ.get("TRAINRUN_SOCKET"):
+        self._given = Exchange.read(os.environ)
+        if self._given is not None:
             _claim()
-            self._join_agent(socket)
+            self._join_agent(self._given)
 
     @property
     def staging(self) -> Staging:
         """The staging folder: the agent's, or a temporary one that goes with the process."""
         if self._staging is None:
-            root = os.environ.get("TRAINRUN_STAGING") if self.under_agent else None
-            if root is None:
-                import tempfile  # noqa: PLC0415 - keeps `import trainrun` fast
-
-                root = tempfile.mkdtemp(prefix="trainrun-staging-")
-                self._own_root = Path(root)
-            self._staging = Staging(Path(root))
+            if self._given is not None:
+                self._staging = Staging(self._given.staging)
+            else:
+                self._own_root = Path(tempfile.mkdtemp(prefix="trainrun-staging-"))
+                self._staging = Staging(self._own_root)
         return self._staging
 
     @property
@@ -78,16 +77,16 @@ class Session:
         if self.connection is not None:
             self.connection.flush()
             self.connection.close()
-        if self.control is not None:
-            self.control.close()
+        if self.calls is not None:
+            self.calls.close()
         if self._own_root is not None:
             remove_directory(self._own_root)
 
-    def _join_agent(self, path: str) -> None:
-        hello = {"type": "hello", "rank": get_context().rank, "pid": os.getpid()}
+    def _join_agent(self, given: Exchange) -> None:
+        hello = messages.Hello(rank=get_context().rank, pid=os.getpid())
         try:
-            self.connection = Connection(path, hello)
-            self.control = ControlFile(Path(os.environ["TRAINRUN_CONTROL"]))
+            self.connection = Connection(str(given.socket), hello)
+            self.calls = CallCounter(given.control_file)
         except AgentLost as error:
             self.lost = str(error)
         except OSError as error:
@@ -120,7 +119,7 @@ def _make() -> Session:
 
 
 def _claim() -> None:
-    owner = os.environ.setdefault(_OWNER, str(os.getpid()))
+    owner = os.environ.setdefault(variables.PROCESS, str(os.getpid()))
     if owner != str(os.getpid()):
         raise NotTheTrainingProcess(
             f"process {os.getpid()} is a child of the training process {owner} of rank "

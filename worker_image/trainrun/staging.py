@@ -10,10 +10,12 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import shutil
 import stat
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from trainrun.contract.file_names import unstorable
 from trainrun.errors import StagingFailed
 
 if TYPE_CHECKING:
@@ -21,6 +23,17 @@ if TYPE_CHECKING:
 
 _FICLONE = 0x40049409
 """ioctl of <linux/fs.h>: the copy shares its blocks until one side writes (btrfs, XFS)."""
+
+
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+
+LITTLE = 1 << 20
+"""Bytes: a disk with less room than that counts as full."""
+
+REMEDY = (
+    "the worker's disk must hold maxPending + 1 checkpoints beside everything else: make room, "
+    "lower checkpoint.maxPending or raise the worker's ephemeral storage"
+)
 
 
 class Staging:
@@ -55,7 +68,7 @@ class Staging:
                 f"report(step={step}): {directory} was reported for step {before} already and has "
                 "moved away; call trainrun.staging_directory() for each checkpoint"
             )
-        files = [_check_file(path, step) for path in _files(directory, directory, step)]
+        files = [_check_file(path, directory, step) for path in _files(directory, directory, step)]
         return bool(files)
 
     def take(self, directory: Path, step: int) -> str:
@@ -98,8 +111,6 @@ def copy_directory(source: Path, target: Path) -> None:
 
 def copy_file(source: Path, target: Path) -> None:
     """Copy the content of a file, its blocks shared where the file system can. Raises OSError."""
-    import shutil  # noqa: PLC0415 - keeps `import trainrun` fast
-
     with open(source, "rb") as reader, open(target, "xb") as writer:
         try:
             fcntl.ioctl(writer.fileno(), _FICLONE, reader.fileno())
@@ -109,8 +120,6 @@ def copy_file(source: Path, target: Path) -> None:
 
 def remove_directory(path: Path) -> None:
     """Remove a directory, as far as it can be removed."""
-    import shutil  # noqa: PLC0415 - keeps `import trainrun` fast
-
     shutil.rmtree(path, ignore_errors=True)
 
 
@@ -151,14 +160,9 @@ def _files(directory: Path, top: Path, step: int) -> Iterator[Path]:
             yield Path(entry.path)
 
 
-def _check_file(path: Path, step: int) -> Path:
-    try:
-        str(path).encode()
-    except UnicodeEncodeError:
-        raise ValueError(
-            f"report(step={step}): the file name {os.fsencode(path)!r} is not UTF-8, which object "
-            "storage requires; rename it"
-        ) from None
+def _check_file(path: Path, top: Path, step: int) -> Path:
+    if reason := unstorable(os.fspath(path.relative_to(top))):
+        raise ValueError(f"report(step={step}): {os.fsencode(path)!r}: {reason}")
     try:
         mode = path.stat().st_mode
     except OSError as error:
@@ -177,10 +181,21 @@ def _check_file(path: Path, step: int) -> Path:
 
 
 def _failed(what: str, error: OSError) -> StagingFailed:
-    remedy = ""
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        remedy = (
-            "; the worker's disk must hold maxPending + 1 checkpoints beside everything else: make "
-            "room, lower checkpoint.maxPending or raise the worker's ephemeral storage"
-        )
+    remedy = f"; {REMEDY}" if error.errno in NO_ROOM else ""
     return StagingFailed(f"cannot {what}: {error}{remedy}")
+
+
+def remedy_of(error: BaseException, root: Path) -> str:
+    """What to do where a script fails for want of room below `root`; empty: that is not why.
+
+    PyTorch says no more than that a write failed, so the disk itself is asked.
+    """
+    if isinstance(error, StagingFailed):
+        return ""  # says it already
+    reason: BaseException | None = error
+    while reason is not None:
+        if isinstance(reason, OSError) and reason.errno in NO_ROOM:
+            return REMEDY
+        reason = reason.__cause__ or reason.__context__
+    disk = os.statvfs(root)
+    return REMEDY if disk.f_bavail * disk.f_frsize < LITTLE else ""

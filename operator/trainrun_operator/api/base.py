@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import (
     BaseModel,
@@ -26,8 +26,17 @@ from pydantic.alias_generators import to_camel
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
+GROUP = "trainrun.dev"
+VERSION = "v1alpha1"
+API_VERSION: Literal["trainrun.dev/v1alpha1"] = "trainrun.dev/v1alpha1"
+"""Of all resources."""
+
 CEL_RULES = "x-kubernetes-validations"
 """The schema key under which the API server looks for CEL rules."""
+
+LIST_TYPE = "x-kubernetes-list-type"
+LIST_MAP_KEYS = "x-kubernetes-list-map-keys"
+"""The schema keys that say how server-side apply merges a list."""
 
 BROKEN_RULE = "broken_rule"
 """Type of the pydantic error that broken rules become; its context holds them as `broken`."""
@@ -37,7 +46,7 @@ BROKEN_RULE = "broken_rule"
 class BrokenRule:
     """One rule that a value breaks, as it travels in the context of a pydantic error."""
 
-    path: tuple[str, ...]
+    path: tuple[int | str, ...]
     """Where in the value the trouble is: () for the value itself, ("max",) for its field."""
     message: str
     """What is allowed."""
@@ -83,10 +92,51 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Hint:
-    """Advice for the user of a field, added to the message when a bound of the field is broken."""
+    """Advice for the user of a field, added when a bound is broken or a mapping is needed."""
 
     text: str
     """Starts with a verb: `use -1 for no limit`."""
+
+
+@dataclass(frozen=True, slots=True)
+class MapList:
+    """A list whose entries the API server tells apart by their field `key`; use it in Annotated[].
+
+    Several managers that apply such a list on the server each own their entries of it. The API
+    server refuses a list that holds the same key twice.
+    """
+
+    key: str
+    """camelCase name of a required string field of the entries."""
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        """Write the key into the schema."""
+        return {**handler(schema), LIST_TYPE: "map", LIST_MAP_KEYS: [self.key]}
+
+
+@dataclass(frozen=True, slots=True)
+class EachOnce(MapList):
+    """A MapList of a user: no key may stand in it twice."""
+
+    def __get_pydantic_core_schema__(
+        self, source: object, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        """Check the keys after the entries themselves were checked."""
+
+        def check(entries: tuple[Any, ...]) -> tuple[Any, ...]:
+            keys = [getattr(entry, self.key) for entry in entries]
+            broken = tuple(
+                BrokenRule(path=(at,), message=f"has the {self.key} {key} of another entry")
+                for at, key in enumerate(keys)
+                if key in keys[:at]
+            )
+            if broken:
+                raise _broken_rules(broken)
+            return entries
+
+        return core_schema.no_info_after_validator_function(check, handler(source))
 
 
 def matches(pattern: str, message: str) -> Rule:
@@ -101,7 +151,7 @@ def matches(pattern: str, message: str) -> Rule:
 
 
 def unchangeable(path: str, why: str) -> dict[str, str]:
-    """The CEL entry that the field at `path` (two camelCase names) stays what it is.
+    """The CEL entry that the field at `path` (camelCase names) stays what it is.
 
     With has() on both sides, since a rule on the field itself is skipped where it appears or goes.
     """
@@ -127,8 +177,12 @@ def refuse_broken(rules: tuple[Rule, ...], value: object) -> None:
         BrokenRule(path=rule.path, message=rule.message) for rule in rules if not rule.holds(value)
     )
     if broken:
-        text = "; ".join(rule.message for rule in broken)
-        raise PydanticCustomError(BROKEN_RULE, "{text}", {"text": text, "broken": broken})
+        raise _broken_rules(broken)
+
+
+def _broken_rules(broken: tuple[BrokenRule, ...]) -> PydanticCustomError:
+    text = "; ".join(rule.message for rule in broken)
+    return PydanticCustomError(BROKEN_RULE, "{text}", {"text": text, "broken": broken})
 
 
 class Model(BaseModel):
@@ -144,7 +198,7 @@ class Model(BaseModel):
 
     RULES: ClassVar[tuple[Rule, ...]] = ()
     """Rules over several fields."""
-    CHANGES: ClassVar[tuple[dict[str, str], ...]] = ()
+    CHANGES: ClassVar[tuple[dict[str, Any], ...]] = ()
     """CEL entries over `self` and `oldSelf`: what a change of the object may not do."""
 
     @model_validator(mode="after")
@@ -157,7 +211,7 @@ class Model(BaseModel):
         cls, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
         """Write the rules into the schema of the model."""
-        entries = [rule.as_cel() for rule in cls.RULES] + list(cls.CHANGES)
+        entries = [*(rule.as_cel() for rule in cls.RULES), *cls.CHANGES]
         if not entries:
             return handler(schema)
         return _with_rules(handler.resolve_ref_schema(handler(schema)), entries)
@@ -166,11 +220,7 @@ class Model(BaseModel):
         """What stands in the custom resource: camelCase, JSON types, absent instead of null."""
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)
 
-    def json_size(self) -> int:
-        """Bytes of it as compact JSON in UTF-8, which is how the API server keeps it."""
-        return len(self.model_dump_json(by_alias=True, exclude_none=True).encode())
 
-
-def _with_rules(schema: JsonSchemaValue, entries: list[dict[str, str]]) -> JsonSchemaValue:
+def _with_rules(schema: JsonSchemaValue, entries: list[dict[str, Any]]) -> JsonSchemaValue:
     schema[CEL_RULES] = [*schema.get(CEL_RULES, []), *entries]
     return schema

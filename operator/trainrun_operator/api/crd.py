@@ -1,4 +1,4 @@
-"""The CustomResourceDefinition, made from the models.
+"""The CustomResourceDefinitions, made from the table of resources and their models.
 
 Layer: api; run as a program it is what `make crds` calls, and the one place here that writes files.
 pydantic speaks JSON Schema 2020-12, the API server a structural subset of OpenAPI v3: references,
@@ -13,15 +13,17 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import BaseModel
+from pydantic import TypeAdapter
 
-from trainrun_operator.api.base import CEL_RULES
-from trainrun_operator.api.resource import API_VERSION, GROUP, KIND, PLURAL, VERSION
-from trainrun_operator.api.spec import MAX_NAME, TrainRunSpec
-from trainrun_operator.api.status import TrainRunStatus
-
-FILE_NAME = f"{GROUP}_{PLURAL}.yaml"
-"""Name of the file below crds/."""
+from trainrun_operator.api.base import (
+    API_VERSION,
+    CEL_RULES,
+    GROUP,
+    LIST_MAP_KEYS,
+    LIST_TYPE,
+    VERSION,
+)
+from trainrun_operator.api.resources import RESOURCES, Column, Resource
 
 _HEADER = "# Made from the models in operator/trainrun_operator/api by `make crds`. Do not edit.\n"
 
@@ -40,9 +42,14 @@ _KEPT = (
     "maxItems",
     "maxProperties",
     "required",
+    LIST_TYPE,
+    LIST_MAP_KEYS,
 )
 """Keywords that mean the same on both sides. Any other is translated, dropped as noise, or an
 error: what the API server would silently ignore must not look like a rule."""
+
+_MAX_INT32 = 2**31 - 1
+_MAX_INT64 = 2**63 - 1
 
 _TRANSLATED = {"$ref", "$defs", "anyOf", "const", "properties", "items", "additionalProperties"}
 _NOISE = {"title", CEL_RULES}
@@ -52,20 +59,28 @@ class NotStructural(Exception):
     """A model holds something that no structural schema can say; names the place."""
 
 
-def crd() -> dict[str, Any]:
-    """The CustomResourceDefinition as an object."""
+class _WithoutAnchors(yaml.SafeDumper):
+    """People read the file: what stands in two places is written twice."""
+
+    def ignore_aliases(self, _data: object) -> bool:
+        return True
+
+
+def crd(resource: Resource[Any]) -> dict[str, Any]:
+    """The CustomResourceDefinition of a resource as an object."""
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{PLURAL}.{GROUP}"},
+        "metadata": {"name": resource.name},
         "spec": {
             "group": GROUP,
             "names": {
-                "kind": KIND,
-                "listKind": f"{KIND}List",
-                "plural": PLURAL,
-                "singular": KIND.lower(),
-                "shortNames": ["tr"],
+                "kind": resource.kind,
+                "listKind": f"{resource.kind}List",
+                "plural": resource.plural,
+                "singular": resource.kind.lower(),
+                "shortNames": list(resource.short_names),
+                "categories": ["all"],
             },
             "scope": "Namespaced",
             "versions": [
@@ -73,85 +88,72 @@ def crd() -> dict[str, Any]:
                     "name": VERSION,
                     "served": True,
                     "storage": True,
-                    "schema": {"openAPIV3Schema": _object_schema()},
+                    "schema": {"openAPIV3Schema": _object_schema(resource)},
                     "subresources": {"status": {}},
-                    "additionalPrinterColumns": _columns(),
+                    "additionalPrinterColumns": [_column(column) for column in resource.columns],
                 }
             ],
         },
     }
 
 
-def crd_yaml() -> str:
+def crd_yaml(resource: Resource[Any]) -> str:
     """The text of the file below crds/."""
-    return _HEADER + yaml.safe_dump(crd(), sort_keys=False, width=100, allow_unicode=True)
+    text: str = yaml.dump(
+        crd(resource), Dumper=_WithoutAnchors, sort_keys=False, width=100, allow_unicode=True
+    )
+    return _HEADER + text
 
 
-def structural(model: type[BaseModel], *, defaults: bool) -> dict[str, Any]:
-    """The structural schema of a model; raises NotStructural where there is none.
+def structural(model: type[object], *, status: bool = False) -> dict[str, Any]:
+    """The structural schema of a model or dataclass; raises NotStructural where there is none.
 
-    Without `defaults` for a status: what nobody has written must not look written.
+    A `status` has no defaults: what nobody has written must not look written. It has no enums: an
+    operator that is newer than the CRD must be able to write words that the CRD does not know.
     """
-    schema = model.model_json_schema(by_alias=True)
-    return _Translation(definitions=schema.get("$defs", {}), defaults=defaults).of(schema, ())
+    schema = TypeAdapter(model).json_schema(by_alias=True)
+    definitions = schema.get("$defs", {})
+    return _Translation(definitions, defaults=not status, enums=not status).of(schema, ())
 
 
-def _object_schema() -> dict[str, Any]:
+def _object_schema(resource: Resource[Any]) -> dict[str, Any]:
     name_rule = {
         "rule": (
-            f"size(self.metadata.name) <= {MAX_NAME} && "
+            f"size(self.metadata.name) <= {resource.max_name} && "
             "self.metadata.name.matches(r'^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')"
         ),
         "message": (
-            f"metadata.name must be at most {MAX_NAME} lower case letters, digits and dashes, and "
-            "begin and end with a letter or digit"
+            f"metadata.name must be at most {resource.max_name} lower case letters, digits and "
+            "dashes, and begin and end with a letter or digit"
         ),
     }
     return {
-        "description": "A long training run that survives failures and preemptions.",
+        "description": resource.model.__doc__,
         "type": "object",
         "required": ["spec"],
         "properties": {
             "apiVersion": {"type": "string", "description": f"{API_VERSION}."},
-            "kind": {"type": "string", "description": f"{KIND}."},
+            "kind": {"type": "string", "description": f"{resource.kind}."},
             "metadata": {"type": "object"},
-            "spec": structural(TrainRunSpec, defaults=True),
-            "status": structural(TrainRunStatus, defaults=False),
+            "spec": structural(resource.spec),
+            "status": structural(resource.status, status=True),
         },
         CEL_RULES: [name_rule],
     }
 
 
-def _columns() -> list[dict[str, Any]]:
-    """What `kubectl get` shows; the last ones only with `-o wide`."""
-    rows = [
-        ("Phase", "string", ".status.phase"),
-        ("Workers", "string", ".status.workers.text"),
-        ("Step", "integer", ".status.progress.step"),
-        ("Failures", "string", ".status.failures.text"),
-        ("Restarts", "integer", ".status.restarts"),
-        ("Checkpoint", "integer", ".status.checkpoint.step"),
-        ("Saved", "date", ".status.checkpoint.time"),
-        ("Reason", "string", ".status.reason"),
-        ("Age", "date", ".metadata.creationTimestamp"),
-    ]
-    wide = [
-        ("Attempt", "integer", ".status.attempt"),
-        ("Last cause", "string", ".status.incidents[-1:].cause"),
-        ("Last node", "string", ".status.incidents[-1:].node"),
-    ]
-    shown = [{"name": name, "type": kind, "jsonPath": path} for name, kind, path in rows]
-    return shown + [
-        {"name": name, "type": kind, "jsonPath": path, "priority": 1} for name, kind, path in wide
-    ]
+def _column(column: Column) -> dict[str, Any]:
+    shown = {"name": column.name, "type": column.type, "jsonPath": column.path}
+    return {**shown, "priority": 1} if column.wide else shown
 
 
 class _Translation:
     """Translates one model's schema; recursion ends because models do not hold themselves."""
 
-    def __init__(self, *, definitions: dict[str, Any], defaults: bool) -> None:
+    def __init__(self, definitions: dict[str, Any], *, defaults: bool, enums: bool) -> None:
         self._definitions = definitions
         self._defaults = defaults
+        self._enums = enums
 
     def of(self, schema: dict[str, Any], place: tuple[str, ...]) -> dict[str, Any]:
         """The structural form of `schema`, which stands at `place`."""
@@ -165,6 +167,10 @@ class _Translation:
         if "const" in schema:
             # The API server ignores `const` without a word.
             out["enum"] = [schema["const"]]
+        if not self._enums:
+            out.pop("enum", None)
+        if out.get("type") == "integer":
+            out["format"] = "int32" if out.get("maximum", _MAX_INT64) <= _MAX_INT32 else "int64"
         inside = self._inside(schema)
         if "properties" in schema:
             out["properties"] = {
@@ -195,7 +201,7 @@ class _Translation:
     def _inside(self, schema: dict[str, Any]) -> _Translation:
         """For what stands inside `schema`: an open object is the user's, no defaults are added."""
         if schema.get("additionalProperties") is True:
-            return _Translation(definitions=self._definitions, defaults=False)
+            return _Translation(self._definitions, defaults=False, enums=self._enums)
         return self
 
     def _translate_default(self, out: dict[str, Any]) -> None:
@@ -223,9 +229,11 @@ class _Translation:
 
 
 def main(folder: str) -> None:
-    """Write the file below `folder`."""
+    """Write a file for each resource below `folder`."""
     Path(folder).mkdir(parents=True, exist_ok=True)
-    (Path(folder) / FILE_NAME).write_text(crd_yaml(), encoding="utf-8")
+    for resource in RESOURCES:
+        path = Path(folder) / resource.file_name
+        path.write_text(crd_yaml(resource), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""From the text of a file to a TrainRun, or to every problem of the file at once.
+"""From the text of a file to a resource, or to every problem of the file at once.
 
 Layer: api. No I/O: the caller reads the file. What is accepted is what the API server accepts; the
 CRD (trainrun_operator.api.crd) is made from the same models.
@@ -16,15 +16,16 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from trainrun.errors import InvalidSpec
-from trainrun_operator.api.base import BROKEN_RULE
+from trainrun_operator.api.base import BROKEN_RULE, Model
 from trainrun_operator.api.places import Place, without_nulls
 from trainrun_operator.api.problems import sentences, shown
-from trainrun_operator.api.resource import API_VERSION, KIND, TrainRun
+from trainrun_operator.api.resources import TRAINRUN, M, Resource
+from trainrun_operator.api.run.resource import TrainRun
 from trainrun_operator.api.yaml_document import read_document
 
 
 class InvalidFile(InvalidSpec):
-    """A file that holds no valid TrainRun; the message lists every problem, one per line."""
+    """A file that holds no valid resource; the message lists every problem, one per line."""
 
     def __init__(self, *, source: str, problems: tuple[str, ...]) -> None:
         head = f"{source}: {len(problems)} problem{'s' if len(problems) > 1 else ''}"
@@ -44,28 +45,44 @@ def load_trainrun(
     `status` is ignored, as by kubectl. Raises InvalidSpec; its subclass InvalidFile when it is the
     fields that are wrong.
     """
-    return trainrun_from(read_document(text, source=source), source=source, overrides=overrides)
+    return load(text, TRAINRUN, source=source, overrides=overrides)
 
 
-def trainrun_from(
-    document: dict[str, Any], *, source: str, overrides: Mapping[str, object] | None = None
-) -> TrainRun:
-    """The TrainRun in a document that was read already; see `load_trainrun`."""
-    _check_kind(document, source)
+def load(
+    text: str,
+    resource: Resource[M],
+    *,
+    source: str,
+    overrides: Mapping[str, object] | None = None,
+) -> M:
+    """The resource of this kind that `text` holds; see `load_trainrun`."""
+    document = read_document(text, source=source, kind=resource.kind)
+    return read(document, resource, source=source, overrides=overrides)
+
+
+def read(
+    document: dict[str, Any],
+    resource: Resource[M],
+    *,
+    source: str,
+    overrides: Mapping[str, object] | None = None,
+) -> M:
+    """The resource in a document that was parsed already; see `load_trainrun`."""
+    _check_kind(document, resource, source)
     document.pop("status", None)
     for path, value in (overrides or {}).items():
         _override(document, path, value)
-    document = without_nulls(document, TrainRun)
+    document = without_nulls(document, resource.model)
     try:
-        return _validate(document)
+        return _validate(document, resource.model)
     except ValidationError as error:
-        found = tuple(dict.fromkeys(_problems(document, error)))
+        found = tuple(dict.fromkeys(_problems(document, resource.model, error)))
         raise InvalidFile(source=source, problems=found) from error
 
 
-def _check_kind(document: dict[str, Any], source: str) -> None:
+def _check_kind(document: dict[str, Any], resource: Resource[Any], source: str) -> None:
     """Say at once that this is something else: everything after would be noise."""
-    for field, wanted in (("apiVersion", API_VERSION), ("kind", KIND)):
+    for field, wanted in resource.head().items():
         if field not in document:
             raise InvalidSpec(f"{source}: {field} is missing; add {field}: {wanted}")
         if document[field] != wanted:
@@ -87,15 +104,15 @@ def _override(document: dict[str, Any], path: str, value: object) -> None:
     owner[last] = value
 
 
-def _validate(document: dict[str, Any]) -> TrainRun:
+def _validate(document: dict[str, Any], model: type[M]) -> M:
     # JSON mode: strict about types (no "4" for 4) without refusing a list for a tuple. Names as in
     # the CRD only: `max_failures` would be pruned by the API server.
-    return TrainRun.model_validate_json(
+    return model.model_validate_json(
         json.dumps(document), strict=True, by_alias=True, by_name=False
     )
 
 
-def _problems(document: dict[str, Any], error: ValidationError) -> list[str]:
+def _problems(document: dict[str, Any], model: type[Model], error: ValidationError) -> list[str]:
     """Every problem, also those that only show when others are out of the way.
 
     Rules over several fields are not looked at while one of the fields is wrong. So the wrong
@@ -111,13 +128,13 @@ def _problems(document: dict[str, Any], error: ValidationError) -> list[str]:
             for detail in error.errors(include_url=False)
             if not _is_consequence(detail, removed)
         ]
-        found += [line for detail in fresh for line in sentences(detail, TrainRun)]
+        found += [line for detail in fresh for line in sentences(detail, model)]
         taken = {place for detail in fresh for place in _to_remove(detail) if _remove(rest, place)}
         if not taken:
             return found
         removed |= taken
         try:
-            _validate(rest)
+            _validate(rest, model)
         except ValidationError as again:
             error = again
         else:

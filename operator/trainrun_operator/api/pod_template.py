@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field
 
-from trainrun_operator.api.base import Model, Rule
+from trainrun_operator.api.base import EachOnce, Model, Rule
 
 WORKER_CONTAINER = "worker"
 """The container of this name trains; without one the first does."""
@@ -56,7 +56,7 @@ class Container(OpenModel):
     working_dir: Annotated[str | None, Field(max_length=4096)] = None
     """Folder that the processes start in. Default: the image's; `trainrun run` takes the folder of
     the file."""
-    env: Annotated[tuple[EnvVar, ...], Field(max_length=512)] = ()
+    env: Annotated[tuple[EnvVar, ...], Field(max_length=512), EachOnce("name")] = ()
     """Environment variables of the processes."""
     resources: Resources = Resources()
     """CPU, memory and GPUs of the whole worker."""
@@ -84,8 +84,12 @@ class PodSpec(OpenModel):
         ),
     )
 
-    containers: Annotated[tuple[Container, ...], Field(min_length=1, max_length=32)]
+    containers: Annotated[
+        tuple[Container, ...], Field(min_length=1, max_length=32), EachOnce("name")
+    ]
     """The containers; one of them trains."""
+    init_containers: Annotated[tuple[Container, ...], Field(max_length=32), EachOnce("name")] = ()
+    """Containers that end before those start, one after the other."""
 
     @property
     def training(self) -> Container:

@@ -94,7 +94,8 @@ def _what(error: ErrorDetails, model: type[BaseModel]) -> str:
         case "too_short":
             return f"is empty; at least {context['min_length']} entry is needed"
         case kind if kind in _NEEDED:
-            return f"{shown(value)} is {_type_of(value)}; {_NEEDED[kind]} is needed"
+            needed = f"{shown(value)} is {_type_of(value)}; {_NEEDED[kind]} is needed"
+            return needed + (_hint(error["loc"], model) if kind == "model_type" else "")
         case _:
             # A kind of error that no field of ours raises today: pydantic's words are better than
             # none.

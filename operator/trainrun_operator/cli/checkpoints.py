@@ -12,12 +12,13 @@ from datetime import UTC, datetime
 
 import click
 
-from trainrun.checkpoint import CheckpointInfo, RunStore, list_checkpoints, open_store
+from trainrun.checkpoint import CheckpointInfo, list_checkpoints
 from trainrun.checkpoint import verify as verify_checkpoint
 from trainrun.errors import StoreError, TrainRunError
 from trainrun_operator.cli import wording
 from trainrun_operator.cli.exit_codes import BAD_INPUT, FAILED, SUCCEEDED
-from trainrun_operator.cli.finding import FoundRun, UnknownRun, find_runs
+from trainrun_operator.cli.finding import find_runs
+from trainrun_operator.cli.sources import Source, UnknownRun
 
 STATE_COLORS = {"good": "green", "incomplete": "yellow", "fenced": "yellow", "bad": "red"}
 
@@ -54,9 +55,8 @@ def show_checkpoints(where: str, *, storage: str | None, verify: bool, as_json: 
     return FAILED if verify and damaged else SUCCEEDED
 
 
-def _listing(run: FoundRun, *, verify: bool) -> Listing:
-    store = open_store(run.uri, endpoint_url=run.endpoint_url, region=run.region)
-    at = RunStore(store, run.name)
+def _listing(run: Source, *, verify: bool) -> Listing:
+    at = run.checkpoints()
     found = list_checkpoints(at)
     if not found and not at.objects(""):
         raise UnknownRun(

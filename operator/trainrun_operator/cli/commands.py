@@ -1,7 +1,7 @@
 """The command line: names, options, help texts.
 
-Layer: cli. Nothing but click is imported here; what a command does is imported when it is called.
-Exit codes: 0 succeeded, 1 failed, 2 bad input, 130 interrupted.
+Layer: cli. Only click is imported here; what a command does is imported when it is called.
+Exit codes: 0 succeeded, 1 failed, 2 bad input, 3 a fault never struck, 130 interrupted.
 """
 # ruff: noqa: PLC0415 - the late imports are the point of this module
 
@@ -12,8 +12,22 @@ from pathlib import Path
 
 import click
 
+from trainrun_operator.cli.ctrl_c import loaded
+from trainrun_operator.cli.exit_codes import INTERRUPTED
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+
+class QuietGroup(click.Group):
+    """Commands that Ctrl-C ends with 130 and no words."""
+
+    def invoke(self, ctx: click.Context) -> object:
+        """Call the command."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            ctx.exit(INTERRUPTED)
+
+
+@click.group(cls=QuietGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="trainrun", prog_name="trainrun")
 def trainrun() -> None:
     """Training runs that survive failures and preemptions."""
@@ -22,19 +36,19 @@ def trainrun() -> None:
 @trainrun.command()
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--replicas", type=int, metavar="N", help="Number of workers instead of the file's.")
-@click.option("--storage", metavar="URI", help="Storage instead of the file's; a folder will do.")
+@click.option("--storage", metavar="URI", help="Storage instead of the file's: a URI or a folder.")
 @click.option(
     "--fault",
     "faults",
     multiple=True,
     metavar="FAULT",
-    help='Do harm on purpose: "kill rank=2 step=30", "preempt rank=1 step=60 grace=20s", '
+    help='Inject a fault: "kill rank=2 step=30", "preempt rank=1 step=60 grace=20s", '
     '"node-loss rank=3 step=40". May be repeated.',
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per line, the status last.")
-@click.option("--plain", is_flag=True, help="Plain lines also on a terminal.")
+@click.option("--plain", is_flag=True, help="Plain lines, even on a terminal.")
 @click.option("--no-color", is_flag=True, help="No colors (also: NO_COLOR in the environment).")
-@click.option("-v", "--verbose", is_flag=True, help="Tell also what is being waited for.")
+@click.option("-v", "--verbose", is_flag=True, help="Also show what the run waits for.")
 def run(
     file: Path,
     *,
@@ -53,6 +67,7 @@ def run(
     """
     from trainrun_operator.cli.run import RunOptions, run_locally
 
+    loaded()
     options = RunOptions(
         file=file,
         replicas=replicas,
@@ -74,16 +89,69 @@ def status(where: str, *, storage: str | None, as_json: bool) -> None:
     """Show the run of a YAML file, or the runs in a storage URI, as this machine knows them."""
     from trainrun_operator.cli.status import show_status
 
+    loaded()
     sys.exit(show_status(where, storage=storage, as_json=as_json))
 
 
-@trainrun.command()
+class ListUnlessNamed(click.Group):
+    """A group whose verb may be left out: then it is `list`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Put the verb in its place."""
+        if args and args[0] not in (*self.commands, "-h", "--help"):
+            args = ["list", *args]
+        return super().parse_args(ctx, args)
+
+
+@trainrun.group(cls=ListUnlessNamed)
+def checkpoints() -> None:
+    """Look at the checkpoints of a run, fetch one, or set one aside.
+
+    `trainrun checkpoints FILE|URI` is `trainrun checkpoints list FILE|URI`.
+    """
+
+
+@checkpoints.command("list")
 @click.argument("where", metavar="FILE|URI")
 @click.option("--storage", metavar="URI", help="Storage instead of the file's.")
 @click.option("--verify", is_flag=True, help="Read every file and compare its checksum.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
-def checkpoints(where: str, *, storage: str | None, verify: bool, as_json: bool) -> None:
+def list_(where: str, *, storage: str | None, verify: bool, as_json: bool) -> None:
     """List the checkpoints of the run of a YAML file, or of the run at <storage URI>/<run name>."""
     from trainrun_operator.cli.checkpoints import show_checkpoints
 
+    loaded()
     sys.exit(show_checkpoints(where, storage=storage, verify=verify, as_json=as_json))
+
+
+@checkpoints.command()
+@click.argument("where", metavar="FILE|URI")
+@click.argument("steps", metavar="[STEP]", nargs=-1)
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.option("--storage", metavar="URI", help="Storage instead of the file's.")
+def get(where: str, *, steps: tuple[str, ...], folder: Path, storage: str | None) -> None:
+    """Bring the files of a checkpoint into the new folder DIR, each verified.
+
+    That of STEP (or of a name such as step-000001200-attempt-3), or the newest good one.
+    """
+    from trainrun_operator.cli.checkpoint_files import get_checkpoint
+
+    if len(steps) > 1:
+        raise click.UsageError("give FILE|URI, at most one STEP, and DIR")
+    step = steps[0] if steps else None
+    sys.exit(get_checkpoint(where, storage=storage, step=step, folder=folder))
+
+
+@checkpoints.command("set-aside")
+@click.argument("where", metavar="FILE|URI")
+@click.argument("step", metavar="STEP")
+@click.option("--storage", metavar="URI", help="Storage instead of the file's.")
+@click.option("--reason", default="set aside by hand", metavar="TEXT", help="Why, for the record.")
+def set_aside(where: str, *, step: str, storage: str | None, reason: str) -> None:
+    """Never resume from the checkpoint of STEP again: it is damaged, or poisons the training.
+
+    An attempt that runs goes on; the next one resumes from the newest checkpoint that is left.
+    """
+    from trainrun_operator.cli.checkpoint_files import set_checkpoint_aside
+
+    sys.exit(set_checkpoint_aside(where, storage=storage, step=step, reason=reason))

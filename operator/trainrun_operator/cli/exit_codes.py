@@ -8,4 +8,6 @@ from __future__ import annotations
 SUCCEEDED = 0
 FAILED = 1
 BAD_INPUT = 2
+FAULT_NEVER_STRUCK = 3
+"""The run succeeded, but not under what `--fault` was to show."""
 INTERRUPTED = 130

@@ -1,4 +1,4 @@
-"""From `FILE|URI` on the command line to the run that is meant.
+"""From `FILE|URI` on the command line to the sources of the runs that are meant.
 
 Layer: cli.
 """
@@ -6,30 +6,15 @@ Layer: cli.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
 
-from trainrun.errors import InvalidSpec, TrainRunError
+from trainrun.errors import InvalidSpec
 from trainrun_operator.cli.preparation import load_file
-from trainrun_operator.worlds.local.place import RunPlace, place_of, places_root
+from trainrun_operator.cli.sources import LocalSource, Source, StorageSource
+from trainrun_operator.worlds.local.place import place_of, places_root
 
 
-class UnknownRun(TrainRunError):
-    """Nothing is known of the run that was asked for."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FoundRun:
-    """One run, wherever its storage is."""
-
-    name: str
-    uri: str
-    place: RunPlace
-    endpoint_url: str | None = None
-    region: str | None = None
-
-
-def find_runs(where: str, *, storage: str | None) -> list[FoundRun]:
+def find_runs(where: str, *, storage: str | None) -> list[Source]:
     """The run of a YAML file, the run `<uri>/<name>`, or the runs known here below a URI.
 
     Raises InvalidSpec when there is neither such a file nor such a run.
@@ -40,31 +25,31 @@ def find_runs(where: str, *, storage: str | None) -> list[FoundRun]:
     return _below(where)
 
 
-def _of_file(path: Path, storage: str | None) -> FoundRun:
+def _of_file(path: Path, storage: str | None) -> Source:
     run = load_file(path, storage=storage)
     at = run.spec.storage
-    return FoundRun(
-        name=run.run_name,
-        uri=at.uri,
-        place=place_of(at.uri, run.run_name, environ=os.environ),
-        endpoint_url=at.endpoint_url,
-        region=at.region,
-    )
+    return _source(run.run_name, at.uri, endpoint_url=at.endpoint_url, region=at.region)
 
 
-def _below(uri: str) -> list[FoundRun]:
+def _below(uri: str) -> list[Source]:
     uri = uri.rstrip("/")
     root = places_root(uri, environ=os.environ)
     names = sorted(path.name for path in root.iterdir()) if root.is_dir() else []
     if names:
-        return [_named(uri, name) for name in names]
+        return [_source(name, uri) for name in names]
     parent, _, name = uri.rpartition("/")
     if not name or parent.endswith(":/"):
         raise InvalidSpec(
             f"{uri}: this machine knows of no run there; name one ({uri}/<run name>) or its file"
         )
-    return [_named(parent, name)]
+    return [_source(name, parent)]
 
 
-def _named(uri: str, name: str) -> FoundRun:
-    return FoundRun(name=name, uri=uri, place=place_of(uri, name, environ=os.environ))
+def _source(
+    name: str, uri: str, *, endpoint_url: str | None = None, region: str | None = None
+) -> Source:
+    place = place_of(uri, name, environ=os.environ)
+    stored = StorageSource(
+        name=name, storage=uri, endpoint_url=endpoint_url, region=region, place=place
+    )
+    return LocalSource(stored=stored) if place.status.exists() else stored

@@ -10,8 +10,9 @@ from __future__ import annotations
 import json
 from typing import Any, TextIO, assert_never
 
-from trainrun_operator.api.status import TrainRunStatus
-from trainrun_operator.runtime.events import Happened, Output, Passed, RunNews
+from trainrun_operator.api.run.status import TrainRunStatus
+from trainrun_operator.api.run.status_json import json_object
+from trainrun_operator.runtime.news import Happened, Output, Passed, RunNews
 
 
 class JsonLines:
@@ -39,7 +40,7 @@ class JsonLines:
 
     def finish(self, status: TrainRunStatus, *, exit_code: int) -> None:
         """The last line."""
-        data = status.model_dump(mode="json", by_alias=True, exclude_none=True)
+        data = json_object(status)
         self._write({"event": "status", "exitCode": exit_code, "status": data})
 
     def _write(self, fields: dict[str, Any]) -> None:

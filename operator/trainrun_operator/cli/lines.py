@@ -11,9 +11,9 @@ from typing import TextIO, assert_never
 
 import click
 
-from trainrun_operator.api.status import TrainRunStatus
+from trainrun_operator.api.run.status import TrainRunStatus
 from trainrun_operator.cli import wording
-from trainrun_operator.runtime.events import Happened, Output, Passed, RunNews
+from trainrun_operator.runtime.news import Happened, Output, Passed, RunNews
 
 PROGRESS_EVERY = 5.0
 """Seconds between two lines about the progress."""

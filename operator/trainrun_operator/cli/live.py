@@ -17,10 +17,10 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from trainrun_operator.api.status import TrainRunStatus
+from trainrun_operator.api.run.status import TrainRunStatus
 from trainrun_operator.cli import wording
 from trainrun_operator.cli.timeline import Timeline
-from trainrun_operator.runtime.events import Happened, Output, Passed, RunNews
+from trainrun_operator.runtime.news import Happened, Output, Passed, RunNews
 
 REDRAW_AFTER = 0.5
 """Seconds between two drawings."""

@@ -12,27 +12,25 @@ import signal
 from collections.abc import Callable
 from dataclasses import replace
 
-from trainrun_operator.api.status import TrainRunStatus
+from trainrun.contract import variables
+from trainrun_operator.api.run.status import TrainRunStatus
 from trainrun_operator.cli.preparation import Preparation
-from trainrun_operator.core.agent_config import agent_config
-from trainrun_operator.core.config import RunConfig
-from trainrun_operator.core.plan import Plan
-from trainrun_operator.core.planner import decide
-from trainrun_operator.core.render import config_of
+from trainrun_operator.core.run.agent_config import agent_config
+from trainrun_operator.core.run.config import RunConfig, config_of
+from trainrun_operator.core.run.plan import Plan
+from trainrun_operator.core.run.planner import decide
 from trainrun_operator.runtime.agent_server import AgentServer, shared_token
 from trainrun_operator.runtime.agents import RunAgents
-from trainrun_operator.runtime.events import EventSink, Output
+from trainrun_operator.runtime.news import EventSink, Output
 from trainrun_operator.runtime.reconciler import Reconciler
 from trainrun_operator.runtime.wakeup import Wakeup
 from trainrun_operator.worlds.base import Seen
-from trainrun_operator.worlds.local.faults import FaultPlan
+from trainrun_operator.worlds.local.faults import Fault, FaultPlan
+from trainrun_operator.worlds.local.program import with_interpreter
 from trainrun_operator.worlds.local.status_file import StoredRun
 from trainrun_operator.worlds.local.world import LocalWorld, WorkerTemplate
 
 LOOPBACK = "127.0.0.1"
-
-PATIENCE_VARIABLE = "TRAINRUN_CHECKPOINT_PATIENCE"
-"""Seconds until ranks that say nothing about a checkpoint are named (default 30)."""
 
 
 class LocalRun:
@@ -45,9 +43,20 @@ class LocalRun:
         self._interrupts = 0
         self._stopped = asyncio.Event()
         self._world: LocalWorld | None = None
+        self._faults = FaultPlan(
+            prepared.faults,
+            processes_per_worker=prepared.run.spec.workers.processes_per_worker,
+            folder=prepared.place.faults,
+        )
+
+    @property
+    def never_struck(self) -> list[Fault]:
+        """Faults of the command line whose moment has not come."""
+        return [planned.fault for planned in self._faults.pending]
 
     async def lead(self, *, say: Callable[[str], None]) -> TrainRunStatus:
         """Lead the run until it is over or stopped; returns its last status."""
+        self._listen_to_signals(say)
         token = secrets.token_hex(16)
         wakeup = Wakeup()
         server = AgentServer(authenticate=shared_token(token))
@@ -66,7 +75,6 @@ class LocalRun:
         left = world.take_over()
         if left:
             say(f"ended {left} processes that an earlier `trainrun run` had left behind")
-        self._listen_to_signals(say)
         try:
             await self._until_over(reconciler)
         finally:
@@ -111,17 +119,17 @@ class LocalRun:
             stored=self._stored,
             config=config,
             template=self._worker_template(config, url, token),
-            faults=FaultPlan(
-                self._prepared.faults, processes_per_worker=config.processes_per_worker
-            ),
+            faults=self._faults,
             wake=wakeup.now,
             output=lambda worker, line: self._events.emit(Output(worker=worker, line=line)),
         )
 
     def _worker_template(self, config: RunConfig, url: str, token: str) -> WorkerTemplate:
         program = self._prepared.program
+        common = agent_config(self._prepared.run, config)
+        patience = os.environ.get(variables.CHECKPOINT_PATIENCE)
         agent = replace(
-            agent_config(self._prepared.run, config),
+            common,
             operator_url=url,
             token=token,
             cache=str(self._prepared.place.cache),
@@ -129,10 +137,11 @@ class LocalRun:
             working_dir=str(program.working_dir),
             env=dict(program.env),
             address=LOOPBACK,
-            checkpoint_patience=float(os.environ.get(PATIENCE_VARIABLE, "30")),
+            checkpoint_patience=float(patience) if patience else common.checkpoint_patience,
             parent_pid=os.getpid(),
         )
-        return WorkerTemplate(agent=agent, gpus=self._prepared.gpus, environ=dict(os.environ))
+        environ = with_interpreter(os.environ)
+        return WorkerTemplate(agent=agent, gpus=self._prepared.gpus, environ=environ)
 
 
 def run_config(prepared: Preparation, stored: StoredRun) -> RunConfig:

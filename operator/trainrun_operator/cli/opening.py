@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from trainrun_operator.api.status import TrainRunStatus
+from trainrun_operator.api.run.status import TrainRunStatus
 from trainrun_operator.cli import wording
 from trainrun_operator.cli.preparation import Preparation
 from trainrun_operator.worlds.local.status_file import StatusFile, StoredRun

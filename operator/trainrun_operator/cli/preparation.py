@@ -11,11 +11,11 @@ from pathlib import Path
 
 from trainrun.errors import InvalidSpec
 from trainrun_operator.api.loading import load_trainrun
-from trainrun_operator.api.resource import TrainRun
+from trainrun_operator.api.run.resource import TrainRun
 from trainrun_operator.worlds.local.faults import Fault, parse_fault
 from trainrun_operator.worlds.local.gpus import gpus_here, split_gpus
 from trainrun_operator.worlds.local.place import RunPlace, place_of
-from trainrun_operator.worlds.local.program import Program, program_of
+from trainrun_operator.worlds.local.program import Program, program_of, with_interpreter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,15 +44,17 @@ def prepare(
     world_size = workers.replicas * workers.processes_per_worker
     wanted = tuple(parse_fault(text, world_size=world_size) for text in faults)
     program = program_of(
-        workers.template.as_dict(), folder=file.resolve().parent, environ=os.environ
+        workers.template.as_dict(),
+        folder=file.resolve().parent,
+        environ=with_interpreter(os.environ),
     )
     here = gpus_here(os.environ)
     gpus = split_gpus(here, workers=workers.replicas, per_worker=program.gpus_per_worker)
     notes = program.notes
     if program.gpus_per_worker and not here:
         notes += ("this machine has no GPU: the template's GPU request is ignored",)
-    if run.spec.storage.credentials_secret is not None:
-        notes += ("storage.credentialsSecret is ignored: this machine's environment has them",)
+    if run.spec.storage.credentials_secret_ref is not None:
+        notes += ("storage.credentialsSecretRef is ignored: this machine's environment has them",)
     return Preparation(
         run=run,
         name=name,

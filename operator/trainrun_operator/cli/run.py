@@ -10,15 +10,21 @@ import logging
 import os
 import shlex
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
 from trainrun.errors import InvalidSpec, TrainRunError
-from trainrun_operator.api.status import TrainRunStatus
-from trainrun_operator.cli.exit_codes import BAD_INPUT, FAILED, INTERRUPTED, SUCCEEDED
+from trainrun_operator.api.run.status import TrainRunStatus
+from trainrun_operator.cli.exit_codes import (
+    BAD_INPUT,
+    FAILED,
+    FAULT_NEVER_STRUCK,
+    INTERRUPTED,
+    SUCCEEDED,
+)
 from trainrun_operator.cli.json_lines import JsonLines
 from trainrun_operator.cli.lines import PlainLines
 from trainrun_operator.cli.local_run import LocalRun
@@ -26,8 +32,9 @@ from trainrun_operator.cli.opening import finished_message, open_run
 from trainrun_operator.cli.preparation import Preparation, prepare
 from trainrun_operator.cli.summary import summary
 from trainrun_operator.cli.timeline import Timeline
-from trainrun_operator.runtime.events import Everyone
+from trainrun_operator.runtime.news import Everyone
 from trainrun_operator.worlds.local.driver_lock import AlreadyLed, acquire
+from trainrun_operator.worlds.local.faults import Fault
 from trainrun_operator.worlds.local.status_file import StoredRun
 
 Say = Callable[[str], None]
@@ -85,9 +92,10 @@ def _run_or_say_finished(prepared: Preparation, options: RunOptions) -> int:
     opened = open_run(prepared)
     if opened.finished:
         say(finished_message(prepared, opened.stored.status))
+        code = _end(opened.stored.status, prepared.faults, because="the run was over before")
         if options.as_json:
-            JsonLines(sys.stdout).finish(opened.stored.status, exit_code=SUCCEEDED)
-        return SUCCEEDED
+            JsonLines(sys.stdout).finish(opened.stored.status, exit_code=code)
+        return code
     for remark in (*prepared.notes, opened.remark):
         if remark:
             say(remark)
@@ -100,8 +108,9 @@ def _run_as_json(prepared: Preparation, stored: StoredRun, *, say: Say) -> int:
     lines = JsonLines(sys.stdout)
     run = LocalRun(prepared, stored, events=lines)
     status = asyncio.run(run.lead(say=say))
-    lines.finish(status, exit_code=_exit_code(status))
-    return _exit_code(status)
+    code = _end(status, run.never_struck)
+    lines.finish(status, exit_code=code)
+    return code
 
 
 def _run_for_people(
@@ -113,19 +122,19 @@ def _run_for_people(
     terminal = sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
     color = options.color and terminal and "NO_COLOR" not in os.environ
     if terminal and not options.plain:
-        status = _lead_live(prepared, stored, timeline, color=color)
+        run, status = _lead_live(prepared, stored, timeline, color=color)
     else:
         lines = PlainLines(sys.stdout, color=color, verbose=options.verbose)
         run = LocalRun(prepared, stored, events=Everyone([timeline, lines]))
         status = asyncio.run(run.lead(say=say))
     for line in _report(prepared, options, status, timeline):
         click.echo(line, color=color)
-    return _exit_code(status)
+    return _end(status, run.never_struck)
 
 
 def _lead_live(
     prepared: Preparation, stored: StoredRun, timeline: Timeline, *, color: bool
-) -> TrainRunStatus:
+) -> tuple[LocalRun, TrainRunStatus]:
     from rich.console import Console  # noqa: PLC0415 - 30 ms that other outputs do not need
     from rich.logging import RichHandler  # noqa: PLC0415
 
@@ -137,7 +146,7 @@ def _lead_live(
     logging.basicConfig(handlers=[RichHandler(console=console, show_path=False)], force=True)
     with LiveView(console, name=prepared.name, timeline=timeline, per_worker=per_worker) as view:
         run = LocalRun(prepared, stored, events=Everyone([timeline, view]))
-        return asyncio.run(run.lead(say=view.say))
+        return run, asyncio.run(run.lead(say=view.say))
 
 
 def _report(
@@ -164,10 +173,23 @@ def _command(options: RunOptions) -> str:
     return shlex.join(words)
 
 
-def _exit_code(status: TrainRunStatus) -> int:
+def _end(status: TrainRunStatus, never_struck: Sequence[Fault], *, because: str = "") -> int:
+    """The exit code; says which faults it was that have not struck."""
+    for fault in never_struck:
+        why = because or _why_not(fault, status)
+        click.echo(f'error: --fault "{fault}" never struck: {why}', err=True)
     if status.is_true("Complete"):
-        return SUCCEEDED
+        return FAULT_NEVER_STRUCK if never_struck else SUCCEEDED
     if status.is_true("Failed"):
         return FAILED
     # Suspended by the file, or stopped by somebody: unfinished either way.
     return INTERRUPTED
+
+
+def _why_not(fault: Fault, status: TrainRunStatus) -> str:
+    step = status.progress.step
+    if step is None:
+        return "no rank reported a step"
+    if step < fault.step:
+        return f"no rank reported step {fault.step}; the last one was {step}"
+    return f"rank {fault.rank} did not run when it was due; name a step before {step}"

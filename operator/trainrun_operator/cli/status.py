@@ -1,4 +1,4 @@
-"""`trainrun status`: what this machine knows of a run.
+"""`trainrun status`: how a run fares.
 
 Layer: cli.
 """
@@ -10,47 +10,36 @@ import json
 import click
 
 from trainrun.errors import TrainRunError
+from trainrun_operator.api.run.status_json import json_object
 from trainrun_operator.cli.exit_codes import BAD_INPUT, SUCCEEDED
-from trainrun_operator.cli.finding import FoundRun, UnknownRun, find_runs
+from trainrun_operator.cli.finding import find_runs
+from trainrun_operator.cli.sources import RunState, Source
 from trainrun_operator.cli.summary import facts, summary
-from trainrun_operator.core.display import LASTING
-from trainrun_operator.worlds.local.driver_lock import leader_of
-from trainrun_operator.worlds.local.status_file import StatusFile, StoredRun
+from trainrun_operator.core.run.display import LASTING
 
 
 def show_status(where: str, *, storage: str | None, as_json: bool) -> int:
     """Print the status of each run that `where` names; returns the exit code."""
     try:
-        found = [(run, _read(run)) for run in find_runs(where, storage=storage)]
+        found = [(run, run.state()) for run in find_runs(where, storage=storage)]
     except TrainRunError as error:
         click.echo(f"error: {error}", err=True)
         return BAD_INPUT
-    for run, stored in found:
+    for run, state in found:
         if as_json:
-            click.echo(json.dumps(_as_json(run, stored)))
+            click.echo(json.dumps(_as_json(run, state)))
         else:
-            _print(run, stored)
+            _print(run.name, state)
     return SUCCEEDED
 
 
-def _read(run: FoundRun) -> StoredRun:
-    stored = StatusFile(run.place.status).read()
-    if stored is None:
-        raise UnknownRun(
-            f"run {run.name} in {run.uri} was never started on this machine ({run.place.status} "
-            "does not exist); `trainrun checkpoints` shows what its storage holds"
-        )
-    return stored
-
-
-def _print(run: FoundRun, stored: StoredRun) -> None:
-    leader = leader_of(run.place.lock)
-    status = stored.status
-    if leader is not None and not status.finished:
-        click.echo(f"Run {run.name}: {status.phase}, led by process {leader.pid}")
+def _print(name: str, state: RunState) -> None:
+    status = state.status
+    if state.leader is not None and not status.finished:
+        click.echo(f"Run {name}: {status.phase}, led by process {state.leader}")
         lines = facts(status)
     else:
-        lines = summary(run.name, status)
+        lines = summary(name, status)
     for line in lines:
         click.echo(line)
     for condition in status.conditions:
@@ -58,12 +47,11 @@ def _print(run: FoundRun, stored: StoredRun) -> None:
             click.echo(f"  {condition.type}: {condition.message}")
 
 
-def _as_json(run: FoundRun, stored: StoredRun) -> dict[str, object]:
-    leader = leader_of(run.place.lock)
+def _as_json(run: Source, state: RunState) -> dict[str, object]:
     return {
         "run": run.name,
-        "storage": run.uri,
-        "uid": stored.uid,
-        "ledBy": None if leader is None else leader.pid,
-        "status": stored.status.model_dump(mode="json", by_alias=True, exclude_none=True),
+        "storage": run.storage,
+        "uid": state.uid,
+        "ledBy": state.leader,
+        "status": json_object(state.status),
     }

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import click
 
-from trainrun_operator.api.status import Incident, TrainRunStatus
+from trainrun_operator.api.run.status import Incident, TrainRunStatus
 from trainrun_operator.cli import wording
 
 COLUMNS = (
@@ -66,7 +66,7 @@ def _headline(name: str, status: TrainRunStatus) -> str:
 def _advice(status: TrainRunStatus) -> Iterator[str]:
     if status.attempt == 0 or wording.has_checkpoint(status):
         return
-    if status.progress.step is None:
+    if status.progress.step is None and not status.restarts:
         yield (
             "  no step was ever reported: call trainrun.report(step=..., checkpoint=...) in the "
             "training loop, or a restart begins from nothing"

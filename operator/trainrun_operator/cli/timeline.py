@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from trainrun_operator.cli.wording import RankState, rank_states
-from trainrun_operator.runtime.events import Passed, RunNews
+from trainrun_operator.runtime.news import Passed, RunNews
 
 SIGNS: dict[RankState, str] = {
     "absent": " ",

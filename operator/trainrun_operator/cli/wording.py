@@ -9,9 +9,10 @@ import re
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from trainrun.protocol import AgentState
-from trainrun_operator.api.status import Incident, TrainRunStatus
-from trainrun_operator.core.observation import WorkerFact
+from trainrun.contract.agent_state import AgentState
+from trainrun_operator.api.run.status import Incident, TrainRunStatus
+from trainrun_operator.core.run.causes import BUDGETS
+from trainrun_operator.core.run.observation import WorkerFact
 
 RankState = Literal["absent", "waiting", "starting", "training", "leaving", "done", "dead"]
 
@@ -109,14 +110,16 @@ def has_checkpoint(status: TrainRunStatus) -> bool:
 def budget_of(status: TrainRunStatus) -> str:
     """`failures 1/3, preemptions 2`."""
     text = f"failures {status.failures.text or '0'}"
-    if status.failures.preemptions:
-        text += f", preemptions {status.failures.preemptions}"
+    for name, budget in BUDGETS.items():
+        if name != "failures" and budget.used(status.failures):
+            text += f", {name} {budget.used(status.failures)}"
     return text
 
 
 def charged(incident: Incident) -> str:
     """Which budget an incident is charged to, in words."""
-    return "not counted" if incident.budget == "none" else f"counted as {incident.budget[:-1]}"
+    budget = BUDGETS.get(incident.budget)
+    return "not counted" if budget is None else f"counted as {budget.one}"
 
 
 def culprit(incident: Incident) -> str:

@@ -1,36 +1,52 @@
 """The HTTP server that agents talk to: `POST /v1/heartbeat`; and fetched from: `GET /v1/agent`.
 
 Layer: runtime. The body is the agent's whole state, the answer the whole desired state; with
-`?wait=<seconds>` the answer is held back until it differs from what the agent has seen. Who an
+`?wait=<seconds>` the answer is held back until it differs from what the agent has seen; with
+`&interruptible` as well, the agent is told so (102), and ends it by an empty line. Who an
 agent is allowed to speak for is decided by an authenticator that the composition root chooses.
+Invariant: token before body. Who has not shown who he is gets no memory and no parsing.
 
-200 answer · 204 nothing to do yet · 400 malformed · 401/403 not authenticated · 409 this worker
-does not belong to the run (any more) · 410 the run is gone · 426 a version of the protocol that is
-not served · 503 not the leader.
+102 the answer is held back · 200 answer · 204 nothing to do yet · 400 malformed · 401/403 not
+authenticated · 408 the body did not come in time · 409 this worker does not belong to the run (any
+more) · 410 the run is gone · 413 the body is too large · 426 a version of the protocol that is not
+served · 503 not the leader.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hmac
 import json
 import logging
 import ssl
+import sys
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 
 from aiohttp import web
 
-from trainrun.protocol import VERSION, AgentState
-from trainrun.wire import MalformedMessage
-from trainrun_operator.runtime.agent_archive import AgentArchive
+from trainrun.contract.agent_state import AgentState
+from trainrun.contract.limits import LARGEST_HEARTBEAT
+from trainrun.contract.paths import AGENT, HEARTBEAT, OPERATORS
+from trainrun.contract.wire import VERSION, MalformedMessage
 from trainrun_operator.runtime.agents import BEAT, TOLERATED_LAG, RunAgents
+from trainrun_operator.runtime.archive import AgentArchive
+from trainrun_operator.runtime.cadence import Cadence
+from trainrun_operator.runtime.door import Door
+from trainrun_operator.runtime.shape import check_shape
 
 LONGEST_WAIT = 60.0
 """Seconds; a longer one would outlive idle timeouts of what stands between agent and operator."""
 
-LARGEST_BODY = 4 * 1024 * 1024
-"""Bytes; a state of 64 processes with 20 last lines each is under 1 MiB."""
+PATIENCE = 10.0
+"""Seconds for a stranger to show who he is, and for a body to come once its head is there."""
+
+CONNECTIONS = 4
+"""Of one worker at a time: an agent of the version before holds two, and another for its last."""
+
+HELD_BACK = b"HTTP/1.1 102 Processing\r\n\r\n"
+"""From here on an empty line, which every HTTP server skips before a request, ends the wait."""
 
 SERVED_VERSIONS = (VERSION - 1, VERSION)
 
@@ -45,8 +61,26 @@ class Refusal:
     message: str
 
 
-Authenticator = Callable[[str, AgentState], Awaitable[Refusal | None]]
-"""(bearer token, state) -> None when the token's owner may speak for the worker in the state."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Speaker:
+    """Who has shown a good token."""
+
+    name: str
+    """Whose connections are counted together."""
+    share: str
+    """Whose downloads are counted together: those of a run."""
+    connections: int = CONNECTIONS
+    """That he may hold at a time."""
+    objection: Callable[[AgentState], Refusal | None]
+    """Why he may not speak for the worker of a state."""
+
+
+TOO_LARGE = Refusal(
+    status=413, message=f"a heartbeat may have {LARGEST_HEARTBEAT} bytes and not more"
+)
+
+Authenticator = Callable[[str, str], Awaitable[Speaker | Refusal]]
+"""(bearer token, address that it came from) -> whose it is."""
 
 
 class AgentServer:
@@ -57,15 +91,23 @@ class AgentServer:
         *,
         authenticate: Authenticator,
         serving: Callable[[], bool] = lambda: True,
-        archive: Path | None = None,
+        operators: Callable[[], tuple[str, ...]] = tuple,
+        archive: AgentArchive | None = None,
+        patience: float = PATIENCE,
     ) -> None:
         """`serving` says whether we lead and know all runs: until then heartbeats get 503;
-        `archive` is the agent for workers whose image has none."""
+        `operators` gives the addresses of all operators as agents are told them, the leader first;
+        `archive` is the agent for workers whose image has none; `patience` is in seconds."""
         self._authenticate = authenticate
-        self._archive = AgentArchive(archive) if archive is not None else None
+        self._archive = archive
+        self._patience = patience
         self._serving = serving
+        self._operators = operators
         self._runs: dict[str, RunAgents] = {}
+        self.cadence = Cadence()
+        """Of the progress of all runs."""
         self._runner: web.AppRunner | None = None
+        self._door: Door | None = None
         self._beating: asyncio.Task[None] | None = None
 
     def add(self, agents: RunAgents) -> None:
@@ -78,16 +120,25 @@ class AgentServer:
 
     async def start(self, host: str, *, port: int = 0, tls: ssl.SSLContext | None = None) -> int:
         """Listen; returns the port. Raises OSError when it is taken."""
-        app = web.Application(client_max_size=LARGEST_BODY)
-        app.router.add_post("/v1/heartbeat", self._heartbeat)
+        app = web.Application(client_max_size=LARGEST_HEARTBEAT)
+        app.router.add_post(HEARTBEAT, self._heartbeat)
         if self._archive is not None:
-            app.router.add_get("/v1/agent", self._archive.get)
-        # Held-back requests are released by stop(), so nothing needs a long time to shut down.
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
+            app.router.add_get(AGENT, self._download)
+        self._runner = web.AppRunner(
+            app,
+            access_log=None,
+            # Held-back requests are released by stop(), so nothing needs a long time to shut down.
+            shutdown_timeout=1.0,
+            # Nobody waits for an answer, a review or a turn whose connection has ended.
+            handler_cancellation=True,
+            # What is sent compressed would be larger than it looks.
+            auto_decompress=False,
+        )
         await self._runner.setup()
-        await web.TCPSite(self._runner, host, port, ssl_context=tls).start()
+        assert self._runner.server is not None, "it has been set up"
+        self._door = Door(receive=self._runner.server, tls=tls, seconds=self._patience)
+        bound = self._door.open(host, port)
         self._beating = asyncio.create_task(self._beat())
-        bound: int = self._runner.addresses[0][1]
         return bound
 
     async def stop(self) -> None:
@@ -96,6 +147,8 @@ class AgentServer:
             agents.close()
         if self._beating is not None:
             self._beating.cancel()
+        if self._door is not None:
+            await self._door.close()
         if self._runner is not None:
             await self._runner.cleanup()
 
@@ -108,32 +161,94 @@ class AgentServer:
             await asyncio.sleep(BEAT)
             for agents in self._runs.values():
                 agents.beat()
+            self.cadence.agents = sum(agents.workers for agents in self._runs.values())
             if (lag := loop.time() - before - BEAT) > TOLERATED_LAG:
-                _log.warning("nothing could be heard for %.1f s; agents get their time again", lag)
+                _log.warning(
+                    "the event loop was blocked for %.1f s; the silence of agents counts anew", lag
+                )
 
     async def _heartbeat(self, request: web.Request) -> web.Response:
+        response = await self._answer(request)
+        # Whatever else it says: kube-proxy may have led this agent to one that leads no more.
+        if operators := self._operators():
+            response.headers[OPERATORS] = ",".join(operators)
+        return response
+
+    async def _answer(self, request: web.Request) -> web.Response:
+        if not self._serving():
+            return web.Response(status=503, text="this operator does not lead; ask again")
+        speaker = await self._speaker(request)
+        if isinstance(speaker, Refusal):
+            return _refused(speaker)
+        body = await self._body(request)
+        if isinstance(body, Refusal):
+            return _refused(body)
         try:
-            state = read_state(await request.read())
+            state = read_state(body)
             wait = min(float(request.query.get("wait", "0")), LONGEST_WAIT)
         except UnservedVersion as error:
             return web.Response(status=426, text=str(error))
         except (MalformedMessage, ValueError) as error:
             return web.Response(status=400, text=f"malformed heartbeat: {error}")
-        if not self._serving():
-            return web.Response(status=503, text="this operator does not lead; ask again")
-        token = request.headers.get("Authorization", "").removeprefix("Bearer ")
-        refusal = await self._authenticate(token, state)
         agents = self._runs.get(state.run_uid)
-        refusal = refusal or _unwanted(state, agents)
+        refusal = speaker.objection(state) or _unwanted(state, agents)
         if refusal is not None:
-            return web.Response(status=refusal.status, text=refusal.message)
+            return _refused(refusal)
         assert agents is not None
-        answer = await agents.answer(state, wait=wait)
+        interruptible = "interruptible" in request.query
+        hold = self._holding(request, agents, state.worker) if interruptible else None
+        answer = await agents.answer(state, wait=wait, on_hold=hold)
         if not self._serving():  # lost while it was held back
             return web.Response(status=503, text="this operator does not lead any more")
         if answer is None:
             return web.Response(status=204)
-        return web.Response(text=answer.to_json(), content_type="application/json")
+        text = self.cadence.paced(answer).to_json()
+        return web.Response(text=text, content_type="application/json")
+
+    async def _download(self, request: web.Request) -> web.StreamResponse:
+        assert self._archive is not None, "there is no route without it"
+        assert self._door is not None, "requests come through it"
+        speaker = await self._speaker(request)
+        if isinstance(speaker, Speaker):
+            return await self._archive.get(request, share=speaker.share)
+        # Workers that the version before has created show no token, and it holds no secret.
+        return await self._archive.get_as_stranger(request, self._door)
+
+    async def _speaker(self, request: web.Request) -> Speaker | Refusal:
+        token = request.headers.get("Authorization", "").removeprefix("Bearer ")
+        speaker = await self._authenticate(token, request.remote or "")
+        if isinstance(speaker, Speaker) and self._door is not None:
+            self._door.know(request.protocol, speaker.name, most=speaker.connections)
+        return speaker
+
+    def _holding(
+        self, request: web.Request, agents: RunAgents, worker: str
+    ) -> Callable[[], Awaitable[None]]:
+        async def hold() -> None:
+            if self._door is not None:
+                self._door.when_more_comes(request.protocol, lambda: agents.hurry(worker))
+            # Only now: what comes after this is no part of the request.
+            with suppress(ConnectionResetError):  # the agent has gone, and waits for no answer
+                await request.writer.write(HELD_BACK)
+            request.writer.output_size = 0  # it is no part of the answer
+
+        return hold
+
+    async def _body(self, request: web.Request) -> bytes | Refusal:
+        if (request.content_length or 0) > LARGEST_HEARTBEAT:
+            return TOO_LARGE
+        try:
+            async with asyncio.timeout(self._patience):
+                return await request.read()
+        except web.HTTPRequestEntityTooLarge:
+            return TOO_LARGE
+        except TimeoutError:
+            message = f"the heartbeat did not come within {self._patience:.0f} s"
+            return Refusal(status=408, message=message)
+
+
+def _refused(refusal: Refusal) -> web.Response:
+    return web.Response(status=refusal.status, text=refusal.message)
 
 
 def _unwanted(state: AgentState, agents: RunAgents | None) -> Refusal | None:
@@ -142,7 +257,7 @@ def _unwanted(state: AgentState, agents: RunAgents | None) -> Refusal | None:
     if agents is None:
         return Refusal(status=410, message=f"{run} is gone: its TrainRun was deleted")
     if not agents.looked:
-        return Refusal(status=503, message=f"run {state.run} has not been looked at yet")
+        return Refusal(status=503, message=f"run {state.run} is not loaded yet")
     if agents.knows(state.worker) and agents.hear(state):
         return None
     worker = f"worker {state.worker} (agent {state.agent})"
@@ -158,8 +273,9 @@ def read_state(body: bytes) -> AgentState:
     """Raises UnservedVersion and MalformedMessage."""
     try:
         message = json.loads(body)
-    except ValueError as error:
-        raise MalformedMessage(f"not JSON: {error}") from error
+    except (ValueError, RecursionError) as error:
+        raise MalformedMessage(f"not JSON that can be read: {error}") from error
+    check_shape(message)
     version = message.get("version") if isinstance(message, dict) else None
     if isinstance(version, int) and version not in SERVED_VERSIONS:
         older = version < VERSION
@@ -168,18 +284,22 @@ def read_state(body: bytes) -> AgentState:
             f"agent protocol, the agent speaks version {version}: update "
             + ("the worker image" if older else "the operator")
         )
-    return AgentState.from_json(body)
+    return AgentState.read(message)
 
 
 def shared_token(token: str) -> Authenticator:
     """Accepts whoever knows `token` as the worker that it names: for one machine, one user."""
+    everybody = Speaker(name="this run", share="", connections=sys.maxsize, objection=_no_objection)
 
-    async def authenticate(offered: str, state: AgentState) -> Refusal | None:
-        if offered == token:
-            return None
+    async def authenticate(offered: str, _address: str) -> Speaker | Refusal:
+        if hmac.compare_digest(offered.encode(errors="replace"), token.encode()):
+            return everybody
         return Refusal(
-            status=401 if not offered else 403,
-            message=f"worker {state.worker} did not show the token of this run",
+            status=401 if not offered else 403, message="this is not the token of this run"
         )
 
     return authenticate
+
+
+def _no_objection(_state: AgentState) -> Refusal | None:
+    return None

@@ -2,24 +2,29 @@
 
 Layer: runtime; no network here (see `agent_server`). Invariants: a heartbeat that arrives late
 never replaces a newer one; an agent that was replaced by another of the same worker is not heard
-again; a waiting request ends as soon as its answer differs from the one its agent has seen.
+again; a held request ends as soon as its answer differs from the one its agent has seen.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field, replace
+from collections import deque
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import dataclass, field
 from datetime import timedelta
 
-from trainrun.protocol import AgentState, Answer
+from trainrun.contract.agent_state import AgentState
+from trainrun.contract.ages import aged, essence
+from trainrun.contract.answer import Answer, Start
 from trainrun_operator.worlds.base import Heard
 
 BEAT = 1.0
 """Seconds between two signs that our own loop turns."""
 TOLERATED_LAG = 3.0
 """Seconds that it may be late with one."""
+REPLACED = 64
+"""Agents that are remembered of a worker: an honest one has one or two in its life."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -29,13 +34,17 @@ class _Line:
     since: float
     """When we began to listen to it (monotonic)."""
     state: AgentState | None = None
+    essence: AgentState | None = None
+    """What of it is news if it changes."""
     heard_at: float = 0.0
-    replaced: set[str] = field(default_factory=set)
+    replaced: deque[str] = field(default_factory=lambda: deque(maxlen=REPLACED))
     """Earlier agents of the same worker: they are dead, whatever still arrives from them."""
     answer: Answer | None = None
     digest: str = ""
-    waiting: asyncio.Future[None] | None = None
-    waiting_seen: str = ""
+    held: asyncio.Future[None] | None = None
+    """Ends the request whose answer is held back."""
+    held_seen: str = ""
+    """The answer that its agent has seen."""
 
 
 class RunAgents:
@@ -61,6 +70,10 @@ class RunAgents:
         self._beaten_at: float | None = None
         """When our loop last showed that it turns; None: nobody watches it."""
         self._lines: dict[str, _Line] = {}
+        self.ordered = 0
+        """The highest attempt that an agent was told to start."""
+        self._last_words: dict[int, AgentState] = {}
+        """By slot."""
         self.looked = False
         """Somebody has looked which workers there are: before that nobody is a stranger."""
 
@@ -70,7 +83,9 @@ class RunAgents:
         """Workers that belong to the run: agents of all others are refused."""
         self.looked = True
         for name in [name for name in self._lines if name not in workers]:
-            _release(self._lines.pop(name))
+            line = self._lines.pop(name)
+            self._part_with(line.state)
+            _release(line)
         for name in workers:
             self.admit(name)
 
@@ -78,6 +93,11 @@ class RunAgents:
         """This worker belongs to the run, too."""
         if worker not in self._lines:
             self._lines[worker] = _Line(since=self._clock())
+
+    @property
+    def workers(self) -> int:
+        """How many belong to the run."""
+        return len(self._lines)
 
     def heard(self, worker: str) -> Heard:
         """What was heard of this worker's agent."""
@@ -92,14 +112,26 @@ class RunAgents:
         return Heard(state=state, silent_for=timedelta(seconds=silent))
 
     @property
+    def last_words(self) -> tuple[AgentState, ...]:
+        """Of each slot the last heartbeat of the newest agent that is gone: what it had stored."""
+        return tuple(self._last_words.values())
+
+    def _part_with(self, state: AgentState | None) -> None:
+        """Its agent will not be heard again."""
+        if state is None:
+            return
+        known = self._last_words.get(state.slot, state)
+        self._last_words[state.slot] = max(known, state, key=lambda it: it.attempt)
+
+    @property
     def listening_for(self) -> timedelta:
         """How long agents could be heard without interruption."""
         self._catch_up()
         return timedelta(seconds=max(0.0, self._clock() - self._listening_since))
 
     def restart_listening(self, *, grace: float = 0.0) -> None:
-        """We could not hear for a while: deadlines start anew, `grace` seconds from now."""
-        self._listening_since = self._clock() + grace
+        """We could not hear for a while: silence is measured anew, `grace` seconds from now."""
+        self._listening_since = max(self._listening_since, self._clock() + grace)
 
     def beat(self) -> None:
         """Our loop turns: to be called every BEAT seconds, from the first call on."""
@@ -118,10 +150,12 @@ class RunAgents:
         """Replace all answers; whoever waits for a different one gets it at once."""
         for name, line in self._lines.items():
             answer = answers.get(name)
+            if answer is not None and isinstance(answer.order, Start):
+                self.ordered = max(self.ordered, answer.order.attempt)
             if answer != line.answer:
                 line.answer = answer
                 line.digest = "" if answer is None else answer.digest
-            if answer is not None and line.digest != line.waiting_seen:
+            if answer is not None and line.digest != line.held_seen:
                 _release(line)
 
     # ------------------------------------------------------------- for the agent server
@@ -137,83 +171,55 @@ class RunAgents:
             return False
         before = line.state
         if before is not None and before.agent != state.agent:
-            line.replaced.add(before.agent)
+            line.replaced.append(before.agent)
+            self._part_with(before)
             line.answer = None  # it was meant for the one before
         elif before is not None and state.sequence <= before.sequence:
             return True  # late or repeated: answered, but not believed
+        known, line.essence = line.essence, essence(state)
         line.state, line.heard_at = state, self._clock()
         self._on_heartbeat(state)
-        if before is None or essence(before) != essence(state):
+        if before is None or line.essence != known:
             self._on_news()
         elif (before.steps, before.metrics) != (state.steps, state.metrics):
             self._on_progress()
         return True
 
-    async def answer(self, state: AgentState, *, wait: float) -> Answer | None:
+    async def answer(
+        self,
+        state: AgentState,
+        *,
+        wait: float,
+        on_hold: Callable[[], Awaitable[None]] | None = None,
+    ) -> Answer | None:
         """The answer for this agent; with `wait`, held back until it differs from `state.seen`.
 
-        `wait` is in seconds. None: nothing is known yet that the agent should do.
+        `wait` is in seconds; `on_hold` is called if it is held back, `hurry` ends that. None:
+        nothing is known yet that the agent should do.
         """
         line = self._lines[state.worker]
         if wait > 0 and (line.answer is None or line.digest == state.seen):
             _release(line)  # a newer request of the same agent ends the older one
-            line.waiting = asyncio.get_running_loop().create_future()
-            line.waiting_seen = state.seen
-            await asyncio.wait([line.waiting], timeout=wait)
+            line.held = asyncio.get_running_loop().create_future()
+            line.held_seen = state.seen
+            held = line.held
+            if on_hold is not None:
+                await on_hold()
+            await asyncio.wait([held], timeout=wait)
         return line.answer
 
+    def hurry(self, worker: str) -> None:
+        """This agent has more to say: it is answered at once."""
+        if (line := self._lines.get(worker)) is not None:
+            _release(line)
+
     def close(self) -> None:
-        """Let all waiting requests go."""
+        """Answer all held requests."""
         for line in self._lines.values():
             _release(line)
 
 
 def _release(line: _Line) -> None:
-    if line.waiting is not None and not line.waiting.done():
-        line.waiting.set_result(None)
-    line.waiting = None
-
-
-def essence(state: AgentState) -> AgentState:
-    """The state without what changes all the time: ages, sequence, progress.
-
-    Two states with the same essence lead to the same decision (timeouts aside).
-    """
-    return replace(
-        state,
-        sequence=0,
-        seen="",
-        stall=0.0,
-        steps=(),
-        metrics={},
-        spawned=None if state.spawned is None else 0.0,
-        first_step=None if state.first_step is None else 0.0,
-        stepped=None if state.stepped is None else 0.0,
-        exits=tuple(replace(ended, age=0.0) for ended in state.exits),
-        staged=tuple(replace(step, age=0.0) for step in state.staged),
-        committed=state.committed and replace(state.committed, age=0.0),
-        notice=state.notice and replace(state.notice, age=0.0, remaining=None),
-        resolution=state.resolution and replace(state.resolution, age=0.0),
-    )
-
-
-def aged(state: AgentState, *, by: float) -> AgentState:
-    """The state as its agent would send it now: ages are counted from when it was sent.
-
-    Without this, of two ranks that died seconds apart the one heard last would look like the first.
-    """
-    notice = state.notice
-    if notice is not None:
-        left = None if notice.remaining is None else max(0.0, notice.remaining - by)
-        notice = replace(notice, age=notice.age + by, remaining=left)
-    return replace(
-        state,
-        exits=tuple(replace(ended, age=ended.age + by) for ended in state.exits),
-        staged=tuple(replace(step, age=step.age + by) for step in state.staged),
-        committed=state.committed and replace(state.committed, age=state.committed.age + by),
-        resolution=state.resolution and replace(state.resolution, age=state.resolution.age + by),
-        notice=notice,
-        spawned=None if state.spawned is None else state.spawned + by,
-        first_step=None if state.first_step is None else state.first_step + by,
-        stepped=None if state.stepped is None else state.stepped + by,
-    )
+    if line.held is not None and not line.held.done():
+        line.held.set_result(None)
+    line.held = None

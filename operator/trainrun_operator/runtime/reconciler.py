@@ -11,15 +11,16 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
-from datetime import datetime
+from dataclasses import replace
+from datetime import timedelta
 from math import inf
 
-from trainrun_operator.api.status import TrainRunStatus
-from trainrun_operator.core.config import RunConfig
-from trainrun_operator.core.observation import Observation
-from trainrun_operator.core.plan import CreateWorker, Plan
+from trainrun_operator.api.run.status import HistoryEntry, TrainRunStatus
+from trainrun_operator.core.run.config import RunConfig
+from trainrun_operator.core.run.observation import Observation
+from trainrun_operator.core.run.plan import CreateWorker, Event, Plan
 from trainrun_operator.runtime.agents import RunAgents
-from trainrun_operator.runtime.events import EventSink, Happened, Passed
+from trainrun_operator.runtime.news import EventSink, Happened, Passed
 from trainrun_operator.runtime.wakeup import Wakeup
 from trainrun_operator.worlds.base import Seen, StatusConflict, StatusUnwritable, World
 
@@ -37,6 +38,9 @@ REST = 8.0
 gathers, the news of many workers share a pass, and agents are answered in between."""
 REST_MAX = 0.3
 """Seconds of it: a gang of a thousand, whose pass takes 0.1 s, must not wait longer to be seen."""
+WHILE_STARTING = 3.0
+"""Times as long, and as long at most, while workers start that have not called yet: that takes them
+seconds, and until they have called most passes find nothing to do."""
 
 NOTABLE_INTERVAL = 1.0
 """Seconds between two writes for display where more than step, metrics or checkpoint changed."""
@@ -56,29 +60,38 @@ class Reconciler:
         events: EventSink,
         wakeup: Wakeup,
         name: str = "",
+        retell: timedelta = timedelta(0),
         on_pass: Callable[[float], None] = lambda _seconds: None,
+        cpu: Callable[[], float] = time.thread_time,
     ) -> None:
-        """`name` of the run stands before each line of the log, where there are several; `on_pass`
-        is told how many seconds each pass took."""
+        """`name` of the run stands before each line of the log, where there are several; `retell`:
+        events of a leader before that are younger than this are told again; `on_pass` is told how
+        many seconds each pass took; `cpu` tells the CPU seconds that this thread has used."""
         self._world = world
         self._agents = agents
         self._decide = decide
         self._events = events
         self._wakeup = wakeup
         self._on_pass = on_pass
+        self._cpu = cpu
         self._prefix = f"{name}: " if name else ""
+        self._retell = retell
+        self._told: tuple[HistoryEntry, ...] | None = None
+        """The history as it was read last."""
+        self._heartbeat_timeout: timedelta | None = None
+        """As the last pass has seen it."""
         self._displayed_at = -inf
         self._said = ("", "")
         self._trouble = ""
-        self._idle = False
-        """The last pass found nothing to do."""
+        self._patience = 0.0
+        """Part of REST and REST_MAX that follows the last pass; 0: it found something to do."""
 
     async def run(self, over: Over) -> None:
         """Pass whenever something happened or is due, until `over`."""
         failures = 0
         while True:
             await self._wakeup.wait()
-            begun, worked, pause = time.perf_counter(), time.thread_time(), 0.0
+            begun, worked, pause = time.perf_counter(), self._cpu(), 0.0
             try:
                 if await self._one_pass(over):
                     return
@@ -95,7 +108,7 @@ class Reconciler:
                 _log.exception("%sa pass failed; trying again in %.1f s", self._prefix, pause)
             finally:
                 self._on_pass(time.perf_counter() - begun)
-            rest = min((time.thread_time() - worked) * REST, REST_MAX) if self._idle else 0.0
+            rest = min((self._cpu() - worked) * REST, REST_MAX) * self._patience
             await asyncio.sleep(max(min(pause, DEAF_MAX), rest))
 
     def _retry(self, failures: int) -> float:
@@ -111,16 +124,19 @@ class Reconciler:
 
     async def _one_pass(self, over: Over) -> bool:
         seen = await self._world.observe(self._agents)
+        if self._is_edited(seen.config.heartbeat_timeout):
+            self._agents.restart_listening()  # agents went by the old one until now
+            seen = await self._world.observe(self._agents)
         before = seen.observation
         self._agents.expect({worker.name for worker in before.workers})
+        self._tell_history(before)
         plan = self._decide(before, seen.config)
-        self._idle = not plan.transition and not plan.actions
+        self._patience = 0.0 if plan.transition or plan.actions else _patience(before)
         self._log_once(plan)
         if plan.transition:
-            await self._write_first(plan, before.now)
+            await self._write_first(plan)
             return False
         await self._act(plan)
-        self._tell_events(plan, before.now)
         self._events.emit(Passed(time=before.now, plan=plan, workers=before.workers))
         ended = over(seen, plan)
         # Lazily, since it is for display only; but the last word on a run is always written.
@@ -129,13 +145,15 @@ class Reconciler:
             self._wakeup.after(plan.requeue_after.total_seconds())
         return ended
 
-    async def _write_first(self, plan: Plan, seen_at: datetime) -> None:
+    def _is_edited(self, heartbeat_timeout: timedelta) -> bool:
+        before, self._heartbeat_timeout = self._heartbeat_timeout, heartbeat_timeout
+        return before not in (None, heartbeat_timeout)
+
+    async def _write_first(self, plan: Plan) -> None:
         try:
             await self._world.write_status(plan.status)
         except StatusConflict as conflict:
             _log.info("%s%s", self._prefix, conflict)
-        else:
-            self._tell_events(plan, seen_at)
         self._wakeup.now()
 
     async def _act(self, plan: Plan) -> None:
@@ -156,7 +174,7 @@ class Reconciler:
         interval = self._world.display_interval
         if not _only_progress(before, after):
             interval = min(interval, NOTABLE_INTERVAL)
-        wait = self._displayed_at + interval - time.monotonic()
+        wait = self._displayed_at + interval - asyncio.get_running_loop().time()
         if wait > 0 and not now:
             self._wakeup.after(wait)
             return
@@ -164,11 +182,18 @@ class Reconciler:
             await self._world.write_status(after)
         except StatusConflict:
             self._wakeup.now()
-        self._displayed_at = time.monotonic()
+        self._displayed_at = asyncio.get_running_loop().time()
 
-    def _tell_events(self, plan: Plan, now: datetime) -> None:
-        for event in plan.events:
-            self._events.emit(Happened(time=now, event=event))
+    def _tell_history(self, seen: Observation) -> None:
+        """What a status says has happened, once: whether we wrote it, and heard so, or not."""
+        told, history = self._told, seen.status.history
+        if told is None:
+            told = tuple(entry for entry in history if seen.now - entry.time >= self._retell)
+        for entry in history:
+            if entry not in told:
+                event = Event(type=entry.type, reason=entry.reason, message=entry.message)
+                self._events.emit(Happened(time=entry.time, event=event))
+        self._told = history
 
     def _log_once(self, plan: Plan) -> None:
         if (plan.reason, plan.message) != self._said:
@@ -176,7 +201,11 @@ class Reconciler:
             _log.info("%s%s: %s", self._prefix, plan.reason, plan.message)
 
 
+def _patience(seen: Observation) -> float:
+    starting = any(w.agent is None and w.phase != "Ended" for w in seen.workers)
+    return WHILE_STARTING if starting else 1.0
+
+
 def _only_progress(before: TrainRunStatus, after: TrainRunStatus) -> bool:
     """What changes all the time while all is well."""
-    same = {"progress": before.progress, "checkpoint": before.checkpoint}
-    return after.model_copy(update=same) == before
+    return replace(after, progress=before.progress, checkpoint=before.checkpoint) == before

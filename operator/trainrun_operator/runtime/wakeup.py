@@ -1,52 +1,60 @@
 """When the next pass is due: now, soon, or later; the earliest wish wins.
 
-Layer: runtime. Any number of wishes between two passes lead to one pass.
+Layer: runtime. Any number of wishes between two passes lead to one pass. Its clock is that of the
+event loop, which in a simulation is virtual.
 """
 
 from __future__ import annotations
 
 import asyncio
-import time
+from collections.abc import Callable
 from math import inf
 
 PROGRESS_INTERVAL = 1.0
-"""Seconds: steps and metrics alone lead to no more than one pass in this time."""
+"""Seconds: steps and metrics alone lead to no more than one pass in this time, by default."""
 
 
 class Wakeup:
     """The alarm clock of one run's reconciler. Not thread-safe: for the event loop's thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, progress_interval: Callable[[], float] = lambda: PROGRESS_INTERVAL) -> None:
+        """`progress_interval` is asked for the seconds in which steps and metrics alone lead to no
+        more than one pass."""
+        self._progress_interval = progress_interval
         self._due = 0.0
         self._passed_at = -inf
         self._earlier = asyncio.Event()
 
     def now(self) -> None:
         """Something happened that a decision depends on."""
-        self._at(time.monotonic())
+        self._at(_now())
 
     def soon(self) -> None:
-        """Steps or metrics changed: within PROGRESS_INTERVAL of the last pass is early enough."""
-        self._at(self._passed_at + PROGRESS_INTERVAL)
+        """Steps or metrics changed: the progress interval after the last pass is early enough."""
+        self._at(self._passed_at + self._progress_interval())
 
     def after(self, seconds: float) -> None:
         """No later than this."""
-        self._at(time.monotonic() + seconds)
+        self._at(_now() + seconds)
 
     async def wait(self) -> None:
         """Return when a pass is due; all wishes so far are fulfilled by it."""
         # Let others run, also when one pass follows the other at once.
         await asyncio.sleep(0)
-        while (pause := self._due - time.monotonic()) > 0:
+        while (pause := self._due - _now()) > 0:
             self._earlier.clear()
             try:
                 async with asyncio.timeout(None if pause == inf else pause):
                     await self._earlier.wait()
             except TimeoutError:
                 break
-        self._due, self._passed_at = inf, time.monotonic()
+        self._due, self._passed_at = inf, _now()
 
     def _at(self, moment: float) -> None:
         if moment < self._due:
             self._due = moment
             self._earlier.set()
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Protocol
 
+from trainrun.contract.agent_state import AgentState
 from trainrun.errors import TrainRunError
-from trainrun.protocol import AgentState
-from trainrun_operator.api.status import TrainRunStatus
-from trainrun_operator.core.config import RunConfig
-from trainrun_operator.core.observation import Observation
-from trainrun_operator.core.plan import Action
+from trainrun_operator.api.run.status import TrainRunStatus
+from trainrun_operator.core.run.config import RunConfig
+from trainrun_operator.core.run.observation import Observation
+from trainrun_operator.core.run.plan import Action
 
 
 class StatusConflict(TrainRunError):
@@ -45,6 +45,14 @@ class Agents(Protocol):
     @property
     def listening_for(self) -> timedelta:
         """How long agents could be heard without interruption."""
+
+    @property
+    def ordered(self) -> int:
+        """The highest attempt that an agent was told to start; 0: none."""
+
+    @property
+    def last_words(self) -> tuple[AgentState, ...]:
+        """Of each slot the last heartbeat of the newest agent whose worker is gone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

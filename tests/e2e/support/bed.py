@@ -15,10 +15,10 @@ from typing import Any
 
 import yaml
 
-from tests.cluster.cluster import Cluster
-from tests.cluster.errors import ClusterBroken
-from tests.cluster.images import base_name
-from tests.cluster.project_images import WORKER
+from testbed.cluster import Cluster
+from testbed.errors import ClusterBroken
+from testbed.images import base_name
+from testbed.project_images import WORKER
 from tests.e2e.support.cluster_run import ClusterRun
 
 SCRIPTS = Path(__file__).parents[1] / "scripts"
@@ -117,9 +117,9 @@ class Bed:
             workers["agent"] = "InImage"
         storage = {
             "uri": f"s3://{self.bucket}/runs",
-            "endpointUrl": self.cluster.s3.endpoint,
+            "endpointURL": self.cluster.s3.endpoint,
             "region": "us-east-1",
-            "credentialsSecret": "storage",
+            "credentialsSecretRef": {"name": "storage"},
             **spec.pop("storage", {}),
         }
         return {
@@ -140,21 +140,23 @@ class Bed:
         described = self.kubectl("describe", "trainruns")
         pods = self.kubectl("get", "pods", "--output", "wide")
         names = self.kubectl("get", "pods", "--output", "name").split()
-        logs = [f"--- {name}\n{self._tail(name)}" for name in names]
-        operator = self.cluster.kubectl(
+        logs = [f"--- {name}\n{self._tail(self.namespace, name, 15)}" for name in names]
+        operators = self.cluster.kubectl(
             "--namespace=trainrun-system",
-            "logs",
+            "get",
+            "pods",
             "--selector=app.kubernetes.io/name=trainrun",
-            "--tail=40",
-            "--prefix",
-        )
-        return "\n".join([described, pods, *logs, "--- operator", operator])
+            "--output",
+            "name",
+        ).split()
+        logs += [f"--- {name}\n{self._tail('trainrun-system', name, 40)}" for name in operators]
+        return "\n".join([described, pods, *logs])
 
-    def _tail(self, pod: str) -> str:
+    def _tail(self, namespace: str, pod: str, lines: int) -> str:
         try:
-            return self.kubectl("logs", pod, "--container", "worker", "--tail=15")
+            return self.cluster.kubectl(f"--namespace={namespace}", "logs", pod, f"--tail={lines}")
         except ClusterBroken as error:
-            return str(error)  # one that never started has no log
+            return str(error)  # it has never started, or its node cannot be reached
 
     def remove(self) -> None:
         """Delete the namespace, without waiting for its end."""

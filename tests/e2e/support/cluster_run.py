@@ -33,9 +33,13 @@ class ClusterRun:
     @property
     def status(self) -> Json:
         """status, empty while there is none."""
-        path = f"/apis/trainrun.dev/v1alpha1/namespaces/{self.bed.namespace}/trainruns/{self.name}"
-        found: Json = self.bed.api.get(path).get("status", {})
+        found: Json = self.bed.api.get(self.path).get("status", {})
         return found
+
+    @property
+    def path(self) -> str:
+        """Of the object in the API."""
+        return f"/apis/trainrun.dev/v1alpha1/namespaces/{self.bed.namespace}/trainruns/{self.name}"
 
     @property
     def incidents(self) -> list[Json]:
@@ -77,7 +81,7 @@ class ClusterRun:
 
     def pod(self, slot: int) -> Json:
         """The pod of a slot in the newest start record."""
-        creation = self.status["startRecord"]["roster"][slot]
+        creation = self.status["internal"]["startRecord"]["roster"][slot]
         return self.bed.api.get(f"{self._pods}/{self.name}-{slot}-{creation}")
 
     @property
@@ -128,8 +132,8 @@ class ClusterRun:
             f"attempt {attempt}",
             lambda s: (
                 s.get("attempt", 0) >= attempt
-                and s.get("startRecord") is not None
-                and s.get("ending") is None
+                and s["internal"].get("startRecord") is not None
+                and s["internal"].get("ending") is None
             ),
             seconds=seconds,
         )

@@ -20,6 +20,7 @@ BUDGETS: dict[str, Budget] = {
     "NodeLost": "preemptions",
     "OutOfMemory": "failures",
     "Preempted": "preemptions",
+    "Silent": "failures",
     "Unknown": "failures",
 }
 """What a run with a budget of its own for preemptions charges each cause to."""
@@ -42,7 +43,7 @@ class Before:
         """No attempt has ended since, and no pod was replaced."""
         status = self.run.status
         assert status["attempt"] == self.attempt, self.run.story()
-        assert status.get("ending") is None
+        assert status["internal"].get("ending") is None
         assert self.counts(status) == {"failures": self.failures, "preemptions": self.preemptions}
         assert uids(self.run) == self.uids
 
@@ -67,16 +68,20 @@ class Before:
         assert self.counts(status) == {**counts, budget: counts[budget] + 1}
         resumed = incident["resumedFrom"]
         assert resumed["step"] >= self.committed
-        assert status["startRecord"]["resumePoint"] == resumed
+        assert status["internal"]["startRecord"]["resumePoint"] == resumed
         events = run.events()
-        told = f"attempt {self.attempt} ended: {cause}: {incident['message']}"
+        told = {
+            f"attempt {self.attempt} ended: {cause}: {incident['message']}",
+            f"what ended attempt {self.attempt} is known now: {cause}: {incident['message']}",
+        }
         started = (
             f"attempt {self.attempt + 1} starts from step {resumed['step']} "
             f"of attempt {resumed['attempt']} with {len(self.uids)} workers"
         )
-        assert (cause, told) in events
+        ends = [at for at, event in enumerate(events) if event[0] == cause and event[1] in told]
+        assert ends, run.story()
         assert ("Started", started) in events
-        assert events.index((cause, told)) < events.index(("Started", started))
+        assert ends[0] < events.index(("Started", started))
         return incident
 
     def saved_on_notice(self, slot: int, *, seconds: float = 120.0) -> Json:
@@ -84,7 +89,8 @@ class Before:
         incident = self.one_incident("Preempted", seconds=seconds)
         asked = f"asking the training for a checkpoint: worker of slot {slot} will be taken away ("
         assert any(message.startswith(asked) for _, message in self.run.events())
-        told = re.search(r"; saved step (\d+)$|; the script ended after", incident["message"])
+        saved = r"; saved step (\d+) or later$|; the script ended after"
+        told = re.search(saved, incident["message"])
         assert told is not None, incident
         # Until they are told to stop, the ranks may save once more by themselves.
         assert incident["resumedFrom"]["step"] >= int(told[1] or 0)
@@ -115,14 +121,14 @@ class Before:
 
 def uids(run: ClusterRun) -> tuple[str, ...]:
     """The uids of the pods of the newest start record, by slot."""
-    slots = range(len(run.status["startRecord"]["roster"]))
+    slots = range(len(run.status["internal"]["startRecord"]["roster"]))
     return tuple(run.pod(slot)["metadata"]["uid"] for slot in slots)
 
 
 def training(run: ClusterRun, *, seconds: float = 120.0) -> Before:
     """Wait until every rank trains and a checkpoint of this attempt is committed."""
     run.wait_for_phase("Running", seconds=seconds)
-    record = run.status["startRecord"]
+    record = run.status["internal"]["startRecord"]
     begin = (record.get("resumePoint") or {"step": 0})["step"]
     run.wait_for_checkpoint(begin + 1, seconds=seconds)
     status = run.status
@@ -145,7 +151,7 @@ def succeeded(run: ClusterRun, *, seconds: float = 120.0) -> Json:
     status = run.wait_for_phase("Succeeded", seconds=seconds)
     last = run.newest_step()
     assert last is not None
-    ranks = status["startRecord"]["worldSize"]
+    ranks = status["internal"]["startRecord"]["worldSize"]
     assert run.chains(last) == undisturbed(ranks=ranks, steps=last)
     assert run.condition("Complete")["status"] == "True"
     return status

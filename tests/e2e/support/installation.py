@@ -11,8 +11,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from tests.cluster.cluster import Cluster
-from tests.cluster.faults import nodes
+from testbed.cluster import Cluster
+from testbed.faults import nodes
 
 CHART = Path(__file__).parents[3] / "charts" / "trainrun"
 NAMESPACE = "trainrun-system"
@@ -30,21 +30,18 @@ class Installation:
     without_rights: list[tuple[datetime, datetime]] = field(default_factory=list)
     """When rights were taken away from operators that still ran."""
 
-    def install(self, *options: str) -> None:
+    def install(self, *options: str, chart: Path = CHART, wait: bool = True) -> None:
         """`helm upgrade --install`, and wait until the operator is ready."""
         self.cluster.helm(
             "upgrade",
             "--install",
             RELEASE,
-            str(CHART),
+            str(chart),
             "--namespace",
             NAMESPACE,
             "--create-namespace",
-            "--set",
-            "image.tag=dev",
-            "--wait",
-            "--timeout",
-            "120s",
+            "--reset-values",  # without options Helm takes those of the release before
+            *(("--wait", "--timeout", "120s") if wait else ()),
             *options,
         )
 
@@ -87,9 +84,10 @@ class Installation:
             time.sleep(0.3)
 
     def leader(self) -> str:
-        """Name of the pod that holds the Lease; empty when nobody does."""
+        """Name of the pod that holds the Lease; empty when nobody does, or one that is gone."""
         text = self.kubectl("get", "lease", "trainrun-operator", "--output", "json")
-        return str(json.loads(text)["spec"].get("holderIdentity") or "")
+        holder = str(json.loads(text)["spec"].get("holderIdentity") or "")
+        return holder if holder in {pod["metadata"]["name"] for pod in self.pods()} else ""
 
     def wait_for_leader(self, *, other_than: str = "", seconds: float = 30.0) -> str:
         """Wait until somebody (else) leads; returns its name."""
@@ -124,7 +122,7 @@ class Installation:
         """Let the leader be on another node: if this one is lost, only workers are lost with it."""
         if self.leader_node() != node:
             return
-        leader = self.leader()
+        leader = self.wait_for_leader()
         replicas = {pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in self.pods()}
         if set(replicas.values()) == {node}:
             nodes.cordon(self.cluster, node)

@@ -12,7 +12,7 @@ from tests.e2e.support.incidents import succeeded
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.cluster.cluster import Cluster
+    from testbed.cluster import Cluster
     from tests.e2e.support.bed import Bed
     from tests.e2e.support.cluster_run import Json
 

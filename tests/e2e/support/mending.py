@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.cluster.api import ApiError
-from tests.cluster.faults import nodes
+from testbed.api import ApiError
+from testbed.faults import nodes
 
 if TYPE_CHECKING:
-    from tests.cluster.cluster import Cluster
+    from testbed.cluster import Cluster
 
 
 def mend(cluster: Cluster) -> None:

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.cluster.faults.processes import processes
+from testbed.faults.processes import processes
 from tests.e2e.support.installation import NAMESPACE, Installation
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tests.cluster.kind import KindNode
-    from tests.cluster.nodes import Node
+    from testbed.kind import KindNode
+    from testbed.nodes import Node
 
 HEALTH_PORT = 8080
 

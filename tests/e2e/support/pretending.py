@@ -6,6 +6,8 @@ import json
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tests.e2e.support.cluster_run import Json
 
 
@@ -34,4 +36,23 @@ def pretended_worker(worker: Json, *, name: str) -> Json:
             "ownerReferences": metadata["ownerReferences"],
         },
         "spec": spec,
+    }
+
+
+def copied(worker: Json, *, name: str, command: Sequence[str], owned: bool = True) -> Json:
+    """What an editor makes of `kubectl get -o yaml` to try a command in a worker's surroundings.
+
+    In another namespace it cannot be `owned`: the cluster would delete it at once.
+    """
+    metadata, spec = worker["metadata"], worker["spec"]
+    container = {**spec["containers"][0], "command": list(command), "resources": {}}
+    kept = ("labels", "annotations", *(("ownerReferences",) if owned else ()))
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, **{key: metadata[key] for key in kept}},
+        "spec": {
+            "restartPolicy": "Never",
+            "containers": [{**container, "volumeMounts": []}],
+        },
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from tests.cluster.faults import pods, processes
+from testbed.faults import pods, processes
 
 if TYPE_CHECKING:
     from tests.e2e.support.cluster_run import ClusterRun

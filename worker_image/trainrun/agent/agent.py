@@ -15,24 +15,29 @@ import ssl
 import time
 from dataclasses import dataclass, field
 
-from trainrun.agent import background, children, oom
-from trainrun.agent.attempt import Surroundings
-from trainrun.agent.config import AgentConfig
+from trainrun.agent import background
+from trainrun.agent.attempt import AttemptContext
+from trainrun.agent.checkpoints.owner_beat import Ownership
+from trainrun.agent.checkpoints.rechecking import Rechecking
+from trainrun.agent.checkpoints.resolving import Resolving
+from trainrun.agent.checkpoints.sharing import Sharing
+from trainrun.agent.checkpoints.storage import AsyncRunStore
+from trainrun.agent.exchange.heartbeat import Heartbeat
+from trainrun.agent.exchange.http import HttpClient
+from trainrun.agent.exchange.trust import token_source
+from trainrun.agent.exchange.ways import Ways
 from trainrun.agent.faults import Faults
-from trainrun.agent.folders import Folders
-from trainrun.agent.heartbeat import Heartbeat
-from trainrun.agent.http import HttpClient
 from trainrun.agent.leaving import Farewell, Leaving
 from trainrun.agent.orders import Orders
-from trainrun.agent.output import Sink
-from trainrun.agent.ownership import Ownership
-from trainrun.agent.resolving import Resolving
-from trainrun.agent.sharing import Sharing
+from trainrun.agent.processes import children, oom
+from trainrun.agent.processes.folders import Folders
+from trainrun.agent.processes.output import Sink
 from trainrun.agent.state import Identity, describe, problems
-from trainrun.agent.storage import Storage
-from trainrun.agent.trust import token_source
+from trainrun.contract.agent_config import AgentConfig
+from trainrun.contract.agent_state import AgentState, Notice, Problem
+from trainrun.contract.answer import Answer, Exit, Start
+from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun.errors import TrainRunError
-from trainrun.protocol import AgentState, Answer, CheckpointId, Exit, Notice, Problem, Start
 
 LOG = logging.getLogger("trainrun.agent")
 
@@ -64,7 +69,7 @@ class Agent:
     """One agent process."""
 
     config: AgentConfig
-    storage: Storage
+    storage: AsyncRunStore
     folders: Folders
     sink: Sink
     done: asyncio.Future[int]
@@ -89,16 +94,19 @@ class Agent:
         config = self.config
         token = token_source(config)
         self.heartbeat = Heartbeat(
-            connect=lambda: HttpClient(config.operator_url, token=token, tls=self.tls),
+            connect=lambda way: HttpClient(
+                config.operator_url, address=way, token=token, tls=self.tls
+            ),
             state=self.state,
             apply=self.apply,
             replaced=self.replaced,
             run_gone=self.run_gone,
             heartbeat_timeout=config.heartbeat_timeout,
+            ways=Ways(config.operators),
         )
         self.sharing = Sharing(self.storage, self.identity)
         ownership = Ownership(storage=self.storage, committed=self._committed, news=self.news)
-        around = Surroundings(
+        around = AttemptContext(
             config=config,
             folders=self.folders,
             storage=self.storage,
@@ -111,6 +119,7 @@ class Agent:
         self.orders = Orders(
             around=around,
             resolving=Resolving(storage=self.storage, news=self.news, resolved=ownership.keep),
+            rechecking=Rechecking(storage=self.storage, news=self.news),
             ownership=ownership,
             leave=self._leave_on_order,
         )
@@ -174,7 +183,7 @@ class Agent:
         """The operator has said for good that this worker does not belong to the run any more."""
         if self.leaving.begun:
             return
-        reason = f"not of the run any more: {message}"
+        reason = f"no longer part of the run: {message}"
         LOG.warning("this worker is %s", reason)
         if self._noticed is None:
             # Another has its place: what it could still store is fenced anyway.
@@ -187,7 +196,7 @@ class Agent:
         """The TrainRun was deleted: store what was saved and give the storage back, so that the
         next TrainRun of this name need not wait."""
         if not self.leaving.begun:
-            LOG.warning("the end of this worker: %s", message)
+            LOG.warning("this worker ends: %s", message)
             self._leave_within(self._grace_left(time.monotonic()), message, ended=True)
 
     def parent_died(self) -> None:
@@ -222,7 +231,7 @@ class Agent:
         self.leaving.begin(
             Farewell(
                 code=order.code,
-                seconds=min(EXIT_SECONDS, self.config.flush_timeout),
+                seconds=min(EXIT_SECONDS, self.orders.settings.flush_timeout),
                 reason=f"ordered to leave with code {order.code}",
                 succeeded=order.succeeded,
                 ended=True,
@@ -251,8 +260,8 @@ class Agent:
     def _nothing_to_do(self) -> bool:
         orders, attempt = self.orders, self.orders.attempt
         number = attempt.number if attempt is not None else 0
-        if isinstance(orders.order, Start):
-            if orders.order.attempt > number:
+        if isinstance(orders.duty.order, Start):
+            if orders.duty.order.attempt > number:
                 return False
             exits = attempt.processes.exits(time.monotonic()) if attempt is not None else ()
             if any(end.yielded for end in exits):
@@ -282,10 +291,18 @@ class Agent:
                 self.heartbeat.news()
             self.heartbeat.tick(now)
             self._drain(now)
+            self._count_votes(now)
             if now - max(self.heartbeat.last_answer, self._asked_store) > AWAY:
                 self._asked_store = now
                 # Not awaited: a store that hangs must not hide that the grace is over.
                 self._asking = background.run(self._ask_store())
+
+    def _count_votes(self, now: float) -> None:
+        """Where the operator does not, ask the store on which call of should_save() to save."""
+        attempt, told = self.orders.attempt, self.orders.duty.of_attempt
+        running = told is not None and isinstance(told.order, Start) and not self.leaving.begun
+        if attempt is not None and running:
+            attempt.tally.tick(now, silent=now - self.heartbeat.last_answer)
 
     async def _ask_store(self) -> None:
         """The operator is away: learn from the store what other workers have brought."""
@@ -297,7 +314,7 @@ class Agent:
         except (TrainRunError, asyncio.TimeoutError) as error:
             LOG.info("neither the operator nor the store can be reached: %s", error)
             return
-        attempt.staging.open((step.step for step in steps), time.monotonic())
+        attempt.staged.open((step.step for step in steps), time.monotonic())
         for step in steps:
             attempt.uploads.stored(step.step, step.slots)
         attempt.changed()

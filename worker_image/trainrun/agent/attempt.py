@@ -6,52 +6,59 @@ ended attempt is told for as long as anybody may ask.
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from trainrun.agent.config import AgentConfig
-from trainrun.agent.control import ControlFile
-from trainrun.agent.environment import RankFiles, process_environment
+from trainrun.agent.checkpoints.fetching import Fetching
+from trainrun.agent.checkpoints.metrics_queue import MetricsQueue
+from trainrun.agent.checkpoints.overdue import overdue_checkpoint
+from trainrun.agent.checkpoints.rooms import Rooms
+from trainrun.agent.checkpoints.staged import StagedSteps
+from trainrun.agent.checkpoints.storage import AsyncRunStore
+from trainrun.agent.checkpoints.uploads import Uploads
 from trainrun.agent.exhaustive import assert_never
 from trainrun.agent.faults import Faults
-from trainrun.agent.fetching import Fetching, Reply
-from trainrun.agent.folders import Folders
-from trainrun.agent.ipc import Handlers, IpcServer
-from trainrun.agent.messages import (
+from trainrun.agent.processes.environment import RankFiles, process_environment
+from trainrun.agent.processes.folders import Folders
+from trainrun.agent.processes.group import Launch, ProcessGroup
+from trainrun.agent.processes.oom import OomCounter
+from trainrun.agent.processes.output import Sink
+from trainrun.agent.training.ipc import Handlers, IpcServer
+from trainrun.agent.training.progress import TrainingProgress
+from trainrun.agent.training.tally import Tally
+from trainrun.agent.training.vote import Voter
+from trainrun.contract.agent_config import AgentConfig
+from trainrun.contract.agent_state import Problem, ProcessExit
+from trainrun.contract.answer import Start
+from trainrun.contract.control_file import CallGate
+from trainrun.contract.messages import (
+    AskRoom,
     AskSave,
-    CheckpointInfo,
+    DescribeCheckpoint,
     FetchCheckpoint,
     FetchInitial,
     Finish,
     Raised,
     Report,
     Request,
-    Room,
     Statement,
+    Unstaged,
 )
-from trainrun.agent.metrics_queue import MetricsQueue
-from trainrun.agent.oom import OomCounter
-from trainrun.agent.output import Sink
-from trainrun.agent.processes import Launch, Processes
-from trainrun.agent.progress import Progress
-from trainrun.agent.rooms import Rooms
-from trainrun.agent.saving import Saving
-from trainrun.agent.staging import Staging
-from trainrun.agent.storage import Storage
-from trainrun.agent.uploads import Uploads
-from trainrun.agent.waiting import checkpoint_waiting
-from trainrun.protocol import Problem, ProcessExit, Start
+from trainrun.contract.replies import Decided, Granted, Reply
+
+LOG = logging.getLogger("trainrun.agent")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class AttemptContext:
     """What outlives attempts."""
 
     config: AgentConfig
     folders: Folders
-    storage: Storage
+    storage: AsyncRunStore
     sink: Sink
     oom: OomCounter
     faults: Faults
@@ -67,14 +74,15 @@ class Attempt:
 
     start: Start
     ranks: tuple[int, ...]
-    around: Surroundings
-    processes: Processes
-    staging: Staging
+    around: AttemptContext
+    processes: ProcessGroup
+    staged: StagedSteps
     rooms: Rooms
-    saving: Saving
+    voter: Voter
+    tally: Tally
     uploads: Uploads
     fetching: Fetching
-    report: Progress
+    report: TrainingProgress
     metrics: MetricsQueue | None
     spawned: float = 0.0
     """When the processes were started, on the monotonic clock."""
@@ -117,23 +125,25 @@ class Attempt:
         """The next attempt begins: nothing is written under this one any more."""
         if self._server is not None:
             self._server.close()
-        self.saving.close()
+        self.tally.close()
+        self.voter.close()
         self.uploads.close()
         if self.metrics is not None:
             self.metrics.close()
 
     def problems(self, now: float) -> tuple[Problem, ...]:
         """What is wrong now and what its user can do about it."""
-        waiting = checkpoint_waiting(
-            self.staging, self.processes.living_ranks, now, self.around.config.checkpoint_patience
+        overdue = overdue_checkpoint(
+            self.staged, self.processes.living_ranks, now, self.around.config.checkpoint_patience
         )
         uploads = self.uploads
         found = (
             self.report.ignored,
-            waiting,
+            overdue,
             uploads.problem,
             uploads.turns.problem,
             self.fetching.problem,
+            self.tally.problem,
         )
         return tuple(problem for problem in found if problem is not None)
 
@@ -147,6 +157,10 @@ class Attempt:
         match statement:
             case Report():
                 self._report(rank, statement)
+            case Unstaged():
+                self.rooms.used(rank)
+                self.rooms.wake()
+                self.staged.lacks(rank, statement.step)
             case Finish():
                 self.report.finished.add(rank)
                 self.around.news()
@@ -158,58 +172,72 @@ class Attempt:
     async def answer(self, rank: int, request: Request) -> Reply:  # noqa: RET503 - closed union
         """Do what a process asks for."""
         match request:
-            case Room():
+            case AskRoom():
                 await self.rooms.wait(rank, request.step)
-                return {"ok": True}
+                return Granted()
             case FetchCheckpoint():
                 return await self.fetching.checkpoint(request.rank)
-            case CheckpointInfo():
+            case DescribeCheckpoint():
                 return await self.fetching.info()
             case FetchInitial():
                 return await self.fetching.initial_checkpoint()
             case AskSave():
-                return {"save": await self.saving.ask(rank, request.call)}
+                return Decided(save=await self.voter.ask(rank, request.call))
             case _:
                 assert_never(request)
 
     def _report(self, rank: int, report: Report) -> None:
         now = time.monotonic()
+        before = self.staged.last_step(rank)
         first = self.report.first_report is None
         self.report.report(rank, report.step, report.metrics, now)
         if report.files is not None:
             self._bring(rank, report, report.files, now)
-        awaited = self.staging.passes(rank, report.step)
+        awaited = self.staged.passes(rank, report.step)
+        self._drop_lost()
         if self.metrics is not None and report.metrics and rank == self.ranks[0]:
             self.metrics.add(rank, report.step, report.metrics)
         if report.files is not None or awaited:
             self.changed()
             self.around.news()
-        elif first:
+        elif first or any(before < step <= report.step for step in self.around.config.tell_at):
             self.around.news()
         else:
             self.around.progress()
-        if self.around.faults.strikes(rank, report.step):
+        if rank in self.processes.living_ranks and self.around.faults.strikes(rank, report.step):
             self.processes.kill(rank)
+
+    def _drop_lost(self) -> None:
+        for step in self.staged.lost():
+            LOG.warning(
+                "files for step %d could not be staged, and their rank went on: there will be no "
+                "checkpoint of this step, on any rank",
+                step,
+            )
+            self.uploads.drop(step)
+            self.around.news()
 
     def _bring(self, rank: int, report: Report, name: str, now: float) -> None:
         directory = self._files[rank].staging / name
-        self.rooms.staged(rank)
-        wanted = self.staging.bring(
+        self.rooms.used(rank)
+        wanted = self.staged.bring(
             rank,
             report.step,
             directory,
             metrics=report.metrics,
             whole=report.whole,
-            after_save=rank in self.saving.saved,
+            after_save=rank in self.voter.saved,
             now=now,
         )
         if not wanted:
             self.uploads.remove([directory])
 
     def _on_exit(self, end: ProcessExit) -> None:
+        self.around.faults.ended(end.rank, end.signal)
         if end.code == 0:
-            self.staging.exited_well(end.rank)
-            yielded = end.rank in self.saving.saved and end.rank not in self.report.finished
+            self.staged.exited_well(end.rank)
+            self._drop_lost()
+            yielded = end.rank in self.voter.saved and end.rank not in self.report.finished
             self.processes.update_exit(end.rank, yielded=yielded)
         self.changed()
         self.around.news()
@@ -227,14 +255,21 @@ class Attempt:
         )
 
 
-def build(start: Start, around: Surroundings) -> Attempt:
+def build(start: Start, around: AttemptContext) -> Attempt:
     """Put the parts of an attempt together; `launch` brings them to life."""
     config = around.config
     ranks = tuple(range(config.first_rank, config.first_rank + config.processes_per_worker))
     files = {rank: around.folders.of_rank(start.attempt, rank) for rank in ranks}
-    processes = Processes(sink=around.sink, oom=around.oom)
-    staging = Staging(ranks)
-    rooms = Rooms(staging=staging, max_pending=config.max_pending)
+    processes = ProcessGroup(sink=around.sink, oom=around.oom)
+    staged = StagedSteps(ranks)
+    rooms = Rooms(staged=staged, max_pending=config.max_pending)
+
+    voter = Voter(
+        files={rank: CallGate(paths.control_file) for rank, paths in files.items()},
+        living=lambda: processes.living_ranks,
+        news=around.news,
+        ended_well=lambda: processes.ended_well,
+    )
 
     def stored() -> None:
         rooms.wake()
@@ -245,18 +280,21 @@ def build(start: Start, around: Surroundings) -> Attempt:
         ranks=ranks,
         around=around,
         processes=processes,
-        staging=staging,
+        staged=staged,
         rooms=rooms,
-        saving=Saving(
-            files={rank: ControlFile(paths.control) for rank, paths in files.items()},
-            living=lambda: processes.living_ranks,
-            news=around.news,
+        voter=voter,
+        tally=Tally(
+            attempt=start.attempt,
+            slot=config.slot,
+            workers=start.workers,
+            votes=voter,
+            box=around.storage,
         ),
         uploads=Uploads(
             attempt=start.attempt,
             slot=config.slot,
             workers=start.workers,
-            staging=staging,
+            staged=staged,
             storage=around.storage,
             news=stored,
         ),
@@ -267,7 +305,7 @@ def build(start: Start, around: Surroundings) -> Attempt:
             news=around.news,
             source=start.source,
         ),
-        report=Progress(ranks=ranks, resume=start.resume),
+        report=TrainingProgress(ranks=ranks, resume=start.resume),
         metrics=(
             MetricsQueue(attempt=start.attempt, storage=around.storage)
             if config.slot == 0

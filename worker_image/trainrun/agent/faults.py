@@ -1,25 +1,38 @@
 """Faults on demand, for demonstrations and tests: a rank that dies at a step.
 
-Layer: agent, pure.
+Layer: agent. A fault has struck when its rank was killed by it; a process that had ended on its own
+leaves it to the next attempt.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from trainrun.agent.config import Fault
+from trainrun.contract import fault_mark
+from trainrun.contract.agent_config import KillFault
 
 
 class Faults:
-    """Each fault strikes once in the life of the agent, however often its step comes again."""
+    """Each fault strikes once in the life of the run, however often its step comes again."""
 
-    def __init__(self, faults: Iterable[Fault]) -> None:
+    def __init__(self, faults: Iterable[KillFault]) -> None:
         self._left = list(faults)
+        self._struck: dict[int, KillFault] = {}
+        """By the rank whose end is awaited."""
 
     def strikes(self, rank: int, step: int) -> bool:
         """Say whether the process of `rank`, which reports `step`, is to be killed now."""
-        for fault in self._left:
-            if fault.rank == rank and step >= fault.step:
-                self._left.remove(fault)
-                return True
-        return False
+        if rank in self._struck:
+            return False  # what it said before its end
+        due = (fault for fault in self._left if fault.rank == rank and step >= fault.step)
+        fault = next((fault for fault in due if fault_mark.make(fault.mark)), None)
+        if fault is None:
+            return False
+        self._struck[rank] = fault
+        return True
+
+    def ended(self, rank: int, signal: int | None) -> None:
+        """Take note of the end of a process."""
+        fault = self._struck.pop(rank, None)
+        if fault is not None and signal != 9:
+            fault_mark.take_back(fault.mark)

@@ -10,8 +10,8 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from trainrun.agent.processes import describe
-from trainrun.protocol import ProcessExit
+from trainrun.agent.processes.group import describe
+from trainrun.contract.agent_state import ProcessExit
 
 FILE = Path("/dev/termination-log")
 """Where Kubernetes puts it by default; absent elsewhere, and never made by us."""

@@ -14,9 +14,10 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from trainrun.agent import background
-from trainrun.agent.heartbeat import Heartbeat
+from trainrun.agent.checkpoints.storage import AsyncRunStore
+from trainrun.agent.exchange.heartbeat import Heartbeat
 from trainrun.agent.orders import Orders
-from trainrun.agent.storage import Storage
+from trainrun.contract import layout
 from trainrun.errors import TrainRunError
 
 LOG = logging.getLogger("trainrun.agent")
@@ -51,7 +52,7 @@ class Leaving:
 
     orders: Orders
     heartbeat: Heartbeat
-    storage: Storage
+    storage: AsyncRunStore
     slot: int
     done: asyncio.Future[int]
     """Becomes the exit code."""
@@ -69,7 +70,7 @@ class Leaving:
         if self._task is None:
             LOG.info("leaving with code %d", farewell.code)
             self.reason = farewell.reason
-            self.orders.order = None  # nothing is begun any more
+            self.orders.release()
             self._task = background.run(self._leave(farewell))
 
     async def _leave(self, farewell: Farewell) -> None:
@@ -102,7 +103,7 @@ class Leaving:
         if farewell.succeeded:
             # Worth more time than uploads: without it the run would start again.
             late = max(deadline, time.monotonic() + STOP_TIME)
-            await self._try("finished.json", self.storage.finish, late)
+            await self._try(layout.FINISHED, self.storage.finish, late)
         if farewell.ended and attempt is not None:
             await self._try("retention", lambda: self.storage.retain(attempt.number), deadline)
         if farewell.ended:

@@ -13,16 +13,17 @@ import signal
 import ssl
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from trainrun.agent import background, last_words, scheduling
+from trainrun.agent import background, last_words
 from trainrun.agent.agent import ORPHANED, Agent
-from trainrun.agent.config import AgentConfig, BadConfig
-from trainrun.agent.folders import Folders
-from trainrun.agent.output import Sink, SinkHandler
-from trainrun.agent.storage import Storage
-from trainrun.agent.trust import tls_context
+from trainrun.agent.checkpoints.storage import AsyncRunStore
+from trainrun.agent.exchange.trust import tls_context
+from trainrun.agent.processes import prctl, scheduling
+from trainrun.agent.processes.folders import Folders
+from trainrun.agent.processes.output import Sink, SinkHandler
+from trainrun.contract.agent_config import AgentConfig, BadConfig
 
 LOG = logging.getLogger("trainrun.agent")
 
@@ -34,11 +35,16 @@ LAST_OUTPUT = 2.0
 
 
 def main(
-    arguments: Sequence[str], environ: Mapping[str, str] = os.environ, *, library: str = ""
+    arguments: Sequence[str],
+    environ: Mapping[str, str] = os.environ,
+    *,
+    library: str = "",
+    bring_boto3: Callable[[], None] | None = None,
 ) -> int:
     """Run an agent and return its exit code; `arguments` are `[--, command...]` or none.
 
-    `library` is put in front of the processes' PYTHONPATH. Does not return where a thread hangs.
+    `library` is put in front of the processes' PYTHONPATH; `bring_boto3` is called before boto3 is
+    imported, None where it is installed. Does not return where a thread hangs.
     """
     try:
         config = replace(AgentConfig.read(environ, arguments), library=library)
@@ -54,7 +60,7 @@ def main(
     LOG.propagate = False
     _adopt_orphans()
     scheduling.give_way()
-    storage = Storage(config)
+    storage = AsyncRunStore(config, bring_boto3=bring_boto3)
     # Not `asyncio.run`: it waits for the threads that look names up, which may take a minute each.
     loop = asyncio.new_event_loop()
     try:
@@ -73,13 +79,11 @@ def main(
 
 def _adopt_orphans() -> None:
     if os.getpid() != 1:
-        from trainrun.agent import prctl  # noqa: PLC0415 - see there
-
         prctl.become_subreaper()
 
 
 async def _live(
-    config: AgentConfig, storage: Storage, sink: Sink, tls: ssl.SSLContext | None
+    config: AgentConfig, storage: AsyncRunStore, sink: Sink, tls: ssl.SSLContext | None
 ) -> int:
     loop = asyncio.get_running_loop()
     folders = Folders(config.directory)
@@ -100,8 +104,6 @@ async def _live(
     # Blocked at the very start: to process 1 of a container a SIGTERM without a handler is lost.
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
     if config.parent_pid is not None:
-        from trainrun.agent import prctl  # noqa: PLC0415 - see there
-
         prctl.signal_on_parent_death(PARENT_DEATH)
         if os.getppid() != config.parent_pid:
             return ORPHANED  # it died before we asked: nobody will tell us
@@ -115,4 +117,3 @@ async def _live(
         return code
     finally:
         agent.sharing.close()
-        folders.close()

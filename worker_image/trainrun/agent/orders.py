@@ -1,9 +1,8 @@
 """Making the worker what the operator's last answer says: hold, start or leave.
 
-Layer: agent. Level-triggered: `reconcile` compares what is with what is ordered, and is called
-after every answer, every end of a process and every change of an upload; doing it again changes
-nothing. Invariants: an attempt is started at most once, never a lower one than was started or held
-for, and only when no process of an earlier one is left.
+Layer: agent. What is to be done follows from `duty`; here it is done, with real processes, uploads
+and files. `reconcile` is called after every answer, every end of a process and every change of an
+upload; doing it again changes nothing.
 """
 
 from __future__ import annotations
@@ -14,13 +13,17 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from trainrun.agent import background, children
-from trainrun.agent.attempt import Attempt, Surroundings, build
+from trainrun.agent import background, duty
+from trainrun.agent.attempt import Attempt, AttemptContext, build
+from trainrun.agent.checkpoints.owner_beat import Ownership
+from trainrun.agent.checkpoints.rechecking import Rechecking
+from trainrun.agent.checkpoints.resolving import Resolving
+from trainrun.agent.duty import Duty, Situation, Task
 from trainrun.agent.exhaustive import assert_never
-from trainrun.agent.ownership import Ownership
-from trainrun.agent.port import pick_port
-from trainrun.agent.resolving import Resolving
-from trainrun.protocol import Answer, Exit, Hold, Offer, Order, Phase, Start
+from trainrun.agent.processes import children
+from trainrun.agent.processes.port import pick_port
+from trainrun.contract.agent_state import Offer, Phase
+from trainrun.contract.answer import Answer, Exit, Hold, RunSettings, Start
 
 LOG = logging.getLogger("trainrun.agent")
 
@@ -29,54 +32,43 @@ LOG = logging.getLogger("trainrun.agent")
 class Orders:
     """The agent's desired state, and the way there."""
 
-    around: Surroundings
+    around: AttemptContext
     resolving: Resolving
+    rechecking: Rechecking
     ownership: Ownership
     leave: Callable[[Exit], None]
     """Begins the agent's end."""
     attempt: Attempt | None = None
-    offer: Offer | None = None
-    order: Order | None = None
-    seen: str = ""
-    """Digest of the last answer."""
-    _answer: Answer | None = None
-    _held: int = 0
-    """No attempt below this one is started any more."""
+    duty: Duty = field(default_factory=Duty)
     _swept: int = 0
     """Nothing is left of the processes of this attempt."""
-    _flush_until: float = 0.0
-    _flushed: tuple[int, ...] | None = None
-    """The steps that the last Hold order named."""
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
     def apply(self, answer: Answer) -> bool:
         """Take the operator's answer; False when it is the one before."""
-        if answer.digest == self.seen:
+        before, self.duty = self.duty, duty.told(self.duty, answer, time.monotonic())
+        if self.duty is before:
             return False
-        self.seen = answer.digest
-        if self.order != answer.order:
+        if self.duty.order != before.order:
             LOG.info("order: %s", answer.order)
-        self.order, self._answer = answer.order, answer
+        if self.duty.acknowledged != before.acknowledged:
+            self.around.news()
         if isinstance(answer.order, Hold):
-            self._flush_until = time.monotonic() + answer.order.flush_seconds
             asyncio.get_running_loop().call_later(answer.order.flush_seconds + 0.01, self.reconcile)
+        self.rechecking.want(answer.recheck)
+        self._take_settings()
         self._take_steps()
         self.reconcile()
         return True
 
     def reconcile(self) -> None:
         """Do what is to be done now."""
-        match self.order:
-            case None:
-                return
-            case Hold():
-                self._hold(self.order)
-            case Start():
-                self._start(self.order)
-            case Exit():
-                self.leave(self.order)
-            case _:
-                assert_never(self.order)
+        for task in duty.to_do(self.duty, self._situation, time.monotonic()):
+            self._do(task)
+
+    def release(self) -> None:
+        """Orders no longer matter: nothing is begun any more."""
+        self.duty = duty.released(self.duty)
 
     def reaped(self, pid: int, status: int) -> None:
         """A child has ended."""
@@ -84,13 +76,16 @@ class Orders:
             self.attempt.processes.reaped(pid, status)
 
     @property
+    def settings(self) -> RunSettings:
+        """As the operator said last."""
+        answer = self.duty.answer
+        told = answer.settings if answer is not None else None
+        return told if told is not None else self.around.config.settings
+
+    @property
     def phase(self) -> Phase:
         """What a heartbeat says that this worker does."""
-        if self.attempt is None:
-            return "Idle"
-        if self.attempt.processes.alive or self._unswept:
-            return "Running"
-        return "Flushing" if self._flushing else "Idle"
+        return duty.phase(self.duty, self._situation, time.monotonic())
 
     def stop(self) -> bool:
         """Kill every process of the attempt; True when none is left, helpers included."""
@@ -105,108 +100,92 @@ class Orders:
             children.kill_all()
             return False
         self._swept = attempt.number
-        self.around.news()
+        self.around.news()  # and what is to be done then
         return True
 
     @property
-    def _unswept(self) -> bool:
-        return (
-            self.attempt is not None
-            and isinstance(self.order, Hold)
-            and self.attempt.number < self.order.attempt
-            and self._swept != self.attempt.number
-        )
-
-    @property
-    def _flushing(self) -> bool:
-        return (
-            self.attempt is not None
-            and isinstance(self.order, Hold)
-            and self.attempt.number < self.order.attempt
-            and time.monotonic() < self._flush_until
-            and self.attempt.uploads.unfinished(self.order.flush)
-        )
-
-    def _hold(self, order: Hold) -> None:
-        self._held = max(self._held, order.attempt)
+    def _situation(self) -> Situation:
         attempt = self.attempt
-        if attempt is not None and attempt.number < order.attempt:
-            if not self.stop():
-                return
-            self._flush(attempt, order)
-            if self._flushing:
-                return
-            if attempt.uploads.only and attempt.uploads.unfinished(order.flush):
-                LOG.warning("uploads of attempt %d took too long: given up", attempt.number)
-                attempt.uploads.abandon()
-        elif attempt is not None:
-            return  # a late answer: that attempt is running already
-        self._prepare(order)
+        if attempt is None:
+            return Situation(alive=False, stopped=True, uploading=False)
+        return Situation(
+            alive=attempt.processes.alive,
+            stopped=self._swept == attempt.number,
+            uploading=attempt.uploads.unfinished(self.duty.flush),
+        )
 
-    def _flush(self, attempt: Attempt, order: Hold) -> None:
-        if self._flushed != order.flush:
-            self._flushed = order.flush
-            attempt.uploads.only = frozenset(order.flush)
+    def _do(self, task: Task) -> None:
+        match task:
+            case duty.Stop():
+                self.stop()
+            case duty.Flush():
+                self._flush(frozenset(task.steps))
+            case duty.GiveUp():
+                self._give_up()
+            case duty.OfferPort():
+                self._offer(task.attempt)
+            case duty.Resolve():
+                self.resolving.want(task.request)
+            case duty.Begin():
+                self._launch(task.order)
+            case duty.Leave():
+                self.leave(task.order)
+            case _:
+                assert_never(task)
+
+    def _flush(self, steps: frozenset[int]) -> None:
+        attempt = self.attempt
+        if attempt is not None and attempt.uploads.only != steps:
+            attempt.uploads.only = steps
             if attempt.metrics is not None:
                 self._in_background(attempt.metrics.write())
-            attempt.staging.open(order.flush, time.monotonic())
+            attempt.staged.open(steps, time.monotonic())
             attempt.changed()
             attempt.uploads.hurry()
             self.around.news()
 
-    def _prepare(self, order: Hold) -> None:
-        """What an idle worker does for the next attempt."""
-        if order.offer and (self.offer is None or self.offer.attempt != order.attempt):
-            self.offer = Offer(
-                attempt=order.attempt, address=self.around.config.address, port=pick_port()
-            )
-            self.around.news()
-        self.resolving.want(order.resolve)
-
-    def _start(self, order: Start) -> None:
+    def _give_up(self) -> None:
         attempt = self.attempt
-        if order.attempt < self._held or (attempt and order.attempt <= attempt.number):
-            return  # refused, or done
-        if not self.stop():
-            return
-        if attempt is not None:
-            attempt.close()
+        if attempt is not None and attempt.uploads.only != frozenset():
+            LOG.warning("uploads of attempt %d took too long: given up", attempt.number)
+            attempt.uploads.abandon()
+
+    def _offer(self, attempt: int) -> None:
+        offer = Offer(attempt=attempt, address=self.around.config.address, port=pick_port())
+        self.duty = duty.offered(self.duty, offer)
+        self.around.news()
+
+    def _launch(self, order: Start) -> None:
+        if self.attempt is not None:
+            self.attempt.close()
         self.resolving.want(None)
-        self._held = order.attempt
         LOG.info("starting attempt %d", order.attempt)
-        self._flushed = None
+        self.duty = duty.started(self.duty, order.attempt)
         self.attempt = build(order, self.around)
+        self._take_settings()
         self.attempt.launch()
         self._take_steps()  # the same answer may already tell of others' checkpoints
         self._in_background(self._forget_below(order.attempt))
 
+    def _take_settings(self) -> None:
+        self.around.storage.keep = self.settings.keep
+        if self.attempt is not None:
+            self.attempt.rooms.limit(self.settings.max_pending)
+
     def _take_steps(self) -> None:
         """Do what the answer says about checkpoints of the attempt that we have."""
-        attempt, answer = self.attempt, self._answer
+        attempt, answer = self.attempt, self.duty.of_attempt
         if attempt is None or answer is None:
             return
-        now = time.monotonic()
-        number = attempt.number
-        match answer.order:
-            case Start():
-                ours = answer.order.attempt == number
-            case Hold():
-                ours = answer.order.attempt > number
-            case Exit():
-                ours = False
-            case _:
-                assert_never(answer.order)
-        if not ours:
-            return
-        if answer.committed is not None and answer.committed.attempt == number:
+        if answer.committed is not None and answer.committed.attempt == attempt.number:
             attempt.uploads.saw_commit(answer.committed)
         for step in answer.drop:
             attempt.uploads.drop(step)
-        attempt.staging.open((open_.step for open_ in answer.steps), now)
+        attempt.staged.open((open_.step for open_ in answer.steps), time.monotonic())
         for open_ in answer.steps:
             attempt.uploads.stored(open_.step, open_.slots)
         if isinstance(answer.order, Start):
-            attempt.saving.apply(answer.save)
+            attempt.voter.apply(answer.save)
             attempt.fetching.source = answer.order.source
         attempt.changed()
         self.around.news()

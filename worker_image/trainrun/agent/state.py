@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from trainrun.agent.attempt import Attempt
-from trainrun.agent.config import AgentConfig
 from trainrun.agent.orders import Orders
-from trainrun.protocol import AgentState, Notice, Problem
+from trainrun.contract.agent_config import AgentConfig
+from trainrun.contract.agent_state import AgentState, Notice, Problem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,10 +40,12 @@ def describe(identity: Identity, orders: Orders, now: float) -> AgentState:
         node=config.node,
         phase=orders.phase,
         notice=identity.notice,
-        offer=orders.offer,
+        held=orders.duty.acknowledged,
+        offer=orders.duty.offer,
+        rechecked=orders.rechecking.done,
         resolution=orders.resolving.resolution(now),
         problems=problems(orders, now),
-        seen=orders.seen,
+        seen=orders.duty.seen,
         serves=identity.serves,
     )
     return state if attempt is None else _with_attempt(state, attempt, now)
@@ -61,14 +63,15 @@ def _with_attempt(state: AgentState, attempt: Attempt, now: float) -> AgentState
         state,
         attempt=attempt.number,
         exits=attempt.processes.exits(now),
-        steps=attempt.staging.last_steps,
+        steps=attempt.staged.last_steps,
         metrics=dict(attempt.report.metrics),
-        staged=attempt.staging.describe(now),
-        dropped=attempt.staging.dropped,
+        staged=attempt.staged.describe(now),
+        dropped=attempt.staged.dropped,
         committed=attempt.uploads.committed_now(now),
-        save=attempt.saving.vote,
+        save=attempt.voter.vote,
         fatal=attempt.uploads.fatal,
         damaged=attempt.fetching.damaged,
+        suspect=attempt.fetching.suspect,
         finished=attempt.report.all_finished,
         spawned=now - attempt.spawned,
         first_step=None if first is None else now - first,

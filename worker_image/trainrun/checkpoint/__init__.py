@@ -1,38 +1,40 @@
 """Checkpoints in object storage: written, committed, chosen, read, retained.
 
-Layer: above `trainrun.protocol` and `trainrun.errors` only; used by the agent and the command line.
-The layout and the rules are those of docs/checkpoints.md. Importing this loads nothing yet, and
-boto3 only `open_store` for an `s3://` address.
+Layer: above `trainrun.contract` and `trainrun.errors`; used by the agent and the command line.
+The layout and the rules are those of docs/checkpoints.md. boto3 is loaded by `open_store` alone,
+for an `s3://` address.
 """
 
 from __future__ import annotations
 
-from trainrun import lazy
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from trainrun.checkpoint.cache import CachedFile
-    from trainrun.checkpoint.initial import initial_on_node
-    from trainrun.checkpoint.inspection import CheckpointInfo, list_checkpoints, verify
-    from trainrun.checkpoint.metrics_log import MetricsLog, read_metrics
-    from trainrun.checkpoint.on_node import FilesOnNode
-    from trainrun.checkpoint.ownership import BeatWatch, beat, release
-    from trainrun.checkpoint.reader import checkpoint_on_node, read_manifest
-    from trainrun.checkpoint.records import Manifest, ManifestFile
-    from trainrun.checkpoint.resolution import resolve
-    from trainrun.checkpoint.retention import retain
-    from trainrun.checkpoint.run_store import RunStore
-    from trainrun.checkpoint.store import ObjectInfo, ObjectStore, open_store
-    from trainrun.checkpoint.upload import LocalFile, Upload, scan
-    from trainrun.checkpoint.writer import (
-        commit_if_complete,
-        finish,
-        open_steps,
-        set_aside,
-        write_part,
-    )
+from trainrun.checkpoint.ballots import asked_to_save, cast_ballot, read_ballots
+from trainrun.checkpoint.choice import shown_damage
+from trainrun.checkpoint.inspection import CheckpointInfo, list_checkpoints, verify
+from trainrun.checkpoint.metrics_log import MetricsLog, read_metrics
+from trainrun.checkpoint.ownership import BeatWatch, beat, owner_uid, release
+from trainrun.checkpoint.resolution import resolve
+from trainrun.checkpoint.retention import retain
+from trainrun.checkpoint.rules.listing import ObjectInfo
+from trainrun.checkpoint.rules.records import Ballot, Manifest, ManifestFile
+from trainrun.checkpoint.stores.opening import open_store
+from trainrun.checkpoint.stores.run_store import RunStore
+from trainrun.checkpoint.stores.store import ObjectStore
+from trainrun.checkpoint.transfer.cache import CachedFile
+from trainrun.checkpoint.transfer.initial import initial_on_node
+from trainrun.checkpoint.transfer.on_node import FilesOnNode
+from trainrun.checkpoint.transfer.reader import checkpoint_on_node, read_again, read_manifest
+from trainrun.checkpoint.transfer.upload import LocalFile, Upload, scan
+from trainrun.checkpoint.transfer.writer import (
+    check_fence,
+    commit_if_complete,
+    finish,
+    open_steps,
+    set_aside,
+    write_part,
+)
 
 __all__ = [
+    "Ballot",
     "BeatWatch",
     "CachedFile",
     "CheckpointInfo",
@@ -45,7 +47,10 @@ __all__ = [
     "ObjectStore",
     "RunStore",
     "Upload",
+    "asked_to_save",
     "beat",
+    "cast_ballot",
+    "check_fence",
     "checkpoint_on_node",
     "commit_if_complete",
     "finish",
@@ -53,6 +58,9 @@ __all__ = [
     "list_checkpoints",
     "open_steps",
     "open_store",
+    "owner_uid",
+    "read_again",
+    "read_ballots",
     "read_manifest",
     "read_metrics",
     "release",
@@ -60,26 +68,7 @@ __all__ = [
     "retain",
     "scan",
     "set_aside",
+    "shown_damage",
     "verify",
     "write_part",
 ]
-
-_HOMES = {
-    "cache": ("CachedFile",),
-    "initial": ("initial_on_node",),
-    "inspection": ("CheckpointInfo", "list_checkpoints", "verify"),
-    "metrics_log": ("MetricsLog", "read_metrics"),
-    "ownership": ("BeatWatch", "beat", "release"),
-    "on_node": ("FilesOnNode",),
-    "reader": ("checkpoint_on_node", "read_manifest"),
-    "records": ("Manifest", "ManifestFile"),
-    "resolution": ("resolve",),
-    "retention": ("retain",),
-    "run_store": ("RunStore",),
-    "store": ("ObjectInfo", "ObjectStore", "open_store"),
-    "upload": ("LocalFile", "Upload", "scan"),
-    "writer": ("commit_if_complete", "finish", "open_steps", "set_aside", "write_part"),
-}
-
-if not TYPE_CHECKING:  # so that type checkers still find a misspelt name
-    __getattr__, __dir__ = lazy.names_of(__name__, _HOMES)

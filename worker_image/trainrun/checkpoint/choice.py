@@ -3,6 +3,8 @@
 Layer: rules over `RunStore`; completeness, fences and damage are judged by the pure functions of
 `selection`. Invariants: what is returned has a manifest, is not fenced, not set aside, and every
 object that its manifest names is there with the right size (checksums are verified by the reader).
+What a listing shows is believed; what it lacks is asked for by its name, since it may be late;
+content that reads wrongly may be this node's fault.
 """
 
 from __future__ import annotations
@@ -12,20 +14,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from trainrun.checkpoint import layout
-from trainrun.checkpoint.records import BadRecord, Manifest
-from trainrun.checkpoint.selection import Folder, Resumes, damage, fenced_by, newest_first
-from trainrun.checkpoint.writer import commit_folder, set_aside
+from trainrun.checkpoint.rules.records import BadRecord, Manifest
+from trainrun.checkpoint.rules.selection import Folder, Resumes, damage, fenced_by, newest_first
+from trainrun.checkpoint.transfer.writer import commit_folder, set_aside
+from trainrun.contract import layout
+from trainrun.contract.agent_state import Suspect
 from trainrun.errors import (
     CheckpointConflict,
     CheckpointDamaged,
     ObjectNotFound,
-    StoreUnavailable,
 )
 
 if TYPE_CHECKING:
-    from trainrun.checkpoint.run_store import RunStore
-    from trainrun.protocol import CheckpointId
+    from trainrun.checkpoint.stores.run_store import RunStore
+    from trainrun.contract.checkpoint_id import CheckpointId
 
 
 Known = Mapping["CheckpointId", str]
@@ -33,7 +35,7 @@ Known = Mapping["CheckpointId", str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class View:
+class StoreView:
     """What the store shows of a run before a choice is made."""
 
     attempts: tuple[int, ...]
@@ -48,6 +50,10 @@ class View:
     def highest(self) -> int:
         """The highest claimed attempt, 0 for none."""
         return self.attempts[-1] if self.attempts else 0
+
+    def sets_aside(self, run: RunStore, checkpoint: CheckpointId) -> bool:
+        """Whether a checkpoint was set aside, also where the listing does not show that yet."""
+        return checkpoint in self.bad or run.is_bad(checkpoint)
 
     def shows_manifest(self, checkpoint: CheckpointId) -> bool:
         """Whether the listing shows this checkpoint as committed."""
@@ -64,9 +70,11 @@ class Choice:
     """Committed ones that are damaged, newest first: `name: reason`."""
     skipped: list[str] = field(default_factory=list)
     """Never committed ones whose parts are all there and yet cannot be committed."""
+    suspect: Suspect | None = None
+    """A manifest that reads wrongly here: nothing is chosen before another node has read it."""
 
 
-def look(run: RunStore) -> View:
+def look(run: RunStore) -> StoreView:
     """Read what a choice is based on. Raises StoreError."""
     attempts = run.attempts()
     folders = run.folders()
@@ -74,7 +82,7 @@ def look(run: RunStore) -> View:
     # last two are what retention protects.
     lowest = min((checkpoint.attempt for checkpoint in folders), default=0)
     matter = [number for number in attempts if number > lowest or number in attempts[-2:]]
-    return View(
+    return StoreView(
         attempts=tuple(attempts),
         resumes=run.resumes(matter),
         folders=folders,
@@ -82,7 +90,7 @@ def look(run: RunStore) -> View:
     )
 
 
-def choose(run: RunStore, view: View, known: Known) -> Choice:
+def choose(run: RunStore, view: StoreView, known: Known) -> Choice:
     """Find the newest good checkpoint; set damaged ones aside on the way.
 
     Those in `known` that are newer and not in the listing are set aside as well, when they are
@@ -93,13 +101,13 @@ def choose(run: RunStore, view: View, known: Known) -> Choice:
     for folder in newest_first(view.folders, view.resumes):
         if folder.has_manifest:
             above_all_manifests = False
-            manifest = _usable(run, folder, choice, is_bad=folder.id in view.bad)
+            manifest = _usable(run, folder, choice, is_bad=view.sets_aside(run, folder.id))
         elif above_all_manifests and folder.done:
             # Below a manifest this may be what an interrupted deletion has left.
             manifest = _completed(run, folder, choice)
         else:
             manifest = None
-        if manifest is not None:
+        if manifest is not None or choice.suspect is not None:
             choice.resume = manifest
             break
     if choice.resume is not None:
@@ -107,21 +115,38 @@ def choose(run: RunStore, view: View, known: Known) -> Choice:
     return choice
 
 
-def inspect(run: RunStore, folder: Folder) -> Manifest:
+def inspect(run: RunStore, folder: Folder, *, by_name: bool = False) -> Manifest:
     """Read a committed checkpoint's manifest and hold it against the listing.
 
-    Raises CheckpointDamaged naming the object and the reason, StoreError.
+    `by_name`: what the listing shows to be wrong is asked for by its name, since listings may be
+    late. Raises CheckpointDamaged naming the object and the reason (with `file`, where the listing
+    shows nothing wrong), StoreError.
     """
     try:
         manifest = run.manifest(folder.id)
-    except ObjectNotFound as error:
-        raise CheckpointDamaged(f"{layout.MANIFEST}: missing") from error
-    if reason := damage(folder, manifest):
-        raise CheckpointDamaged(reason)
+    except (CheckpointDamaged, ObjectNotFound) as error:
+        found = isinstance(error, CheckpointDamaged)
+        reason = str(error) if found else f"{layout.MANIFEST}: missing"
+        shown = not folder.sizes.get(layout.MANIFEST)
+        raise CheckpointDamaged(reason, file="" if shown else layout.MANIFEST) from error
+    if listed := run.damage(folder, manifest) if by_name else damage(folder, manifest):
+        raise CheckpointDamaged(listed)
     return manifest
 
 
-def evidence(run: RunStore, view: View, known: Known) -> list[str]:
+def shown_damage(run: RunStore, checkpoint: CheckpointId) -> str:
+    """What the listing shows to be wrong with a committed checkpoint; empty: nothing.
+
+    Raises StoreError.
+    """
+    try:
+        inspect(run, run.folder(checkpoint), by_name=True)
+    except CheckpointDamaged as error:
+        return "" if error.file else str(error)
+    return ""
+
+
+def evidence(run: RunStore, view: StoreView, known: Known) -> list[str]:
     """Why we believe that this run has committed something, although nothing is good.
 
     Empty: it never has, and may start from nothing. Raises StoreError.
@@ -151,7 +176,7 @@ def evidence(run: RunStore, view: View, known: Known) -> list[str]:
     ]
 
 
-def _miss(run: RunStore, view: View, choice: Choice, known: Known) -> None:
+def _miss(run: RunStore, view: StoreView, choice: Choice, known: Known) -> None:
     """Note the known commits that are newer than what was found."""
     for checkpoint, how in sorted(known.items()):
         is_newer = choice.resume is not None and checkpoint > choice.resume.id
@@ -162,10 +187,7 @@ def _miss(run: RunStore, view: View, choice: Choice, known: Known) -> None:
         key = layout.folder(checkpoint) + layout.MANIFEST
         with contextlib.suppress(ObjectNotFound):
             run.store.get(run.key(key))
-            raise StoreUnavailable(
-                f"{run.uri}/{key} exists but the listing does not show it: the store's listing is "
-                "incomplete"
-            )
+            raise run.incomplete_listing(key)
         reason = f"{layout.MANIFEST}: missing, but {how}"
         set_aside(run, checkpoint, reason)
         choice.set_aside.insert(0, f"{checkpoint.name}: {reason}")
@@ -180,11 +202,15 @@ def _usable(run: RunStore, folder: Folder, choice: Choice, *, is_bad: bool) -> M
         return inspect(run, folder)
     except CheckpointDamaged:
         pass
-    # It is given up for ever, so look again: a listing may have been taken during a hiccup.
+    # It is given up for ever, so look again: a listing may have been taken during a hiccup, or too
+    # early.
     folder = run.folder(folder.id)
     try:
-        return inspect(run, folder)
+        return inspect(run, folder, by_name=True)
     except CheckpointDamaged as error:
+        if error.file:
+            choice.suspect = Suspect(id=folder.id, files=(error.file,), message=f"{name}/{error}")
+            return None
         set_aside(run, folder.id, str(error))
         choice.set_aside.append(f"{name}: {error}")
         return None

@@ -10,16 +10,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from trainrun.checkpoint import layout
-from trainrun.checkpoint.choice import View, inspect, look, recorded_reason
-from trainrun.checkpoint.reader import check_file_name
-from trainrun.checkpoint.selection import Folder, all_parts_done, fenced_by
+from trainrun.checkpoint.choice import StoreView, inspect, look, recorded_reason
+from trainrun.checkpoint.rules.selection import Folder, all_parts_done, fenced_by
+from trainrun.checkpoint.transfer.reader import check_file_name
+from trainrun.contract import layout
 from trainrun.errors import CacheUnusable, CheckpointDamaged, ObjectNotFound
 
 if TYPE_CHECKING:
-    from trainrun.checkpoint.records import Manifest
-    from trainrun.checkpoint.run_store import RunStore
-    from trainrun.protocol import CheckpointId
+    from trainrun.checkpoint.rules.records import Manifest
+    from trainrun.checkpoint.stores.run_store import RunStore
+    from trainrun.contract.checkpoint_id import CheckpointId
 
 State = Literal["good", "incomplete", "fenced", "bad"]
 
@@ -75,7 +75,7 @@ def verify(run: RunStore, checkpoint: CheckpointId) -> CheckpointInfo:
     return info
 
 
-def _judge(run: RunStore, view: View, folder: Folder) -> CheckpointInfo:
+def _judge(run: RunStore, view: StoreView, folder: Folder) -> CheckpointInfo:
     state, reason = _state(run, view, folder)
     plain = [
         size
@@ -92,7 +92,7 @@ def _judge(run: RunStore, view: View, folder: Folder) -> CheckpointInfo:
     )
 
 
-def _state(run: RunStore, view: View, folder: Folder) -> tuple[State, str]:
+def _state(run: RunStore, view: StoreView, folder: Folder) -> tuple[State, str]:
     if folder.id in view.bad:
         return "bad", recorded_reason(run, folder.id)
     if not folder.has_manifest:
@@ -109,7 +109,7 @@ def _state(run: RunStore, view: View, folder: Folder) -> tuple[State, str]:
     return "good", ""
 
 
-def _waits_for_its_manifest(run: RunStore, view: View, folder: Folder) -> bool:
+def _waits_for_its_manifest(run: RunStore, view: StoreView, folder: Folder) -> bool:
     """Whether the next start would commit it: all parts there, nothing newer committed."""
     newer = any(key > folder.id and other.has_manifest for key, other in view.folders.items())
     if newer or not folder.done or fenced_by(folder.id, view.resumes) is not None:

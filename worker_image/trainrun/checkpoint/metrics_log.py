@@ -9,12 +9,12 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from trainrun.checkpoint import layout
+from trainrun.contract import layout
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from trainrun.checkpoint.run_store import RunStore
+    from trainrun.checkpoint.stores.run_store import RunStore
 
 
 class MetricsLog:

@@ -13,8 +13,8 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from trainrun.checkpoint import layout
-from trainrun.checkpoint.records import Beat, OwnerRecord, RunRecord, unseal
+from trainrun.checkpoint.rules.records import Beat, OwnerRecord, RunRecord, unseal
+from trainrun.contract import layout
 from trainrun.errors import (
     CheckpointDamaged,
     ObjectNotFound,
@@ -25,8 +25,9 @@ from trainrun.errors import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from trainrun.checkpoint.run_store import RunStore
-    from trainrun.protocol import CheckpointId, Outcome
+    from trainrun.checkpoint.stores.run_store import RunStore
+    from trainrun.contract.agent_state import Outcome
+    from trainrun.contract.checkpoint_id import CheckpointId
 
 LEASE = 30.0
 """Seconds without a change of the beat after which a claim is taken over: three missed polls of
@@ -70,7 +71,7 @@ class Owned:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refused:
+class NotOwned:
     """The folder is not ours now."""
 
     outcome: Outcome
@@ -91,7 +92,7 @@ class _Claim:
 
 def acquire(
     run: RunStore, *, uid: str, fail_on_existing: bool, watch: BeatWatch
-) -> Owned | Refused:
+) -> Owned | NotOwned:
     """Claim the run's folder for the TrainRun `uid`, or say why not; repeating it is harmless.
 
     Raises StoreError.
@@ -132,6 +133,12 @@ def beat(run: RunStore, *, uid: str, counter: int, committed: CheckpointId | Non
 def release(run: RunStore, *, uid: str) -> None:
     """Give the folder up, so that the next claimant need not wait for the lease."""
     _write_beat(run, uid=uid, counter=0, committed=None, released=True)
+
+
+def owner_uid(run: RunStore) -> str:
+    """The TrainRun that has the newest claim, released or not; empty where nobody can be named."""
+    numbers = _owners(run)
+    return _read_claim(run, numbers[-1]).uid if numbers else ""
 
 
 def _write_beat(
@@ -196,11 +203,11 @@ def _claimed_before(run: RunStore, numbers: list[int], *, uid: str) -> bool:
     return any(_read_claim(run, number).uid == uid for number in reversed(numbers))
 
 
-def _existing(run: RunStore, numbers: list[int], *, uid: str) -> Refused | None:
+def _existing(run: RunStore, numbers: list[int], *, uid: str) -> NotOwned | None:
     if _claimed_before(run, numbers, uid=uid):
         return None
     if numbers or run.objects(layout.ATTEMPTS) or run.objects(layout.CHECKPOINTS):
-        return Refused(
+        return NotOwned(
             outcome="NotEmpty",
             message=f"{run.uri} already holds a run and onExisting is Fail; use another runName, "
             "or onExisting: Resume to continue that run",
@@ -208,12 +215,12 @@ def _existing(run: RunStore, numbers: list[int], *, uid: str) -> Refused | None:
     return None
 
 
-def _in_use(run: RunStore, claim: _Claim, *, uid: str, watch: BeatWatch) -> Refused | None:
+def _in_use(run: RunStore, claim: _Claim, *, uid: str, watch: BeatWatch) -> NotOwned | None:
     if claim.released or claim.uid == uid:
         return None
     if watch.still_for(claim.number, claim.beat) >= watch.lease:
         return None
-    return Refused(
+    return NotOwned(
         outcome="InUse",
         message=f"{run.uri} is in use by TrainRun uid {claim.uid or '(unreadable)'} "
         f"({layout.owner_key(claim.number)}); it is taken over when that run is suspended or "

@@ -8,18 +8,19 @@ committed nothing is never chosen; trouble with the store is an outcome, not an 
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
-from trainrun.checkpoint import layout
-from trainrun.checkpoint.choice import Choice, Known, View, choose, evidence, inspect, look
-from trainrun.checkpoint.ownership import BeatWatch, Owned, Refused, acquire
-from trainrun.checkpoint.records import AttemptRecord, FinishedRecord
+from trainrun.checkpoint.choice import Choice, Known, StoreView, choose, evidence, inspect, look
+from trainrun.checkpoint.ownership import BeatWatch, NotOwned, Owned, acquire
+from trainrun.checkpoint.rules.records import AttemptRecord, FinishedRecord
+from trainrun.contract import layout
+from trainrun.contract.agent_state import Outcome, Resolution
+from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun.errors import CheckpointDamaged, ObjectNotFound, StoreError, StoreUnavailable
-from trainrun.protocol import CheckpointId, Outcome, Resolution
 
 if TYPE_CHECKING:
-    from trainrun.checkpoint.run_store import RunStore
+    from trainrun.checkpoint.stores.run_store import RunStore
 
 
 def resolve(
@@ -64,7 +65,7 @@ class _Claimant:
         if not fail_on_existing and self._has_finished():
             return self._finished()
         owner = acquire(self.run, uid=self.uid, fail_on_existing=fail_on_existing, watch=watch)
-        if isinstance(owner, Refused):
+        if isinstance(owner, NotOwned):
             return self.answer(owner.outcome, message=owner.message)
         if self._has_finished():
             return self._finished()
@@ -88,23 +89,37 @@ class _Claimant:
             resume=resume,
             highest_attempt=highest,
             set_aside=tuple(choice.set_aside) if choice else (),
+            suspect=choice.suspect if choice else None,
             message=message,
         )
 
     def _has_finished(self) -> bool:
+        """Whether the record of success is there; believed only where two answers agree on it.
+
+        What follows cannot be taken back, and a proxy may answer in the store's place.
+        """
+        problem = ""
         try:
             self.run.read(FinishedRecord, layout.FINISHED)
         except ObjectNotFound:
             return False
-        except CheckpointDamaged:
-            return True  # whatever it says now, it was only ever written at the end
+        except CheckpointDamaged as error:
+            problem = str(error)
+        if not problem and all(item.key != layout.FINISHED for item in self.run.objects("")):
+            problem = "it can be read, but the listing does not show it"
+        if problem:
+            raise StoreUnavailable(
+                f"{self.run.uri}/{layout.FINISHED} is not believed: {problem}. Does something "
+                "answer in the store's place, a proxy perhaps? If the object itself is damaged, "
+                "delete it to go on with the run, or use another runName"
+            )
         return True
 
     def _finished(self) -> Resolution:
         return self.answer("Finished", message=f"{self.run.uri} has finished before")
 
-    def _claim(self, view: View, owner: Owned) -> Resolution:
-        if not view.attempts and self.attempt > 1:
+    def _claim(self, view: StoreView, owner: Owned) -> Resolution:
+        if self.attempt > 1 and self.attempt - 1 not in view.attempts:
             self._check_listing()
         known = {
             checkpoint: how
@@ -115,6 +130,8 @@ class _Claimant:
             if checkpoint is not None
         }
         choice = choose(self.run, view, known)
+        if choice.suspect is not None:
+            return self.answer("Suspect", message=choice.suspect.message, choice=choice)
         resume = choice.resume.id if choice.resume else None
         if resume is None and (problem := self._lost(view, choice, known)):
             return self.answer(
@@ -130,24 +147,48 @@ class _Claimant:
         if not self.run.write_once(layout.attempt_key(self.attempt), record):
             view = look(self.run)
             if view.highest < self.attempt:
-                raise self._incomplete_listing(layout.attempt_key(self.attempt))
+                raise self.run.incomplete_listing(layout.attempt_key(self.attempt))
             return self._claimed_before(view)
+        if self._take_late(resume, view, known):
+            return self._behind(self.attempt + 1)
         return self._resolved(resume, highest=self.attempt, choice=choice)
 
+    def _take_late(self, resume: CheckpointId | None, before: StoreView, known: Known) -> bool:
+        """Whether something newer was committed between the look and the claim, which fences it.
+
+        Then the next attempt number is claimed as well, with that: nobody has heard of our claim.
+        """
+        late = [
+            checkpoint
+            for checkpoint, folder in self.run.folders().items()
+            if folder.has_manifest
+            and not before.shows_manifest(checkpoint)
+            and (resume is None or checkpoint > resume)
+        ]
+        if not late:
+            return False
+        view = look(self.run)
+        others = {number: it for number, it in view.resumes.items() if number != self.attempt}
+        newest = choose(self.run, replace(view, resumes=others), known).resume
+        if newest is None or (resume is not None and newest.id <= resume):
+            return False
+        record = AttemptRecord(
+            attempt=self.attempt + 1, uid=self.uid, resume=newest.id, ended=self.ended
+        )
+        self.run.write_once(layout.attempt_key(record.attempt), record)
+        return True
+
     def _check_listing(self) -> None:
-        """The listing shows no attempt: is the one before really not there?"""
+        """The listing does not show the attempt before: is it really not there?
+
+        What that has left behind would be resumed from.
+        """
         before = layout.attempt_key(self.attempt - 1)
         with contextlib.suppress(ObjectNotFound):
             self.run.store.get(self.run.key(before))
-            raise self._incomplete_listing(before)
+            raise self.run.incomplete_listing(before)
 
-    def _incomplete_listing(self, key: str) -> StoreUnavailable:
-        return StoreUnavailable(
-            f"{self.run.uri}/{key} exists but the listing does not show it: the store's listing is "
-            "incomplete"
-        )
-
-    def _lost(self, view: View, choice: Choice, known: Known) -> str | None:
+    def _lost(self, view: StoreView, choice: Choice, known: Known) -> str | None:
         """Why starting from nothing would lose something; None when it would not."""
         reasons = [*choice.set_aside, *evidence(self.run, view, known)]
         if not reasons:
@@ -163,7 +204,7 @@ class _Claimant:
             f"the records in {layout.BAD}), or use another runName"
         )
 
-    def _claimed_before(self, view: View) -> Resolution:
+    def _claimed_before(self, view: StoreView) -> Resolution:
         """The attempt's number is taken: by us (say the same again) or by somebody else."""
         if view.highest == self.attempt:
             try:
@@ -176,21 +217,22 @@ class _Claimant:
                     highest=view.highest,
                     choice=Choice(set_aside=list(record.set_aside)),
                 )
+        return self._behind(view.highest)
+
+    def _behind(self, highest: int) -> Resolution:
         return self.answer(
-            "Behind",
-            message=f"{self.run.uri} knows attempt {view.highest} already",
-            highest=view.highest,
+            "Behind", message=f"{self.run.uri} knows attempt {highest} already", highest=highest
         )
 
-    def _stands(self, record: AttemptRecord, view: View) -> bool:
+    def _stands(self, record: AttemptRecord, view: StoreView) -> bool:
         """Whether a claimed choice can still be used."""
         if record.resume is None:
             return True
         folder = view.folders.get(record.resume)
-        if folder is None or record.resume in view.bad:
+        if folder is None or view.sets_aside(self.run, record.resume):
             return False
         try:
-            inspect(self.run, folder)
+            inspect(self.run, folder, by_name=True)
         except CheckpointDamaged:
             return False
         return True

@@ -8,16 +8,17 @@ count among those that are kept.
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING
 
-from trainrun.checkpoint import layout
-from trainrun.checkpoint.choice import View, inspect, look
-from trainrun.checkpoint.selection import deletion_order, newest_first, superfluous
-from trainrun.errors import CheckpointDamaged
+from trainrun.checkpoint.choice import StoreView, inspect, look
+from trainrun.checkpoint.rules.selection import deletion_order, newest_first, superfluous
+from trainrun.contract import layout
+from trainrun.contract.checkpoint_id import CheckpointId
+from trainrun.errors import CheckpointDamaged, StoreError
 
 if TYPE_CHECKING:
-    from trainrun.checkpoint.run_store import RunStore
-    from trainrun.protocol import CheckpointId
+    from trainrun.checkpoint.stores.run_store import RunStore
 
 
 def retain(run: RunStore, *, attempt: int, keep: int) -> tuple[CheckpointId, ...]:
@@ -31,8 +32,15 @@ def retain(run: RunStore, *, attempt: int, keep: int) -> tuple[CheckpointId, ...
         return ()
     if any(number not in view.resumes for number in view.attempts[-2:]):
         return ()  # a resume point that cannot be read cannot be protected
-    bad = view.bad | _damaged(run, view, keep=max(keep, 2))
-    doomed = superfluous(view.folders, attempt=attempt, keep=keep, bad=bad, resumes=view.resumes)
+    _abort_uploads(run, attempt=attempt)
+    damaged, unread = _damaged(run, view, keep=max(keep, 2))
+    doomed = superfluous(
+        view.folders,
+        attempt=attempt,
+        keep=max(keep, 2) + unread,
+        bad=view.bad | damaged,
+        resumes=view.resumes,
+    )
     deleted = []
     for checkpoint in doomed:
         # Re-read each time: a deletion may take long, and from the claim of the next attempt on
@@ -47,10 +55,27 @@ def retain(run: RunStore, *, attempt: int, keep: int) -> tuple[CheckpointId, ...
     return tuple(deleted)
 
 
-def _damaged(run: RunStore, view: View, *, keep: int) -> set[CheckpointId]:
-    """The damaged ones among the newest, as far down as it takes to find `keep` good ones."""
+def _abort_uploads(run: RunStore, *, attempt: int) -> None:
+    """Unfinished uploads of lower attempts are those of agents that were killed."""
+
+    def is_lower(key: str) -> bool:
+        checkpoint = CheckpointId.named(key.removeprefix(prefix).partition("/")[0])
+        return checkpoint is not None and checkpoint.attempt < attempt
+
+    prefix = run.key(layout.CHECKPOINTS)
+    # Not every server, nor every account, may list them; what is left costs no more than room.
+    with contextlib.suppress(StoreError):
+        run.store.abort_uploads(prefix, of=is_lower)
+
+
+def _damaged(run: RunStore, view: StoreView, *, keep: int) -> tuple[set[CheckpointId], int]:
+    """The damaged ones among the newest, as far down as it takes to find `keep` good ones.
+
+    And how many stand between whose manifest reads wrongly: maybe on this node alone, so they are
+    kept, besides the good ones.
+    """
     damaged: set[CheckpointId] = set()
-    good = 0
+    good = unread = 0
     for folder in newest_first(view.folders, view.resumes):
         if good == keep:
             break
@@ -58,8 +83,11 @@ def _damaged(run: RunStore, view: View, *, keep: int) -> set[CheckpointId]:
             continue
         try:
             inspect(run, folder)
-        except CheckpointDamaged:
-            damaged.add(folder.id)
+        except CheckpointDamaged as error:
+            if error.file:
+                unread += 1
+            else:
+                damaged.add(folder.id)
         else:
             good += 1
-    return damaged
+    return damaged, unread

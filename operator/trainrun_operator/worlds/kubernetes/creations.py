@@ -10,9 +10,9 @@ import time
 from dataclasses import dataclass
 from datetime import timedelta
 
-from trainrun_operator.core.observation import Refused, RefusedReason
-from trainrun_operator.core.plan import CreateWorker
-from trainrun_operator.worlds.kubernetes.errors import Forbidden, Invalid, KubeError
+from trainrun_operator.core.run.observation import Refused, RefusedReason
+from trainrun_operator.core.run.plan import CreateWorker
+from trainrun_operator.kube.errors import Forbidden, Invalid, KubeError
 
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
 """Seconds between two tries; doubled each time."""

@@ -22,6 +22,11 @@ SEAL_ANNOTATION = "trainrun.dev/seal"
 """Proof that an operator of this installation has created the pod, see `seal`."""
 AVOIDS_ANNOTATION = "trainrun.dev/avoids"
 """Nodes that the pod is kept away from, with commas: workers were lost there just before."""
+STAYS = {
+    "karpenter.sh/do-not-disrupt": "true",
+    "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
+}
+"""Annotations that keep autoscalers from moving a pod for the sake of packing."""
 DEFAULT_CONTAINER_ANNOTATION = "kubectl.kubernetes.io/default-container"
 
 AUDIENCE = "trainrun-agents"

@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from trainrun.agent.config import ADDRESS_VARIABLE, CONFIG_VARIABLE, NODE_VARIABLE
-from trainrun_operator.api.resource import API_VERSION, KIND, TrainRun
-from trainrun_operator.core.agent_config import agent_config
-from trainrun_operator.core.plan import CreateWorker
-from trainrun_operator.core.render import config_of
+from trainrun.contract import variables
+from trainrun_operator.api.resources import TRAINRUN
+from trainrun_operator.api.run.resource import TrainRun
+from trainrun_operator.core.run.agent_config import agent_config
+from trainrun_operator.core.run.config import config_of
+from trainrun_operator.core.run.plan import CreateWorker
 from trainrun_operator.worlds.kubernetes import names
 from trainrun_operator.worlds.kubernetes.affinity import keep_away, rather_elsewhere
-from trainrun_operator.worlds.kubernetes.pods import usual_grace
+from trainrun_operator.worlds.kubernetes.observing.pods import usual_grace
 from trainrun_operator.worlds.kubernetes.seal import seal_of
 
 TOKEN_SECONDS = 3600
@@ -31,7 +32,7 @@ SECRET_KEYS = (
     ("AWS_SECRET_ACCESS_KEY", False),
     ("AWS_SESSION_TOKEN", True),
 )
-"""Keys of storage.credentialsSecret, which become variables; whether each may be missing."""
+"""Keys of storage.credentialsSecretRef, which become variables; whether each may be missing."""
 
 FETCH = Path(__file__).with_name("fetch.py").read_text()
 """The program that brings the agent into the container."""
@@ -47,6 +48,8 @@ class OperatorPlace:
 
     url: str
     """`https://<service>.<namespace>.svc:<port>`."""
+    operators: Callable[[], tuple[str, ...]] = tuple
+    """The addresses of all operators at this moment, `address:port`."""
     ca_pem: str
     """Certificates that agents verify the operator by."""
     seal_key: bytes
@@ -110,13 +113,14 @@ def _metadata(
         "annotations": {
             # What `kubectl logs` and `kubectl exec` take where no container is named.
             names.DEFAULT_CONTAINER_ANNOTATION: run.spec.workers.template.spec.training.name,
+            # No autoscaler may take training for granted; a template may say otherwise.
+            **names.STAYS,
             **(given.get("annotations") or {}),
             names.SEAL_ANNOTATION: seal,
         },
         "ownerReferences": [
             {
-                "apiVersion": API_VERSION,
-                "kind": KIND,
+                **TRAINRUN.head(),
                 "name": run.metadata.name,
                 "uid": uid,
                 "controller": True,
@@ -153,6 +157,7 @@ def _config(run: TrainRun, action: CreateWorker, place: OperatorPlace, *, grace:
         worker=action.name,
         created_for=action.created_for,
         operator_url=place.url,
+        operators=place.operators(),
         ca=place.ca_pem,
         token_file=names.TOKEN_FILE,
         directory=names.WORK_FOLDER,
@@ -166,13 +171,13 @@ def _config(run: TrainRun, action: CreateWorker, place: OperatorPlace, *, grace:
 def _add_environment(container: Object, run: TrainRun, config: str) -> None:
     """Ours first, so that the user's variables can refer to them, and instead of the user's."""
     ours: list[Object] = [
-        {"name": CONFIG_VARIABLE, "value": config},
-        _from_field(ADDRESS_VARIABLE, "status.podIP"),
-        _from_field(NODE_VARIABLE, "spec.nodeName"),
+        {"name": variables.AGENT_CONFIG, "value": config},
+        _from_field(variables.POD_IP, "status.podIP"),
+        _from_field(variables.NODE_NAME, "spec.nodeName"),
     ]
-    secret = run.spec.storage.credentials_secret
+    secret = run.spec.storage.credentials_secret_ref
     if secret is not None:
-        ours += [_from_secret(secret, key, optional=optional) for key, optional in SECRET_KEYS]
+        ours += [_from_secret(secret.name, key, optional=optional) for key, optional in SECRET_KEYS]
     taken = {entry["name"] for entry in ours}
     theirs = [entry for entry in container.get("env") or () if entry.get("name") not in taken]
     container["env"] = [*ours, *theirs]

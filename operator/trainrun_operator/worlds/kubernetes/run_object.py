@@ -10,11 +10,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from trainrun_operator.api.loading import trainrun_from
-from trainrun_operator.api.resource import API_VERSION, PLURAL, TrainRun
-from trainrun_operator.api.status import TrainRunStatus
-from trainrun_operator.core.config import RunConfig
-from trainrun_operator.core.render import config_of
+from trainrun.errors import InvalidSpec
+from trainrun_operator.api.loading import read
+from trainrun_operator.api.resources import TRAINRUN
+from trainrun_operator.api.run import former
+from trainrun_operator.api.run.resource import TrainRun
+from trainrun_operator.api.run.spec import MANAGER
+from trainrun_operator.api.run.status import INTERNAL, TrainRunStatus
+from trainrun_operator.api.run.status_json import status_from
+from trainrun_operator.core.run.config import RunConfig, config_of
+from trainrun_operator.kube.raw import mapping, text
 
 Raw = Mapping[str, Any]
 
@@ -41,16 +46,28 @@ class RunVersion:
 
 
 def run_version(raw: Raw) -> RunVersion:
-    """Read an object. Raises InvalidSpec with every field that is wrong."""
+    """Read an object. Raises InvalidSpec with every field that is wrong, the status's included."""
     document = {key: value for key, value in raw.items() if key != "status"}
     metadata = raw.get("metadata", {})
-    run = trainrun_from(document, source=f"{metadata.get('namespace')}/{metadata.get('name')}")
-    return RunVersion(
-        raw=raw,
-        run=run,
-        config=config_of(run),
-        status=TrainRunStatus.model_validate(raw.get("status") or {}),
-    )
+    source = f"{metadata.get('namespace')}/{metadata.get('name')}"
+    run = read(former.with_new_names(document), TRAINRUN, source=source)
+    try:
+        status = status_from(raw.get("status") or {})
+    except ValueError as error:
+        raise InvalidSpec(
+            f"{source}: the status cannot be read; a newer operator may have written it: {error}"
+        ) from error
+    return RunVersion(raw=raw, run=run, config=config_of(run), status=status)
+
+
+def is_managed_elsewhere(raw: Raw) -> bool:
+    """Its user has given the run to another controller."""
+    return bool(mapping(raw, "spec").get("managedBy", MANAGER) != MANAGER)
+
+
+def holder_of(raw: Raw) -> str:
+    """The installation that leads it, whether or not this version can read the rest; "" if none."""
+    return text(mapping(mapping(raw, "status"), INTERNAL), "holder")
 
 
 @dataclass(slots=True)
@@ -72,7 +89,7 @@ class RunObject:
     def path(self) -> str:
         """Of the object in the API."""
         metadata = self.current.run.metadata
-        return f"/apis/{API_VERSION}/namespaces/{metadata.namespace}/{PLURAL}/{metadata.name}"
+        return TRAINRUN.path(metadata.namespace, metadata.name)
 
 
 def newer(one: Raw, other: Raw) -> bool:

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, assert_never
 
-from trainrun_operator.api.status import TrainRunStatus
-from trainrun_operator.core.observation import Observation, WorkerFact
-from trainrun_operator.core.plan import Action, CreateWorker, DeleteRun, DeleteWorker
-from trainrun_operator.worlds.base import Agents, Heard, Seen, StatusConflict, StatusUnwritable
-from trainrun_operator.worlds.kubernetes.api import KubeApi
-from trainrun_operator.worlds.kubernetes.creations import Refusals, reason_of
-from trainrun_operator.worlds.kubernetes.errors import (
+from trainrun_operator.api.run.status import TrainRunStatus
+from trainrun_operator.api.run.status_json import json_object
+from trainrun_operator.core.run.installation import NAMELESS, Installation
+from trainrun_operator.core.run.observation import Observation, WorkerFact
+from trainrun_operator.core.run.plan import Action, CreateWorker, DeleteRun, DeleteWorker, Event
+from trainrun_operator.kube.api import KubeApi
+from trainrun_operator.kube.errors import (
     AlreadyExists,
     Conflict,
     Forbidden,
@@ -26,15 +26,18 @@ from trainrun_operator.worlds.kubernetes.errors import (
     KubeError,
     NotFound,
 )
-from trainrun_operator.worlds.kubernetes.facts import worker_fact
-from trainrun_operator.worlds.kubernetes.node_leases import NodeLeases
-from trainrun_operator.worlds.kubernetes.pod_index import PodIndex
-from trainrun_operator.worlds.kubernetes.pods import PodFact
+from trainrun_operator.worlds.base import Agents, Heard, Seen, StatusConflict, StatusUnwritable
+from trainrun_operator.worlds.kubernetes.creations import Refusals, reason_of
+from trainrun_operator.worlds.kubernetes.leftovers import holds_something, leftovers
+from trainrun_operator.worlds.kubernetes.observing.facts import worker_fact
+from trainrun_operator.worlds.kubernetes.observing.node_leases import NodeLeases
+from trainrun_operator.worlds.kubernetes.observing.pod_index import PodIndex
+from trainrun_operator.worlds.kubernetes.observing.pods import PodFact
+from trainrun_operator.worlds.kubernetes.observing.sightings import Sightings
+from trainrun_operator.worlds.kubernetes.observing.strangers import Strangers
+from trainrun_operator.worlds.kubernetes.observing.taints import NoticeTaint
 from trainrun_operator.worlds.kubernetes.render import OperatorPlace, worker_pod
 from trainrun_operator.worlds.kubernetes.run_object import RunObject
-from trainrun_operator.worlds.kubernetes.seal import is_ours
-from trainrun_operator.worlds.kubernetes.sightings import Sightings
-from trainrun_operator.worlds.kubernetes.taints import NoticeTaint
 
 SUSPICIOUS = 3
 """A worker that was silent for this part of the heartbeat timeout has its node looked at."""
@@ -55,6 +58,13 @@ class Surroundings:
     """Taints that announce the end of a node."""
     leads: Callable[[], bool]
     """Whether our Lease is valid at this moment."""
+    installation: Installation = NAMELESS
+    """The one that we belong to."""
+
+    def check_leadership(self) -> None:
+        """Raises StatusUnwritable if another operator leads."""
+        if not self.leads():
+            raise StatusUnwritable("another operator leads now")
 
 
 class KubernetesWorld:
@@ -69,23 +79,30 @@ class KubernetesWorld:
         around: Surroundings,
         wake: Callable[[float], None],
         wrote: Callable[[TrainRunStatus, TrainRunStatus], None],
+        tell: Callable[[Event], None],
     ) -> None:
-        """`wake` asks for a pass within so many seconds; `wrote` is told of every status written:
-        the one before and the new one."""
+        """`wake` asks for a pass within so many seconds; `wrote` is told of every status written,
+        whether we heard so or not: the one before and the new one; `tell` takes events of which the
+        core knows nothing."""
         self._run = run
         self._around = around
         self._wake = wake
         self._wrote = wrote
+        self._tell = tell
         self._refusals = Refusals()
+        self._strangers = Strangers(run.current.run.metadata.name)
         self._sightings = Sightings()
         self._leases = NodeLeases(around.api)
-        self._dismissed: set[str] = set()
-        """uids of pods that we have deleted: their deletion is no notice."""
+        self._told = run.current.status
+        """The status that `wrote` was told of last."""
+        self._observed = run.current
+        """The version that the newest observation was made from."""
 
     # -------------------------------------------------------------------- the World protocol
 
     async def observe(self, agents: Agents) -> Seen:
         """Gather the facts of one pass: caches, and the Leases of nodes that fell silent."""
+        await self._look_at_strangers()
         version = self._run.current
         heard = {pod.name: agents.heard(pod.name) for pod in self._pods()}
         stale = await self._stale_leases(heard, version.config.heartbeat_timeout)
@@ -100,31 +117,42 @@ class KubernetesWorld:
                 if pod.name in heard
             ),
             listening_for=agents.listening_for,
+            ordered=agents.ordered,
+            last_words=agents.last_words,
             ready_since=self._ready_since(version.status),
+            installation=self._around.installation,
             refused=self._refusals.facts(),
         )
-        uids = {pod.uid for pod in self._pods()}
-        self._sightings.keep(uids)
-        self._dismissed &= uids
+        self._sightings.keep({pod.uid for pod in self._pods()})
+        self._observed = version
+        self._tell_written(version.status)  # also what we wrote without hearing so
         return Seen(observation=observation, config=version.config)
 
     async def write_status(self, status: TrainRunStatus) -> None:
         """Replace the status of the version that was observed last."""
-        self._check_leadership()
-        version = self._run.current
-        body = {**version.raw, "status": status.to_json_object()}
+        self._around.check_leadership()
+        version = self._observed  # the watch may have brought a newer one since
+        body = {**version.raw, "status": json_object(status)}
         try:
-            self._run.learn(await self._around.api.put(f"{self._run.path}/status", body))
+            path = f"{self._run.path}/status"
+            self._run.learn(
+                await self._around.api.put(path, body, guard=self._around.check_leadership)
+            )
         except (Conflict, NotFound) as error:
             await self._look_again()
             raise StatusConflict(f"{version.run.metadata.name}: {error}") from error
         except KubeError as error:
             raise StatusUnwritable(f"the status cannot be written: {error}") from error
-        self._wrote(version.status, status)
+        self._tell_written(status)
+
+    def _tell_written(self, status: TrainRunStatus) -> None:
+        if status != self._told:
+            self._wrote(self._told, status)
+            self._told = status
 
     async def apply(self, action: Action) -> None:
         """Carry out one action."""
-        self._check_leadership()
+        self._around.check_leadership()
         match action:
             case CreateWorker():
                 await self._create(action)
@@ -149,13 +177,22 @@ class KubernetesWorld:
             self._around.pods.node(pod.node),
             heard,
             training_container=version.run.spec.workers.template.spec.training.name,
-            ours=is_ours(pod, version.uid, self._around.place.seal_key),
             now=now,
             node_lease_age=stale.get(pod.node),
             notices=self._around.notices,
             sightings=self._sightings,
-            dismissed=pod.uid in self._dismissed,
         )
+
+    async def _look_at_strangers(self) -> None:
+        version = self._run.current
+        if version.status.holder != self._around.installation.holder:
+            return  # not ours yet
+        strangers = self._around.pods.strangers(version.uid)
+        left_over = leftovers(version, strangers)
+        for pod in filter(holds_something, left_over):
+            await self._delete_pod(pod, "another installation has made it", {})
+        for event in self._strangers.news(pod for pod in strangers if pod not in left_over):
+            self._tell(event)
 
     def _ready_since(self, status: TrainRunStatus) -> dict[str, datetime]:
         named = {i.node for i in (status.incident, *status.incidents) if i is not None}
@@ -194,17 +231,17 @@ class KubernetesWorld:
 
     # ------------------------------------------------------------------------------- writing
 
-    def _check_leadership(self) -> None:
-        if not self._around.leads():
-            raise StatusUnwritable("another operator leads now")
-
     async def _create(self, action: CreateWorker) -> None:
         if not self._refusals.may_try(action.slot):
             return
-        version = self._run.current
+        version = self._observed  # the plan was made from it: a newer one may be edited
         body = worker_pod(version.run, version.template, action, self._around.place)
         try:
-            self._around.pods.learn(await self._around.api.post(self._pods_path, body))
+            self._around.pods.learn(
+                await self._around.api.post(
+                    self._pods_path, body, guard=self._around.check_leadership
+                )
+            )
         except AlreadyExists:
             await self._meet(action)
         except (Forbidden, Invalid, NotFound) as error:
@@ -220,8 +257,8 @@ class KubernetesWorld:
 
     async def _meet(self, action: CreateWorker) -> None:
         """There is a pod of this name: usually ours, of a creation whose answer got lost."""
-        raw = await self._around.api.get(f"{self._pods_path}/{action.name}")
-        if self._around.pods.learn(raw):
+        self._around.pods.learn(await self._around.api.get(f"{self._pods_path}/{action.name}"))
+        if any(pod.name == action.name for pod in self._pods()):
             self._refusals.clear(action.slot)
             self._wake(0.0)
             return
@@ -232,18 +269,22 @@ class KubernetesWorld:
         pod = next((pod for pod in self._pods() if pod.name == action.name), None)
         if pod is None:
             return
-        body: dict[str, Any] = {"preconditions": {"uid": pod.uid}}
-        if action.force:
-            # Its node cannot confirm the end; what still runs there is fenced by its attempt.
-            body["gracePeriodSeconds"] = 0
-        _log.info("deleting pod %s/%s: %s", pod.namespace, pod.name, action.reason)
+        # By force: its node cannot confirm the end; what still runs there is fenced by its attempt.
+        await self._delete_pod(
+            pod, action.reason, {"gracePeriodSeconds": 0} if action.force else {}
+        )
+
+    async def _delete_pod(self, pod: PodFact, why: str, options: dict[str, Any]) -> None:
+        body = {"preconditions": {"uid": pod.uid}, **options}
+        _log.info("deleting pod %s/%s: %s", pod.namespace, pod.name, why)
         try:
-            raw = await self._around.api.delete(f"{self._pods_path}/{action.name}", body=body)
+            raw = await self._around.api.delete(
+                f"{self._pods_path}/{pod.name}", body=body, guard=self._around.check_leadership
+            )
         except (NotFound, Conflict):
             self._around.pods.forget(pod)
             return
-        self._dismissed.add(pod.uid)
-        if raw.get("kind") == "Pod" and not action.force:
+        if raw.get("kind") == "Pod" and not options:
             self._around.pods.learn(raw)
         else:
             self._around.pods.forget(pod)
@@ -254,7 +295,9 @@ class KubernetesWorld:
             "propagationPolicy": "Background",
         }
         try:
-            await self._around.api.delete(self._run.path, body=body)
+            await self._around.api.delete(
+                self._run.path, body=body, guard=self._around.check_leadership
+            )
         except (NotFound, Conflict):
             self._run.deleted = True
 

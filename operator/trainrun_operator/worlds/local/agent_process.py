@@ -15,8 +15,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO
 
-from trainrun.agent.config import CONFIG_VARIABLE, AgentConfig
-from trainrun_operator.worlds.local.leftovers import NODE_VARIABLE, kill_all
+from trainrun.contract import variables
+from trainrun.contract.agent_config import AgentConfig
+from trainrun_operator.worlds.local.leftovers import kill_all
 
 LONGEST_LINE = 64 * 1024
 """Bytes; a longer line is passed on in pieces."""
@@ -59,7 +60,11 @@ class AgentProcess(asyncio.SubprocessProtocol):
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
             cwd=folder,
-            env={**environ, CONFIG_VARIABLE: config.to_json(), NODE_VARIABLE: str(folder)},
+            env={
+                **environ,
+                variables.AGENT_CONFIG: config.to_json(),
+                variables.NODE_FOLDER: str(folder),
+            },
             # Ctrl-C in the terminal is for `trainrun run` alone.
             start_new_session=True,
         )

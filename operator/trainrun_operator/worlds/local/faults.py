@@ -1,19 +1,25 @@
 """Faults on demand: `kill rank=2 step=30`, `preempt rank=1 step=60 grace=20s`,
 `node-loss rank=3 step=40`.
 
-Layer: worlds/local. Each strikes once per `trainrun run`, when its rank has reached its step. A
-kill is done by the rank's agent, which sees every step; the others at the next heartbeat.
+Layer: worlds/local. Each strikes once per `trainrun run`, when its rank has reported its step, or
+some other rank has, since many ranks report nothing. A kill at a report is done by the rank's
+agent, which sees it first; everything else by us. Who strikes makes the fault's mark: so it strikes
+once, and it is known which never did.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+import shutil
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
+from trainrun.contract import fault_mark
+from trainrun.contract.agent_config import KillFault
+from trainrun.contract.agent_state import AgentState
 from trainrun.errors import InvalidSpec
-from trainrun.protocol import AgentState
 
 FaultKind = Literal["kill", "preempt", "node-loss"]
 
@@ -23,19 +29,28 @@ FIELDS: dict[FaultKind, frozenset[str]] = {
     "node-loss": frozenset({"rank", "step"}),
 }
 
+OWN_TIME = 1.0
+"""Seconds from the report of another rank that the fault's own rank gets to report the step: most
+ranks do, and are then hit in that step."""
+
 DEFAULT_GRACE = 30.0
 """Seconds; terminationGracePeriodSeconds of a pod that does not say otherwise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """One fault, struck when `rank` has reported a step >= `step`."""
+    """One fault on the rank's process, worker or node, once a step >= `step` is reported."""
 
     kind: FaultKind
     rank: int
     step: int
     grace: float = DEFAULT_GRACE
     """Seconds between the notice and the end (preempt)."""
+
+    def __str__(self) -> str:
+        """As it stands on the command line."""
+        grace = f" grace={self.grace:g}s" if self.kind == "preempt" else ""
+        return f"{self.kind} rank={self.rank} step={self.step}{grace}"
 
 
 def parse_fault(text: str, *, world_size: int) -> Fault:
@@ -76,39 +91,72 @@ def _wrong(text: str, what: str) -> InvalidSpec:
     return InvalidSpec(f'--fault "{text}": {what} (example: --fault "kill rank=0 step=30")')
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedFault:
+    """A fault of this `trainrun run`."""
+
+    fault: Fault
+    slot: int
+    mark: Path
+    """There once the fault has struck."""
+
+    @property
+    def pending(self) -> bool:
+        """It has not struck yet."""
+        return not self.mark.exists()
+
+    def strike(self) -> bool:
+        """Make the mark; says whether it is ours to strike."""
+        return fault_mark.make(self.mark)
+
+
 class FaultPlan:
-    """The faults that have not struck yet."""
+    """All faults of one `trainrun run`."""
 
-    def __init__(self, faults: Iterable[Fault], *, processes_per_worker: int) -> None:
-        self._pending = list(faults)
+    def __init__(self, faults: Iterable[Fault], *, processes_per_worker: int, folder: Path) -> None:
+        """`folder` holds the marks; those of an earlier command are removed."""
+        shutil.rmtree(folder, ignore_errors=True)
+        self._all = [
+            PlannedFault(fault=f, slot=f.rank // processes_per_worker, mark=folder / f"{number}")
+            for number, f in enumerate(faults)
+        ]
         self._per_worker = processes_per_worker
+        if self._all:
+            folder.mkdir(parents=True)
 
-    def kills_of(self, slot: int) -> list[Fault]:
-        """The kills that this slot's agent has to carry out."""
-        return [f for f in self._pending if f.kind == "kill" and self._slot(f) == slot]
+    @property
+    def pending(self) -> list[PlannedFault]:
+        """Those that have not struck yet."""
+        return [planned for planned in self._all if planned.pending]
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """Those that agents tell at once."""
+        return tuple(sorted({planned.fault.step for planned in self.pending}))
+
+    def kills_of(self, slot: int) -> tuple[KillFault, ...]:
+        """The kills that this slot's agent carries out when their rank reports."""
+        return tuple(
+            KillFault(rank=p.fault.rank, step=p.fault.step, mark=str(p.mark))
+            for p in self.pending
+            if p.fault.kind == "kill" and p.slot == slot
+        )
 
     def grace_of(self, slot: int) -> float:
         """Seconds that this slot's agent gets between SIGTERM and its end."""
-        graces = (f.grace for f in self._pending if f.kind == "preempt" and self._slot(f) == slot)
-        return next(graces, DEFAULT_GRACE)
+        preemptions = (p for p in self.pending if p.fault.kind == "preempt" and p.slot == slot)
+        return next((p.fault.grace for p in preemptions), DEFAULT_GRACE)
 
-    def struck_by(self, state: AgentState) -> list[Fault]:
-        """Faults whose moment has come with this heartbeat; each is returned once.
-
-        A kill is returned when its agent has done it, so that a later agent of the slot does not
-        do it again.
-        """
-        struck = [f for f in self._pending if self._slot(f) == state.slot and _reached(f, state)]
-        self._pending = [f for f in self._pending if f not in struck]
-        return struck
-
-    def _slot(self, fault: Fault) -> int:
-        return fault.rank // self._per_worker
-
-
-def _reached(fault: Fault, state: AgentState) -> bool:
-    if fault.kind == "kill":
-        return any(end.rank == fault.rank and end.signal == 9 for end in state.exits)
-    local_rank = fault.rank % max(1, len(state.steps))
-    step = state.steps[local_rank] if state.steps else None
-    return step is not None and step >= fault.step
+    def reached(self, state: AgentState) -> Iterator[tuple[PlannedFault, float]]:
+        """Pending faults whose step this heartbeat shows, with the seconds until they strike."""
+        if state.phase != "Running":
+            return  # its steps are those of an attempt that is over
+        first = state.slot * self._per_worker
+        for planned in self.pending:
+            ranks = {
+                rank
+                for rank, step in enumerate(state.steps, start=first)
+                if step is not None and step >= planned.fault.step
+            }
+            if ranks:
+                yield planned, 0.0 if planned.fault.rank in ranks else OWN_TIME

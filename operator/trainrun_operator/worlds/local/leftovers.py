@@ -10,11 +10,10 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
-NODE_VARIABLE = "TRAINRUN_NODE"
-"""Environment variable with the worker's folder, inherited by all its processes."""
+from trainrun.contract import variables
 
 _ROUNDS = 50
 _PAUSE = 0.02
@@ -36,7 +35,30 @@ def kill_all(folder: Path) -> int:
     return len(killed)
 
 
+def kill_child(parent: int, folder: Path, *, rank: int, if_: Callable[[], bool]) -> None:
+    """SIGKILL the training process of `rank` that the agent `parent` of this folder has started.
+
+    Nothing where none runs; `if_` is asked just before.
+    """
+    for pid, handle in _processes(folder, f"{variables.RANK}={rank}".encode()):
+        if _parent_of(pid) == parent and if_():
+            signal.pidfd_send_signal(handle, signal.SIGKILL)
+
+
 def _kill_once(folder: Path) -> Iterator[int]:
+    for pid, handle in _processes(folder):
+        try:
+            signal.pidfd_send_signal(handle, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+        yield pid
+
+
+def _processes(folder: Path, *marks: bytes) -> Iterator[tuple[int, int]]:
+    """(pid, pidfd) of the processes of a folder, or of those below, with this in their environment.
+
+    The pidfd is open until the next one is asked for.
+    """
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit() or int(entry.name) == os.getpid():
             continue
@@ -47,19 +69,27 @@ def _kill_once(folder: Path) -> Iterator[int]:
             continue  # ended, or a thread
         try:
             # Read after the handle was taken: the environment is that of the process we signal.
-            if _belongs(pid, folder):
-                signal.pidfd_send_signal(handle, signal.SIGKILL)
-                yield pid
-        except ProcessLookupError:
-            pass
+            if _belongs(pid, folder, marks):
+                yield pid, handle
         finally:
             os.close(handle)
 
 
-def _belongs(pid: int, folder: Path) -> bool:
+def _belongs(pid: int, folder: Path, marks: tuple[bytes, ...]) -> bool:
     try:
-        environ = Path(f"/proc/{pid}/environ").read_bytes()
+        environ = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     except OSError:
         return False  # ended, or another user's
-    mark = f"{NODE_VARIABLE}={folder}".encode()
-    return any(entry == mark or entry.startswith(mark + b"/") for entry in environ.split(b"\0"))
+    mark = f"{variables.NODE_FOLDER}={folder}".encode()
+    here = any(entry == mark or entry.startswith(mark + b"/") for entry in environ)
+    return here and all(other in environ for other in marks)
+
+
+def _parent_of(pid: int) -> int:
+    """0 where it has ended."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return 0
+    # "pid (name) state ppid ...": the name may hold anything, spaces and brackets too.
+    return int(stat.rpartition(")")[2].split()[1])

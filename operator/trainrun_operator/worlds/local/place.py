@@ -35,6 +35,11 @@ class RunPlace:
         return self.folder / "nodes"
 
     @property
+    def faults(self) -> Path:
+        """Marks of the faults on demand that have struck."""
+        return self.folder / "faults"
+
+    @property
     def cache(self) -> Path:
         """Downloaded checkpoints, shared by all workers of this machine."""
         return self.folder / "cache"

@@ -74,6 +74,15 @@ def program_of(template: Mapping[str, Any], *, folder: Path, environ: Mapping[st
     )
 
 
+def with_interpreter(environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment of workers: programs beside the Python that runs us come first on PATH.
+
+    So `bash -c "python ..."` and `torchrun` are those that have what `trainrun` has.
+    """
+    here = str(Path(sys.executable).parent)
+    return {**environ, "PATH": os.pathsep.join([here, environ.get("PATH") or os.defpath])}
+
+
 def training_container(containers: Sequence[Mapping[str, Any]]) -> tuple[int, Mapping[str, Any]]:
     """The container named `worker`, else the first, with its index."""
     for index, container in enumerate(containers):

@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from trainrun.errors import TrainRunError
-from trainrun_operator.api.status import TrainRunStatus
+from trainrun_operator.api.run.status import TrainRunStatus
+from trainrun_operator.api.run.status_json import json_object, status_from
 from trainrun_operator.worlds.base import StatusConflict, StatusUnwritable
 
 FORMAT = 1
@@ -63,7 +64,7 @@ class StatusFile:
                 resource_version=data["resourceVersion"],
                 generation=data["generation"],
                 spec=data["spec"],
-                status=TrainRunStatus.model_validate(data["status"]),
+                status=status_from(data["status"]),
             )
         except (ValueError, KeyError, TypeError) as error:
             raise StatusUnreadable(
@@ -145,7 +146,7 @@ def _encode(run: StoredRun) -> bytes:
         "resourceVersion": run.resource_version,
         "generation": run.generation,
         "spec": run.spec,
-        "status": run.status.model_dump(mode="json", by_alias=True, exclude_none=True),
+        "status": json_object(run.status),
     }
     return json.dumps(data, indent=1).encode()
 

@@ -10,9 +10,10 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 
-from trainrun.protocol import Notice
-from trainrun_operator.core.causes import Cause
-from trainrun_operator.core.observation import WorkerFact, WorkerLoss
+from trainrun.contract.agent_state import Notice
+from trainrun.contract.ages import aged
+from trainrun_operator.core.run.causes import Cause
+from trainrun_operator.core.run.observation import WorkerFact, WorkerLoss
 from trainrun_operator.worlds.base import Heard
 from trainrun_operator.worlds.local.agent_process import AgentProcess
 
@@ -37,6 +38,11 @@ class LocalWorker:
         """Remember why it is gone; the first reason stands."""
         if self._loss is None:
             self._loss = (WorkerLoss(cause=cause, message=message), time.monotonic())
+
+    @property
+    def stays(self) -> bool:
+        """It is there to stay, as far as is known."""
+        return not self.ended and self._loss is None and self._notice is None
 
     def announce(self, notice: Notice) -> None:
         """Remember that it was told to leave."""
@@ -70,6 +76,4 @@ class LocalWorker:
         if self._notice is None:
             return None
         notice, since = self._notice
-        age = now - since
-        remaining = None if notice.remaining is None else max(0.0, notice.remaining - age)
-        return replace(notice, age=age, remaining=remaining)
+        return aged(notice, by=now - since)

@@ -14,18 +14,17 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import assert_never
 
-from trainrun.agent.config import AgentConfig
-from trainrun.agent.config import Fault as AgentFault
-from trainrun.protocol import AgentState, Notice
-from trainrun_operator.api.status import TrainRunStatus
-from trainrun_operator.core.causes import Cause
-from trainrun_operator.core.config import RunConfig
-from trainrun_operator.core.observation import Observation
-from trainrun_operator.core.plan import Action, CreateWorker, DeleteRun, DeleteWorker
+from trainrun.contract.agent_config import AgentConfig
+from trainrun.contract.agent_state import AgentState, Notice
+from trainrun_operator.api.run.status import TrainRunStatus
+from trainrun_operator.core.run.causes import Cause
+from trainrun_operator.core.run.config import RunConfig
+from trainrun_operator.core.run.observation import Observation
+from trainrun_operator.core.run.plan import Action, CreateWorker, DeleteRun, DeleteWorker
 from trainrun_operator.worlds.base import Agents, Seen, StatusConflict
 from trainrun_operator.worlds.local.agent_process import OUTPUT_FILE, AgentProcess
-from trainrun_operator.worlds.local.faults import Fault, FaultPlan
-from trainrun_operator.worlds.local.leftovers import kill_all
+from trainrun_operator.worlds.local.faults import FaultPlan, PlannedFault
+from trainrun_operator.worlds.local.leftovers import kill_all, kill_child
 from trainrun_operator.worlds.local.place import RunPlace
 from trainrun_operator.worlds.local.status_file import StatusFile, StoredRun
 from trainrun_operator.worlds.local.worker import LocalWorker
@@ -36,7 +35,7 @@ class WorkerTemplate:
     """What every agent of the run is started with, whatever its slot."""
 
     agent: AgentConfig
-    """slot, worker, folders, grace and faults are filled in for each worker."""
+    """slot, worker, folders, grace and what concerns faults are filled in for each worker."""
     gpus: tuple[tuple[int, ...], ...]
     """For each slot its GPUs."""
     environ: Mapping[str, str]
@@ -70,6 +69,8 @@ class LocalWorld:
         self._output = output
         self._workers: dict[str, LocalWorker] = {}
         self._timers: list[asyncio.TimerHandle] = []
+        self._training: set[str] = set()
+        """Workers whose processes run, by their last heartbeat."""
 
     # -------------------------------------------------------------------- the World protocol
 
@@ -81,6 +82,8 @@ class LocalWorld:
             status=self._stored.status,
             workers=tuple(w.fact(agents.heard(w.name)) for w in self._workers.values()),
             listening_for=agents.listening_for,
+            ordered=agents.ordered,
+            last_words=agents.last_words,
         )
         return Seen(observation=observation, config=self._config)
 
@@ -133,7 +136,8 @@ class LocalWorld:
             )
             if status.ending is None:  # else the attempt had ended already, for its own reason
                 worker.lose(
-                    Cause.INTERRUPTED, "the process that ran `trainrun run` ended; nothing is lost"
+                    Cause.INTERRUPTED,
+                    f"the process that ran `trainrun run` ended; {_done_again(status)}",
                 )
             self._workers[name] = worker
         return ended
@@ -145,11 +149,18 @@ class LocalWorld:
 
     def heartbeat(self, state: AgentState) -> None:
         """Let the faults strike whose moment has come."""
-        worker = self._workers.get(state.worker)
-        if worker is None:
+        if state.worker not in self._workers:
             return  # deleted since it was last observed
-        for fault in self._faults.struck_by(state):
-            self._strike(fault, worker)
+        if state.phase == "Running":
+            self._training.add(state.worker)
+        else:
+            self._training.discard(state.worker)
+        for planned, delay in self._faults.reached(state):
+            if delay:
+                loop = asyncio.get_running_loop()
+                self._timers.append(loop.call_later(delay, self._strike, planned))
+            else:
+                self._strike(planned)
 
     def close(self) -> None:
         """SIGKILL whatever still runs; nothing of ours outlives this."""
@@ -187,7 +198,6 @@ class LocalWorld:
         self._wake()
 
     def _agent_config(self, worker: LocalWorker) -> AgentConfig:
-        kills = self._faults.kills_of(worker.slot)
         return replace(
             self._template.agent,
             slot=worker.slot,
@@ -197,7 +207,8 @@ class LocalWorld:
             directory=str(worker.folder),
             gpus=self._template.gpus[worker.slot],
             grace_seconds=self._faults.grace_of(worker.slot),
-            faults=tuple(AgentFault(rank=fault.rank, step=fault.step) for fault in kills),
+            faults=self._faults.kills_of(worker.slot),
+            tell_at=self._faults.steps,
         )
 
     def _ended(self, worker: LocalWorker, code: int) -> None:
@@ -211,6 +222,7 @@ class LocalWorld:
         worker = self._workers.pop(name, None)
         if worker is None:
             return
+        self._training.discard(name)
         if worker.agent is not None:
             worker.agent.kill()
         _clear(worker.folder)
@@ -218,25 +230,33 @@ class LocalWorld:
 
     # ------------------------------------------------------------------------------- faults
 
-    def _strike(self, fault: Fault, worker: LocalWorker) -> None:
+    def _strike(self, planned: PlannedFault) -> None:
+        """Hit the worker of the fault's rank, if it trains and the fault is still to strike."""
+        hit = (w for w in self._workers.values() if w.slot == planned.slot and w.stays)
+        worker = next((w for w in hit if w.name in self._training), None)
+        if worker is None or worker.agent is None:
+            return  # the next heartbeat that shows the step finds another one
+        fault = planned.fault
         match fault.kind:
             case "kill":
-                pass  # its agent has done it
+                kill_child(worker.agent.pid, worker.folder, rank=fault.rank, if_=planned.strike)
             case "preempt":
-                self._preempt(worker, fault)
+                if planned.strike():
+                    self._preempt(worker, fault.grace)
             case "node-loss":
-                self._lose_node(worker, fault)
+                if planned.strike():
+                    self._lose_node(worker, f"rank {fault.rank}, step {fault.step}")
             case _:
                 assert_never(fault.kind)
         self._wake()
 
-    def _preempt(self, worker: LocalWorker, fault: Fault) -> None:
-        reason = f"preempted by --fault, {fault.grace:.0f} s to leave"
-        worker.announce(Notice(reason=reason, remaining=fault.grace))
+    def _preempt(self, worker: LocalWorker, grace: float) -> None:
+        reason = f"preempted by --fault, {grace:.0f} s to leave"
+        worker.announce(Notice(reason=reason, remaining=grace))
         if worker.agent is not None:
             worker.agent.notify()
         loop = asyncio.get_running_loop()
-        self._timers.append(loop.call_later(fault.grace, self._take_away, worker))
+        self._timers.append(loop.call_later(grace, self._take_away, worker))
 
     def _take_away(self, worker: LocalWorker) -> None:
         if worker.ended or worker.agent is None:
@@ -244,14 +264,21 @@ class LocalWorld:
         worker.lose(Cause.PREEMPTED, f"worker {worker.name} was preempted by --fault")
         worker.agent.kill()
 
-    def _lose_node(self, worker: LocalWorker, fault: Fault) -> None:
-        worker.lose(
-            Cause.NODE_LOST,
-            f"node {worker.folder.name} was lost by --fault (rank {fault.rank}, step {fault.step})",
-        )
+    def _lose_node(self, worker: LocalWorker, where: str) -> None:
+        worker.lose(Cause.NODE_LOST, f"node {worker.folder.name} was lost by --fault ({where})")
         if worker.agent is not None:
             worker.agent.kill()
         shutil.rmtree(worker.folder, ignore_errors=True)
+
+
+def _done_again(status: TrainRunStatus) -> str:
+    """What it costs, as far as the status knows: the store may have a newer commit."""
+    record, reached = status.start_record, status.progress.step
+    point = record.resume_point if record is not None else None
+    saved = [it.step for it in (status.checkpoint, point) if it is not None]
+    since = f"steps after {max(saved)}, the newest one known" if saved else "steps, none known"
+    known = "" if reached is None else f" (step {reached} was the last one heard of)"
+    return f"{since} to be committed, are done again{known}"
 
 
 def _clear(folder: Path, *, keep: Iterable[str] = (OUTPUT_FILE,)) -> None:

@@ -1,0 +1,35 @@
+"""The training as a script for TrainRun."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import torch.distributed as dist
+
+import trainrun
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from training import SAVE_EVERY, Training
+
+dist.init_process_group("gloo")
+training = Training()
+step = 0
+if checkpoint := trainrun.get_checkpoint():
+    with checkpoint.as_directory() as directory:
+        training.load(Path(directory, "training.pt"))
+    step = checkpoint.step
+training.began(step)
+while True:
+    step += 1
+    training.step(step)
+    save = trainrun.should_save() or step % SAVE_EVERY == 0
+    if not save:
+        trainrun.report(step=step)
+    elif training.rank == 0:
+        folder = trainrun.staging_directory()
+        training.save(folder / "training.pt")
+        trainrun.report(step=step, checkpoint=folder, whole=True)
+    else:
+        trainrun.report(step=step)

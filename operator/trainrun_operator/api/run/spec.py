@@ -1,0 +1,248 @@
+"""The spec of a TrainRun: what a user asks for.
+
+Layer: api. The docstrings of the fields become the descriptions in the CRD (`kubectl explain`), so
+each gives unit, default and meaning. Invariants: optional means absent, never null; every list and
+string is bounded; every default of the resource stands here and nowhere else.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, GetJsonSchemaHandler
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
+
+from trainrun_operator.api.base import Hint, Model, Rule, matches, unchangeable
+from trainrun_operator.api.duration import Duration, between
+from trainrun_operator.api.pod_template import PodTemplate
+from trainrun_operator.api.run import former
+from trainrun_operator.api.run.edits import REFUSED
+
+MAX_NAME = 48
+"""Characters of a run name: pods are named `<run>-<slot>-<attempt>` and a hostname has 63."""
+MANAGER = "trainrun.dev/operator"
+"""This operator, in managedBy."""
+NO_LIMIT = Hint("use -1 for no limit")
+MAX_FAILURES = 1_000_000
+"""Upper bound of the failure budgets; far beyond what a run survives, and safe in any int."""
+
+StorageUri = Annotated[
+    str,
+    Field(max_length=1024),
+    matches(
+        r"^(file:///[^?#]*[^?#/][^?#]*|s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[^?#]*)?)$",
+        "must be file:///absolute/path or s3://bucket/prefix",
+    ),
+]
+"""The address of a folder in object storage or on a file system."""
+
+RunName = Annotated[
+    str,
+    Field(max_length=MAX_NAME),
+    matches(
+        r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$",
+        "must consist of lower case letters, digits and dashes, and begin and end with a letter "
+        "or digit",
+    ),
+]
+"""A DNS label."""
+
+
+SecretName = Annotated[
+    str,
+    Field(max_length=253),
+    matches(
+        r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$",
+        "must be the name of a Secret: lower case letters, digits, dashes and dots, and begin and "
+        "end with a letter or digit",
+    ),
+]
+"""A DNS subdomain."""
+
+
+class WorkersSpec(Model):
+    """The gang: identical workers that start, work and restart together."""
+
+    replicas: Annotated[int, Field(ge=1, le=1024)] = 1
+    """Number of workers, 1 to 1024. Default 1. Cannot be changed."""
+    processes_per_worker: Annotated[int, Field(ge=1, le=64)] = 1
+    """Training processes per worker, 1 to 64; usually the GPUs of a worker. Default 1. The world
+    size is replicas times this. Cannot be changed."""
+    template: PodTemplate
+    """Template of the worker pods. The container named "worker", else the first one, trains: its
+    command is started processesPerWorker times in each worker."""
+    agent: Literal["Inject", "InImage"] = "Inject"
+    """How the agent gets into the container that trains. Inject: the container fetches it from the
+    operator; the image needs Python 3.10 or newer and nothing else. InImage: the image has the
+    package trainrun installed. Not used by `trainrun run`. Default Inject."""
+
+
+class SecretReference(Model):
+    """Names a Secret in the run's namespace."""
+
+    name: SecretName
+    """Name of the Secret, at most 253 characters."""
+
+
+class StorageSpec(Model):
+    """Where checkpoints and the records of the run are kept. (uri, runName) identifies it."""
+
+    CHANGES = former.STORAGE_RULES
+
+    uri: StorageUri
+    """Folder for runs: s3://bucket/prefix, or file:///path on a file system that every node
+    mounts. The server must be able to write an object only where none is. Cannot be changed."""
+    run_name: RunName | None = None
+    """Name of the run's own folder below uri, at most 48 characters. Default: metadata.name. Cannot
+    be changed."""
+    endpoint_url: (
+        Annotated[
+            str,
+            Field(max_length=1024),
+            matches(r"^https?://[^/?#][^?#]*$", "must be http://host:port or https://host:port"),
+        ]
+        | None
+    ) = Field(default=None, alias="endpointURL")
+    """Address of an S3-compatible server. Default: AWS. Not used for file:// storage."""
+    region: (
+        Annotated[
+            str,
+            Field(max_length=64),
+            matches(r"^[a-z0-9-]+$", "must be the name of a region such as eu-central-1"),
+        ]
+        | None
+    ) = None
+    """S3 region. Default: that of the worker's environment. Not used for file:// storage."""
+    credentials_secret_ref: Annotated[
+        SecretReference | None, Hint("write credentialsSecretRef: {name: my-secret}")
+    ] = None
+    """Secret in the run's namespace whose keys AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and, where
+    it is there, AWS_SESSION_TOKEN become environment variables of the container that trains.
+    Default: what the template and its service account give. Not used by `trainrun run`."""
+    on_existing: Literal["Resume", "Fail"] = "Resume"
+    """What to do when the run's folder is there already at the first start. Resume: continue from
+    its newest good checkpoint. Fail: do not start. Default Resume."""
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        """With the names of version 0.1.0."""
+        written = super().__get_pydantic_json_schema__(schema, handler)
+        written["properties"] |= former.STORAGE_PROPERTIES
+        return written
+
+
+class CheckpointSpec(Model):
+    """How checkpoints are read, saved and kept."""
+
+    initial_from: StorageUri | None = None
+    """Folder with initial weights, which the script reads with get_initial_checkpoint(). Never
+    used to resume. Default: none. Cannot be changed."""
+    flush_timeout: Annotated[Duration, between("0s", "1h")] = Duration("30s")
+    """How long a restart waits for uploads of steps that every rank has staged, as long as they
+    progress. Between 0s and 1h, default 30s."""
+    max_pending: Annotated[int, Field(ge=1, le=16)] = 2
+    """Checkpoints per worker that may wait for their upload, 1 to 16; when it is full, a report
+    with a checkpoint waits. Default 2. Each takes its size on the worker's disk."""
+    keep: Annotated[int, Field(ge=2, le=1000)] = 3
+    """Newest checkpoints to keep in storage, 2 to 1000. Default 3. The newest one and those that
+    the last two attempts resumed from are never deleted."""
+
+
+class BackoffSpec(Model):
+    """How long to wait before a restart."""
+
+    RULES = (
+        Rule(
+            cel="duration(self.max) >= duration(self.initial)",
+            message="must not be shorter than backoff.initial",
+            holds=lambda backoff: backoff.max.timedelta >= backoff.initial.timedelta,
+            path=("max",),
+        ),
+    )
+
+    initial: Annotated[Duration, between("0s", "1h")] = Duration("1s")
+    """Wait before the second restart in a row without a new step between them; the first is at
+    once. Between 0s and 1h, default 1s."""
+    factor: Annotated[float, Field(ge=1, le=10)] = 2.0
+    """Each further wait is this many times the previous one, 1 to 10. Default 2."""
+    max: Annotated[Duration, between("0s", "24h")] = Duration("60s")
+    """Longest wait. Between 0s and 24h and not shorter than initial, default 60s."""
+
+
+class FailurePolicy(Model):
+    """How many failures a run survives."""
+
+    max_failures: Annotated[int, Field(ge=-1, le=MAX_FAILURES), NO_LIMIT] = 0
+    """Restarts that failures may cost. 0: the first failure fails the run. N: N restarts, and the
+    N+1st failure fails it. -1: no limit. All losses within one attempt are one failure. Default
+    0."""
+    max_preemptions: Annotated[int | None, Field(ge=-1, le=MAX_FAILURES), NO_LIMIT] = None
+    """Restarts that preemptions may cost. Absent: preemptions count against maxFailures. N or -1:
+    they have this budget of their own. Default: absent."""
+    backoff: BackoffSpec = BackoffSpec()
+    """How long to wait before a restart."""
+
+
+class Health(Model):
+    """When a worker counts as lost, and how long a gang may be placed only in part."""
+
+    heartbeat_timeout: Annotated[Duration, between("3s", "1h")] = Duration("30s")
+    """A worker is lost after this time without a heartbeat of its agent. Between 3s and 1h, default
+    30s."""
+    start_timeout: Annotated[Duration, between("1s", "24h")] = Duration("5m")
+    """A worker has failed to start when its agent has not called within this time after its
+    containers started, or when its image or its configuration is missing for this long. Between
+    1s and 24h, default 5m."""
+    placement_timeout: Annotated[Duration, between("10s", "24h")] = Duration("10m")
+    """When only a part of a gang has found room within this time, its pods are deleted and created
+    again later, so two gangs never block each other for ever. Waiting for room is never a failure.
+    Between 10s and 24h, default 10m."""
+
+
+class TrainRunSpec(Model):
+    """What the user asks for."""
+
+    CHANGES = tuple(unchangeable(edit.path, edit.note) for edit in REFUSED)
+
+    managed_by: (
+        Annotated[
+            str,
+            Field(max_length=63),
+            matches(
+                r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/"
+                r"[A-Za-z0-9/._~-]+$",
+                "must be a domain and a path such as example.com/controller",
+            ),
+        ]
+        | None
+    ) = None
+    """The controller that leads the run, as in a Job: where it is not trainrun.dev/operator, the
+    operator does nothing about the run, and another controller does. Cannot be changed. Default:
+    trainrun.dev/operator. Not used by `trainrun run`."""
+    suspend: bool = False
+    """true: save a checkpoint, stop all workers, and wait. false: run, or continue. Never counts as
+    a failure. Default false."""
+    workers: WorkersSpec
+    """The gang of workers."""
+    storage: StorageSpec
+    """Where checkpoints and the records of the run are kept."""
+    checkpoint: CheckpointSpec = CheckpointSpec()
+    """How checkpoints are read, saved and kept."""
+    failure_policy: FailurePolicy = FailurePolicy()
+    """How many failures the run survives."""
+    health: Health = Health()
+    """When a worker counts as lost, and how long a gang may be placed only in part."""
+    active_deadline: Annotated[Duration, between("1s", "87600h")] | None = None
+    """The run fails when it has not succeeded within this time after its start, or after it was
+    last resumed from suspension. Between 1s and 87600h. Default: no deadline."""
+    ttl_after_finished: Annotated[Duration, between("0s", "87600h")] | None = None
+    """The TrainRun and its pods are deleted this long after the end, and not before the workers
+    have left, which takes at most a minute; the storage is not touched. Between 0s and 87600h.
+    Default: kept until somebody deletes it."""
+    retain_failed_workers: Annotated[int, Field(ge=0, le=100)] = 1
+    """Ended workers of earlier attempts whose pods are kept for their logs while the run goes on,
+    0 to 100; older ones are deleted. Those of the last attempt are always kept. Default 1. Not
+    used by `trainrun run`, which keeps all output."""

@@ -1,0 +1,333 @@
+"""The status of a TrainRun: what the operator remembers and what its users read.
+
+Layer: api. Whatever the core must remember between two passes stands here and nowhere else, so an
+operator that restarts with nothing but the status goes on where the one before stopped.
+
+Plain frozen dataclasses: the core changes one with `dataclasses.replace`, whose arguments mypy
+checks, and pays for no validation. What is written and read is checked by the annotations, in
+`trainrun_operator.api.run.status_json` and by the CRD, which is made from the same classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, fields
+from datetime import datetime
+from operator import not_
+from typing import Annotated, Literal
+
+from pydantic import Field, GetJsonSchemaHandler
+from pydantic.alias_generators import to_camel
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
+
+from trainrun_operator.api.base import MapList
+from trainrun_operator.api.run.handed import HandedCheckpoint
+from trainrun_operator.api.run.standing import CheckpointStatus, Failures, Progress, Workers
+from trainrun_operator.api.run.status_part import StatusPart
+
+IDENTITY_LENGTH = 4
+"""Characters of an agent's random identity kept in the start record: 1,024 of them are 4 KB."""
+
+MAX_LEAVING = 64
+"""Slots under notice that are remembered: of more than that, enough are seen to know the cause."""
+
+MAX_DISTRUSTED = 8
+"""Nodes remembered whose word about a checkpoint is not enough."""
+
+MAX_INCIDENTS = 10
+"""Settled incidents kept in the status (etcd objects should stay small)."""
+
+PhaseName = Literal[
+    "Pending",
+    "Starting",
+    "Running",
+    "Preempting",
+    "Restarting",
+    "Finishing",
+    "Suspended",
+    "Succeeded",
+    "Failed",
+]
+"""What a person reads; derived from facts in every pass, never read back. Text in the resource: a
+newer operator may know others."""
+
+INTERNAL = "internal"
+"""The object of the resource's status that holds what only the operator reads."""
+
+BudgetName = Literal["failures", "preemptions", "none"]
+EndingKind = Literal["Incident", "Suspend", "TemplateChange", "Yielded", "TakenOver"]
+ConditionStatus = Literal["True", "False", "Unknown"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartRecord(StatusPart):
+    """What attempt `attempt` was started with; written once, before its first start order."""
+
+    attempt: Annotated[int, Field(ge=1)]
+    """Number of the attempt."""
+    roster: Annotated[tuple[int, ...], Field(max_length=1024)]
+    """For each slot, the number of creation of its worker (`<run>-<slot>-<creation>`)."""
+    agents: Annotated[str, Field(max_length=1024 * IDENTITY_LENGTH)]
+    """For each slot, the first four characters of its agent's random identity, one after the other:
+    a worker that somebody recreated under the same name is not the one that was started."""
+    world_size: Annotated[int, Field(ge=1)]
+    """Processes over all workers."""
+    resume_point: HandedCheckpoint | None = None
+    """The checkpoint handed to every rank; absent: the attempt starts from nothing."""
+    master_addr: Annotated[str, Field(max_length=253)]
+    """MASTER_ADDR, offered by slot 0's agent."""
+    master_port: Annotated[int, Field(ge=1, le=65535)]
+    """MASTER_PORT, offered by slot 0's agent."""
+    template_hash: Annotated[str, Field(max_length=64)]
+    """Hash of the pod template that every worker of the roster was made from."""
+    time: datetime
+    """When the attempt was started."""
+
+    def identity(self, slot: int) -> str:
+        """The beginning of the identity of the slot's agent."""
+        return self.agents[slot * IDENTITY_LENGTH : (slot + 1) * IDENTITY_LENGTH].rstrip()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Incident(StatusPart):
+    """A loss of one or more workers of one attempt, with the cause that explains it best."""
+
+    attempt: Annotated[int, Field(ge=1)]
+    """The attempt that it ended."""
+    cause: Annotated[str, Field(max_length=64)]
+    """AppError, OutOfMemory, Preempted, NodeLost, StartFailed, ... (docs/failure-model.md)."""
+    budget: BudgetName = "failures"
+    """The budget it is charged to; provisional until it is settled."""
+    counted: bool = False
+    """Charged to its budget: true once, when it is settled, and then for ever."""
+    slot: int | None = None
+    """The culprit's slot."""
+    rank: int | None = None
+    """The culprit's rank, where one process is the culprit."""
+    worker: Annotated[str, Field(max_length=253)] = ""
+    """The culprit's worker (pod) name."""
+    node: Annotated[str, Field(max_length=253)] = ""
+    """The node it was on."""
+    exit_code: int | None = None
+    """Exit code of the culprit; 128 + number when a signal ended it."""
+    message: Annotated[str, Field(max_length=1024)] = ""
+    """What happened, for a person: signal, exception, or the node's condition."""
+    last_lines: Annotated[tuple[str, ...], Field(max_length=20, exclude_if=not_)] = ()
+    """The culprit's last lines of output; absent where there are none."""
+    collateral: bool = False
+    """Only consequences of a loss elsewhere have been seen so far (broken collectives)."""
+    time: datetime
+    """When it was first seen."""
+    detect_seconds: float | None = None
+    """Seconds from the loss until the operator knew."""
+    recovery_seconds: float | None = None
+    """Seconds from knowing until the next attempt reported its first step."""
+    restart_seconds: float | None = None
+    """Seconds from knowing until the next attempt was started."""
+    lost_steps: int | None = None
+    """Steps done by the attempt beyond the checkpoint that the next one resumed from, as far as the
+    operator has heard of them; absent where it cannot know."""
+    resumed_from: HandedCheckpoint | None = None
+    """The checkpoint that the next attempt resumed from."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending(StatusPart):
+    """Attempt `attempt` is given up: its processes are stopped and the next one is prepared."""
+
+    attempt: Annotated[int, Field(ge=0)]
+    """The attempt that ends."""
+    kind: EndingKind
+    """Why; only an Incident is charged to a budget."""
+    time: datetime
+    """When this was decided."""
+    flush: Annotated[tuple[int, ...], Field(max_length=64)] = ()
+    """Staged steps whose uploads are finished first."""
+    flush_until: datetime | None = None
+    """When they are given up; absent: after checkpoint.flushTimeout."""
+    not_before: datetime | None = None
+    """Backoff: the next attempt does not start earlier."""
+    dismissed: Annotated[str, Field(max_length=256, exclude_if=not_)] = ""
+    """Slots of the roster whose workers the operator deletes, as the bits of a hexadecimal number
+    (of 1,024 slots in 256 characters): what becomes of them explains no incident."""
+
+    def has_dismissed(self, slot: int) -> bool:
+        """The operator deletes the worker of this slot."""
+        return bool(int(self.dismissed or "0", 16) >> slot & 1)
+
+    def dismissing(self, slots: Iterable[int]) -> str:
+        """`dismissed`, with these slots."""
+        return f"{sum(1 << slot for slot in set(slots)) | int(self.dismissed or '0', 16):x}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SaveAsked(StatusPart):
+    """The running attempt was asked to save a checkpoint through `should_save()`."""
+
+    attempt: Annotated[int, Field(ge=1)]
+    """The attempt that was asked."""
+    reason: Annotated[str, Field(max_length=256)]
+    """Preemption notice, suspend, template change."""
+    time: datetime
+    """When it was asked first."""
+    writer_rank: Annotated[int, Field(ge=0)] = 0
+    """The lowest rank not under notice at that moment: the same on every rank, whoever is told."""
+    leaving: Annotated[tuple[int, ...], Field(max_length=MAX_LEAVING)] = ()
+    """Slots under notice since then: a worker of them that is gone later was preempted, also when
+    nobody saw it end."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placement(StatusPart):
+    """The gang was given back because there was room for a part of it only."""
+
+    tries: Annotated[int, Field(ge=1)]
+    """How often in a row."""
+    not_before: datetime
+    """Its workers are not created again earlier."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryEntry(StatusPart):
+    """An event of the run, told by whoever reads the status that holds it."""
+
+    time: datetime
+    """When it was due; with what it says, this makes it one and the same whoever tells it."""
+    type: Literal["Normal", "Warning"]
+    """Warning: something to look at."""
+    reason: Annotated[str, Field(max_length=64)]
+    """CamelCase, for machines."""
+    message: Annotated[str, Field(max_length=2048)] = ""
+    """For people."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Distrusted(StatusPart):
+    """A node that reads wrongly what another node reads well, or whose word was taken once."""
+
+    node: Annotated[str, Field(max_length=253)]
+    """Its name."""
+    but_for: HandedCheckpoint | None = None
+    """The one checkpoint about which its word is taken, since no other node could read it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Condition(StatusPart):
+    """A Kubernetes condition."""
+
+    type: Annotated[str, Field(max_length=64)]
+    """Complete, Failed, Suspended, Running, TemplateValid, StorageReady, or a worker's warning."""
+    status: ConditionStatus
+    """True, False or Unknown."""
+    reason: Annotated[str, Field(max_length=64)]
+    """CamelCase, for machines."""
+    message: Annotated[str, Field(max_length=2048)] = ""
+    """For people: what it means and what to do."""
+    last_transition_time: datetime
+    """When status or reason last changed."""
+    observed_generation: int = 0
+    """metadata.generation that this was derived from."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Internal(StatusPart):
+    """For the operator; do not rely on it. What it remembers between two looks at the run; names
+    and meanings change from version to version without notice."""
+
+    holder: Annotated[str, Field(max_length=128, exclude_if=not_)] = ""
+    """The installation of the operator that leads the run: its namespace, and which key it knows
+    its workers by. Absent: a version that knew no installations, or nobody yet."""
+    taken_over: datetime | None = None
+    """When this holder took the run over from another one; workers made before are none of its."""
+    start_record: StartRecord | None = None
+    """What the newest attempt was started with."""
+    ending: Ending | None = None
+    """Set from the moment the newest attempt is given up until the next one starts."""
+    save_asked: SaveAsked | None = None
+    """Set while the running attempt is asked to save."""
+    placement: Placement | None = None
+    """Set from the moment the pods are given back for lack of room until an attempt starts."""
+    incident: Incident | None = None
+    """The incident of the newest attempt, until it is settled."""
+    resumptions: Annotated[int, Field(exclude_if=not_)] = 0
+    """How often the run was resumed from suspension: what agents acknowledged before that does not
+    count any more."""
+    distrusted: Annotated[
+        tuple[Distrusted, ...], Field(max_length=MAX_DISTRUSTED, exclude_if=not_)
+    ] = ()
+    """Nodes whose word alone is not enough to set a checkpoint aside, the newest last."""
+    fruitless: int = 0
+    """Attempts in a row that ended without a new step: the backoff grows with it."""
+    free_ends: Annotated[dict[str, int], Field(exclude_if=not_)] = field(default_factory=dict)
+    """How many of them ended for a cause that is free at first, by cause, since one ended for a
+    cause that is not."""
+    history: Annotated[tuple[HistoryEntry, ...], Field(max_length=32, exclude_if=not_)] = ()
+    """The newest events, oldest first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainRunStatus(Internal):
+    """status of a TrainRun."""
+
+    observed_generation: int = 0
+    """metadata.generation of the spec that was acted on last."""
+    phase: Annotated[str, Field(max_length=64)] = "Pending"
+    """One word for people: how far the run is in its life."""
+    reason: Annotated[str, Field(max_length=64)] = ""
+    """One word for people: what it waits for or why it ended; absent while it runs."""
+    conditions: Annotated[tuple[Condition, ...], Field(max_length=32), MapList("type")] = ()
+    """Complete, Failed, Suspended, Running, WorkersReady, TemplateValid, StorageReady and
+    warnings."""
+    attempt: int = 0
+    """Highest attempt number used so far; only grows."""
+    incidents: Annotated[tuple[Incident, ...], Field(max_length=MAX_INCIDENTS)] = ()
+    """The last settled incidents, oldest first."""
+    restarts: int = 0
+    """Attempts started after the first one, whatever for."""
+    failures: Failures = field(default_factory=Failures)
+    """Budgets."""
+    workers: Workers = field(default_factory=Workers)
+    """Workers that answer."""
+    progress: Progress = field(default_factory=Progress)
+    """Step and metrics."""
+    checkpoint: CheckpointStatus | None = None
+    """Newest committed checkpoint."""
+    start_time: datetime | None = None
+    """When the operator first saw the run, or when it was last resumed from suspension."""
+    completion_time: datetime | None = None
+    """When it succeeded or failed."""
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        """As `status_json` writes it.
+
+        Open, at the top and in `internal`: the API server would take out what it does not know. So
+        an operator that is newer than the CRD, or older, finds again what it has remembered.
+        """
+        written = handler.resolve_ref_schema(handler(schema))
+        for part in fields(Internal):
+            del written["properties"][to_camel(part.name)]
+        written["properties"][INTERNAL] = {
+            "type": "object",
+            "description": Internal.__doc__,
+            "additionalProperties": True,
+        }
+        written["additionalProperties"] = True
+        return written
+
+    def condition(self, kind: str) -> Condition | None:
+        """The condition of this type, if there is one."""
+        return next((c for c in self.conditions if c.type == kind), None)
+
+    def is_true(self, kind: str) -> bool:
+        """Whether the condition of this type is there and True."""
+        found = self.condition(kind)
+        return found is not None and found.status == "True"
+
+    @property
+    def finished(self) -> bool:
+        """Succeeded or Failed: a verdict that nothing takes back."""
+        return self.is_true("Complete") or self.is_true("Failed")

@@ -1,0 +1,122 @@
+"""`trainrun checkpoints get` and `set-aside`: fetch what was trained, give up what poisons it.
+
+Layer: cli. Asks the store alone; works from any machine, whether the run is on or over.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+import click
+
+from trainrun.checkpoint import (
+    CheckpointInfo,
+    RunStore,
+    checkpoint_on_node,
+    list_checkpoints,
+    read_manifest,
+    set_aside,
+)
+from trainrun.contract import layout
+from trainrun.contract.checkpoint_id import CheckpointId
+from trainrun.errors import StoreError, TrainRunError
+from trainrun_operator.cli import wording
+from trainrun_operator.cli.exit_codes import BAD_INPUT, FAILED, SUCCEEDED
+from trainrun_operator.cli.finding import find_runs
+from trainrun_operator.cli.sources import UnknownRun
+
+
+class UnknownCheckpoint(TrainRunError):
+    """The run has no such checkpoint, or none that can be used."""
+
+
+class FolderInTheWay(TrainRunError):
+    """There is something where the files are to go, or nothing can be written there."""
+
+
+def get_checkpoint(where: str, *, storage: str | None, step: str | None, folder: Path) -> int:
+    """Bring the files of a checkpoint into a new folder; returns the exit code."""
+    try:
+        run = _only_run(where, storage=storage)
+        chosen = _chosen(list_checkpoints(run), step, uri=run.uri)
+        _download(run, chosen.id, folder)
+    except TrainRunError as error:
+        return _refused(error)
+    size = wording.size(chosen.size_bytes)
+    click.echo(f"{folder}: {chosen.files} files ({size}) of {chosen.id.name}, each verified")
+    if chosen.state != "good":
+        click.echo(f"note: this checkpoint is {chosen.state}: {chosen.reason}", err=True)
+    return SUCCEEDED
+
+
+def set_checkpoint_aside(where: str, *, storage: str | None, step: str, reason: str) -> int:
+    """Let the run never resume from a checkpoint again; returns the exit code."""
+    try:
+        run = _only_run(where, storage=storage)
+        chosen = _chosen(list_checkpoints(run), step, uri=run.uri)
+        set_aside(run, chosen.id, reason)
+        left = [info for info in list_checkpoints(run) if info.state == "good"]
+    except TrainRunError as error:
+        return _refused(error)
+    click.echo(f"{chosen.id.name} is set aside: no attempt resumes from it any more")
+    if left:
+        newest = max(left, key=lambda info: info.id)
+        click.echo(f"the next attempt resumes from {newest.id.name}, unless a newer one is saved")
+    else:
+        click.echo("no good checkpoint is left: the next attempt will fail, NoGoodCheckpoint")
+    click.echo(f"to take that back, delete {run.uri}/{layout.bad_key(chosen.id)}")
+    return SUCCEEDED
+
+
+def _refused(error: TrainRunError) -> int:
+    click.echo(f"error: {error}", err=True)
+    return FAILED if isinstance(error, StoreError) else BAD_INPUT
+
+
+def _only_run(where: str, *, storage: str | None) -> RunStore:
+    found = find_runs(where, storage=storage)
+    if len(found) != 1:
+        names = ", ".join(f"{run.storage}/{run.name}" for run in found)
+        raise UnknownRun(f"{where} holds several runs; name one of them: {names}")
+    return found[0].checkpoints()
+
+
+def _chosen(found: list[CheckpointInfo], step: str | None, *, uri: str) -> CheckpointInfo:
+    """The newest good one, or that of a step: a good one before all others, of the last attempt."""
+    named = CheckpointId.named(step) if step is not None else None
+    wanted = [
+        info
+        for info in found
+        if info.state != "incomplete"
+        and (step is None or info.id == named or str(info.id.step) == step)
+    ]
+    good = [info for info in wanted if info.state == "good"]
+    if step is None:
+        wanted = good
+    if not wanted:
+        what = "no good checkpoint" if step is None else f"no complete checkpoint of step {step}"
+        raise UnknownCheckpoint(f"{uri}: there is {what}; `trainrun checkpoints` lists what is")
+    return max(good or wanted, key=lambda info: info.id)
+
+
+def _download(run: RunStore, checkpoint: CheckpointId, folder: Path) -> None:
+    """The folder appears at once and whole, by a rename."""
+    manifest = read_manifest(run, checkpoint)
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise FolderInTheWay(f"{folder} is there already; name a new folder, or an empty one")
+    scratch = None
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        scratch = Path(tempfile.mkdtemp(prefix=".trainrun-", dir=folder.parent))
+        files = checkpoint_on_node(run, manifest, cache_dir=scratch).directory()
+        for path in files.rglob("*"):
+            os.utime(path)  # a cache marks with it what it has verified
+        files.rename(folder)
+    except OSError as error:
+        raise FolderInTheWay(f"{folder} cannot be written: {error.strerror}") from error
+    finally:
+        if scratch is not None:
+            shutil.rmtree(scratch, ignore_errors=True)

@@ -1,0 +1,106 @@
+"""What the verbs that look at a run read from, wherever it runs or has run.
+
+Layer: cli. Nothing is read before it is asked for. A run of another place (a cluster) is one more
+`Source`; `finding` decides which one a run has.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from trainrun.checkpoint import RunStore, open_store
+from trainrun.errors import TrainRunError
+from trainrun_operator.api.run.status import TrainRunStatus
+from trainrun_operator.worlds.local.driver_lock import leader_of
+from trainrun_operator.worlds.local.place import RunPlace
+from trainrun_operator.worlds.local.status_file import StatusFile
+
+
+class UnknownRun(TrainRunError):
+    """Nothing is known of the run that was asked for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunState:
+    """A run as it is now, or was when it ended."""
+
+    uid: str
+    status: TrainRunStatus
+    leader: int | None
+    """Process that leads the run; None: nobody does."""
+
+
+class Source(Protocol):
+    """Where one run is read from."""
+
+    @property
+    def name(self) -> str:
+        """The run's folder in its storage."""
+
+    @property
+    def storage(self) -> str:
+        """The storage's URI."""
+
+    def state(self) -> RunState:
+        """Read how the run fares. Raises UnknownRun and StatusUnreadable."""
+
+    def checkpoints(self) -> RunStore:
+        """Return where its checkpoints lie, without any I/O. Raises StoreMisconfigured."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StorageSource:
+    """A folder in a storage: it holds checkpoints, and nothing says how the run fares."""
+
+    name: str
+    storage: str
+    endpoint_url: str | None = None
+    """Address of an S3-compatible server; absent, as `region`: boto3's usual sources decide."""
+    region: str | None = None
+    place: RunPlace
+    """Where this machine keeps what it knows of the run, if it has started it."""
+
+    def state(self) -> RunState:
+        """Raise UnknownRun."""
+        raise UnknownRun(
+            f"run {self.name} in {self.storage} was never started on this machine "
+            f"({self.place.status} does not exist); `trainrun checkpoints` shows what its "
+            "storage holds"
+        )
+
+    def checkpoints(self) -> RunStore:
+        """See `Source`."""
+        store = open_store(self.storage, endpoint_url=self.endpoint_url, region=self.region)
+        return RunStore(store, self.name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalSource:
+    """A run that was started on this machine."""
+
+    stored: StorageSource
+
+    @property
+    def name(self) -> str:
+        """See `Source`."""
+        return self.stored.name
+
+    @property
+    def storage(self) -> str:
+        """See `Source`."""
+        return self.stored.storage
+
+    def state(self) -> RunState:
+        """See `Source`."""
+        run = StatusFile(self.stored.place.status).read()
+        if run is None:  # removed since it was found
+            return self.stored.state()
+        leader = leader_of(self.stored.place.lock)
+        return RunState(
+            uid=run.uid, status=run.status, leader=None if leader is None else leader.pid
+        )
+
+    def checkpoints(self) -> RunStore:
+        """See `Source`."""
+        return self.stored.checkpoints()

@@ -1,0 +1,106 @@
+"""The operator as a process: `python -m trainrun_operator.cluster.app`.
+
+Layer: cluster, composition root. kopf runs `handlers` in a thread with a loop of its own: when its
+watch meets an error it ends and takes every task of its loop with it, and must not take the runs'.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import random
+import signal
+import sys
+import threading
+
+import kopf
+import uvloop
+
+from trainrun.errors import InvalidSpec
+from trainrun_operator.cluster import handlers  # noqa: F401 - which registers them with kopf
+from trainrun_operator.cluster.runs import Runs
+from trainrun_operator.cluster.settings import Settings, read_settings
+
+PAUSE = (0.5, 5.0)
+"""Seconds until a watch that has ended begins again, drawn from this range."""
+
+_log = logging.getLogger("trainrun_operator")
+
+
+class KopfThread:
+    """kopf with our handlers, begun again whenever it ends, by an error or without one."""
+
+    def __init__(self, namespaces: tuple[str, ...], runs: Runs) -> None:
+        """`namespaces`: those to watch, none for all."""
+        self._namespaces = namespaces
+        self._runs = runs
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="kopf", daemon=True)
+
+    def start(self) -> None:
+        """Begin to watch."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the watch, within a second or so."""
+        self._stop.set()
+        self._thread.join(timeout=5)
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            try:
+                asyncio.run(self._watch())
+            except Exception:  # noqa: BLE001 - kopf ends on watch errors that time may heal
+                _log.exception("the watch of TrainRuns ended; starting it again")
+            else:
+                if not self._stop.is_set():
+                    _log.error("the watch of TrainRuns ended without an error; starting it again")
+            self._stop.wait(random.uniform(*PAUSE))
+
+    async def _watch(self) -> None:
+        await kopf.operator(
+            memo=kopf.Memo(runs=self._runs),
+            standalone=True,
+            clusterwide=not self._namespaces,
+            namespaces=self._namespaces,
+            stop_flag=self._stop,
+        )
+
+
+async def serve(settings: Settings) -> int:
+    """Run an operator with these settings until a signal or the loss of leadership."""
+    runs = await Runs.open(settings)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, runs.stop)
+    watching = KopfThread(settings.namespaces, runs)
+    watching.start()
+    try:
+        return await runs.lead()
+    finally:
+        await asyncio.to_thread(watching.stop)
+
+
+def main() -> int:
+    """Run the operator of this environment; returns its exit code."""
+    try:
+        settings = read_settings(os.environ)
+    except InvalidSpec as error:
+        sys.stderr.write(f"trainrun operator: {error}\n")
+        return 2
+    log_format = kopf.LogFormat.JSON if settings.log_format == "json" else kopf.LogFormat.FULL
+    kopf.configure(log_format=log_format)
+    logging.getLogger("kopf").setLevel(logging.WARNING)
+    # It warns of every start that signals are not its business; they are ours.
+    logging.getLogger("kopf._core.reactor.running").setLevel(logging.ERROR)
+    # What was imported stays: to look at it for garbage again and again costs a twentieth of a
+    # large gang's start, and stops everything for a tenth of a second each time.
+    gc.freeze()
+    # A TLS connection of asyncio's own loop costs six times the memory (make bench-connections).
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(serve(settings))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,87 @@
+"""All that kopf does for this operator: settings, login, the watch of TrainRuns, probe, clean-up.
+
+Layer: cluster. `kopf run -m trainrun_operator.cluster.handlers` is an operator for development, in
+which the handler of the start opens the runs in a thread. In production (`app`) the runs have the
+main thread and kopf gets one, with these very handlers; there `memo.runs` is given.
+
+Handlers only pass on what they see: kopf does not repeat an `on.event` handler that failed, and
+does not tell of a deletion in a gap of its watch. The operator's relist finds both.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Mapping
+from typing import Any
+
+import kopf
+
+from trainrun_operator.api.base import GROUP, VERSION
+from trainrun_operator.api.resources import TRAINRUN
+from trainrun_operator.cluster.runs import Runs, RunsThread
+from trainrun_operator.cluster.settings import read_settings
+
+
+class Backoffs:
+    """Pauses without end, in seconds, with jitter: an API server that is away must not end us."""
+
+    def __iter__(self) -> Backoffs:
+        """Begin with short ones."""
+        self._next = 0.5
+        return self
+
+    def __next__(self) -> float:
+        """The next pause."""
+        pause, self._next = self._next, min(self._next * 2, 30.0)
+        return pause * random.uniform(0.5, 1.0)
+
+
+@kopf.on.startup()
+async def start(settings: kopf.OperatorSettings, memo: kopf.Memo, **_: object) -> None:
+    """Configure kopf; open the runs if nobody has; wait for the CRD, for kopf looks only once."""
+    settings.networking.error_backoffs = Backoffs()
+    settings.networking.connect_timeout = 10
+    settings.networking.request_timeout = 30
+    settings.watching.server_timeout = 300
+    settings.watching.reconnect_backoff = 0.5
+    settings.posting.enabled = False
+    settings.queueing.idle_timeout = 1
+    # One look at what the API server serves, and no watch of all CRDs and namespaces: that would
+    # take rights which we have no other use for.
+    settings.scanning.disabled = True
+    if "runs" not in memo:
+        memo.thread = RunsThread(read_settings(os.environ))
+        memo.runs = await memo.thread.start()
+    await _runs(memo).served()
+
+
+@kopf.on.login()
+def log_in(**kwargs: Any) -> kopf.ConnectionInfo | None:
+    """As the pod's service account, else as KUBECONFIG says."""
+    return kopf.login_with_service_account(**kwargs) or kopf.login_with_kubeconfig(**kwargs)
+
+
+# Only on.event: it leaves no finalizer and no annotation on the object.
+@kopf.on.event(GROUP, VERSION, TRAINRUN.plural)
+async def trainrun_changed(event: Mapping[str, Any], memo: kopf.Memo, **_: object) -> None:
+    """Pass it on to the runs' loop."""
+    _runs(memo).changed(event["type"], event["object"])
+
+
+@kopf.on.probe(id="trouble")
+async def trouble(memo: kopf.Memo, **_: object) -> str:
+    """What `kopf run --liveness=...` answers; the operator's own probes are in `health`."""
+    return _runs(memo).trouble()
+
+
+@kopf.on.cleanup()
+async def stop(memo: kopf.Memo, **_: object) -> None:
+    """End the runs that `start` has opened. In production they outlive kopf."""
+    if "thread" in memo:
+        await memo.thread.stop()
+
+
+def _runs(memo: kopf.Memo) -> Runs:
+    found: Runs = memo.runs
+    return found

@@ -1,0 +1,243 @@
+"""All runs of an operator: one reconciler each, started when we lead, woken by what concerns it.
+
+Layer: cluster. One task per run, whose Wakeup merges any number of wishes into the next pass: that
+is the work queue, with one pass in flight per run by construction.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from trainrun.errors import InvalidSpec
+from trainrun_operator.api.resources import TRAINRUN
+from trainrun_operator.api.run.status import TrainRunStatus
+from trainrun_operator.cluster.metrics import Metrics
+from trainrun_operator.cluster.neighbours import Neighbours, Record
+from trainrun_operator.core.run.config import RunConfig
+from trainrun_operator.core.run.installation import Installation
+from trainrun_operator.core.run.plan import Event, Plan
+from trainrun_operator.core.run.planner import decide
+from trainrun_operator.runtime.agent_server import AgentServer
+from trainrun_operator.runtime.agents import RunAgents
+from trainrun_operator.runtime.news import Happened, RunNews
+from trainrun_operator.runtime.reconciler import Reconciler
+from trainrun_operator.runtime.wakeup import Wakeup
+from trainrun_operator.worlds.base import Seen
+from trainrun_operator.worlds.kubernetes.run_object import (
+    RunObject,
+    holder_of,
+    is_managed_elsewhere,
+    newer,
+    run_version,
+)
+from trainrun_operator.worlds.kubernetes.world import KubernetesWorld, Surroundings
+
+_log = logging.getLogger(__name__)
+
+RETOLD_WITHIN = timedelta(minutes=10)
+"""Events this young are told again when we begin to lead: who led before may have died over them.
+Older ones may have been forgotten by the cluster, and would come back."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Led:
+    """A run and what leads it."""
+
+    object: RunObject
+    wakeup: Wakeup
+    agents: RunAgents
+    task: asyncio.Task[None] | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class _Unreadable:
+    """A run whose spec this operator cannot read: a newer one may, so its agents are put off."""
+
+    generation: int
+    agents: RunAgents
+
+
+class RunManager:
+    """Knows every run; leads them while `leading`."""
+
+    def __init__(
+        self, *, installation: Installation, server: AgentServer, metrics: Metrics, record: Record
+    ) -> None:
+        """`installation` is ours; its key need not be known yet."""
+        self._installation = installation
+        self._neighbours = Neighbours(installation.name, record)
+        self._telling: asyncio.Task[None] | None = None
+        self._server = server
+        self._record = record
+        self._runs: dict[str, _Led] = {}
+        self._unreadable: dict[str, _Unreadable] = {}
+        self._around: Surroundings | None = None
+        self._metrics = metrics
+        metrics.follow(self.states)
+
+    # -------------------------------------------------------------------------- what is seen
+
+    def seen(self, raw: Mapping[str, Any]) -> None:
+        """A TrainRun is there in this version."""
+        raw = {**TRAINRUN.head(), **raw}  # lists leave them out
+        uid = raw["metadata"]["uid"]
+        if "deletionTimestamp" in raw["metadata"]:
+            self.gone(uid)  # its pods go by owner reference: there is nothing left to decide
+            return
+        if is_managed_elsewhere(raw):
+            return
+        led = self._runs.get(uid)
+        if not self._installation.may_lead(holder_of(raw)):
+            if led is None or not newer(led.object.current.raw, raw):
+                self.gone(uid)
+                self._neighbours.seen(raw)
+            return
+        self._neighbours.gone(uid)
+        try:
+            if led is None:
+                self._add(raw)
+            elif led.object.learn(raw):
+                led.wakeup.now()
+        except InvalidSpec as error:
+            self._refuse(raw, str(error))
+        else:
+            self._forget_unreadable(uid)
+
+    def gone(self, uid: str) -> None:
+        """The TrainRun was deleted, or another installation leads it."""
+        self._forget_unreadable(uid)
+        self._neighbours.gone(uid)
+        led = self._runs.pop(uid, None)
+        if led is None:
+            return
+        led.object.deleted = True
+        if led.task is not None:
+            led.task.cancel()
+            self._server.remove(uid)
+
+    def uids(self) -> frozenset[str]:
+        """All runs known at this moment, those of other installations included."""
+        return self._neighbours.uids | self._runs.keys() | self._unreadable.keys()
+
+    def relisted(
+        self, objects: Mapping[str, Mapping[str, Any]], *, known_before: frozenset[str]
+    ) -> None:
+        """These, by uid, were all TrainRuns; `known_before` were known when the list was asked for.
+
+        One that was created since then is not in the list and must not be taken for deleted; one
+        that was deleted since then is, and must not come back.
+        """
+        for uid in known_before - objects.keys():
+            self.gone(uid)
+        gone_meanwhile = known_before - self.uids()
+        for uid in objects.keys() - gone_meanwhile:
+            self.seen(objects[uid])
+
+    def wake(self, uid: str) -> None:
+        """Something that concerns this run has changed."""
+        led = self._runs.get(uid)
+        if led is not None:
+            led.wakeup.now()
+
+    def states(self) -> Iterator[tuple[TrainRunStatus, RunConfig]]:
+        """Status and configuration of every run."""
+        for led in self._runs.values():
+            yield led.object.current.status, led.object.current.config
+
+    # ------------------------------------------------------------------------------- leading
+
+    def lead(self, around: Surroundings, *, grace: float = 0.0) -> None:
+        """From now on we decide; silence of agents counts only after `grace` seconds."""
+        self._around = around
+        self._telling = asyncio.create_task(self._neighbours.tell(around))
+        for led in self._runs.values():
+            self._start(led, around, grace=grace)
+
+    async def stop(self) -> None:
+        """Decide nothing any more; what runs goes on."""
+        self._around = None
+        tasks = [led.task for led in self._runs.values() if led.task is not None]
+        tasks += [self._telling] if self._telling is not None else []
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _add(self, raw: Mapping[str, Any]) -> None:
+        version = run_version(raw)
+        wakeup = Wakeup(progress_interval=lambda: self._server.cadence.interval)
+        led = _Led(
+            object=RunObject(version),
+            wakeup=wakeup,
+            agents=RunAgents(run_uid=version.uid, on_news=wakeup.now, on_progress=wakeup.soon),
+        )
+        self._runs[version.uid] = led
+        if self._around is not None:
+            self._start(led, self._around)
+
+    def _start(self, led: _Led, around: Surroundings, *, grace: float = 0.0) -> None:
+        led.agents.restart_listening(grace=grace)
+        metadata = led.object.current.run.metadata
+        self._server.add(led.agents)
+        world = KubernetesWorld(
+            run=led.object,
+            around=around,
+            wake=led.wakeup.after,
+            wrote=self._metrics.wrote,
+            tell=lambda event: self._record(led.object.current.raw, event, datetime.now(UTC)),
+        )
+        reconciler = Reconciler(
+            world=world,
+            agents=led.agents,
+            decide=decide,
+            events=_Recorder(led.object, self._record),
+            wakeup=led.wakeup,
+            name=f"{metadata.namespace}/{metadata.name}",
+            retell=RETOLD_WITHIN,
+            on_pass=self._metrics.passed,
+        )
+
+        def over(_seen: Seen, _plan: Plan) -> bool:
+            return led.object.deleted
+
+        led.task = asyncio.create_task(reconciler.run(over))
+
+    def _refuse(self, raw: Mapping[str, Any], message: str) -> None:
+        metadata = raw["metadata"]
+        uid, generation = metadata["uid"], metadata.get("generation", 0)
+        known = self._unreadable.get(uid)
+        if known is not None and known.generation == generation:
+            return
+        event = Event(type="Warning", reason="InvalidSpec", message=message)
+        self._record(raw, event, datetime.now(UTC))
+        if known is not None:
+            known.generation = generation
+        elif uid not in self._runs:
+            agents = RunAgents(run_uid=uid, on_news=_nothing, on_progress=_nothing)
+            self._unreadable[uid] = _Unreadable(generation=generation, agents=agents)
+            self._server.add(agents)
+
+    def _forget_unreadable(self, uid: str) -> None:
+        if self._unreadable.pop(uid, None) is not None and uid not in self._runs:
+            self._server.remove(uid)
+
+
+def _nothing() -> None:
+    """Nobody waits for these news."""
+
+
+@dataclass(slots=True)
+class _Recorder:
+    """Events of one run go to the cluster."""
+
+    object: RunObject
+    record: Record
+
+    def emit(self, news: RunNews) -> None:
+        """Take note of events; the rest is in the status."""
+        if isinstance(news, Happened):
+            self.record(self.object.current.raw, news.event, news.time)

@@ -1,0 +1,171 @@
+"""Prometheus metrics of the operator.
+
+Layer: cluster. Counters are fed by what passes write; gauges of runs are computed when they are
+asked for, so that those of a deleted run vanish with it. No metric has the name of a run, a pod or
+a node in a label: their number is not bounded.
+"""
+
+from __future__ import annotations
+
+from collections import Counter as Tally
+from collections.abc import Callable, Iterable, Iterator
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from trainrun_operator.api.run.status import Incident, TrainRunStatus
+from trainrun_operator.core.run.causes import BUDGETS
+from trainrun_operator.core.run.config import RunConfig
+
+SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800)
+"""Buckets for what takes seconds: from a restart in place to a wait for a node."""
+QUICK = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5)
+"""Buckets, in seconds, for one pass or one call."""
+
+RunStates = Callable[[], Iterable[tuple[TrainRunStatus, RunConfig]]]
+
+
+class Metrics:
+    """All of them, in a registry of their own."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._incidents = Counter(
+            "trainrun_incidents",
+            "Incidents that were settled.",
+            ["cause", "counted"],
+            registry=self.registry,
+        )
+        self._restarts = Counter(
+            "trainrun_restarts",
+            "Attempts started after the first, by cause.",
+            ["cause"],
+            registry=self.registry,
+        )
+        self._recovery = Histogram(
+            "trainrun_recovery_seconds",
+            "Seconds of a recovery: detect (loss to knowing), restart (knowing to the next start), "
+            "first_step (knowing to the first step of the next attempt).",
+            ["stage"],
+            buckets=SECONDS,
+            registry=self.registry,
+        )
+        self._lost = Counter(
+            "trainrun_lost_steps",
+            "Steps that were done again after an incident.",
+            registry=self.registry,
+        )
+        self._reconcile = Histogram(
+            "trainrun_reconcile_seconds",
+            "Seconds of one pass over a run, with what it reads and writes.",
+            buckets=QUICK,
+            registry=self.registry,
+        )
+        self._calls = Counter(
+            "trainrun_api_requests",
+            "Requests to the API server.",
+            ["verb", "code"],
+            registry=self.registry,
+        )
+        self._leader = Gauge(
+            "trainrun_leader", "1 while this operator leads.", registry=self.registry
+        )
+
+    def follow(self, runs: RunStates) -> None:
+        """Tell of these runs, too."""
+        self.registry.register(_RunGauges(runs))
+
+    def api_call(self, verb: str, code: str, seconds: float) -> None:
+        """One request to the API server has ended."""
+        del seconds  # the API server measures them itself
+        self._calls.labels(verb=verb, code=code).inc()
+
+    def passed(self, seconds: float) -> None:
+        """One pass has ended."""
+        self._reconcile.observe(seconds)
+
+    def leads(self, *, leading: bool) -> None:
+        """Leadership was won or lost."""
+        self._leader.set(1 if leading else 0)
+
+    def wrote(self, before: TrainRunStatus, after: TrainRunStatus) -> None:
+        """A status was written: count what is new in it."""
+        known = {incident.attempt: incident for incident in before.incidents}
+        for incident in after.incidents:
+            self._incident(known.get(incident.attempt), incident)
+        if after.restarts > before.restarts:
+            last = after.incidents[-1] if after.incidents else None
+            ended = before.ending
+            cause: str = ended.kind if ended is not None else "Unknown"
+            if cause == "Incident" and last is not None:
+                cause = last.cause
+            self._restarts.labels(cause=cause).inc(after.restarts - before.restarts)
+
+    def _incident(self, before: Incident | None, now: Incident) -> None:
+        if before is None:
+            counted = str(now.counted).lower()
+            self._incidents.labels(cause=now.cause, counted=counted).inc()
+            self._took("detect", now.detect_seconds)
+            self._took("restart", now.restart_seconds)
+            self._lost.inc(now.lost_steps or 0)
+        if before is None or before.recovery_seconds is None:
+            self._took("first_step", now.recovery_seconds)
+
+    def _took(self, stage: str, seconds: float | None) -> None:
+        if seconds is not None:
+            self._recovery.labels(stage=stage).observe(seconds)
+
+
+class _RunGauges(Collector):
+    """What the runs look like at the moment of the scrape, summed up over all of them."""
+
+    def __init__(self, runs: RunStates) -> None:
+        self._runs = runs
+
+    def collect(self) -> Iterator[Metric]:
+        runs = list(self._runs())
+        yield _by("trainrun_runs", "Runs, by phase.", "phase", Tally(s.phase for s, _ in runs))
+        alive = [(status, config) for status, config in runs if not status.finished]
+        ready = Tally({"ready": 0, "missing": 0})
+        for status, config in alive:
+            ready["ready"] += status.workers.ready
+            ready["missing"] += max(config.replicas - status.workers.ready, 0)
+        yield _by("trainrun_workers", "Workers of unfinished runs.", "state", ready)
+        # The run that is worst off: alerts ask for that, and a label per run would not be bounded.
+        yield _worst(
+            "trainrun_checkpoint_time_seconds",
+            "Unix time of the newest checkpoint, of the run where it is oldest.",
+            min((s.checkpoint.time.timestamp() for s, _ in alive if s.checkpoint), default=None),
+        )
+        yield _worst(
+            "trainrun_step_time_seconds",
+            "Unix time of the last new step, of the run where it is oldest.",
+            min((s.progress.time.timestamp() for s, _ in alive if s.progress.time), default=None),
+        )
+        yield _worst(
+            "trainrun_failures_remaining",
+            "Failures left in the budget, of the run with the fewest; runs without limit left out.",
+            min(
+                (
+                    config.limits["failures"] - BUDGETS["failures"].used(status.failures)
+                    for status, config in alive
+                    if config.limits["failures"] >= 0
+                ),
+                default=None,
+            ),
+        )
+
+
+def _by(name: str, text: str, label: str, values: Tally[str]) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(name, text, labels=[label])
+    for key, value in sorted(values.items()):
+        family.add_metric([key], value)
+    return family
+
+
+def _worst(name: str, text: str, value: float | None) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(name, text)
+    if value is not None:
+        family.add_metric([], value)
+    return family

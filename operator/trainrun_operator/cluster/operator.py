@@ -1,0 +1,301 @@
+"""The life of an operator's process: its parts put together, its start, leadership, its end.
+
+Layer: cluster. Order at the start: everything listed once, Lease held, caches fresh and followed,
+runs led, and only then the address published. A process that has lost its Lease ends: a fresh one
+is simpler than a second life. An API server that is away is waited for, at the start too: ending
+would only lengthen the outage by the kubelet's growing pauses between restarts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from trainrun_operator.api.base import API_VERSION
+from trainrun_operator.api.resources import TRAINRUN
+from trainrun_operator.cluster.ca import Authority
+from trainrun_operator.cluster.endpoint import publish_endpoint, withdraw_endpoint
+from trainrun_operator.cluster.health import serve_health
+from trainrun_operator.cluster.manager import RunManager
+from trainrun_operator.cluster.metrics import Metrics
+from trainrun_operator.cluster.pod_tokens import pod_tokens
+from trainrun_operator.cluster.schema import schema_trouble
+from trainrun_operator.cluster.settings import Settings
+from trainrun_operator.cluster.watch import RunWatch
+from trainrun_operator.core.run.plan import Event
+from trainrun_operator.kube.api import KubeApi
+from trainrun_operator.kube.errors import KubeError
+from trainrun_operator.kube.events import EventRecorder, ObjectRef
+from trainrun_operator.kube.informer import Informer
+from trainrun_operator.kube.lease import Lease, LeaseLost
+from trainrun_operator.kube.token_review import review
+from trainrun_operator.runtime.aftermath import silence_grace
+from trainrun_operator.runtime.agent_server import AgentServer
+from trainrun_operator.runtime.archive import AgentArchive
+from trainrun_operator.worlds.kubernetes.names import AUDIENCE
+from trainrun_operator.worlds.kubernetes.observing.pod_index import PodIndex
+from trainrun_operator.worlds.kubernetes.observing.pods import PodFact
+from trainrun_operator.worlds.kubernetes.render import OperatorPlace
+from trainrun_operator.worlds.kubernetes.seal import is_ours, key_id
+from trainrun_operator.worlds.kubernetes.world import Surroundings
+
+LEASE_NAME = "trainrun-operator"
+
+REPUBLISH = 60.0
+"""Seconds between two looks at whether our address is still published."""
+SILENCE = 600.0
+"""Seconds without an event, bookmark or list from the API server that a healthy cache may have.
+Far longer than it can be quiet while all is well: outages of the API server are not ours."""
+
+_log = logging.getLogger(__name__)
+
+
+class Operator:
+    """Everything of one process."""
+
+    def __init__(self, settings: Settings, *, api: KubeApi, metrics: Metrics) -> None:
+        self._settings = settings
+        self._metrics = metrics
+        self._api = api
+        self._authority: Authority | None = None
+        self._opened = asyncio.Event()
+        """The authority is there: pods of ours can be told from others, which is done as they are
+        seen."""
+        self._old_schema = ""
+        """What is wrong with the CRD."""
+        self._leading = False
+        self._recorder = EventRecorder(api)
+        self._pods = PodIndex(
+            api,
+            namespaces=settings.namespaces,
+            nodes=settings.nodes,
+            sealed=lambda pod: self._is_ours(pod, pod.run_uid),
+            on_change=self._wake,
+        )
+        self._lease = Lease(
+            api,
+            namespace=settings.namespace,
+            name=LEASE_NAME,
+            identity=settings.identity,
+            address=settings.place,
+        )
+        self._server = AgentServer(
+            authenticate=pod_tokens(
+                review=lambda token: review(api, token, AUDIENCE),
+                find=self._pods.find,
+                is_ours=self._is_ours,
+            ),
+            serving=self._leads,
+            operators=self._operators,
+            archive=AgentArchive(Path(settings.agent_archive)),
+        )
+        self._manager = RunManager(
+            installation=settings.installation,
+            server=self._server,
+            metrics=metrics,
+            record=self._record,
+        )
+        self.watch = RunWatch(api, namespaces=settings.namespaces, manager=self._manager)
+
+    # ------------------------------------------------------------------------------ its life
+
+    async def run(self, stopped: asyncio.Event) -> int:
+        """Until `stopped` (0) or until leadership is lost (1)."""
+        health = await serve_health(
+            host="0.0.0.0",
+            port=self._settings.health_port,
+            alive=self.trouble,
+            ready=self._unready,
+            registry=self._metrics.registry,
+        )
+        background = [
+            asyncio.create_task(work)
+            for work in (
+                *(self._fill(informer) for informer in self._pods.informers),
+                self._recorder.run(),
+                self.watch.relist(),
+            )
+        ]
+        leading = asyncio.create_task(self._lead())
+        stopping = asyncio.create_task(stopped.wait())
+        tasks = [leading, stopping, *background]
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        code = 0 if stopped.is_set() else 1
+        await self._end(tasks)
+        await health.cleanup()
+        return code
+
+    async def _lead(self) -> None:
+        """Take the Lease when it is free, and lead until it is lost."""
+        self._authority = authority = await self._open_authority()
+        self._opened.set()
+        host = self._settings.host
+        tls = authority.server_context([host, f"{host}.cluster.local"], [])
+        await self._server.start("0.0.0.0", port=self._settings.agent_port, tls=tls)
+        await self.watch.listed.wait()
+        await self._wait_for_schema()
+        await self._pods.synced()
+        await self._lease.acquire()
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._lease.keep())
+                self._pods.follow()
+                await self._pods.synced()
+                self._begin(authority)
+                group.create_task(self._publish())
+        except* LeaseLost as lost:
+            _log.error("%s; exiting, so that a new process can start", lost.exceptions[0])
+        finally:
+            self._leading = False
+
+    def _begin(self, authority: Authority) -> None:
+        grace = silence_grace(
+            since_outage=self._api.since_outage, vacant_for=self._lease.vacant_for
+        )
+        after = f", after an outage; silence counts in {grace:.0f} s" if grace else ""
+        _log.info("%s leads now%s", self._settings.identity, after)
+        self._leading = True
+        self._metrics.leads(leading=True)
+        self._manager.lead(self._surroundings(authority), grace=grace)
+
+    async def _open_authority(self) -> Authority:
+        """Raises AuthorityBroken."""
+        while True:
+            try:
+                return await Authority.open(self._api, namespace=self._settings.namespace)
+            except KubeError as error:
+                _log.warning("the secret with the CA of the agents: %s", error)
+                await asyncio.sleep(random.uniform(1.0, 3.0))
+
+    async def _wait_for_schema(self) -> None:
+        while True:
+            try:
+                self._old_schema = trouble = await schema_trouble(self._api)
+            except KubeError as error:
+                trouble = f"the schema of TrainRuns cannot be read: {error}"
+            if not trouble:
+                return
+            _log.warning(trouble)
+            await asyncio.sleep(random.uniform(1.0, 3.0))
+
+    async def _fill(self, informer: Informer[Any]) -> None:
+        await self._opened.wait()
+        await informer.run()
+
+    def _is_ours(self, pod: PodFact, run_uid: str) -> bool:
+        return self._authority is not None and is_ours(pod, run_uid, self._authority.seal_key)
+
+    async def _end(self, tasks: list[asyncio.Task[Any]]) -> None:
+        await self._manager.stop()
+        for task in tasks:
+            task.cancel()
+        for outcome in await asyncio.gather(*tasks, return_exceptions=True):
+            if isinstance(outcome, Exception):
+                _log.error("ended by an error", exc_info=outcome)
+        await self._server.stop()
+        await self._withdraw()
+        await self._lease.release()
+        await self._recorder.flush()
+        await self._api.close()
+
+    async def _withdraw(self) -> None:
+        """Before another one leads: agents that find nobody ask again at once."""
+        if not self._lease.is_valid():
+            return
+        settings = self._settings
+        try:
+            async with asyncio.timeout(2.0):
+                await withdraw_endpoint(
+                    self._api,
+                    namespace=settings.namespace,
+                    service=settings.service,
+                    address=settings.address,
+                )
+        except (KubeError, TimeoutError) as error:
+            why = str(error) or "no answer in time"
+            _log.info("the leader's address was not withdrawn: %s", why)
+
+    def _leads(self) -> bool:
+        return self._leading and self._lease.is_valid()
+
+    def _operators(self) -> tuple[str, ...]:
+        return self._lease.addresses
+
+    def _surroundings(self, authority: Authority) -> Surroundings:
+        settings = self._settings
+        return Surroundings(
+            api=self._api,
+            pods=self._pods,
+            reads_nodes=settings.nodes,
+            place=OperatorPlace(
+                url=settings.url,
+                operators=self._operators,
+                ca_pem=authority.ca_pem,
+                seal_key=authority.seal_key,
+            ),
+            notices=settings.notice_taints,
+            leads=self._leads,
+            installation=replace(settings.installation, key=key_id(authority.seal_key)),
+        )
+
+    async def _publish(self) -> None:
+        """Tell agents where the leader is, and again if somebody changes it."""
+        while True:
+            try:
+                await publish_endpoint(
+                    self._api,
+                    namespace=self._settings.namespace,
+                    service=self._settings.service,
+                    address=self._settings.address,
+                    port=self._settings.agent_port,
+                )
+            except KubeError as error:
+                _log.warning("the leader's address could not be published: %s", error)
+                await asyncio.sleep(1.0)
+            else:
+                await asyncio.sleep(REPUBLISH)
+
+    # --------------------------------------------------------------------------- its runs
+
+    def _wake(self, uid: str) -> None:
+        self._manager.wake(uid)
+
+    def _record(self, raw: Mapping[str, Any], event: Event, time: datetime) -> None:
+        metadata = raw["metadata"]
+        self._recorder.record(
+            about=ObjectRef(
+                api_version=API_VERSION,
+                kind=TRAINRUN.kind,
+                namespace=metadata["namespace"],
+                name=metadata["name"],
+                uid=metadata["uid"],
+                resource_version=metadata["resourceVersion"],
+            ),
+            type=event.type,
+            reason=event.reason,
+            message=event.message,
+            time=time,
+        )
+
+    # ------------------------------------------------------------------------------- probes
+
+    def trouble(self) -> str:
+        """What is wrong with this process, in words; empty: nothing."""
+        silent = [i for i in self._pods.informers if i.synced.is_set() and i.last_heard() > SILENCE]
+        return f"{len(silent)} watches have not been heard for {SILENCE:.0f} s" if silent else ""
+
+    def _unready(self) -> str:
+        if self._authority is None:
+            return "the CA of the agents has not been read yet"
+        if not self.watch.listed.is_set():
+            return "TrainRuns have not been listed yet"
+        if self._old_schema:
+            return self._old_schema
+        late = sum(not informer.synced.is_set() for informer in self._pods.informers)
+        return f"{late} caches are not whole yet" if late else ""

@@ -1,0 +1,167 @@
+"""Who may speak for a worker in a cluster: the pod itself, with its own token.
+
+Layer: cluster. A token is believed when the API server says that it belongs to a pod, for our
+audience; the pod must be one that we created for the run, and speaks for itself alone. Invariants:
+the API server is asked only about tokens that claim to be those of a pod of ours; what strangers
+show neither pushes out what is known of good tokens nor keeps others from having theirs reviewed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from trainrun.contract.agent_state import AgentState
+from trainrun_operator.cluster.token_claims import Claims, claims_of
+from trainrun_operator.kube.errors import KubeError
+from trainrun_operator.kube.token_review import PodIdentity
+from trainrun_operator.runtime.agent_server import Authenticator, Refusal, Speaker
+from trainrun_operator.runtime.shares import Shares
+from trainrun_operator.worlds.kubernetes.names import AUDIENCE
+from trainrun_operator.worlds.kubernetes.observing.pods import PodFact
+
+BELIEVED_FOR = 300.0
+"""Seconds until a token is reviewed again: a deleted pod is refused at once by our own cache."""
+DISBELIEVED_FOR = 5.0
+"""Seconds until a token is reviewed again that was refused: an API server that has just been
+started, or has not yet heard of a new pod, refuses good ones."""
+PAUSE = 1.0
+"""Seconds after such a refusal in which no other token from the same address for the same pod is
+reviewed."""
+REVIEWS = 8
+"""At a time, beside all other calls to the API server."""
+REMEMBERED_PODS, REMEMBERED_REFUSALS = 20_000, 2_000
+TOKENS = 2
+"""Good ones kept of a pod: the kubelet renews them, and for a moment both are shown."""
+
+T = TypeVar("T")
+
+Review = Callable[[str], Awaitable[PodIdentity | None]]
+FindPod = Callable[[str, str], PodFact | None]
+IsOurs = Callable[[PodFact, str], bool]
+
+
+def pod_tokens(
+    *,
+    review: Review,
+    find: FindPod,
+    is_ours: IsOurs,
+    clock: Callable[[], float] = time.monotonic,
+    time_of_day: Callable[[], float] = time.time,
+) -> Authenticator:
+    """The authenticator of a cluster.
+
+    `find` gets namespace and name of a pod, `is_ours` a pod and a run's uid.
+    """
+    reviews = _Reviews(review, clock)
+
+    async def authenticate(token: str, address: str) -> Speaker | Refusal:
+        if not token:
+            return Refusal(status=401, message="no token was shown")
+        claims = claims_of(token, audience=AUDIENCE, now=time_of_day())
+        if claims is None:
+            message = f"this is no token of a pod for the audience {AUDIENCE}"
+            return Refusal(status=401, message=message)
+        pod = find(claims.namespace, claims.pod)
+        if pod is None or pod.uid != claims.pod_uid:
+            # Our cache may be a moment behind a pod that has just been created.
+            return Refusal(status=503, message=f"pod {claims.pod} is not known yet")
+        if not is_ours(pod, pod.run_uid):
+            return _not_ours(pod)
+        refusal = await reviews.refusal(token, claims, address)
+        return refusal or _speaker(pod)
+
+    return authenticate
+
+
+def _speaker(pod: PodFact) -> Speaker:
+    def objection(state: AgentState) -> Refusal | None:
+        if (pod.name, pod.run_uid) == (state.worker, state.run_uid):
+            return None
+        message = (
+            f"pod {pod.namespace}/{pod.name} is not worker {state.worker} of run {state.run}: it "
+            "was not created for it by this operator"
+        )
+        return Refusal(status=403, message=message)
+
+    return Speaker(name=pod.uid, share=pod.run_uid, objection=objection)
+
+
+def _not_ours(pod: PodFact) -> Refusal:
+    message = (
+        f"pod {pod.namespace}/{pod.name} is no worker of a run: it was not created for it by this "
+        "operator"
+    )
+    return Refusal(status=403, message=message)
+
+
+class _Reviews:
+    """What the API server says of tokens, remembered for a while."""
+
+    def __init__(self, review: Review, clock: Callable[[], float]) -> None:
+        self._review = review
+        self._clock = clock
+        self._turns = Shares(at_once=REVIEWS, share=1)
+        self._good: dict[str, dict[str, float]] = {}
+        """By the pod's uid: digests of its tokens, and when each was reviewed."""
+        self._refused: dict[str, float] = {}
+        """Digests of tokens, and who has shown one of late, with the time of the refusal."""
+
+    async def refusal(self, token: str, claims: Claims, address: str) -> Refusal | None:
+        """Why this token is not the one that it claims to be; None: it is."""
+        digest = hashlib.sha256(token.encode()).hexdigest()
+        if self._is_believed(claims, digest):
+            return None
+        shown_by = f"{address} {claims.pod_uid}"
+        async with self._turns.of(shown_by):
+            if self._is_believed(claims, digest):  # reviewed while this one waited
+                return None
+            if self._was_refused(digest, DISBELIEVED_FOR):
+                return _not_accepted(claims)
+            if self._was_refused(shown_by, PAUSE):
+                message = "another token of this pod was refused a moment ago; ask again"
+                return Refusal(status=503, message=message)
+            return await self._asked(token, digest, claims, shown_by)
+
+    async def _asked(
+        self, token: str, digest: str, claims: Claims, shown_by: str
+    ) -> Refusal | None:
+        good = self._good.get(claims.pod_uid, {})
+        try:
+            identity = await self._review(token)
+        except KubeError as error:
+            if digest in good:
+                return None  # who spoke all the time must not fall silent by our trouble
+            return Refusal(status=503, message=f"the token cannot be checked now: {error}")
+        claimed = PodIdentity(namespace=claims.namespace, pod=claims.pod, pod_uid=claims.pod_uid)
+        if identity != claimed:
+            good.pop(digest, None)
+            for key in (digest, shown_by):
+                _remember(self._refused, key, self._clock(), most=REMEMBERED_REFUSALS)
+            return _not_accepted(claims)
+        _remember(good, digest, self._clock(), most=TOKENS)
+        _remember(self._good, claims.pod_uid, good, most=REMEMBERED_PODS)
+        return None
+
+    def _is_believed(self, claims: Claims, digest: str) -> bool:
+        reviewed = self._good.get(claims.pod_uid, {}).get(digest)
+        return reviewed is not None and self._clock() - reviewed < BELIEVED_FOR
+
+    def _was_refused(self, key: str, seconds: float) -> bool:
+        refused = self._refused.get(key)
+        return refused is not None and self._clock() - refused < seconds
+
+
+def _not_accepted(claims: Claims) -> Refusal:
+    pod = f"{claims.namespace}/{claims.pod}"
+    return Refusal(status=401, message=f"the API server does not accept the token of pod {pod}")
+
+
+def _remember(kept: dict[str, T], key: str, value: T, *, most: int) -> None:
+    """Keep it as the newest; beyond `most` the oldest is forgotten."""
+    kept.pop(key, None)
+    kept[key] = value
+    if len(kept) > most:
+        del kept[next(iter(kept))]

@@ -1,0 +1,104 @@
+"""The runs of one process in an event loop of their own, as kopf's handlers reach them.
+
+Layer: cluster. Invariant: what happens to kopf's loop does not reach this one; the two share no
+task, and calls from there only put something into the queue of this loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import threading
+from collections.abc import Mapping
+from concurrent.futures import Future
+from typing import Any
+
+from trainrun_operator.cluster.metrics import Metrics
+from trainrun_operator.cluster.operator import Operator
+from trainrun_operator.cluster.settings import Settings
+from trainrun_operator.kube.api import KubeApi
+
+_log = logging.getLogger(__name__)
+
+
+class Runs:
+    """An operator and the loop that it lives in. Everything but `lead` is safe in any thread."""
+
+    def __init__(self, operator: Operator, loop: asyncio.AbstractEventLoop) -> None:
+        """`loop` is the one that will call `lead`."""
+        self._operator = operator
+        self._loop = loop
+        self._stopped = asyncio.Event()
+
+    @classmethod
+    async def open(cls, settings: Settings) -> Runs:
+        """Connect to the API server, in the loop that runs now. Raises NoCluster."""
+        metrics = Metrics()
+        api = await KubeApi.connect(observe_call=metrics.api_call)
+        return cls(Operator(settings, api=api, metrics=metrics), asyncio.get_running_loop())
+
+    async def lead(self) -> int:
+        """Until `stop` (0) or until leadership is lost (1)."""
+        return await self._operator.run(self._stopped)
+
+    def stop(self) -> None:
+        """Let `lead` return soon."""
+        self._loop.call_soon_threadsafe(self._stopped.set)
+
+    def changed(self, kind: str | None, raw: Mapping[str, Any]) -> None:
+        """A watch saw this TrainRun; `kind` is ADDED, MODIFIED, DELETED, or None in a list."""
+        self._loop.call_soon_threadsafe(self._operator.watch.changed, kind, dict(raw))
+
+    def trouble(self) -> str:
+        """What is wrong, in words; empty: nothing."""
+        return self._operator.trouble()
+
+    async def served(self) -> None:
+        """Wait until the API server serves TrainRuns: they have been listed once."""
+        listed = asyncio.run_coroutine_threadsafe(self._operator.watch.listed.wait(), self._loop)
+        await asyncio.wrap_future(listed)
+
+
+class RunsThread:
+    """Runs in a thread, where the main thread is kopf's: under `kopf run`.
+
+    If they end by themselves, as when leadership is lost, the process gets a SIGTERM.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        """Nothing happens before `start`."""
+        self._settings = settings
+        self._opened: Future[Runs] = Future()
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name="runs", daemon=True)
+
+    async def start(self) -> Runs:
+        """Begin to lead. Raises NoCluster."""
+        self._thread.start()
+        return await asyncio.wrap_future(self._opened)
+
+    async def stop(self) -> None:
+        """Wait until the address is withdrawn and the Lease released."""
+        self._stopping = True
+        with contextlib.suppress(RuntimeError):  # their loop has ended by itself
+            self._opened.result().stop()
+        await asyncio.to_thread(self._thread.join)
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._lead())
+        except Exception as error:  # noqa: BLE001 - the process ends with whatever it was
+            if not self._opened.done():
+                self._opened.set_exception(error)
+                return
+            _log.exception("the runs' loop ended by an error")
+        if not self._stopping:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    async def _lead(self) -> None:
+        runs = await Runs.open(self._settings)
+        self._opened.set_result(runs)
+        await runs.lead()

@@ -1,0 +1,109 @@
+"""What an operator is told by its environment; the chart sets all of it.
+
+Layer: cluster.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from trainrun.errors import InvalidSpec
+from trainrun_operator.core.run.installation import Installation
+from trainrun_operator.worlds.kubernetes.observing.taints import (
+    DEFAULT_NOTICES,
+    NoticeTaint,
+    notice_taints,
+)
+
+AGENT_ARCHIVE = "/opt/trainrun/agent.zip"
+"""Where the operator's image has it."""
+
+LogFormat = Literal["json", "text"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Of one operator process."""
+
+    identity: str
+    """Who holds the Lease: the pod's name."""
+    namespace: str
+    """The operator's own."""
+    address: str
+    """The pod's IP, published to agents."""
+    service: str = "trainrun-agents"
+    """The Service without selector that agents call."""
+    agent_port: int = 8443
+    health_port: int = 8080
+    agent_archive: str = AGENT_ARCHIVE
+    """The agent as workers fetch it."""
+    namespaces: tuple[str, ...] = ()
+    """Watched ones; empty: all."""
+    adopts: frozenset[str] = frozenset()
+    """Namespaces of installations that are gone: their runs are taken over."""
+    nodes: bool = True
+    """Whether nodes may be watched."""
+    notice_taints: tuple[NoticeTaint, ...] = DEFAULT_NOTICES
+    """Taints that announce the end of a node, the first that matches counts; see `taints`."""
+    log_format: LogFormat = "text"
+
+    @property
+    def url(self) -> str:
+        """Where agents call."""
+        return f"https://{self.host}:{self.agent_port}"
+
+    @property
+    def place(self) -> str:
+        """Where agents reach this process, whoever leads: `address:port`."""
+        host = f"[{self.address}]" if ":" in self.address else self.address
+        return f"{host}:{self.agent_port}"
+
+    @property
+    def installation(self) -> Installation:
+        """The one that this process belongs to, without its key."""
+        return Installation(name=self.namespace, adopts=self.adopts)
+
+    @property
+    def host(self) -> str:
+        """The name that our certificate is for."""
+        return f"{self.service}.{self.namespace}.svc"
+
+
+def read_settings(environ: Mapping[str, str]) -> Settings:
+    """Raises InvalidSpec with the variable that is missing or wrong."""
+    log_format = environ.get("TRAINRUN_LOG_FORMAT", "text")
+    return Settings(
+        identity=environ.get("POD_NAME") or socket.gethostname(),
+        namespace=_needed(environ, "POD_NAMESPACE"),
+        address=_needed(environ, "POD_IP"),
+        service=environ.get("TRAINRUN_SERVICE", "trainrun-agents"),
+        agent_port=_port(environ, "TRAINRUN_AGENT_PORT", 8443),
+        health_port=_port(environ, "TRAINRUN_HEALTH_PORT", 8080),
+        agent_archive=environ.get("TRAINRUN_AGENT_ARCHIVE", AGENT_ARCHIVE),
+        namespaces=_words(environ.get("TRAINRUN_WATCH_NAMESPACES", "")),
+        adopts=frozenset(_words(environ.get("TRAINRUN_ADOPT", ""))),
+        nodes=environ.get("TRAINRUN_NODES", "true").lower() != "false",
+        notice_taints=notice_taints(_words(environ.get("TRAINRUN_NOTICE_TAINTS", ""))),
+        log_format="json" if log_format == "json" else "text",
+    )
+
+
+def _needed(environ: Mapping[str, str], name: str) -> str:
+    value = environ.get(name, "")
+    if not value:
+        raise InvalidSpec(f"the environment variable {name} is not set; the chart sets it")
+    return value
+
+
+def _port(environ: Mapping[str, str], name: str, default: int) -> int:
+    text = environ.get(name, "") or str(default)
+    if not text.isdecimal() or not 0 < int(text) < 65536:
+        raise InvalidSpec(f"the environment variable {name} is {text!r}; a port is needed")
+    return int(text)
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(word for word in (part.strip() for part in text.split(",")) if word)

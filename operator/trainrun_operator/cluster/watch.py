@@ -1,0 +1,66 @@
+"""Which TrainRuns there are: kopf's watch tells what has changed, lists find what it has missed.
+
+Layer: cluster. Invariant: a deletion or a change that no watch told of is known after `RELIST`
+seconds, once the API server answers; an API server that is away is asked again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from trainrun_operator.api.resources import TRAINRUN
+from trainrun_operator.cluster.manager import RunManager
+from trainrun_operator.kube.api import KubeApi, Object
+from trainrun_operator.kube.errors import KubeError
+
+RELIST = 60.0
+"""Seconds between two lists of all TrainRuns."""
+RETRY = 2.0
+"""Seconds until a list that failed is tried again."""
+JITTER = (0.8, 1.2)
+"""Factors of either, so that several operators do not list together."""
+
+_log = logging.getLogger(__name__)
+
+
+class RunWatch:
+    """Tells the manager of every TrainRun."""
+
+    def __init__(self, api: KubeApi, *, namespaces: Sequence[str], manager: RunManager) -> None:
+        """`namespaces`: those to look at, none for all."""
+        self._api = api
+        self._namespaces = namespaces or ("",)
+        self._manager = manager
+        self.listed = asyncio.Event()
+        """All TrainRuns have been listed once: the CRD is there."""
+
+    def changed(self, kind: str | None, raw: Mapping[str, Any]) -> None:
+        """The watch saw this object; `kind` is ADDED, MODIFIED, DELETED, or None in a list."""
+        if kind == "DELETED":
+            self._manager.gone(raw["metadata"]["uid"])
+        else:
+            self._manager.seen(raw)
+
+    async def relist(self) -> None:
+        """List all TrainRuns again and again, for ever."""
+        while True:
+            try:
+                await self._list()
+                pause = RELIST
+            except KubeError as error:
+                _log.warning("TrainRuns cannot be listed: %s", error)
+                pause = RETRY
+            await asyncio.sleep(pause * random.uniform(*JITTER))
+
+    async def _list(self) -> None:
+        objects: dict[str, Object] = {}
+        known = self._manager.uids()
+        for namespace in self._namespaces:
+            for raw in await self._api.list_all(TRAINRUN.path(namespace)):
+                objects[raw["metadata"]["uid"]] = raw
+        self._manager.relisted(objects, known_before=known)
+        self.listed.set()

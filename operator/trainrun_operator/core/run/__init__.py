@@ -1,0 +1,3 @@
+"""Every decision about a TrainRun."""
+
+from __future__ import annotations

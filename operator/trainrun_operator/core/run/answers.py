@@ -1,0 +1,166 @@
+"""What every agent is told, derived from the written status alone: orders copy the start record.
+
+Layer: core.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from trainrun.contract.agent_state import AgentState
+from trainrun.contract.answer import (
+    Answer,
+    Exit,
+    Hold,
+    PeerSource,
+    ResolveRequest,
+    RunSettings,
+    SaveOrder,
+    Start,
+)
+from trainrun.contract.checkpoint_id import CheckpointId
+from trainrun_operator.core.run import steps
+from trainrun_operator.core.run.flush import flush_left, to_flush
+
+if TYPE_CHECKING:
+    from trainrun_operator.api.run.status import StartRecord
+    from trainrun_operator.core.run.observation import WorkerFact
+    from trainrun_operator.core.run.view import View
+
+MAX_POLL = timedelta(seconds=10)
+"""An agent asks again after this time at the latest, or after a third of the heartbeat timeout."""
+
+
+PROGRESS = 1.0
+"""Seconds between two heartbeats that carry only progress, of the agent whose progress is the
+run's. Others tell theirs when they ask again."""
+
+
+def poll(view: View) -> float:
+    """Seconds until an agent should ask again."""
+    return min(MAX_POLL, view.config.heartbeat_timeout / 3).total_seconds()
+
+
+def settings(view: View) -> RunSettings:
+    """What agents go by as it is now."""
+    config = view.config
+    return RunSettings(
+        max_pending=config.max_pending,
+        keep=config.keep,
+        heartbeat_timeout=config.heartbeat_timeout.total_seconds(),
+        flush_timeout=config.flush_timeout.total_seconds(),
+    )
+
+
+def start_order(record: StartRecord) -> Start:
+    """The start order of an attempt: a copy of its start record."""
+    return Start(
+        attempt=record.attempt,
+        workers=len(record.roster),
+        world_size=record.world_size,
+        master_addr=record.master_addr,
+        master_port=record.master_port,
+        resume=record.resume_point,
+    )
+
+
+def running(view: View, record: StartRecord, save: SaveOrder | None) -> dict[str, Answer]:
+    """Answers while the attempt runs, for its roster; older workers are told to leave."""
+    answer = Answer(
+        order=start_order(record),
+        save=save,
+        steps=steps.open_steps(view),
+        drop=steps.to_drop(view),
+        committed=steps.committed_id(view),
+        settings=settings(view),
+        poll=poll(view),
+    )
+    leave = Answer(order=Exit(), settings=settings(view), poll=poll(view))
+    sources = _sources(view)
+    speaker = view.speaker.slot if view.speaker is not None else 0
+    told = {}
+    for worker in view.workers:
+        if worker.agent is None:
+            continue  # another agent may call under this name: first hear who it is
+        place = record.roster[worker.slot] if worker.slot < len(record.roster) else None
+        if place is None or worker.created_for <= place:
+            told[worker.name] = leave
+        if worker.created_for == place:
+            order = replace(start_order(record), source=sources.get(worker.slot))
+            progress = PROGRESS if worker.slot == speaker else poll(view)
+            told[worker.name] = replace(answer, order=order, progress=progress)
+    return told
+
+
+def _sources(view: View) -> dict[int, PeerSource]:
+    """For each slot who reads checkpoints from the store for its node: the lowest slot's agent.
+
+    Not part of the start record: an agent that is told of none reads the store itself.
+    """
+    leads: dict[str, AgentState] = {}
+    found = {}
+    for worker in view.roster:
+        if worker is None or worker.agent is None:
+            continue
+        node, agent = worker.node or worker.agent.node, worker.agent
+        lead = leads.setdefault(node, agent)
+        if node and lead is not agent and lead.serves:
+            found[worker.slot] = PeerSource(address=lead.serves, secret=lead.agent)
+    return found
+
+
+def gathering(view: View, lead: WorkerFact | None, *, resolve: bool) -> dict[str, Answer]:
+    """Answers while the next attempt is prepared: stop, finish uploads, wait; `lead`, who will take
+    slot 0, offers a port, and resolves."""
+    flush = to_flush(view)
+    hold = Hold(
+        attempt=view.next_attempt,
+        number=view.status.resumptions,
+        flush=flush,
+        flush_seconds=flush_left(view).total_seconds(),
+    )
+    answer = Answer(
+        order=hold,
+        steps=steps.open_steps(view) if flush else (),
+        settings=settings(view),
+        poll=poll(view),
+    )
+    answers = {worker.name: answer for worker in view.workers}
+    if lead is not None:
+        request = _resolve_request(view) if resolve else None
+        answers[lead.name] = replace(answer, order=replace(hold, offer=True, resolve=request))
+    return answers
+
+
+def _resolve_request(view: View) -> ResolveRequest:
+    incident = view.status.incident
+    ended = f"{incident.cause}: {incident.message}"[:500] if incident is not None else ""
+    return ResolveRequest(
+        attempt=view.next_attempt,
+        on_existing=view.config.on_existing,
+        ended=ended,
+        committed=_newest_commit(view),
+    )
+
+
+def _newest_commit(view: View) -> CheckpointId | None:
+    """The newest checkpoint that the store must know: committed, or handed out before."""
+    record = view.status.start_record
+    known = view.status.checkpoint
+    committed = known.id if known is not None else None
+    handed = record.resume_point if record is not None else None
+    return max((it for it in (committed, handed) if it is not None), default=None)
+
+
+def leaving(view: View, *, code: int, succeeded: bool) -> dict[str, Answer]:
+    """Answers when the run is over or suspended."""
+    order = Exit(
+        code=code,
+        succeeded=succeeded,
+        attempt=view.next_attempt,
+        number=view.status.resumptions,
+    )
+    answer = Answer(order=order, settings=settings(view), poll=poll(view))
+    return {worker.name: answer for worker in view.workers}

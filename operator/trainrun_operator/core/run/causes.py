@@ -1,0 +1,224 @@
+"""Causes of an incident and the budgets they are charged to: one row says everything about each.
+
+Layer: core. Nothing else in the core treats one cause differently from another: what a module has
+to know of a cause it reads from its row. CONTRIBUTING says how to add one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from enum import IntEnum, StrEnum, auto
+from typing import Literal
+
+from trainrun_operator.api.run.spec import FailurePolicy
+from trainrun_operator.api.run.standing import Failures
+from trainrun_operator.api.run.status import BudgetName
+
+
+class Cause(StrEnum):
+    """Why an attempt ended early; the same words in status, events, metrics and docs."""
+
+    PREEMPTED = "Preempted"
+    EVICTED = "Evicted"
+    NODE_LOST = "NodeLost"
+    OUT_OF_MEMORY = "OutOfMemory"
+    APP_ERROR = "AppError"
+    START_FAILED = "StartFailed"
+    RENDEZVOUS_FAILED = "RendezvousFailed"
+    STORAGE_ERROR = "StorageError"
+    CHECKPOINT_DAMAGED = "CheckpointDamaged"
+    MISREAD = "Misread"
+    INTERRUPTED = "Interrupted"
+    SILENT = "Silent"
+    UNKNOWN = "Unknown"
+
+
+class Explains(IntEnum):
+    """How well a loss explains the other losses of its attempt: lower is better.
+
+    Down to MEMORY the world announced or knows it, whatever the processes say.
+    """
+
+    TAKEOVER = auto()
+    NOTICE = auto()
+    EVICTION = auto()
+    NODE = auto()
+    MEMORY = auto()
+    SIGNAL = auto()
+    EXCEPTION = auto()
+    LITTLE = auto()
+    """A worker is gone, or silent: its node may explain it."""
+    CONSEQUENCE = auto()
+    """Most likely another worker was lost first."""
+
+
+AgainstNode = Literal["Never", "Repeated", "AtOnce"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CauseRow:
+    """How a cause is treated."""
+
+    advice: str
+    """What a user can do about it."""
+    charge: BudgetName
+    """The budget that its incidents are charged to; none: they are free for ever."""
+    free_tries: int = 0
+    """So many fruitless attempts in a row may end for it, or for another free cause, without being
+    charged: trying again cures it, but not for ever."""
+    explains: Explains = Explains.EXCEPTION
+    """A process's end may say more: a signal, or that it is the consequence of another loss."""
+    against_node: AgainstNode = "Never"
+    """Whether new workers are kept away from its node: at once, or where it is repeated there. Also
+    for a script's own error: a broken GPU or disk shows as nothing else."""
+    fault_of_start: bool = False
+    """The template of a worker that ended for it before it took part may be to blame."""
+    slows_down: bool = True
+    """The attempt counts as fruitless, and the backoff grows with it."""
+
+
+_LOOK = "look at the worker's output and its node"
+
+CAUSES: dict[Cause, CauseRow] = {
+    Cause.PREEMPTED: CauseRow(
+        advice="set failurePolicy.maxPreemptions: -1 to survive any number of preemptions",
+        charge="preemptions",
+        explains=Explains.NOTICE,
+    ),
+    Cause.EVICTED: CauseRow(
+        advice="request the memory and ephemeral storage that a worker uses, so that its node does "
+        "not run short; failurePolicy.maxPreemptions gives evictions their own budget",
+        charge="preemptions",
+        explains=Explains.EVICTION,
+        against_node="Repeated",
+    ),
+    Cause.NODE_LOST: CauseRow(
+        advice="look at the node; failurePolicy.maxPreemptions gives lost nodes their own budget",
+        charge="preemptions",
+        explains=Explains.NODE,
+        against_node="AtOnce",
+    ),
+    Cause.OUT_OF_MEMORY: CauseRow(
+        advice="raise the memory limit or use less memory per process",
+        charge="failures",
+        explains=Explains.MEMORY,
+        against_node="Repeated",
+        fault_of_start=True,
+    ),
+    Cause.APP_ERROR: CauseRow(
+        advice="read the last lines of the rank named",
+        charge="failures",
+        against_node="Repeated",
+        fault_of_start=True,
+    ),
+    Cause.START_FAILED: CauseRow(
+        advice="check command, image and mounts in workers.template",
+        charge="failures",
+        against_node="Repeated",
+        fault_of_start=True,
+    ),
+    Cause.RENDEZVOUS_FAILED: CauseRow(
+        advice="see what else listens on slot 0's node, and whether the other workers reach it; "
+        "each attempt uses another port",
+        charge="failures",
+        free_tries=3,
+        explains=Explains.CONSEQUENCE,
+    ),
+    Cause.STORAGE_ERROR: CauseRow(
+        advice="check that the store is reachable and has room", charge="failures"
+    ),
+    Cause.CHECKPOINT_DAMAGED: CauseRow(
+        advice="look at bad/ in the store, and check the storage; each attempt uses the checkpoint "
+        "before the damaged one",
+        charge="failures",
+        free_tries=3,
+    ),
+    Cause.MISREAD: CauseRow(
+        advice="have memory and network of the node checked; a worker on another node takes the "
+        "place of this one",
+        charge="failures",
+        free_tries=3,
+        against_node="AtOnce",
+    ),
+    Cause.INTERRUPTED: CauseRow(
+        advice="nothing: the run continues",
+        charge="none",
+        explains=Explains.TAKEOVER,
+        slows_down=False,
+    ),
+    Cause.SILENT: CauseRow(
+        advice=_LOOK,
+        charge="failures",
+        explains=Explains.LITTLE,
+        against_node="Repeated",
+        fault_of_start=True,
+    ),
+    Cause.UNKNOWN: CauseRow(
+        advice=_LOOK,
+        charge="failures",
+        explains=Explains.LITTLE,
+        against_node="Repeated",
+        fault_of_start=True,
+    ),
+}
+
+
+def row_of(cause: str) -> CauseRow:
+    """The row of the cause that a status names; Unknown's for a word of another version."""
+    return CAUSES[next((known for known in Cause if known == cause), Cause.UNKNOWN)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """How many incidents of some causes a run survives."""
+
+    field: str
+    """Name of its limit in spec.failurePolicy; -1 there is no limit."""
+    limit: Callable[[FailurePolicy], int | None]
+    """Its limit in the spec."""
+    falls_back_to: BudgetName = "failures"
+    """What is charged instead where the spec has no such limit."""
+    one: str
+    """One of what it counts, in words."""
+    used: Callable[[Failures], int]
+    """Settled incidents charged to it."""
+    charged: Callable[[Failures], Failures]
+    """With one more of them."""
+
+
+BUDGETS: dict[BudgetName, Budget] = {
+    "failures": Budget(
+        field="maxFailures",
+        limit=lambda policy: policy.max_failures,
+        one="failure",
+        used=lambda failures: failures.counted,
+        charged=lambda failures: replace(failures, counted=failures.counted + 1),
+    ),
+    "preemptions": Budget(
+        field="maxPreemptions",
+        limit=lambda policy: policy.max_preemptions,
+        one="preemption",
+        used=lambda failures: failures.preemptions,
+        charged=lambda failures: replace(failures, preemptions=failures.preemptions + 1),
+    ),
+}
+"""Every budget but `none`, which counts nothing."""
+
+Limits = Mapping[BudgetName, int]
+"""The limits that a spec has; `failures` is always there."""
+
+
+def limits_of(policy: FailurePolicy) -> Limits:
+    """The limits that this policy has."""
+    found = {name: budget.limit(policy) for name, budget in BUDGETS.items()}
+    return {name: limit for name, limit in found.items() if limit is not None}
+
+
+def budget_of(cause: str, limits: Limits, *, in_a_row: int) -> BudgetName:
+    """The budget that an incident is charged to where so many fruitless attempts in a row ended for
+    its cause, its own included."""
+    row = row_of(cause)
+    if row.charge == "none" or (row.free_tries and in_a_row <= row.free_tries):
+        return "none"
+    return row.charge if row.charge in limits else BUDGETS[row.charge].falls_back_to

@@ -1,0 +1,111 @@
+"""The part of a TrainRun's spec that the core decides by, in the core's own types.
+
+Layer: core. Nothing here has a default: those of the resource stand in `api/run/spec.py`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Literal
+
+from trainrun.contract import layout
+from trainrun.contract.agent_config import StorageConfig
+from trainrun_operator.core.run.causes import Limits, limits_of
+
+if TYPE_CHECKING:
+    from trainrun_operator.api.run.resource import TrainRun
+    from trainrun_operator.api.run.spec import WorkersSpec
+
+HASH_DIGITS = 12
+"""Hexadecimal digits of a template hash: it also becomes a label value (at most 63 characters)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunConfig:
+    """What decide() needs of a run's spec and identity."""
+
+    name: str
+    uid: str
+    replicas: int
+    processes_per_worker: int
+    template_hash: str
+    storage: StorageConfig
+    """Where workers find their storage."""
+    checkpoints_uri: str
+    """`<uri>/<runName>/checkpoints`, for display."""
+    suspend: bool
+    on_existing: Literal["Resume", "Fail"]
+    limits: Limits
+    """Of the budgets that the spec has; -1: no limit."""
+    backoff_initial: timedelta
+    backoff_factor: float
+    backoff_max: timedelta
+    heartbeat_timeout: timedelta
+    start_timeout: timedelta
+    placement_timeout: timedelta
+    flush_timeout: timedelta
+    max_pending: int
+    keep: int
+    active_deadline: timedelta | None
+    ttl_after_finished: timedelta | None
+    retain_failed_workers: int
+
+    @property
+    def world_size(self) -> int:
+        """Processes over all workers."""
+        return self.replicas * self.processes_per_worker
+
+
+def config_of(run: TrainRun) -> RunConfig:
+    """The part of the spec, and of the identity, that decisions are based on."""
+    spec = run.spec
+    policy, health = spec.failure_policy, spec.health
+    return RunConfig(
+        name=run.metadata.name,
+        uid=run.metadata.uid,
+        replicas=spec.workers.replicas,
+        processes_per_worker=spec.workers.processes_per_worker,
+        template_hash=template_hash(spec.workers),
+        storage=_storage(run),
+        checkpoints_uri=layout.checkpoints_uri(layout.run_uri(spec.storage.uri, run.run_name)),
+        suspend=spec.suspend,
+        on_existing=spec.storage.on_existing,
+        limits=limits_of(policy),
+        backoff_initial=policy.backoff.initial.timedelta,
+        backoff_factor=policy.backoff.factor,
+        backoff_max=policy.backoff.max.timedelta,
+        heartbeat_timeout=health.heartbeat_timeout.timedelta,
+        start_timeout=health.start_timeout.timedelta,
+        placement_timeout=health.placement_timeout.timedelta,
+        flush_timeout=spec.checkpoint.flush_timeout.timedelta,
+        max_pending=spec.checkpoint.max_pending,
+        keep=spec.checkpoint.keep,
+        active_deadline=spec.active_deadline.timedelta if spec.active_deadline else None,
+        ttl_after_finished=(
+            spec.ttl_after_finished.timedelta if spec.ttl_after_finished is not None else None
+        ),
+        retain_failed_workers=spec.retain_failed_workers,
+    )
+
+
+def _storage(run: TrainRun) -> StorageConfig:
+    storage, secret = run.spec.storage, run.spec.storage.credentials_secret_ref
+    return StorageConfig(
+        uri=storage.uri,
+        run_name=run.run_name,
+        endpoint_url=storage.endpoint_url,
+        region=storage.region,
+        credentials=secret.name if secret is not None else "",
+    )
+
+
+def template_hash(workers: WorkersSpec) -> str:
+    """Differs whenever the pods would differ: a gang never mixes two of them."""
+    template = workers.template.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    if workers.agent == "InImage":  # the default leaves no trace: hashes outlive our versions
+        template["agent"] = workers.agent
+    text = json.dumps(template, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:HASH_DIGITS]

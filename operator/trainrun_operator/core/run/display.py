@@ -1,0 +1,335 @@
+"""The part of the status that people read, derived anew in every pass: phase, counts, conditions.
+
+Layer: core. Nothing here is read back by a decision, with two exceptions: how long a condition has
+held (`since`) bounds the waits for a store, and when the step rose last (`progress`) tells whether
+the peers of a silent worker, or of one that is gone, have worked on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from trainrun_operator.api.run.standing import CheckpointStatus, Progress, Workers
+from trainrun_operator.api.run.status import (
+    Condition,
+    ConditionStatus,
+    Incident,
+    PhaseName,
+    TrainRunStatus,
+)
+from trainrun_operator.core.run import steps
+from trainrun_operator.core.run.gang.roster import is_ready
+from trainrun_operator.core.run.incidents import ledger
+from trainrun_operator.core.run.incidents.attribution import refined
+from trainrun_operator.core.run.view import STORE_AWAY, View, counted, max_step
+
+if TYPE_CHECKING:
+    from trainrun.contract.agent_state import AgentState, Problem
+    from trainrun_operator.core.run.observation import WorkerFact
+
+RUNS: tuple[PhaseName, ...] = ("Running", "Preempting", "Finishing")
+"""Phases of an attempt in which each of its workers has taken part."""
+
+LASTING = (
+    "Complete",
+    "Failed",
+    "Suspended",
+    "Running",
+    "WorkersReady",
+    "TemplateValid",
+    "StorageReady",
+)
+"""Conditions that stay in the list with status False; warnings leave it when they are over."""
+
+TOLD = ("StorageReady", "TemplateValid", "WorkersReady")
+"""Those of them that are told as events when they turn False."""
+
+SILENT_REASONS = ("Gathering", "Starting", "Invalid", "GangNotPlaced", "Suspended", "Unavailable")
+"""Why workers are missing without a word: it is normal, or told elsewhere."""
+
+CONTESTED = "Contested"
+"""Written by the operator of another installation, which leaves the run alone."""
+
+CONTESTED_FOR = timedelta(hours=1)
+"""Nobody tells us that the other one has gone: while it is there, it writes its condition again."""
+
+MAX_PROBLEMS = 8
+"""Kinds of trouble of the workers that are shown at once."""
+
+MAX_METRICS = 32
+"""Metrics shown in the status."""
+
+METRIC_TEXT = 64
+"""Characters of the name of a metric, and of one that is a text."""
+
+
+def condition(
+    view: View, type_: str, status: ConditionStatus, reason: str, message: str
+) -> Condition:
+    """A condition whose transition time is kept while status and reason stay the same."""
+    old = view.status.condition(type_[:64])
+    same = old is not None and (old.status, old.reason) == (status, reason[:64])
+    since = old.last_transition_time if old is not None and same else view.observation.now
+    return Condition(
+        type=type_[:64],
+        status=status,
+        reason=reason[:64],
+        message=message[:2000],
+        last_transition_time=since,
+        observed_generation=view.observation.generation,
+    )
+
+
+def with_condition(conditions: tuple[Condition, ...], new: Condition) -> tuple[Condition, ...]:
+    """The list with this condition in its place, sorted by type."""
+    others = [c for c in conditions if c.type != new.type]
+    return tuple(sorted([*others, new], key=lambda c: c.type))
+
+
+def whole(view: View) -> Condition:
+    """The condition that every worker is there."""
+    message = f"{view.config.replicas} of {counted(view.config.replicas, 'worker')} there"
+    return condition(view, "WorkersReady", "True", "Gathered", message)
+
+
+def not_asked(view: View) -> tuple[Condition, ...]:
+    """Trouble with the store is not known any more: nobody asks it while there is no gang."""
+    known = view.status.condition("StorageReady")
+    if known is None or known.status != "False":
+        return ()
+    message = "the store is asked again once all workers are there"
+    return (condition(view, "StorageReady", "Unknown", "NotAsked", message),)
+
+
+def refreshed(
+    view: View,
+    status: TrainRunStatus,
+    *,
+    phase: PhaseName,
+    reason: str = "",
+    waiting_for: str = "",
+    marks: tuple[Condition, ...] = (),
+) -> TrainRunStatus:
+    """`status` with everything that people read brought up to date; `marks` are new conditions."""
+    ready = min(_ready(view, phase), view.config.replicas)
+    pending = status.incident
+    if pending is not None:
+        pending = ledger.charged(status, refined(view, pending), view.config)
+    return replace(
+        status,
+        observed_generation=view.observation.generation,
+        phase=phase,
+        reason=reason[:64],
+        incident=pending,
+        incidents=_with_recovery(view, status),
+        failures=ledger.tally(status.failures, view.config, pending=pending),
+        workers=Workers(
+            ready=ready,
+            total=view.config.replicas,
+            text=f"{ready}/{view.config.replicas}",
+        ),
+        progress=_progress(view, status),
+        checkpoint=_checkpoint(view, status),
+        conditions=_conditions(view, status, phase, waiting_for, marks),
+    )
+
+
+def _ready(view: View, phase: PhaseName) -> int:
+    """Workers that wait for an order, or that answer while they work."""
+    ready = {w.name for w in view.workers if is_ready(view, w)}
+    roster = view.roster if view.running is not None else ()
+    working = {w.name for w in roster if w is not None and _works(view, w, phase)}
+    return len(ready | working)
+
+
+def _works(view: View, worker: WorkerFact, phase: PhaseName) -> bool:
+    """It takes part in the attempt that runs, as far as we know."""
+    if view.joined(worker) is not None:
+        return not view.is_silent(worker)
+    # A new leader has not heard everybody yet: who worked goes on until a loss is known.
+    unheard = worker.agent is None and worker.phase == "Running"
+    return unheard and phase in RUNS
+
+
+def _progress(view: View, status: TrainRunStatus) -> Progress:
+    agent = view.speaker
+    step = max_step(agent)
+    if agent is None or step is None:
+        return status.progress
+    known = status.progress.time is not None and status.progress.step == step
+    time = status.progress.time if known else view.observation.now
+    return Progress(step=step, metrics=_shown_metrics(agent), time=time, stall_seconds=_stall(view))
+
+
+def _stall(view: View) -> int:
+    agents = [view.joined(worker) for worker in view.roster]
+    return int(max((agent.stall for agent in agents if agent is not None), default=0.0))
+
+
+def _shown_metrics(agent: AgentState) -> dict[str, Any]:
+    """The first metrics by name, with long texts cut."""
+    shown = {}
+    for name in sorted(agent.metrics)[:MAX_METRICS]:
+        value = agent.metrics[name]
+        shown[name[:METRIC_TEXT]] = value[:METRIC_TEXT] if isinstance(value, str) else value
+    return shown
+
+
+def _checkpoint(view: View, status: TrainRunStatus) -> CheckpointStatus | None:
+    commit, known = steps.newest_commit(view), status.checkpoint
+    if commit is None or (
+        known is not None and (known.attempt, known.step) >= (commit.id.attempt, commit.id.step)
+    ):
+        return known
+    return CheckpointStatus(
+        uri=f"{view.config.checkpoints_uri}/{commit.id.name}",
+        step=commit.id.step,
+        attempt=commit.id.attempt,
+        time=view.observation.now - timedelta(seconds=round(commit.age, 3)),
+        size_bytes=commit.size_bytes,
+    )
+
+
+def _with_recovery(view: View, status: TrainRunStatus) -> tuple[Incident, ...]:
+    """Fill in how long the last recovery took, once, when the first step is reported.
+
+    Not where the run was suspended in between: that wait was wanted.
+    """
+    record = view.running
+    if record is None or not status.incidents:
+        return status.incidents
+    last = status.incidents[-1]
+    ages = [a.first_step for a in view.agents if a is not None and a.first_step is not None]
+    recovers = last.restart_seconds is not None and last.recovery_seconds is None
+    if not recovers or last.attempt >= record.attempt or not ages:
+        return status.incidents
+    took = view.observation.now - last.time - timedelta(seconds=max(ages))
+    seconds = round(max(took.total_seconds(), 0.0), 3)
+    return (*status.incidents[:-1], replace(last, recovery_seconds=seconds))
+
+
+def _conditions(
+    view: View,
+    status: TrainRunStatus,
+    phase: PhaseName,
+    waiting_for: str,
+    marks: tuple[Condition, ...],
+) -> tuple[Condition, ...]:
+    now = view.observation.now
+    kept = tuple(c for c in status.conditions if c.type in LASTING or _is_contested(c, now))
+    runs = phase in ("Running", "Preempting", "Finishing")
+    message = waiting_for or _PHASES[phase]
+    running = condition(view, "Running", "True" if runs else "False", phase, message)
+    for mark in (running, *_template(view), *marks):
+        kept = with_condition(kept, mark)
+    problems = _problems(view)
+    for mark in _store(view, problems):
+        kept = with_condition(kept, mark)
+    for problem in problems:
+        kept = with_condition(
+            kept, condition(view, problem.type, "True", problem.reason, problem.message)
+        )
+    return kept
+
+
+def _is_contested(known: Condition, now: datetime) -> bool:
+    return known.type == CONTESTED and now - known.last_transition_time < CONTESTED_FOR
+
+
+def _template(view: View) -> tuple[Condition, ...]:
+    """Whether the API server takes pods made from the template, as far as it was asked."""
+    invalid = [r for r in view.observation.refused if r.reason == "Invalid"]
+    if invalid:
+        text = min(invalid, key=lambda r: (r.slot, r.name)).message
+        return (condition(view, "TemplateValid", "False", "InvalidTemplate", text),)
+    if any(w.template_hash == view.config.template_hash for w in view.workers):
+        return (condition(view, "TemplateValid", "True", "Accepted", "workers were made from it"),)
+    return ()
+
+
+def _store(view: View, problems: tuple[Problem, ...]) -> tuple[Condition, ...]:
+    """Whether the store answers the workers of an attempt that runs; it did when it was started."""
+    known = view.status.condition("StorageReady")
+    if view.running is None or view.status.finished:
+        return ()
+    for problem in problems:
+        if problem.type == STORE_AWAY:
+            return (condition(view, "StorageReady", "False", STORE_AWAY, problem.message),)
+    if known is None or known.status == "True":
+        return ()
+    return (condition(view, "StorageReady", "True", "Resolved", "the store answers again"),)
+
+
+def _problems(view: View) -> tuple[Problem, ...]:
+    """One problem per type, of the lowest slot that has it."""
+    found: dict[str, Problem] = {}
+    for worker in view.workers:
+        if worker.agent is not None and worker.phase == "Running":
+            for problem in worker.agent.problems:
+                found.setdefault(problem.type, problem)
+    shown = [found[key] for key in sorted(found) if key not in LASTING]
+    return tuple(shown[:MAX_PROBLEMS])
+
+
+def since(status: TrainRunStatus, type_: str, reason: str, now: datetime) -> timedelta:
+    """How long the condition has held with this reason, as far as the status knows."""
+    found = status.condition(type_)
+    if found is None or found.reason != reason:
+        return timedelta(0)
+    return now - found.last_transition_time
+
+
+def news(before: TrainRunStatus, after: TrainRunStatus) -> tuple[Condition, ...]:
+    """Warnings and store conditions that were not there before.
+
+    That the store answers is news only after it did not.
+    """
+    known = {(c.type, c.status, c.reason) for c in before.conditions}
+    fresh = [c for c in after.conditions if (c.type, c.status, c.reason) not in known]
+    warned = {c.type for c in after.conditions}
+    return tuple(
+        c
+        for c in fresh
+        if c.type not in LASTING or (_is_told(c, before) and c.reason not in warned)
+    )
+
+
+def _is_told(new: Condition, before: TrainRunStatus) -> bool:
+    if new.status == "False":
+        return new.type in TOLD and new.reason not in SILENT_REASONS
+    known = before.condition("StorageReady")
+    return (new.type, new.status) == ("StorageReady", "True") and known is not None
+
+
+def running_phase(view: View) -> PhaseName:
+    """The phase of an attempt that runs."""
+    if view.all_done:
+        return "Finishing"
+    if view.status.save_asked is not None:
+        return "Preempting"
+    if all(agent is not None for agent in view.agents):
+        return "Running"
+    # A new leader has not heard everybody yet: what ran goes on until a loss is known.
+    if view.status.phase == "Finishing":
+        return "Finishing"
+    return "Running" if view.status.phase in RUNS else "Starting"
+
+
+def gathering_phase(view: View) -> PhaseName:
+    """The phase while the next attempt is prepared."""
+    return "Restarting" if view.status.ending is not None else "Pending"
+
+
+_PHASES: dict[PhaseName, str] = {
+    "Pending": "waiting for the first workers",
+    "Starting": "the workers start their processes",
+    "Running": "all workers take part",
+    "Preempting": "a checkpoint was asked for before workers are taken away",
+    "Restarting": "the next attempt is being prepared",
+    "Finishing": "training is done; its last checkpoint is being committed",
+    "Suspended": "suspended; set spec.suspend: false to go on",
+    "Succeeded": "the run has succeeded",
+    "Failed": "the run has failed",
+}

@@ -1,0 +1,141 @@
+"""The uploads of an attempt that has ended: which steps, how long, and who is not done with them.
+
+Layer: core. They come before the claim of the next resume point, which would fence what is stored
+later. What an agent says of its staged steps is final once it has acknowledged the Hold of now: its
+processes are dead then. Until all have, the list of steps may grow.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from trainrun_operator.core.run.steps import flushable
+from trainrun_operator.core.run.view import STORE_AWAY, notice_of
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from trainrun.contract.agent_state import AgentState
+    from trainrun.contract.checkpoint_id import CheckpointId
+    from trainrun_operator.core.run.observation import WorkerFact
+    from trainrun_operator.core.run.view import View
+
+MAX_FLUSH = 64
+"""The newest staged steps that are flushed: an ending's list is bounded."""
+
+
+def to_flush(view: View) -> tuple[int, ...]:
+    """Steps that agents still bring into the store for the attempt that has ended.
+
+    Those that the ending named, and those that turned out to be complete when agents told what they
+    had: a step that every rank has reported is not lost for a message that came late.
+    """
+    ending = view.status.ending
+    if ending is None:
+        return ()
+    gone = (slot for slot, w in enumerate(view.roster) if w is None or not answers_still(view, w))
+    return tuple(sorted({*ending.flush, *flushable(view, frozenset(gone))}))[-MAX_FLUSH:]
+
+
+def flush_until(view: View) -> datetime | None:
+    """When uploads are given up; None where no attempt has ended."""
+    ending = view.status.ending
+    if ending is None:
+        return None
+    return ending.flush_until or ending.time + view.config.flush_timeout
+
+
+def flush_left(view: View) -> timedelta:
+    """How long uploads may still take."""
+    until = flush_until(view)
+    left = until - view.observation.now if until is not None else timedelta(0)
+    return max(left, timedelta(0))
+
+
+def longer_grace(view: View) -> datetime | None:
+    """When the last worker under notice is taken away, where that is later than flushTimeout: it
+    has so long to bring what it has."""
+    notices = (
+        notice_of(w)
+        for w in view.roster
+        if w is not None and view.joined(w) is not None and answers_still(view, w)
+    )
+    left = max((n.remaining or 0.0 for n in notices if n is not None), default=0.0)
+    grace = timedelta(seconds=left)
+    return view.observation.now + grace if grace > view.config.flush_timeout else None
+
+
+def still_flushing(view: View) -> tuple[WorkerFact, ...]:
+    """Workers of attempts that have ended from which more may come, as far as time allows."""
+    if _time_is_up(view):
+        return ()
+    flush = frozenset(to_flush(view))
+    return tuple(w for w in view.workers if _took_part(view, w) and not _flushed(view, w, flush))
+
+
+def given_up(view: View, point: CheckpointId | None) -> tuple[int, ...]:
+    """Steps that were to be stored and are not, where the next attempt starts from `point`."""
+    record, saved = view.record, view.status.checkpoint
+    reached = point.step if point is not None else -1
+    if record is not None and saved is not None and saved.attempt == record.attempt:
+        reached = max(reached, saved.step)  # stored, and found damaged since
+    return tuple(step for step in to_flush(view) if step > reached)
+
+
+def why_given_up(view: View) -> str:
+    """What kept these steps from being stored, as far as is known."""
+    gone = [slot for slot, w in enumerate(view.roster) if w is None or not answers_still(view, w)]
+    troubles = [
+        problem.message
+        for worker in view.workers
+        if worker.agent is not None
+        for problem in worker.agent.problems
+        if problem.type == STORE_AWAY
+    ]
+    if troubles:
+        return troubles[0]
+    if gone:
+        return f"the worker of slot {gone[0]}, which may have had a part of it, is lost"
+    return "its upload did not end in time (checkpoint.flushTimeout)"
+
+
+def acknowledged(view: View, agent: AgentState) -> bool:
+    """It has told that it has the Hold of now, and not that of an earlier preparation.
+
+    Agents of version 0.1.0 do not tell what they have: there time tells that they have it.
+    """
+    if agent.held is None:
+        return agent.attempt == 0 or _time_is_up(view)
+    return (agent.held.attempt, agent.held.number) == (view.next_attempt, view.status.resumptions)
+
+
+def answers_still(view: View, worker: WorkerFact) -> bool:
+    """It may still do what it is told."""
+    if worker.phase == "Ended" or worker.loss is not None:
+        return False
+    return not view.is_silent(worker) and not view.is_cut_off(worker)
+
+
+def _time_is_up(view: View) -> bool:
+    until = flush_until(view)
+    return until is None or view.observation.now > until
+
+
+def _took_part(view: View, worker: WorkerFact) -> bool:
+    if worker.phase == "Pending" or not answers_still(view, worker):
+        return False
+    if worker.agent is None:
+        return worker.created_for <= view.status.attempt
+    return worker.agent.attempt > 0
+
+
+def _flushed(view: View, worker: WorkerFact, flush: frozenset[int]) -> bool:
+    agent = worker.agent
+    return (
+        agent is not None
+        and agent.phase == "Idle"
+        and agent.held is not None
+        and acknowledged(view, agent)
+        and flush <= set(agent.held.flush)
+    )

@@ -1,0 +1,227 @@
+"""Which workers take the slots of the next attempt, which are missing and which must go.
+
+Layer: core. Workers that still answer keep their slot (their processes restart in place); a worker
+that left the roster never returns.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from trainrun_operator.core.run.flush import acknowledged, flush_until, still_flushing
+from trainrun_operator.core.run.gang.avoiding import avoided, avoids_in_vain, disfavored
+from trainrun_operator.core.run.gang.outdated import outdated
+from trainrun_operator.core.run.gang.starting import cannot_start, created_now, never_called
+from trainrun_operator.core.run.plan import CreateWorker, DeleteWorker
+from trainrun_operator.core.run.suspicion import misreads
+from trainrun_operator.core.run.view import View, notice_of, worker_name
+
+if TYPE_CHECKING:
+    from trainrun_operator.core.run.observation import Refused, WorkerFact
+
+
+def choose(view: View) -> tuple[WorkerFact | None, ...]:
+    """For each slot the worker that will take it, None where one must be created."""
+    chosen: list[WorkerFact | None] = [None] * view.config.replicas
+    for worker in view.workers:  # ascending creation: the newest usable one wins
+        if worker.slot < len(chosen) and usable(view, worker):
+            chosen[worker.slot] = worker
+    return tuple(chosen)
+
+
+def lead(view: View) -> WorkerFact | None:
+    """The worker that will take slot 0, as `choose` has it."""
+    return next((w for w in reversed(view.workers) if w.slot == 0 and usable(view, w)), None)
+
+
+def usable(view: View, worker: WorkerFact) -> bool:
+    """The worker can take part in the next attempt, now or once it has started."""
+    return (
+        worker.phase != "Ended"
+        and not worker.deleting
+        and worker.loss is None
+        and not outdated(worker, view.config)
+        and notice_of(worker) is None
+        and not view.is_silent(worker)
+        and not _left_behind(view, worker)
+        and not view.is_cut_off(worker)
+        and not never_called(view, worker)
+        and not cannot_start(view, worker)
+        and not _stuck(view, worker)
+        and not hangs(view, worker)
+        and not avoids_in_vain(view, worker)
+        and not misreads(view, worker)
+    )
+
+
+def _left_behind(view: View, worker: WorkerFact) -> bool:
+    """An older worker of a slot whose newest start record names another one."""
+    if view.record is None or worker.slot >= len(view.record.roster):
+        return False
+    return worker.created_for < view.record.roster[worker.slot]
+
+
+def _stuck(view: View, worker: WorkerFact) -> bool:
+    """It was told long ago to stop its processes and has not done so (drivers and NFS can hang)."""
+    until = flush_until(view)
+    if until is None or worker.agent is None or worker.agent.phase == "Idle":
+        return False
+    late = min(view.observation.now - until, view.observation.listening_for)
+    return late > view.config.start_timeout
+
+
+def hangs(view: View, worker: WorkerFact) -> bool:
+    """Slot 0's agent answers, but what it was asked for the next attempt does not come back.
+
+    A call of the store hangs, most likely; another worker may be luckier, on another node.
+    """
+    if worker.slot != 0:
+        return False
+    agent, whole = worker.agent, view.status.condition("WorkersReady")
+    if agent is None or whole is None or whole.status != "True" or not is_ready(view, worker):
+        return False
+    ending, until = view.status.ending, flush_until(view)
+    found, now = agent.resolution, view.observation.now
+    waited = [now - whole.last_transition_time, worker.age, view.observation.listening_for]
+    if found is not None:
+        offered = agent.offer is not None and agent.offer.attempt == view.next_attempt
+        if found.attempt == view.next_attempt and (found.outcome != "Resolved" or offered):
+            return False
+        waited.append(timedelta(seconds=found.age))
+    if ending is not None and until is not None:
+        waited.append(now - max(until, ending.not_before or until))
+    return min(waited) > view.config.start_timeout
+
+
+def ready(view: View, chosen: tuple[WorkerFact | None, ...]) -> tuple[WorkerFact, ...]:
+    """The chosen workers whose agents answer, and have done what they were told."""
+    return tuple(w for w in chosen if w is not None and is_ready(view, w))
+
+
+def is_ready(view: View, worker: WorkerFact) -> bool:
+    """Its agent has been heard lately, has done what this Hold says, and waits for an order."""
+    return (
+        worker.agent is not None
+        and worker.agent.phase == "Idle"
+        and worker.agent.attempt <= view.status.attempt
+        and acknowledged(view, worker.agent)
+        and worker.silent_for is not None
+        and worker.silent_for <= view.config.heartbeat_timeout
+    )
+
+
+def creations(view: View, chosen: tuple[WorkerFact | None, ...]) -> tuple[CreateWorker, ...]:
+    """Workers to create for the slots that have none."""
+    avoid, disfavor = avoided(view), disfavored(view)
+    return tuple(
+        _creation(view, slot, avoid=avoid, disfavor=disfavor)
+        for slot, worker in enumerate(chosen)
+        if worker is None
+    )
+
+
+def _creation(
+    view: View, slot: int, *, avoid: tuple[str, ...], disfavor: tuple[str, ...]
+) -> CreateWorker:
+    number = max(view.next_attempt, _highest_creation(view, slot) + 1)
+    return CreateWorker(
+        name=worker_name(view.config, slot=slot, created_for=number),
+        slot=slot,
+        created_for=number,
+        template_hash=view.config.template_hash,
+        avoid=avoid,
+        disfavor=disfavor,
+    )
+
+
+def _highest_creation(view: View, slot: int) -> int:
+    known = [w.created_for for w in view.workers if w.slot == slot]
+    known += [_number(r.name) for r in view.observation.refused if _is_taken(r, slot)]
+    if view.record is not None and slot < len(view.record.roster):
+        known.append(view.record.roster[slot])
+    return max(known, default=0)
+
+
+def _is_taken(refused: Refused, slot: int) -> bool:
+    return refused.slot == slot and refused.reason == "NameTaken"
+
+
+def _number(name: str) -> int:
+    """The number of creation in a worker's name."""
+    return int(name.rpartition("-")[2])
+
+
+def dismissals(view: View, chosen: tuple[WorkerFact | None, ...]) -> tuple[DeleteWorker, ...]:
+    """Workers that hold room and cannot take part any more.
+
+    Ended ones stay until the next attempt runs (their creation numbers must not be used again, and
+    their logs may be wanted); one under notice, or with another template, still finishes its
+    uploads.
+    """
+    wanted = {w.name for w in chosen if w is not None}
+    flushing = {w.name for w in still_flushing(view)}
+    return tuple(
+        action
+        for w in view.workers
+        if w.name not in wanted and w.phase != "Ended"
+        for action in deletion(view, w, _dismissal(view, w, flushing=w.name in flushing))
+    )
+
+
+def deletion(view: View, worker: WorkerFact, reason: str) -> tuple[DeleteWorker, ...]:
+    """Delete it, where there is a reason: once, or by force where nobody there can confirm it."""
+    force = view.is_unreachable(worker)
+    if not reason or (worker.deleting and not force):
+        return ()
+    return (DeleteWorker(name=worker.name, reason=reason, force=force),)
+
+
+def _dismissal(view: View, worker: WorkerFact, *, flushing: bool) -> str:
+    if worker.slot >= view.config.replicas:
+        return "its slot is gone"
+    if worker.loss is not None:
+        return worker.loss.message
+    if view.is_cut_off(worker):
+        return f"its node {worker.node} is lost: {worker.suspect_node}"
+    if view.is_silent(worker) or never_called(view, worker):
+        return "its agent does not answer"
+    if cannot_start(view, worker) and worker.pending is not None:
+        return worker.pending.message
+    if _stuck(view, worker):
+        return "its processes do not stop"
+    if hangs(view, worker):
+        return "its agent gets no answer from the store"
+    if avoids_in_vain(view, worker):
+        return "it finds no room, and a node that it keeps away from may be used again"
+    if misreads(view, worker):
+        return "it reads a checkpoint wrongly that another node reads well"
+    edited = outdated(worker, view.config)
+    if edited and not flushing:
+        return f"{edited} has changed"
+    notice = notice_of(worker)
+    if notice is not None and not flushing and _has_left(view, worker):
+        return f"it will be taken away, and has nothing left to do ({notice.reason})"
+    return "it was replaced" if _left_behind(view, worker) else ""
+
+
+def _has_left(view: View, worker: WorkerFact) -> bool:
+    """It does nothing any more, or never took part; one that was never heard may have work."""
+    return worker not in view.roster or (worker.agent is not None and worker.agent.phase == "Idle")
+
+
+def surplus(view: View) -> tuple[DeleteWorker, ...]:
+    """Ended workers of earlier attempts beyond those that are kept for their logs."""
+    kept = view.config.retain_failed_workers
+    names = {w.name for w in view.roster if w is not None}
+    ended = [
+        w
+        for w in view.workers
+        if w.phase == "Ended" and w.name not in names and not created_now(view, w)
+    ]
+    newest_last = sorted(ended, key=lambda w: (w.created_for, -w.slot))
+    return tuple(
+        action
+        for w in newest_last[: max(len(newest_last) - kept, 0)]
+        for action in deletion(view, w, "its logs are no longer kept (retainFailedWorkers)")
+    )

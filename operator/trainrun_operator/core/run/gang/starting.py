@@ -1,0 +1,99 @@
+"""Starts that fail: workers that end, stay mute, or lack image or configuration before they join.
+
+Layer: core. A start that only waits for room has not failed. Each worker is looked at in one
+gathering only: the next incident needs new ones.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from trainrun_operator.core.run.causes import CAUSES, Cause
+from trainrun_operator.core.run.incidents.losses import Loss
+from trainrun_operator.core.run.view import View, notice_of
+
+if TYPE_CHECKING:
+    from trainrun_operator.core.run.observation import WorkerFact
+
+START_TRIES = 3
+"""So many workers of a slot may end before they joined an attempt; then it is an incident."""
+
+BOUNDED = ("ImagePull", "ConfigError")
+"""What a worker may lack no longer than health.startTimeout; room it may lack for ever."""
+
+
+def failed_start(view: View) -> Loss | None:
+    """The start that has failed in this gathering, of the lowest slot."""
+    created: dict[int, list[WorkerFact]] = {}
+    for worker in view.workers:  # in the order of slots
+        if worker.slot < view.config.replicas and created_now(view, worker):
+            created.setdefault(worker.slot, []).append(worker)
+    for slot, started in created.items():
+        ended = [w for w in started if w.phase == "Ended" and _own_fault(w)]
+        if len(ended) >= START_TRIES:
+            return _loss(ended[-1], f"is number {len(ended)} of slot {slot} {_end(ended[-1])}")
+        for worker in reversed(started):
+            if view.is_unreachable(worker):
+                continue  # its node has failed, and it is about to be replaced
+            if never_called(view, worker):
+                what = "runs, but its agent has not called within"
+                return _loss(worker, f"{what} {_start_timeout(view)}")
+            if cannot_start(view, worker) and worker.pending is not None:
+                what = f"has not started within {_start_timeout(view)}"
+                return _loss(worker, f"{what}: {worker.pending.message}")
+    return None
+
+
+def _end(worker: WorkerFact) -> str:
+    code = "" if worker.exit_code is None else f" (last exit code {worker.exit_code})"
+    why = "" if worker.loss is None else f": {worker.loss.message}"
+    return f"that ended before it took part{code}{why}"
+
+
+def _start_timeout(view: View) -> str:
+    return f"health.startTimeout ({view.config.start_timeout.total_seconds():.0f} s)"
+
+
+def _loss(worker: WorkerFact, what: str) -> Loss:
+    return Loss(
+        slot=worker.slot,
+        cause=Cause.START_FAILED,
+        worker=worker.name,
+        node=worker.node,
+        exit_code=worker.exit_code,
+        message=f"worker {worker.name} {what}",
+    )
+
+
+def created_now(view: View, worker: WorkerFact) -> bool:
+    """Created in this gathering: not for an earlier attempt, nor for an incident told already."""
+    ending = view.status.ending
+    if ending is not None and worker.age > view.observation.now - ending.time:
+        return False
+    return worker.created_for > view.status.attempt
+
+
+def _own_fault(worker: WorkerFact) -> bool:
+    explained = worker.loss is not None and not CAUSES[worker.loss.cause].fault_of_start
+    return not explained and notice_of(worker) is None
+
+
+def never_called(view: View, worker: WorkerFact) -> bool:
+    """Its containers run, and nothing has come of its agent for too long."""
+    # Not since its creation: it may have waited for room, or for its image, for longer than that.
+    running = worker.age if worker.running_for is None else worker.running_for
+    return (
+        worker.phase == "Running"
+        and worker.agent is None
+        and min(running, view.observation.listening_for) > view.config.start_timeout
+    )
+
+
+def cannot_start(view: View, worker: WorkerFact) -> bool:
+    """Its image or its configuration has been missing for too long."""
+    return (
+        worker.phase == "Pending"
+        and worker.pending is not None
+        and worker.pending.kind in BOUNDED
+        and worker.pending.since > view.config.start_timeout
+    )

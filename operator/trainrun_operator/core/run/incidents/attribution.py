@@ -1,0 +1,175 @@
+"""One incident out of all losses of an attempt: the best explanation and its budget.
+
+Layer: core. Order of explanations: what the world announced or knows (driver gone, notice, node),
+out of memory, signal, exception, silence, exception that looks like a broken collective; among
+equals the one that happened first, then the lowest slot. A later event does not explain an earlier
+one: at most what nobody knows the cause of, and then not for long.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from trainrun_operator.api.run.status import Incident
+from trainrun_operator.core.run.causes import Cause, Explains, row_of
+from trainrun_operator.core.run.incidents.losses import Loss, losses_of
+from trainrun_operator.core.run.view import View, notice_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from datetime import datetime
+
+    from trainrun_operator.core.run.observation import WorkerFact
+
+HIGHEST_SIGNAL = 64
+"""Linux has signals 1 to 64; an exit code of 128 + one of them tells that it ended the process."""
+
+LINES_TEXT = 2000
+"""Characters that the last lines of an incident take together, at most."""
+
+
+NODE_EVIDENCE = timedelta(seconds=30)
+"""Besides the heartbeat timeout: a node that is dead is known to be so by then."""
+
+
+def best(losses: Iterable[Loss]) -> Loss | None:
+    """The loss that explains the incident best."""
+    return min(losses, key=_rank, default=None)
+
+
+def _rank(loss: Loss) -> tuple[Explains, timedelta, int]:
+    return _explains(loss, signalled=loss.signalled), -loss.age, loss.slot
+
+
+def _explains(evidence: Loss | Incident, *, signalled: bool) -> Explains:
+    plain = row_of(evidence.cause).explains
+    if plain < Explains.SIGNAL or plain is Explains.CONSEQUENCE:
+        return plain
+    if evidence.collateral:
+        return Explains.CONSEQUENCE
+    if signalled:
+        return Explains.SIGNAL
+    return plain if evidence.exit_code is None else Explains.EXCEPTION
+
+
+def incident_of(loss: Loss, *, attempt: int, now: datetime) -> Incident:
+    """The provisional incident that this loss makes; its budget is not known yet."""
+    return Incident(
+        attempt=attempt,
+        cause=loss.cause.value,
+        slot=loss.slot,
+        rank=loss.rank,
+        worker=loss.worker[:253],
+        node=loss.node[:253],
+        exit_code=loss.exit_code,
+        message=loss.message[:1000],
+        last_lines=_last(loss.last_lines),
+        collateral=loss.collateral,
+        time=now,
+        detect_seconds=round(loss.age.total_seconds(), 3),
+    )
+
+
+def _last(lines: tuple[str, ...]) -> tuple[str, ...]:
+    """The last lines that fit into the status."""
+    kept: list[str] = []
+    room = LINES_TEXT
+    for line in reversed(lines[-20:]):
+        room -= len(line)
+        if room < 0:
+            break
+        kept.append(line)
+    return tuple(reversed(kept))
+
+
+def refined(view: View, incident: Incident) -> Incident:
+    """The open incident with a better explanation, where one has been seen since.
+
+    The time it was first seen and the attempt never change. An explanation is replaced only by a
+    better one, so that workers we replaced meanwhile do not blur it.
+    """
+    if incident.attempt != view.status.attempt or view.record is None:
+        return incident
+    loss = best(loss for loss in losses_of(view) if _may_explain(view, incident, loss))
+    if loss is None:
+        return incident
+    better = incident_of(loss, attempt=incident.attempt, now=incident.time)
+    if explains(better) >= explains(incident):
+        return incident
+    return replace(better, detect_seconds=incident.detect_seconds)
+
+
+def _may_explain(view: View, incident: Incident, loss: Loss) -> bool:
+    """It began before the incident was seen; or nobody knows when, nor a cause of the incident."""
+    late = view.observation.now - incident.time
+    worker = view.roster[loss.slot]
+    if worker is not None:
+        late -= _began(worker, loss)
+        if late <= timedelta(0):
+            return True
+        if worker.agent is None:  # this operator has never heard it
+            return explains(incident) >= Explains.LITTLE
+    return explains(incident) is Explains.CONSEQUENCE and late <= _patience(view)
+
+
+def _began(worker: WorkerFact, loss: Loss) -> timedelta:
+    """How long ago the loss began, as far as we know: what the world tells, it may tell late."""
+    if loss.rank is not None:  # of a process the agent says it exactly
+        return loss.age
+    notice = notice_of(worker) if loss.cause is Cause.PREEMPTED else None
+    announced = timedelta(seconds=notice.age) if notice is not None else timedelta(0)
+    return max(loss.age, announced, worker.silent_for or timedelta(0))
+
+
+def _patience(view: View) -> timedelta:
+    """By then everything that belongs to one loss has been seen."""
+    return view.config.heartbeat_timeout + NODE_EVIDENCE
+
+
+def explains(incident: Incident) -> Explains:
+    """How well the incident explains what else was lost in its attempt."""
+    code = incident.exit_code
+    by_signal = code is not None and 128 < code <= 128 + HIGHEST_SIGNAL
+    return _explains(incident, signalled=incident.rank is not None and by_signal)
+
+
+def attribution_open(view: View, incident: Incident) -> bool:
+    """Whether a better explanation may still come, so that failing for this one must wait.
+
+    Where only consequences are known: from a worker that has not yet said what happened to it.
+    Where a worker is silent: from its node, since a dead one is noticed later than a dead agent.
+    """
+    match explains(incident):
+        case Explains.LITTLE:
+            return _node_may_explain(view, incident)
+        case Explains.CONSEQUENCE:
+            slots = range(len(view.roster))
+            return any(_still_owes_an_answer(view, incident, slot) for slot in slots)
+        case _:
+            return False
+
+
+def _node_may_explain(view: View, incident: Incident) -> bool:
+    if incident.slot is None or view.observation.now - incident.time >= _patience(view):
+        return False
+    worker = view.roster[incident.slot] if incident.slot < len(view.roster) else None
+    if worker is None or worker.phase == "Ended" or worker.loss is not None:
+        return False
+    return bool(worker.node) and view.is_silent(worker)
+
+
+def _still_owes_an_answer(view: View, incident: Incident, slot: int) -> bool:
+    worker, agent = view.roster[slot], view.agents[slot]
+    if worker is None:
+        return False
+    since = view.observation.now - incident.time
+    timeout = view.config.heartbeat_timeout
+    if agent is None:  # never heard by this operator, or not in this attempt
+        patience = timeout if worker.phase == "Ended" else _patience(view)
+        return min(since, view.observation.listening_for) <= patience
+    if agent.phase != "Running":
+        return False
+    # One that should have called is judged as silent soon, or calls.
+    return since < timeout or view.is_overdue(worker)

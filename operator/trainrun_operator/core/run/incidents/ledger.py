@@ -1,0 +1,142 @@
+"""Budgets: what an incident is charged to, whether the run may go on, and when it is counted.
+
+Layer: core. Invariants: counters never go down; an incident is charged once, when it is settled;
+settling happens in the status write that ends its provisional state (start record, verdict,
+suspension).
+"""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Literal
+
+from trainrun_operator.api.run.standing import Failures
+from trainrun_operator.api.run.status import MAX_INCIDENTS, Incident, TrainRunStatus
+from trainrun_operator.core.run.causes import BUDGETS, budget_of, row_of
+
+if TYPE_CHECKING:
+    from trainrun_operator.core.run.config import RunConfig
+
+JITTER = 0.2
+"""A backoff is lengthened by up to this part, so that runs that failed together spread out."""
+
+LINES_FOR = 2
+"""Newest settled incidents that keep their last lines of output; a status must stay small."""
+
+SHORT_MESSAGE = 200
+"""Characters of the message that an older incident keeps."""
+
+Allowed = Literal["Restart", "Fail"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """Whether the run may start again after an incident."""
+
+    allowed: Allowed
+    reason: str
+    message: str
+
+
+def charged(status: TrainRunStatus, incident: Incident, config: RunConfig) -> Incident:
+    """The incident with the budget it will be charged to, as the failurePolicy reads now."""
+    in_a_row = _in_a_row(status, incident.cause)
+    return replace(incident, budget=budget_of(incident.cause, config.limits, in_a_row=in_a_row))
+
+
+def _in_a_row(status: TrainRunStatus, cause: str) -> int:
+    """Fruitless attempts in a row that ended for a free cause, with the one that ends for it now.
+
+    Ends for another free cause do not begin the row anew: two that take turns would never end.
+    """
+    return status.free_ends.get(cause, 0) + 1 if status.fruitless else 0
+
+
+def free_ends_after(status: TrainRunStatus, incident: Incident) -> dict[str, int]:
+    """What is remembered of free ends once the incident is settled."""
+    row = row_of(incident.cause)
+    if row.free_tries and status.fruitless:
+        return {**status.free_ends, incident.cause: _in_a_row(status, incident.cause)}
+    return {} if row.slows_down else status.free_ends
+
+
+def judge(status: TrainRunStatus, incident: Incident, config: RunConfig) -> Verdict:
+    """Whether one more incident fits into its budget."""
+    name = charged(status, incident, config).budget
+    if name == "none":
+        return Verdict(allowed="Restart", reason=incident.cause, message=incident.message)
+    budget, limit = BUDGETS[name], config.limits[name]
+    used, field = budget.used(status.failures), budget.field
+    if limit == -1 or used < limit:
+        left = "no limit" if limit == -1 else f"{used + 1} of {limit}"
+        return Verdict(
+            allowed="Restart",
+            reason=incident.cause,
+            message=f"{incident.message}; charged to {field}: {left}",
+        )
+    advice = row_of(incident.cause).advice
+    return Verdict(
+        allowed="Fail",
+        reason=f"{field[0].upper()}{field[1:]}Exceeded",
+        message=(
+            f"{incident.message} ({incident.cause}); spec.failurePolicy.{field} is {limit} and "
+            f"{used} {'was' if used == 1 else 'were'} used before: {advice}. Committed checkpoints "
+            f"are kept; a run with a higher limit on the same storage continues from them"
+        ),
+    )
+
+
+def settle(
+    status: TrainRunStatus, incident: Incident, config: RunConfig
+) -> tuple[Failures, tuple[Incident, ...]]:
+    """Charge the incident: the new budgets and the list with it at the end."""
+    incident = charged(status, incident, config)
+    failures, counted = status.failures, incident.budget != "none"
+    if counted:
+        failures = BUDGETS[incident.budget].charged(failures)
+    final = replace(incident, counted=counted)
+    return tally(failures, config, pending=None), _kept((*status.incidents, final))
+
+
+def _kept(incidents: tuple[Incident, ...]) -> tuple[Incident, ...]:
+    """The newest incidents; the older of them without what takes most room."""
+    newest = incidents[-MAX_INCIDENTS:]
+    old, new = newest[:-LINES_FOR], newest[-LINES_FOR:]
+    return (*(_short(incident) for incident in old), *new)
+
+
+def _short(incident: Incident) -> Incident:
+    message = incident.message
+    if len(message) > SHORT_MESSAGE:
+        message = f"{message[: SHORT_MESSAGE - 1]}…"
+    return replace(incident, last_lines=(), message=message)
+
+
+def tally(failures: Failures, config: RunConfig, *, pending: Incident | None) -> Failures:
+    """The budgets with their text, an incident that is not settled yet included in it."""
+    used = failures.counted + (pending is not None and pending.budget == "failures")
+    limit = config.limits["failures"]
+    shown = "no limit" if limit == -1 else str(limit)
+    return replace(failures, limit=limit, text=f"{used}/{shown}")
+
+
+def longest_backoff(config: RunConfig) -> timedelta:
+    """No backoff takes longer."""
+    return config.backoff_max * (1 + JITTER)
+
+
+def backoff(config: RunConfig, *, fruitless: int, attempt: int) -> timedelta:
+    """How long to wait before the attempt after `attempt`: 0, 0, then initial * factor^k up to max.
+
+    `fruitless` counts attempts in a row that ended without a new step, this one included: a run
+    that makes progress restarts at once. The jitter is a function of run and attempt, so that every
+    operator decides the same.
+    """
+    if fruitless < 2 or not config.backoff_initial:
+        return timedelta(0)
+    growth = config.backoff_factor ** min(fruitless - 2, 64)
+    plain = min(config.backoff_initial.total_seconds() * growth, config.backoff_max.total_seconds())
+    spread = zlib.crc32(f"{config.uid}/{attempt}".encode()) / 0xFFFFFFFF
+    return timedelta(seconds=plain * (1 + JITTER * spread))

@@ -1,0 +1,264 @@
+"""Which workers of the newest attempt are lost, and what each of them says about the cause.
+
+Layer: core. A loss is a fact about one slot; `attribution` makes one incident of all losses
+of an attempt. Invariant: what becomes of a worker that we delete ourselves is no loss; which these
+are says the status (see `dismissal`), so every operator knows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from trainrun_operator.core.run.causes import Cause
+from trainrun_operator.core.run.view import View, max_step, notice_of, worker_name
+
+if TYPE_CHECKING:
+    from trainrun.contract.agent_state import AgentState, ProcessExit
+    from trainrun_operator.core.run.observation import WorkerFact
+
+SIGNAL_NAMES = {1: "SIGHUP", 2: "SIGINT", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE", 9: "SIGKILL"}
+SIGNAL_NAMES |= {11: "SIGSEGV", 15: "SIGTERM"}
+SIGABRT = 6
+
+BROKEN_COLLECTIVE = (
+    "connection reset",
+    "connection closed by peer",
+    "connection refused",
+    "broken pipe",
+    "connection was aborted",
+    "aborted due to",
+    "socket timeout",
+    "no route to host",
+    "connection timed out",
+    "network is unreachable",
+    "connectfullmesh failed",
+    "timed out waiting",
+    "ncclremoteerror",
+    "ncclsystemerror",
+    "nccl communicator was aborted",
+    "watchdog caught collective operation timeout",
+)
+"""Texts with which gloo, NCCL and c10d stores report that a peer went away."""
+
+RENDEZVOUS = (
+    "address already in use",
+    "eaddrinuse",
+    "failed to bind",
+    "failed to listen",
+    "client socket has timed out",
+    "client socket has failed to connect",
+    "disterror",
+    "distnetworkerror",
+    "diststoreerror",
+)
+"""Texts of a c10d TCPStore that could not be hosted or reached."""
+
+STORAGE_ERRORS = ("agentrefused", "stagingfailed")
+"""Exceptions of the worker library: store not readable, or the worker's disk not writable."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loss:
+    """One slot's evidence."""
+
+    slot: int
+    cause: Cause
+    rank: int | None = None
+    worker: str = ""
+    node: str = ""
+    exit_code: int | None = None
+    signalled: bool = False
+    message: str
+    last_lines: tuple[str, ...] = ()
+    collateral: bool = False
+    """It may only be the consequence of another worker's loss."""
+    age: timedelta = timedelta(0)
+    """How long ago it happened."""
+
+
+def losses_of(view: View) -> tuple[Loss, ...]:
+    """The losses of the newest attempt's roster, in slot order."""
+    found = (loss_of(view, slot, worker) for slot, worker in enumerate(view.roster))
+    return tuple(loss for loss in found if loss is not None)
+
+
+def loss_of(view: View, slot: int, worker: WorkerFact | None) -> Loss | None:
+    """What this slot's worker has lost; None while nothing says that it is lost."""
+    ending = view.status.ending
+    dismissed = ending is not None and ending.has_dismissed(slot)
+    if worker is None:
+        return None if dismissed else _gone(view, slot)
+    if worker.loss is not None:
+        return _loss(worker, worker.loss.cause, message=worker.loss.message, age=worker.loss.age)
+    if dismissed:
+        return _silent(worker) if view.is_cut_off(worker) else None
+    agent = view.joined(worker)
+    failed = _worst_exit(agent) if agent is not None else None
+    if worker.phase == "Ended":
+        return _ended(worker, agent, failed, view)
+    if failed is not None and agent is not None:
+        return _failed(worker, agent, failed, view)
+    if view.is_silent(worker) or view.is_cut_off(worker):
+        return _silent(worker)
+    return _never_joined(view, worker)
+
+
+def _worst_exit(agent: AgentState) -> ProcessExit | None:
+    """The worker's process that explains its failure best; stops that we ordered say nothing."""
+    failed = [end for end in agent.exits if end.code != 0 and not end.ordered]
+
+    def explains(end: ProcessExit) -> tuple[bool, bool, bool, float]:
+        return end.oom, not _is_broken_collective(end), end.signal is not None, end.age
+
+    return max(failed, key=explains, default=None)
+
+
+def _is_broken_collective(end: ProcessExit) -> bool:
+    """It says that a peer went away: with an exception or, as NCCL's watchdog does, by SIGABRT."""
+    if end.signal == SIGABRT:
+        return any(_matches(line, BROKEN_COLLECTIVE) for line in end.last_lines)
+    return end.signal is None and _matches(end.exception, BROKEN_COLLECTIVE)
+
+
+def _gone(view: View, slot: int) -> Loss:
+    record = view.record
+    assert record is not None, "a roster comes from a start record"
+    name = worker_name(view.config, slot=slot, created_for=record.roster[slot])
+    asked = view.status.save_asked
+    noticed = asked is not None and slot in asked.leaving
+    how = "taken away after a notice" if noticed else "deleted or replaced by somebody"
+    # An object does not go by itself: its training was not at fault.
+    message = f"worker {name} was {how}"
+    return Loss(slot=slot, cause=Cause.PREEMPTED, worker=name, message=message)
+
+
+def _ended(
+    worker: WorkerFact, agent: AgentState | None, failed: ProcessExit | None, view: View
+) -> Loss:
+    if failed is not None and agent is not None:
+        return _failed(worker, agent, failed, view)
+    notice = notice_of(worker)
+    if notice is not None:
+        message = f"worker {worker.name} was taken away after a notice ({notice.reason})"
+        return _loss(worker, Cause.PREEMPTED, message=message)
+    code = "" if worker.exit_code is None else f" with exit code {worker.exit_code}"
+    message = f"worker {worker.name} ended{code} without an order"
+    return _loss(worker, Cause.UNKNOWN, message=message, exit_code=worker.exit_code)
+
+
+def _failed(worker: WorkerFact, agent: AgentState, end: ProcessExit, view: View) -> Loss:
+    cause = _cause_of(end, view)
+    notice = notice_of(worker)
+    announced = notice is not None and notice.age >= end.age
+    if announced and end.signal is not None and not end.oom:
+        cause = Cause.PREEMPTED
+    collateral = cause is Cause.APP_ERROR and _is_broken_collective(end)
+    return Loss(
+        slot=worker.slot,
+        cause=cause,
+        rank=end.rank,
+        worker=worker.name,
+        node=worker.node or agent.node,
+        exit_code=end.code if end.signal is None else 128 + end.signal,
+        signalled=end.signal is not None,
+        message=(_describe(end) + (_left_before(view, end) if collateral else ""))[:1000],
+        last_lines=end.last_lines,
+        collateral=collateral,
+        age=timedelta(seconds=end.age),
+    )
+
+
+def _cause_of(end: ProcessExit, view: View) -> Cause:
+    if end.oom:
+        return Cause.OUT_OF_MEMORY
+    if end.signal is not None:
+        return Cause.APP_ERROR
+    if end.exception.startswith("StartFailed:"):
+        return Cause.START_FAILED
+    if _matches(end.exception.split(":", 1)[0], STORAGE_ERRORS):
+        return Cause.STORAGE_ERROR
+    if not has_stepped(view) and _matches(end.exception, RENDEZVOUS):
+        return Cause.RENDEZVOUS_FAILED
+    return Cause.APP_ERROR
+
+
+def has_stepped(view: View) -> bool:
+    """Some process of the newest attempt has reported a step."""
+    return any(max_step(agent) is not None for agent in view.agents)
+
+
+def _matches(text: str, patterns: tuple[str, ...]) -> bool:
+    lower = text.lower()
+    return any(pattern in lower for pattern in patterns)
+
+
+def _describe(end: ProcessExit) -> str:
+    if end.oom:
+        return f"rank {end.rank} was killed by the kernel: out of memory"
+    if end.signal is not None:
+        name = SIGNAL_NAMES.get(end.signal, f"signal {end.signal}")
+        return f"rank {end.rank} was killed by {name}"
+    what = end.exception or "no exception was seen"
+    if not end.exception and end.last_lines:  # said by it last, which need not be why it ended
+        what = f"{what}; the last line of its output: {end.last_lines[-1]}"
+    return f"rank {end.rank} exited with code {end.code}: {what}"[:1000]
+
+
+def _left_before(view: View, end: ProcessExit) -> str:
+    """Names the rank that ended well before a collective broke: it may have been needed there."""
+    ends = [it for agent in view.agents if agent is not None for it in agent.exits]
+    left = [it for it in ends if it.code == 0 and it.age > end.age]
+    first = max(left, key=lambda it: it.age, default=None)
+    return f"; rank {first.rank} had ended with exit code 0 before" if first is not None else ""
+
+
+def _silent(worker: WorkerFact) -> Loss:
+    silent = worker.silent_for or timedelta(0)
+    message = f"worker {worker.name} has not been heard for {silent.total_seconds():.0f} s"
+    if not worker.suspect_node:
+        return _loss(worker, Cause.SILENT, message=message, age=silent)
+    message = f"{message}, and neither has its node {worker.node}: {worker.suspect_node}"
+    return _loss(worker, Cause.NODE_LOST, message=message, age=silent)
+
+
+def _never_joined(view: View, worker: WorkerFact) -> Loss | None:
+    """It stands in the start record and never started its processes."""
+    record = view.running
+    if record is None or view.joined(worker) is not None:
+        return None
+    since_start, listening = view.observation.now - record.time, view.observation.listening_for
+    waited = min(since_start, listening)
+    if waited <= view.config.start_timeout:
+        return None
+    if worker.agent is None and listening < since_start:
+        message = (
+            f"worker {worker.name} has not been heard since this operator began to listen "
+            f"{listening.total_seconds():.0f} s ago"
+        )
+        return _loss(worker, Cause.SILENT, message=message, age=waited)
+    message = (
+        f"worker {worker.name} did not start attempt {record.attempt} within "
+        f"health.startTimeout ({view.config.start_timeout.total_seconds():.0f} s)"
+    )
+    return _loss(worker, Cause.START_FAILED, message=message, age=waited)
+
+
+def _loss(
+    worker: WorkerFact,
+    cause: Cause,
+    *,
+    message: str,
+    age: timedelta = timedelta(0),
+    exit_code: int | None = None,
+) -> Loss:
+    return Loss(
+        slot=worker.slot,
+        cause=cause,
+        worker=worker.name,
+        node=worker.node,
+        exit_code=exit_code,
+        message=message[:1000],
+        age=age,
+    )

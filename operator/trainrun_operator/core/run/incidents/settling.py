@@ -1,0 +1,102 @@
+"""Opening an incident in the status, settling it, and what it cost.
+
+Layer: core. Every write that ends the provisional state of an incident contains `settled`, so it is
+counted once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from trainrun_operator.core.run.causes import Explains, row_of
+from trainrun_operator.core.run.incidents import ledger
+from trainrun_operator.core.run.incidents.attribution import refined
+from trainrun_operator.core.run.view import View, max_step
+
+if TYPE_CHECKING:
+    from trainrun.contract.checkpoint_id import CheckpointId
+    from trainrun_operator.api.run.status import Incident, StartRecord, TrainRunStatus
+
+
+def made_progress(view: View) -> bool:
+    """The attempt got beyond the step that it was handed, and beyond what the one before reached.
+
+    A run that fails at the same step again and again makes no progress, however many steps it does.
+    """
+    record, reached = view.record, highest_step(view)
+    if record is None or reached is None:
+        return False
+    begin = record.resume_point.step if record.resume_point else -1
+    return reached > max(begin, _reached_before(view, record, begin))
+
+
+def fruitless_after(view: View, incident: Incident) -> int:
+    """Attempts in a row without a new step, the one that this incident ends included."""
+    if made_progress(view):
+        return 0
+    return view.status.fruitless + row_of(incident.cause).slows_down
+
+
+def _reached_before(view: View, record: StartRecord, begin: int) -> int:
+    """The step at which the incident before this attempt happened, -1 where there was none."""
+    last = view.status.incidents[-1] if view.status.incidents else None
+    if last is None or last.attempt != record.attempt - 1 or last.lost_steps is None:
+        return -1
+    return max(begin, 0) + last.lost_steps
+
+
+def highest_step(view: View) -> int | None:
+    """The highest step that anybody reported in the newest attempt, those who are gone included."""
+    seen = [max_step(agent) for agent in view.agents]
+    shown, record = view.status.progress, view.record
+    if shown.time is not None and record is not None and shown.time > record.time:
+        seen.append(shown.step)
+    return max((step for step in seen if step is not None), default=None)
+
+
+def opened(view: View, status: TrainRunStatus, incident: Incident) -> TrainRunStatus:
+    """`status` with this open incident, and with budgets that show it."""
+    charged = ledger.charged(status, incident, view.config)
+    failures = ledger.tally(status.failures, view.config, pending=charged)
+    return replace(status, incident=charged, failures=failures)
+
+
+def settled(view: View, status: TrainRunStatus) -> TrainRunStatus:
+    """`status` with its open incident, if it has one, charged to its budget.
+
+    Every write that ends the provisional state of an incident contains it, so it is counted once.
+    """
+    if status.incident is None:
+        return status
+    incident = refined(view, status.incident)
+    failures, incidents = ledger.settle(status, incident, view.config)
+    free_ends = ledger.free_ends_after(status, incident)
+    return replace(
+        status, failures=failures, incidents=incidents, incident=None, free_ends=free_ends
+    )
+
+
+def measured(view: View, status: TrainRunStatus, point: CheckpointId | None) -> TrainRunStatus:
+    """`settled`, with what the incident cost, now that the next attempt starts from `point`."""
+    if status.incident is None:
+        return status
+    status = settled(view, status)
+    last = status.incidents[-1]
+    priced = replace(
+        last,
+        resumed_from=point,
+        lost_steps=_lost_steps(view, last, point),
+        restart_seconds=round((view.observation.now - last.time).total_seconds(), 3),
+    )
+    return replace(status, incidents=(*status.incidents[:-1], priced))
+
+
+def _lost_steps(view: View, incident: Incident, point: CheckpointId | None) -> int | None:
+    reached = highest_step(view)
+    if reached is None:
+        return None
+    lost = max(reached - max(point.step if point is not None else -1, 0), 0)
+    # Nobody has heard what a gang did after its operator was gone: that is not nothing.
+    unheard = row_of(incident.cause).explains is Explains.TAKEOVER and not lost
+    return None if unheard else lost

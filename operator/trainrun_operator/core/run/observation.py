@@ -1,0 +1,135 @@
+"""What the core may look at: the facts of one pass, gathered by a world.
+
+Layer: core. Frozen values; the order of `workers` has no meaning. Everything unknown is None: an
+operator that has just started knows no agent's state, and that is not a failure.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Literal
+
+from trainrun_operator.core.run.installation import NAMELESS, Installation
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from trainrun.contract.agent_config import StorageConfig
+    from trainrun.contract.agent_state import AgentState, Notice
+    from trainrun_operator.api.run.status import TrainRunStatus
+    from trainrun_operator.core.run.causes import Cause
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerLoss:
+    """What the world itself knows of a worker's end or of its node."""
+
+    cause: Cause
+    message: str
+    age: timedelta = timedelta(0)
+    """How long ago the world learned it."""
+    unreachable: bool = False
+    """Its node cannot be reached, so nobody there can end it: it is deleted by force."""
+
+
+PendingKind = Literal["Unschedulable", "ImagePull", "ConfigError", "Starting"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pending:
+    """Why a Pending worker has not started."""
+
+    kind: PendingKind
+    """Unschedulable: there is no room; ImagePull: an image cannot be had; ConfigError: a secret,
+    config map or volume is missing; Starting: placed, and on its way."""
+    message: str
+    """What is missing, in the world's own words."""
+    since: timedelta
+    """How long it has waited for this."""
+
+
+WorkerPhase = Literal["Pending", "Running", "Ended"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerFact:
+    """One worker (a pod; a process group in the local world) that belongs to the run."""
+
+    name: str
+    slot: int
+    created_for: int
+    """Number of its creation; with the slot it makes the name."""
+    template_hash: str
+    storage: StorageConfig | None = None
+    """Where its agent was told to find the storage; None: that is not known."""
+    phase: WorkerPhase
+    """Pending: not placed or not started; Ended: it will never run again."""
+    deleting: bool = False
+    node: str = ""
+    avoids: tuple[str, ...] = ()
+    """Names of nodes that it may not be placed on, since its creation."""
+    age: timedelta = timedelta(0)
+    """Since its creation."""
+    running_for: timedelta | None = None
+    """Since it was seen to run; None where the world starts workers at their creation."""
+    exit_code: int | None = None
+    """Of an Ended worker's agent, where known."""
+    loss: WorkerLoss | None = None
+    """Set when the world knows that the worker or its node is gone, whatever its phase."""
+    pending: Pending | None = None
+    """Why a Pending worker has not started, where the world knows."""
+    suspect_node: str = ""
+    """Why its node is suspected (NotReady, lease not renewed), "" while it is not. A worker there
+    that is silent is lost with its node; one that still answers is not lost."""
+    notice: Notice | None = None
+    """The world was told that the worker will be taken away."""
+    agent: AgentState | None = None
+    """The last heartbeat; None: never heard (by this operator)."""
+    silent_for: timedelta | None = None
+    """Since the last heartbeat, or since this operator began to listen if it never heard one."""
+
+
+RefusedReason = Literal["QuotaExceeded", "Forbidden", "Invalid", "NameTaken", "Unavailable"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """The creation of a worker that the world has refused lately and not carried out since."""
+
+    slot: int
+    name: str
+    """Of the worker."""
+    reason: RefusedReason
+    message: str
+    """What the API server said."""
+    since: timedelta
+    """Since the first refusal of this creation."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    """Everything that one decision is based on."""
+
+    now: datetime
+    """UTC; the world's clock."""
+    generation: int = 1
+    """metadata.generation of the spec that `config` was made from."""
+    status: TrainRunStatus
+    """As last written, with the world's precondition for the next write."""
+    workers: tuple[WorkerFact, ...] = ()
+    listening_for: timedelta
+    """How long this operator has been able to hear agents without interruption: silence is judged
+    only when this is longer than the heartbeat timeout."""
+    ordered: int = 0
+    """The highest attempt that this operator has told an agent to start: one that has not told of
+    its start may compute by now, whatever the status says."""
+    last_words: tuple[AgentState, ...] = ()
+    """Of each slot the last heartbeat of the newest agent whose worker is not there any more."""
+    ready_since: Mapping[str, datetime] = field(default_factory=dict)
+    """Of nodes that incidents of the status name: since when they are Ready, those that are."""
+    installation: Installation = NAMELESS
+    """The one that this operator belongs to."""
+    refused: tuple[Refused, ...] = ()
+    """Creations that were refused; the world itself backs off (1 s, twice as long each time, at
+    most 60 s), so the core may ask for them in every pass."""

@@ -1,0 +1,3 @@
+"""What is decided before an attempt, while it runs and after the verdict."""
+
+from __future__ import annotations

@@ -1,0 +1,187 @@
+"""Stopping a running attempt on request: notice, suspend, template edit; a checkpoint comes first.
+
+Layer: core. One of the checks of `running`. The request is written in the status before any agent
+hears of it, so every operator asks for the same save with the same writer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from trainrun_operator.api.run.status import MAX_LEAVING
+from trainrun_operator.core.run import steps, transitions
+from trainrun_operator.core.run.causes import Cause
+from trainrun_operator.core.run.gang.outdated import TEMPLATE, outdated
+from trainrun_operator.core.run.incidents.losses import Loss
+from trainrun_operator.core.run.save_agreement import coordinate
+from trainrun_operator.core.run.view import View, done, notice_of
+
+if TYPE_CHECKING:
+    from trainrun.contract.agent_state import Notice
+    from trainrun.contract.answer import SaveOrder
+    from trainrun_operator.api.run.status import SaveAsked
+    from trainrun_operator.core.run.observation import WorkerFact
+    from trainrun_operator.core.run.plan import Plan
+
+SAVE_TIMEOUT = timedelta(minutes=10)
+"""How long a script that uses should_save() may take until the checkpoint asked for is there."""
+
+NOTICE_DEFAULT = timedelta(seconds=120)
+"""Time left after a notice that names none: the two minutes that the large clouds give."""
+
+
+def decide(view: View) -> Plan | None:
+    """Ask for a checkpoint before workers are taken away, and end the attempt once it is there."""
+    wanted = _save_reason(view) or ("workers have begun to save" if _begun(view) else "")
+    asked = view.status.save_asked
+    if asked is None:
+        return _ask(view, wanted) if wanted else None
+    if not wanted:
+        return transitions.withdraw_save(view) if None not in view.agents else None
+    more = _more_leavers(view, asked)
+    if more:
+        return transitions.more_leave(view, asked, more)
+    step = steps.saved_step(view)
+    if step is not None and _committed_call(view):
+        return end_attempt(view, f"saved step {step} or later")
+    if not _expired(view, asked):
+        return None
+    unheard = "the script never called trainrun.should_save()"
+    return end_attempt(view, "no checkpoint came in time" if _uses_save(view) else unheard)
+
+
+def _ask(view: View, reason: str) -> Plan:
+    leaving = tuple(worker.slot for worker, _ in _noticed(view))
+    return transitions.ask_to_save(view, reason, writer_rank=_writer_rank(view), leaving=leaving)
+
+
+def _more_leavers(view: View, asked: SaveAsked) -> tuple[int, ...]:
+    """Slots under notice that the request does not name yet."""
+    leaving = tuple(worker.slot for worker, _ in _noticed(view))
+    room = MAX_LEAVING - len(asked.leaving)
+    return tuple(slot for slot in leaving if slot not in asked.leaving)[: max(room, 0)]
+
+
+def _save_reason(view: View) -> str:
+    if view.config.suspend:
+        return "spec.suspend is true"
+    edited = _edited(view)
+    if edited:
+        return f"{edited} has changed"
+    noticed = _noticed(view)
+    if not noticed:
+        return ""
+    worker, notice = noticed[0]
+    return f"worker of slot {worker.slot} will be taken away ({notice.reason})"
+
+
+def _begun(view: View) -> bool:
+    """Some rank waits, or may be saving already: the request is carried through."""
+    votes = [agent.save for agent in view.agents if agent is not None]
+    return any(vote.prepared is not None or vote.committed is not None for vote in votes)
+
+
+def _writer_rank(view: View) -> int:
+    """The lowest rank not under notice; 0 when all are."""
+    noticed = {worker.slot for worker, _ in _noticed(view)}
+    free = (slot for slot in range(len(view.roster)) if slot not in noticed)
+    return next(free, 0) * view.config.processes_per_worker
+
+
+def _edited(view: View) -> str:
+    """What of the spec has changed since the workers were made."""
+    record = view.running
+    if record is not None and record.template_hash != view.config.template_hash:
+        return TEMPLATE
+    found = (outdated(worker, view.config) for worker in view.roster if worker is not None)
+    return next(filter(None, found), "")
+
+
+Noticed = tuple[tuple["WorkerFact", "Notice"], ...]
+
+
+def _notices(view: View) -> Noticed:
+    """The roster's workers under notice, by slot."""
+    found = ((worker, notice_of(worker)) for worker in view.roster if worker is not None)
+    return tuple((worker, notice) for worker, notice in found if notice is not None)
+
+
+def _noticed(view: View) -> Noticed:
+    """Those that still have something to do."""
+    return tuple(pair for pair in _notices(view) if not done(view.joined(pair[0])))
+
+
+def _committed_call(view: View) -> bool:
+    return any(a is not None and a.save.committed is not None for a in view.agents)
+
+
+def _expired(view: View, asked: SaveAsked) -> bool:
+    """No checkpoint is to be hoped for any more.
+
+    A script without should_save() is not left to train until its worker goes: another periodic
+    checkpoint in that time is worth, on average, as much as the time that waiting for it takes.
+    """
+    if not _uses_save(view) and all(agent is not None for agent in view.agents):
+        return True
+    waited = view.observation.now - asked.time
+    if view.config.suspend or not _noticed(view):
+        return waited > SAVE_TIMEOUT
+    return all(left <= timedelta(0) for left in _time_left(view)) and waited > timedelta(0)
+
+
+def _uses_save(view: View) -> bool:
+    return any(agent is not None and agent.save.calls > 0 for agent in view.agents)
+
+
+def _time_left(view: View) -> list[timedelta]:
+    return [
+        timedelta(seconds=notice.remaining)
+        if notice.remaining is not None
+        else NOTICE_DEFAULT - timedelta(seconds=notice.age)
+        for _, notice in _noticed(view)
+    ]
+
+
+def end_attempt(view: View, how: str) -> Plan:
+    """End the attempt for the reason that it was asked to save for; `how` says how it went."""
+    if view.config.suspend:
+        return transitions.end_uncounted(view, "Suspend", "Suspending", f"suspending: {how}")
+    edited = _edited(view)
+    if edited:
+        message = f"{edited} has changed: {how}; all workers are recreated"
+        return transitions.end_uncounted(view, "TemplateChange", "TemplateChanged", message)
+    noticed = _noticed(view) or _notices(view)
+    if not noticed:
+        message = f"{how}, and the reason to stop is gone: the run continues"
+        return transitions.end_uncounted(view, "Yielded", "Yielded", message)
+    worker, notice = noticed[0]
+    loss = Loss(
+        slot=worker.slot,
+        cause=Cause.PREEMPTED,
+        worker=worker.name,
+        node=worker.node,
+        message=f"worker {worker.name} is being taken away ({notice.reason}); {how}",
+        age=timedelta(seconds=notice.age),
+    )
+    return transitions.open_incident(view, loss, frozenset())
+
+
+def save_order(view: View) -> SaveOrder | None:
+    """What all agents are told to agree on one call of should_save()."""
+    asked = view.status.save_asked
+    if asked is None:
+        return None
+    votes = [agent.save if agent is not None else None for agent in view.agents if not done(agent)]
+    ended = [agent.save for agent in view.agents if agent is not None and done(agent)]
+    order = coordinate(votes, ended=ended)
+    if order is None:
+        return None
+    left = min(_time_left(view), default=None)
+    return replace(
+        order,
+        reason=asked.reason,
+        deadline=max(left.total_seconds(), 0.0) if left is not None else None,
+        writer_rank=asked.writer_rank,
+    )

@@ -1,0 +1,191 @@
+"""The stage in which an attempt runs: look for losses, the end, and reasons to save and stop.
+
+Layer: core. The checks of STAGE are tried in order; the first that returns a plan wins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from trainrun_operator.core.run import answers, steps, transitions
+from trainrun_operator.core.run.causes import Cause
+from trainrun_operator.core.run.display import refreshed, running_phase
+from trainrun_operator.core.run.gang.roster import deletion, surplus
+from trainrun_operator.core.run.incidents.attribution import best
+from trainrun_operator.core.run.incidents.losses import Loss, losses_of
+from trainrun_operator.core.run.plan import Plan
+from trainrun_operator.core.run.stages import preempting, suspecting
+from trainrun_operator.core.run.stages.waiting import IDLE_CHECK
+from trainrun_operator.core.run.view import View
+
+if TYPE_CHECKING:
+    from trainrun.contract.checkpoint_id import CheckpointId
+    from trainrun_operator.api.run.status import StartRecord
+    from trainrun_operator.core.run.observation import WorkerFact
+
+FINISH_TIMEOUT = timedelta(minutes=10)
+"""How long the last checkpoint may take to be committed after all processes have ended."""
+
+Check = Callable[[View], "Plan | None"]
+
+
+def decide(view: View, record: StartRecord) -> Plan:
+    """The plan for a running attempt."""
+    for check in STAGE:
+        plan = check(view)
+        if plan is not None:
+            return plan
+    return _go_on(view, record)
+
+
+def _overtaken(view: View) -> Plan | None:
+    """An agent runs a higher attempt, or may by now."""
+    ahead = view.highest_attempt
+    return transitions.skip_to(view, ahead) if ahead > view.status.attempt else None
+
+
+def _script_error(view: View) -> Plan | None:
+    """An error of the script that the next attempt would only repeat."""
+    for agent in view.agents:
+        if agent is not None and agent.fatal is not None:
+            return transitions.fail(view, agent.fatal.reason, agent.fatal.message)
+    return None
+
+
+def _damage(view: View) -> Plan | None:
+    """The checkpoint handed to the attempt cannot be read: back to the one before it."""
+    for slot, agent in enumerate(view.agents):
+        if agent is not None and agent.damaged is not None and _handed(view, agent.damaged.id):
+            message = f"checkpoint {agent.damaged.id.name} is damaged: {agent.damaged.message}"
+            worker = view.roster[slot]
+            loss = Loss(
+                slot=slot,
+                cause=Cause.CHECKPOINT_DAMAGED,
+                worker=worker.name if worker is not None else "",
+                message=message[:1000],
+            )
+            return transitions.open_incident(view, loss, frozenset())
+    return None
+
+
+def _handed(view: View, checkpoint: CheckpointId) -> bool:
+    point = view.running.resume_point if view.running is not None else None
+    return point == checkpoint
+
+
+def _finished(view: View) -> Plan | None:
+    """Every process has ended with exit code 0."""
+    if not view.all_done:
+        return None
+    agents = [agent for agent in view.agents if agent is not None]
+    yielded = any(end.yielded for agent in agents for end in agent.exits)
+    if yielded and not any(agent.finished for agent in agents):
+        return preempting.end_attempt(view, "the script ended after saving")
+    uncommitted = steps.last_brought(view) > steps.committed_step(view)
+    if not uncommitted:
+        message = f"all {view.config.world_size} processes ended with exit code 0"
+        return transitions.succeed(view, "Succeeded", message)
+    age = timedelta(seconds=min(end.age for agent in agents for end in agent.exits))
+    if age > FINISH_TIMEOUT:
+        message = (
+            f"the last checkpoint (step {steps.last_brought(view)}) could not be committed within "
+            f"{FINISH_TIMEOUT.total_seconds():.0f} s after training ended: {_store_problem(view)}"
+        )
+        return transitions.fail(view, Cause.STORAGE_ERROR, message)
+    return None
+
+
+def _save_and_stop(view: View) -> Plan | None:
+    """A notice or an edit has nothing to stop where all processes have ended: a worker that goes
+    stores its part first, and the run has succeeded once the last checkpoint is committed.
+
+    A suspension does not wait for that: the store may be why its user asks for it.
+    """
+    if view.all_done and not view.config.suspend:
+        return None
+    return preempting.decide(view)
+
+
+def _store_problem(view: View) -> str:
+    texts = [p.message for a in view.agents if a is not None for p in a.problems]
+    return texts[0] if texts else "the agents report no reason; check the store"
+
+
+def _loss(view: View) -> Plan | None:
+    """Some worker is lost: all losses of the attempt are one incident."""
+    losses = losses_of(view)
+    chosen = best(losses)
+    if chosen is None:
+        return None
+    gone = frozenset(loss.slot for loss in losses if _unreachable(view, loss))
+    return transitions.open_incident(view, chosen, gone)
+
+
+def _unreachable(view: View, loss: Loss) -> bool:
+    worker = view.roster[loss.slot]
+    if worker is None or worker.phase == "Ended":
+        return True
+    return view.is_silent(worker) or view.is_unreachable(worker)
+
+
+def past_deadline(view: View) -> Plan | None:
+    """spec.activeDeadline is over."""
+    limit, begin = view.config.active_deadline, view.status.start_time
+    if limit is None or begin is None or view.observation.now - begin <= limit:
+        return None
+    message = (
+        f"spec.activeDeadline ({limit.total_seconds():.0f} s) is over; committed checkpoints are "
+        f"kept: apply the run with a longer deadline to go on"
+    )
+    return transitions.fail(view, "DeadlineExceeded", message)
+
+
+STAGE: tuple[Check, ...] = (
+    _overtaken,  # never act on a status that is older than what agents do
+    _script_error,
+    _damage,
+    suspecting.end_attempt,
+    _finished,  # before losses: a worker that is done may leave
+    _loss,
+    past_deadline,
+    _save_and_stop,
+)
+
+
+def _go_on(view: View, record: StartRecord) -> Plan:
+    phase = running_phase(view)
+    leavers = tuple(
+        action
+        for w in view.workers
+        if w.phase != "Ended" and _left(view, record, w)
+        for action in deletion(view, w, f"not part of attempt {record.attempt}")
+    )
+    return Plan(
+        reason=phase,
+        message=f"attempt {record.attempt} is running",
+        status=refreshed(
+            view,
+            view.status,
+            phase=phase,
+            reason="SaveAsked" if phase == "Preempting" else "",
+            marks=suspecting.warning(view),
+        ),
+        actions=(*leavers, *surplus(view)),
+        answers=answers.running(view, record, preempting.save_order(view)),
+        requeue_after=min(IDLE_CHECK, view.next_silence),
+    )
+
+
+def _left(view: View, record: StartRecord, worker: WorkerFact) -> bool:
+    """The worker has no place in the roster and never will.
+
+    One that is newer than the roster may belong to an attempt that a fresher status knows: it is
+    left alone until our status is too old to be stale.
+    """
+    if worker.slot >= len(record.roster):
+        return True
+    if worker.created_for <= record.roster[worker.slot]:
+        return worker.created_for < record.roster[worker.slot]
+    return view.observation.now - record.time > view.config.start_timeout

@@ -1,0 +1,130 @@
+"""The status stays small, however large the gang and however long its story.
+
+Layer: core. etcd and every client that watches pay for each byte of it. What takes room and is for
+people only is cut, least important first, until the whole fits; what decisions need is never
+touched. The start record of 1,024 workers alone takes up to 11 KB.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from itertools import accumulate
+from typing import TYPE_CHECKING
+
+from trainrun_operator.api.run.status import TrainRunStatus
+from trainrun_operator.api.run.status_json import json_size
+from trainrun_operator.core.run.display import LASTING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from trainrun_operator.api.run.status import (
+        Condition,
+        HistoryEntry,
+        Incident,
+    )
+
+LIMIT = 15_000
+"""Bytes of a status as compact JSON, its history aside; 16 KiB is promised for all of it."""
+
+HISTORY_LIMIT = 1_300
+"""Bytes of its history. It has room of its own: texts that were cut for it would come back when it
+gets shorter, and be news again."""
+
+
+_EMPTY = json_size(TrainRunStatus())
+
+
+def fitted(status: TrainRunStatus) -> TrainRunStatus:
+    """The status, with texts cut and old incidents left out as far as its size asks for it."""
+    for cut in CUTS:
+        if json_size(replace(status, history=())) <= LIMIT:
+            return status
+        status = cut(status)
+    return status
+
+
+def history_size(history: tuple[HistoryEntry, ...]) -> int:
+    """Bytes that it takes in the status."""
+    return json_size(TrainRunStatus(history=history)) - _EMPTY
+
+
+def _old_messages(status: TrainRunStatus) -> TrainRunStatus:
+    old, new = status.incidents[:-1], status.incidents[-1:]
+    return replace(status, incidents=(*(_short(i, 100) for i in old), *new))
+
+
+def _messages(status: TrainRunStatus) -> TrainRunStatus:
+    return _with(status, conditions=300, incidents=300, lines=500)
+
+
+def _few_incidents(status: TrainRunStatus) -> TrainRunStatus:
+    brief = _with(status, conditions=200, incidents=150, lines=0)
+    return replace(brief, incidents=tuple(_short(i, 100) for i in status.incidents[-3:]))
+
+
+def _no_extras(status: TrainRunStatus) -> TrainRunStatus:
+    """Nothing but what holds, what the last incident was, and what decisions need."""
+    progress = replace(status.progress, metrics={})
+    saved = status.checkpoint
+    if saved is not None:
+        saved = replace(saved, uri=cut(saved.uri, 256))
+    bare = replace(status, progress=progress, checkpoint=saved)
+    brief = _with(bare, conditions=60, incidents=100, lines=0)
+    return replace(brief, incidents=tuple(_short(i, 100) for i in status.incidents[-1:]))
+
+
+def _no_warnings(status: TrainRunStatus) -> TrainRunStatus:
+    """Only where the gang is so large that its start record fills the status."""
+    lasting = tuple(c for c in status.conditions if c.type in LASTING)
+    return replace(_no_extras(status), conditions=tuple(_brief(c, 60) for c in lasting))
+
+
+CUTS: tuple[Callable[[TrainRunStatus], TrainRunStatus], ...] = (
+    _old_messages,
+    _messages,
+    _few_incidents,
+    _no_extras,
+    _no_warnings,
+)
+"""Least important first."""
+
+
+def _with(status: TrainRunStatus, *, conditions: int, incidents: int, lines: int) -> TrainRunStatus:
+    """With texts of at most so many characters; `lines` is for the last lines of one incident."""
+    pending = status.incident
+    return replace(
+        status,
+        conditions=tuple(_brief(c, conditions) for c in status.conditions),
+        incidents=tuple(_short(i, incidents, lines) for i in status.incidents),
+        incident=_short(pending, incidents, lines) if pending is not None else None,
+    )
+
+
+def _brief(condition: Condition, limit: int) -> Condition:
+    return replace(condition, message=cut(condition.message, limit))
+
+
+def _short(incident: Incident, limit: int, lines: int = 0) -> Incident:
+    kept: list[str] = []
+    for line in reversed(incident.last_lines):
+        lines -= _room(line)
+        if lines < 0:
+            break
+        kept.append(line)
+    return replace(incident, message=cut(incident.message, limit), last_lines=tuple(reversed(kept)))
+
+
+def cut(text: str, limit: int) -> str:
+    """At most so many bytes of the text as JSON, with a sign where something is missing."""
+    if _room(text) <= limit:
+        return text
+    sizes = accumulate(_room(char) for char in text)
+    kept = sum(size <= limit - _room("…") for size in sizes)
+    return f"{text[:kept]}…"
+
+
+def _room(text: str) -> int:
+    """Bytes inside the quotes: output of training processes is full of escapes."""
+    return len(json.dumps(text, ensure_ascii=False).encode(errors="replace")) - 2

@@ -1,0 +1,165 @@
+"""Checkpoint steps as the gang sees them: who has what, what can be committed, what is dropped.
+
+Layer: core. Made from the agents' `staged` lists; the store itself decides what is good.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from trainrun.contract.agent_state import AgentState, Committed, StagedStep
+from trainrun.contract.answer import OpenStep
+from trainrun.contract.checkpoint_id import CheckpointId
+from trainrun_operator.core.run.view import View, done
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GangStep:
+    """One step of the newest attempt over all slots."""
+
+    step: int
+    brought: frozenset[int]
+    """Slots that have files for it."""
+    staged: frozenset[int]
+    """Slots whose part is known in full, with or without files."""
+    uploaded: frozenset[int]
+    """Slots whose part is in the store."""
+    whole: frozenset[int]
+    """Slots whose files are the whole checkpoint."""
+    after_save: bool
+
+    def staged_by(self, slots: int) -> bool:
+        """Nothing more has to come from the training for this step."""
+        return bool(self.whole & self.staged) or len(self.staged) == slots
+
+
+def gang_steps(view: View) -> tuple[GangStep, ...]:
+    """The newest attempt's steps that some slot has files for, ascending."""
+    entries: dict[int, dict[int, StagedStep]] = {}
+    dropped = dropped_steps(view)
+    for slot in range(len(view.agents)):
+        for entry in _parts(view, slot):
+            if entry.step not in dropped:
+                entries.setdefault(entry.step, {})[slot] = entry
+    steps = (_gang_step(view, step, by_slot) for step, by_slot in sorted(entries.items()))
+    return tuple(step for step in steps if step.brought)
+
+
+def _parts(view: View, slot: int) -> Iterable[StagedStep]:
+    """What the worker of a slot has; of one that has vanished only what it had stored is left."""
+    agent, gone = view.agents[slot], view.last_words.get(slot)
+    if agent is not None:
+        return agent.staged
+    return (entry for entry in gone.staged if entry.uploaded) if gone is not None else ()
+
+
+def dropped_steps(view: View) -> frozenset[int]:
+    """Steps that some worker has dropped already: no longer a checkpoint for anybody."""
+    return frozenset(step for a in view.agents if a is not None for step in a.dropped)
+
+
+def _gang_step(view: View, step: int, by_slot: dict[int, StagedStep]) -> GangStep:
+    staged = {slot for slot, entry in by_slot.items() if entry.complete}
+    staged |= {slot for slot, agent in enumerate(view.agents) if passed(agent, step)} - set(by_slot)
+    return GangStep(
+        step=step,
+        brought=frozenset(slot for slot, entry in by_slot.items() if entry.ranks),
+        staged=frozenset(staged),
+        uploaded=frozenset(slot for slot, entry in by_slot.items() if entry.uploaded),
+        whole=frozenset(slot for slot, entry in by_slot.items() if entry.whole),
+        after_save=any(entry.after_save for entry in by_slot.values()),
+    )
+
+
+def passed(agent: AgentState | None, step: int) -> bool:
+    """Every process of the worker has reported this step or a later one, or ended well."""
+    if agent is None or not agent.steps:
+        return False
+    left = {end.rank for end in agent.exits if end.code == 0}
+    ranks = enumerate(agent.steps, agent.slot * len(agent.steps))
+    return done(agent) or all(rank in left or (at is not None and at >= step) for rank, at in ranks)
+
+
+def newest_commit(view: View) -> Committed | None:
+    """The newest commit of the newest attempt that any agent knows."""
+    commits = [agent.committed for agent in view.agents if agent is not None and agent.committed]
+    return max(commits, key=lambda c: (c.id, c.size_bytes, -c.age), default=None)
+
+
+def open_steps(view: View) -> tuple[OpenStep, ...]:
+    """Steps that workers without files must know of, and slot 0's agent to commit them."""
+    committed = committed_step(view)
+    return tuple(
+        OpenStep(step=step.step, slots=tuple(sorted(step.uploaded)))
+        for step in gang_steps(view)
+        if step.step > committed
+    )
+
+
+def committed_step(view: View) -> int:
+    """The newest committed step of the newest attempt, -1 if there is none."""
+    commit = newest_commit(view)
+    return commit.id.step if commit is not None else -1
+
+
+def committed_id(view: View) -> CheckpointId | None:
+    """The newest commit of the newest attempt, as agents are told."""
+    commit = newest_commit(view)
+    return commit.id if commit is not None else None
+
+
+def saved_step(view: View) -> int | None:
+    """The step that the gang saved on request, once every rank has staged it."""
+    slots = len(view.roster)
+    return max(
+        (s.step for s in gang_steps(view) if s.after_save and s.staged_by(slots)), default=None
+    )
+
+
+def flushable(view: View, lost: frozenset[int]) -> tuple[int, ...]:
+    """Steps not committed yet whose missing parts are all on surviving workers."""
+    slots = frozenset(range(len(view.roster)))
+    committed = committed_step(view)
+
+    def survives(step: GangStep) -> bool:
+        if step.whole - lost or step.whole & step.uploaded:
+            return True
+        return all(slot in step.uploaded or slot in step.staged - lost for slot in slots)
+
+    return tuple(s.step for s in gang_steps(view) if s.step > committed and survives(s))
+
+
+def to_drop(view: View) -> tuple[int, ...]:
+    """Steps to forget because some worker's backlog is full: the same for all ranks.
+
+    Never the oldest uncommitted one (its upload is under way: dropping it would start the same race
+    again), never the newest complete one, never an incomplete one. What one worker has dropped the
+    others drop too.
+    """
+    committed = committed_step(view)
+    begun = {
+        entry.step
+        for agent in view.agents
+        for entry in (agent.staged if agent is not None else ())
+        if entry.step in dropped_steps(view)
+    }
+    uncommitted = [s for s in gang_steps(view) if s.step > committed]
+    if any(_backlog(agent, committed) >= view.config.max_pending for agent in view.agents):
+        complete = [s.step for s in uncommitted if s.staged_by(len(view.roster))]
+        begun |= {step for step in complete[:-1] if step != uncommitted[0].step}
+    return tuple(sorted(begun))
+
+
+def _backlog(agent: AgentState | None, committed: int) -> int:
+    if agent is None:
+        return 0
+    return sum(1 for s in agent.staged if s.ranks and not s.uploaded and s.step > committed)
+
+
+def last_brought(view: View) -> int:
+    """The highest step that somebody has files for and that is not known to be committed."""
+    return max((s.step for s in gang_steps(view)), default=-1)

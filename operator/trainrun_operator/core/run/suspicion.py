@@ -1,0 +1,165 @@
+"""One witness is not enough: who reads again what one worker reads wrongly, and what follows.
+
+Layer: core. A checkpoint whose content reads wrongly on one node may be good: that node's memory or
+network may be at fault. Level-triggered, from what agents say and from `status.distrusted` (nodes
+whose word is not enough any more), so that any leader goes on where the one before stopped.
+Invariant: without a second reader on another node at most one checkpoint is set aside on the word
+of a node.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from trainrun.contract.answer import Recheck
+from trainrun_operator.core.run.causes import Cause
+
+if TYPE_CHECKING:
+    from trainrun.contract.agent_state import Rechecked, Suspect
+    from trainrun.contract.checkpoint_id import CheckpointId
+    from trainrun_operator.core.run.observation import WorkerFact
+    from trainrun_operator.core.run.plan import Plan
+    from trainrun_operator.core.run.view import View
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suspicion:
+    """A checkpoint that reads wrongly somewhere."""
+
+    worker: WorkerFact
+    """Where: of several workers the one of the lowest slot."""
+    recheck: Recheck
+    message: str
+    reader: WorkerFact | None
+    """Who is to read it again: on another node, or where there is none the same worker, unless the
+    word of its node was taken about another checkpoint. None: nobody."""
+
+    @property
+    def found(self) -> Rechecked | None:
+        """What the reader has found."""
+        agent = self.reader.agent if self.reader is not None else None
+        done = agent.rechecked if agent is not None else None
+        return done if done is not None and done.recheck == self.recheck else None
+
+    @property
+    def alone(self) -> bool:
+        """No other node can read it."""
+        return self.reader is None or self.reader.name == self.worker.name
+
+    @property
+    def refuted(self) -> bool:
+        """Another node reads it well: the worker is to be replaced."""
+        return not self.alone and self.found is not None and self.found.good
+
+    @property
+    def confirmed(self) -> bool:
+        """It was read wrongly a second time, and set aside."""
+        return self.found is not None and not self.found.good
+
+    @property
+    def what(self) -> str:
+        """The beginning of every sentence about it."""
+        return f"checkpoint {self.recheck.id.name} reads wrongly on node {node_of(self.worker)}"
+
+    @property
+    def outcome(self) -> str:
+        """What the second reader has found."""
+        if self.refuted and self.reader is not None:
+            return f"{self.what}, and well on node {node_of(self.reader)}: {self.message}"
+        return f"checkpoint {self.recheck.id.name} is damaged: {self.message}"
+
+
+def suspicion(view: View) -> Suspicion | None:
+    """The checkpoint of the running attempt, or the one that the next attempt would start from."""
+    if view.running is not None:
+        return _of_attempt(view)
+    return _of_resolution(view)
+
+
+def _of_attempt(view: View) -> Suspicion | None:
+    point = view.running.resume_point if view.running is not None else None
+    # Whoever has not joined yet is another node all the same, and will be heard.
+    there = tuple(w for w in view.roster if w is not None)
+    suspects = [
+        (w, agent.suspect)
+        for w in there
+        if (agent := view.joined(w)) is not None
+        and agent.suspect is not None
+        and agent.suspect.id == point
+    ]
+    return _suspicion(view, suspects, there, attempt=view.status.attempt)
+
+
+def _of_resolution(view: View) -> Suspicion | None:
+    there = tuple(
+        w
+        for w in view.workers
+        if w.phase == "Running" and not w.deleting and w.loss is None and w.agent is not None
+    )
+    suspects = [
+        (w, w.agent.resolution.suspect)
+        for w in there
+        if w.agent is not None
+        and w.agent.resolution is not None
+        and w.agent.resolution.attempt == view.next_attempt
+        and w.agent.resolution.suspect is not None
+    ]
+    return _suspicion(view, suspects[-1:], there, attempt=view.next_attempt)
+
+
+def _suspicion(
+    view: View,
+    suspects: list[tuple[WorkerFact, Suspect]],
+    there: tuple[WorkerFact, ...],
+    *,
+    attempt: int,
+) -> Suspicion | None:
+    if not suspects:
+        return None
+    worker, first = suspects[0]
+    files = tuple(sorted({file for _, suspect in suspects for file in suspect.files}))
+    recheck = Recheck(attempt=attempt, id=first.id, files=files)
+    return Suspicion(
+        worker=worker,
+        recheck=recheck,
+        message=first.message,
+        reader=_reader(view, worker, there, first.id),
+    )
+
+
+def _reader(
+    view: View, worker: WorkerFact, there: tuple[WorkerFact, ...], checkpoint: CheckpointId
+) -> WorkerFact | None:
+    distrusted = {known.node: known.but_for for known in view.status.distrusted}
+    others = [w for w in there if node_of(w) != node_of(worker) and node_of(w) not in distrusted]
+    alone = worker if distrusted.get(node_of(worker), checkpoint) == checkpoint else None
+    return min(others, key=lambda other: other.agent is None, default=alone)
+
+
+def node_of(worker: WorkerFact) -> str:
+    """The node that it is on, as the world or its agent knows it."""
+    return worker.node or (worker.agent.node if worker.agent is not None else "")
+
+
+def misreads(view: View, worker: WorkerFact) -> bool:
+    """It reads wrongly what another node reads well: it takes part in no further attempt."""
+    agent, incident = worker.agent, view.status.incident
+    if view.running is not None or agent is None:
+        return False
+    if agent.resolution is not None and agent.resolution.suspect is not None:
+        found = suspicion(view)
+        return found is not None and found.refuted and found.worker.name == worker.name
+    if incident is None or incident.cause != Cause.MISREAD:
+        return False
+    return worker.name == incident.worker or agent.suspect is not None
+
+
+def with_recheck(view: View, plan: Plan) -> Plan:
+    """The plan, with the order to read again in the answer of whoever is to do it."""
+    found = None if plan.transition or view.status.finished else suspicion(view)
+    if found is None or found.reader is None or found.reader.name not in plan.answers:
+        return plan
+    name = found.reader.name
+    answer = replace(plan.answers[name], recheck=found.recheck)
+    return replace(plan, answers={**plan.answers, name: answer})

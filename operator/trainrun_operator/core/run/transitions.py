@@ -1,0 +1,390 @@
+"""Plans that change the status first: each is one guarded write with its event, and nothing else.
+
+Layer: core. Every durable decision of the planner is made by one of these functions. What it
+remembers is written with `dataclasses.replace`, whose arguments mypy checks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Literal
+
+from trainrun_operator.api.run.standing import Progress
+from trainrun_operator.api.run.status import (
+    IDENTITY_LENGTH,
+    MAX_DISTRUSTED,
+    MAX_LEAVING,
+    Distrusted,
+    Ending,
+    EndingKind,
+    Incident,
+    PhaseName,
+    Placement,
+    SaveAsked,
+    StartRecord,
+)
+from trainrun_operator.core.run import history, steps
+from trainrun_operator.core.run.causes import row_of
+from trainrun_operator.core.run.display import (
+    CONTESTED,
+    condition,
+    gathering_phase,
+    not_asked,
+    refreshed,
+    running_phase,
+    whole,
+    with_condition,
+)
+from trainrun_operator.core.run.flush import (
+    MAX_FLUSH,
+    flush_until,
+    given_up,
+    longer_grace,
+    to_flush,
+    why_given_up,
+)
+from trainrun_operator.core.run.incidents import ledger, settling
+from trainrun_operator.core.run.incidents.attribution import incident_of
+from trainrun_operator.core.run.plan import Event, Plan
+from trainrun_operator.core.run.view import View, counted
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from trainrun.contract.agent_state import Resolution
+    from trainrun.contract.checkpoint_id import CheckpointId
+    from trainrun_operator.api.run.status import Condition, TrainRunStatus
+    from trainrun_operator.core.run.incidents.losses import Loss
+    from trainrun_operator.core.run.observation import WorkerFact
+
+EventType = Literal["Normal", "Warning"]
+
+
+def transition(
+    view: View,
+    reason: str,
+    message: str,
+    *,
+    phase: PhaseName,
+    type_: EventType = "Normal",
+) -> Plan:
+    """Write the status as it reads now, then tell it as an event; what is new comes on top."""
+    shown = "" if phase in ("Starting", "Running") else reason
+    return Plan(
+        reason=reason,
+        message=message,
+        status=refreshed(view, view.status, phase=phase, reason=shown),
+        transition=True,
+        events=(Event(type=type_, reason=reason, message=message),),
+    )
+
+
+def accept(view: View) -> Plan:
+    """The first pass over a run: its clock starts."""
+    message = f"gathering {counted(view.config.replicas, 'worker')}"
+    plan = transition(view, "Accepted", message, phase="Pending")
+    return replace(plan, status=replace(plan.status, start_time=view.observation.now))
+
+
+def open_incident(view: View, loss: Loss, lost: frozenset[int], *, distrust: str = "") -> Plan:
+    """Give the attempt up because of a loss; the cause stays provisional until it is settled.
+
+    `distrust` is a node whose word about checkpoints is not enough from now on.
+    """
+    incident = incident_of(loss, attempt=view.status.attempt, now=view.observation.now)
+    fruitless = settling.fruitless_after(view, incident)
+    wait = timedelta(0)
+    if row_of(incident.cause).slows_down:
+        wait = ledger.backoff(view.config, fruitless=fruitless, attempt=incident.attempt)
+    ending = _ending(view, "Incident", flush=steps.flushable(view, lost), wait=wait)
+    message = history.ended(incident)
+    plan = transition(view, incident.cause, message, phase="Restarting", type_="Warning")
+    ending = replace(ending, dismissed=ending.dismissing(_unreachable(view)))
+    free_ends = view.status.free_ends if fruitless else {}
+    status = replace(
+        plan.status, ending=ending, save_asked=None, fruitless=fruitless, free_ends=free_ends
+    )
+    if distrust:
+        status = replace(status, distrusted=_distrusting(view, Distrusted(node=distrust)))
+    return replace(plan, status=settling.opened(view, status, incident))
+
+
+def _unreachable(view: View) -> tuple[int, ...]:
+    """Slots whose workers are deleted as soon as the attempt has ended (see `dismissal`)."""
+    return tuple(
+        slot
+        for slot, worker in enumerate(view.roster)
+        if worker is not None and worker.phase != "Ended" and view.is_unreachable(worker)
+    )
+
+
+def distrust(view: View, node: Distrusted, message: str) -> Plan:
+    """The word of a node about checkpoints is not enough from now on."""
+    phase = gathering_phase(view) if view.running is None else running_phase(view)
+    plan = transition(view, "NodeDistrusted", message, phase=phase, type_="Warning")
+    return replace(plan, status=replace(plan.status, distrusted=_distrusting(view, node)))
+
+
+def _distrusting(view: View, node: Distrusted) -> tuple[Distrusted, ...]:
+    known = view.status.distrusted
+    if node.node in {it.node for it in known}:
+        return known
+    return (*known, node)[-MAX_DISTRUSTED:]
+
+
+def refine(view: View, incident: Incident) -> Plan:
+    """The open incident has a better explanation.
+
+    Written before anything follows from it: the worker that told it may be gone in the next pass.
+    """
+    message = history.explained(incident)
+    return transition(view, incident.cause, message, phase="Restarting", type_="Warning")
+
+
+def end_uncounted(view: View, kind: EndingKind, reason: str, message: str) -> Plan:
+    """Give the attempt up for a reason that is nobody's failure."""
+    lost: frozenset[int] = frozenset()
+    ending = _ending(view, kind, flush=steps.flushable(view, lost), wait=timedelta(0))
+    plan = transition(view, reason, message, phase="Restarting")
+    status = replace(plan.status, ending=ending, save_asked=None, fruitless=0, free_ends={})
+    return replace(plan, status=status)
+
+
+def take_over(view: View, before: str) -> Plan:
+    """Another installation has led the run: its workers are none of ours, and explain nothing."""
+    message = f"taken over from the operator in namespace {before}"
+    if view.running is not None:
+        plan = end_uncounted(view, "TakenOver", "TakenOver", f"{message}: the gang is made anew")
+    else:
+        plan = transition(view, "TakenOver", message, phase=gathering_phase(view))
+    ending = plan.status.ending
+    if ending is not None:
+        ending = replace(ending, dismissed=ending.dismissing(range(len(view.roster))))
+    conditions = tuple(c for c in plan.status.conditions if c.type != CONTESTED)
+    now = view.observation.now
+    status = replace(plan.status, ending=ending, conditions=conditions, taken_over=now)
+    return replace(plan, status=status)
+
+
+def _ending(view: View, kind: EndingKind, *, flush: tuple[int, ...], wait: timedelta) -> Ending:
+    now = view.observation.now
+    return Ending(
+        attempt=view.status.attempt,
+        kind=kind,
+        time=now,
+        flush=flush[-MAX_FLUSH:],
+        flush_until=longer_grace(view),
+        not_before=now + wait if wait else None,
+    )
+
+
+def ask_to_save(view: View, reason: str, *, writer_rank: int, leaving: tuple[int, ...]) -> Plan:
+    """Ask the training to save a checkpoint now."""
+    asked = SaveAsked(
+        attempt=view.status.attempt,
+        reason=reason[:128],
+        time=view.observation.now,
+        writer_rank=writer_rank,
+        leaving=leaving[:MAX_LEAVING],
+    )
+    return _asked(view, asked, f"asking the training for a checkpoint: {reason}")
+
+
+def more_leave(view: View, asked: SaveAsked, slots: tuple[int, ...]) -> Plan:
+    """More workers are under notice while the training is asked to save."""
+    message = f"the workers of slots {', '.join(map(str, slots[:10]))} will be taken away as well"
+    if len(slots) == 1:
+        message = f"the worker of slot {slots[0]} will be taken away as well"
+    leaving = tuple(sorted({*asked.leaving, *slots}))[:MAX_LEAVING]
+    return _asked(view, replace(asked, leaving=leaving), message)
+
+
+def _asked(view: View, asked: SaveAsked, message: str) -> Plan:
+    plan = transition(view, "SaveAsked", message, phase="Preempting")
+    return replace(plan, status=replace(plan.status, save_asked=asked))
+
+
+def withdraw_save(view: View) -> Plan:
+    """What the checkpoint was asked for is over."""
+    message = "the checkpoint asked for is no longer needed"
+    plan = transition(view, "SaveWithdrawn", message, phase="Running")
+    return replace(plan, status=replace(plan.status, save_asked=None))
+
+
+def failed_to_start(view: View, loss: Loss) -> Plan:
+    """The gathering of an attempt failed before it had a start record: it is an incident of it."""
+    attempt = view.next_attempt
+    incident = incident_of(loss, attempt=attempt, now=view.observation.now)
+    fruitless = view.status.fruitless + 1
+    wait = ledger.backoff(view.config, fruitless=fruitless, attempt=attempt)
+    now = view.observation.now
+    ending = Ending(
+        attempt=attempt,
+        kind="Incident",
+        time=now,
+        flush=to_flush(view),  # its workers may still bring what the attempt before has left
+        flush_until=flush_until(view),
+        not_before=now + wait if wait else None,
+    )
+    message = history.not_started(incident)
+    plan = transition(view, incident.cause, message, phase="Restarting", type_="Warning")
+    status = replace(
+        settling.settled(view, plan.status),
+        attempt=attempt,
+        start_record=None,
+        ending=ending,
+        fruitless=fruitless,
+    )
+    return replace(plan, status=settling.opened(view, status, incident))
+
+
+def start(view: View, chosen: tuple[WorkerFact, ...], resolution: Resolution) -> Plan:
+    """The start record of the next attempt; settles the incident that ended the one before."""
+    lead = chosen[0].agent
+    assert lead is not None, "checked by the barrier"
+    assert lead.offer is not None, "checked by the barrier"
+    point = resolution.resume
+    record = StartRecord(
+        attempt=view.next_attempt,
+        roster=tuple(worker.created_for for worker in chosen),
+        agents="".join(_identity(worker) for worker in chosen),
+        world_size=view.config.world_size,
+        resume_point=point,
+        master_addr=lead.offer.address,
+        master_port=lead.offer.port,
+        template_hash=view.config.template_hash,
+        time=view.observation.now,
+    )
+    marks = (condition(view, "StorageReady", "True", "Resolved", "the store answers"), whole(view))
+    plan = transition(view, "Started", history.started(record), phase="Starting")
+    status = replace(
+        settling.measured(view, plan.status, point),
+        attempt=record.attempt,
+        start_record=record,
+        ending=None,
+        save_asked=None,
+        placement=None,
+        # Not the step that the attempt before had reached: it may be far beyond.
+        progress=Progress(step=point.step if point else None, time=view.status.progress.time),
+        restarts=view.status.restarts + (view.status.ending is not None),
+    )
+    plan = replace(plan, status=_with_marks(status, *marks))
+    found = (_resumed_existing(view, point), _flush_given_up(view, point))
+    return replace(plan, events=(*plan.events, *filter(None, found)))
+
+
+def _flush_given_up(view: View, point: CheckpointId | None) -> Event | None:
+    """What every rank had staged is not in the store, although it was waited for."""
+    steps_lost = given_up(view, point)
+    if not steps_lost:
+        return None
+    listed = ", ".join(map(str, steps_lost[-10:]))
+    noun = "step" if len(steps_lost) == 1 else "steps"
+    return Event(
+        type="Warning",
+        reason="FlushGivenUp",
+        message=(
+            f"{noun} {listed}: staged on all ranks when the last attempt ended, and not stored "
+            f"before this one started: {why_given_up(view)}"
+        ),
+    )
+
+
+def _resumed_existing(view: View, point: CheckpointId | None) -> Event | None:
+    """What is resumed is not this TrainRun's own: it has started nothing before."""
+    status = view.status
+    own = status.start_record or status.ending or status.incidents or status.checkpoint
+    if point is None or own:
+        return None
+    place = view.config.checkpoints_uri.rpartition("/")[0]
+    return Event(
+        type="Normal",
+        reason="ResumedExisting",
+        message=(
+            f"resumes what an earlier TrainRun of this name left in {place}: step {point.step} of "
+            f"attempt {point.attempt}. To train from nothing use another storage.runName"
+        ),
+    )
+
+
+def give_back(view: View, *, tries: int, until: datetime, message: str) -> Plan:
+    """Give all pods back: there is room for a part of the gang only."""
+    phase = gathering_phase(view)
+    plan = transition(view, "GangNotPlaced", message, phase=phase, type_="Warning")
+    status = replace(plan.status, placement=Placement(tries=tries, not_before=until))
+    mark = condition(view, "WorkersReady", "False", "GangNotPlaced", message)
+    return replace(plan, status=_with_marks(status, mark))
+
+
+def _identity(worker: WorkerFact) -> str:
+    assert worker.agent is not None, "checked by the barrier"
+    return worker.agent.agent[:IDENTITY_LENGTH].ljust(IDENTITY_LENGTH)
+
+
+def skip_to(view: View, highest: int) -> Plan:
+    """Attempts up to `highest` exist elsewhere (store, agents): number on from there."""
+    ending = view.status.ending
+    message = f"attempt {highest} exists already; numbering goes on from there"
+    plan = transition(view, "AttemptSkipped", message, phase=gathering_phase(view))
+    status = replace(
+        plan.status,
+        attempt=max(highest, view.next_attempt),  # the number never goes down, nor stands still
+        start_record=None,
+        ending=ending if ending is None else replace(ending, flush=to_flush(view)),
+        save_asked=None,
+    )
+    return replace(plan, status=status)
+
+
+def suspended(view: View) -> Plan:
+    """Everything is stopped and saved."""
+    why = "spec.suspend is true"
+    marks = (
+        condition(view, "Suspended", "True", "Suspended", why),
+        condition(view, "WorkersReady", "False", "Suspended", why),
+        *not_asked(view),
+    )
+    plan = transition(view, "Suspended", "the run is suspended", phase="Suspended")
+    status = replace(settling.settled(view, plan.status), placement=None)
+    return replace(plan, status=_with_marks(status, *marks))
+
+
+def resumed(view: View) -> Plan:
+    """spec.suspend was taken back."""
+    mark = condition(view, "Suspended", "False", "Resumed", "spec.suspend is false")
+    plan = transition(view, "Resumed", "the run goes on", phase=gathering_phase(view))
+    status = replace(
+        plan.status,
+        start_time=view.observation.now,
+        resumptions=view.status.resumptions + 1,
+    )
+    return replace(plan, status=_with_marks(status, mark))
+
+
+def succeed(view: View, reason: str, message: str) -> Plan:
+    """The verdict that the run is done."""
+    plan = transition(view, reason, message, phase="Succeeded")
+    return _over(view, plan, condition(view, "Complete", "True", reason, message))
+
+
+def fail(view: View, reason: str, message: str) -> Plan:
+    """The verdict that the run has failed."""
+    plan = transition(view, reason, message, phase="Failed", type_="Warning")
+    return _over(view, plan, condition(view, "Failed", "True", reason, message))
+
+
+def _over(view: View, plan: Plan, verdict: Condition) -> Plan:
+    status = replace(
+        settling.settled(view, plan.status),
+        completion_time=view.observation.now,
+        save_asked=None,
+    )
+    return replace(plan, status=_with_marks(status, verdict))
+
+
+def _with_marks(status: TrainRunStatus, *marks: Condition) -> TrainRunStatus:
+    conditions = status.conditions
+    for mark in marks:
+        conditions = with_condition(conditions, mark)
+    return replace(status, conditions=conditions)

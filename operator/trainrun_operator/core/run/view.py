@@ -1,0 +1,260 @@
+"""One pass seen from the core: the observation put in order, with the questions asked everywhere.
+
+Layer: core. Made once per pass; every stage of the planner takes it as its only argument.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from trainrun.contract.agent_state import AgentState, Notice
+    from trainrun_operator.api.run.status import StartRecord, TrainRunStatus
+    from trainrun_operator.core.run.config import RunConfig
+    from trainrun_operator.core.run.observation import Observation, WorkerFact
+
+STORE_AWAY = "StorageUnavailable"
+"""Type of the problem of an agent whose uploads wait for the store."""
+
+SLOW_STEPS = 5
+"""So many steps of average length may be missing before peers count as standing still."""
+
+A_MOMENT = timedelta(milliseconds=10)
+"""Later than a deadline, so that the pass sees it passed."""
+
+MASS_SILENCE_FACTOR = 3
+"""Heartbeat timeouts to wait when most agents are silent at once: then the fault is likely ours."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class View:
+    """The observation and the configuration of one pass."""
+
+    observation: Observation
+    config: RunConfig
+
+    @property
+    def status(self) -> TrainRunStatus:
+        """The status as last written."""
+        return self.observation.status
+
+    @property
+    def record(self) -> StartRecord | None:
+        """The start record of the newest attempt, whether it runs or has ended."""
+        return self.status.start_record
+
+    @property
+    def running(self) -> StartRecord | None:
+        """The start record of the attempt that should run now; None: a gang is being gathered."""
+        return None if self.status.ending is not None else self.status.start_record
+
+    @property
+    def next_attempt(self) -> int:
+        """The number that the next attempt gets."""
+        return self.status.attempt + 1
+
+    @cached_property
+    def highest_attempt(self) -> int:
+        """The highest attempt that an agent has started, or that we have told one to start.
+
+        Above that of the status: the status is stale, then what we write conflicts; or it was set
+        back to an older one, then what the agents run is unknown to us and starts anew.
+        """
+        told = (worker.agent.attempt for worker in self.workers if worker.agent is not None)
+        return max((self.observation.ordered, *told))
+
+    @cached_property
+    def workers(self) -> tuple[WorkerFact, ...]:
+        """All workers in a fixed order, whatever order the world gave."""
+        return tuple(
+            sorted(self.observation.workers, key=lambda w: (w.slot, w.created_for, w.name))
+        )
+
+    @cached_property
+    def roster(self) -> tuple[WorkerFact | None, ...]:
+        """The newest attempt's worker of each slot; None where its object is gone."""
+        if self.record is None:
+            return ()
+        by_name = {worker.name: worker for worker in self.workers}
+        names = (
+            worker_name(self.config, slot=slot, created_for=creation)
+            for slot, creation in enumerate(self.record.roster)
+        )
+        found = map(by_name.get, names)
+        return tuple(
+            worker if worker is not None and self._is_original(worker, self.record) else None
+            for worker in found
+        )
+
+    @staticmethod
+    def _is_original(worker: WorkerFact, record: StartRecord) -> bool:
+        """It is the worker that was started, not another one that got its name later."""
+        if worker.agent is None:
+            return True
+        return worker.agent.agent.startswith(record.identity(worker.slot))
+
+    @cached_property
+    def agents(self) -> tuple[AgentState | None, ...]:
+        """For each slot of the roster its agent's state, if it has joined the newest attempt."""
+        return tuple(self.joined(worker) for worker in self.roster)
+
+    @cached_property
+    def last_words(self) -> Mapping[int, AgentState]:
+        """What agents of the newest attempt told last whose workers have vanished, by slot."""
+        record, roster = self.record, self.roster
+        return {
+            agent.slot: agent
+            for agent in self.observation.last_words
+            if record is not None
+            and agent.attempt == self.status.attempt
+            and agent.slot < len(roster)
+            and roster[agent.slot] is None
+            and agent.agent.startswith(record.identity(agent.slot))
+        }
+
+    @property
+    def all_done(self) -> bool:
+        """All processes of the newest attempt ended, with exit code 0."""
+        return bool(self.agents) and all(done(agent) for agent in self.agents)
+
+    def joined(self, worker: WorkerFact | None) -> AgentState | None:
+        """The agent's state if it runs or ran processes of the newest attempt."""
+        agent = worker.agent if worker is not None else None
+        return agent if agent is not None and agent.attempt == self.status.attempt else None
+
+    def is_silent(self, worker: WorkerFact) -> bool:
+        """Its agent has not been heard for too long, and that is not explained by us."""
+        if not self._quiet(worker):
+            return False
+        limit = self.config.heartbeat_timeout
+        if self._mostly_quiet:
+            limit = MASS_SILENCE_FACTOR * limit
+        return self._beyond(worker, limit=limit) and not self._overtaken(worker)
+
+    def is_cut_off(self, worker: WorkerFact) -> bool:
+        """Neither it nor its node is heard: whatever it waits for there will not come."""
+        if not worker.suspect_node or worker.phase == "Ended":
+            return False
+        if worker.agent is not None:
+            return self.is_silent(worker)
+        limit = self.config.heartbeat_timeout
+        if all(self.is_overdue(other) for other in self._listened):
+            limit = MASS_SILENCE_FACTOR * limit
+        return worker.age > limit and self._beyond(worker, limit=limit)
+
+    def is_unreachable(self, worker: WorkerFact) -> bool:
+        """Nobody on its node can end it any more."""
+        known = worker.loss is not None and worker.loss.unreachable
+        return known or self.is_cut_off(worker)
+
+    @cached_property
+    def _listened(self) -> tuple[WorkerFact, ...]:
+        return tuple(w for w in self.workers if w.phase == "Running" and w.agent is not None)
+
+    @cached_property
+    def _mostly_quiet(self) -> bool:
+        """Most agents are silent and nothing explains it, or nobody is heard at all."""
+        # What silences all at once silences each since its own last call.
+        quiet = [w for w in self._listened if self.is_overdue(w)]
+        unexplained = [w for w in quiet if not w.suspect_node]
+        return len(quiet) == len(self._listened) or 2 * len(unexplained) > len(self._listened)
+
+    @property
+    def next_silence(self) -> timedelta:
+        """Until a worker that is heard now will have been silent for too long, if it is not heard
+        again: a pass is due then, for silence wakes nobody."""
+        limit, listening = self.config.heartbeat_timeout, self.observation.listening_for
+        silences = (min(w.silent_for or timedelta(0), listening) for w in self._listened)
+        left = (limit - silence for silence in silences if silence <= limit)
+        return min(left, default=limit) + A_MOMENT
+
+    def _quiet(self, worker: WorkerFact) -> bool:
+        return worker.agent is not None and self._beyond(
+            worker, limit=self.config.heartbeat_timeout
+        )
+
+    def is_overdue(self, worker: WorkerFact) -> bool:
+        """It should have called: agents do so every third of the timeout at the latest."""
+        return self._beyond(worker, limit=self.config.heartbeat_timeout / 2)
+
+    def _beyond(self, worker: WorkerFact, *, limit: timedelta) -> bool:
+        silent_for = worker.silent_for or timedelta(0)
+        return min(silent_for, self.observation.listening_for) > limit
+
+    def _overtaken(self, worker: WorkerFact) -> bool:
+        """Its peers' steps still advance beyond its last one: it must be computing with them.
+
+        Not where its node is not heard either: ranks need not depend on each other, and those that
+        do not would keep a dead one for ever.
+        """
+        own = max_step(worker.agent)
+        if own is None or worker.suspect_node or self.running is None or worker not in self.roster:
+            return False
+        return any(
+            (max_step(peer.agent) or 0) > own + 1
+            and not self._quiet(peer)
+            and self._steps_on(peer.agent)
+            for peer in self.roster
+            if peer is not None and self.joined(peer) is not None and not done(peer.agent)
+        )
+
+    def _steps_on(self, agent: AgentState | None) -> bool:
+        """It has reported a step lately: one that is ahead and stands still proves nothing.
+
+        Lately is the heartbeat timeout. Where steps take longer, some of them are waited for.
+        """
+        if agent is None or agent.stepped is None:
+            return False
+        slow = min(SLOW_STEPS * self._step_time(agent), self.config.start_timeout)
+        limit = max(self.config.heartbeat_timeout, slow)
+        return timedelta(seconds=agent.stepped) <= limit
+
+    def _step_time(self, agent: AgentState) -> timedelta:
+        """How long its steps took in this attempt, on average."""
+        point = self.running.resume_point if self.running is not None else None
+        begin = point.step if point is not None else 0
+        took = max((agent.first_step or 0.0) - (agent.stepped or 0.0), 0.0)
+        return timedelta(seconds=took) / max((max_step(agent) or 0) - begin - 1, 1)
+
+    @cached_property
+    def speaker(self) -> AgentState | None:
+        """The agent whose progress is the run's: of the lowest slot that can be heard."""
+        # min() is stable: the lowest slot wins among those that are heard, else among all.
+        there = [w for w in self.roster if w is not None and self.joined(w) is not None]
+        return self.joined(min(there, key=self._quiet, default=None))
+
+
+def max_step(agent: AgentState | None) -> int | None:
+    """The highest step that the worker's processes reported in their attempt."""
+    steps = [step for step in agent.steps if step is not None] if agent is not None else []
+    return max(steps, default=None)
+
+
+def notice_of(worker: WorkerFact) -> Notice | None:
+    """The notice that the worker is going to be taken away, from the world or from its agent."""
+    return worker.notice or (worker.agent.notice if worker.agent is not None else None)
+
+
+def done(agent: AgentState | None) -> bool:
+    """All processes of the worker ended, with exit code 0."""
+    return (
+        agent is not None
+        and agent.phase != "Running"
+        and bool(agent.exits)
+        and all(end.code == 0 for end in agent.exits)
+    )
+
+
+def worker_name(config: RunConfig, *, slot: int, created_for: int) -> str:
+    """`<run>-<slot>-<creation>`: deterministic, so that creating it twice is harmless."""
+    return f"{config.name}-{slot}-{created_for}"
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 worker`, `3 workers`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

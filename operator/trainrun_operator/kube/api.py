@@ -1,0 +1,350 @@
+"""The one gateway to the Kubernetes API: JSON objects in, JSON objects out.
+
+Layer: kube. Invariants: every call ends within its timeout; every failure is one of
+`errors`; at most WRITES_IN_FLIGHT writes are under way, so that a gang of a thousand pods does not
+look like an attack; 429 is obeyed, within bounds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import time
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from math import inf
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, urlencode
+
+import aiohttp
+
+from trainrun_operator.kube.connection import (
+    Transport,
+    bearer,
+    load_configuration,
+    reload_token,
+)
+from trainrun_operator.kube.errors import Unavailable, error_of
+from trainrun_operator.kube.lines import json_lines
+
+if TYPE_CHECKING:
+    from kubernetes.aio.client.configuration import Configuration
+
+Object = dict[str, Any]
+"""A JSON object of the API, as it is."""
+
+CONNECT_TIMEOUT = 10.0
+REQUEST_TIMEOUT = 30.0
+"""Seconds for a whole call, waiting for other writes not included."""
+
+SILENCE_TIMEOUT = 70.0
+"""Seconds without a byte after which a watch is dead: bookmarks come about once a minute."""
+
+GOODBYE = 0.05
+
+WRITES_IN_FLIGHT = 32
+
+PAGE = 500
+"""Objects per answer of a list: some 20 MB while it is read."""
+
+RETRIES = 4
+"""How often a call is repeated that was answered with 429."""
+USUAL_PAUSE = 1.0
+LONGEST_PAUSE = 5.0
+"""Seconds before such a repetition: without a Retry-After, and whatever that says."""
+
+OUTAGE = 5.0
+"""Seconds without a good answer that count as an outage of the API server."""
+
+UNREACHABLE = "unreachable"
+"""The code of a call that got no answer, for `observe_call`."""
+
+JSON = "application/json"
+
+MANAGER = "trainrun-operator"
+"""Who has set a field, in managedFields; and who asks, in the API server's audit log."""
+_MANAGER = {"fieldManager": MANAGER}
+
+
+def _nobody(_verb: str, _code: str, _seconds: float) -> None:
+    """The default of `observe_call`."""
+
+
+def _nobody_minds() -> None:
+    """The default of `guard`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Request:
+    """What is sent, as often as it takes."""
+
+    verb: str
+    """get, watch, post, put or delete."""
+    path: str
+    params: Mapping[str, str]
+    limits: aiohttp.ClientTimeout
+    body: object = None
+    guard: Callable[[], None] = _nobody_minds
+
+    @property
+    def method(self) -> str:
+        return "get" if self.verb == "watch" else self.verb
+
+    @property
+    def target(self) -> str:
+        query = urlencode(self.params, quote_via=quote)
+        return f"{self.path}?{query}" if query else self.path
+
+
+class KubeApi:
+    """A connection to one cluster. For the event loop that made it."""
+
+    def __init__(
+        self,
+        configuration: Configuration,
+        *,
+        observe_call: Callable[[str, str, float], None] = _nobody,
+    ) -> None:
+        """`observe_call` gets verb, HTTP code and seconds (until the answer began) of each call."""
+        self._configuration = configuration
+        self._rest = Transport(configuration)
+        self.observe_call = observe_call
+        self._writes = asyncio.Semaphore(WRITES_IN_FLIGHT)
+        self._reloading = asyncio.Lock()
+        self._away_since: float | None = None
+        self._back_at = -inf
+
+    @classmethod
+    async def connect(cls, *, observe_call: Callable[[str, str, float], None] = _nobody) -> KubeApi:
+        """Read where the cluster is; nothing is sent yet. Raises NoCluster."""
+        return cls(await load_configuration(), observe_call=observe_call)
+
+    async def close(self) -> None:
+        """End all connections."""
+        await self._rest.close()
+        # Those that were cut in the middle of a call still say goodbye; aiohttp does not wait.
+        await asyncio.sleep(GOODBYE)
+
+    @property
+    def since_outage(self) -> float:
+        """Seconds since the API server is back; 0 while it is away, inf if it never was."""
+        now = time.monotonic()
+        if self._away_since is not None and now - self._away_since >= OUTAGE:
+            return 0.0
+        return now - self._back_at
+
+    # ------------------------------------------------------------------------------- calls
+
+    async def get(
+        self, path: str, *, params: Mapping[str, str] = {}, timeout: float = REQUEST_TIMEOUT
+    ) -> Object:
+        """Read an object or a list."""
+        return await self._call(
+            _Request(verb="get", path=path, params=params, limits=_within(timeout))
+        )
+
+    async def pages(self, path: str, *, params: Mapping[str, str] = {}) -> AsyncGenerator[Object]:
+        """A list in parts of PAGE objects, all of the same moment. Raises Gone if it took too long.
+
+        The objects of a list lack apiVersion and kind.
+        """
+        following = {**params, "limit": str(PAGE)}
+        while True:
+            page = await self.get(path, params=following)
+            yield page
+            if not (token := page["metadata"].get("continue")):
+                return
+            following["continue"] = token
+
+    async def list_all(self, path: str, *, params: Mapping[str, str] = {}) -> list[Object]:
+        """All objects of a list that is known to be small."""
+        return [raw async for page in self.pages(path, params=params) for raw in page["items"]]
+
+    async def post(
+        self,
+        path: str,
+        body: Mapping[str, Any],
+        *,
+        params: Mapping[str, str] = {},
+        timeout: float = REQUEST_TIMEOUT,
+        urgent: bool = False,
+        guard: Callable[[], None] = _nobody_minds,
+    ) -> Object:
+        """Create an object. `urgent`: does not wait until other writes are done; `guard` is called
+        whenever it is about to be sent, and raises if it must not be any more."""
+        return await self._write(
+            "post",
+            path,
+            body,
+            params={**params, **_MANAGER},
+            timeout=timeout,
+            guard=guard,
+            urgent=urgent,
+        )
+
+    async def put(
+        self,
+        path: str,
+        body: Mapping[str, Any],
+        *,
+        params: Mapping[str, str] = {},
+        timeout: float = REQUEST_TIMEOUT,
+        urgent: bool = False,
+        guard: Callable[[], None] = _nobody_minds,
+    ) -> Object:
+        """Replace an object; with a resourceVersion in it, only that version of it. `guard` as in
+        `post`."""
+        return await self._write(
+            "put",
+            path,
+            body,
+            params={**params, **_MANAGER},
+            timeout=timeout,
+            guard=guard,
+            urgent=urgent,
+        )
+
+    async def delete(
+        self,
+        path: str,
+        *,
+        body: Mapping[str, Any] | None = None,
+        params: Mapping[str, str] = {},
+        timeout: float = REQUEST_TIMEOUT,
+        guard: Callable[[], None] = _nobody_minds,
+    ) -> Object:
+        """Delete an object; the answer is the object as it leaves, or a Status once it is gone.
+        `guard` as in `post`."""
+        return await self._write("delete", path, body, params=params, timeout=timeout, guard=guard)
+
+    async def stream(self, path: str, *, params: Mapping[str, str]) -> AsyncGenerator[Object]:
+        """The events of a watch until the server ends it. Close it with `contextlib.aclosing`.
+
+        Raises Unavailable when the connection breaks or is silent for SILENCE_TIMEOUT.
+        """
+        limits = aiohttp.ClientTimeout(
+            total=None, sock_connect=CONNECT_TIMEOUT, sock_read=SILENCE_TIMEOUT
+        )
+        request = _Request(verb="watch", path=path, params={**params, "watch": "1"}, limits=limits)
+        response = await self._answer(request)
+        try:
+            with _as_unavailable(request):
+                async for event in json_lines(response.content.iter_any()):
+                    yield event
+        finally:
+            _drop(response)
+
+    # ------------------------------------------------------------------------- carrying out
+
+    async def _write(
+        self,
+        verb: str,
+        path: str,
+        body: Mapping[str, Any] | None,
+        *,
+        params: Mapping[str, str],
+        timeout: float,
+        guard: Callable[[], None],
+        urgent: bool = False,
+    ) -> Object:
+        request = _Request(
+            verb=verb, path=path, params=params, limits=_within(timeout), body=body, guard=guard
+        )
+        if urgent:
+            return await self._call(request)
+        async with self._writes:
+            return await self._call(request)
+
+    async def _call(self, request: _Request) -> Object:
+        response = await self._answer(request)
+        try:
+            with _as_unavailable(request):
+                answer: Object = json.loads(await response.read())
+        finally:
+            _drop(response)
+        return answer
+
+    async def _answer(self, request: _Request) -> aiohttp.ClientResponse:
+        """An answer below 400, its body still to be read. Raises KubeError."""
+        for tries_left in reversed(range(RETRIES + 1)):
+            with _as_unavailable(request):
+                token = await bearer(self._configuration)
+                request.guard()
+                response = await self._send(request, token)
+                if response.status < 400:
+                    return response
+                error = error_of(response.status, await response.read())
+            if tries_left and response.status == 429:
+                await asyncio.sleep(_pause(response.headers.get("Retry-After", "")))
+            elif not (tries_left and response.status == 401 and await self._other_token(token)):
+                raise error
+        raise AssertionError("the last try returns or raises")
+
+    async def _send(self, request: _Request, token: str | None) -> aiohttp.ClientResponse:
+        headers = {"Content-Type": JSON, "Accept": JSON, "User-Agent": MANAGER}
+        if token:
+            headers["Authorization"] = token
+        started, code = time.monotonic(), UNREACHABLE
+        try:
+            answer = await self._rest.request(
+                request.method,
+                f"{self._configuration.host}{request.target}",
+                headers=headers,
+                body=request.body,
+                _request_timeout=request.limits,
+            )
+            response: aiohttp.ClientResponse = answer.response
+            code = str(response.status)
+        finally:
+            self.observe_call(request.verb, code, time.monotonic() - started)
+            self._note(good=code != UNREACHABLE and not code.startswith("5"))
+        return response
+
+    def _note(self, *, good: bool) -> None:
+        now = time.monotonic()
+        if not good:
+            self._away_since = now if self._away_since is None else self._away_since
+        elif self._away_since is not None:
+            if now - self._away_since >= OUTAGE:
+                self._back_at = now
+            self._away_since = None
+
+    async def _other_token(self, refused: str | None) -> bool:
+        """Whether there is another token than the one that was refused."""
+        async with self._reloading:  # a plugin that makes tokens is started once, not per call
+            try:
+                if await bearer(self._configuration) != refused:
+                    return True
+                return await reload_token(self._configuration)
+            except OSError:
+                return False
+
+
+def _within(seconds: float) -> aiohttp.ClientTimeout:
+    return aiohttp.ClientTimeout(total=seconds, sock_connect=min(CONNECT_TIMEOUT, seconds))
+
+
+def _drop(response: aiohttp.ClientResponse) -> None:
+    """Be done with it. Read to its end, its connection is in the pool again; otherwise it is cut,
+    since a farewell by TLS would wait for a server that may be gone."""
+    if response.connection is not None and response.connection.transport is not None:
+        response.connection.transport.abort()
+    response.close()
+
+
+@contextmanager
+def _as_unavailable(request: _Request) -> Iterator[None]:
+    """No answer, half an answer, or one that is not the API server's."""
+    try:
+        yield
+    except (aiohttp.ClientError, OSError, ValueError) as error:
+        text = str(error) or type(error).__name__
+        raise Unavailable(f"{request.verb} {request.path}: {text}") from error
+
+
+def _pause(retry_after: str) -> float:
+    """Seconds; spread, so that many callers do not come back at once."""
+    asked = float(retry_after) if retry_after.isdigit() else USUAL_PAUSE
+    return min(asked, LONGEST_PAUSE) * random.uniform(1.0, 1.2)

@@ -1,0 +1,126 @@
+"""What an informer knows: the newest projection of each object, and nothing older ever again.
+
+Layer: kube; pure. Objects reach it on three ways that overtake each other: lists,
+watch events, and the answers to our own writes. Invariants: an older resourceVersion never replaces
+a newer one; what was deleted does not come back by an answer that is late; every difference is told
+once, a deletion that nobody saw included.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
+
+Raw = Mapping[str, Any]
+
+REMEMBERED_DELETIONS = 4096
+"""Deleted objects whose late answers are known as such; each costs about 200 bytes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry(Generic[T]):
+    """One object."""
+
+    key: str
+    uid: str
+    version: int
+    """Its resourceVersion: a number that grows with every write to the cluster."""
+    item: T
+
+
+class Cache(Generic[T]):
+    """Objects by key. `on_change` gets (before, after); None: it is not there."""
+
+    def __init__(
+        self,
+        *,
+        project: Callable[[dict[str, Any]], T | None],
+        key: Callable[[T], str],
+        on_change: Callable[[T | None, T | None], None],
+    ) -> None:
+        """`project` keeps what matters of an object; None: it is none of ours."""
+        self._project = project
+        self._key = key
+        self._on_change = on_change
+        self._entries: dict[str, Entry[T]] = {}
+        self._items: dict[str, T] = {}
+        self._keys: dict[str, str] = {}
+        self._deleted: dict[str, int] = {}
+        """uid -> the version at which it was gone; a newer one is an object that is ours again."""
+        self.items: Mapping[str, T] = MappingProxyType(self._items)
+        """Live; changes while one awaits."""
+
+    def entry(self, raw: dict[str, Any]) -> Entry[T] | None:
+        """The projection of an object; None: it is none of ours."""
+        item = self._project(raw)
+        if item is None:
+            return None
+        uid, version = identity(raw)
+        return Entry(key=self._key(item), uid=uid, version=version, item=item)
+
+    def put(self, raw: dict[str, Any]) -> bool:
+        """The object as it is, or was at its resourceVersion; False: it is none of ours."""
+        entry = self.entry(raw)
+        if entry is not None:
+            self._put(entry)
+            return True
+        uid, version = identity(raw)
+        known = self._entries.get(self._keys.get(uid, ""))
+        if known is not None and known.version < version:
+            self._drop(known)  # it has become none of ours, and may become ours again
+        return False
+
+    def remove(self, uid: str, *, version: int = sys.maxsize) -> None:
+        """The object is gone, or none of ours any more, at this version; without one, for ever."""
+        self._deleted[uid] = version
+        if len(self._deleted) > REMEMBERED_DELETIONS:
+            self._deleted.pop(next(iter(self._deleted)))
+        known = self._entries.get(self._keys.get(uid, ""))
+        if known is not None:
+            self._drop(known)
+
+    def replace(self, listed: Iterable[Entry[T]], *, version: int) -> None:
+        """A list that was complete at `version`: what it lacks is gone, unless that is newer."""
+        entries = {entry.key: entry for entry in listed}
+        for known in list(self._entries.values()):
+            there = entries.get(known.key)
+            if known.version <= version and (there is None or there.uid != known.uid):
+                self.remove(known.uid, version=version)
+        for entry in entries.values():
+            self._put(entry)
+
+    def start_over(self) -> None:
+        """Versions count from the beginning: the cluster was restored from a backup."""
+        self._deleted.clear()
+        for key, entry in self._entries.items():
+            self._entries[key] = replace(entry, version=0)
+
+    def _put(self, entry: Entry[T]) -> None:
+        known = self._entries.get(entry.key)
+        newest = -1 if known is None else known.version
+        if entry.version <= max(newest, self._deleted.get(entry.uid, -1)):
+            return
+        if known is not None and known.uid != entry.uid:
+            self.remove(known.uid)  # a new object of the same name: two changes, not one
+            known = None
+        self._entries[entry.key] = entry
+        self._items[entry.key] = entry.item
+        self._keys[entry.uid] = entry.key
+        before = None if known is None else known.item
+        if before != entry.item:
+            self._on_change(before, entry.item)
+
+    def _drop(self, entry: Entry[T]) -> None:
+        del self._entries[entry.key], self._items[entry.key], self._keys[entry.uid]
+        self._on_change(entry.item, None)
+
+
+def identity(raw: Raw) -> tuple[str, int]:
+    """uid and resourceVersion of an object."""
+    metadata = raw["metadata"]
+    return metadata["uid"], int(metadata["resourceVersion"])

@@ -1,0 +1,188 @@
+"""An object's history for people: core/v1 Events, as `kubectl describe` shows them.
+
+Layer: kube. Invariants: recording never blocks and never fails; an event that was
+recorded twice, as by two leaders in turn, is written once; the order is kept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import socket
+from collections import deque
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from trainrun.backoff import Backoff
+from trainrun_operator.kube.api import KubeApi, Object
+from trainrun_operator.kube.errors import (
+    AlreadyExists,
+    Forbidden,
+    KubeError,
+    Unauthorized,
+    Unavailable,
+)
+
+COMPONENT = "trainrun-operator"
+
+QUEUE_LIMIT = 1000
+"""Events that wait for an API server that is away; beyond, the oldest are given up."""
+PATIENCE = 600.0
+"""Seconds after which an event is given up that could not be written."""
+PATIENCE_IF_FORBIDDEN = 20.0
+"""The same where it was refused for want of a right: an API server that has just been started
+refuses everything until it has read the roles."""
+FIRST_PAUSE, LONGEST_PAUSE = 0.5, 10.0
+"""Seconds between two tries."""
+LONGEST_MESSAGE = 1024
+"""Characters; longer ones are cut."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectRef:
+    """The object that an event is about."""
+
+    api_version: str
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+    resource_version: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Queued:
+    path: str
+    body: Object
+    deadline: float
+    """By the event loop's clock."""
+
+
+class EventRecorder:
+    """Writes events one after the other; `run` it in a task of its own."""
+
+    def __init__(self, api: KubeApi, *, instance: str = "") -> None:
+        """`instance`: who writes them, the host's name by default."""
+        self._api = api
+        self._instance = instance or socket.gethostname()
+        self._queue: deque[_Queued] = deque()
+        self._more = asyncio.Event()
+        self._writing = asyncio.Lock()
+        self._given_up = 0
+
+    def record(
+        self,
+        *,
+        about: ObjectRef,
+        type: str,  # noqa: A002 - an event's fields are called as in the API
+        reason: str,
+        message: str,
+        time: datetime,
+    ) -> None:
+        """Take note; returns at once. `type` is Normal or Warning, `time` is in UTC."""
+        if len(self._queue) >= QUEUE_LIMIT:
+            self._queue.popleft()
+            self._given_up += 1
+        body = _event(
+            about,
+            kind=type,
+            reason=reason,
+            message=_shortened(message),
+            time=time,
+            instance=self._instance,
+        )
+        deadline = asyncio.get_running_loop().time() + PATIENCE
+        path = f"/api/v1/namespaces/{about.namespace}/events"
+        self._queue.append(_Queued(path=path, body=body, deadline=deadline))
+        self._more.set()
+
+    async def run(self) -> None:
+        """Write what is recorded, for ever."""
+        while True:
+            await self._more.wait()
+            self._more.clear()
+            await self._write_all()
+
+    async def flush(self, timeout: float = 2.0) -> None:
+        """Write everything now, in at most `timeout` seconds; `run` may have ended."""
+        try:
+            async with asyncio.timeout(timeout):
+                await self._write_all()
+        except TimeoutError:
+            _log.warning("%d events were not written", len(self._queue))
+
+    async def _write_all(self) -> None:
+        async with self._writing:
+            while self._queue:
+                first = self._queue[0]
+                await self._write(first)
+                # Unless it has been given up meanwhile, because too many wait.
+                if self._queue and self._queue[0] is first:
+                    self._queue.popleft()
+            if self._given_up:
+                _log.warning("%d events were dropped: too many were waiting", self._given_up)
+                self._given_up = 0
+
+    async def _write(self, event: _Queued) -> None:
+        loop, backoff = asyncio.get_running_loop(), Backoff(FIRST_PAUSE, LONGEST_PAUSE)
+        begun = loop.time()
+        while True:
+            try:
+                await self._api.post(event.path, event.body)
+            except AlreadyExists:
+                return  # the answer to an earlier try got lost
+            except (Unavailable, Unauthorized) as error:
+                if loop.time() > event.deadline:
+                    _log.warning("an event was dropped: %s", error)
+                    return
+            except KubeError as error:
+                # The namespace is going, or the event itself is wrong: it will stay so.
+                lasting = not isinstance(error, Forbidden) or "being terminated" in error.message
+                if lasting or loop.time() > begun + PATIENCE_IF_FORBIDDEN:
+                    _log.warning("event %s was refused: %s", event.body["reason"], error)
+                    return
+            else:
+                return
+            await asyncio.sleep(backoff.next())
+
+
+def _event(
+    about: ObjectRef, *, kind: str, reason: str, message: str, time: datetime, instance: str
+) -> Object:
+    # Its name says when it happened and what it tells: written twice, it is refused the second
+    # time, and lists by name, which `kubectl describe` shows, keep the order within a second.
+    told = "\0".join((about.uid, kind, reason, message, time.astimezone(UTC).isoformat()))
+    microseconds = round(time.timestamp() * 1e6)
+    name = f"{about.name}.{microseconds:x}.{hashlib.sha256(told.encode()).hexdigest()[:8]}"
+    moment = time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": name, "namespace": about.namespace},
+        "involvedObject": {
+            "apiVersion": about.api_version,
+            "kind": about.kind,
+            "namespace": about.namespace,
+            "name": about.name,
+            "uid": about.uid,
+            "resourceVersion": about.resource_version,
+        },
+        "type": kind,
+        "reason": reason,
+        "message": message,
+        "firstTimestamp": moment,
+        "lastTimestamp": moment,
+        "count": 1,
+        "source": {"component": COMPONENT},
+        "reportingComponent": COMPONENT,
+        "reportingInstance": instance,
+    }
+
+
+def _shortened(message: str) -> str:
+    if len(message) <= LONGEST_MESSAGE:
+        return message
+    return message[: LONGEST_MESSAGE - 1] + "…"

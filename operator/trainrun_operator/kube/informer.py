@@ -1,0 +1,198 @@
+"""A cache of projected objects that follows the API server: list, then watch, for ever.
+
+Layer: kube. Invariants: it never ends by an error; whatever happened while it could
+not see is told after the next list; it holds projections only, never whole objects. Until somebody
+needs to follow, it lists once: that shows that we may, and a watch for nobody would double what the
+API server has to send.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Callable, Mapping
+from contextlib import aclosing
+from typing import Any, Generic, TypeVar
+
+from trainrun.backoff import Backoff
+from trainrun_operator.kube.api import KubeApi
+from trainrun_operator.kube.cache import Cache, Entry
+from trainrun_operator.kube.errors import Gone, KubeError, error_of_status
+
+T = TypeVar("T")
+
+WATCH_SECONDS = (240, 360)
+"""How long a watch is asked to last; spread, so that not all end together."""
+
+RELIST_AFTER = 900.0
+"""Seconds after which the end of a watch leads to a list: whatever was missed heals by itself."""
+
+SHORTEST_PAUSE, LONGEST_PAUSE = 0.2, 5.0
+"""Seconds between two tries."""
+
+PATIENCE = 3
+"""Failures in a row after which we no longer insist on our place in the history."""
+
+_log = logging.getLogger(__name__)
+
+
+class Informer(Generic[T]):
+    """Follows the objects under one path. Not thread-safe: for the event loop's thread."""
+
+    def __init__(
+        self,
+        api: KubeApi,
+        *,
+        path: str,
+        params: Mapping[str, str],
+        project: Callable[[dict[str, Any]], T | None],
+        key: Callable[[T], str],
+        on_change: Callable[[T | None, T | None], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`project` keeps what matters of an object (None: it is none of ours); `on_change` gets
+        (before, after) of every projection that differs, None where there is none."""
+        self._api = api
+        self._path = path
+        self._params = dict(params)
+        self._clock = clock
+        self._cache = Cache(
+            project=_projecting(project, path), key=key, on_change=_telling(on_change, path)
+        )
+        self._version = 0
+        """Where in the history we are."""
+        self._list_is_due = True
+        self._followed = asyncio.Event()
+        self._listed_at = self._heard_at = clock()
+        self._failures = 0
+        self._backoff = Backoff(SHORTEST_PAUSE, LONGEST_PAUSE)
+        self.synced = asyncio.Event()
+        """Set once a list is in the cache: the first, and after `follow` a fresh one."""
+
+    def get(self, key: str) -> T | None:
+        """One object."""
+        return self._cache.items.get(key)
+
+    def learn(self, raw: dict[str, Any]) -> bool:
+        """What the API server answered to a write of ours enters the cache at once; says whether
+        it is one of ours."""
+        return self._cache.put(raw)
+
+    def forget(self, key: str, uid: str) -> None:  # noqa: ARG002 - told for symmetry with get()
+        """The API server says that this object is gone; another one under the key may live."""
+        self._cache.remove(uid)
+
+    def last_heard(self) -> float:
+        """Seconds since an event, a bookmark or a list; up to 70 are normal in a quiet cluster.
+
+        0 before `follow`: there is nothing to be heard.
+        """
+        return self._clock() - self._heard_at if self._followed.is_set() else 0.0
+
+    def follow(self) -> None:
+        """From now on see every change, after a fresh list."""
+        self.synced.clear()
+        self._list_is_due = True
+        self._heard_at = self._clock()
+        self._followed.set()
+
+    async def run(self) -> None:
+        """List; once `follow` was called, follow for ever."""
+        while True:
+            try:
+                if self._list_is_due:
+                    await self.relist()
+                if not self._followed.is_set():
+                    await self._followed.wait()
+                    continue
+                await self._watch()
+                self._list_is_due = self._clock() - self._listed_at > RELIST_AFTER
+            except Gone:
+                _log.info("%s: the history since our last look is gone, listing again", self._path)
+                self._list_is_due = True
+            except KubeError as error:
+                self._failures += 1
+                patient = self._failures < PATIENCE
+                _log.log(logging.INFO if patient else logging.WARNING, "%s: %s", self._path, error)
+                self._list_is_due |= not patient
+            except Exception:  # noqa: BLE001 - whatever it is, we must not go blind
+                _log.exception("%s: listing again", self._path)
+                self._failures += 1
+                self._list_is_due = True
+            await asyncio.sleep(self._backoff.next())
+
+    async def relist(self) -> None:
+        """Compare the cache with a full list, read in pages. Raises KubeError."""
+        watched, version = self._version, 0
+        listed: list[Entry[T]] = []
+        async for page in self._api.pages(self._path, params=self._params):
+            listed += [entry for raw in page["items"] or () if (entry := self._cache.entry(raw))]
+            version = int(page["metadata"]["resourceVersion"])
+        if version < watched:
+            _log.warning("%s: versions went back: was a backup restored?", self._path)
+            self._cache.start_over()
+        self._cache.replace(listed, version=version)
+        self._version, self._listed_at, self._list_is_due = version, self._clock(), False
+        self._heard()
+        self.synced.set()
+
+    async def _watch(self) -> None:
+        """Until the server ends it. Raises KubeError."""
+        params = {
+            **self._params,
+            "resourceVersion": str(self._version),
+            "allowWatchBookmarks": "true",
+            "timeoutSeconds": str(random.randint(*WATCH_SECONDS)),
+        }
+        async with aclosing(self._api.stream(self._path, params=params)) as events:
+            async for event in events:
+                self._take(event["type"], event["object"])
+
+    def _take(self, kind: str, raw: dict[str, Any]) -> None:
+        if kind == "ERROR":
+            raise error_of_status(raw)
+        version = int(raw["metadata"]["resourceVersion"])
+        match kind:
+            case "ADDED" | "MODIFIED":
+                self._cache.put(raw)
+            case "DELETED":
+                self._cache.remove(raw["metadata"]["uid"], version=version)
+        # Of a BOOKMARK only the version counts: all before it has been told.
+        self._version = version
+        self._heard()
+
+    def _heard(self) -> None:
+        self._heard_at = self._clock()
+        self._failures = 0
+        self._backoff.reset()
+
+
+def _projecting(
+    project: Callable[[dict[str, Any]], T | None], path: str
+) -> Callable[[dict[str, Any]], T | None]:
+    """An object that cannot be read must not hide all others."""
+
+    def guarded(raw: dict[str, Any]) -> T | None:
+        try:
+            return project(raw)
+        except Exception:  # noqa: BLE001 - whatever is wrong with it, the others are to be seen
+            _log.exception("%s: %s cannot be read", path, raw.get("metadata", {}).get("name"))
+            return None
+
+    return guarded
+
+
+def _telling(
+    on_change: Callable[[T | None, T | None], None], path: str
+) -> Callable[[T | None, T | None], None]:
+    """A listener that fails must not stop the watch: the operator would go blind."""
+
+    def guarded(before: T | None, after: T | None) -> None:
+        try:
+            on_change(before, after)
+        except Exception:  # noqa: BLE001 - see above
+            _log.exception("%s: a change could not be processed", path)
+
+    return guarded

@@ -1,0 +1,253 @@
+"""Leadership: one Lease that one process holds at a time.
+
+Layer: kube. Invariants: nobody's wall clock is believed: a follower takes the Lease
+when it has not seen it change for its whole duration, a leader stops when it could not renew it for
+RENEW_TIMEOUT, which is shorter by more than any write takes to arrive; a Lease that was lost stays
+lost for this process, also if it was only paused. It says where all contenders can be reached, too
+(see `contenders`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+from trainrun.errors import TrainRunError
+from trainrun_operator.kube import contenders
+from trainrun_operator.kube.api import KubeApi, Object
+from trainrun_operator.kube.errors import AlreadyExists, Conflict, KubeError, NotFound
+
+DURATION = 10.0
+"""Seconds that others leave a Lease alone which is not renewed."""
+RENEW_TIMEOUT = 6.0
+"""Seconds without a renewal after which its holder stops acting."""
+RETRY = 1.0
+"""Seconds between two looks at somebody else's Lease, and after a renewal that failed."""
+RENEW_EVERY = 2.0
+
+_log = logging.getLogger(__name__)
+
+
+class LeaseLost(TrainRunError):
+    """We no longer lead: another process does, or soon will."""
+
+
+def boot_time() -> float:
+    """Seconds since boot. Unlike time.monotonic() it goes on while the machine is suspended."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+class Lease:
+    """A Lease object, from one contender's point of view."""
+
+    def __init__(
+        self,
+        api: KubeApi,
+        *,
+        namespace: str,
+        name: str,
+        identity: str,
+        address: str = "",
+        on_lost: Callable[[], None] = lambda: None,
+        clock: Callable[[], float] = boot_time,
+    ) -> None:
+        """`identity` tells people who leads, `address` others where we can be reached (empty: we
+        cannot); `on_lost` is called once, before `keep` raises."""
+        self._api = api
+        self._path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
+        self._name = name
+        self._identity = identity
+        self._address = address
+        self._on_lost = on_lost
+        self._clock = clock
+        self._claim = ("", "")
+        """What tells our tenure from any other, also from that of a process of the same name."""
+        self._held: Object | None = None
+        """The Lease as we wrote it last; None: it is not ours."""
+        self._seen: Object = {}
+        """The Lease as we read or wrote it last, whoever holds it."""
+        self.vacant_for = 0.0
+        """Seconds that nobody had renewed it when we took it, by two wall clocks: good for a guess
+        only. 0: it had been released, or is new."""
+        self._renewed_at = 0.0
+        self._lost = False
+
+    def is_valid(self) -> bool:
+        """Whether nobody else can be leading at this moment. Ask before every write."""
+        if self._held is None or self._lost:
+            return False
+        self._lost = self._clock() >= self._renewed_at + RENEW_TIMEOUT
+        return not self._lost
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """Where its contenders can be reached, the holder first, as far as we have seen."""
+        return contenders.addresses(self._seen)
+
+    async def acquire(self) -> None:
+        """Return once we hold it; waits as long as somebody else renews it."""
+        seen: Object | None = None
+        seen_at = 0.0
+        while True:
+            pause = RETRY * random.uniform(0.9, 1.1)
+            try:
+                async with asyncio.timeout(RENEW_TIMEOUT):
+                    lease = await self._look()
+                    # Not its version: that another contender comes is no renewal.
+                    if lease is not None and lease.get("spec") != seen:
+                        seen, seen_at = lease.get("spec"), self._clock()
+                    if lease is None or self._is_free(lease, self._clock() - seen_at):
+                        await self._take(lease)
+                        return
+                    await self._join(lease)
+            except (Conflict, AlreadyExists):
+                _log.debug("another contender was faster")
+            except (KubeError, TimeoutError) as error:
+                _log.warning("the Lease cannot be taken: %s", _why(error))
+            await asyncio.sleep(pause)
+
+    async def keep(self) -> None:
+        """Renew it for ever. Raises LeaseLost, and not later than it may be lost."""
+        try:
+            await self._renew_for_ever()
+        except LeaseLost:
+            self._lost = True
+            self._on_lost()
+            raise
+
+    async def release(self) -> None:
+        """Let another one lead at once, if we still do; otherwise it does nothing."""
+        if self._held is None:
+            return
+        try:
+            async with asyncio.timeout(RENEW_TIMEOUT):
+                await self._rewrite(lambda lease: contenders.left(_freed(lease), self._address))
+        except (KubeError, LeaseLost, TimeoutError) as error:
+            _log.info("the Lease was not released: %s", _why(error))
+        self._held = None
+
+    # ----------------------------------------------------------------------------- one step
+
+    def _is_free(self, lease: Object, unchanged_for: float) -> bool:
+        if _claim(lease) == self._claim:
+            return True  # we took it, and the answer got lost
+        spec = lease.get("spec", {})
+        duration = spec.get("leaseDurationSeconds") or DURATION
+        return not spec.get("holderIdentity") or unchanged_for >= duration
+
+    async def _look(self) -> Object | None:
+        try:
+            self._seen = await self._api.get(f"{self._path}/{self._name}", timeout=RENEW_TIMEOUT)
+        except NotFound:
+            return None
+        return self._seen
+
+    async def _join(self, lease: Object) -> None:
+        """Let others know where we are, once."""
+        joined = contenders.joined(lease, self._address)
+        if joined != lease:
+            await self._put(joined)
+
+    async def _take(self, lease: Object | None) -> None:
+        now, started = _micro_time(), self._clock()
+        spec: dict[str, Any] = {
+            "holderIdentity": self._identity,
+            "leaseDurationSeconds": int(DURATION),
+            "acquireTime": now,
+            "renewTime": now,
+            "leaseTransitions": 1 + (lease or {}).get("spec", {}).get("leaseTransitions", -1),
+        }
+        self._claim = (self._identity, now)
+        if lease is None:
+            body: Object = {
+                "apiVersion": "coordination.k8s.io/v1",
+                "kind": "Lease",
+                "metadata": {"name": self._name},
+                "spec": spec,
+            }
+            held = contenders.held(body, self._address)
+            self._held = self._seen = await self._api.post(
+                self._path, held, timeout=RENEW_TIMEOUT, urgent=True
+            )
+        else:
+            self._held = await self._put(contenders.held({**lease, "spec": spec}, self._address))
+            self.vacant_for = _unattended(lease)
+        self._renewed_at = started
+
+    async def _renew_for_ever(self) -> None:
+        pause = 0.0  # what lay between acquire() and keep() has used up some of its time
+        while True:
+            await asyncio.sleep(max(0.0, min(pause, self._left())))
+            if not self.is_valid():
+                raise LeaseLost(
+                    f"{self._identity} could not renew its Lease for {RENEW_TIMEOUT:.0f} s"
+                )
+            # The time before the call: the API server may carry it out at any moment of it.
+            started = self._clock()
+            try:
+                async with asyncio.timeout(self._left()):
+                    self._held = await self._rewrite(_renewed)
+            except (KubeError, TimeoutError) as error:
+                _log.warning("the Lease was not renewed: %s", _why(error))
+                pause = RETRY
+            else:
+                self._renewed_at, pause = started, RENEW_EVERY
+
+    def _left(self) -> float:
+        """Seconds until it is not valid any more."""
+        return self._renewed_at + RENEW_TIMEOUT - self._clock()
+
+    async def _rewrite(self, change: Callable[[Object], Object]) -> Object:
+        assert self._held is not None, "only a Lease that we hold is ours to write"
+        try:
+            return await self._put(change(self._held))
+        except (Conflict, NotFound) as error:
+            # Perhaps somebody changed a label, or an answer to us got lost: who holds it counts.
+            now = await self._look()
+            if now is None or _claim(now) != self._claim:
+                who = (now and _claim(now)[0]) or "nobody"
+                raise LeaseLost(f"{self._identity} lost its Lease: {who} holds it now") from error
+            return await self._put(change(now))
+
+    async def _put(self, lease: Object) -> Object:
+        # With its resourceVersion: only over what we have seen. Urgent: a thousand pods that are
+        # being created must not cost us the leadership.
+        self._seen = await self._api.put(
+            f"{self._path}/{self._name}", lease, timeout=RENEW_TIMEOUT, urgent=True
+        )
+        return self._seen
+
+
+def _claim(lease: Object) -> tuple[str, str]:
+    spec = lease.get("spec", {})
+    return spec.get("holderIdentity") or "", spec.get("acquireTime") or ""
+
+
+def _unattended(lease: Object) -> float:
+    """Seconds since its holder last renewed it, by his wall clock and ours; 0: it has none."""
+    spec = lease.get("spec", {})
+    if not spec.get("holderIdentity") or not spec.get("renewTime"):
+        return 0.0
+    return (datetime.now(UTC) - datetime.fromisoformat(spec["renewTime"])).total_seconds()
+
+
+def _renewed(lease: Object) -> Object:
+    return {**lease, "spec": {**lease["spec"], "renewTime": _micro_time()}}
+
+
+def _freed(lease: Object) -> Object:
+    spec = {key: value for key, value in lease["spec"].items() if key != "holderIdentity"}
+    return {**lease, "spec": spec}
+
+
+def _why(error: Exception) -> str:
+    return str(error) or "no answer in time"
+
+
+def _micro_time() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

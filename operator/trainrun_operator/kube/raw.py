@@ -1,0 +1,59 @@
+"""Reading the API server's JSON without trusting its shape.
+
+Layer: kube, leaf. A projection must never raise: whatever is missing or of another
+type reads as empty, since one odd object must not end the watch of all others. Objects are `dict`s,
+as JSON makes them: asking for any Mapping costs a third of the time of a projection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from trainrun.text import cleaned
+
+LONGEST = 600
+"""Characters kept of a message: it may end in a status of bounded size."""
+
+_NONE: Mapping[str, Any] = {}
+
+
+def mapping(owner: Mapping[str, Any], *path: str) -> Mapping[str, Any]:
+    """The object at `path`; an empty one where there is none."""
+    found: object = owner
+    for key in path:
+        found = found.get(key) if isinstance(found, dict) else None
+    return found if isinstance(found, dict) else _NONE
+
+
+def objects(owner: Mapping[str, Any], key: str) -> tuple[Mapping[str, Any], ...]:
+    """The list of objects under `key`."""
+    found = owner.get(key)
+    items = found if isinstance(found, list) else []
+    return tuple(item for item in items if isinstance(item, dict))
+
+
+def text(owner: Mapping[str, Any], key: str) -> str:
+    """The string under `key`, cleaned and cut to LONGEST characters: a container's last words, for
+    one, are whatever its program wrote."""
+    found = owner.get(key)
+    return cleaned(found.strip()[:LONGEST]) if isinstance(found, str) else ""
+
+
+def number(owner: Mapping[str, Any], key: str) -> int | None:
+    """The whole number under `key`."""
+    found = owner.get(key)
+    return found if isinstance(found, int) and not isinstance(found, bool) else None
+
+
+def moment(owner: Mapping[str, Any], key: str) -> datetime | None:
+    """The time under `key`, in UTC."""
+    found = owner.get(key)
+    if not isinstance(found, str):
+        return None
+    try:
+        time = datetime.fromisoformat(found)
+        return time.replace(tzinfo=time.tzinfo or UTC).astimezone(UTC)
+    except (ValueError, OverflowError):
+        return None

@@ -1,0 +1,223 @@
+"""Where agents come in: a listening socket that gives strangers little room and little time.
+
+Layer: runtime. A connection is a stranger's until somebody has shown on it who he is. Invariants:
+strangers are bounded, for each address and in all, and so is their time, the handshake included;
+one who is cut was there long enough for anybody honest; who is known is not cut for what strangers
+do, and holds only so many connections himself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+import ssl
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import cast
+
+STRANGERS = 512
+"""Connections of strangers in all; each costs some 100 kB before it has said a word."""
+STRANGERS_PER_ADDRESS = 32
+"""Workers of one node may share an address, and all come at once after a change of the leader."""
+SECURE_SECONDS = 2.0
+"""So long a stranger is not cut for the sake of the next one: who comes too late asks again."""
+GOODBYE_SECONDS = 1.0
+"""For the farewell by TLS."""
+BACKLOG = 1024
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class _Guest(asyncio.Protocol):
+    """One connection: what it brings goes on to `inner`."""
+
+    door: Door
+    address: str
+    inner: asyncio.Protocol
+    since: float
+    transport: asyncio.Transport | None = None
+    greeting: asyncio.Task[None] | None = None
+    name: str = ""
+    """Who has shown that it is his; empty: a stranger's."""
+    deadline: asyncio.TimerHandle | None = None
+    more: Callable[[], None] | None = None
+    """Called when something more comes, once."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # Not every loop's transports are of asyncio's class.
+        self.transport = cast("asyncio.Transport", transport)
+        self.inner.connection_made(transport)
+
+    def data_received(self, data: bytes) -> None:
+        self.inner.data_received(data)
+        if self.more is not None:
+            more, self.more = self.more, None
+            more()
+
+    def eof_received(self) -> bool | None:
+        return self.inner.eof_received()
+
+    def pause_writing(self) -> None:
+        self.inner.pause_writing()
+
+    def resume_writing(self) -> None:
+        self.inner.resume_writing()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.door.left(self)
+        self.inner.connection_lost(exc)
+
+    def cut(self) -> None:
+        """End it at once, however far it has come."""
+        if self.transport is not None:
+            self.transport.abort()
+        elif self.greeting is not None:
+            self.greeting.cancel()
+
+
+@dataclass(slots=True, kw_only=True)
+class Door:
+    """Listens, and knows every connection."""
+
+    receive: Callable[[], asyncio.Protocol]
+    """Makes what serves a connection."""
+    tls: ssl.SSLContext | None
+    seconds: float
+    """From the first packet to having shown who one is."""
+    _socket: socket.socket | None = None
+    _accepting: asyncio.Task[None] | None = None
+    _strangers: dict[_Guest, None] = field(default_factory=dict)
+    """Oldest first."""
+    _of_address: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
+    """How many of them."""
+    _known: dict[str, list[_Guest]] = field(default_factory=dict)
+    """By who they are, oldest first."""
+    _by_inner: dict[asyncio.BaseProtocol, _Guest] = field(default_factory=dict)
+
+    def open(self, host: str, port: int) -> int:
+        """Listen; returns the port. Raises OSError when it is taken."""
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self._socket = socket.create_server((host, port), family=family, backlog=BACKLOG)
+        self._socket.settimeout(0)
+        self._accepting = asyncio.create_task(self._accept(self._socket))
+        bound: int = self._socket.getsockname()[1]
+        return bound
+
+    async def close(self) -> None:
+        """Let nobody in any more, and turn away who is still at the door."""
+        if self._accepting is not None:
+            self._accepting.cancel()
+            await asyncio.gather(self._accepting, return_exceptions=True)
+        if self._socket is not None:
+            self._socket.close()
+        for guest in list(self._strangers):
+            guest.cut()
+
+    def know(self, inner: asyncio.BaseProtocol, name: str, *, most: int) -> None:
+        """This connection is his; of more than `most` the oldest is cut."""
+        guest = self._by_inner.get(inner)
+        if guest is None or guest.name == name:
+            return
+        self._forget(guest)
+        guest.name = name
+        his = self._known.setdefault(name, [])
+        his.append(guest)
+        if len(his) > most:
+            his[0].cut()
+
+    def give_time(self, inner: asyncio.BaseProtocol, seconds: float) -> None:
+        """This stranger may stay so long from now on."""
+        guest = self._by_inner.get(inner)
+        if guest is not None and guest.deadline is not None:
+            guest.deadline.cancel()
+            guest.deadline = asyncio.get_running_loop().call_later(seconds, guest.cut)
+
+    def when_more_comes(self, inner: asyncio.BaseProtocol, more: Callable[[], None]) -> None:
+        """Call this when the next byte comes on this connection."""
+        guest = self._by_inner.get(inner)
+        if guest is not None:
+            guest.more = more
+
+    def left(self, guest: _Guest) -> None:
+        """The connection has ended, or never came to be."""
+        self._forget(guest)
+        self._by_inner.pop(guest.inner, None)
+
+    # ------------------------------------------------------------------------- letting in
+
+    async def _accept(self, listening: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                connection, address = await loop.sock_accept(listening)
+            except OSError as error:  # too many files are open, most likely
+                _log.warning("connections of agents cannot be accepted: %s", error)
+                await asyncio.sleep(0.2)
+                continue
+            if self._has_room_for(address[0]):
+                self._let_in(connection, address[0])
+            else:
+                connection.close()
+
+    def _let_in(self, connection: socket.socket, address: str) -> None:
+        loop = asyncio.get_running_loop()
+        guest = _Guest(door=self, address=address, inner=self.receive(), since=loop.time())
+        self._strangers[guest] = None
+        self._of_address[address] += 1
+        self._by_inner[guest.inner] = guest
+        guest.deadline = loop.call_later(self.seconds, guest.cut)
+        guest.greeting = asyncio.create_task(self._greet(guest, connection))
+
+    async def _greet(self, guest: _Guest, connection: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        times = (
+            {
+                "ssl_handshake_timeout": self.seconds,
+                "ssl_shutdown_timeout": GOODBYE_SECONDS,
+            }
+            if self.tls is not None
+            else {}
+        )
+        try:
+            with contextlib.suppress(OSError):
+                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            await loop.connect_accepted_socket(lambda: guest, connection, ssl=self.tls, **times)
+        except (OSError, asyncio.CancelledError) as error:
+            _log.debug("%s did not come in: %r", guest.address, error)
+            self.left(guest)
+        finally:
+            guest.greeting = None
+
+    def _has_room_for(self, address: str) -> bool:
+        """Room for one more stranger, made if somebody had his time."""
+        if self._of_address[address] >= STRANGERS_PER_ADDRESS:
+            oldest = next(guest for guest in self._strangers if guest.address == address)
+        elif len(self._strangers) >= STRANGERS:
+            oldest = next(iter(self._strangers))
+        else:
+            return True
+        if asyncio.get_running_loop().time() - oldest.since < SECURE_SECONDS:
+            return False
+        self._forget(oldest)
+        oldest.cut()
+        return True
+
+    def _forget(self, guest: _Guest) -> None:
+        """Count it no longer, for what it was."""
+        if guest.deadline is not None:
+            guest.deadline.cancel()
+            guest.deadline = None
+        if guest in self._strangers:
+            del self._strangers[guest]
+            self._of_address[guest.address] -= 1
+            if not self._of_address[guest.address]:
+                del self._of_address[guest.address]
+        his = self._known.get(guest.name, [])
+        if guest in his:
+            his.remove(guest)
+            if not his:
+                del self._known[guest.name]

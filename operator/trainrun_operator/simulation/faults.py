@@ -1,0 +1,155 @@
+"""What can go wrong in the simulated cluster, on virtual time.
+
+Layer: simulation. Each fault tells the judge what is really lost by it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from trainrun.contract.agent_state import Notice, ProcessExit
+from trainrun_operator.core.run.causes import Cause
+from trainrun_operator.core.run.observation import WorkerLoss
+from trainrun_operator.simulation.agent import KILLED
+from trainrun_operator.simulation.surroundings import TroubledCluster
+
+if TYPE_CHECKING:
+    from trainrun_operator.simulation.agent import SimAgent
+    from trainrun_operator.simulation.worker import SimWorker
+
+
+class FaultyCluster(TroubledCluster):
+    """A cluster in which things go wrong when they are asked to."""
+
+    # ------------------------------------------------------------------ processes and agents
+
+    def kill_process(self, agent: SimAgent, *, oom: bool = False) -> None:
+        """A training process dies."""
+        rank = self._one_of(agent)
+        if rank is not None:
+            cause = Cause.OUT_OF_MEMORY if oom else Cause.APP_ERROR
+            self.judge.struck(agent, cause, lasting=False)
+            agent.end_process(rank, replace(KILLED, oom=oom))
+            self.send(agent)
+
+    def raise_exception(self, agent: SimAgent, text: str = "ValueError: bad batch") -> None:
+        """The script fails."""
+        rank = self._one_of(agent)
+        if rank is not None:
+            self.judge.struck(agent, *causes_of(text), lasting=False)
+            agent.end_process(rank, ProcessExit(rank=rank, code=1, exception=text))
+            self.send(agent)
+
+    def leave_early(self, agent: SimAgent) -> None:
+        """The script of one rank ends well, before the others do."""
+        rank = self._one_of(agent)
+        if rank is not None:
+            self.trainer.leave(agent, rank)
+
+    def finish_early(self) -> None:
+        """All ranks find after one more step that the training is complete, and say so."""
+        gang = self.gang(self.status.attempt)
+        steps = [a.training.step for a in gang if a.training is not None and a.training.alive]
+        if steps and self.finished_at is None:
+            self.says_finished = True
+            self.finished_at = min(self.total_steps, max(steps) + 1)
+
+    def _one_of(self, agent: SimAgent) -> int | None:
+        """A rank of a worker whose process lives."""
+        living = agent.training.living if agent.training is not None else ()
+        return self.rng.choice(living) if living else None
+
+    def silence(self, agent: SimAgent, seconds: float) -> None:
+        """Its messages get lost both ways for a while; its processes go on."""
+        self.judge.struck(agent, Cause.SILENT, takes=seconds)
+        agent.silent = True
+        self.clock.after(seconds, lambda: self._unsilence(agent))
+
+    def _unsilence(self, agent: SimAgent) -> None:
+        agent.silent = False
+
+    # ------------------------------------------------------------------ workers and nodes
+
+    def lose_node(self, worker: SimWorker, *, known_after: float) -> None:
+        """Power loss: everything is gone at once, and the world learns of it later."""
+        if worker.phase == "Ended" or not worker.present:
+            return
+        self.judge.struck(worker.agent, Cause.NODE_LOST, Cause.SILENT, takes=known_after)
+        self.end_agent(worker.agent)
+        self.clock.after(known_after, lambda: self._node_known(worker))
+
+    def _node_known(self, worker: SimWorker) -> None:
+        if worker.present:
+            worker.loss = WorkerLoss(
+                cause=Cause.NODE_LOST, message=f"node of {worker.name} is gone"
+            )
+            worker.lost_at, worker.phase = self.clock.now, "Ended"
+            self.changed()
+
+    def darken(self, worker: SimWorker, *, suspected_after: float) -> None:
+        """Power loss of which nobody learns more than that the node is not heard any more."""
+        if worker.phase != "Running" or not worker.present or worker.dark:
+            return
+        self.judge.struck(worker.agent, Cause.NODE_LOST, Cause.SILENT, takes=suspected_after)
+        self.end_agent(worker.agent)
+        worker.dark = True
+        self.clock.after(suspected_after, lambda: self._suspect(worker))
+
+    def _suspect(self, worker: SimWorker) -> None:
+        worker.suspect_node = "NotReady"
+        self.changed()
+
+    def evict(self, worker: SimWorker, *, grace: float) -> None:
+        """Somebody deletes the worker; it leaves within the grace and its object goes."""
+        if self._notify(worker, Notice(reason="deleted", remaining=grace)):
+            worker.deleting = worker.notice_known = True
+            self.changed()
+            self.clock.after(grace, lambda: self._evicted(worker))
+
+    def _evicted(self, worker: SimWorker) -> None:
+        if self.grace:
+            self.remove(worker)
+        else:
+            self.delete_worker(worker.name)
+
+    def quarantine(self, worker: SimWorker) -> None:
+        """Its node is not to be used any more; nobody takes the worker away."""
+        worker.quarantined = "its node is quarantined"
+        self.judge.struck(worker.agent, Cause.PREEMPTED)
+        self.changed()
+
+    def preempt(self, worker: SimWorker, *, grace: float, known: bool) -> None:
+        """A notice, and the end after the grace."""
+        if self._notify(worker, Notice(reason="reclaimed", remaining=grace)):
+            worker.notice_known = known
+            self.changed()
+            self.clock.after(grace, lambda: self._reclaim(worker))
+
+    def _notify(self, worker: SimWorker, notice: Notice) -> bool:
+        if worker.phase != "Running" or worker.agent.notice is not None or not worker.agent.alive:
+            return False
+        worker.agent.notice = (notice, self.clock.now)
+        self.judge.struck(worker.agent, Cause.PREEMPTED, takes=notice.remaining or 0.0)
+        self.send(worker.agent)
+        return True
+
+    def _reclaim(self, worker: SimWorker) -> None:
+        if worker.phase == "Running" and worker.present:
+            self.end_agent(worker.agent)
+            worker.phase, worker.exit_code = "Ended", 143
+            worker.loss = WorkerLoss(cause=Cause.PREEMPTED, message=f"{worker.name} was reclaimed")
+            worker.lost_at = self.clock.now
+            self.changed()
+
+    def vanish(self, worker: SimWorker) -> None:
+        """Somebody deletes the worker by hand."""
+        if worker.present and worker.phase != "Ended":
+            self.judge.struck(worker.agent, Cause.PREEMPTED, takes=self.grace)
+            self.delete_worker(worker.name)
+
+
+def causes_of(text: str) -> tuple[Cause, ...]:
+    """What operators may make of a process that ends with this exception."""
+    clash = "address already in use" in text.lower()
+    return (Cause.RENDEZVOUS_FAILED, Cause.APP_ERROR) if clash else (Cause.APP_ERROR,)

@@ -1,0 +1,69 @@
+"""Healthy workers are kept, and once nothing hinders a run any more it soon goes on.
+
+Layer: simulation.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from trainrun_operator.core.run.plan import DeleteWorker
+
+if TYPE_CHECKING:
+    from trainrun_operator.api.run.status import TrainRunStatus
+    from trainrun_operator.core.run.observation import Observation
+    from trainrun_operator.core.run.plan import Plan
+    from trainrun_operator.simulation.invariants.case import Case
+    from trainrun_operator.simulation.worker import SimWorker
+
+SOON = 30.0
+"""Seconds in which a gang is gathered, where nothing hinders it."""
+
+
+class Recovery:
+    """Judges deletions, and the time that it takes to start again."""
+
+    def __init__(self, case: Case) -> None:
+        self._case = case
+        self._waits = 0.0
+        """Seconds that the attempt to come is meant to wait."""
+        self._timed: set[int] = set()
+
+    def planned(self, observation: Observation, plan: Plan) -> None:
+        """Before a plan is acted on."""
+        status, world = observation.status, self._case.world
+        leaving = world.config.suspend or status.finished or status.placement is not None
+        if leaving or self._case.heartbeats_lost or status != world.status:
+            return
+        for action in plan.actions:
+            worker = world.workers.get(action.name) if isinstance(action, DeleteWorker) else None
+            if worker is not None and self._is_healthy(worker):
+                self._case.wrong(f"{worker.name} is deleted, and nothing has happened to it")
+
+    def _is_healthy(self, worker: SimWorker) -> bool:
+        """It could take part in the next attempt."""
+        config, record = self._case.world.config, self._case.world.status.start_record
+        struck = any(
+            (s.slot, s.created_for) == (worker.slot, worker.created_for) for s in self._case.strikes
+        )
+        in_place = worker.slot < config.replicas and (
+            record is None or worker.created_for >= record.roster[worker.slot]
+        )
+        made, now = (worker.template_hash, worker.storage), (config.template_hash, config.storage)
+        lives = worker.phase == "Running" and worker.agent.alive and not worker.deleting
+        return lives and made == now and in_place and not struck
+
+    def status(self, old: TrainRunStatus, new: TrainRunStatus) -> None:
+        """A status was written."""
+        case, record = self._case, new.start_record
+        if new.ending is not None and new.ending.not_before is not None:
+            self._waits = (new.ending.not_before - new.ending.time).total_seconds()
+        if record is None or record.attempt in self._timed:
+            return
+        self._timed.add(record.attempt)
+        ended = case.ended_at.get(record.attempt - 1, 0.0)
+        quiet = case.now - max(ended + self._waits, min(case.disturbed_until, case.now))
+        self._waits = 0.0
+        stayed_away = old.placement is not None  # for minutes, whoever else needs the room
+        if quiet > SOON and not stayed_away and not case.heartbeats_lost:
+            case.wrong(f"attempt {record.attempt} starts after {quiet:.0f} s without any trouble")

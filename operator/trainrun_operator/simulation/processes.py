@@ -1,0 +1,84 @@
+"""The training processes of one simulated worker in one attempt: how far each is, and how it ended.
+
+Layer: simulation. A process that ends takes none of its siblings along, as in a real worker.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from trainrun.contract.agent_state import ProcessExit
+    from trainrun.contract.answer import Start
+
+
+@dataclass(slots=True, kw_only=True)
+class Training:
+    """The processes of one worker in one attempt."""
+
+    order: Start
+    ranks: tuple[int, ...]
+    """Global numbers of the worker's ranks."""
+    steps: dict[int, int] = field(init=False)
+    """The last step that each rank has done, before the first the one that was handed out."""
+    calls: dict[int, int] = field(init=False)
+    """How often each rank has called should_save()."""
+    exits: dict[int, tuple[ProcessExit, float]] = field(default_factory=dict)
+    """How ranks ended, and when."""
+    saving: set[int] = field(default_factory=set)
+    """Ranks that were asked to save."""
+    finished: set[int] = field(default_factory=set)
+    """Ranks that have called finish()."""
+    first_step: float | None = None
+    last_step: float | None = None
+    """When the first and the newest step were done."""
+
+    def __post_init__(self) -> None:
+        """Nothing is done yet."""
+        self.steps = dict.fromkeys(self.ranks, self.begin)
+        self.calls = dict.fromkeys(self.ranks, 0)
+
+    @property
+    def begin(self) -> int:
+        """The step that was handed out; 0: none."""
+        return self.order.resume.step if self.order.resume is not None else 0
+
+    @property
+    def living(self) -> tuple[int, ...]:
+        """Ranks whose process lives, ascending."""
+        return tuple(rank for rank in self.ranks if rank not in self.exits)
+
+    @property
+    def alive(self) -> bool:
+        """Some process lives."""
+        return len(self.exits) < len(self.ranks)
+
+    @property
+    def failed(self) -> bool:
+        """Some process has ended, and not well."""
+        return any(end.code != 0 for end, _ in self.exits.values())
+
+    @property
+    def ended_well(self) -> bool:
+        """All processes have."""
+        return not self.alive and not self.failed
+
+    @property
+    def step(self) -> int:
+        """The step that the fastest rank has done."""
+        return max(self.steps.values())
+
+    @property
+    def reported(self) -> tuple[int | None, ...]:
+        """The last step that each rank has reported in this attempt."""
+        return tuple(step if step > self.begin else None for step in self.steps.values())
+
+    def left(self, rank: int) -> bool:
+        """This rank has ended well."""
+        end = self.exits.get(rank)
+        return end is not None and end[0].code == 0
+
+    def passed(self, step: int) -> bool:
+        """Nothing more comes from this worker's processes for a step."""
+        return all(at >= step or self.left(rank) for rank, at in self.steps.items())

@@ -1,0 +1,130 @@
+"""An object store in memory that keeps the rules of docs/checkpoints.md.
+
+Layer: simulation. It is also the judge: it remembers what was committed when, so that tests can
+tell whether a resume point was the right one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from trainrun.contract.agent_state import Resolution
+from trainrun.contract.answer import SaveOrder
+from trainrun.contract.checkpoint_id import CheckpointId
+
+KEPT = 2
+"""Newest complete checkpoints that stay."""
+
+
+@dataclass(slots=True)
+class SimCheckpoint:
+    """Parts of one checkpoint."""
+
+    parts: set[int] = field(default_factory=set)
+    workers: int = 1
+    manifest: bool = False
+    damaged: bool = False
+
+
+@dataclass(slots=True)
+class SimStore:
+    """Checkpoints, attempt claims and the finished mark of one run."""
+
+    available: bool = True
+    refuses: bool = False
+    """It does not take our credentials."""
+    checkpoints: dict[CheckpointId, SimCheckpoint] = field(default_factory=dict)
+    claims: dict[int, CheckpointId | None] = field(default_factory=dict)
+    finished: bool = False
+    used_by: str = ""
+    """Another TrainRun that owns the storage."""
+    bad: set[CheckpointId] = field(default_factory=set)
+    lists_late: bool = False
+    """Listings show nothing of checkpoints that are committed now."""
+    unlisted: set[CheckpointId] = field(default_factory=set)
+    """Those that listings do not show yet; who knows their names can read them."""
+    ballots: dict[int, dict[int, dict[int, tuple[bool, SaveOrder | None]]]] = field(
+        default_factory=dict
+    )
+    """Whether a worker agrees to save, and what asked it, by attempt, call and slot."""
+
+    def put_part(self, checkpoint: CheckpointId, *, slot: int, workers: int) -> None:
+        """A worker's files and its done marker."""
+        entry = self.checkpoints.setdefault(checkpoint, SimCheckpoint(workers=workers))
+        entry.parts.add(slot)
+
+    def commit(self, checkpoint: CheckpointId) -> bool:
+        """Write the manifest if every part is there."""
+        entry = self.checkpoints.get(checkpoint)
+        if entry is None or len(entry.parts) < entry.workers:
+            return False
+        if self.lists_late and not entry.manifest:
+            self.unlisted.add(checkpoint)
+        entry.manifest = True
+        self._collect()
+        return True
+
+    def _collect(self) -> None:
+        """Retention: the two newest complete ones stay, and what the last two attempts resumed."""
+        whole = sorted(c for c, e in self.checkpoints.items() if e.manifest and c not in self.bad)
+        handed = [self.claims[attempt] for attempt in sorted(self.claims)[-2:]]
+        for checkpoint in whole[:-KEPT]:
+            if checkpoint not in handed:
+                del self.checkpoints[checkpoint]
+
+    def fenced(self, checkpoint: CheckpointId) -> bool:
+        """A later attempt started from something older."""
+        return any(
+            attempt > checkpoint.attempt and (resume is None or resume < checkpoint)
+            for attempt, resume in self.claims.items()
+        )
+
+    def newest(self) -> CheckpointId | None:
+        """The greatest complete one that is neither fenced nor set aside."""
+        return max(
+            (c for c, e in self.checkpoints.items() if self._usable(c, e)),
+            default=None,
+        )
+
+    def _usable(self, checkpoint: CheckpointId, entry: SimCheckpoint) -> bool:
+        complete = entry.manifest or len(entry.parts) == entry.workers
+        listed = complete and checkpoint not in self.unlisted
+        return listed and checkpoint not in self.bad and not self.fenced(checkpoint)
+
+    def _has_committed(self) -> bool:
+        """Something was committed that no later attempt has left behind."""
+        return any(e.manifest and not self.fenced(c) for c, e in self.checkpoints.items())
+
+    def resolve(self, attempt: int, committed: CheckpointId | None = None) -> Resolution:
+        """Claim the resume point of an attempt; the same answer when asked again.
+
+        `committed`: known to be, whatever the listing shows.
+        """
+        highest = max(self.claims, default=0)
+        if not self.available:
+            return Resolution(attempt=attempt, outcome="Unavailable", message="the store is away")
+        if self.refuses:
+            message = "the store does not take these credentials"
+            return Resolution(attempt=attempt, outcome="Misconfigured", message=message)
+        if self.used_by:
+            message = f"the storage belongs to TrainRun {self.used_by}, which is alive"
+            return Resolution(attempt=attempt, outcome="InUse", message=message)
+        if self.finished:
+            return Resolution(attempt=attempt, outcome="Finished")
+        if attempt in self.claims:
+            resume = self.claims[attempt]
+        elif attempt <= highest:
+            return Resolution(attempt=attempt, outcome="Behind", highest_attempt=highest)
+        else:
+            resume = self.newest()
+            if committed in self.unlisted and not self.fenced(committed):
+                message = f"{committed.name} exists but the listing does not show it"
+                return Resolution(attempt=attempt, outcome="Unavailable", message=message)
+            if resume is None and self._has_committed():
+                return Resolution(attempt=attempt, outcome="NoGoodCheckpoint", message="none left")
+            if resume is not None:
+                self.checkpoints[resume].manifest = True
+            self.claims[attempt] = resume
+        return Resolution(
+            attempt=attempt, outcome="Resolved", resume=resume, highest_attempt=max(self.claims)
+        )

@@ -1,0 +1,239 @@
+"""The training in the simulated world: a collective loop, its checkpoints and their uploads.
+
+Layer: simulation. A step is done when every process of the attempt takes part in it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from trainrun.contract.agent_state import Damaged, ProcessExit, Suspect
+from trainrun.contract.checkpoint_id import CheckpointId
+from trainrun_operator.core.run.causes import Cause
+
+if TYPE_CHECKING:
+    import random
+
+    from trainrun_operator.simulation.agent import SimAgent
+    from trainrun_operator.simulation.clock import Clock
+    from trainrun_operator.simulation.store import SimStore
+
+
+READ_AGAIN = 30.0
+"""Seconds until a checkpoint that reads wrongly is read once more where it does."""
+
+STRAGGLING = 0.05
+"""Part of a step by which a rank may be later than the others."""
+
+
+COLLECTIVE_TIMEOUT = 20.0
+"""Seconds after which a collective fails in which a rank is missing."""
+
+PORT_IS_TAKEN = "RuntimeError: The server socket has failed to bind: address already in use"
+NOBODY_THERE = "torch.distributed.DistNetworkError: The client socket has timed out after 60000ms"
+
+
+class Place(Protocol):
+    """What the training needs of its world."""
+
+    rng: random.Random
+    clock: Clock
+    store: SimStore
+    total_steps: int
+    save_every: int
+    step_seconds: float
+    hang_on_loss: bool
+    together: bool
+    says_finished: bool
+
+    @property
+    def last_step(self) -> int:
+        """The one with which the script ends."""
+
+    def gang(self, attempt: int) -> list[SimAgent]:
+        """All agents that ever started this attempt, dead ones too."""
+
+    def reads_well(self, agent: SimAgent, checkpoint: CheckpointId) -> bool:
+        """Whether what it reads of a checkpoint is what was written."""
+
+    def send(self, agent: SimAgent) -> None:
+        """Something changed that the operator waits for."""
+
+    def can_meet(self, attempt: int) -> bool:
+        """Whether the ranks of an attempt find each other."""
+
+    def fails(self, agent: SimAgent, cause: Cause) -> None:
+        """A process is about to fail, through no fault of a process that has failed before."""
+
+    def committed(self, checkpoint: CheckpointId) -> None:
+        """A manifest was written."""
+
+
+class TrainingLoop:
+    """What the processes of all workers do."""
+
+    def __init__(self, world: Place) -> None:
+        self.world = world
+
+    def started(self, agent: SimAgent) -> None:
+        """Processes are up after a while, and read the checkpoint that they were handed."""
+        attempt = agent.attempt
+        training = agent.training
+        assert training is not None
+        resume = training.order.resume
+        if resume is not None and not self.world.reads_well(agent, resume):
+            self._suspect(agent, attempt, resume)
+            return
+        agent.suspect = None
+        begin = self._advance if self.world.can_meet(attempt) else self._cannot_meet
+        after = self.world.rng.uniform(0.5, 1.5)
+        for rank in training.living:
+            self.world.clock.after(after, lambda rank=rank: begin(agent, attempt, rank))  # type: ignore[misc]
+
+    def _cannot_meet(self, agent: SimAgent, attempt: int, rank: int) -> None:
+        """The ranks of this attempt do not find each other, at any time."""
+        training = agent.training
+        if not agent.alive or agent.attempt != attempt or training is None or not training.alive:
+            return
+        if rank == 0 or not self.world.hang_on_loss:
+            self.world.fails(agent, Cause.RENDEZVOUS_FAILED)
+            self._fail(agent, rank, PORT_IS_TAKEN if rank == 0 else NOBODY_THERE)
+
+    def _fail(self, agent: SimAgent, rank: int, exception: str) -> None:
+        agent.end_process(rank, ProcessExit(rank=rank, code=1, exception=exception))
+        self.world.send(agent)
+
+    def _suspect(self, agent: SimAgent, attempt: int, resume: CheckpointId) -> None:
+        """Its processes wait, and it is read again from time to time."""
+        message = "the checksum of model.pt is wrong"
+        if resume in self.world.store.bad:
+            agent.damaged = Damaged(id=resume, message=message)
+        else:
+            agent.suspect = Suspect(id=resume, files=("model.pt",), message=message)
+            self.world.clock.after(READ_AGAIN, lambda: self._again(agent, attempt))
+        self.world.send(agent)
+
+    def _again(self, agent: SimAgent, attempt: int) -> None:
+        training = agent.training
+        if agent.alive and agent.attempt == attempt and training is not None and training.alive:
+            self.started(agent)
+
+    def _advance(self, agent: SimAgent, attempt: int, rank: int) -> None:
+        """One step of one rank, if its peers allow it."""
+        training = agent.training
+        if not agent.alive or agent.attempt != attempt or training is None:
+            return
+        if rank in training.exits:
+            return
+        self.world.clock.after(self._until_next_step(), lambda: self._advance(agent, attempt, rank))
+        if training.calls[rank] < training.steps[rank] and not agent.may_call(rank):
+            return
+        if not self.world.together or not self._waits(agent, rank):
+            self._step(agent, rank)
+
+    def _until_next_step(self) -> float:
+        """All ranks end a collective step at about the same moment."""
+        step = self.world.step_seconds
+        return step - self.world.clock.now % step + self.world.rng.uniform(0.0, STRAGGLING) * step
+
+    def _waits(self, agent: SimAgent, rank: int) -> bool:
+        """A rank waits for others in a collective, or finds that they have gone."""
+        training = agent.training
+        assert training is not None
+        peers = self.world.gang(agent.attempt)
+        if len(peers) < training.order.workers or any(not _takes_part(p) for p in peers):
+            self._peer_is_gone(agent, rank, peers)
+            return True
+        mine, waits = training.steps[rank], False
+        for peer in (p.training for p in peers if p.training is not None):
+            for other in (r for r, step in peer.steps.items() if step < mine):
+                waits = True
+                if peer.left(other):
+                    self._was_left(agent, rank, *peer.exits[other])
+        return waits
+
+    def _peer_is_gone(self, agent: SimAgent, rank: int, peers: list[SimAgent]) -> None:
+        lost = any(p.training is not None and not _takes_part(p) for p in peers)
+        if lost and not self.world.hang_on_loss and self.world.rng.random() < 0.5:
+            self._fail(agent, rank, "RuntimeError: Connection reset by peer")
+
+    def _was_left(self, agent: SimAgent, rank: int, end: ProcessExit, at: float) -> None:
+        """A rank that it needs has ended well before it: that ends it, too, sooner or later."""
+        training = agent.training
+        if end.yielded or training is None or rank in training.exits:
+            return
+        hangs, waited = self.world.hang_on_loss, self.world.clock.now - at
+        if waited > COLLECTIVE_TIMEOUT or (not hangs and self.world.rng.random() < 0.5):
+            for peer in self.world.gang(agent.attempt):  # whoever fails first, and is heard first
+                self.world.fails(peer, Cause.APP_ERROR)
+            self._fail(
+                agent,
+                rank,
+                "RuntimeError: Timed out waiting"
+                if hangs
+                else "RuntimeError: Connection closed by peer",
+            )
+
+    def _step(self, agent: SimAgent, rank: int) -> None:
+        training, last = agent.training, self.world.last_step
+        assert training is not None
+        if not agent.may_call(rank):
+            return
+        save = agent.call_should_save(rank)
+        if training.steps[rank] < last:
+            training.steps[rank] += 1
+            training.last_step = self.world.clock.now
+            training.first_step = training.first_step or training.last_step
+        step = training.steps[rank]
+        if step % self.world.save_every == 0 or step == last or save:
+            if rank == 0 or step % 2 == 0:
+                agent.bring(rank, step)
+            self.world.send(agent)
+        agent.passes()
+        if step >= last or (save and self.world.rng.random() < 0.5):
+            self.leave(agent, rank, finished=self.world.says_finished and step >= last)
+
+    def leave(self, agent: SimAgent, rank: int, *, finished: bool = False) -> None:
+        """The script of a rank ends well, after finish() or without it."""
+        training = agent.training
+        assert training is not None
+        if finished:
+            training.finished.add(rank)
+        yielded = rank in training.saving and not finished
+        agent.end_process(rank, ProcessExit(rank=rank, code=0, yielded=yielded))
+        self.world.send(agent)
+
+    def upload_later(self, agent: SimAgent, attempt: int, step: int) -> None:
+        """Upload a part after a while, again and again while the store is away."""
+        self.world.clock.after(
+            self.world.rng.uniform(0.1, 2.0),
+            lambda: self._upload(agent, attempt=attempt, step=step),
+        )
+
+    def _upload(self, agent: SimAgent, *, attempt: int, step: int) -> None:
+        if not agent.alive or agent.attempt != attempt or step not in agent.staged:
+            return
+        if agent.uploads_only is not None and step not in agent.uploads_only:
+            return
+        if not self.world.store.available:
+            self.upload_later(agent, attempt, step)
+            return
+        training = agent.training
+        assert training is not None
+        checkpoint = CheckpointId(attempt=attempt, step=step)
+        self.world.store.put_part(checkpoint, slot=agent.slot, workers=training.order.workers)
+        agent.uploaded(attempt, step)
+        self._commit(checkpoint)
+        agent.changed()
+
+    def _commit(self, checkpoint: CheckpointId) -> None:
+        if self.world.store.commit(checkpoint):
+            self.world.committed(checkpoint)
+            for agent in self.world.gang(checkpoint.attempt):
+                if agent.alive and agent.attempt == checkpoint.attempt:
+                    agent.saw_commit(checkpoint)
+
+
+def _takes_part(agent: SimAgent) -> bool:
+    """Its processes live, or have ended well."""
+    return agent.alive and agent.training is not None and not agent.training.failed

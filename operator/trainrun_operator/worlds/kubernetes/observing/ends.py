@@ -1,0 +1,181 @@
+"""Losses: why a worker has ended, or will never be heard again, as far as the API server knows.
+
+Layer: worlds/kubernetes; pure. The agent's own account of its processes is not looked at here; what
+the cluster knows of pod and node explains more, and the core lets it go first. Where the cluster
+knows nothing but an exit code, there is no loss: the agent knew better.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from trainrun_operator.core.run.causes import Cause
+from trainrun_operator.core.run.observation import WorkerLoss
+from trainrun_operator.worlds.kubernetes.observing.nodes import NodeFact
+from trainrun_operator.worlds.kubernetes.observing.notices import disruption_text
+from trainrun_operator.worlds.kubernetes.observing.pods import ContainerFact
+from trainrun_operator.worlds.kubernetes.observing.scene import NODE_GONE, PLACED, Scene
+from trainrun_operator.worlds.kubernetes.observing.taints import SWITCHED_OFF
+
+SETTLING = timedelta(seconds=15)
+"""A pod that was just placed on a node that is off is left there for so long: a template that
+tolerates every taint is placed there again and again, and must not be replaced in a tight loop."""
+
+SIGKILLED = 137
+NODE_CAME_BACK = 255
+"""Exit code of containers that a kubelet finds dead after its node was started again."""
+
+OWN_LIMITS = (
+    "exceeds the total limit of containers",
+    "exceeded its local ephemeral storage limit",
+    "exceeds the limit",
+)
+"""What the kubelet says when it evicts a pod for the pod's own use of disk."""
+
+
+def loss_of(scene: Scene, *, noticed: bool) -> WorkerLoss | None:
+    """What the worker was lost to; `noticed`: it stood under a notice."""
+    if scene.phase != "Ended":
+        return _node_lost(scene)
+    return (
+        _disrupted(scene)
+        or _refused(scene)
+        or _terminated(scene, noticed=noticed)
+        or _never_started(scene)
+        or _node_lost(scene)
+    )
+
+
+# ------------------------------------------------------------------------------------- the node
+
+
+def _node_lost(scene: Scene) -> WorkerLoss | None:
+    node, container = scene.node, scene.container
+    if container is not None and container.state == "Terminated":
+        return None  # it ended before, for a reason of its own
+    if scene.disrupted_by == "DeletionByPodGC":
+        return _garbage_collected(scene)
+    if node is None or (scene.phase == "Pending" and scene.seen_for(PLACED) < SETTLING):
+        return None
+    off = next((taint for taint in node.taints if taint.key in SWITCHED_OFF), None)
+    if off is not None:
+        message = f"{scene.node_text} is switched off, says its taint {off}"
+        age = scene.ago(off.added) if off.added is not None else scene.seen_for(str(off))
+        return WorkerLoss(cause=Cause.NODE_LOST, message=message, age=age, unreachable=True)
+    if node.deleted and not scene.answers:
+        cause, message = _gone(node, scene)
+        age = scene.seen_for(NODE_GONE)
+        return WorkerLoss(cause=cause, message=message, age=age, unreachable=True)
+    return None
+
+
+def _gone(node: NodeFact | None, scene: Scene) -> tuple[Cause, str]:
+    """A node that was cordoned before it went was taken away on purpose."""
+    if node is not None and node.unschedulable:
+        return Cause.PREEMPTED, f"{scene.node_text} was cordoned and removed"
+    return Cause.NODE_LOST, f"{scene.node_text} is gone: its object was deleted"
+
+
+def _garbage_collected(scene: Scene) -> WorkerLoss:
+    cause, message = _gone(scene.node, scene)
+    age = scene.ago(scene.disruption_since)
+    # Where there is no object of the node, nobody is left to confirm the end of the pod.
+    return WorkerLoss(cause=cause, message=message, age=age, unreachable=True)
+
+
+# -------------------------------------------------------------------------- decided from outside
+
+
+def _disrupted(scene: Scene) -> WorkerLoss | None:
+    reason = scene.disrupted_by
+    if not reason and scene.pod.reason != "Evicted":
+        return None
+    if scene.ended_before(scene.disruption_since):
+        return None  # a drain or a taint takes ended pods away, too
+    if reason == "DeletionByPodGC":
+        return _garbage_collected(scene)
+    if reason in ("TerminationByKubelet", ""):
+        return _ended_by_kubelet(scene)
+    message = f"worker {scene.pod.name} was {disruption_text(scene)}"
+    age = scene.ago(scene.disruption_since)
+    return WorkerLoss(cause=Cause.PREEMPTED, message=message, age=age)
+
+
+def _ended_by_kubelet(scene: Scene) -> WorkerLoss:
+    pod, disruption = scene.pod, scene.pod.disruption
+    detail = pod.message or (disruption.message if disruption is not None else "")
+    age = scene.ago(scene.disruption_since)
+    if "shutdown" in detail:
+        message = f"{scene.node_text} shuts down: {detail}"
+        return WorkerLoss(cause=Cause.PREEMPTED, message=message, age=age)
+    if pod.reason == "Preempting":
+        message = f"worker {pod.name} made room for a critical pod on {scene.node_text}"
+        return WorkerLoss(cause=Cause.PREEMPTED, message=message, age=age)
+    message = f"worker {pod.name} was evicted by {scene.node_text}: {detail or 'no reason given'}"
+    # Its own use of disk repeats itself: charged like any other failure of the training.
+    own = any(text in detail for text in OWN_LIMITS)
+    return WorkerLoss(cause=Cause.UNKNOWN if own else Cause.EVICTED, message=message, age=age)
+
+
+def _refused(scene: Scene) -> WorkerLoss | None:
+    """The kubelet did not admit the pod (no device, no memory, wrong labels), or gave it up."""
+    pod, container = scene.pod, scene.container
+    if pod.phase != "Failed" or not pod.reason:
+        return None
+    detail = f": {pod.message}" if pod.message else ""
+    message = f"{scene.node_text} refused worker {pod.name} ({pod.reason}){detail}"
+    if scene.heard.state is None and (container is None or container.state == "Waiting"):
+        return WorkerLoss(cause=Cause.START_FAILED, message=message)
+    if pod.reason == "DeadlineExceeded":
+        message = f"worker {pod.name} reached activeDeadlineSeconds of its pod template"
+        return WorkerLoss(cause=Cause.UNKNOWN, message=message)
+    # It ran already: a node that was started again admits its pods anew, and may lack its GPUs.
+    return WorkerLoss(cause=Cause.NODE_LOST, message=message)
+
+
+# --------------------------------------------------------------------------------- its containers
+
+
+def _terminated(scene: Scene, *, noticed: bool) -> WorkerLoss | None:
+    pod, ended = scene.pod, scene.container
+    if ended is None or ended.state != "Terminated":
+        return None
+    age = scene.ago(ended.finished)
+    if ended.reason == "OOMKilled" and ended.exit_code == SIGKILLED:
+        message = f"worker {pod.name} was killed by the kernel: out of memory"
+        return WorkerLoss(cause=Cause.OUT_OF_MEMORY, message=message, age=age)
+    if _lost_with_node(ended):
+        message = f"{scene.node_text} was restarted or lost its containers ({ended.reason})"
+        return WorkerLoss(cause=Cause.NODE_LOST, message=message, age=age)
+    if ended.reason in ("StartError", "ContainerCannotRun"):
+        message = f"worker {pod.name} cannot start: {ended.message or ended.reason}"
+        return WorkerLoss(cause=Cause.START_FAILED, message=message, age=age)
+    if scene.heard.state is None and ended.exit_code and not noticed:
+        words = ended.message or "it left no message, and this operator has not heard its agent"
+        message = f"worker {pod.name} ended with exit code {ended.exit_code}: {words}"
+        return WorkerLoss(cause=Cause.UNKNOWN, message=message, age=age)
+    return None
+
+
+def _lost_with_node(ended: ContainerFact) -> bool:
+    if ended.reason == "ContainerStatusUnknown":
+        return True
+    return ended.reason == "Unknown" and ended.exit_code == NODE_CAME_BACK
+
+
+def _never_started(scene: Scene) -> WorkerLoss | None:
+    """An init container failed, so the one that trains never got its turn."""
+    if scene.container is not None and scene.container.state != "Waiting":
+        return None
+    for init in scene.pod.containers:
+        if init.init and init.state == "Terminated" and init.exit_code:
+            words = f": {init.message}" if init.message else ""
+            how = (
+                "was killed: out of memory"
+                if init.reason == "OOMKilled"
+                else (f"failed with exit code {init.exit_code}")
+            )
+            message = f"init container {init.name} of worker {scene.pod.name} {how}{words}"
+            age = scene.ago(init.finished)
+            return WorkerLoss(cause=Cause.START_FAILED, message=message, age=age)
+    return None

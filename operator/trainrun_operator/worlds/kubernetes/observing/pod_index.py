@@ -1,0 +1,169 @@
+"""Our pods and the nodes, as the informers last saw them: by run, and by node.
+
+Layer: worlds/kubernetes. One set of informers per watched namespace for pods, one for nodes. A
+change wakes the runs that it concerns, and only those. Invariant: seal before label. Anybody may
+give a pod the labels of a worker, so a pod without a valid seal belongs to no run and wakes none;
+it can only be asked for as a stranger.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from trainrun_operator.kube.api import KubeApi
+from trainrun_operator.kube.informer import Informer
+from trainrun_operator.worlds.kubernetes.names import RUN_UID_LABEL
+from trainrun_operator.worlds.kubernetes.observing.nodes import NodeFact, node_fact
+from trainrun_operator.worlds.kubernetes.observing.pods import PodFact, pod_fact
+
+EVERYWHERE = ""
+"""The namespace that stands for all."""
+
+_ByRun = defaultdict[str, dict[str, PodFact]]
+"""By the uid in the label, then by namespace and name."""
+
+
+class PodIndex:
+    """The caches of pods and nodes."""
+
+    def __init__(
+        self,
+        api: KubeApi,
+        *,
+        namespaces: Sequence[str],
+        nodes: bool,
+        sealed: Callable[[PodFact], bool],
+        on_change: Callable[[str], None],
+    ) -> None:
+        """`namespaces`: those to watch, none for all; `sealed` says whether an operator of this
+        installation has created a pod for the run of its label, asked when a pod is seen;
+        `on_change` gets the uid of a run."""
+        self._sealed = sealed
+        self._on_change = on_change
+        self._by_run: _ByRun = defaultdict(dict)
+        self._strangers: _ByRun = defaultdict(dict)
+        self._gone_nodes: dict[str, NodeFact] = {}
+        self._pods = {
+            namespace: Informer(
+                api,
+                path=f"/api/v1/namespaces/{namespace}/pods" if namespace else "/api/v1/pods",
+                params={"labelSelector": RUN_UID_LABEL},
+                project=pod_fact,
+                key=_key,
+                on_change=self._pod_changed,
+            )
+            for namespace in (namespaces or (EVERYWHERE,))
+        }
+        self._nodes: Informer[NodeFact] | None = None
+        if nodes:
+            self._nodes = Informer(
+                api,
+                path="/api/v1/nodes",
+                params={},
+                project=node_fact,
+                key=lambda node: node.name,
+                on_change=self._node_changed,
+            )
+
+    @property
+    def informers(self) -> tuple[Informer[Any], ...]:
+        """All of them, to be run and watched over; they list once before `follow`."""
+        return (*self._pods.values(), *((self._nodes,) if self._nodes is not None else ()))
+
+    def follow(self) -> None:
+        """From now on see every change, after fresh lists."""
+        for informer in self.informers:
+            informer.follow()
+
+    async def synced(self) -> None:
+        """Wait until everything is listed."""
+        for informer in self.informers:
+            await informer.synced.wait()
+
+    def of(self, run_uid: str) -> tuple[PodFact, ...]:
+        """The pods of this run: those with its label that bear a valid seal."""
+        return tuple(self._by_run.get(run_uid, {}).values())
+
+    def strangers(self, run_uid: str) -> tuple[PodFact, ...]:
+        """The pods with this run's label that no operator of this installation has created."""
+        return tuple(self._strangers.get(run_uid, {}).values())
+
+    def find(self, namespace: str, name: str) -> PodFact | None:
+        """The pod of this name, whoever has created it."""
+        informer = self._informer_of(namespace)
+        return informer.get(f"{namespace}/{name}") if informer is not None else None
+
+    def node(self, name: str) -> NodeFact | None:
+        """The node as it is, or as it was when it was deleted."""
+        if self._nodes is None or not name:
+            return None
+        return self._nodes.get(name) or self._gone_nodes.get(name)
+
+    def learn(self, raw: dict[str, Any]) -> bool:
+        """Take what the API server answered to a write; False if it is no pod of a run of ours."""
+        informer = self._informer_of(raw["metadata"]["namespace"])
+        return informer is not None and informer.learn(raw)
+
+    def forget(self, pod: PodFact) -> None:
+        """The API server says that it is gone."""
+        informer = self._informer_of(pod.namespace)
+        if informer is not None:
+            informer.forget(_key(pod), pod.uid)
+
+    def _informer_of(self, namespace: str) -> Informer[PodFact] | None:
+        """None: nobody watches this namespace."""
+        return self._pods.get(namespace) or self._pods.get(EVERYWHERE)
+
+    def _pod_changed(self, before: PodFact | None, after: PodFact | None) -> None:
+        woken = set()
+        if before is not None:
+            _take(self._strangers, before)
+            if _take(self._by_run, before):
+                woken.add(before.run_uid)
+        if after is not None and self._sealed(after):
+            self._by_run[after.run_uid][_key(after)] = after
+            woken.add(after.run_uid)
+        elif after is not None:
+            self._strangers[after.run_uid][_key(after)] = after
+        if before is not None:
+            self._forget_node(before.node)
+        for uid in woken:
+            self._on_change(uid)
+
+    def _node_changed(self, before: NodeFact | None, after: NodeFact | None) -> None:
+        node = after or before
+        assert node is not None, "a change has a before or an after"
+        runs = self._runs_on(node.name)
+        self._gone_nodes.pop(node.name, None)
+        if after is None and runs:
+            self._gone_nodes[node.name] = node.as_gone()
+        for uid in runs:
+            self._on_change(uid)
+
+    def _forget_node(self, name: str) -> None:
+        """A deleted node is remembered for its pods: without any, nobody asks for it again."""
+        if name in self._gone_nodes and not self._runs_on(name):
+            del self._gone_nodes[name]
+
+    def _runs_on(self, node: str) -> list[str]:
+        # Nodes change rarely in what we look at: asking every pod is cheaper than a second index.
+        return [
+            uid
+            for uid, pods in self._by_run.items()
+            if any(pod.node == node for pod in pods.values())
+        ]
+
+
+def _take(pods: _ByRun, pod: PodFact) -> bool:
+    """Take it out, and the run with its last pod; says whether it was there."""
+    of_run = pods.get(pod.run_uid, {})
+    found = of_run.pop(_key(pod), None) is not None
+    if found and not of_run:
+        del pods[pod.run_uid]
+    return found
+
+
+def _key(pod: PodFact) -> str:
+    return f"{pod.namespace}/{pod.name}"

@@ -1,0 +1,231 @@
+"""What is looked at of a worker's pod: a projection of some twenty fields of a few kilobytes.
+
+Layer: worlds/kubernetes; pure. A pod whose labels do not make it a worker is no PodFact at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from trainrun.contract import variables, wire
+from trainrun.contract.agent_config import StorageConfig
+from trainrun_operator.kube.raw import mapping, moment, number, objects, text
+from trainrun_operator.worlds.kubernetes.names import (
+    AVOIDS_ANNOTATION,
+    CREATION_LABEL,
+    RUN_UID_LABEL,
+    SEAL_ANNOTATION,
+    SLOT_LABEL,
+    TEMPLATE_HASH_LABEL,
+)
+from trainrun_operator.worlds.kubernetes.observing.taints import Toleration
+
+MOST_DIGITS = 9
+"""Of a slot or a creation: larger numbers are nobody's."""
+
+DEFAULT_GRACE = 30
+"""Seconds of grace of a pod that names none, as the API server fills them in."""
+
+LONGEST_CONFIG = 64 * 1024
+"""Characters of an agent's configuration: what is longer was written by nobody of ours."""
+
+ContainerState = Literal["Waiting", "Running", "Terminated"]
+
+_STATES: tuple[tuple[str, ContainerState], ...] = (
+    ("terminated", "Terminated"),
+    ("running", "Running"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerFact:
+    """One container as the kubelet sees it."""
+
+    name: str
+    init: bool = False
+    state: ContainerState = "Waiting"
+    reason: str = ""
+    message: str = ""
+    """Of a Terminated one: what it wrote to its termination log."""
+    exit_code: int | None = None
+    finished: datetime | None = None
+    """On the node's clock."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodCondition:
+    """One condition of a pod."""
+
+    status: str
+    reason: str = ""
+    message: str = ""
+    since: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodFact:
+    """A pod that says of itself, by its labels, that it is a worker; see `seal` for whether."""
+
+    namespace: str
+    name: str
+    uid: str
+    run_uid: str
+    slot: int
+    creation: int
+    template_hash: str = ""
+    storage: StorageConfig | None = None
+    """Where its agent was told to find the storage, if that can be read."""
+    seal: str = ""
+    owner_uid: str = ""
+    """Of its controller."""
+    training: str = ""
+    """Name of the container that trains: the one that an agent was put into."""
+    phase: str = "Pending"
+    reason: str = ""
+    message: str = ""
+    """Why the kubelet ended or refused the pod as a whole."""
+    node: str = ""
+    avoids: tuple[str, ...] = ()
+    """Nodes that we keep it away from."""
+    created: datetime
+    deletion: datetime | None = None
+    """When the grace of its deletion ends."""
+    grace: int | None = None
+    """Seconds of that grace."""
+    usual_grace: int = DEFAULT_GRACE
+    """Seconds of grace that a deletion gives which names none."""
+    scheduled: PodCondition | None = None
+    disruption: PodCondition | None = None
+    """DisruptionTarget: somebody is taking it away."""
+    sandbox: PodCondition | None = None
+    """PodReadyToStartContainers: volumes and network are there."""
+    containers: tuple[ContainerFact, ...] = ()
+    """Init containers first."""
+    tolerations: tuple[Toleration, ...] = ()
+
+    def container(self, name: str) -> ContainerFact | None:
+        """The (main) container of this name, once the kubelet has told of it."""
+        return next((c for c in self.containers if c.name == name and not c.init), None)
+
+
+def usual_grace(spec: Mapping[str, Any]) -> int:
+    """Seconds of grace of a pod, or of a template's pods, that are deleted without naming any."""
+    found = number(spec, "terminationGracePeriodSeconds")
+    return DEFAULT_GRACE if found is None else found
+
+
+def pod_fact(raw: Mapping[str, Any]) -> PodFact | None:
+    """The worker's pod that the API server describes so; None where it is no worker's."""
+    metadata, spec, status = mapping(raw, "metadata"), mapping(raw, "spec"), mapping(raw, "status")
+    labels, annotations = mapping(metadata, "labels"), mapping(metadata, "annotations")
+    slot, creation = _count(labels, SLOT_LABEL), _count(labels, CREATION_LABEL)
+    run_uid, created = text(labels, RUN_UID_LABEL), moment(metadata, "creationTimestamp")
+    if slot is None or creation is None or not run_uid:
+        return None
+    training, agent = _training(spec)
+    return PodFact(
+        namespace=text(metadata, "namespace"),
+        name=text(metadata, "name"),
+        uid=text(metadata, "uid"),
+        run_uid=run_uid,
+        slot=slot,
+        creation=creation,
+        template_hash=text(labels, TEMPLATE_HASH_LABEL),
+        storage=_storage(agent),
+        seal=text(annotations, SEAL_ANNOTATION),
+        owner_uid=_controller(metadata),
+        training=training,
+        phase=text(status, "phase") or "Pending",
+        reason=text(status, "reason"),
+        message=text(status, "message"),
+        node=text(spec, "nodeName"),
+        avoids=tuple(filter(None, text(annotations, AVOIDS_ANNOTATION).split(","))),
+        created=created or datetime.fromtimestamp(0, tz=UTC),
+        deletion=moment(metadata, "deletionTimestamp"),
+        grace=number(metadata, "deletionGracePeriodSeconds"),
+        usual_grace=usual_grace(spec),
+        scheduled=_condition(status, "PodScheduled"),
+        disruption=_condition(status, "DisruptionTarget"),
+        sandbox=_condition(status, "PodReadyToStartContainers"),
+        containers=(
+            *_containers(status, "initContainerStatuses", init=True),
+            *_containers(status, "containerStatuses", init=False),
+        ),
+        tolerations=tuple(_toleration(entry) for entry in objects(spec, "tolerations")),
+    )
+
+
+def _count(labels: Mapping[str, Any], key: str) -> int | None:
+    found = text(labels, key)
+    ours = found.isascii() and found.isdecimal() and len(found) <= MOST_DIGITS
+    return int(found) if ours else None
+
+
+def _controller(metadata: Mapping[str, Any]) -> str:
+    owners = objects(metadata, "ownerReferences")
+    return next((text(owner, "uid") for owner in owners if owner.get("controller") is True), "")
+
+
+def _training(spec: Mapping[str, Any]) -> tuple[str, object]:
+    """Name of the container that an agent was put into, and what the agent was told."""
+    for container in objects(spec, "containers"):
+        for entry in objects(container, "env"):
+            if entry.get("name") == variables.AGENT_CONFIG:
+                return text(container, "name"), entry.get("value")
+    return "", None
+
+
+def _storage(told: object) -> StorageConfig | None:
+    if not isinstance(told, str) or len(told) > LONGEST_CONFIG:
+        return None
+    try:
+        config: Any = wire.parsed(told.replace("$$", "$"))  # see `render`
+        return wire.decode(StorageConfig, mapping(config, "storage"))
+    except wire.MalformedMessage:
+        return None
+
+
+def _condition(status: Mapping[str, Any], kind: str) -> PodCondition | None:
+    for condition in objects(status, "conditions"):
+        if condition.get("type") == kind:
+            return PodCondition(
+                status=text(condition, "status"),
+                reason=text(condition, "reason"),
+                message=text(condition, "message"),
+                since=moment(condition, "lastTransitionTime"),
+            )
+    return None
+
+
+def _containers(status: Mapping[str, Any], key: str, *, init: bool) -> tuple[ContainerFact, ...]:
+    return tuple(_container(entry, init=init) for entry in objects(status, key))
+
+
+def _container(entry: Mapping[str, Any], *, init: bool) -> ContainerFact:
+    state = mapping(entry, "state")
+    name, kind = next(
+        ((key, kind) for key, kind in _STATES if key in state), ("waiting", "Waiting")
+    )
+    detail = mapping(state, name)
+    return ContainerFact(
+        name=text(entry, "name"),
+        init=init,
+        state=kind,
+        reason=text(detail, "reason"),
+        message=text(detail, "message"),
+        exit_code=number(detail, "exitCode"),
+        finished=moment(detail, "finishedAt"),
+    )
+
+
+def _toleration(entry: Mapping[str, Any]) -> Toleration:
+    return Toleration(
+        key=text(entry, "key"),
+        exists=entry.get("operator") == "Exists",
+        value=text(entry, "value"),
+        effect=text(entry, "effect"),
+        seconds=number(entry, "tolerationSeconds"),
+    )

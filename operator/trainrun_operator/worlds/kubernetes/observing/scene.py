@@ -1,0 +1,115 @@
+"""Everything that is known of one worker at one moment, for those who draw conclusions from it.
+
+Layer: worlds/kubernetes; pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import cached_property
+
+from trainrun_operator.core.run.observation import WorkerPhase
+from trainrun_operator.worlds.base import Heard
+from trainrun_operator.worlds.kubernetes.observing.nodes import NodeFact
+from trainrun_operator.worlds.kubernetes.observing.pods import ContainerFact, PodFact
+from trainrun_operator.worlds.kubernetes.observing.taints import NoticeTaint
+
+ANSWERS = timedelta(seconds=15)
+"""An agent heard so lately is alive, whatever the API server thinks of its node: agents call every
+10 s at least."""
+
+SKEW = timedelta(seconds=3)
+"""A node's clock may differ from the API server's by this much, seconds being cut off included."""
+
+PLACED = "placed"
+"""The sighting that begins when the worker is first seen on its node."""
+RUNS = "runs"
+"""The sighting that begins when the container that trains is first seen running."""
+NODE_GONE = "node gone"
+"""The sighting that begins when the node's object is first missed."""
+
+
+def phase_of(pod: PodFact, training: str) -> WorkerPhase:
+    """Judged by the container that trains: sidecars may run on after its end."""
+    if pod.phase in ("Succeeded", "Failed"):
+        return "Ended"
+    match pod.container(training):
+        case ContainerFact(state="Terminated"):
+            return "Ended"
+        case ContainerFact(state="Running"):
+            return "Running"
+        case _:
+            return "Pending"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scene:
+    """One worker, its node and its agent."""
+
+    pod: PodFact
+    node: NodeFact | None
+    """None: not placed, or nodes may not be looked at."""
+    heard: Heard
+    training: str
+    """Name of the container that trains."""
+    now: datetime
+    since: Mapping[str, datetime]
+    """Sightings: str(taint), PLACED, RUNS, NODE_GONE, stages of a Pending pod."""
+    notices: Sequence[NoticeTaint]
+
+    @cached_property
+    def container(self) -> ContainerFact | None:
+        """The one that trains, once the kubelet has told of it."""
+        return self.pod.container(self.training)
+
+    @cached_property
+    def phase(self) -> WorkerPhase:
+        """See phase_of."""
+        return phase_of(self.pod, self.training)
+
+    @property
+    def answers(self) -> bool:
+        """Its agent was heard a moment ago."""
+        return self.heard.state is not None and self.heard.silent_for < ANSWERS
+
+    @property
+    def disrupted_by(self) -> str:
+        """Reason of the pod's DisruptionTarget condition; "" where there is none."""
+        disruption = self.pod.disruption
+        if disruption is None or disruption.status != "True":
+            return ""
+        return disruption.reason or "DisruptionTarget"
+
+    @cached_property
+    def finished(self) -> datetime | None:
+        """When an Ended worker ended, on its node's clock; None where the kubelet does not say."""
+        if self.phase != "Ended":
+            return None
+        if self.container is not None and self.container.state == "Terminated":
+            return self.container.finished
+        failed = (c.finished for c in self.pod.containers if c.init and c.exit_code)
+        return max((time for time in failed if time is not None), default=None)
+
+    def ended_before(self, time: datetime | None) -> bool:
+        """The worker had ended by itself before somebody took away what was left of it."""
+        return time is not None and self.finished is not None and self.finished < time - SKEW
+
+    @property
+    def disruption_since(self) -> datetime | None:
+        """Since when the pod's DisruptionTarget condition is as it is."""
+        return self.pod.disruption.since if self.pod.disruption is not None else None
+
+    @property
+    def node_text(self) -> str:
+        """The node, in a sentence."""
+        return f"node {self.pod.node}" if self.pod.node else "its node"
+
+    def ago(self, time: datetime | None) -> timedelta:
+        """How long ago that was; never negative, since clocks of machines differ."""
+        return max(self.now - time, timedelta(0)) if time is not None else timedelta(0)
+
+    def seen_for(self, what: str) -> timedelta:
+        """How long this can be seen already."""
+        return self.ago(self.since.get(what))

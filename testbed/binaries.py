@@ -1,0 +1,183 @@
+"""The server binaries: Go modules of this repository, built once into the cache.
+
+A folder per set of sources, named by their digest: a changed go.mod builds anew, and two checkouts
+with different versions do not get into each other's way.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from testbed import docker
+from testbed.errors import ClusterBroken, ClusterUnavailable
+from testbed.places import PACKAGE, cache, locked, progress
+
+KUBERNETES_VERSION = "v1.36.3"
+SHIM = "containerd-shim-runc-v2"
+_CONTAINERD = "github.com/containerd/containerd/v2/cmd"
+_VERSION_PACKAGE = "k8s.io/component-base/version"
+# Without these the API server calls itself v0.0.0, and charts with a kubeVersion refuse it.
+_KUBERNETES_FLAGS = " ".join(
+    f"-X {_VERSION_PACKAGE}.{name}={value}"
+    for name, value in {
+        "gitVersion": KUBERNETES_VERSION,
+        "gitMajor": KUBERNETES_VERSION.lstrip("v").split(".")[0],
+        "gitMinor": KUBERNETES_VERSION.split(".")[1],
+        "gitTreeState": "clean",
+    }.items()
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Module:
+    """A Go module and the commands that are built from it."""
+
+    name: str
+    folder: Path
+    commands: dict[str, str]
+    """Binary -> package."""
+    flags: str = ""
+    minutes: str
+    """What to tell somebody who waits."""
+
+    @property
+    def sources(self) -> list[Path]:
+        return sorted(
+            path for path in self.folder.rglob("*") if path.suffix in {".go", ".mod", ".sum"}
+        )
+
+    @property
+    def target(self) -> Path:
+        """The folder of its binaries, whether they are built or not."""
+        digest = hashlib.sha256(self.flags.encode())
+        for path in self.sources:
+            digest.update(path.relative_to(self.folder).as_posix().encode() + b"\0")
+            digest.update(path.read_bytes() + b"\0")
+        return cache() / "bin" / f"{self.name}-{digest.hexdigest()[:12]}"
+
+
+KUBERNETES = Module(
+    name="kubernetes",
+    folder=PACKAGE / "kubernetes",
+    commands={
+        name: f"k8s.io/kubernetes/cmd/{name}"
+        for name in (
+            "kube-apiserver",
+            "kube-controller-manager",
+            "kube-scheduler",
+            "kubelet",
+            "kube-proxy",
+            "kubectl",
+        )
+    },
+    flags=_KUBERNETES_FLAGS,
+    minutes="four to six minutes",
+)
+TOOLS = Module(
+    name="tools",
+    folder=PACKAGE / "tools",
+    commands={
+        "containerd": f"{_CONTAINERD}/containerd",
+        SHIM: f"{_CONTAINERD}/{SHIM}",
+        "ctr": f"{_CONTAINERD}/ctr",
+        "coredns": "./coredns",
+        "pause": "./pause",
+        "helm": "helm.sh/helm/v3/cmd/helm",
+    },
+    minutes="three to four minutes",
+)
+
+
+def binary(name: str) -> Path:
+    """The path of a binary; builds its module when that has not been done yet."""
+    if name == "versitygw":
+        return _versitygw()
+    module = next(module for module in (KUBERNETES, TOOLS) if name in module.commands)
+    # kind brings the servers: of ours only the client is needed.
+    alone = docker.is_running() and module is KUBERNETES
+    return (
+        build(replace(module, commands={name: module.commands[name]}) if alone else module) / name
+    )
+
+
+def build_all() -> None:
+    """Build whatever this machine's kind of cluster needs."""
+    if not docker.is_running():
+        build(KUBERNETES)
+    build(TOOLS)
+    binary("versitygw")
+
+
+def build(module: Module) -> Path:
+    """Build what is missing of a module; return the folder with its binaries."""
+    target = module.target
+    if all((target / name).is_file() for name in module.commands):
+        return target
+    go = _go()
+    with locked(target.with_name(f".{module.name}.lock"), waiting_for=f"building {module.name}"):
+        absent = {n: p for n, p in module.commands.items() if not (target / n).is_file()}
+        if absent:
+            progress(f"building {module.name} (once, {module.minutes})")
+        for number, (name, package) in enumerate(absent.items(), start=1):
+            started = time.monotonic()
+            compile_command(go, module, package, target / name)
+            seconds = time.monotonic() - started
+            progress(f"  {number}/{len(absent)} {name} ({seconds:.0f} s)")
+        _forget_older(target, module.name)
+    return target
+
+
+def compile_command(go: Path, module: Module, package: str, target: Path) -> None:
+    """`go build` of one command, in one step: either the whole binary is there or none."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    partial = target.with_name(f".{target.name}.{os.getpid()}")
+    flags = f"-s -w {module.flags}".strip()
+    done = subprocess.run(
+        [go, "build", "-trimpath", "-ldflags", flags, "-o", partial, package],
+        cwd=module.folder,
+        env={**os.environ, "CGO_ENABLED": "0"},
+        capture_output=True,
+        text=True,
+    )
+    if done.returncode != 0:
+        raise ClusterBroken(f"go build {package} failed: {done.stderr.strip()[-3000:]}")
+    partial.replace(target)
+
+
+def _go() -> Path:
+    found = shutil.which("go") or shutil.which("go", path="/usr/local/go/bin")
+    if found is None:
+        raise ClusterUnavailable(
+            "the servers of the cluster are built with Go, which was not found. "
+            "Install Go 1.26 or newer."
+        )
+    return Path(found)
+
+
+def _versitygw() -> Path:
+    """The S3 server; `make test-tools` builds the same file."""
+    target = cache() / "bin" / "versitygw"
+    if not target.is_file():
+        module = Module(
+            name="versitygw", folder=PACKAGE.parent / "tools", commands={}, minutes="a minute"
+        )
+        progress("building versitygw (once, about a minute)")
+        package = "github.com/versity/versitygw/cmd/versitygw"
+        compile_command(_go(), module, package, target)
+    return target
+
+
+def _forget_older(target: Path, name: str) -> None:
+    """Keep the two newest builds of a module: half a gigabyte each."""
+    builds = sorted(
+        target.parent.glob(f"{name}-*"), key=lambda path: path.stat().st_mtime, reverse=True
+    )
+    for old in builds[2:]:
+        if old != target:
+            shutil.rmtree(old, ignore_errors=True)

@@ -1,0 +1,126 @@
+"""Handing out the resume point: a good checkpoint is not given up for one bad reading of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.agent.on_disk import a_config
+from trainrun.agent.checkpoints.fetching import Fetching
+from trainrun.agent.checkpoints.storage import AsyncRunStore
+from trainrun.checkpoint import LocalFile, RunStore, open_store, set_aside, write_part
+from trainrun.checkpoint.stores.file import FileStore
+from trainrun.contract.agent_state import Suspect
+from trainrun.contract.checkpoint_id import CheckpointId
+from trainrun.contract.replies import Failed, Fetched
+from trainrun.errors import CheckpointDamaged
+
+STEP_5 = CheckpointId(attempt=1, step=5)
+
+
+async def test_damage_that_a_second_reading_does_not_find_sets_nothing_aside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "storage").mkdir()
+    model = tmp_path / "model.pt"
+    model.write_bytes(b"abc")
+    run = RunStore(open_store(f"file://{tmp_path}/storage"), "run")
+    files = [LocalFile(name="model.pt", path=model, rank=0)]
+    write_part(run, attempt=1, step=5, worker=0, workers=1, files=files, metrics={}, whole=True)
+    read, readings = FileStore.get_file, []
+
+    def get_file(store: FileStore, key: str, path: Path, **expected: int) -> None:
+        readings.append(key)
+        if len(readings) == 1:
+            raise CheckpointDamaged(f"{key}: its content changed")  # on its way to this node
+        read(store, key, path, **expected)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(FileStore, "get_file", get_file)
+    config = a_config(tmp_path)
+    resume = CheckpointId(attempt=1, step=5)
+    storage = AsyncRunStore(config)
+    fetching = Fetching(storage=storage, resume=resume, initial=None, news=lambda: None)
+    reply = await fetching.checkpoint(None)
+    storage.close()
+    assert isinstance(reply, Fetched)
+    assert (Path(reply.path) / "model.pt").read_bytes() == b"abc"
+    assert fetching.damaged is None
+    assert run.bad() == set()
+
+
+@dataclass
+class Reader:
+    """An agent's way to a checkpoint of step 5, which reads wrongly while `wrong`."""
+
+    run: RunStore
+    fetching: Fetching
+    told: asyncio.Event
+    wrong: bool = True
+
+
+@pytest.fixture
+async def reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Reader]:
+    (tmp_path / "storage").mkdir()
+    model = tmp_path / "model.pt"
+    model.write_bytes(b"abc")
+    run = RunStore(open_store(f"file://{tmp_path}/storage"), "run")
+    files = [LocalFile(name="model.pt", path=model, rank=0)]
+    write_part(run, attempt=1, step=5, worker=0, workers=1, files=files, metrics={}, whole=True)
+    storage = AsyncRunStore(a_config(tmp_path))
+    told = asyncio.Event()
+    fetching = Fetching(storage=storage, resume=STEP_5, initial=None, news=told.set, again=0.05)
+    made = Reader(run, fetching, told)
+    read = FileStore.get_file
+
+    def get_file(store: FileStore, key: str, path: Path, **expected: int) -> None:
+        if made.wrong:
+            raise CheckpointDamaged(f"{key}: its content changed")  # on its way to this node
+        read(store, key, path, **expected)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(FileStore, "get_file", get_file)
+    yield made
+    storage.close()
+
+
+async def test_a_node_that_reads_wrongly_sets_nothing_aside_and_hands_nothing_out(
+    reader: Reader,
+) -> None:
+    asked = asyncio.create_task(reader.fetching.checkpoint(None))
+    await reader.told.wait()
+    assert reader.fetching.suspect == Suspect(
+        id=STEP_5,
+        files=("worker-00000/model.pt",),
+        message="run/checkpoints/step-000000005-attempt-1/worker-00000/model.pt: "
+        "its content changed",
+    )
+    assert not asked.done()
+    assert reader.run.bad() == set()
+    reader.wrong = False  # it was the network, and that has been mended
+    reply = await asked
+    assert isinstance(reply, Fetched)
+    assert reader.fetching.suspect is None
+    assert reader.run.bad() == set()
+
+
+async def test_what_is_set_aside_by_hand_ends_the_wait(reader: Reader) -> None:
+    asked = asyncio.create_task(reader.fetching.checkpoint(None))
+    await reader.told.wait()
+    set_aside(reader.run, STEP_5, "by hand")
+    reply = await asked
+    assert isinstance(reply, Failed)
+    assert reply.error.startswith("checkpoint step-000000005-attempt-1 is damaged: ")
+    assert reader.fetching.damaged is not None
+    assert reader.fetching.suspect is None
+
+
+async def test_the_suspicion_is_still_told_when_the_attempt_was_ended(reader: Reader) -> None:
+    asked = asyncio.create_task(reader.fetching.checkpoint(None))
+    await reader.told.wait()
+    asked.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asked
+    assert reader.fetching.suspect is not None

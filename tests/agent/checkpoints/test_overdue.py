@@ -1,0 +1,35 @@
+"""Who is told to keep a checkpoint waiting, and when."""
+
+from __future__ import annotations
+
+from tests.agent.checkpoints.steps_of import bring, staging
+from trainrun.agent.checkpoints.overdue import overdue_checkpoint
+
+
+def test_a_silent_rank_is_named_with_step_and_remedy() -> None:
+    steps = staging()
+    bring(steps, 0, 40)
+    assert overdue_checkpoint(steps, (0, 1), 29.0, 30.0) is None
+    problem = overdue_checkpoint(steps, (0, 1), 31.0, 30.0)
+    assert problem is not None
+    assert problem.type == "CheckpointWaiting"
+    assert problem.message == (
+        "rank 1 has not reported step 40 or a later one, for which rank 0 brought checkpoint files "
+        "more than 30 s ago: the checkpoint waits. Call trainrun.report(step=40) on every rank, or "
+        "report(..., whole=True) on the rank that saves everything"
+    )
+
+
+def test_ranks_that_wait_for_another_worker_are_named_too() -> None:
+    steps = staging(2, 3)
+    steps.open([40], 0.0)
+    problem = overdue_checkpoint(steps, (2, 3), 31.0, 30.0)
+    assert problem is not None
+    assert problem.message.startswith("ranks 2, 3 have not reported step 40")
+    assert "for which another worker brought" in problem.message
+
+
+def test_a_rank_that_has_died_is_not_blamed_for_silence() -> None:
+    steps = staging()
+    bring(steps, 0, 40)
+    assert overdue_checkpoint(steps, (0,), 31.0, 30.0) is None

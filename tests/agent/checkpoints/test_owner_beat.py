@@ -1,0 +1,52 @@
+"""Who has the storage now, told by whoever has lost it."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from typing import TYPE_CHECKING
+
+from tests.agent.on_disk import a_config
+from trainrun import checkpoint as api
+from trainrun.agent.checkpoints.owner_beat import Ownership
+from trainrun.agent.checkpoints.storage import AsyncRunStore
+from trainrun.checkpoint.rules.records import OwnerRecord
+from trainrun.contract import layout
+from trainrun.contract.agent_state import Problem
+from trainrun.contract.answer import ResolveRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+
+async def told_after(tmp_path: Path, what: Callable[[], object]) -> Problem:
+    """What the owner of a storage says after this has happened to it."""
+    config = a_config(tmp_path)
+    storage = AsyncRunStore(config)
+    assert (await storage.resolve(ResolveRequest(attempt=1))).outcome == "Resolved"
+    what()
+    told = asyncio.Event()
+    owner = Ownership(storage=storage, committed=lambda: None, news=told.set)
+    owner.keep()
+    await asyncio.wait_for(told.wait(), 20)
+    owner.stop()
+    storage.close()
+    assert owner.problem is not None
+    return owner.problem
+
+
+async def test_a_folder_that_was_deleted_is_not_called_taken_over(tmp_path: Path) -> None:
+    problem = await told_after(tmp_path, lambda: shutil.rmtree(tmp_path / "storage" / "run"))
+    assert (problem.type, problem.reason) == ("StorageLost", "ClaimGone")
+    assert problem.message.startswith(
+        "the record of who owns this run's storage is gone: its folder"
+    )
+
+
+async def test_a_takeover_names_who_has_the_storage_now(tmp_path: Path) -> None:
+    run = api.RunStore(api.open_store(f"file://{tmp_path}/storage"), "run")
+    claim = OwnerRecord(number=2, uid="uid-2")
+    problem = await told_after(tmp_path, lambda: run.write_once(layout.owner_key(2), claim))
+    assert (problem.type, problem.reason) == ("StorageLost", "TakenOver")
+    assert problem.message.startswith("TrainRun uid uid-2 was the last to claim this run's storage")

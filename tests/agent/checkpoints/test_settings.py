@@ -1,0 +1,69 @@
+"""RunSettings that are edited while workers live: agents take the newest ones from answers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.agent.checkpoints.test_checkpoints import PRELUDE, SAVE_THREE
+from tests.agent.workers import start
+from tests.support.eventually import eventually
+from trainrun.contract.answer import Exit, Hold, ResolveRequest, RunSettings
+
+if TYPE_CHECKING:
+    from tests.agent.workers import Workers
+    from tests.support.operator_stand_in import OperatorStandIn
+
+
+def settings(**fields: float) -> RunSettings:
+    usual = {"max_pending": 2, "keep": 3, "heartbeat_timeout": 30.0, "flush_timeout": 30.0}
+    return RunSettings(**(usual | fields))  # type: ignore[arg-type]
+
+
+def test_a_report_that_waits_for_room_goes_on_when_the_user_raises_max_pending(
+    operator: OperatorStandIn, workers: Workers
+) -> None:
+    # The folder for storage is missing: nothing can be uploaded.
+    worker = workers.start(
+        SAVE_THREE,
+        max_pending=1,
+    )
+    operator.order(start())
+    operator.until(lambda s: s.stall > 0)
+    worker.shows("saved 1")
+    operator.also(settings=settings(max_pending=2))
+    worker.shows("saved 2")
+    state = operator.until(lambda s: len(s.staged) == 2)
+    assert [entry.step for entry in state.staged] == [1, 2]
+    assert "saved 3" not in worker.output
+
+
+def test_the_next_attempt_begins_with_the_settings_that_were_told_last(
+    operator: OperatorStandIn, workers: Workers
+) -> None:
+    worker = workers.start(
+        SAVE_THREE,
+        max_pending=1,
+    )
+    operator.order(Hold(attempt=1), settings=settings(max_pending=1))
+    operator.until(lambda s: s.held)
+    operator.order(start(), settings=settings(max_pending=3))
+    worker.shows("saved 3")
+
+
+def test_checkpoints_that_the_user_does_not_want_to_keep_any_more_are_deleted(
+    operator: OperatorStandIn, workers: Workers
+) -> None:
+    workers.start(PRELUDE + "for s in range(1, 7): save(s)", keep=10)
+    operator.order(Hold(attempt=1, resolve=ResolveRequest(attempt=1)))
+    operator.until(lambda s: s.resolution)
+    operator.order(start())
+    operator.until(lambda s: s.committed and s.committed.id.step == 6)
+    assert len(list((workers.storage / "run/checkpoints").glob("*/manifest.json"))) == 6
+
+    operator.order(Exit(succeeded=True), settings=settings(keep=2))
+
+    def steps() -> list[str]:
+        found = (workers.storage / "run/checkpoints").glob("*/manifest.json")
+        return sorted(path.parent.name[:14] for path in found)
+
+    eventually(lambda: steps() == ["step-000000005", "step-000000006"], what=str(steps()))

@@ -1,0 +1,94 @@
+"""Calls of the store beside each other: none keeps another from its thread."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.agent.on_disk import a_config
+from trainrun import checkpoint as api
+from trainrun.agent.checkpoints.storage import AsyncRunStore
+from trainrun.checkpoint import LocalFile
+from trainrun.checkpoint.transfer import cache
+from trainrun.contract.answer import ResolveRequest
+from trainrun.contract.checkpoint_id import CheckpointId
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from trainrun.checkpoint import RunStore
+
+RANKS = 8
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> Iterator[AsyncRunStore]:
+    config = a_config(tmp_path, processes_per_worker=RANKS)
+    made = AsyncRunStore(config)
+    yield made
+    made.close()
+
+
+def run_of(tmp_path: Path) -> RunStore:
+    return api.RunStore(api.open_store(f"file://{tmp_path}/storage"), "run")
+
+
+async def test_the_owner_shows_life_while_many_ranks_wait_for_a_long_download(
+    storage: AsyncRunStore, tmp_path: Path
+) -> None:
+    assert (await storage.resolve(ResolveRequest(attempt=1))).outcome == "Resolved"
+    model = tmp_path / "model.pt"
+    model.write_bytes(b"abc")
+    api.write_part(
+        run_of(tmp_path),
+        attempt=1,
+        step=5,
+        worker=0,
+        workers=1,
+        files=[LocalFile(name="model.pt", path=model, rank=0)],
+        metrics={},
+        whole=True,
+    )
+    name = CheckpointId(attempt=1, step=5)
+    folder = cache.run_folder(tmp_path / "cache", uri=f"file://{tmp_path}/storage/run", name="run")
+    with cache._locked(folder / name.name):  # another worker of this node downloads it just now
+        for _attempt in range(3):  # those that wait in vain die, and the next ones wait
+            waiting = [asyncio.create_task(storage.materialize(name, None)) for _ in range(RANKS)]
+            assert await asyncio.wait_for(storage.beat(1, None), 10)
+            for task in waiting:
+                task.cancel()
+        waiting = [asyncio.create_task(storage.materialize(name, None)) for _ in range(RANKS)]
+    paths = await asyncio.wait_for(asyncio.gather(*waiting), 20)
+    assert {(path / "model.pt").read_bytes() for path in paths} == {b"abc"}
+
+
+@pytest.mark.parametrize("call", ["beat", "resolve"])
+async def test_a_release_waits_for_what_would_take_it_back(
+    storage: AsyncRunStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    assert (await storage.resolve(ResolveRequest(attempt=1))).outcome == "Resolved"
+    begun, go_on = threading.Event(), threading.Event()
+    real = getattr(api, call)
+
+    def slow(*arguments: object, **more: object) -> object:
+        begun.set()
+        assert go_on.wait(20)
+        return real(*arguments, **more)
+
+    monkeypatch.setattr(api, call, slow)
+    under_way = asyncio.create_task(
+        storage.beat(1, None) if call == "beat" else storage.resolve(ResolveRequest(attempt=2))
+    )
+    await asyncio.to_thread(begun.wait)
+    under_way.cancel()  # as whoever leaves does
+    releasing = asyncio.create_task(storage.release())
+    await asyncio.wait([releasing], timeout=0.1)
+    go_on.set()
+    await releasing
+    monkeypatch.undo()
+    found = api.resolve(run_of(tmp_path), uid="uid-2", attempt=3, watch=api.BeatWatch())
+    assert found.outcome == "Resolved"

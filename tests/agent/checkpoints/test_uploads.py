@@ -1,0 +1,211 @@
+"""The lanes that upload and commit, beside a real store: nothing holds up what comes after it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shutil
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.agent.on_disk import a_config
+from trainrun.agent.checkpoints import uploads as lanes
+from trainrun.agent.checkpoints.staged import StagedSteps
+from trainrun.agent.checkpoints.storage import AsyncRunStore
+from trainrun.agent.checkpoints.uploads import Uploads
+from trainrun.checkpoint import LocalFile, RunStore, Upload, open_store, write_part
+from trainrun.contract.checkpoint_id import CheckpointId
+from trainrun.errors import TransferCancelled
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+    from pathlib import Path
+
+
+@dataclass
+class Bench:
+    """Slot 0 of an attempt with two workers; the test itself is slot 1."""
+
+    folder: Path
+    storage: AsyncRunStore = field(init=False)
+    staged: StagedSteps = field(init=False)
+    uploads: Uploads = field(init=False)
+
+    def __post_init__(self) -> None:
+        config = a_config(self.folder)
+        self.storage, self.staged = AsyncRunStore(config), StagedSteps((0,))
+        self.uploads = Uploads(
+            attempt=1,
+            slot=0,
+            workers=2,
+            staged=self.staged,
+            storage=self.storage,
+            news=lambda: None,
+        )
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.folder / "storage/run/checkpoints"
+
+    @property
+    def committed(self) -> int | None:
+        known = self.uploads.committed
+        return known.id.step if known is not None else None
+
+    def save(self, step: int, *, whole: bool = False) -> None:
+        """Rank 0 reports a checkpoint."""
+        directory = self.folder / f"staged-{step}"
+        directory.mkdir()
+        (directory / "rank0.pt").write_bytes(b"abc")
+        self.staged.bring(
+            0, step, directory, metrics={}, whole=whole, after_save=False, now=float(step)
+        )
+        self.staged.passes(0, step)
+        self.uploads.wake()
+
+    def part_of_slot_1(self, step: int) -> None:
+        """What the other worker's agent does."""
+        path = self.folder / f"rank1-{step}.pt"
+        path.write_bytes(b"def")
+        write_part(
+            RunStore(open_store(f"file://{self.folder}/storage"), "run"),
+            attempt=1,
+            step=step,
+            worker=1,
+            workers=2,
+            files=[LocalFile(name="rank1.pt", path=path, rank=1)],
+            metrics={},
+        )
+
+    def hear_of(self, *steps: int) -> None:
+        """The operator says that both parts of these steps are in the store."""
+        for step in steps:
+            self.uploads.stored(step, (0, 1))
+        self.uploads.wake()
+
+
+@pytest.fixture
+async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
+    (tmp_path / "storage").mkdir()
+    made = Bench(tmp_path)
+    made.uploads.start()
+    yield made
+    made.uploads.close()
+    made.storage.close()
+
+
+async def until(condition: Callable[[], object]) -> None:
+    for _ in range(2000):
+        if condition():
+            return
+        await asyncio.sleep(0.005)
+    raise AssertionError(f"not within 10 s: {condition}")
+
+
+async def test_a_part_that_is_lost_in_the_store_does_not_keep_later_checkpoints_from_their_commit(
+    bench: Bench,
+) -> None:
+    for step in (1, 2):
+        bench.save(step)
+        bench.part_of_slot_1(step)
+    await until(lambda: not bench.staged.pending())
+    (bench.checkpoints / CheckpointId(attempt=1, step=1).name / "worker-00001/rank1.pt").unlink()
+    bench.hear_of(1, 2)
+    await until(lambda: bench.committed == 2)
+
+
+async def test_staged_files_that_cannot_be_read_do_not_hold_up_later_checkpoints(
+    bench: Bench,
+) -> None:
+    bench.save(1)
+    shutil.rmtree(bench.folder / "staged-1")
+    bench.save(2)
+    bench.part_of_slot_1(2)
+    bench.hear_of(2)
+    await until(lambda: bench.committed == 2)
+    assert not bench.staged.pending()
+
+
+async def test_staged_files_that_cannot_be_read_are_told(bench: Bench) -> None:
+    bench.save(1)
+    shutil.rmtree(bench.folder / "staged-1")
+    await until(lambda: bench.uploads.problem)
+    assert bench.uploads.problem is not None
+    assert bench.uploads.problem.type == "StagingUnreadable"
+    assert "staged-1" in bench.uploads.problem.message
+
+
+async def test_a_lost_part_is_told_while_no_later_checkpoint_is_complete(bench: Bench) -> None:
+    bench.save(1)
+    bench.part_of_slot_1(1)
+    await until(lambda: not bench.staged.pending())
+    (bench.checkpoints / CheckpointId(attempt=1, step=1).name / "worker-00001/rank1.pt").unlink()
+    bench.hear_of(1)
+    await until(lambda: bench.uploads.problem)
+    assert bench.uploads.problem is not None
+    assert bench.uploads.problem.type == "CheckpointDamaged"
+    assert "worker-00001/rank1.pt: missing" in bench.uploads.problem.message
+
+
+async def test_a_part_that_the_listing_shows_late_is_committed_without_further_news(
+    bench: Bench,
+) -> None:
+    bench.save(1)
+    await until(lambda: not bench.staged.pending())
+    bench.hear_of(1)
+    await until(lambda: bench.uploads.problem)
+    assert bench.uploads.problem is not None
+    assert "step-000000001-attempt-1" in bench.uploads.problem.message
+    assert "does not show" in bench.uploads.problem.message
+    bench.part_of_slot_1(1)
+    await until(lambda: bench.committed == 1)
+    assert bench.uploads.problem is None
+
+
+async def test_when_time_is_short_the_store_is_tried_again_at_once(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lanes, "FIRST_PAUSE", 600.0)
+    monkeypatch.setattr(lanes, "LONGEST_PAUSE", 600.0)
+    away = bench.folder / "away"
+    (bench.folder / "storage").rename(away)
+    bench.uploads.close()
+    bench.uploads.start()
+    bench.save(1)
+    await until(lambda: bench.uploads.problem)
+    away.rename(bench.folder / "storage")
+    bench.uploads.hurry()
+    await until(lambda: not bench.staged.pending())
+
+
+async def test_an_upload_of_something_older_than_a_commit_is_given_up(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    under_way: list[Upload] = []
+
+    async def write_part(*_: object, upload: Upload, **__: object) -> None:
+        under_way.append(upload)
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(AsyncRunStore, "write_part", write_part)
+    bench.save(1)
+    await until(lambda: under_way)
+    with contextlib.suppress(TransferCancelled):
+        under_way[0].advance(0)
+    bench.uploads.saw_commit(CheckpointId(attempt=1, step=2))
+    with pytest.raises(TransferCancelled):
+        under_way[0].advance(0)
+
+
+async def test_a_whole_checkpoint_after_plain_metrics_of_its_step_is_committed(
+    bench: Bench,
+) -> None:
+    bench.staged.passes(0, 5)
+    bench.staged.open([5], 0.0)
+    bench.uploads.wake()
+    await until(lambda: [(s.step, s.uploaded) for s in bench.staged.describe(0.0)] == [(5, True)])
+    bench.save(5, whole=True)
+    await until(lambda: bench.committed == 5)
+    assert (bench.checkpoints / "step-000000005-attempt-1/worker-00000/rank0.pt").exists()

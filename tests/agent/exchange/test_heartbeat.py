@@ -1,0 +1,287 @@
+"""The exchange with the operator, in good times and bad."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.agent.workers import start
+from tests.support.eventually import eventually
+from trainrun.contract import variables
+from trainrun.contract.agent_config import AgentConfig, BadConfig, StorageConfig
+from trainrun.contract.agent_state import AgentState, ProcessExit
+from trainrun.contract.answer import Answer, Exit, Hold, OpenStep, PeerSource, SaveOrder, Start
+from trainrun.contract.checkpoint_id import CheckpointId
+from trainrun.contract.limits import LARGEST_HEARTBEAT
+
+if TYPE_CHECKING:
+    from tests.agent.workers import Workers
+    from tests.support.operator_stand_in import OperatorStandIn
+
+RECORDED = Path(__file__).parents[2] / "contract" / "recorded"
+
+
+def test_the_first_heartbeat_says_who_it_is_and_shows_the_token(
+    operator: OperatorStandIn, workers: Workers
+) -> None:
+    workers.start("pass", slot=2, token="secret", node="node-7", created_for=4)
+    state = operator.until(lambda s: True, worker="run-2-1")
+    assert (state.run, state.run_uid, state.slot, state.node) == ("run", "uid-1", 2, "node-7")
+    assert (state.created_for, state.phase, state.attempt) == (4, "Idle", 0)
+    assert operator.tokens == {"Bearer secret"}
+
+
+def test_an_answer_that_was_seen_is_repeated_in_the_next_heartbeat(
+    operator: OperatorStandIn, workers: Workers
+) -> None:
+    workers.start("pass")
+    answer = Answer(order=Hold(attempt=1), poll=2.0)
+    operator.until(lambda s: s.seen == answer.digest)
+
+
+@pytest.mark.parametrize("status", [503, 500, 409])
+@pytest.mark.slow
+def test_training_goes_on_while_the_operator_refuses_and_news_are_told_later(
+    operator: OperatorStandIn, workers: Workers, status: int
+) -> None:
+    worker = workers.start(
+        "import trainrun,time,os\n"
+        "trainrun.report(step=1)\n"
+        "while not os.path.exists('go'): time.sleep(.01)\n"
+        "trainrun.report({'loss': 2}, step=2); print('two', flush=True)"
+    )
+    operator.order(start())
+    operator.until(lambda s: s.steps == (1,))
+    operator.status = status
+    (workers.folder / "go").touch()
+    worker.shows("two")
+    before = operator.requests
+    eventually(lambda: operator.requests > before, what="it keeps asking")
+    operator.status = 200
+    state = operator.until(lambda s: s.exits)
+    assert state.steps == (2,)
+    assert state.metrics == {"loss": 2}
+
+
+def test_a_poll_ends_before_the_time_that_the_operator_gives_it(
+    operator: OperatorStandIn, workers: Workers
+) -> None:
+    """At a third of the heartbeat timeout the operator begins to look at the agent's node."""
+    workers.start("pass")
+    eventually(lambda: len(operator.waits) > 2, what="it polls")
+    assert 8.0 <= operator.waits[0] <= 9.5
+    assert all(1.6 <= wait <= 1.9 for wait in operator.waits[1:])
+
+
+@pytest.mark.slow
+def test_steps_are_told_as_seldom_as_the_operator_asks_and_an_exit_at_once(
+    operator: OperatorStandIn, workers: Workers
+) -> None:
+    workers.start(
+        "import trainrun, time, os\n"
+        "trainrun.report(step=1)\n"
+        "while not os.path.exists('go'): time.sleep(.01)\n"
+        "trainrun.report(step=2)\n"
+        "time.sleep(2.5)  # the agent ticks each second\n"
+        "trainrun.report(step=3)"
+    )
+    operator.also(order=start(), poll=60.0, progress=60.0)
+    operator.until(lambda s: s.steps == (1,))
+    (workers.folder / "go").touch()
+    operator.until(lambda s: s.exits)
+    told = [AgentState.from_json(body) for body in operator.bodies]
+    assert {s.steps for s in told if not s.exits} == {(), (None,), (1,)}
+    assert told[-1].steps == (3,)
+
+
+OLD_LIBRARY = """
+import json, os, socket
+stream = socket.socket(socket.AF_UNIX)
+stream.connect(os.environ["TRAINRUN_SOCKET"])
+def tell(**message): stream.sendall(json.dumps(message).encode() + b"\\n")
+tell(type="hello", rank=0, pid=os.getpid())
+tell(type="report", step=1, metrics={"loss": 1.0, "samples": "x" * 5_000_000})
+"""
+"""As the library was before it bounded metrics."""
+
+
+def test_a_metric_of_5_mb_fails_no_run_and_is_told(
+    operator: OperatorStandIn, workers: Workers
+) -> None:
+    operator.takes = LARGEST_HEARTBEAT
+    workers.start(OLD_LIBRARY)
+    operator.order(start())
+    state = operator.until(lambda s: s.exits)
+    assert (state.exits[0].code, state.steps, state.metrics) == (0, (1,), {})
+    assert [(p.type, p.reason) for p in state.problems] == [("HeartbeatTooLarge", "Shortened")]
+    assert "left out: metrics." in state.problems[0].message
+
+
+def test_a_heartbeat_that_is_refused_for_its_size_is_sent_again_with_less(
+    operator: OperatorStandIn, workers: Workers
+) -> None:
+    """A proxy may take less than the operator."""
+    operator.takes = 40_000
+    workers.start(
+        "import trainrun\ntrainrun.report({f'{i:03d}': 'x' * 400 for i in range(150)}, step=1)"
+    )
+    operator.order(start())
+    state = operator.until(lambda s: s.exits)
+    assert (state.exits[0].code, state.steps, state.metrics) == (0, (1,), {})
+    assert "left out: metrics." in state.problems[0].message
+
+
+def test_an_operator_that_comes_later_is_found(operator: OperatorStandIn, workers: Workers) -> None:
+    worker = workers.start("pass", operator_url="http://127.0.0.1:9")
+    worker.shows("the operator cannot be reached")
+    assert worker.process.poll() is None
+
+
+@pytest.mark.slow
+def test_the_same_answer_again_changes_nothing(operator: OperatorStandIn, workers: Workers) -> None:
+    worker = workers.start("print('hello')")
+    operator.order(start())
+    operator.until(lambda s: s.exits)
+    seen = operator.requests
+    operator.order(start())
+    eventually(lambda: operator.requests > seen + 1)
+    assert worker.output.count("hello") == 1
+    assert worker.output.count("order:") <= 2  # the first Hold, the Start
+
+
+def test_an_offered_port_stays_the_same_while_it_is_asked_for_and_is_new_for_the_next_attempt(
+    operator: OperatorStandIn, workers: Workers
+) -> None:
+    workers.start("pass")
+    operator.order(Hold(attempt=1, offer=True))
+    first = operator.until(lambda s: s.offer).offer
+    operator.also(steps=(OpenStep(step=1),))
+    again = operator.until(lambda s: s.seen == operator.digest(s.worker)).offer
+    assert first == again
+    operator.order(Hold(attempt=2, offer=True))
+    second = operator.until(lambda s: s.offer and s.offer.attempt == 2).offer
+    assert second is not None
+    assert second.address == "127.0.0.1"
+
+
+def test_an_exit_order_ends_the_agent_with_its_code_and_stops_the_processes(
+    operator: OperatorStandIn, workers: Workers
+) -> None:
+    worker = workers.start("import time; time.sleep(600)")
+    operator.order(start())
+    operator.until(lambda s: s.phase == "Running")
+    operator.order(Exit(code=7))
+    assert worker.code() == 7
+    last = operator.state()
+    assert last is not None
+    assert [end.ordered for end in last.exits] == [True]
+    assert not (workers.storage / "run/finished.json").exists()
+
+
+def test_a_missing_configuration_is_a_clear_error() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "trainrun.agent"],
+        capture_output=True,
+        text=True,
+        env={name: value for name, value in os.environ.items() if name != variables.AGENT_CONFIG},
+    )
+    assert done.returncode == 2
+    assert "TRAINRUN_AGENT_CONFIG is not set" in done.stderr
+
+
+def test_what_a_pod_knows_only_when_it_runs_overrides_the_configuration() -> None:
+    written = AgentConfig(
+        run="run", run_uid="uid-1", slot=0, worker="run-0-1", operator_url="", directory="/d",
+        cache="/c", storage=StorageConfig(uri="file:///s", run_name="run"), node="old",
+    )  # fmt: skip
+    environ = {
+        variables.AGENT_CONFIG: written.to_json(),
+        "TRAINRUN_POD_IP": "10.0.0.7",
+        "TRAINRUN_NODE_NAME": "node-7",
+    }
+    read = AgentConfig.read(environ, ["--", "python", "train.py", "--", "-x"])
+    assert read == replace(
+        written, address="10.0.0.7", node="node-7", command=("python", "train.py", "--", "-x")
+    )
+    assert AgentConfig.read({variables.AGENT_CONFIG: written.to_json()}, []) == written
+
+
+def test_arguments_that_are_no_command_are_a_clear_error() -> None:
+    environ = {variables.AGENT_CONFIG: "{}"}
+    with pytest.raises(BadConfig, match="TRAINRUN_AGENT_CONFIG cannot be read: AgentConfig: field"):
+        AgentConfig.read(environ, ["--", "python"])
+    written = AgentConfig(
+        run="run", run_uid="uid-1", slot=0, worker="run-0-1", operator_url="", directory="/d",
+        cache="/c", storage=StorageConfig(uri="file:///s", run_name="run"),
+    )  # fmt: skip
+    with pytest.raises(BadConfig, match=r"unexpected argument '-x'; the command to train with"):
+        AgentConfig.read({variables.AGENT_CONFIG: written.to_json()}, ["-x"])
+
+
+def test_the_secret_of_a_source_is_carried_but_never_shown() -> None:
+    order = start(resume=CheckpointId(attempt=1, step=5))
+    order = replace(order, source=PeerSource(address="10.0.0.7:40000", secret="s3cret"))
+    answer = Answer(order=order)
+    assert Answer.from_json(answer.to_json()) == answer
+    assert "s3cret" not in str(answer)
+
+
+def recorded(kind: str) -> list[Path]:
+    return sorted(RECORDED.glob(f"{kind}-*.json"))
+
+
+@pytest.mark.parametrize("path", recorded("answer"), ids=lambda p: p.stem)
+def test_recorded_answers_of_other_versions_are_read(path: Path) -> None:
+    answer = Answer.from_json(path.read_text())
+    expected = {
+        "answer-v1-start": Answer(
+            order=Start(
+                attempt=3,
+                workers=2,
+                world_size=4,
+                master_addr="10.0.0.7",
+                master_port=20123,
+                resume=CheckpointId(attempt=2, step=1200),
+            ),
+            save=SaveOrder(stage="Prepare", call=17, reason="SIGTERM", deadline=25.0),
+            steps=(OpenStep(step=1300, slots=(0,)),),
+            committed=CheckpointId(attempt=3, step=1250),
+            poll=10.0,
+        ),
+        "answer-v1-hold": Answer(
+            order=Hold(attempt=4, flush=(1300,), flush_seconds=30.0, offer=True), poll=5.0
+        ),
+        "answer-v0-fewer-fields": Answer(version=0, order=Hold(attempt=4)),
+        "answer-v2-more-fields": Answer(version=2, order=Exit(code=1)),
+    }
+    assert answer == expected[path.stem]
+
+
+@pytest.mark.parametrize("path", recorded("state"), ids=lambda p: p.stem)
+def test_recorded_states_of_other_versions_are_read(path: Path) -> None:
+    state = AgentState.from_json(path.read_text())
+    assert state.worker == "digits-1-1"
+    assert state.slot == 1
+    if path.stem == "state-v1-running":
+        assert state.exits == (
+            ProcessExit(rank=2, code=1, exception="ValueError: x", last_lines=("x",), age=0.25),
+        )
+        assert state.steps == (1300, None)
+        assert json.loads(state.to_json()) == json.loads(path.read_text())
+    else:
+        assert state.exits == ()
+
+
+def test_a_recorded_answer_of_a_later_version_is_carried_out(
+    operator: OperatorStandIn, workers: Workers
+) -> None:
+    worker = workers.start("pass")
+    operator.text = (RECORDED / "answer-v2-more-fields.json").read_text()
+    assert worker.code() == 1

@@ -1,0 +1,17 @@
+"""The children of an agent."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+
+from trainrun.agent.processes import children
+
+
+def test_children_are_found_on_kernels_that_do_not_list_them() -> None:
+    with subprocess.Popen(["sleep", "60"]) as child:
+        try:
+            assert child.pid in children._children_by_scan(os.getpid())
+            assert child.pid in children.children()
+        finally:
+            child.kill()

@@ -1,0 +1,50 @@
+"""What a process prints is shown while it prints it, also where it never ends a line."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+
+from trainrun.agent.processes.output import OutputPump, Sink
+
+
+async def shown(tmp_path: Path, *chunks: bytes) -> tuple[list[str], tuple[str, ...]]:
+    """What is shown when this has arrived, before the process has ended; and its last lines."""
+    out = os.open(tmp_path / "out", os.O_CREAT | os.O_RDWR)
+    sink = Sink(out)
+    reading, writing = os.pipe()
+    pump = OutputPump(reading, "[rank 0] ", sink)
+    for chunk in chunks:
+        os.write(writing, chunk)
+        pump._read()
+        await asyncio.sleep(0)
+    sink.close(timeout=5)
+    before = (tmp_path / "out").read_text().splitlines()
+    os.close(writing)
+    pump.finish()
+    os.close(out)
+    return before, pump.tail.last_lines
+
+
+async def test_a_progress_bar_is_shown_while_it_rewrites_its_line(tmp_path: Path) -> None:
+    lines, last = await shown(tmp_path, b"\r 1%|", b"\r 2%|", b"\r 3%|", b"\r 4%|")
+    assert lines == ["[rank 0]  1%|"]  # and the next in ten seconds
+    assert last == (" 4%|",)
+
+
+async def test_a_bar_that_ends_each_state_with_a_carriage_return_is_shown(tmp_path: Path) -> None:
+    lines, last = await shown(tmp_path, b"10%\r", b"20%\r", b"30%\r")
+    assert lines == ["[rank 0] 10%"]
+    assert last == ("30%",)
+
+
+async def test_lines_with_the_ends_of_windows_are_whole_lines(tmp_path: Path) -> None:
+    lines, last = await shown(tmp_path, b"one\r", b"\ntwo\r\n", b"three\r", b"\n")
+    assert lines == ["[rank 0] one", "[rank 0] two", "[rank 0] three"]
+    assert last == ("one", "two", "three")
+
+
+async def test_the_last_state_of_a_bar_ends_its_line(tmp_path: Path) -> None:
+    lines, _ = await shown(tmp_path, b"\r 1%|", b"\r 50%|\r 100%|\ndone\n")
+    assert lines == ["[rank 0]  100%|", "[rank 0] done"]

@@ -1,0 +1,142 @@
+"""What an agent has to do about an order, case by case; no process, no clock."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from trainrun.agent import duty
+from trainrun.agent.duty import Begin, Duty, Flush, GiveUp, Leave, OfferPort, Resolve, Situation
+from trainrun.contract.agent_state import Offer, Outcome, Resolution
+from trainrun.contract.answer import Answer, Exit, Hold, Order, ResolveRequest, Start
+
+if TYPE_CHECKING:
+    from trainrun.agent.duty import Task
+
+AT_REST = Situation(alive=False, stopped=True, uploading=False)
+UPLOADING = replace(AT_REST, uploading=True)
+ALIVE = Situation(alive=True, stopped=False, uploading=False)
+HELPERS_LEFT = Situation(alive=False, stopped=False, uploading=False)
+NOW = 100.0
+NEW = Duty()
+
+
+def a_start(attempt: int) -> Start:
+    return Start(
+        attempt=attempt, workers=1, world_size=1, master_addr="127.0.0.1", master_port=29999
+    )
+
+
+def a_hold(attempt: int, **fields: Any) -> Hold:
+    return Hold(attempt=attempt, flush_seconds=30.0, **fields)
+
+
+def told(*orders: Order, before: Duty = NEW) -> Duty:
+    for order in orders:
+        before = duty.told(before, Answer(order=order), NOW)
+    return before
+
+
+def after(attempt: int, *orders: Order) -> Duty:
+    """The duty of a worker that has started this attempt, and was told these orders then."""
+    return told(*orders, before=duty.started(told(a_start(attempt)), attempt))
+
+
+def to_do(what: Duty, situation: Situation = AT_REST, *, passed: float = 0.0) -> tuple[Task, ...]:
+    return duty.to_do(what, situation, NOW + passed)
+
+
+def phase(what: Duty, situation: Situation, *, passed: float = 0.0) -> str:
+    return duty.phase(what, situation, NOW + passed)
+
+
+def test_without_an_order_there_is_nothing_to_do() -> None:
+    assert to_do(Duty()) == ()
+    assert phase(Duty(), AT_REST) == "Idle"
+
+
+def test_the_same_answer_again_changes_nothing() -> None:
+    once = told(a_hold(1))
+    assert duty.told(once, Answer(order=a_hold(1)), NOW + 5) is once
+
+
+def test_an_attempt_is_started_once() -> None:
+    assert to_do(told(a_start(2))) == (Begin(a_start(2)),)
+    assert to_do(after(2)) == ()
+
+
+def test_an_attempt_below_one_that_was_held_for_is_refused() -> None:
+    assert to_do(told(a_hold(3), a_start(2))) == ()
+    assert to_do(told(a_hold(3), a_start(3))) == (Begin(a_start(3)),)
+
+
+@pytest.mark.parametrize("left", [ALIVE, HELPERS_LEFT])
+def test_what_is_left_of_an_attempt_is_stopped_before_anything_else(left: Situation) -> None:
+    assert to_do(after(1, a_start(2)), left) == (duty.Stop(),)
+    assert to_do(after(1, a_hold(2, offer=True)), left) == (duty.Stop(),)
+    assert phase(after(1, a_hold(2)), left) == "Running"
+
+
+def test_a_hold_for_the_attempt_that_runs_is_late() -> None:
+    assert to_do(after(2, a_hold(2)), ALIVE) == ()
+
+
+def test_uploads_that_a_hold_names_come_before_the_port_and_the_resume_point() -> None:
+    asked = ResolveRequest(attempt=2)
+    held = after(1, a_hold(2, flush=(10,), offer=True, resolve=asked))
+    assert to_do(held, UPLOADING) == (Flush((10,)),)
+    assert phase(held, UPLOADING) == "Flushing"
+    assert to_do(held) == (Flush((10,)), OfferPort(2), Resolve(asked))
+    assert phase(held, AT_REST) == "Idle"
+
+
+def test_uploads_that_take_too_long_are_given_up() -> None:
+    held = after(1, a_hold(2, flush=(10,)))
+    assert to_do(held, UPLOADING, passed=30.0) == (GiveUp(), Resolve(None))
+    assert phase(held, UPLOADING, passed=30.0) == "Idle"
+
+
+def test_a_new_worker_has_nothing_to_flush() -> None:
+    assert to_do(told(a_hold(2, flush=(10,), offer=True))) == (OfferPort(2), Resolve(None))
+
+
+def test_a_port_is_offered_once_per_attempt() -> None:
+    offer = Offer(attempt=2, address="127.0.0.1", port=29999)
+    offered = duty.offered(told(a_hold(2, offer=True)), offer)
+    assert to_do(offered) == (Resolve(None),)
+    assert to_do(told(a_hold(3, offer=True), before=offered)) == (OfferPort(3), Resolve(None))
+
+
+def test_who_is_told_to_leave_leaves_and_begins_nothing_any_more() -> None:
+    leaving = after(1, Exit(code=3))
+    assert to_do(leaving, ALIVE) == (Leave(Exit(code=3)),)
+    assert to_do(duty.released(leaving), ALIVE) == ()
+
+
+@pytest.mark.parametrize(
+    ("order", "ours"),
+    [
+        (a_start(1), True),
+        (a_start(2), False),
+        (a_hold(2), True),
+        (a_hold(1), False),
+        (Exit(), False),
+    ],
+)
+def test_an_answer_speaks_of_our_steps_while_our_attempt_runs_or_was_ended_last(
+    order: Order, ours: bool
+) -> None:
+    assert (after(1, order).of_attempt is not None) == ours
+
+
+@pytest.mark.parametrize(
+    ("outcome", "last_word"),
+    [("Resolved", True), ("Finished", True), ("Behind", True), ("Unavailable", False)],
+)
+def test_the_store_is_asked_again_where_time_may_help(outcome: Outcome, last_word: bool) -> None:
+    found = Resolution(attempt=2, outcome=outcome)
+    assert duty.settled(found, ResolveRequest(attempt=2)) == last_word
+    assert not duty.settled(found, ResolveRequest(attempt=3))
+    assert not duty.settled(None, ResolveRequest(attempt=2))

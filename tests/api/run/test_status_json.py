@@ -1,0 +1,15 @@
+"""A status that somebody edited by hand is refused by name, never half believed."""
+
+from __future__ import annotations
+
+import pytest
+
+from trainrun_operator.api.run.status_json import status_from
+
+
+@pytest.mark.parametrize("checkpoint", [{"step": -1, "attempt": 1}, {"step": 5, "attempt": 0}])
+def test_a_resume_point_that_no_run_can_have_saved_is_refused(checkpoint: dict[str, int]) -> None:
+    record = {"attempt": 2, "roster": [1], "agents": "abcd", "resumePoint": checkpoint}
+
+    with pytest.raises(ValueError, match=r"resumePoint\n.*step from 0 and an attempt from 1"):
+        status_from({"internal": {"startRecord": record}})

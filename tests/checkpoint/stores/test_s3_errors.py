@@ -1,0 +1,57 @@
+"""What each refusal of an S3 server means to a user."""
+
+from __future__ import annotations
+
+import pytest
+
+from trainrun.checkpoint.stores.s3_errors import AlreadyThere, Raced, explain
+from trainrun.errors import (
+    ObjectNotFound,
+    PutIfAbsentUnsupported,
+    StoreDenied,
+    StoreError,
+    StoreMisconfigured,
+    StoreUnavailable,
+)
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "kind", "remedy"),
+    [
+        (
+            "AccessDenied",
+            403,
+            StoreDenied,
+            "need GetObject, PutObject, DeleteObject and ListBucket",
+        ),
+        ("", 403, StoreDenied, "on bucket 'bkt'"),
+        ("ExpiredToken", 400, StoreDenied, "check the access key, its secret and the endpoint"),
+        ("RequestTimeTooSkewed", 403, StoreDenied, "this machine's clock is wrong"),
+        ("NoSuchBucket", 404, StoreMisconfigured, "Create bucket 'bkt' or correct storage.uri"),
+        (
+            "PermanentRedirect",
+            301,
+            StoreMisconfigured,
+            "set storage.region to that of bucket 'bkt'",
+        ),
+        ("AuthorizationHeaderMalformed", 400, StoreMisconfigured, "set storage.region"),
+        ("NotImplemented", 501, PutIfAbsentUnsupported, "If-None-Match"),
+        ("ObjectParentIsFile", 409, StoreMisconfigured, "both a key and keys below it"),
+        ("BadDigest", 400, StoreUnavailable, "corrupted on their way"),
+        ("SlowDown", 503, StoreUnavailable, "SlowDown"),
+        ("", 502, StoreUnavailable, "502"),
+        ("TooManyRequests", 429, StoreUnavailable, "TooManyRequests"),
+        ("NoSuchKey", 404, ObjectNotFound, "NoSuchKey"),
+        ("PreconditionFailed", 412, AlreadyThere, "cannot write"),
+        ("ConditionalRequestConflict", 409, Raced, "cannot write"),
+        ("ConcurrentModification", 409, Raced, "ConcurrentModification: text"),
+        ("InvalidArgument", 400, StoreMisconfigured, "InvalidArgument: text"),
+    ],
+)
+def test_a_refusal_becomes_an_error_with_a_remedy(
+    code: str, status: int, kind: type[StoreError], remedy: str
+) -> None:
+    error = explain("cannot write s3://bkt/a", code=code, status=status, text="text", bucket="bkt")
+    assert type(error) is kind
+    assert str(error).startswith("cannot write s3://bkt/a")
+    assert remedy in str(error)

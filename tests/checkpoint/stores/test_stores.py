@@ -1,0 +1,223 @@
+"""What every store promises, tried on a folder and on a real S3 server."""
+
+from __future__ import annotations
+
+import threading
+import zlib
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import pytest
+
+from trainrun.checkpoint import ObjectStore, open_store
+from trainrun.checkpoint.stores.parts import PART
+from trainrun.errors import (
+    CheckpointDamaged,
+    ObjectNotFound,
+    StoreError,
+    StoreMisconfigured,
+    TransferCancelled,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def put_file(store: ObjectStore, key: str, path: Path) -> int:
+    crc32 = zlib.crc32(path.read_bytes())
+    store.put_file(key, path, crc32=crc32)
+    return crc32
+
+
+def large_file(path: Path) -> Path:
+    """Three parts, the last one short, no two alike."""
+    path.write_bytes(b"".join(bytes([n]) * (PART - n) for n in range(3)))
+    return path
+
+
+def test_an_object_is_read_as_it_was_written(store: ObjectStore) -> None:
+    store.put("a/b.json", b"one")
+    store.put("a/b.json", b"two")
+    assert store.get("a/b.json") == b"two"
+
+
+def test_an_absent_object_is_named(store: ObjectStore) -> None:
+    with pytest.raises(ObjectNotFound, match=r"cannot read .*/a/missing\.json"):
+        store.get("a/missing.json")
+
+
+def test_put_if_absent_keeps_what_is_there(store: ObjectStore) -> None:
+    assert store.put_if_absent("claims/1", b"mine")
+    assert not store.put_if_absent("claims/1", b"yours")
+    assert store.get("claims/1") == b"mine"
+
+
+def test_put_if_absent_of_the_same_content_is_a_success(store: ObjectStore) -> None:
+    assert store.put_if_absent("claims/1", b"mine")
+    assert store.put_if_absent("claims/1", b"mine")
+
+
+def test_of_eight_racing_writers_exactly_one_wins(store: ObjectStore) -> None:
+    barrier = threading.Barrier(8)
+
+    def claim(key: str, writer: int) -> bool:
+        barrier.wait()
+        return store.put_if_absent(key, f"writer {writer}".encode())
+
+    with ThreadPoolExecutor(8) as pool:
+        for number in range(10):
+            key = f"claims/{number}"
+            won = list(pool.map(claim, [key] * 8, range(8)))
+            assert won.count(True) == 1
+            assert store.get(key) == f"writer {won.index(True)}".encode()
+
+
+def test_a_listing_has_keys_and_sizes_in_order(store: ObjectStore) -> None:
+    for key in ("run/b", "run/a/2", "run/a/1", "other/x"):
+        store.put(key, key.encode())
+    assert [(item.key, item.size) for item in store.list("run/")] == [
+        ("run/a/1", 7),
+        ("run/a/2", 7),
+        ("run/b", 5),
+    ]
+    assert store.list("nothing/") == []
+    assert len(store.list("")) == 4
+
+
+def test_a_listing_of_more_than_one_page_is_complete(store: ObjectStore) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda n: store.put(f"many/{n:04d}", b"x"), range(1100)))
+    assert len(store.list("many/")) == 1100
+    store.delete([f"many/{n:04d}" for n in range(1100)])
+    assert store.list("many/") == []
+
+
+def test_deleting_what_is_not_there_is_fine(store: ObjectStore) -> None:
+    store.put("a/1", b"x")
+    store.delete(["a/1", "a/2"])
+    assert store.list("") == []
+
+
+@pytest.mark.parametrize("name", ["plain", "with space", "ünï+cödé%&?#", ".hidden", "a=b,c"])
+def test_any_file_name_survives(store: ObjectStore, name: str) -> None:
+    store.put(f"dir/{name}", b"x")
+    assert [item.key for item in store.list("dir/")] == [f"dir/{name}"]
+    assert store.get(f"dir/{name}") == b"x"
+
+
+@pytest.mark.parametrize("key", ["", "/a", "a/../b", "a//b", "a/", "./a"])
+def test_a_key_cannot_lead_out_of_the_store(store: ObjectStore, key: str) -> None:
+    with pytest.raises(ValueError, match="not an object key"):
+        store.put(key, b"x")
+
+
+def test_the_size_of_an_object_is_known_by_its_name(store: ObjectStore) -> None:
+    store.put("dir/some", b"123")
+    assert (store.size("dir/some"), store.size("dir/none")) == (3, None)
+
+
+def test_an_empty_file_travels(store: ObjectStore, tmp_path: Path) -> None:
+    (tmp_path / "empty").touch()
+    put_file(store, "dir/empty", tmp_path / "empty")
+    store.get_file("dir/empty", tmp_path / "back", size=0, crc32=0)
+    assert (tmp_path / "back").read_bytes() == b""
+
+
+def test_a_large_file_travels_in_parts(store: ObjectStore, tmp_path: Path) -> None:
+    path = large_file(tmp_path / "large")
+    moved = []
+    crc32 = zlib.crc32(path.read_bytes())
+    store.put_file("dir/large", path, crc32=crc32, progress=moved.append)
+    store.get_file("dir/large", tmp_path / "back", size=path.stat().st_size, crc32=crc32)
+    assert (tmp_path / "back").read_bytes() == path.read_bytes()
+    assert sum(moved) == path.stat().st_size
+
+
+def test_a_file_of_another_size_is_damage(store: ObjectStore, tmp_path: Path) -> None:
+    path = large_file(tmp_path / "large")
+    crc32 = put_file(store, "dir/large", path)
+    size = path.stat().st_size
+    for wrong in (size - 1, size + 1, size + PART, 0):
+        with pytest.raises(CheckpointDamaged, match=rf"dir/large: {size} bytes, should be {wrong}"):
+            store.get_file("dir/large", tmp_path / "back", size=wrong, crc32=crc32)
+
+
+def test_a_file_of_other_content_is_damage(store: ObjectStore, tmp_path: Path) -> None:
+    path = large_file(tmp_path / "large")
+    crc32 = put_file(store, "dir/large", path)
+    message = rf"dir/large: CRC32 {crc32:08x}, should be {crc32 ^ 1:08x}: its content changed"
+    with pytest.raises(CheckpointDamaged, match=message):
+        store.get_file("dir/large", tmp_path / "back", size=path.stat().st_size, crc32=crc32 ^ 1)
+
+
+def test_a_missing_file_is_named(store: ObjectStore, tmp_path: Path) -> None:
+    for size in (0, 5, 3 * PART):
+        with pytest.raises(ObjectNotFound, match=r"dir/gone"):
+            store.get_file("dir/gone", tmp_path / "back", size=size, crc32=0)
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_a_file_that_changes_on_its_way_is_not_stored(
+    store: ObjectStore, tmp_path: Path, large: bool
+) -> None:
+    path = large_file(tmp_path / "file")
+    if not large:
+        path.write_bytes(b"small")
+    with pytest.raises(StoreError):
+        store.put_file("dir/file", path, crc32=zlib.crc32(path.read_bytes()) ^ 1)
+    assert store.list("") == []
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_an_upload_can_be_given_up(store: ObjectStore, tmp_path: Path, large: bool) -> None:
+    path = large_file(tmp_path / "file")
+    if not large:
+        path.write_bytes(b"small")
+
+    def give_up(count: int) -> None:
+        raise TransferCancelled("enough")
+
+    with pytest.raises(TransferCancelled):
+        store.put_file("dir/file", path, crc32=zlib.crc32(path.read_bytes()), progress=give_up)
+
+
+@pytest.mark.parametrize(
+    ("uri", "message"),
+    [
+        ("gs://bucket/x", "only file:///absolute/path and s3://bucket/prefix are supported"),
+        ("/tmp/x", "only file:///absolute/path and s3://bucket/prefix are supported"),
+        ("file://tmp/x", "a file URI is file:///absolute/path"),
+        ("s3:///x", "the bucket is missing; write s3://bucket/prefix"),
+    ],
+)
+def test_an_address_of_another_form_says_what_is_allowed(uri: str, message: str) -> None:
+    with pytest.raises(StoreMisconfigured) as caught:
+        open_store(uri)
+    assert str(caught.value).startswith(f"{uri}: ")
+    assert message in str(caught.value)
+
+
+def test_a_store_probes_itself_and_leaves_nothing(store: ObjectStore) -> None:
+    store.probe()
+    assert store.list("") == []
+
+
+def test_writing_beside_a_deletion_that_removes_empty_folders_never_fails(
+    store: ObjectStore,
+) -> None:
+    stop = threading.Event()
+
+    def delete() -> None:
+        while not stop.is_set():
+            store.delete(["run/a/b/first"])
+
+    with ThreadPoolExecutor(1) as pool:
+        deleting = pool.submit(delete)
+        try:
+            for number in range(100):
+                store.put("run/a/b/first", b"x")
+                store.put_if_absent(f"run/a/c/{number}", b"x")
+        finally:
+            stop.set()
+        deleting.result()
+    assert len(store.list("run/a/c/")) == 100

@@ -1,0 +1,340 @@
+"""What an attempt is started from."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support.checkpoints import Bench, checkpoint_id
+from trainrun.checkpoint import (
+    RunStore,
+    check_fence,
+    finish,
+    open_store,
+    release,
+    resolve,
+    retain,
+    set_aside,
+)
+from trainrun.checkpoint.rules.records import AttemptRecord, FinishedRecord, seal
+from trainrun.errors import CheckpointFenced, StoreMisconfigured
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_a_new_run_starts_from_nothing(any_bench: Bench) -> None:
+    answer = any_bench.resolve(1)
+    assert (answer.outcome, answer.resume, answer.highest_attempt) == ("Resolved", None, 1)
+    assert answer.message == "start from nothing"
+
+
+def test_an_attempt_after_others_that_never_came_to_a_claim_starts_from_nothing(
+    tmp_path: Path,
+) -> None:
+    store = open_store(f"file://{tmp_path}/not/there/yet")
+    bench = Bench(run=RunStore(store, "digits"), scratch=tmp_path)
+    answer = bench.resolve(3, ended="StartFailed: no such image")
+    assert (answer.outcome, answer.resume, answer.highest_attempt) == ("Resolved", None, 3)
+
+
+def test_the_next_attempt_resumes_from_the_newest_commit(any_bench: Bench) -> None:
+    any_bench.resolve(1)
+    any_bench.commit(step=10)
+    any_bench.commit(step=20)
+    answer = any_bench.resolve(2, ended="AppError: rank 1 exited with code 1")
+    assert answer.outcome == "Resolved"
+    assert answer.resume == checkpoint_id(1, 20)
+    assert answer.message == "resume from step-000000020-attempt-1"
+    record = any_bench.run.read(AttemptRecord, "attempts/000002.json")
+    assert record == AttemptRecord(
+        attempt=2,
+        uid="uid-1",
+        resume=checkpoint_id(1, 20),
+        ended="AppError: rank 1 exited with code 1",
+    )
+
+
+def test_a_later_attempt_wins_over_a_higher_step(bench: Bench) -> None:
+    bench.resolve(1)
+    bench.commit(step=10)
+    bench.resolve(2)
+    bench.commit(attempt=1, step=90)  # by an agent that could not be reached
+    bench.commit(attempt=2, step=15)
+    assert bench.resolve(3).resume == checkpoint_id(2, 15)
+
+
+def test_a_late_commit_of_an_unreachable_agent_is_fenced(any_bench: Bench) -> None:
+    any_bench.resolve(1)
+    any_bench.commit(step=10)
+    any_bench.resolve(2)
+    any_bench.commit(attempt=1, step=90)
+    assert any_bench.resolve(3).resume == checkpoint_id(1, 10)
+
+
+def test_nothing_but_fenced_commits_is_nothing(bench: Bench) -> None:
+    bench.resolve(1)
+    bench.resolve(2)
+    bench.commit(attempt=1, step=10)
+    answer = bench.resolve(3)
+    assert (answer.outcome, answer.resume) == ("Resolved", None)
+
+
+def test_resolving_an_attempt_again_gives_the_same_answer(any_bench: Bench) -> None:
+    any_bench.resolve(1)
+    any_bench.commit(step=10)
+    first = any_bench.resolve(2)
+    any_bench.commit(attempt=1, step=20)
+    assert any_bench.resolve(2) == first
+
+
+def test_a_claimed_resume_point_that_has_been_set_aside_is_not_handed_out_again(
+    bench: Bench,
+) -> None:
+    bench.resolve(1)
+    bench.commit(step=10)
+    bench.commit(step=20)
+    bench.resolve(2)
+    set_aside(bench.run, checkpoint_id(1, 20), "worker-00000/model.pt: CRC32 differs")
+    answer = bench.resolve(2)
+    assert (answer.outcome, answer.highest_attempt) == ("Behind", 2)
+    answer = bench.resolve(3)
+    assert answer.resume == checkpoint_id(1, 10)
+    assert answer.set_aside == ("step-000000020-attempt-1: worker-00000/model.pt: CRC32 differs",)
+
+
+def test_a_number_that_somebody_has_claimed_is_behind(bench: Bench) -> None:
+    bench.resolve(1)
+    bench.resolve(2)
+    bench.resolve(3)
+    answer = bench.resolve(2)
+    assert (answer.outcome, answer.highest_attempt) == ("Behind", 3)
+    assert answer.message.endswith("/digits knows attempt 3 already")
+
+
+def test_another_run_of_the_same_yaml_continues_with_higher_attempts(bench: Bench) -> None:
+    bench.resolve(1)
+    bench.commit(step=10)
+    release(bench.run, uid="uid-1")
+    answer = bench.resolve(1, uid="uid-2")
+    assert (answer.outcome, answer.highest_attempt) == ("Behind", 1)
+    assert bench.resolve(2, uid="uid-2").resume == checkpoint_id(1, 10)
+
+
+def test_an_attempt_number_of_another_run_is_not_ours(bench: Bench) -> None:
+    bench.resolve(1)
+    release(bench.run, uid="uid-1")
+    bench.resolve(2, uid="uid-2")
+    release(bench.run, uid="uid-2")
+    answer = bench.resolve(2)
+    assert (answer.outcome, answer.highest_attempt) == ("Behind", 2)
+
+
+def test_done_markers_newer_than_the_newest_manifest_are_completed(any_bench: Bench) -> None:
+    bench = any_bench
+    bench.resolve(1)
+    bench.commit(step=10)
+    for worker in range(2):  # slot 0's agent died before it saw the last marker
+        bench.part(step=20, worker=worker, workers=2, files={worker: {f"m{worker}": b"x"}})
+    assert bench.resolve(2).resume == checkpoint_id(1, 20)
+    assert bench.run.folder(checkpoint_id(1, 20)).has_manifest
+
+
+def test_an_incomplete_checkpoint_is_never_chosen(any_bench: Bench) -> None:
+    any_bench.resolve(1)
+    any_bench.commit(step=10)
+    any_bench.part(step=20, worker=0, workers=2, files={0: {"m0": b"x"}})
+    assert any_bench.resolve(2).resume == checkpoint_id(1, 10)
+
+
+def test_done_markers_below_a_manifest_are_not_completed(bench: Bench) -> None:
+    bench.resolve(1)
+    for worker in range(2):
+        bench.part(step=10, worker=worker, workers=2, files={worker: {f"m{worker}": b"x"}})
+    bench.commit(step=20)
+    set_aside(bench.run, checkpoint_id(1, 20), "x")
+    answer = bench.resolve(2)
+    assert answer.outcome == "NoGoodCheckpoint"
+    assert not bench.run.folder(checkpoint_id(1, 10)).has_manifest
+
+
+def test_conflicting_parts_fall_back_to_the_checkpoint_before(bench: Bench) -> None:
+    bench.resolve(1)
+    bench.commit(step=10)
+    for worker in range(2):
+        files = {worker: {"same-name": f"{worker}".encode()}}
+        bench.part(step=20, worker=worker, workers=2, files=files)
+    answer = bench.resolve(2)
+    assert answer.resume == checkpoint_id(1, 10)
+    assert answer.message.startswith(
+        "resume from step-000000010-attempt-1 (newer, but never completed: "
+        "step-000000020-attempt-1: checkpoint of step 20: rank 0 and rank 1 both "
+        "brought 'same-name' with different content"
+    )
+
+
+@pytest.mark.parametrize("uid", ["uid-1", "uid-2"])
+def test_a_finished_run_says_so(any_bench: Bench, uid: str) -> None:
+    any_bench.resolve(1)
+    any_bench.commit(step=10)
+    finish(any_bench.run, uid="uid-1")
+    finish(any_bench.run, uid="uid-1")
+    answer = any_bench.resolve(2, uid=uid)
+    assert answer.outcome == "Finished"
+    assert answer.message.endswith("/digits has finished before")
+
+
+class ErrorPages:
+    """A store behind a proxy that answers reads of one object with a page of its own, and 200."""
+
+    def __init__(self, bench: Bench, page: bytes) -> None:
+        self._store = bench.run.store
+        self._page = page
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._store, name)
+
+    def get(self, key: str) -> bytes:
+        return self._page if key.endswith("finished.json") else self._store.get(key)
+
+
+@pytest.mark.parametrize(
+    ("page", "reason"),
+    [
+        (b"<html>502 Bad Gateway</html>", "finished.json: cannot be read"),
+        (b"", "finished.json: empty"),
+        (seal(FinishedRecord(uid="uid-9")), "the listing does not show it"),
+    ],
+    ids=["an error page", "nothing", "another run's"],
+)
+def test_one_foreign_answer_does_not_end_a_run_as_succeeded(
+    any_bench: Bench, page: bytes, reason: str
+) -> None:
+    any_bench.resolve(1)
+    any_bench.commit(step=10)
+    run = RunStore(ErrorPages(any_bench, page), "digits")  # type: ignore[arg-type]
+    answer = resolve(run, uid="uid-1", attempt=2, watch=any_bench.watch)
+    assert answer.outcome == "Unavailable"
+    assert "/digits/finished.json is not believed: " in answer.message
+    assert reason in answer.message
+    assert "delete it to go on with the run, or use another runName" in answer.message
+    assert any_bench.resolve(2).resume == checkpoint_id(1, 10)
+
+
+def test_a_record_of_success_that_has_rotted_is_not_believed_and_named(bench: Bench) -> None:
+    bench.resolve(1)
+    finish(bench.run, uid="uid-1")
+    bench.run.store.put("digits/finished.json", b"{}")
+    answer = bench.resolve(2)
+    assert answer.outcome == "Unavailable"
+    assert "finished.json: not a record of ours" in answer.message
+
+
+def test_a_run_whose_storage_was_taken_over_does_not_mark_it_finished(any_bench: Bench) -> None:
+    any_bench.resolve(1)
+    release(any_bench.run, uid="uid-1")
+    any_bench.resolve(2, uid="uid-2")
+    with pytest.raises(StoreMisconfigured, match="belongs to TrainRun uid uid-2 now"):
+        finish(any_bench.run, uid="uid-1")
+    assert any_bench.resolve(3, uid="uid-2").outcome == "Resolved"
+    finish(any_bench.run, uid="uid-2")
+    assert any_bench.resolve(4, uid="uid-2").outcome == "Finished"
+
+
+def test_what_is_committed_after_a_takeover_is_known_to_be_fenced(any_bench: Bench) -> None:
+    any_bench.resolve(1)
+    check_fence(any_bench.run, any_bench.commit(step=10).id)
+    release(any_bench.run, uid="uid-1")
+    any_bench.resolve(2, uid="uid-2")
+    check_fence(any_bench.run, checkpoint_id(1, 10))
+    late = any_bench.commit(step=20).id
+    with pytest.raises(CheckpointFenced) as caught:
+        check_fence(any_bench.run, late)
+    assert str(caught.value) == (
+        f"step-000000020-attempt-1 is never used: attempt 2 in {any_bench.run.uri} has started "
+        "from something older. Another TrainRun has taken this storage over (do two share a "
+        "runName?): give each a storage.runName of its own"
+    )
+
+
+class CommitsBefore:
+    """A store in which another agent commits just before a claim is written."""
+
+    def __init__(self, bench: Bench, claim: str, step: int) -> None:
+        self._bench = bench
+        self._claim = claim
+        self._step = step
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._bench.run.store, name)
+
+    def put_if_absent(self, key: str, data: bytes) -> bool:
+        if key.endswith(self._claim) and self._step:
+            step, self._step = self._step, 0
+            self._bench.commit(step=step)
+        return self._bench.run.store.put_if_absent(key, data)
+
+
+@pytest.mark.parametrize("first", [10, None], ids=["there was one", "there was none"])
+def test_what_is_committed_between_the_look_and_the_claim_is_resumed_from(
+    any_bench: Bench, first: int | None
+) -> None:
+    """The claim fences it, though it was reported to be committed."""
+    any_bench.resolve(1)
+    if first is not None:
+        any_bench.commit(step=first)
+    run = RunStore(CommitsBefore(any_bench, "attempts/000002.json", 20), "digits")  # type: ignore[arg-type]
+    answer = resolve(run, uid="uid-1", attempt=2, watch=any_bench.watch)
+    assert (answer.outcome, answer.highest_attempt) == ("Behind", 3)
+    assert answer.message.endswith("/digits knows attempt 3 already")
+    for attempt in (4, 5):
+        assert any_bench.resolve(attempt).resume == checkpoint_id(1, 20)
+    any_bench.commit(step=30)  # by an agent that could not be reached
+    assert any_bench.resolve(6).resume == checkpoint_id(1, 20)
+
+
+def test_what_is_committed_meanwhile_and_older_than_the_choice_changes_nothing(
+    any_bench: Bench,
+) -> None:
+    any_bench.resolve(1)
+    any_bench.commit(step=10)
+    run = RunStore(CommitsBefore(any_bench, "attempts/000002.json", 5), "digits")  # type: ignore[arg-type]
+    answer = resolve(run, uid="uid-1", attempt=2, watch=any_bench.watch)
+    assert (answer.outcome, answer.resume) == ("Resolved", checkpoint_id(1, 10))
+
+
+def test_fail_on_existing_refuses_what_another_run_left(any_bench: Bench) -> None:
+    any_bench.resolve(1)
+    release(any_bench.run, uid="uid-1")
+    answer = any_bench.resolve(1, uid="uid-2", on_existing="Fail")
+    assert answer.outcome == "NotEmpty"
+    assert answer.message.endswith(
+        "already holds a run and onExisting is Fail; use another runName, or onExisting: Resume "
+        "to continue that run"
+    )
+
+
+def test_fail_on_existing_refuses_a_finished_run(bench: Bench) -> None:
+    bench.resolve(1)
+    finish(bench.run, uid="uid-1")
+    assert bench.resolve(1, uid="uid-2", on_existing="Fail").outcome == "NotEmpty"
+
+
+def test_fail_on_existing_lets_a_run_continue_its_own(bench: Bench) -> None:
+    assert bench.resolve(1, on_existing="Fail").outcome == "Resolved"
+    bench.commit(step=10)
+    assert bench.resolve(2, on_existing="Fail").resume == checkpoint_id(1, 10)
+    release(bench.run, uid="uid-1")
+    assert bench.resolve(3, on_existing="Fail").resume == checkpoint_id(1, 10)
+
+
+def test_the_choice_does_not_change_when_retention_has_run(any_bench: Bench) -> None:
+    any_bench.resolve(1)
+    for step in range(10, 70, 10):
+        any_bench.commit(step=step)
+    deleted = retain(any_bench.run, attempt=1, keep=3)
+    assert deleted == tuple(checkpoint_id(1, step) for step in (10, 20, 30))
+    assert any_bench.resolve(2).resume == checkpoint_id(1, 60)
+    assert retain(any_bench.run, attempt=1, keep=2) == ()  # no longer the newest attempt
+    assert set(any_bench.run.folders()) == {checkpoint_id(1, step) for step in (40, 50, 60)}

@@ -1,0 +1,132 @@
+"""Which runs a manager knows, from what it is told of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.cluster.office import Office, raw
+
+
+def test_a_run_is_known_once_it_was_seen_and_forgotten_when_it_is_deleted() -> None:
+    office = Office()
+    office.manager.seen(raw())
+    assert office.manager.uids() == {"uid-1"}
+    office.manager.gone("uid-1")
+    assert office.manager.uids() == frozenset()
+
+
+def test_an_older_version_never_replaces_a_newer_one() -> None:
+    office = Office()
+    office.manager.seen(raw(version=7, failurePolicy={"maxFailures": 7}))
+    office.manager.seen(raw(version=3, failurePolicy={"maxFailures": 3}))
+    assert office.max_failures() == [7]
+
+
+def test_a_run_that_is_being_deleted_is_left_alone() -> None:
+    office = Office()
+    office.manager.seen(raw())
+    leaving = raw(version=2)
+    leaving["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    office.manager.seen(leaving)
+    assert office.manager.uids() == frozenset()
+
+
+def test_a_deletion_that_the_watch_lost_is_found_by_the_next_list() -> None:
+    office = Office()
+    office.manager.seen(raw("a", uid="a"))
+    office.manager.seen(raw("b", uid="b"))
+    office.manager.relisted({"b": raw("b", uid="b")}, known_before=office.manager.uids())
+    assert office.manager.uids() == {"b"}
+
+
+def test_a_run_that_was_created_while_the_list_was_read_is_not_taken_for_deleted() -> None:
+    office = Office()
+    known = office.manager.uids()
+    office.manager.seen(raw("new", uid="new"))
+    office.manager.relisted({}, known_before=known)
+    assert office.manager.uids() == {"new"}
+
+
+def test_a_spec_that_cannot_be_read_is_told_once_per_generation() -> None:
+    office = Office()
+    broken = raw(failurePolicy={"maxFailures": "many"})
+    for _ in range(3):
+        office.manager.seen(broken)
+    assert [event.reason for event in office.events] == ["InvalidSpec"]
+    assert "spec.failurePolicy.maxFailures" in office.events[0].message
+    office.manager.seen(raw(version=2, failurePolicy={"maxFailures": "few"}))
+    assert len(office.events) == 2
+
+
+async def test_agents_of_a_run_that_this_operator_cannot_read_are_put_off_not_sent_away() -> None:
+    office = Office()
+    office.manager.seen(raw(failurePolicy={"maxFailures": "many"}))
+    assert await office.status_for("uid-1") == 503
+
+
+async def test_agents_of_a_run_that_is_gone_are_sent_away() -> None:
+    office = Office()
+    office.manager.seen(raw(failurePolicy={"maxFailures": "many"}))
+    office.manager.gone("uid-1")
+    assert await office.status_for("uid-1") == 410
+
+
+def test_a_spec_that_was_repaired_is_led_like_any_other() -> None:
+    office = Office()
+    office.manager.seen(raw(failurePolicy={"maxFailures": "many"}))
+    office.manager.seen(raw(version=2, failurePolicy={"maxFailures": 2}))
+    assert office.max_failures() == [2]
+
+
+def held(by: str, *, version: int = 1) -> dict[str, Any]:
+    """The run with a status that names this holder."""
+    return {**raw(version=version), "status": {"internal": {"holder": by}}}
+
+
+def test_a_run_that_another_controller_manages_is_none_of_ours() -> None:
+    office = Office()
+    office.manager.seen(raw(managedBy="example.com/other", failurePolicy={"maxFailures": "many"}))
+    assert office.manager.uids() == frozenset()
+    assert office.events == []
+    office.manager.seen(raw(managedBy="trainrun.dev/operator"))
+    assert office.manager.uids() == {"uid-1"}
+
+
+async def test_a_run_of_another_installation_has_no_agents_here_and_counts_in_no_metric() -> None:
+    office = Office()
+    office.manager.seen(held("theirs/k1"))
+    assert office.manager.uids() == {"uid-1"}
+    assert list(office.manager.states()) == []
+    assert await office.status_for("uid-1") == 410
+
+
+def test_a_run_of_another_installation_that_cannot_be_read_is_not_ours_to_complain_about() -> None:
+    office = Office()
+    unreadable = held("theirs/k1")
+    unreadable["spec"]["storage"] = {}
+    office.manager.seen(unreadable)
+    assert office.events == []
+
+
+def test_a_run_that_another_installation_has_taken_over_is_let_go() -> None:
+    office = Office()
+    office.manager.seen(held("ours/k1"))
+    assert len(list(office.manager.states())) == 1
+    office.manager.seen(held("theirs/k1", version=3))
+    assert list(office.manager.states()) == []
+
+
+def test_a_list_that_is_late_does_not_take_a_run_from_us() -> None:
+    office = Office()
+    office.manager.seen(held("ours/k1", version=3))
+    office.manager.seen(held("theirs/k1", version=2))
+    assert len(list(office.manager.states())) == 1
+
+
+def test_a_run_whose_status_was_lost_is_led_by_whoever_sees_it() -> None:
+    office = Office()
+    office.manager.seen(held("theirs/k1"))
+    office.manager.seen(raw(version=2))
+    assert len(list(office.manager.states())) == 1
+    office.manager.gone("uid-1")
+    assert office.manager.uids() == frozenset()

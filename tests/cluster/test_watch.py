@@ -1,0 +1,100 @@
+"""Which TrainRuns an operator knows of, from what a watch tells and what lists show."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+import pytest_asyncio
+
+from tests.cluster.office import Office, raw
+from tests.kube.fake_api import Answer, status
+from tests.kube.waiting import until
+from trainrun_operator.cluster import watch
+from trainrun_operator.cluster.watch import RunWatch
+from trainrun_operator.kube.api import KubeApi
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from tests.kube.fake_api import FakeApi
+
+
+@pytest_asyncio.fixture
+async def api(fake: FakeApi, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[KubeApi]:
+    """Listed without pauses worth waiting for."""
+    monkeypatch.setattr(watch, "RELIST", 0.01)
+    monkeypatch.setattr(watch, "RETRY", 0.01)
+    connected = await KubeApi.connect()
+    yield connected
+    await connected.close()
+
+
+@asynccontextmanager
+async def relisting(watched: RunWatch) -> AsyncIterator[None]:
+    task = asyncio.create_task(watched.relist())
+    yield
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_what_the_watch_tells_is_known_at_once(api: KubeApi) -> None:
+    office = Office()
+    watched = RunWatch(api, namespaces=(), manager=office.manager)
+
+    watched.changed(None, raw("a", uid="a"))
+    watched.changed("ADDED", raw("b", uid="b"))
+    watched.changed("MODIFIED", raw("b", uid="b", version=2, failurePolicy={"maxFailures": 5}))
+    watched.changed("DELETED", raw("a", uid="a"))
+
+    assert office.manager.uids() == {"b"}
+    assert office.max_failures() == [5]
+    assert not watched.listed.is_set()
+
+
+async def test_a_creation_and_a_deletion_that_no_watch_told_of_are_found_by_the_lists(
+    api: KubeApi, fake: FakeApi
+) -> None:
+    office = Office()
+    watched = RunWatch(api, namespaces=(), manager=office.manager)
+    fake.things = [raw("a", uid="a"), raw("b", uid="b")]
+
+    async with relisting(watched):
+        await watched.listed.wait()
+        assert office.manager.uids() == {"a", "b"}
+        fake.things = [raw("b", uid="b")]
+        await until(lambda: office.manager.uids() == {"b"})
+
+
+async def test_an_api_server_that_is_away_is_asked_again_and_nothing_is_taken_for_deleted(
+    api: KubeApi, fake: FakeApi, caplog: pytest.LogCaptureFixture
+) -> None:
+    office = Office()
+    watched = RunWatch(api, namespaces=(), manager=office.manager)
+    watched.changed("ADDED", raw("a", uid="a"))
+    fake.things = [raw("a", uid="a")]
+    away = status(503, "ServiceUnavailable", "the server is starting")
+    fake.answers = [Answer(code=503, body=away)]
+
+    async with relisting(watched):
+        await watched.listed.wait()
+
+    assert "TrainRuns cannot be listed" in caplog.text
+    assert "the server is starting" in caplog.text
+    assert office.manager.uids() == {"a"}
+
+
+async def test_where_namespaces_are_named_each_is_listed_and_a_run_of_any_is_known(
+    api: KubeApi, fake: FakeApi
+) -> None:
+    office = Office()
+    watched = RunWatch(api, namespaces=("one", "two"), manager=office.manager)
+    fake.things = [raw("a", uid="a")]
+
+    async with relisting(watched):
+        await watched.listed.wait()
+
+    assert len(fake.of("list")) >= 2
+    assert office.manager.uids() == {"a"}

@@ -1,0 +1,108 @@
+"""Each message that one end writes, the other end reads as the same message."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from trainrun.contract import metrics
+from trainrun.contract.messages import (
+    AskRoom,
+    AskSave,
+    DescribeCheckpoint,
+    FetchCheckpoint,
+    FetchInitial,
+    Finish,
+    Hello,
+    MalformedLine,
+    Question,
+    Raised,
+    Report,
+    line_of,
+    parse,
+    parse_reply,
+    report_line,
+)
+from trainrun.contract.replies import (
+    Decided,
+    Described,
+    Failed,
+    Fetched,
+    Granted,
+    Reply,
+    SaveNow,
+    reply_line,
+)
+
+SAVE_NOW = SaveNow(reason="SIGTERM", deadline=12.5, writer_rank=3)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        Hello(rank=2, pid=77),
+        AskRoom(step=5),
+        FetchCheckpoint(rank=None),
+        FetchCheckpoint(rank=3),
+        DescribeCheckpoint(),
+        FetchInitial(),
+        AskSave(call=9),
+        Finish(),
+        Raised(error="ValueError: x", traceback="Traceback ..."),
+    ],
+)
+def test_a_message_is_read_as_it_was_written(message: Hello | Finish | Raised | AskRoom) -> None:
+    assert parse(line_of(message).encode()) == message
+
+
+@pytest.mark.parametrize("files", [None, "step-000000000007"])
+def test_a_report_is_read_as_it_was_written(files: str | None) -> None:
+    line = report_line(7, metrics.to_json({"loss": 0.5}), files=files, whole=files is not None)
+    read = parse(line.encode())
+    assert read == Report(step=7, metrics={"loss": 0.5}, files=files, whole=files is not None)
+
+
+@pytest.mark.parametrize(
+    ("question", "reply"),
+    [
+        (AskRoom(step=5), Granted()),
+        (FetchCheckpoint(rank=None), Fetched(path="/cache/x")),
+        (FetchInitial(), Fetched(path="/cache/initial")),
+        (DescribeCheckpoint(), Described(attempt=2, step=5, metrics={"loss": 0.5})),
+        (AskSave(call=9), Decided(save=None)),
+        (AskSave(call=9), Decided(save=SAVE_NOW)),
+        (AskSave(call=9), Failed(error="no")),
+    ],
+)
+def test_a_reply_is_read_as_it_was_written(question: Question[object], reply: Reply) -> None:
+    assert parse_reply(reply_line(reply).encode(), question) == reply
+
+
+def test_the_resume_point_is_described_where_its_files_are_handed_over() -> None:
+    about = Described(attempt=2, step=5, metrics={})
+    line = reply_line(Fetched(path="/cache/x", about=about))
+    assert json.loads(line) == {"path": "/cache/x", "attempt": 2, "step": 5, "metrics": {}}
+
+
+@pytest.mark.parametrize(
+    "line", [b"", b"[]", b"{}", b'{"save":{"reason":"x","deadline":"soon","writer_rank":0}}']
+)
+def test_a_line_that_is_no_reply_is_named(line: bytes) -> None:
+    with pytest.raises(MalformedLine, match="not a reply of the agent"):
+        parse_reply(line, AskSave(call=1))
+
+
+def test_messages_of_unknown_type_are_ignored_and_broken_ones_named() -> None:
+    assert parse(b'{"type":"telepathy"}') is None
+    assert parse(b'{"type":"report","step":3,"metrics":{"a":1},"new":1}') == Report(
+        step=3, metrics={"a": 1}, files=None, whole=False
+    )
+    for line in (b"x", b"[]", b'{"type":"report"}', b'{"type":"report","step":"3"}'):
+        with pytest.raises(MalformedLine, match="not a message of the library"):
+            parse(line)
+
+
+def test_files_outside_the_staging_folder_are_not_taken() -> None:
+    with pytest.raises(MalformedLine, match="no directory name"):
+        parse(b'{"type":"report","step":3,"files":"../../etc"}')

@@ -1,0 +1,371 @@
+"""Which workers take the slots of the next attempt, which are made and which must go."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.support.builders import Scene, a_run, a_worker, an_incident, seconds
+from trainrun.contract.agent_state import Held, Notice
+from trainrun_operator.core.run.causes import Cause
+from trainrun_operator.core.run.observation import WorkerFact, WorkerLoss
+from trainrun_operator.core.run.plan import CreateWorker, DeleteWorker
+
+
+def created(scene: Scene) -> list[str]:
+    return [a.name for a in scene.plan.actions if isinstance(a, CreateWorker)]
+
+
+def deleted(scene: Scene) -> list[tuple[str, str]]:
+    return [(a.name, a.reason) for a in scene.plan.actions if isinstance(a, DeleteWorker)]
+
+
+def test_a_new_run_gets_a_worker_for_every_slot() -> None:
+    plan = a_run(replicas=3).plan
+    assert plan.reason == "Gathering"
+    assert plan.message == "waiting for the workers of slots 0, 1, 2"
+    assert plan.actions == tuple(
+        CreateWorker(name=f"run-{slot}-1", slot=slot, created_for=1, template_hash="t1")
+        for slot in range(3)
+    )
+
+
+def test_many_missing_slots_are_told_in_short() -> None:
+    assert a_run(replicas=20).plan.message.endswith("slots 0, 1, 2, 3, 4, 5, 6, 7, 8, 9")
+
+
+def test_workers_that_answer_are_kept_and_only_the_lost_one_is_replaced() -> None:
+    scene = a_run(replicas=3).running().ended().lost(1, Cause.NODE_LOST)
+    assert created(scene) == ["run-1-2"]
+    assert deleted(scene) == []  # what has ended stays for its logs
+
+
+def test_a_name_is_never_used_twice() -> None:
+    scene = a_run(replicas=1).running(5).ended().with_worker(0, phase="Ended")
+    assert created(scene) == ["run-0-6"]
+    again = scene.plus(a_worker(0, 6, phase="Ended"), a_worker(0, 7, phase="Ended"))
+    assert created(again) == ["run-0-8"]
+
+
+def test_the_name_of_a_worker_whose_object_is_gone_is_not_used_again() -> None:
+    scene = a_run(replicas=1, max_failures=1).running(1).without(0)
+    record = scene.status.start_record
+    assert record is not None
+    scene = scene.with_status(start_record=replace(record, roster=(9,)))
+    assert created(scene.after(scene.plan)) == ["run-0-10"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"loss": WorkerLoss(cause=Cause.NODE_LOST, message="node a is gone")}, "node a is gone"),
+        ({"template_hash": "old"}, "workers.template has changed"),
+        (
+            {"template_hash": "old", "agent": None, "age": seconds(9)},
+            "workers.template has changed",
+        ),
+        ({"slot": 7}, "its slot is gone"),
+        ({"silent_for": seconds(400)}, "its agent does not answer"),
+        ({"agent": None, "silent_for": seconds(400)}, "its agent does not answer"),
+    ],
+)
+def test_a_worker_that_cannot_take_part_is_dismissed_with_its_reason(
+    fields: dict[str, object], reason: str
+) -> None:
+    scene = a_run(replicas=1).with_status(attempt=1).plus(a_worker(**fields))
+    scene = scene.listening(399)
+    (found,) = deleted(scene)
+    assert found[1] == reason
+    assert created(scene) == ["run-0-2"]
+
+
+def test_a_worker_of_an_old_template_finishes_its_uploads_first() -> None:
+    scene = a_run(replicas=1).running().ended(kind="TemplateChange").with_config(template_hash="t2")
+    assert deleted(scene.with_agent(0, phase="Flushing")) == []
+    assert deleted(scene.with_agent(0, held=Held())) == []
+    assert deleted(scene) == [("run-0-1", "workers.template has changed")]
+
+
+def test_a_worker_under_notice_is_replaced_and_makes_room_once_it_has_nothing_left_to_do() -> None:
+    scene = a_run(replicas=1).running().ended(kind="Yielded").noticed(0)
+    busy = scene.with_agent(0, phase="Flushing")
+    assert created(busy) == ["run-0-2"]
+    assert deleted(busy) == []
+    unheard = scene.listening(1).unheard(0).with_worker(0, notice=Notice(reason="spot"))
+    assert deleted(unheard) == []
+    (action,) = (a for a in scene.plan.actions if isinstance(a, DeleteWorker))
+    assert action.name == "run-0-1"
+    assert action.reason == "it will be taken away, and has nothing left to do (spot)"
+
+
+def test_a_worker_under_notice_that_never_took_part_makes_room_at_once() -> None:
+    scene = a_run(replicas=1).plus(a_worker(notice=Notice(reason="spot")))
+    assert created(scene) == ["run-0-2"]
+    assert [name for name, _ in deleted(scene)] == ["run-0-1"]
+
+
+def test_a_worker_that_is_being_deleted_is_replaced() -> None:
+    scene = a_run(replicas=1).plus(a_worker(deleting=True))
+    assert created(scene) == ["run-0-2"]
+    assert deleted(scene) == []
+
+
+def test_a_worker_that_left_the_roster_never_returns() -> None:
+    scene = a_run(replicas=1).running(3)
+    record = scene.status.start_record
+    assert record is not None
+    scene = scene.with_status(start_record=replace(record, roster=(2,))).ended()
+    assert deleted(scene) == [("run-0-1", "it was replaced")]
+    assert created(scene) == ["run-0-4"]
+
+
+def test_the_newest_worker_of_a_slot_takes_it() -> None:
+    scene = a_run(replicas=1).plus(a_worker(0, 2), a_worker(0, 1))
+    assert scene.plan.reason == "Resolving"
+    assert scene.hold(0, 2).resolve is not None
+    assert scene.hold(0, 1).resolve is None
+
+
+def test_a_worker_whose_processes_do_not_stop_is_replaced_in_the_end() -> None:
+    config = a_run(replicas=1, flush_timeout=seconds(30), start_timeout=seconds(300))
+    scene = config.running().ended(ago=330).with_agent(0, phase="Running")
+    assert (deleted(scene), created(scene)) == ([], [])
+    later = config.running().ended(ago=331).with_agent(0, phase="Running")
+    assert deleted(later) == [("run-0-1", "its processes do not stop")]
+    assert created(later) == ["run-0-2"]
+
+
+def test_a_new_operator_gives_a_worker_time_to_stop() -> None:
+    scene = a_run(replicas=1).running().ended(ago=900).with_agent(0, phase="Running")
+    assert deleted(scene.listening(60)) == []
+
+
+# ---------------------------------------------------------------------------- failed starts
+
+
+def dead(*numbers: int, **fields: object) -> tuple[WorkerFact, ...]:
+    """Workers of slot 0 that were created half a second ago and have ended."""
+    defaults: dict[str, object] = {"phase": "Ended", "agent": None, "age": seconds(0.5)}
+    return tuple(a_worker(0, number, **(defaults | fields)) for number in numbers)
+
+
+def failing(count: int, **fields: object) -> Scene:
+    workers = dead(*range(1, count + 1), **fields)
+    return a_run(replicas=1, max_failures=1).plus(*workers)
+
+
+def test_a_worker_that_ended_before_it_took_part_is_replaced_twice() -> None:
+    assert created(failing(2)) == ["run-0-3"]
+
+
+def test_the_third_worker_that_ends_before_it_took_part_is_an_incident() -> None:
+    plan = failing(3, exit_code=2).plan
+    assert plan.reason == "StartFailed"
+    assert plan.message == (
+        "attempt 1 could not start: worker run-0-3 is number 3 of slot 0 that ended before it took "
+        "part (last exit code 2)"
+    )
+    status = plan.status
+    assert (status.attempt, status.start_record, status.fruitless) == (1, None, 1)
+    assert status.incident is not None
+    assert (status.incident.attempt, status.incident.cause) == (1, "StartFailed")
+    assert status.failures.text == "1/1"
+
+
+def test_an_exit_code_that_nobody_knows_is_not_told() -> None:
+    assert failing(3).plan.message.endswith("ended before it took part")
+
+
+def test_workers_that_were_told_once_are_not_told_again() -> None:
+    scene = failing(3)
+    scene = scene.after(scene.plan, passed=1)
+    assert (scene.plan.reason, created(scene)) == ("Gathering", ["run-0-4"])
+    assert created(scene.plus(*dead(4))) == ["run-0-5"]
+    # Three new ones are the next incident, which is charged too.
+    later = scene.plus(*dead(4, 5, 6))
+    assert later.plan.reason == "StartFailed"
+    assert later.after(later.plan).plan.reason == "MaxFailuresExceeded"
+    assert later.plan.status.failures.counted == 1
+    assert [i.attempt for i in later.plan.status.incidents] == [1]
+
+
+@pytest.mark.parametrize(
+    ("cause", "counts"),
+    [
+        (Cause.PREEMPTED, False),
+        (Cause.NODE_LOST, False),
+        (Cause.INTERRUPTED, False),
+        (Cause.OUT_OF_MEMORY, True),
+        (Cause.START_FAILED, True),
+        (Cause.UNKNOWN, True),
+    ],
+)
+def test_a_start_that_the_world_cut_short_is_not_its_own_fault(
+    cause: Cause, *, counts: bool
+) -> None:
+    scene = failing(3, loss=WorkerLoss(cause=cause, message="x"))
+    assert (scene.plan.reason == "StartFailed") is counts
+
+
+def test_a_start_cut_short_by_a_notice_is_not_its_own_fault() -> None:
+    assert failing(3, notice=Notice(reason="spot")).plan.reason == "Gathering"
+
+
+def test_a_worker_whose_agent_never_calls_is_an_incident_and_is_replaced() -> None:
+    mute = a_worker(agent=None, age=seconds(301), silent_for=seconds(301))
+    scene = a_run(replicas=1, max_failures=1).plus(mute)
+    plan = scene.plan
+    assert plan.reason == "StartFailed"
+    assert plan.message == (
+        "attempt 1 could not start: worker run-0-1 runs, but its agent has not called within "
+        "health.startTimeout (300 s)"
+    )
+    after = scene.after(plan, passed=1).with_worker(0, age=seconds(302))
+    assert deleted(after) == [("run-0-1", "its agent does not answer")]
+    assert created(after) == ["run-0-2"]
+
+
+def test_an_agent_has_its_whole_timeout_to_call() -> None:
+    mute = a_worker(agent=None, age=seconds(300), silent_for=seconds(300))
+    assert a_run(replicas=1).plus(mute).plan.reason == "Gathering"
+
+
+def test_a_worker_that_waited_long_for_room_still_has_its_whole_timeout_to_call() -> None:
+    fresh = a_worker(agent=None, age=seconds(3600), running_for=seconds(2), silent_for=seconds(2))
+    assert a_run(replicas=1).plus(fresh).plan.reason == "Gathering"
+    mute = a_worker(agent=None, age=seconds(3600), running_for=seconds(301))
+    assert a_run(replicas=1).plus(mute).plan.reason == "StartFailed"
+
+
+def test_a_new_operator_waits_before_it_misses_an_agent() -> None:
+    mute = a_worker(agent=None, silent_for=seconds(300))
+    assert a_run(replicas=1).plus(mute).listening(300).plan.reason == "Gathering"
+
+
+def test_a_failed_start_is_charged_after_the_incident_before_it() -> None:
+    """Both are counted, each once."""
+    scene = a_run(replicas=1, max_failures=5).running().with_exit(0)
+    scene = scene.after(scene.plan, passed=10)
+    scene = scene.with_worker(0, phase="Ended").plus(*dead(2, 3, 4))
+    status = scene.plan.status
+    assert scene.plan.reason == "StartFailed"
+    assert [i.attempt for i in status.incidents] == [1]
+    assert status.incident is not None
+    assert status.incident.attempt == 2
+    assert (status.failures.counted, status.failures.text) == (1, "2/5")
+
+
+# ---------------------------------------------------------------------------- unreachable nodes
+
+
+def forced(scene: Scene) -> dict[str, bool]:
+    return {a.name: a.force for a in scene.plan.actions if isinstance(a, DeleteWorker)}
+
+
+def test_a_silent_worker_on_a_suspect_node_is_deleted_by_force_also_when_it_is_being_deleted() -> (
+    None
+):
+    scene = a_run(replicas=3).running().ended().silent(1, 31)
+    assert forced(scene.after(scene.plan)) == {"run-1-1": False}
+    assert forced(scene.with_worker(1, deleting=True)) == {}
+    cut = scene.with_worker(1, suspect_node="NotReady", deleting=True)
+    cut = cut.after(cut.plan)
+    assert forced(cut) == {"run-1-1": True}
+    assert deleted(cut) == [("run-1-1", "its node node-1 is lost: NotReady")]
+    assert created(cut) == ["run-1-2"]
+
+
+def test_a_worker_on_a_node_that_is_out_of_service_is_deleted_by_force() -> None:
+    loss = WorkerLoss(cause=Cause.NODE_LOST, message="out of service", unreachable=True)
+    scene = a_run(replicas=3).running().ended().with_worker(1, loss=loss)
+    scene = scene.after(scene.plan)
+    assert forced(scene) == {"run-1-1": True}
+    assert deleted(scene) == [("run-1-1", "out of service")]
+
+
+def test_a_worker_that_was_to_start_on_a_node_that_died_is_replaced() -> None:
+    pending = a_worker(
+        phase="Pending",
+        agent=None,
+        age=seconds(31),
+        silent_for=seconds(99),
+        suspect_node="NotReady",
+    )
+    scene = a_run().plus(pending, a_worker(1))
+    assert forced(scene) == {"run-0-1": True}
+    assert created(scene) == ["run-0-2"]
+    assert forced(scene.with_worker(0, age=seconds(30))) == {}
+
+
+def test_a_worker_whose_node_died_before_its_agent_called_has_not_failed_to_start() -> None:
+    """However long its deletion takes to get through."""
+    mute = a_worker(agent=None, age=seconds(301), silent_for=seconds(301), suspect_node="NotReady")
+    scene = a_run().plus(mute, a_worker(1))
+    assert scene.plan.reason == "Gathering"
+    assert forced(scene) == {"run-0-1": True}
+
+
+def test_a_leftover_on_a_dead_node_is_deleted_by_force_while_the_run_goes_on() -> None:
+    old = a_worker(0, 0, deleting=True, silent_for=seconds(99))
+    scene = a_run(replicas=3).running().plus(old)
+    assert forced(scene) == {}
+    dead = a_worker(0, 0, deleting=True, silent_for=seconds(99), suspect_node="NotReady")
+    assert forced(a_run(replicas=3).running().plus(dead)) == {"run-0-0": True}
+
+
+# ---------------------------------------------------------------------------- ended workers
+
+
+def ended_before(attempt: int, *numbers: int) -> Scene:
+    """`attempt` runs, and these workers of slot 0 have ended before it."""
+    scene = a_run(replicas=2).running(attempt)
+    record = scene.status.start_record
+    assert record is not None
+    scene = scene.with_status(start_record=replace(record, roster=(attempt, 1)))
+    agent = scene.worker(0).agent
+    seat = a_worker(0, attempt, agent=agent)
+    old = [a_worker(0, number, phase="Ended", agent=None) for number in numbers]
+    return scene.without(0).plus(seat, *old)
+
+
+@pytest.mark.parametrize(
+    ("retain", "gone"),
+    [(0, ["run-0-1", "run-0-2", "run-0-3"]), (1, ["run-0-1", "run-0-2"]), (3, [])],
+)
+def test_so_many_ended_workers_are_kept_for_their_logs(retain: int, gone: list[str]) -> None:
+    scene = ended_before(4, 2, 1, 3).with_config(retain_failed_workers=retain)
+    assert deleted(scene) == [
+        (name, "its logs are no longer kept (retainFailedWorkers)") for name in gone
+    ]
+
+
+def test_the_workers_that_the_last_attempt_lost_are_kept_until_the_next_one_runs() -> None:
+    scene = ended_before(4).with_config(retain_failed_workers=0, max_failures=1)
+    scene = scene.ended(an_incident(attempt=4)).lost(1, Cause.NODE_LOST)
+    scene = scene.after(scene.plan).plus(a_worker(0, 3, phase="Ended", agent=None))
+    assert [name for name, _ in deleted(scene)] == ["run-0-3"]
+
+
+def test_starts_that_fail_again_and_again_leave_no_heap_of_workers() -> None:
+    scene = failing(3).with_config(max_failures=-1)
+    scene = scene.after(scene.plan, passed=1).plus(*dead(4, 5))
+    assert deleted(scene) == [
+        (f"run-0-{number}", "its logs are no longer kept (retainFailedWorkers)")
+        for number in (1, 2)
+    ]
+
+
+def test_a_fact_under_another_name_never_takes_the_place_of_a_worker() -> None:
+    scene = a_run(replicas=2).running()
+    other = replace(
+        scene.workers[1],
+        name="run-1-1-copy",
+        phase="Ended",
+        agent=None,
+        loss=WorkerLoss(cause=Cause.UNKNOWN, message="gone"),
+    )
+    for workers in ((*scene.workers, other), (other, *scene.workers)):
+        seen = replace(scene, workers=workers)
+        assert seen.view.roster == scene.workers
+        assert seen.plan.status.ending is None

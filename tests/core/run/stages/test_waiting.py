@@ -1,0 +1,91 @@
+"""How long is waited is measured from what holds now, by a clock that may differ from another's."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.builders import Scene, a_run, a_worker, an_incident, seconds
+from trainrun_operator.api.run.status import Condition, Placement
+from trainrun_operator.core.run.observation import Pending, Refused
+
+HOURS = 3600.0
+
+
+def refused_by_the_store(scene: Scene, *, ago: float) -> Scene:
+    """The store refuses us, and did so when it was asked that long ago."""
+    scene = scene.waiting().resolved(outcome="Misconfigured", message="no such bucket")
+    return scene.with_condition("StorageReady", "False", "StorageMisconfigured", ago=ago)
+
+
+def storage(scene: Scene) -> Condition:
+    found = scene.plan.status.condition("StorageReady")
+    assert found is not None
+    return found
+
+
+def test_a_store_that_refused_us_all_the_time_fails_the_run() -> None:
+    assert refused_by_the_store(a_run(), ago=31).plan.reason == "StorageMisconfigured"
+    assert refused_by_the_store(a_run(), ago=31).plan.status.phase == "Failed"
+
+
+def test_a_trouble_from_before_the_run_was_resumed_does_not_count() -> None:
+    scene = refused_by_the_store(a_run(), ago=24 * HOURS)
+    resumed = scene.with_status(start_time=scene.now - seconds(29))
+    assert resumed.plan.status.phase == "Pending"
+
+
+def test_a_trouble_of_an_earlier_gathering_does_not_count() -> None:
+    scene = refused_by_the_store(
+        a_run(max_failures=1).running().ended(an_incident(), ago=5), ago=90
+    )
+    assert scene.plan.status.phase == "Restarting"
+
+
+def test_a_trouble_that_this_operator_has_not_seen_does_not_count() -> None:
+    scene = refused_by_the_store(a_run(), ago=24 * HOURS)
+    assert scene.listening(29).plan.status.phase == "Pending"
+    assert scene.listening(31).plan.status.phase == "Failed"
+
+
+def lacking_room(scene: Scene) -> Scene:
+    waits = Pending(kind="Unschedulable", message="0/3 nodes", since=seconds(60))
+    return scene.plus(a_worker(0, phase="Pending", agent=None, pending=waits))
+
+
+@pytest.mark.parametrize("how", ["no room", "no quota", "suspended"])
+def test_nobody_knows_of_a_store_that_is_not_asked(how: str) -> None:
+    scene = a_run(replicas=1, suspend=how == "suspended")
+    scene = scene.with_condition("StorageReady", "False", "StorageMisconfigured", ago=60)
+    if how == "no room":
+        scene = lacking_room(scene)
+    if how == "no quota":
+        message = "exceeded quota"
+        refused = Refused(
+            slot=0, name="run-0-1", reason="QuotaExceeded", message=message, since=seconds(60)
+        )
+        scene = scene.refusing(refused)
+    mark = storage(scene)
+    assert (mark.status, mark.reason) == ("Unknown", "NotAsked")
+    assert mark.message == "the store is asked again once all workers are there"
+    assert "StorageReady" not in [event.reason for event in scene.plan.events]
+
+
+def test_a_worker_that_is_being_started_does_not_end_the_wait_for_the_store() -> None:
+    scene = a_run(replicas=1).with_condition("StorageReady", "False", "StorageUnavailable", ago=60)
+    waits = Pending(kind="Starting", message="on its way", since=seconds(60))
+    scene = scene.plus(a_worker(0, phase="Pending", agent=None, pending=waits))
+    assert storage(scene).reason == "StorageUnavailable"
+
+
+@pytest.mark.parametrize(("ahead", "reason"), [(71.0, "BackingOff"), (6 * HOURS, "Resolving")])
+def test_a_backoff_of_a_clock_that_was_hours_ahead_is_over(ahead: float, reason: str) -> None:
+    scene = a_run(max_failures=1).running().ended(an_incident()).waiting()
+    scene = scene.ended(an_incident(), not_before=scene.now + seconds(ahead)).waiting()
+    assert scene.plan.reason == reason
+
+
+@pytest.mark.parametrize(("ahead", "reason"), [(1199.0, "GangNotPlaced"), (6 * HOURS, "Gathering")])
+def test_a_gang_is_gathered_again_whatever_clock_gave_it_back(ahead: float, reason: str) -> None:
+    scene = a_run()
+    held = Placement(tries=9, not_before=scene.now + seconds(ahead))
+    assert scene.with_status(placement=held).plan.reason == reason

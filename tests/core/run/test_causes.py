@@ -1,0 +1,60 @@
+"""One row says everything about a cause, one about a budget; the spec and the status agree."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+import pytest
+
+from tests.support.builders import a_run, an_incident
+from trainrun_operator.api.run.spec import FailurePolicy
+from trainrun_operator.api.run.standing import Failures
+from trainrun_operator.api.run.status import BudgetName
+from trainrun_operator.core.run.causes import (
+    BUDGETS,
+    CAUSES,
+    Budget,
+    Cause,
+    budget_of,
+    limits_of,
+    row_of,
+)
+
+
+def test_every_budget_that_an_incident_can_name_has_a_row() -> None:
+    assert {*BUDGETS, "none"} == set(get_args(BudgetName))
+
+
+@pytest.mark.parametrize("budget", BUDGETS.values(), ids=lambda budget: budget.one)
+def test_the_limit_of_a_budget_is_read_from_the_field_that_it_names(budget: Budget) -> None:
+    assert budget.limit(FailurePolicy.model_validate({budget.field: 7})) == 7
+
+
+@pytest.mark.parametrize("budget", BUDGETS.values(), ids=lambda budget: budget.one)
+def test_an_incident_is_counted_by_its_own_budget_alone(budget: Budget) -> None:
+    charged = budget.charged(Failures())
+    used = {other.one: other.used(charged) for other in BUDGETS.values()}
+    assert used == {other.one: int(other is budget) for other in BUDGETS.values()}
+
+
+@pytest.mark.parametrize("budget", BUDGETS.values(), ids=lambda budget: budget.one)
+def test_what_is_charged_instead_of_a_budget_has_a_limit_in_every_spec(budget: Budget) -> None:
+    assert budget.falls_back_to in limits_of(FailurePolicy())
+
+
+def test_silence_is_treated_like_an_end_without_a_reason() -> None:
+    assert CAUSES[Cause.SILENT] == CAUSES[Cause.UNKNOWN]
+
+
+def test_an_open_silence_of_the_version_before_still_waits_for_its_node() -> None:
+    """It called silence Unknown."""
+    scene = a_run(replicas=3).running().silent(1, 31)
+    told = an_incident(Cause.UNKNOWN, slot=1, time=scene.now)
+    plan = scene.ended(told).silent(1, 31).plan
+    assert plan.reason == "Attributing"
+    assert "its node may explain it; waiting for news of the node" in plan.message
+
+
+def test_a_word_of_another_version_is_treated_like_unknown() -> None:
+    assert row_of("Melted") is CAUSES[Cause.UNKNOWN]
+    assert budget_of("Melted", {"failures": 0}, in_a_row=1) == "failures"

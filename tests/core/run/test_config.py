@@ -1,0 +1,90 @@
+"""From a TrainRun to what the core decides by."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.support.builders import seconds
+from trainrun_operator.api.run.resource import TrainRun
+from trainrun_operator.core.run.config import config_of, template_hash
+
+
+def a_resource(**spec: Any) -> TrainRun:
+    container = {"name": "worker", "image": "img:1", "command": ["python", "train.py"]}
+    plain: dict[str, Any] = {
+        "workers": {"replicas": 4, "template": {"spec": {"containers": [container]}}},
+        "storage": {"uri": "s3://bucket/prefix"},
+    }
+    return TrainRun.model_validate(
+        {
+            "apiVersion": "trainrun.dev/v1alpha1",
+            "kind": "TrainRun",
+            "metadata": {"name": "digits", "uid": "u-1"},
+            "spec": plain | spec,
+        }
+    )
+
+
+def test_every_field_that_decisions_need_is_taken_over() -> None:
+    run = a_resource(
+        suspend=True,
+        storage={"uri": "s3://bucket/prefix/", "runName": "other", "onExisting": "Fail"},
+        checkpoint={"flushTimeout": "7s", "maxPending": 5},
+        failurePolicy={
+            "maxFailures": 3,
+            "maxPreemptions": -1,
+            "backoff": {"initial": "2s", "factor": 3, "max": "90s"},
+        },
+        health={"heartbeatTimeout": "40s", "startTimeout": "6m", "placementTimeout": "2m"},
+        activeDeadline="2h",
+        ttlAfterFinished="0s",
+        retainFailedWorkers=7,
+    )
+    config = config_of(run)
+    assert (config.name, config.uid, config.replicas) == ("digits", "u-1", 4)
+    assert config.checkpoints_uri == "s3://bucket/prefix/other/checkpoints"
+    assert (config.suspend, config.on_existing) == (True, "Fail")
+    assert config.limits == {"failures": 3, "preemptions": -1}
+    assert (config.backoff_initial, config.backoff_factor, config.backoff_max) == (
+        seconds(2),
+        3.0,
+        seconds(90),
+    )
+    assert (config.heartbeat_timeout, config.start_timeout) == (seconds(40), seconds(360))
+    assert (config.placement_timeout, config.retain_failed_workers) == (seconds(120), 7)
+    assert (config.flush_timeout, config.max_pending) == (seconds(7), 5)
+    assert (config.active_deadline, config.ttl_after_finished) == (seconds(7200), seconds(0))
+
+
+def test_what_is_absent_stays_absent() -> None:
+    config = config_of(a_resource())
+    assert (config.active_deadline, config.ttl_after_finished) == (None, None)
+    assert "preemptions" not in config.limits
+    assert config.checkpoints_uri == "s3://bucket/prefix/digits/checkpoints"
+    assert config.world_size == 4
+
+
+def test_the_hash_follows_the_template_and_nothing_else() -> None:
+    run = a_resource()
+    same = a_resource(failurePolicy={"maxFailures": 9})
+    other = a_resource(
+        workers={
+            "replicas": 4,
+            "template": {
+                "spec": {"containers": [{"name": "worker", "image": "img:2", "command": ["a"]}]}
+            },
+        }
+    )
+    assert template_hash(run.spec.workers) == template_hash(same.spec.workers)
+    assert template_hash(run.spec.workers) != template_hash(other.spec.workers)
+    assert len(template_hash(run.spec.workers)) == 12
+
+
+def test_another_way_in_for_the_agent_is_another_hash() -> None:
+    template = {"spec": {"containers": [{"name": "worker", "image": "img:1", "command": ["a"]}]}}
+    plain, injected, inside = (
+        template_hash(a_resource(workers={"template": template, **more}).spec.workers)
+        for more in ({}, {"agent": "Inject"}, {"agent": "InImage"})
+    )
+    assert plain == injected
+    assert plain != inside

@@ -1,0 +1,134 @@
+"""What a level leaves out, and what is said of a test that needed a second try."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """Folders of tests like ours, with our plugins and none of our options."""
+    (tmp_path / "pytest.ini").write_text(
+        "[pytest]\naddopts = --import-mode=importlib --strict-markers\n"
+        "markers =\n cluster\n servers\n torch\n whole_runs\n slow\n"
+    )
+    return tmp_path
+
+
+def write(project: Path, name: str, source: str) -> None:
+    path = project / "tests" / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(dedent(source))
+
+
+def run(project: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    # Else the run inside takes itself for a part of the run outside.
+    inherited = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}
+    plugins = ("-p", "tests.support.levels", "-p", "tests.support.reruns")
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *plugins, *arguments],
+        cwd=project,
+        env={**inherited, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+FAILS_ONCE = """
+    from pathlib import Path
+
+    def test_is_late_once(pytestconfig):
+        mark = Path(pytestconfig.rootpath, "was-here")
+        first = not mark.exists()
+        mark.touch()
+        assert not first, "the node was late"
+"""
+
+
+@pytest.mark.parametrize("workers", [(), ("-n", "1")])
+@pytest.mark.slow
+def test_the_last_lines_name_who_needed_a_second_try_on_the_cluster(
+    project: Path, workers: tuple[str, ...]
+) -> None:
+    write(project, "e2e/test_node.py", FAILS_ONCE)
+    done = run(project, *workers)
+    assert done.returncode == 0, done.stdout + done.stderr
+    *_, heading, named, counts = done.stdout.strip().splitlines()
+    assert "TRIED A SECOND TIME" in heading, done.stdout
+    assert named == (
+        "tests/e2e/test_node.py::test_is_late_once (call): AssertionError: the node was late"
+    )
+    assert "1 passed, 1 rerun" in counts
+
+
+def test_away_from_the_cluster_a_test_that_fails_once_has_failed(project: Path) -> None:
+    write(project, "agent/test_agent.py", FAILS_ONCE)
+    done = run(project)
+    assert done.returncode == 1
+    assert "SECOND TIME" not in done.stdout
+    assert "1 failed" in done.stdout
+
+
+def test_quick_leaves_out_what_needs_a_server_and_does_not_even_import_torch(
+    project: Path,
+) -> None:
+    write(project, "torch/test_state.py", "raise SystemExit('imported')")
+    write(
+        project,
+        "agent/test_agent.py",
+        """
+        import pytest
+
+        @pytest.fixture
+        def own_s3(): raise SystemExit("started")
+
+        @pytest.fixture
+        def bucket(own_s3): pass
+
+        def test_in_a_bucket(bucket): pass
+
+        @pytest.mark.slow
+        def test_slowly(): pass
+
+        def test_at_once(): pass
+        """,
+    )
+    done = run(project, "--quick", "-v")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "tests/agent/test_agent.py::test_at_once PASSED" in done.stdout
+    assert "1 passed, 2 deselected" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "tried", "cases"),
+    [
+        (("--quick",), 4, [0, 2, 5]),
+        ((), 50, list(range(8))),
+        (("--hypothesis-profile=thorough",), 200, list(range(8))),
+    ],
+)
+def test_each_level_tries_its_share_of_the_promised_examples_and_cases(
+    project: Path, options: tuple[str, ...], tried: int, cases: list[int]
+) -> None:
+    write(
+        project,
+        "core/test_core.py",
+        f"""
+        from tests.support.levels import examples, some
+
+        def test_share():
+            assert examples(200) == {tried}
+            assert list(some(range(8), quick=3)) == {cases}
+        """,
+    )
+    done = run(project, *options)
+    assert done.returncode == 0, done.stdout

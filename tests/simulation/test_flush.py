@@ -1,0 +1,78 @@
+"""What all ranks had reported is resumed; who is not ready is not counted on."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.simulation.one_run import HOUR, a_config, a_life, causes, until, worker
+from trainrun_operator.core.run.gang import roster
+from trainrun_operator.core.run.stages import gathering
+from trainrun_operator.simulation.agent import SimAgent
+from trainrun_operator.simulation.simulation import Simulation
+from trainrun_operator.simulation.weather import Weather
+
+
+def killed_after_a_report(seed: int) -> Simulation:
+    """A process is killed once every rank has reported step 10."""
+    world = a_life(seed=seed, save_every=10)
+    until(world, lambda: len(world.gang(1)) == 3 and all(reported(a, 10) for a in world.gang(1)))
+    world.kill_process(worker(world, 0).agent)
+    return world
+
+
+def reported(agent: SimAgent, step: int) -> bool:
+    return agent.training is not None and agent.training.passed(step)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_a_step_that_all_ranks_had_reported_is_resumed(seed: int) -> None:
+    world = killed_after_a_report(seed)
+    until(world, lambda: 2 in world.judge.records)
+    point = world.judge.records[2].resume_point
+    assert point is not None
+    assert point.step == 10
+    assert world.judge.mistakes == []
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_step_whose_part_a_worker_had_stored_is_resumed_when_its_pod_vanishes(seed: int) -> None:
+    world = a_life(seed=seed, save_every=10)
+    world.grace = 0.0  # its object is gone at once, and the world tells nothing of it any more
+    until(world, lambda: len(stored(world)) == 1)
+    world.live(world.clock.now + 0.06)  # it has told so
+    world.vanish(worker(world, stored(world)[0]))
+    until(world, lambda: 2 in world.judge.records)
+    point = world.judge.records[2].resume_point
+    assert point is not None
+    assert point.step == 10
+    assert world.judge.mistakes == []
+
+
+def stored(world: Simulation) -> list[int]:
+    """Slots whose part of step 10 is in the store."""
+    return [a.slot for a in world.gang(1) if 10 in a.staged and a.staged[10].uploaded]
+
+
+@pytest.mark.slow
+def test_a_resume_point_that_is_claimed_before_the_flush_ends_is_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(roster, "acknowledged", lambda *_: True)
+    monkeypatch.setattr(gathering, "still_flushing", lambda _: ())
+    mistakes = []
+    for seed in range(30):
+        world = killed_after_a_report(seed)
+        until(world, lambda world=world: 2 in world.judge.records)
+        mistakes += world.judge.mistakes
+    assert mistakes
+    assert "attempt 2 resumes from None while step 10 is being stored" in mistakes[0]
+
+
+def test_a_suspension_that_is_taken_back_at_once_costs_nothing() -> None:
+    """A worker that was told to leave was taken for ready, and its leaving for a failure."""
+    world = a_life(config=a_config(replicas=1), weather=Weather(delay=1.5))
+    world.live(3)
+    world.suspend(1)
+    world.live(HOUR)
+    assert world.status.phase == "Succeeded"
+    assert causes(world) == []

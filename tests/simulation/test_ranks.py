@@ -1,0 +1,98 @@
+"""Ranks that end at different times, say that they are finished, or do not find each other."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.simulation.one_run import (
+    HOUR,
+    a_config,
+    a_life,
+    asked_to_save_at_its_end,
+    causes,
+    worker,
+)
+
+NONE_LEFT = {"failures": 0, "preemptions": 0}
+
+
+def test_ranks_that_need_no_other_go_on_when_one_has_ended_with_0() -> None:
+    world = a_life(config=a_config(limits=NONE_LEFT), together=False)
+    world.live(12)
+    world.leave_early(worker(world, 0).agent)
+    world.live(HOUR)
+    assert (world.status.phase, causes(world)) == ("Succeeded", [])
+    checkpoint = world.status.checkpoint
+    assert checkpoint is not None
+    assert checkpoint.step == world.total_steps
+    assert world.judge.closing() == []
+
+
+@pytest.mark.parametrize("hang", [False, True], ids=["connections break", "collectives time out"])
+def test_a_rank_that_ends_with_0_while_others_need_it_costs_one_failure(hang: bool) -> None:
+    world = a_life(hang_on_loss=hang)
+    world.live(12)
+    world.leave_early(worker(world, 1).agent)
+    world.live(HOUR)
+    assert (world.status.phase, causes(world)) == ("Succeeded", ["AppError"])
+    told = world.status.incidents[0].message
+    assert told.endswith("; rank 1 had ended with exit code 0 before")
+    assert world.judge.closing() == []
+
+
+def test_a_script_that_says_finish_after_it_was_asked_to_save_has_succeeded() -> None:
+    world = asked_to_save_at_its_end(says_finished=True)
+    assert (world.status.phase, world.status.attempt) == ("Succeeded", 1)
+    assert world.judge.closing() == []
+
+
+def test_a_script_that_ends_after_it_was_asked_to_save_is_continued() -> None:
+    world = asked_to_save_at_its_end(says_finished=False)
+    assert (world.status.phase, world.status.attempt) == ("Succeeded", 2)
+    assert world.judge.closing() == []
+
+
+def test_a_script_that_finds_that_it_is_done_has_succeeded_before_its_last_step() -> None:
+    world = a_life()
+    world.live(12)
+    world.finish_early()
+    world.live(HOUR)
+    checkpoint = world.status.checkpoint
+    assert (world.status.phase, causes(world)) == ("Succeeded", [])
+    assert checkpoint is not None
+    assert checkpoint.step < world.total_steps
+    assert world.judge.closing() == []
+
+
+def test_one_of_several_processes_of_a_worker_that_is_killed_is_named_by_its_rank() -> None:
+    world = a_life(config=a_config(processes_per_worker=2))
+    world.live(12)
+    world.kill_process(worker(world, 1).agent)
+    world.live(HOUR)
+    (incident,) = world.status.incidents
+    assert (incident.slot, incident.cause, incident.message) == (
+        1,
+        "AppError",
+        f"rank {incident.rank} was killed by SIGKILL",
+    )
+    assert incident.rank in (2, 3)
+    assert world.status.phase == "Succeeded"
+    assert world.judge.closing() == []
+
+
+@pytest.mark.parametrize("hang", [False, True], ids=["others time out", "others hang"])
+def test_ranks_that_do_not_find_each_other_three_times_cost_no_failure(hang: bool) -> None:
+    world = a_life(config=a_config(limits=NONE_LEFT), hang_on_loss=hang, unmet=3)
+    world.live(HOUR)
+    assert (world.status.phase, causes(world)) == ("Succeeded", ["RendezvousFailed"] * 3)
+    assert world.status.failures.counted == 0
+    assert world.judge.closing() == []
+
+
+def test_ranks_that_do_not_find_each_other_a_fourth_time_cost_a_failure() -> None:
+    world = a_life(config=a_config(limits=NONE_LEFT), unmet=4)
+    world.live(HOUR)
+    failed = world.status.condition("Failed")
+    assert failed is not None
+    assert failed.reason == "MaxFailuresExceeded"
+    assert world.judge.closing() == []

@@ -1,0 +1,117 @@
+"""What the world of one run asks of an API server."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from tests.cluster.test_manager import raw as listed
+from trainrun_operator.api.run.status_json import json_object
+from trainrun_operator.cluster.metrics import Metrics
+from trainrun_operator.kube.api import KubeApi
+from trainrun_operator.worlds.base import Heard
+from trainrun_operator.worlds.kubernetes.observing.pod_index import PodIndex
+from trainrun_operator.worlds.kubernetes.render import OperatorPlace
+from trainrun_operator.worlds.kubernetes.run_object import RunObject, run_version
+from trainrun_operator.worlds.kubernetes.world import KubernetesWorld, Surroundings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.kube.fake_api import FakeApi
+    from trainrun_operator.api.run.status import TrainRunStatus
+
+
+def raw(version: int) -> dict[str, Any]:
+    kind = {"apiVersion": "trainrun.dev/v1alpha1", "kind": "TrainRun"}
+    return {**listed(version=version), **kind}
+
+
+class Nobody:
+    """Agents that were never heard."""
+
+    listening_for = timedelta(0)
+    ordered = 0
+    last_words = ()
+
+    def heard(self, worker: str) -> Heard:
+        raise AssertionError(worker)
+
+
+def world_of(
+    run: RunObject,
+    api: KubeApi,
+    wrote: Callable[[TrainRunStatus, TrainRunStatus], None] = lambda _before, _after: None,
+) -> KubernetesWorld:
+    around = Surroundings(
+        api=api,
+        pods=PodIndex(
+            api,
+            namespaces=(),
+            nodes=False,
+            sealed=lambda _pod: True,
+            on_change=lambda _uid: None,
+        ),
+        reads_nodes=False,
+        place=OperatorPlace(url="https://operator", ca_pem="", seal_key=b"key"),
+        notices=(),
+        leads=lambda: True,
+    )
+    return KubernetesWorld(
+        run=run,
+        around=around,
+        wake=lambda _seconds: None,
+        wrote=wrote,
+        tell=lambda _event: None,
+    )
+
+
+async def test_a_status_is_written_over_the_version_that_it_was_decided_from(fake: FakeApi) -> None:
+    """Else what somebody has written in between is overwritten, and nobody learns of a conflict."""
+    api = await KubeApi.connect()
+    run = RunObject(run_version(raw(version=7)))
+    world = world_of(run, api)
+    seen = await world.observe(Nobody())
+
+    run.learn(raw(version=8))
+    await world.write_status(replace(seen.observation.status, attempt=3))
+    await api.close()
+
+    (written,) = fake.bodies
+    assert written["metadata"]["resourceVersion"] == "7"
+    assert written["status"]["attempt"] == 3
+
+
+async def test_a_restart_is_counted_although_the_answer_to_its_write_got_lost(
+    fake: FakeApi,
+) -> None:
+    """The metrics would show fewer restarts than the status and the events."""
+    api, metrics = await KubeApi.connect(), Metrics()
+    run = RunObject(run_version(raw(version=7)))
+    world = world_of(run, api, metrics.wrote)
+    seen = await world.observe(Nobody())
+    assert restarts(metrics) == 0
+
+    begun = replace(seen.observation.status, attempt=2, restarts=1)
+    run.learn({**raw(version=8), "status": json_object(begun)})  # the watch tells what we wrote
+    await world.observe(Nobody())
+    await world.observe(Nobody())
+    assert restarts(metrics) == 1
+
+    await world.write_status(replace(begun, attempt=3, restarts=2))
+    run.learn({**raw(version=9), "status": json_object(replace(begun, attempt=3, restarts=2))})
+    await world.observe(Nobody())
+    assert restarts(metrics) == 2
+    await api.close()
+    assert len(fake.bodies) == 1
+
+
+def restarts(metrics: Metrics) -> float:
+    families = metrics.registry.collect()
+    return sum(
+        sample.value
+        for family in families
+        for sample in family.samples
+        if sample.name == "trainrun_restarts_total"
+    )

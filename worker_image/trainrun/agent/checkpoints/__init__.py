@@ -1,0 +1,3 @@
+"""Checkpoints on their way from the processes to the store, and back."""
+
+from __future__ import annotations

@@ -1,0 +1,71 @@
+"""Metrics on their way to the store, where slot 0's agent writes the history of a run.
+
+Layer: agent. Best effort: metrics never delay or fail anything; what the store does not take now
+waits, bounded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from trainrun.agent import background
+from trainrun.agent.checkpoints.storage import AsyncRunStore
+from trainrun.errors import StoreError
+
+LOG = logging.getLogger("trainrun.agent")
+
+INTERVAL = 30.0
+"""Seconds between two pieces."""
+KEPT_REPORTS = 20_000
+"""Reports kept while the store is away; the oldest go first."""
+
+_Report = tuple[int, int, Mapping[str, object]]
+"""Step, rank, metrics: made a record only when a piece is written, since reports may be many."""
+
+
+@dataclass(slots=True, kw_only=True)
+class MetricsQueue:
+    """The metrics of one attempt."""
+
+    attempt: int
+    storage: AsyncRunStore
+    _reports: deque[_Report] = field(default_factory=lambda: deque(maxlen=KEPT_REPORTS))
+    _task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to write pieces."""
+        self._task = background.run(self._run())
+
+    def add(self, rank: int, step: int, metrics: Mapping[str, object]) -> None:
+        """Keep one report's metrics."""
+        self._reports.append((step, rank, metrics))
+
+    async def write(self) -> None:
+        """Write what has gathered as one piece."""
+        if not self._reports:
+            return
+        reports = list(self._reports)
+        self._reports.clear()
+        records = [
+            {"step": step, "rank": rank, "metrics": metrics} for step, rank, metrics in reports
+        ]
+        try:
+            await self.storage.write_metrics(self.attempt, records)
+        except StoreError as error:
+            LOG.info("metrics wait to be stored: %s", error)
+            room = KEPT_REPORTS - len(self._reports)
+            self._reports.extendleft(reversed(reports[max(0, len(reports) - room) :]))
+
+    def close(self) -> None:
+        """Write nothing more for this attempt."""
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(INTERVAL)
+            await self.write()

@@ -1,0 +1,158 @@
+"""Checkpoint files for the other workers of this node, so that the store is read once per node.
+
+Layer: agent. A small HTTP/1.1 server: `GET /v1/checkpoints/<name>/<file>` (the name is that of
+`FilesOnNode`: a checkpoint's, or one for initial weights) with our own identity as the bearer
+token, which only agents of the run are told. What is not here yet is downloaded for whoever asks;
+until it is there the answer is 202 with how much has arrived, so that they can tell a slow download
+from one that stands still.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import json
+import logging
+import socket
+from pathlib import Path
+from urllib.parse import unquote
+
+from trainrun.agent import background
+from trainrun.agent.checkpoints.storage import AsyncRunStore
+from trainrun.contract.paths import CHECKPOINTS
+from trainrun.errors import CheckpointDamaged, ObjectNotFound, TrainRunError
+
+LOG = logging.getLogger("trainrun.agent")
+
+HOLD = 2.0
+"""Seconds that an answer waits for a file that is on its way."""
+PIECE = 16 << 20
+"""Bytes sent at a time."""
+STALL = 60.0
+"""Seconds for a piece, and between two requests."""
+BACKLOG = 128
+
+_REASONS = {
+    200: "OK",
+    202: "Accepted",
+    400: "Bad Request",
+    401: "Unauthorized",
+    404: "Not Found",
+    503: "Service Unavailable",
+}
+
+
+class Sharing:
+    """The server of one agent."""
+
+    def __init__(self, storage: AsyncRunStore, secret: str) -> None:
+        self._storage = storage
+        self._secret = secret
+        self._wanted: dict[tuple[str, str], asyncio.Task[Path]] = {}
+        self._listener: socket.socket | None = None
+        self._server: asyncio.Server | None = None
+        self.address = ""
+        """`host:port`; empty while it does not serve."""
+
+    def open(self, host: str) -> None:
+        """Begin to serve at an address of this worker; without one the others read the store."""
+        v6 = ":" in host
+        try:
+            listener = socket.create_server(
+                (host, 0), family=socket.AF_INET6 if v6 else socket.AF_INET, backlog=BACKLOG
+            )
+        except OSError as error:
+            LOG.warning("other workers cannot copy checkpoints from here: %s: %s", host, error)
+            return
+        self.address = f"{f'[{host}]' if v6 else host}:{listener.getsockname()[1]}"
+        self._listener = listener
+        background.run(self._listen(listener))
+
+    def close(self) -> None:
+        """Serve no more."""
+        if self._server is not None:
+            self._server.close()
+        if self._listener is not None:
+            self._listener.close()
+        for task in self._wanted.values():
+            task.cancel()
+
+    async def _listen(self, listener: socket.socket) -> None:
+        self._server = await asyncio.start_server(self._serve, sock=listener)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while True:
+                head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), STALL)
+                await self._answer(head.decode("latin-1"), writer)
+        except (OSError, EOFError, asyncio.LimitOverrunError, asyncio.TimeoutError):
+            pass  # they have gone, or what they say is no request
+        finally:
+            writer.close()
+
+    async def _answer(self, head: str, writer: asyncio.StreamWriter) -> None:
+        request, *lines = head.split("\r\n")
+        fields = {name.lower(): value for name, _, value in (x.partition(": ") for x in lines)}
+        shown = fields.get("authorization", "").encode()
+        if not hmac.compare_digest(shown, f"Bearer {self._secret}".encode()):
+            return await _say(writer, 401, "another secret than that of this agent")
+        asked = _parse(request)
+        if asked is None:
+            return await _say(writer, 400, "this serves GET /v1/checkpoints/<name>/<file>")
+        try:
+            path = await self._find(*asked)
+        except (ObjectNotFound, CheckpointDamaged) as error:
+            return await _say(writer, 404, str(error))
+        except TrainRunError as error:
+            return await _say(writer, 503, str(error))
+        if path is None:
+            have = self._storage.received(asked[0])
+            return await _say(writer, 202, json.dumps({"received": have}))
+        return await _send(writer, path)
+
+    async def _find(self, name: str, source: str) -> Path | None:
+        """The file; None while it is on its way."""
+        key = (name, source)
+        task = self._wanted.get(key)
+        if task is None:
+            task = asyncio.create_task(self._storage.obtain(name, source))
+            self._wanted[key] = task
+            task.add_done_callback(lambda done: self._forget(key, done))
+        # Whoever asked may leave; the download goes on for the others.
+        await asyncio.wait([task], timeout=HOLD)
+        return task.result() if task.done() else None
+
+    def _forget(self, key: tuple[str, str], task: asyncio.Task[Path]) -> None:
+        del self._wanted[key]
+        if not task.cancelled():
+            task.exception()  # seen, also when nobody waits for it any more
+
+
+def _parse(request: str) -> tuple[str, str] | None:
+    method, _, rest = request.partition(" ")
+    path = unquote(rest.partition(" ")[0])
+    if method != "GET" or not path.startswith(CHECKPOINTS):
+        return None
+    name, _, source = path[len(CHECKPOINTS) :].partition("/")
+    return (name, source) if name and source else None
+
+
+def _head(status: int, length: int) -> bytes:
+    return (f"HTTP/1.1 {status} {_REASONS[status]}\r\nContent-Length: {length}\r\n\r\n").encode()
+
+
+async def _say(writer: asyncio.StreamWriter, status: int, text: str) -> None:
+    data = text.encode()
+    writer.write(_head(status, len(data)) + data)
+    await asyncio.wait_for(writer.drain(), STALL)
+
+
+async def _send(writer: asyncio.StreamWriter, path: Path) -> None:
+    loop = asyncio.get_running_loop()
+    with path.open("rb") as file:
+        size = path.stat().st_size
+        writer.write(_head(200, size))
+        await asyncio.wait_for(writer.drain(), STALL)
+        for start in range(0, size, PIECE):
+            count = min(PIECE, size - start)
+            await asyncio.wait_for(loop.sendfile(writer.transport, file, start, count), STALL)

@@ -1,0 +1,198 @@
+"""Which checkpoint steps of an attempt are staged on this worker, and how far each is.
+
+Layer: agent, pure bookkeeping: no I/O and no clock of its own (times are handed in). Words: a rank
+has *passed* a step when it reported that or a later one or exited 0; the worker's part of a step is
+*complete* when all its ranks have passed, or one said that its files are the whole checkpoint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from trainrun.contract.agent_state import StagedStep
+
+REMEMBERED_DROPS = 64
+"""Bound of `AgentState.dropped`."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Step:
+    """One checkpoint step."""
+
+    step: int
+    first: float
+    """When it was first heard of."""
+    files: dict[int, Path] = field(default_factory=dict)
+    """Directories by rank that brought files."""
+    metrics: Mapping[str, object] = field(default_factory=dict)
+    """Those of the lowest rank that reported this step."""
+    metrics_rank: int = -1
+    whole: bool = False
+    after_save: bool = False
+    uploaded: bool = False
+
+
+class StagedSteps:
+    """The steps of one attempt."""
+
+    def __init__(self, ranks: tuple[int, ...]) -> None:
+        self._ranks = ranks
+        self._steps: dict[int, Step] = {}
+        self._last: dict[int, int] = {}
+        self._done: set[int] = set()
+        self._dropped: list[int] = []
+        self._committed = -1
+        self._lacking: set[tuple[int, int]] = set()
+        """Ranks and steps whose files could not be staged."""
+
+    @property
+    def last_steps(self) -> tuple[int | None, ...]:
+        """Last step reported by each rank."""
+        return tuple(self._last.get(rank) for rank in self._ranks)
+
+    def last_step(self, rank: int) -> int:
+        """The last step that `rank` reported, -1 before the first."""
+        return self._last.get(rank, -1)
+
+    @property
+    def dropped(self) -> tuple[int, ...]:
+        """Steps dropped on order, the last ones."""
+        return tuple(self._dropped[-REMEMBERED_DROPS:])
+
+    @property
+    def committed(self) -> int:
+        """The newest step known to be committed, -1 before the first."""
+        return self._committed
+
+    def passes(self, rank: int, step: int) -> bool:
+        """`rank` reported `step`; says whether a staged step waited for that."""
+        before = self.last_step(rank)
+        if step <= before:
+            return False
+        self._last[rank] = step
+        return any(before < staged <= step for staged in self._steps)
+
+    def exited_well(self, rank: int) -> None:
+        """`rank` has exited with 0: it passes every step."""
+        self._done.add(rank)
+
+    def bring(
+        self,
+        rank: int,
+        step: int,
+        directory: Path,
+        *,
+        metrics: Mapping[str, object],
+        whole: bool,
+        after_save: bool,
+        now: float,
+    ) -> bool:
+        """`rank` brings the files of a step; False when nobody wants them any more."""
+        self._lacking.discard((rank, step))
+        if step <= self._committed or step in self._dropped:
+            return False
+        entry = self._steps.setdefault(step, Step(step=step, first=now))
+        if whole and entry.uploaded:
+            # The worker's part without them is in the store, and gone from here; what makes the
+            # checkpoint whole still has to follow.
+            entry.files, entry.uploaded = {}, False
+        entry.files[rank] = directory
+        entry.whole = entry.whole or whole
+        entry.after_save = entry.after_save or after_save
+        if entry.metrics_rank < 0 or rank < entry.metrics_rank:
+            entry.metrics, entry.metrics_rank = metrics, rank
+        return True
+
+    def lacks(self, rank: int, step: int) -> None:
+        """`rank` has files for a step that could not be staged; it may still bring them."""
+        self._lacking.add((rank, step))
+
+    def lost(self) -> list[int]:
+        """Steps that some rank has passed without the files that it had for them.
+
+        Each is named once: a checkpoint without them would look complete.
+        """
+        over = {(rank, step) for rank, step in self._lacking if self.passed(rank, step)}
+        self._lacking -= over
+        return sorted({step for _, step in over})
+
+    def open(self, steps: Iterable[int], now: float) -> None:
+        """Other workers have files for these steps: ours are to say that we have none."""
+        for step in steps:
+            if step > self._committed and step not in self._dropped:
+                self._steps.setdefault(step, Step(step=step, first=now))
+
+    def passed(self, rank: int, step: int) -> bool:
+        """Say whether nothing more comes from `rank` for `step`."""
+        return rank in self._done or self.last_step(rank) >= step
+
+    def complete(self, step: int) -> bool:
+        """Say whether the worker's part of `step` is known in full."""
+        entry = self._steps.get(step)
+        if entry is None:
+            return False
+        return entry.whole or all(self.passed(rank, step) for rank in self._ranks)
+
+    def not_passed_by(self, step: int) -> tuple[int, ...]:
+        """Ranks that have not passed `step`."""
+        return tuple(rank for rank in self._ranks if not self.passed(rank, step))
+
+    def uploadable(self) -> list[Step]:
+        """Steps whose part is complete and not in the store, oldest first."""
+        return [
+            entry
+            for step, entry in sorted(self._steps.items())
+            if not entry.uploaded and step > self._committed and self.complete(step)
+        ]
+
+    def pending(self) -> list[Step]:
+        """Steps with files on this worker's disk that are not in the store."""
+        return [entry for entry in self._steps.values() if entry.files and not entry.uploaded]
+
+    def incomplete(self) -> list[Step]:
+        """Steps for which some rank of ours has not passed, oldest first."""
+        return [entry for step, entry in sorted(self._steps.items()) if not self.complete(step)]
+
+    def uploaded(self, step: int, ranks: Iterable[int]) -> None:
+        """The worker's part of `step`, with the files of these ranks, is in the store."""
+        entry = self._steps.get(step)
+        if entry is not None and set(entry.files) <= set(ranks):
+            entry.uploaded = True  # else files came while it was on its way
+
+    def commit(self, step: int) -> list[Path]:
+        """`step` is committed: older ones are of no use. Returns directories to remove."""
+        self._committed = max(self._committed, step)
+        over = [entry for entry in self._steps.values() if entry.step <= self._committed]
+        for entry in over:
+            entry.uploaded = True
+            # What was asked for stays listed, so that the operator sees it however fast it was.
+            if not entry.after_save:
+                del self._steps[entry.step]
+        return [directory for entry in over for directory in entry.files.values()]
+
+    def drop(self, step: int) -> list[Path]:
+        """Forget `step` on order; returns directories to remove."""
+        entry = self._steps.get(step)
+        if entry is not None and entry.uploaded:
+            return []  # its marker is out: too late, and its room is free already
+        if step not in self._dropped and step > self._committed:
+            self._dropped.append(step)
+        self._steps.pop(step, None)
+        return list(entry.files.values()) if entry is not None else []
+
+    def describe(self, now: float) -> tuple[StagedStep, ...]:
+        """The steps as heartbeats carry them, ascending."""
+        return tuple(
+            StagedStep(
+                step=step,
+                ranks=tuple(sorted(entry.files)),
+                complete=self.complete(step),
+                uploaded=entry.uploaded,
+                whole=entry.whole,
+                after_save=entry.after_save,
+                age=max(0.0, now - entry.first),
+            )
+            for step, entry in sorted(self._steps.items())
+        )

@@ -1,0 +1,301 @@
+"""Bringing this worker's part of staged checkpoints into the store, in the background.
+
+Layer: agent. One step at a time, oldest first; trouble with the store delays and is told as a
+problem, never ends the training. Invariants: nothing is written for a step that was dropped, nor
+after `close`; a worker without files writes its (empty) done marker only for steps that are open.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from trainrun import checkpoint as api
+from trainrun.agent import background
+from trainrun.agent.checkpoints.staged import StagedSteps, Step
+from trainrun.agent.checkpoints.storage import AsyncRunStore
+from trainrun.agent.checkpoints.turns import Turns
+from trainrun.backoff import Backoff, ends_early
+from trainrun.contract.agent_state import Committed, Problem
+from trainrun.contract.checkpoint_id import CheckpointId
+from trainrun.errors import (
+    CheckpointConflict,
+    CheckpointDamaged,
+    CheckpointFenced,
+    StoreError,
+    StoreUnavailable,
+    TrainRunError,
+    TransferCancelled,
+)
+
+if TYPE_CHECKING:
+    from trainrun.checkpoint import Manifest, Upload
+
+LOG = logging.getLogger("trainrun.agent")
+
+FIRST_PAUSE = 0.5
+LONGEST_PAUSE = 15.0
+"""Seconds between tries while the store is in trouble."""
+
+FATAL = {CheckpointConflict: "CheckpointConflict", CheckpointFenced: "StorageLost"}
+"""What ends the run, and what it is called."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Uploads:
+    """The uploads of one attempt."""
+
+    attempt: int
+    slot: int
+    workers: int
+    staged: StagedSteps
+    storage: AsyncRunStore
+    news: Callable[[], None]
+    """Called when something changed that the operator waits for."""
+    problem: Problem | None = None
+    fatal: Problem | None = None
+    committed: Committed | None = None
+    turns: Turns = field(default_factory=Turns)
+    only: frozenset[int] | None = None
+    """While an order says so: no other steps are uploaded."""
+    _committed_at: float = 0.0
+    _stored: dict[int, set[int]] = field(default_factory=dict)
+    """Slots whose part of a step is in the store."""
+    _handles: dict[int, Upload] = field(default_factory=dict)
+    _wakes: list[asyncio.Event] = field(default_factory=list)
+    """One per lane, so that none takes another's call for its own."""
+    _hurries: list[asyncio.Event] = field(default_factory=list)
+    """One per lane: ends its pause after trouble."""
+    _tasks: list[asyncio.Task[None]] = field(default_factory=list)
+    _removals: set[asyncio.Task[None]] = field(default_factory=set)
+    _retain: bool = False
+
+    def start(self) -> None:
+        """Begin to work."""
+        work = [self._upload_next]
+        if self.slot == 0:
+            work += [self._commit_next, self._retain_next]
+        self._wakes = [asyncio.Event() for _ in work]
+        self._hurries = [asyncio.Event() for _ in work]
+        lanes = map(self._lane, work, self._wakes, self._hurries)
+        self._tasks = [background.run(lane) for lane in lanes]
+
+    def wake(self) -> None:
+        """Something was staged or passed: look again."""
+        for wake in self._wakes:
+            wake.set()
+
+    def hurry(self) -> None:
+        """Time is short now: whoever pauses after trouble with the store tries again at once."""
+        for hurry in self._hurries:
+            hurry.set()
+
+    def close(self) -> None:
+        """Write nothing more for this attempt; an upload under way is given up."""
+        for handle in self._handles.values():
+            handle.cancel()
+        for task in self._tasks:
+            task.cancel()
+
+    def abandon(self) -> None:
+        """Upload nothing until an order names steps again; what is under way is given up."""
+        self.only = frozenset()
+        for handle in self._handles.values():
+            handle.cancel()
+        self._handles.clear()
+
+    def stored(self, step: int, slots: Iterable[int]) -> None:
+        """These slots' parts of a step are in the store, as others say."""
+        if step > self.staged.committed:
+            self._stored.setdefault(step, set()).update(slots)
+
+    def drop(self, step: int) -> None:
+        """Forget a step on order."""
+        handle = self._handles.pop(step, None)
+        if handle is not None:
+            handle.cancel()
+        self.remove(self.staged.drop(step))
+
+    def saw_commit(self, checkpoint: CheckpointId, size_bytes: int = 0) -> None:
+        """A checkpoint of this attempt is committed, by us or as others say."""
+        known = self.committed
+        if known is None or (known.id, known.size_bytes) < (checkpoint, size_bytes):
+            same = known is not None and known.id == checkpoint
+            self.committed = Committed(id=checkpoint, size_bytes=size_bytes)
+            self._committed_at = self._committed_at if same else time.monotonic()
+        for step in [step for step in self._handles if step <= checkpoint.step]:
+            self._handles.pop(step).cancel()  # its files go now, and nobody needs it
+        self.remove(self.staged.commit(checkpoint.step))
+        self._stored = {
+            step: slots for step, slots in self._stored.items() if step > checkpoint.step
+        }
+
+    def committed_now(self, now: float) -> Committed | None:
+        """The newest known commit with its age."""
+        if self.committed is None:
+            return None
+        return Committed(
+            id=self.committed.id,
+            size_bytes=self.committed.size_bytes,
+            age=max(0.0, now - self._committed_at),
+        )
+
+    def unfinished(self, steps: Iterable[int] | None = None) -> bool:
+        """Say whether a complete step (of `steps`) is still to be uploaded, or committed by us."""
+        if self.fatal is not None:
+            return False
+        wanted = None if steps is None else set(steps)
+        left = [entry.step for entry in self.staged.uploadable()]
+        if self.slot == 0:
+            left += self._committable()
+        return any(wanted is None or step in wanted for step in left)
+
+    async def _lane(
+        self, work: Callable[[], Awaitable[bool]], wake: asyncio.Event, hurry: asyncio.Event
+    ) -> None:
+        backoff = Backoff(FIRST_PAUSE, LONGEST_PAUSE)
+        while True:
+            wake.clear()
+            try:
+                busy = await work()
+            except TransferCancelled:
+                busy = True  # its step was dropped: on to the next
+            except (CheckpointConflict, CheckpointFenced) as error:
+                LOG.error("%s", error)
+                kind = FATAL[type(error)]
+                self.fatal = Problem(type=kind, reason=kind, message=str(error))
+                self.news()
+                return  # somebody has to change something; no later step would fare better
+            except (TrainRunError, OSError) as error:
+                self._trouble(error)
+                if await ends_early(hurry, backoff.next()):
+                    backoff.reset()
+                busy = True
+            else:
+                backoff.reset()
+            if not busy:
+                await wake.wait()
+
+    async def _upload_next(self) -> bool:
+        trouble: StoreError | OSError | None = None
+        tried: set[int] = set()
+        # Looked up anew each time: meanwhile a step may have been dropped.
+        while (entry := next(iter(self._allowed(tried)), None)) is not None:
+            tried.add(entry.step)
+            try:
+                await self._upload(entry)
+            except StoreUnavailable:
+                raise
+            except (StoreError, OSError) as error:
+                # Maybe of its files alone (unreadable, or changed all the time): a later one
+                # makes it superfluous, while waiting for it could last for ever.
+                trouble = error
+            else:
+                return True
+        if trouble is not None:
+            raise trouble
+        return False
+
+    async def _upload(self, entry: Step) -> None:
+        handle = self._handles.setdefault(entry.step, api.Upload())
+        files = dict(entry.files)
+        manifest = await self.storage.write_part(
+            CheckpointId(attempt=self.attempt, step=entry.step),
+            workers=self.workers,
+            files=files,
+            metrics=entry.metrics,
+            whole=entry.whole,
+            upload=handle,
+        )
+        self._handles.pop(entry.step, None)
+        self._over_trouble()
+        self.staged.uploaded(entry.step, files)
+        self.stored(entry.step, [self.slot])
+        self.remove(list(files.values()))
+        if manifest is not None:
+            self._committed(manifest)
+        self.wake()
+        self.news()
+
+    async def _commit_next(self) -> bool:
+        trouble: TrainRunError | None = None
+        for step in self._committable():
+            checkpoint = CheckpointId(attempt=self.attempt, step=step)
+            try:
+                manifest = await self.storage.commit(checkpoint)
+            except CheckpointDamaged as error:
+                trouble = error  # a later one may be whole
+                continue
+            if manifest is None:
+                # Told again by nobody, so asked for again until it does.
+                trouble = StoreUnavailable(
+                    f"{checkpoint.name}: the listing does not show yet what every worker has stored"
+                )
+                continue
+            self._over_trouble()
+            self._committed(manifest)
+            self.news()
+            return True
+        if trouble is not None:
+            raise trouble
+        return False
+
+    async def _retain_next(self) -> bool:
+        if not self._retain:
+            return False
+        self._retain = False
+        await self.storage.retain(self.attempt)
+        return True
+
+    def _allowed(self, tried: set[int]) -> list[Step]:
+        return [
+            entry
+            for entry in self.staged.uploadable()
+            if entry.step not in tried and (self.only is None or entry.step in self.only)
+        ]
+
+    def _committable(self) -> list[int]:
+        return [
+            step
+            for step, slots in sorted(self._stored.items())
+            if len(slots) == self.workers and step > self.staged.committed
+        ]
+
+    def _committed(self, manifest: Manifest) -> None:
+        LOG.info("checkpoint %s is committed (%d bytes)", manifest.id.name, manifest.size_bytes)
+        self.turns.saw(manifest)
+        self.saw_commit(manifest.id, manifest.size_bytes)
+        self._retain = True
+        self.wake()
+
+    def _trouble(self, error: Exception) -> None:
+        if isinstance(error, CheckpointDamaged):
+            kind = "CheckpointDamaged"
+        elif isinstance(error, StoreError):
+            kind = "StorageUnavailable"
+        else:
+            kind = "StagingUnreadable"
+        message = f"checkpoints of attempt {self.attempt} wait to be stored: {error}"
+        problem = Problem(type=kind, reason=type(error).__name__, message=message)
+        if problem != self.problem:
+            self.problem = problem
+            self.news()
+
+    def _over_trouble(self) -> None:
+        if self.problem is not None:
+            LOG.info("the store works again")
+            self.problem = None
+            self.news()
+
+    def remove(self, directories: list[Path]) -> None:
+        """Delete local directories in the background."""
+        if not directories:
+            return
+        task = background.run(self.storage.remove(directories))
+        self._removals.add(task)
+        task.add_done_callback(self._removals.discard)

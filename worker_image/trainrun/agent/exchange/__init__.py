@@ -1,0 +1,3 @@
+"""The exchange with the operator."""
+
+from __future__ import annotations

@@ -1,0 +1,206 @@
+"""A small HTTP/1.1 client: one kept connection, one request at a time, JSON bodies.
+
+Layer: agent. Over asyncio streams, because a long poll must not hold a thread and the standard
+library has no asynchronous client. Every error closes the connection, so that the next request
+looks the address up again: behind a name may be another leader by then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+from trainrun.agent.exchange.trust import explain
+
+LONGEST_BODY = 16 << 20
+"""Bytes of an answer; more is no answer of ours."""
+HELD_BACK = "HTTP/1.1 102 "
+"""A server says so when it holds an answer back; an empty line then asks for it at once."""
+CONNECT_TIMEOUT = 5.0
+"""Seconds until a connection stands: an address that leads nowhere must not use up the time of a
+whole exchange, since the next look-up may find another."""
+ADDRESS_TIMEOUT = 3.0
+"""The same where the address is given, and there are others."""
+
+
+class HttpError(OSError):
+    """The exchange failed: not connected, cut off, timed out, or no HTTP."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Response:
+    """Status, body and headers of an answer."""
+
+    status: int
+    body: bytes
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """By their names in lower case."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interrupt:
+    """Ends the wait for an answer that the server says it holds back."""
+
+    event: asyncio.Event
+    """Once it is set the server is asked to answer at once."""
+    patience: float
+    """Seconds that this may take."""
+
+
+class HttpClient:
+    """Talks to one base address."""
+
+    def __init__(
+        self,
+        base_url: str,
+        *,
+        address: str = "",
+        token: Callable[[], str] = lambda: "",
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        """`address` (`host:port`) is dialled instead of the one in `base_url`, which the server's
+        certificate must be for all the same; `token` is asked before each request, since it may be
+        renewed; empty: none."""
+        parts = urlsplit(base_url)
+        secure = parts.scheme == "https"
+        self._name = parts.hostname or ""
+        self._netloc = parts.netloc
+        self._dialled = address or parts.netloc
+        dialled = urlsplit(f"//{self._dialled}")
+        self._host = dialled.hostname or ""
+        self._port = dialled.port or (443 if secure else 80)
+        self._connect_timeout = ADDRESS_TIMEOUT if address else CONNECT_TIMEOUT
+        self._path = parts.path.rstrip("/")
+        self._token = token
+        self._tls = (tls or ssl.create_default_context()) if secure else None
+        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+
+    async def post(
+        self, path: str, body: bytes, timeout: float, *, interrupt: Interrupt | None = None
+    ) -> Response:
+        """Send `body` and return the answer. Raises HttpError.
+
+        `interrupt` ends the wait for an answer that the server holds back.
+        """
+        try:
+            return await asyncio.wait_for(self._post(path, body, interrupt), timeout)
+        except asyncio.TimeoutError as error:
+            raise HttpError(f"{self._dialled}: no answer within {timeout:.0f} s") from error
+        except HttpError:
+            raise
+        except OSError as error:
+            raise HttpError(f"{self._dialled}: {explain(error)}") from error
+        except (EOFError, ValueError, asyncio.LimitOverrunError) as error:
+            raise HttpError(f"{self._dialled}: {error!r}") from error
+
+    @property
+    def connected(self) -> bool:
+        """There is a connection, as far as is known."""
+        return self._streams is not None
+
+    def close(self) -> None:
+        """Close the connection; the next request makes a new one."""
+        if self._streams is not None:
+            self._streams[1].close()
+            self._streams = None
+
+    async def _post(self, path: str, body: bytes, interrupt: Interrupt | None) -> Response:
+        kept = False
+        try:
+            reader, writer = self._streams or await self._connect()
+            writer.write(self._head(path, len(body)) + body)
+            head = await self._head_of_answer(reader, writer, interrupt)
+            response, kept = await self._read(reader, head)
+            return response
+        finally:
+            # Also when cancelled: an answer still to come must not meet the next request.
+            if not kept:
+                self.close()
+
+    async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        connecting = asyncio.open_connection(
+            self._host,
+            self._port,
+            ssl=self._tls,
+            server_hostname=self._name if self._tls is not None else None,
+        )
+        try:
+            self._streams = await asyncio.wait_for(connecting, self._connect_timeout)
+        except asyncio.TimeoutError as error:
+            raise HttpError(
+                f"{self._dialled}: no connection within {self._connect_timeout:.0f} s"
+            ) from error
+        return self._streams
+
+    def _head(self, path: str, length: int) -> bytes:
+        lines = [
+            f"POST {self._path}{path} HTTP/1.1",
+            f"Host: {self._netloc}",
+            "Content-Type: application/json",
+            f"Content-Length: {length}",
+        ]
+        if token := self._token():
+            lines.append(f"Authorization: Bearer {token}")
+        return ("\r\n".join(lines) + "\r\n\r\n").encode()
+
+    async def _head_of_answer(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        interrupt: Interrupt | None,
+    ) -> str:
+        head = await self._read_head(reader)
+        if not head.startswith(HELD_BACK) or interrupt is None:
+            return head
+        reading = asyncio.ensure_future(self._read_head(reader))
+        news = asyncio.ensure_future(interrupt.event.wait())
+        try:
+            await asyncio.wait([reading, news], return_when=asyncio.FIRST_COMPLETED)
+            if not reading.done():
+                writer.write(b"\r\n")
+                await asyncio.wait([reading], timeout=interrupt.patience)
+            if not reading.done():
+                raise HttpError(f"the news were not answered within {interrupt.patience:.0f} s")
+            return reading.result()
+        finally:
+            news.cancel()
+            reading.cancel()
+
+    async def _read_head(self, reader: asyncio.StreamReader) -> str:
+        """The first lines of an answer, or the word that it is held back."""
+        return (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+
+    async def _read(self, reader: asyncio.StreamReader, head: str) -> tuple[Response, bool]:
+        status_line, *lines = head.split("\r\n")
+        version, _, rest = status_line.partition(" ")
+        if not version.startswith("HTTP/1."):
+            raise ValueError(f"not HTTP: {status_line!r:.80}")
+        headers = {
+            name.strip().lower(): value.strip()
+            for name, _, value in (line.partition(":") for line in lines if line)
+        }
+        status = int(rest.split(" ", 1)[0])
+        body = b"" if status == 204 else await _read_body(reader, headers)
+        kept = version == "HTTP/1.1" and headers.get("connection", "").lower() != "close"
+        return Response(status=status, body=body, headers=headers), kept
+
+
+async def _read_body(reader: asyncio.StreamReader, headers: dict[str, str]) -> bytes:
+    if headers.get("transfer-encoding", "").lower() != "chunked":
+        return await _exactly(reader, int(headers.get("content-length", "0")))
+    chunks = []
+    while size := int((await reader.readline()).split(b";")[0], 16):
+        chunks.append(await _exactly(reader, size))
+        await reader.readline()
+    while (await reader.readline()).strip():
+        pass  # trailers
+    return b"".join(chunks)
+
+
+async def _exactly(reader: asyncio.StreamReader, size: int) -> bytes:
+    if size > LONGEST_BODY:
+        raise ValueError(f"an answer of {size} bytes")
+    return await reader.readexactly(size)

@@ -1,0 +1,3 @@
+"""Training processes: starting, watching, ending them."""
+
+from __future__ import annotations

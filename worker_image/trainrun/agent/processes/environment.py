@@ -1,0 +1,96 @@
+"""The environment of a training process: torchrun's variables and ours.
+
+Layer: agent, pure. The names are those that `env://` rendezvous and torchrun's users know, so that
+scripts written for either run unchanged; see docs/architecture.md, one attempt.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainrun.contract import layout, variables
+from trainrun.contract.agent_config import AgentConfig, StorageConfig
+from trainrun.contract.answer import Start
+from trainrun.contract.checkpoint_id import CheckpointId
+from trainrun.contract.environment import Exchange, Handed, ProcessPlace
+
+NOT_INHERITED = (
+    variables.AGENT_CONFIG,  # holds the token
+    variables.POD_IP,  # would override those of an agent that a process starts
+    variables.NODE_NAME,
+    variables.TORCH_AGENT_STORE,  # would reuse the store of an attempt that is over
+    variables.PROCESS,  # says who speaks for a rank; the new process does
+    variables.CHECKPOINT,  # set below, or absent: never those of an outer run
+    variables.INITIAL,
+)
+
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankFiles:
+    """Paths of one rank in one attempt; see the module `folders`."""
+
+    socket: Path
+    staging: Path
+    control_file: Path
+    error_file: Path
+
+
+def process_environment(
+    base: Mapping[str, str], config: AgentConfig, start: Start, local_rank: int, files: RankFiles
+) -> dict[str, str]:
+    """Return the whole environment of the process of `local_rank`.
+
+    Precedence: what makes up the attempt, then `config.env`, then the agent's own environment.
+    """
+    environment = {**base, **config.env}
+    for name in NOT_INHERITED:
+        environment.pop(name, None)
+    environment.setdefault("OMP_NUM_THREADS", "1")
+    environment.setdefault("PYTHONUNBUFFERED", "1")  # our pipe would hold lines back otherwise
+    if config.library:
+        paths = [config.library, environment.get("PYTHONPATH", "")]
+        # An empty part would be the working directory.
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
+    environment.update(_place(config, start, local_rank).write())
+    environment.update(_exchange(config, start, files).write())
+    environment[variables.TORCH_ERROR_FILE] = str(files.error_file)
+    if config.address in LOOPBACK or config.parent_pid is not None:
+        environment.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    if config.gpus:
+        # All of the worker's, as in a pod: scripts take theirs by LOCAL_RANK.
+        environment["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, config.gpus))
+    return environment
+
+
+def _place(config: AgentConfig, start: Start, local_rank: int) -> ProcessPlace:
+    return ProcessPlace(
+        run=config.run,
+        attempt=start.attempt,
+        rank=config.first_rank + local_rank,
+        world_size=start.world_size,
+        local_rank=local_rank,
+        local_world_size=config.processes_per_worker,
+        node_rank=config.slot,
+        master_addr=start.master_addr,
+        master_port=start.master_port,
+    )
+
+
+def _exchange(config: AgentConfig, start: Start, files: RankFiles) -> Exchange:
+    return Exchange(
+        socket=files.socket,
+        staging=files.staging,
+        control_file=files.control_file,
+        resume=_handed(config.storage, start.resume) if start.resume is not None else None,
+        initial=config.initial_from,
+    )
+
+
+def _handed(storage: StorageConfig, resume: CheckpointId) -> Handed:
+    uri = layout.checkpoint_uri(layout.run_uri(storage.uri, storage.run_name), resume)
+    return Handed(attempt=resume.attempt, step=resume.step, uri=uri)

@@ -1,0 +1,180 @@
+"""The training processes of one attempt: started together, watched, stopped together.
+
+Layer: agent. Knows nothing of checkpoints or orders. A process that dies does not take its
+siblings along: the operator decides what happens to the gang.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from trainrun.agent.processes import children
+from trainrun.agent.processes.oom import OomCounter
+from trainrun.agent.processes.output import OutputPump, Sink
+from trainrun.agent.processes.spawn import StartFailed, spawn
+from trainrun.contract.agent_state import ProcessExit
+
+LOG = logging.getLogger("trainrun.agent")
+
+KILLED_HELPER = "killed by signal: Killed"
+"""What torch's DataLoader says when the kernel killed one of its workers."""
+
+
+@dataclass(slots=True, kw_only=True)
+class TrainingProcess:
+    """One training process, alive or ended."""
+
+    rank: int
+    pid: int = 0
+    pump: OutputPump | None = None
+    exit: ProcessExit | None = None
+    ended: float = 0.0
+    """When it ended, on the monotonic clock."""
+    told: str = ""
+    """The exception that the process itself told us of."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """What to start for one rank."""
+
+    rank: int
+    command: tuple[str, ...]
+    working_dir: str
+    environment: dict[str, str]
+
+
+@dataclass(slots=True, kw_only=True)
+class ProcessGroup:
+    """The processes of an attempt, by pid while they live."""
+
+    sink: Sink
+    oom: OomCounter
+    before_exit: Callable[[], None] = lambda: None
+    """Called before an end is recorded: last messages are read then."""
+    on_exit: Callable[[ProcessExit], None] = lambda _end: None
+    """Called with each exit, at once."""
+    all: list[TrainingProcess] = field(default_factory=list)
+    stopped: bool = False
+    _living: dict[int, TrainingProcess] = field(default_factory=dict)
+
+    @property
+    def alive(self) -> bool:
+        """At least one process lives."""
+        return bool(self._living)
+
+    @property
+    def living_ranks(self) -> tuple[int, ...]:
+        """Ranks whose process lives, ascending."""
+        return tuple(sorted(process.rank for process in self._living.values()))
+
+    @property
+    def ended_well(self) -> bool:
+        """Every process has ended, with exit code 0."""
+        return bool(self.all) and all(
+            process.exit is not None and process.exit.code == 0 for process in self.all
+        )
+
+    def start(self, launches: list[Launch]) -> None:
+        """Start one process per launch; one that cannot be started is an exit."""
+        for launch in launches:
+            process = TrainingProcess(rank=launch.rank)
+            self.all.append(process)
+            try:
+                spawned = spawn(launch.command, launch.working_dir, launch.environment)
+            except StartFailed as error:
+                self._ended(
+                    process, ProcessExit(rank=launch.rank, exception=f"StartFailed: {error}")
+                )
+                continue
+            process.pid = spawned.pid
+            process.pump = OutputPump(spawned.output, f"[rank {launch.rank}] ", self.sink)
+            self._living[spawned.pid] = process
+
+    def reaped(self, pid: int, status: int) -> None:
+        """Take note of a child's end; pids that are none of ours are ignored."""
+        process = self._living.pop(pid, None)
+        if process is None:
+            return
+        self.before_exit()
+        if process.pump is not None:
+            process.pump.finish()
+        self._ended(process, self._describe(process, status))
+
+    def exception(self, rank: int, text: str) -> None:
+        """Keep what the process of `rank` said about its end."""
+        for process in self.all:
+            if process.rank == rank:
+                process.told = text
+
+    def kill(self, rank: int) -> None:
+        """Kill one process as a fault would: it is not an ordered end."""
+        for process in self._living.values():
+            if process.rank == rank:
+                os.kill(process.pid, signal.SIGKILL)
+
+    def stop(self) -> None:
+        """Kill every process and its group; what died before on its own keeps its own exit."""
+        for pid, status in children.reap():
+            self.reaped(pid, status)
+        self.stopped = True
+        own_group = os.getpgrp()
+        for pid in self._living:
+            children.kill_group(pid, own_group)
+
+    def exits(self, now: float) -> tuple[ProcessExit, ...]:
+        """Return all ends so far with their ages, by rank."""
+        ended = [
+            replace(process.exit, age=max(0.0, now - process.ended))
+            for process in self.all
+            if process.exit is not None
+        ]
+        return tuple(sorted(ended, key=lambda end: end.rank))
+
+    def update_exit(self, rank: int, *, yielded: bool) -> None:
+        """Add to a recorded exit what only the attempt knows."""
+        for process in self.all:
+            if process.rank == rank and process.exit is not None:
+                process.exit = replace(process.exit, yielded=yielded)
+
+    def _ended(self, process: TrainingProcess, end: ProcessExit) -> None:
+        process.exit = end
+        process.ended = time.monotonic()
+        LOG.info("rank %d %s", end.rank, describe(end))
+        self.on_exit(end)
+
+    def _describe(self, process: TrainingProcess, status: int) -> ProcessExit:
+        tail = process.pump.tail if process.pump is not None else None
+        code = os.waitstatus_to_exitcode(status)
+        # A status other than SIGKILL means that it ended by itself before ours arrived.
+        ordered = self.stopped and code == -signal.SIGKILL
+        exception = ""
+        if code != 0 and not ordered:
+            exception = process.told or (tail.exception if tail is not None else "")
+        memory_suspect = code == -signal.SIGKILL or KILLED_HELPER in exception
+        return ProcessExit(
+            rank=process.rank,
+            code=code if code >= 0 else None,
+            signal=-code if code < 0 else None,
+            oom=memory_suspect and not ordered and self.oom.rose(),
+            exception=exception,
+            last_lines=tail.last_lines if tail is not None else (),
+            ordered=ordered,
+        )
+
+
+def describe(end: ProcessExit) -> str:
+    """Return how a process ended, in a few words for the log."""
+    if end.ordered:
+        return "was stopped"
+    if end.signal is not None:
+        by = f"was killed by {signal.Signals(end.signal).name}"
+        return f"{by} (out of memory)" if end.oom else by
+    if end.code is None:
+        return f"could not be started: {end.exception}"
+    return f"exited with code {end.code}" + (f": {end.exception}" if end.exception else "")

@@ -1,0 +1,3 @@
+"""The exchange with the training processes."""
+
+from __future__ import annotations

@@ -1,0 +1,190 @@
+"""The socket on which the processes of one attempt talk to the agent.
+
+Layer: agent. Invariants: statements are handled the moment they are read; requests of one
+connection are answered in their order; when a process has ended, `drain` reads what it still said
+before its end is told to anybody. Cheap: a thousand reports a second cost about one per cent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections import deque
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainrun.agent import background
+from trainrun.contract.messages import (
+    Hello,
+    MalformedLine,
+    Request,
+    Statement,
+    parse,
+)
+from trainrun.contract.replies import Reply, reply_line
+from trainrun.contract.unix_socket import reachable
+
+LOG = logging.getLogger("trainrun.agent")
+
+READ_SIZE = 1 << 18
+BACKLOG = 256
+BURST = 0.01
+"""A process that sends more often than once in this many seconds is read only that often: waking
+up costs ten times what a report does."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Handlers:
+    """What is done with messages; the first argument is the sender's rank."""
+
+    statement: Callable[[int, Statement], None]
+    request: Callable[[int, Request], Awaitable[Reply]]
+    """Its exceptions are a bug; what the user should know is `Failed`."""
+
+
+class IpcServer:
+    """Listens on a unix socket."""
+
+    def __init__(self, path: Path, ranks: tuple[int, ...], handlers: Handlers) -> None:
+        self._ranks = ranks
+        self._handlers = handlers
+        self._path = path
+        self._connections: set[ProcessStream] = set()
+        self._loop = asyncio.get_running_loop()
+        path.unlink(missing_ok=True)
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        with reachable(path) as name:
+            self._socket.bind(name)
+        self._socket.listen(BACKLOG)
+        self._loop.add_reader(self._socket.fileno(), self._accept)
+
+    def drain(self) -> None:
+        """Read everything that processes have sent so far."""
+        self._accept()
+        for connection in list(self._connections):
+            connection.read()
+
+    def close(self) -> None:
+        """Close all connections; their unanswered requests stay unanswered."""
+        if self._socket.fileno() >= 0:
+            self._loop.remove_reader(self._socket.fileno())
+            self._socket.close()
+            self._path.unlink(missing_ok=True)
+        for connection in list(self._connections):
+            connection.close()
+
+    def _accept(self) -> None:
+        while self._socket.fileno() >= 0:
+            try:
+                stream, _ = self._socket.accept()
+            except BlockingIOError:
+                return
+            self._connections.add(
+                ProcessStream(stream, self._ranks, self._handlers, self._connections.discard)
+            )
+
+
+class ProcessStream:
+    """One process's stream."""
+
+    def __init__(
+        self,
+        stream: socket.socket,
+        ranks: tuple[int, ...],
+        handlers: Handlers,
+        on_close: Callable[[ProcessStream], None],
+    ) -> None:
+        stream.setblocking(False)  # noqa: FBT003 - takes no keyword
+        self._stream = stream
+        self._ranks = ranks
+        self._handlers = handlers
+        self._on_close = on_close
+        self._rank: int | None = None
+        self._partial = b""
+        self._requests: deque[Request] = deque()
+        self._answering: asyncio.Task[None] | None = None
+        self._woken = 0.0
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(stream.fileno(), self.readable)
+
+    def readable(self) -> None:
+        """Something has arrived."""
+        before, self._woken = self._woken, self._loop.time()
+        self.read()
+        if self._woken - before < BURST and self._stream.fileno() >= 0:
+            self._loop.remove_reader(self._stream.fileno())
+            self._loop.call_later(BURST, self._listen_again)
+
+    def _listen_again(self) -> None:
+        if self._stream.fileno() >= 0:
+            self._loop.add_reader(self._stream.fileno(), self.readable)
+
+    def read(self) -> None:
+        """Handle everything that has arrived."""
+        while self._stream.fileno() >= 0:
+            try:
+                data = self._stream.recv(READ_SIZE)
+            except BlockingIOError:
+                return
+            except OSError:
+                data = b""
+            if not data:
+                self.close()
+                return
+            *lines, self._partial = (self._partial + data).split(b"\n")
+            for line in lines:
+                self._handle(line)
+
+    def close(self) -> None:
+        """Close the stream and forget its requests."""
+        if self._stream.fileno() < 0:
+            return
+        self._loop.remove_reader(self._stream.fileno())
+        self._stream.close()
+        if self._answering is not None:
+            self._answering.cancel()
+        self._on_close(self)
+
+    def _handle(self, line: bytes) -> None:
+        try:
+            message = parse(line)
+        except MalformedLine as error:
+            LOG.warning("rank %s: %s", self._rank, error)
+            return
+        if message is None:
+            return
+        if isinstance(message, Hello):
+            self._introduce(message)
+        elif self._rank is None:
+            LOG.warning("a process sent %r before it said hello; ignored", message)
+        elif isinstance(message, Request):
+            self._requests.append(message)
+            if self._answering is None:
+                self._answering = background.run(self._answer(self._rank))
+        else:
+            self._handlers.statement(self._rank, message)
+
+    def _introduce(self, hello: Hello) -> None:
+        if hello.rank in self._ranks:
+            self._rank = hello.rank
+        else:
+            # Somebody else's process, or one that changed RANK: it must not speak for ours.
+            LOG.warning("process %d says it is rank %d, not ours", hello.pid, hello.rank)
+            self.close()
+
+    async def _answer(self, rank: int) -> None:
+        while self._requests:
+            reply = await self._handlers.request(rank, self._requests.popleft())
+            self._send(reply_line(reply).encode() + b"\n")
+        self._answering = None
+
+    def _send(self, line: bytes) -> None:
+        try:
+            self._stream.send(line, socket.MSG_NOSIGNAL)
+        except BlockingIOError:
+            LOG.warning("rank %s does not read its replies", self._rank)
+            self.close()
+        except OSError:
+            self.close()  # it has ended while we worked for it

@@ -1,0 +1,209 @@
+"""This worker's part in agreeing on the call of `should_save()` that is answered with yes.
+
+Layer: agent. The votes are counted by the operator (two phases: prepare, then commit or abort), or
+by the agents where it does not (see `tally`); by which rules one is given says `ballot`, here they
+are carried out on the processes' control files.
+Invariants: once a call is committed, it and every later one is answered with yes; a rank that has
+exited does not count.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+from trainrun.agent.exhaustive import assert_never
+from trainrun.agent.training import ballot
+from trainrun.contract.agent_state import SaveVote
+from trainrun.contract.ages import aged
+from trainrun.contract.answer import SaveOrder
+from trainrun.contract.control_file import CallGate
+from trainrun.contract.replies import SaveNow
+
+BUSY_RETRY = 0.002
+"""Seconds until a control file that its process has locked is tried again."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Voter:
+    """The vote of one worker in one attempt."""
+
+    files: Mapping[int, CallGate]
+    """Control files by rank."""
+    living: Callable[[], tuple[int, ...]]
+    """Ranks whose process lives."""
+    news: Callable[[], None]
+    """Called when the vote has changed."""
+    ended_well: Callable[[], bool] = lambda: False
+    """Whether every process has ended with exit code 0."""
+    saved: set[int] = field(default_factory=set)
+    """Ranks that were answered with yes."""
+    _vote: SaveVote = field(default_factory=SaveVote)
+    """Without the calls, which the processes count."""
+    _asked: SaveNow | None = None
+    """What the ranks are told after a commit, as it came."""
+    _asked_at: float = 0.0
+    """When it came, on the monotonic clock."""
+    _order: SaveOrder | None = None
+    """What asked for the call that is prepared, as it came."""
+    _ordered_at: float = 0.0
+    """When it came, on the monotonic clock."""
+    _prepared_at: float = 0.0
+    _waiters: list[asyncio.Future[SaveNow | None]] = field(default_factory=list)
+    _retry: asyncio.TimerHandle | None = None
+
+    @property
+    def vote(self) -> SaveVote:
+        """As heartbeats carry it."""
+        # Also of ranks that have ended: a call that they passed is not theirs to save at.
+        calls = max((file.calls for file in self.files.values()), default=0)
+        return replace(self._vote, calls=calls)
+
+    def apply(self, order: SaveOrder | None) -> None:
+        """Do what the operator says about a call; repeating it changes nothing.
+
+        The vote of processes that have all ended is final: nobody waits for an answer any more.
+        """
+        self._cancel_retry()
+        if order is None:
+            return
+        try:
+            self._follow(order)
+        except BlockingIOError:
+            self._retry = asyncio.get_running_loop().call_later(BUSY_RETRY, self.apply, order)
+
+    def consider(self, order: SaveOrder) -> None:
+        """The same for what the agents' own count says; where a control file is locked this very
+        moment nothing changes, since they count again."""
+        with contextlib.suppress(BlockingIOError):
+            self._follow(order)
+
+    def says(self, call: int) -> bool | None:
+        """Whether this worker saves at a call if all others do; None: not known yet."""
+        living = bool(self.living())
+        return ballot.says(self.vote, call, living=living, ended_well=self.ended_well())
+
+    def asked(self) -> SaveOrder | None:
+        """What asked for the call that was prepared last, as it would be said now."""
+        if self._order is None:
+            return None
+        return aged(self._order, by=time.monotonic() - self._ordered_at)
+
+    def undecided(self) -> float:
+        """Seconds since a call was prepared whose outcome is not known; 0 where there is none."""
+        return 0.0 if self._vote.prepared is None else time.monotonic() - self._prepared_at
+
+    async def ask(self, rank: int, call: int) -> SaveNow | None:
+        """Answer call `call` of `rank`, once it is decided."""
+        asked = self._asked
+        vote = self._vote
+        if vote.committed is None or call < vote.committed:
+            if vote.prepared is None or call < vote.prepared:
+                return None
+            outcome: asyncio.Future[SaveNow | None] = asyncio.get_running_loop().create_future()
+            self._waiters.append(outcome)
+            asked = await outcome
+        if asked is None:
+            return None
+        self.saved.add(rank)
+        return aged(asked, by=time.monotonic() - self._asked_at)
+
+    def close(self) -> None:
+        """The attempt is over."""
+        self._cancel_retry()
+        for file in self.files.values():
+            file.close()
+
+    def _follow(self, order: SaveOrder) -> None:
+        """Raises BlockingIOError where a control file is locked, with nothing changed."""
+        step = ballot.step(self._vote, order, living=bool(self.living()))
+        match step:
+            case "Nothing":
+                pass
+            case "Refuse":
+                self._refuse(order.call)
+            case "Mark":
+                self._prepare(order)
+            case "Commit":
+                self._commit(order)
+            case "Abort":
+                self._abort(order)
+            case _:
+                assert_never(step)
+        if order.stage == "Prepare" and order.call == self._vote.prepared:
+            # Also when it comes again: who is to write may have changed since.
+            self._order, self._ordered_at = order, time.monotonic()
+
+    def _prepare(self, order: SaveOrder) -> None:
+        if self._mark(order.call):
+            self._vote = ballot.prepared(self._vote, order.call)
+            self._prepared_at = time.monotonic()
+            self.news()
+        else:
+            self._refuse(order.call)
+
+    def _mark(self, call: int) -> bool:
+        """Stop every living rank at `call`, or none; raises BlockingIOError where one is locked."""
+        living = self.living()
+        if any(file.calls >= call for rank, file in self.files.items() if rank not in living):
+            return False
+        marked: list[CallGate] = []
+        try:
+            for rank in living:
+                file = self.files[rank]
+                if not file.try_prepare(call):
+                    self._unmark(marked)
+                    return False
+                marked.append(file)
+        except BlockingIOError:
+            self._unmark(marked)
+            raise
+        return True
+
+    def _unmark(self, files: list[CallGate]) -> None:
+        for file in files:
+            try:
+                file.try_abort()
+            except BlockingIOError:
+                # Locked by its process this very moment: it takes the slow path at worst, and is
+                # answered with no there.
+                asyncio.get_running_loop().call_later(BUSY_RETRY, self._unmark_later, file)
+
+    def _unmark_later(self, file: CallGate) -> None:
+        if self._vote.prepared is None and self._vote.committed is None:
+            self._unmark([file])
+
+    def _refuse(self, call: int) -> None:
+        self._vote = ballot.refused(self._vote, call)
+        self.news()
+
+    def _commit(self, order: SaveOrder) -> None:
+        self._asked_at = time.monotonic()
+        self._asked = SaveNow(
+            reason=order.reason, writer_rank=order.writer_rank, deadline=order.deadline
+        )
+        self._vote = ballot.committed(self._vote, order.call)
+        self._answer(self._asked)
+        self.news()
+
+    def _abort(self, order: SaveOrder) -> None:
+        held = self._vote.prepared == order.call
+        self._vote = ballot.aborted(self._vote, order.call)
+        if held:
+            self._unmark([self.files[rank] for rank in self.living()])
+            self._answer(None)
+        self.news()
+
+    def _answer(self, asked: SaveNow | None) -> None:
+        waiters, self._waiters = self._waiters, []
+        for outcome in waiters:
+            if not outcome.done():  # else its process has ended
+                outcome.set_result(asked)
+
+    def _cancel_retry(self) -> None:
+        if self._retry is not None:
+            self._retry.cancel()
+            self._retry = None

@@ -1,0 +1,3 @@
+"""Pure rules over a listing of the store."""
+
+from __future__ import annotations

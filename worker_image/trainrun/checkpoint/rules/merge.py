@@ -1,0 +1,119 @@
+"""Several ranks' files become one directory, or an error that names both ranks and the remedy.
+
+Layer: pure. Invariants: a name stands for one content; the same name with the same size and CRC32
+counts as the same file and is stored once; no name is a folder of another.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from trainrun.checkpoint.rules.records import DoneMarker, Manifest, ManifestFile, PartFile
+from trainrun.errors import CheckpointConflict
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+REMEDY = (
+    "give each rank's file a name of its own, such as model-rank{rank}.pt, "
+    "or let one rank alone report it, with whole=True"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Merged:
+    """A manifest, and the objects that it makes superfluous."""
+
+    manifest: Manifest
+    duplicates: tuple[tuple[int, str], ...]
+    """(worker, file) pairs whose content the manifest names elsewhere."""
+
+
+def merge_ranks(files: Iterable[PartFile], *, step: int) -> tuple[PartFile, ...]:
+    """Merge the files of the ranks of one worker, ordered by name.
+
+    Raises CheckpointConflict.
+    """
+    merged: dict[str, PartFile] = {}
+    for item in sorted(files, key=lambda item: (item.name, item.ranks)):
+        first = merged.get(item.name)
+        if first is None:
+            merged[item.name] = item
+            continue
+        _check_same(first, item, step=step)
+        merged[item.name] = replace(first, ranks=_union(first.ranks, item.ranks))
+    result = tuple(merged.values())
+    _check_folders(result, step=step)
+    return result
+
+
+def merge_workers(markers: Sequence[DoneMarker]) -> Merged:
+    """Merge the parts of all workers of a checkpoint (at least one) into its manifest.
+
+    Raises CheckpointConflict.
+    """
+    ordered = sorted(markers, key=lambda marker: marker.worker)
+    first = ordered[0]
+    merged: dict[str, ManifestFile] = {}
+    duplicates = []
+    for marker in ordered:
+        for item in marker.files:
+            known = merged.get(item.name)
+            if known is None:
+                merged[item.name] = _stored(item, worker=marker.worker)
+                continue
+            _check_same(known, item, step=first.step)
+            merged[item.name] = replace(known, ranks=_union(known.ranks, item.ranks))
+            duplicates.append((marker.worker, item.name))
+    files = tuple(sorted(merged.values(), key=lambda item: item.name))
+    _check_folders(files, step=first.step)
+    manifest = Manifest(
+        attempt=first.attempt,
+        step=first.step,
+        workers=first.workers,
+        files=files,
+        metrics=next((marker.metrics for marker in ordered if marker.metrics), {}),
+    )
+    return Merged(manifest=manifest, duplicates=tuple(duplicates))
+
+
+def whole_manifest(marker: DoneMarker) -> Manifest:
+    """The manifest of a checkpoint that one worker brought alone."""
+    return replace(merge_workers([marker]).manifest, whole=True)
+
+
+def _stored(item: PartFile, *, worker: int) -> ManifestFile:
+    return ManifestFile(
+        name=item.name, size=item.size, crc32=item.crc32, worker=worker, ranks=item.ranks
+    )
+
+
+def _union(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(sorted({*one, *other}))
+
+
+def _check_same(one: PartFile | ManifestFile, other: PartFile, *, step: int) -> None:
+    if (one.size, one.crc32) == (other.size, other.crc32):
+        return
+    if one.size != other.size:
+        difference = f"{one.size} and {other.size} bytes"
+    else:
+        difference = f"CRC32 {one.crc32:08x} and {other.crc32:08x}"
+    raise CheckpointConflict(
+        f"checkpoint of step {step}: rank {one.ranks[0]} and rank {other.ranks[0]} both brought "
+        f"{one.name!r} with different content ({difference}); {REMEDY}"
+    )
+
+
+def _check_folders(files: Sequence[PartFile | ManifestFile], *, step: int) -> None:
+    by_name = {item.name: item for item in files}
+    for item in files:
+        parts = item.name.split("/")
+        for length in range(1, len(parts)):
+            other = by_name.get("/".join(parts[:length]))
+            if other is not None:
+                raise CheckpointConflict(
+                    f"checkpoint of step {step}: {other.name!r} is a file of rank "
+                    f"{other.ranks[0]} and a folder of rank {item.ranks[0]}; {REMEDY}"
+                )

@@ -1,0 +1,194 @@
+"""The small JSON objects in the store, and the checksum that each carries about itself.
+
+Layer: pure. Invariants: the same record gives the same bytes (so writing it twice is no conflict;
+hence no time stamps inside), and bytes that differ in any bit from what was written are refused
+instead of being half believed.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from trainrun.contract import wire
+from trainrun.contract.answer import SaveOrder
+from trainrun.contract.checkpoint_id import CheckpointId
+from trainrun.errors import CheckpointDamaged
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRecord:
+    """`run.json`: written once by whoever used the folder first."""
+
+    layout: int
+    """Version of the layout below this folder."""
+    created_by: str
+    """For people."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnerRecord:
+    """`owners/000007.json`: one TrainRun's claim to the folder."""
+
+    number: int
+    uid: str
+    """The claiming TrainRun."""
+    committed: CheckpointId | None = None
+    """The newest checkpoint known to be committed when the claim was made: if the listing shows
+    none later, something is wrong with the listing or with the store."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beat:
+    """`owners/000007.beat`: overwritten by the owner alone; whoever waits watches it change."""
+
+    uid: str
+    counter: int
+    released: bool = False
+    """The owner has given the folder up of its own will."""
+    committed: CheckpointId | None = None
+    """The newest checkpoint that the owner knows to be committed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptRecord:
+    """`attempts/000003.json`: what one attempt was started from."""
+
+    attempt: int
+    uid: str
+    """The TrainRun whose attempt it is."""
+    resume: CheckpointId | None = None
+    """Absent: started from nothing."""
+    ended: str = ""
+    """The incident that ended the attempt before."""
+    set_aside: tuple[str, ...] = ()
+    """Newer checkpoints that were damaged, with reasons."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ballot:
+    """`saves/000003/000000812/worker-00001.yes.json`: whether a worker saves at one call of
+    `should_save()` if all others do. Written while no operator counts the votes."""
+
+    attempt: int
+    call: int
+    slot: int
+    agrees: bool
+    asked: SaveOrder | None = None
+    """What asked it to stop there; a worker that was not asked learns it from here."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartFile:
+    """A file of one worker's part of a checkpoint."""
+
+    name: str
+    """Relative path, as in the directory that the script saved."""
+    size: int
+    """Bytes."""
+    crc32: int
+    ranks: tuple[int, ...]
+    """The global ranks that brought it, ascending."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DoneMarker:
+    """`worker-00000.done.json`: this worker's part is in the store."""
+
+    attempt: int
+    step: int
+    worker: int
+    workers: int
+    """How many workers the checkpoint waits for."""
+    files: tuple[PartFile, ...] = ()
+    metrics: dict[str, Any] = field(default_factory=dict)
+    """JSON-safe, as `trainrun.contract.metrics` writes them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ManifestFile:
+    """A file of the merged checkpoint."""
+
+    name: str
+    size: int
+    """Bytes."""
+    crc32: int
+    worker: int
+    """In whose folder it is stored."""
+    ranks: tuple[int, ...]
+    """The global ranks that brought it, ascending."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """`manifest.json`: the commit of a checkpoint."""
+
+    attempt: int
+    step: int
+    workers: int
+    """How many workers the attempt had."""
+    whole: bool = False
+    """One worker's files are all of it."""
+    files: tuple[ManifestFile, ...] = ()
+    """Ordered by name; names are unique and none is a folder of another."""
+    metrics: dict[str, Any] = field(default_factory=dict)
+    """Those of the lowest worker that reported any with this step."""
+
+    @property
+    def id(self) -> CheckpointId:
+        """The checkpoint that this commits."""
+        return CheckpointId(attempt=self.attempt, step=self.step)
+
+    @property
+    def size_bytes(self) -> int:
+        """All files together."""
+        return sum(item.size for item in self.files)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BadRecord:
+    """`bad/step-...json`: a checkpoint that is never used again."""
+
+    attempt: int
+    step: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FinishedRecord:
+    """`finished.json`: the run has succeeded."""
+
+    uid: str
+
+
+def seal(record: object) -> bytes:
+    """Return the bytes to store: JSON with the checksum of the rest in `crc32`."""
+    body = wire.encode(record)
+    return _canonical({**body, "crc32": zlib.crc32(_canonical(body))}) + b"\n"
+
+
+def unseal(cls: type[T], data: bytes, *, name: str) -> T:
+    """Read a `cls` from what `seal` made; `name` is the object, for the message.
+
+    Raises CheckpointDamaged for anything else.
+    """
+    if not data.strip(b"\0 \n"):
+        raise CheckpointDamaged(f"{name}: empty ({len(data)} bytes, none of them content)")
+    try:
+        body = json.loads(data)
+        wanted = body.pop("crc32", None) if isinstance(body, dict) else None
+        if wanted is None:
+            raise CheckpointDamaged(f"{name}: not a record of ours (it carries no checksum)")
+        if zlib.crc32(_canonical(body)) != wanted:
+            raise CheckpointDamaged(f"{name}: its checksum does not fit: its content changed")
+        return wire.decode(cls, body)
+    except (ValueError, RecursionError) as error:  # both what json says of garbage
+        raise CheckpointDamaged(f"{name}: cannot be read: {error}") from error
+
+
+def _canonical(body: object) -> bytes:
+    return json.dumps(body, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()

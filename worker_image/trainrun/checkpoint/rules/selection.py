@@ -1,0 +1,169 @@
+"""Which checkpoints are complete, fenced, newest, damaged or superfluous.
+
+Layer: pure functions over a listing and parsed records; whoever calls them does the reading.
+The rules are those of docs/checkpoints.md: an id orders by (attempt, step); a checkpoint is
+*fenced* when a later attempt started from something older than it; retention never touches the two
+newest complete checkpoints nor the resume points of the last two attempts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from trainrun.contract import layout
+from trainrun.contract.checkpoint_id import CheckpointId
+
+if TYPE_CHECKING:
+    from trainrun.checkpoint.rules.listing import ObjectInfo
+    from trainrun.checkpoint.rules.records import DoneMarker, Manifest
+
+
+Resumes = Mapping[int, "CheckpointId | None"]
+"""What each attempt started from; None: from nothing. Unreadable records are left out."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Folder:
+    """What the listing shows of one checkpoint."""
+
+    id: CheckpointId
+    sizes: Mapping[str, int]
+    """Bytes of every object, by its name within the checkpoint's folder."""
+    modified: float = 0.0
+    """When its manifest (or else its newest object) was written: for people."""
+
+    @property
+    def has_manifest(self) -> bool:
+        """It was committed."""
+        return layout.MANIFEST in self.sizes
+
+    @property
+    def done(self) -> frozenset[int]:
+        """Workers whose done marker is there."""
+        markers = (layout.read_marker(name) for name in self.sizes)
+        return frozenset(worker for worker in markers if worker is not None)
+
+
+def group(listing: Iterable[ObjectInfo]) -> dict[CheckpointId, Folder]:
+    """Sort a listing of `checkpoints/` (keys relative to the run) into its checkpoints."""
+    found: dict[CheckpointId, dict[str, ObjectInfo]] = {}
+    for item in listing:
+        name, _, rest = item.key.removeprefix(layout.CHECKPOINTS).partition("/")
+        checkpoint = CheckpointId.named(name)
+        if checkpoint is not None and rest:
+            found.setdefault(checkpoint, {})[rest] = item
+    return {
+        checkpoint: Folder(
+            id=checkpoint,
+            sizes={name: item.size for name, item in items.items()},
+            modified=_modified(items),
+        )
+        for checkpoint, items in found.items()
+    }
+
+
+def _modified(items: Mapping[str, ObjectInfo]) -> float:
+    manifest = items.get(layout.MANIFEST)
+    return manifest.modified if manifest else max(item.modified for item in items.values())
+
+
+def fenced_by(checkpoint: CheckpointId, resumes: Resumes) -> int | None:
+    """The first later attempt that started from something older, if there is one.
+
+    What an attempt was started from is not fenced by those before that attempt.
+    """
+    used = max((attempt for attempt, resume in resumes.items() if resume == checkpoint), default=0)
+    for attempt in sorted(resumes):
+        resume = resumes[attempt]
+        is_later = attempt > max(checkpoint.attempt, used)
+        if is_later and (resume is None or resume < checkpoint):
+            return attempt
+    return None
+
+
+def all_parts_done(markers: Collection[DoneMarker]) -> bool:
+    """Whether these are the markers of every worker of the checkpoint's world."""
+    worlds = {marker.workers for marker in markers}
+    return len(worlds) == 1 and {marker.worker for marker in markers} == set(range(worlds.pop()))
+
+
+def damage(folder: Folder, manifest: Manifest) -> str | None:
+    """What the listing shows to be wrong with a checkpoint: object and reason, or None."""
+    if manifest.id != folder.id:
+        return f"{layout.MANIFEST}: it belongs to {manifest.id.name}"
+    for item in manifest.files:
+        name = layout.file_name(item.worker, item.name)
+        if wrong := wrong_size(name, folder.sizes.get(name), item.size):
+            return wrong
+    return None
+
+
+def wrong_size(name: str, there: int | None, should: int) -> str | None:
+    """What is wrong with an object of so many bytes (None: it is missing), or None."""
+    if there is None:
+        return f"{name}: missing"
+    return None if there == should else f"{name}: {there} bytes, should be {should}"
+
+
+def newest_first(folders: Mapping[CheckpointId, Folder], resumes: Resumes) -> list[Folder]:
+    """The checkpoints that may be resumed from if they are good: all that are not fenced."""
+    return [
+        folders[checkpoint]
+        for checkpoint in sorted(folders, reverse=True)
+        if fenced_by(checkpoint, resumes) is None
+    ]
+
+
+def superfluous(
+    folders: Mapping[CheckpointId, Folder],
+    *,
+    attempt: int,
+    keep: int,
+    bad: Collection[CheckpointId],
+    resumes: Resumes,
+) -> list[CheckpointId]:
+    """What retention may delete, oldest first, when `attempt` is the newest one.
+
+    Kept: the `keep` (at least two) newest complete checkpoints that are neither bad nor fenced, the
+    resume points of the last two attempts, and whatever `attempt` may still be uploading.
+    """
+    usable = [
+        folder.id
+        for folder in newest_first(folders, resumes)
+        if folder.has_manifest and folder.id not in bad
+    ]
+    kept = usable[: max(keep, 2)]
+    protected = {*kept, *(resumes[number] for number in sorted(resumes)[-2:])}
+    # While fewer than `keep` are there nothing of this attempt is old enough to be given up.
+    horizon = kept[-1] if len(kept) >= max(keep, 2) else CheckpointId(attempt=attempt, step=0)
+    return [
+        checkpoint
+        for checkpoint in sorted(folders)
+        if checkpoint not in protected
+        and (checkpoint.attempt < attempt or checkpoint < horizon)
+        and checkpoint.attempt <= attempt
+        and not _is_last_resort(checkpoint, usable=usable, folders=folders)
+    ]
+
+
+def _is_last_resort(
+    checkpoint: CheckpointId,
+    *,
+    usable: Collection[CheckpointId],
+    folders: Mapping[CheckpointId, Folder],
+) -> bool:
+    """With fewer than two usable checkpoints nothing that was ever committed is deleted."""
+    return len(usable) < 2 and folders[checkpoint].has_manifest
+
+
+def deletion_order(folder: Folder) -> tuple[list[str], list[str], list[str]]:
+    """The object names to delete, in three rounds: manifest, markers, files.
+
+    In this order a deletion that is cut short leaves something that cannot be taken for complete.
+    """
+    manifest = [name for name in folder.sizes if name == layout.MANIFEST]
+    markers = [name for name in folder.sizes if layout.read_marker(name) is not None]
+    files = [name for name in folder.sizes if name not in {*manifest, *markers}]
+    return manifest, markers, files

@@ -1,0 +1,378 @@
+"""Object storage behind the S3 protocol: AWS and compatible servers.
+
+Layer: implements `ObjectStore`; the only module that imports boto3. Invariants: every request is
+bounded in time and retried a few times by the SDK, so a call ends within minutes whatever the
+network does; every byte sent carries a CRC32 that the server checks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import threading
+import time
+import zlib
+from typing import TYPE_CHECKING, Any
+
+import boto3
+from botocore import exceptions as sdk
+from botocore.config import Config
+
+from trainrun.checkpoint.rules.listing import ObjectInfo
+from trainrun.checkpoint.stores.parts import CONNECTIONS, PART, Part, fetch_parts
+from trainrun.checkpoint.stores.s3_errors import MISPLACED, AlreadyThere, Raced, explain
+from trainrun.checkpoint.stores.s3_parts import encode_crc32, fetch_range, said, send_file
+from trainrun.checkpoint.stores.store import Progress, changed, check_key, probe_put_if_absent
+from trainrun.errors import (
+    CheckpointDamaged,
+    ObjectNotFound,
+    StoreDenied,
+    StoreError,
+    StoreMisconfigured,
+    StoreUnavailable,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from pathlib import Path
+
+CONNECT_TIMEOUT = 5.0
+"""Seconds for a connection: a server in the same region answers in milliseconds."""
+
+READ_TIMEOUT = 60.0
+"""Seconds without a byte of an answer: completing a large multipart upload can take that long."""
+
+SDK_TRIES = 3
+"""Tries per request, with the SDK's pauses between them (at most a few seconds)."""
+
+CONFLICT_TRIES = 10
+"""Tries of a conditional write that keeps racing with others."""
+
+PLACING_TRIES = 5
+"""Tries of a write that a server over a folder could not put in its place; half a second at most.
+
+versitygw 1.x answers so (backend/posix, PutObject) both where a folder has the object's name and
+where a deletion has just removed the folder that it was about to write into.
+"""
+
+SINGLE = 2 * PART
+"""Bytes up to which a file is sent in one request."""
+
+DELETE_AT_ONCE = 1000
+"""Keys per delete request: the protocol's limit."""
+
+_NO_CREDENTIALS = (
+    sdk.NoCredentialsError,
+    sdk.PartialCredentialsError,
+    sdk.CredentialRetrievalError,
+    sdk.TokenRetrievalError,
+    sdk.ProfileNotFound,
+)
+_NETWORK = (
+    sdk.ConnectionError,
+    sdk.HTTPClientError,
+    sdk.IncompleteReadError,
+    sdk.ChecksumError,
+)
+
+
+class S3Store:
+    """An `ObjectStore` in a bucket."""
+
+    def __init__(
+        self,
+        bucket: str,
+        prefix: str,
+        *,
+        uri: str,
+        endpoint_url: str | None = None,
+        region: str | None = None,
+    ) -> None:
+        self.bucket = bucket
+        self.prefix = f"{prefix}/" if prefix else ""
+        self._uri = uri
+        self._endpoint_url = endpoint_url
+        self._region = region
+        self._lock = threading.Lock()
+        self._limit = threading.BoundedSemaphore(CONNECTIONS)
+        self._made: Any = None
+
+    @property
+    def uri(self) -> str:
+        """The address as the user wrote it."""
+        return self._uri
+
+    def put(self, key: str, data: bytes) -> None:
+        """See ObjectStore.put."""
+        with self._explained("write", key):
+            self._put(key, data)
+
+    def put_file(
+        self, key: str, path: Path, *, crc32: int, progress: Progress | None = None
+    ) -> None:
+        """See ObjectStore.put_file."""
+        size = path.stat().st_size
+        with self._explained("write", key):
+            if size > SINGLE:
+                self._put_parts(key, path, size=size, crc32=crc32, progress=progress)
+                return
+            with self._limit:
+                data = path.read_bytes()
+                if zlib.crc32(data) != crc32:
+                    raise StoreError(
+                        f"{path} changed while it was being uploaded to {self._name(key)}; "
+                        "write new files for each checkpoint"
+                    )
+                self._put(key, data)
+        if progress is not None:
+            progress(size)
+
+    def put_if_absent(self, key: str, data: bytes) -> bool:
+        """See ObjectStore.put_if_absent."""
+        for attempt in range(CONFLICT_TRIES):
+            try:
+                with self._explained("write", key):
+                    self._put(key, data, IfNoneMatch="*")
+                return True
+            except AlreadyThere:
+                # Maybe by ourselves: the SDK repeats a request whose answer was lost.
+                with contextlib.suppress(ObjectNotFound):  # deleted meanwhile: try again
+                    return self.get(key) == data
+            except Raced:
+                time.sleep(random.uniform(0, 0.02 * 2 ** min(attempt, 6)))
+        raise StoreUnavailable(f"cannot write {self._name(key)}: others keep writing it")
+
+    def get(self, key: str) -> bytes:
+        """See ObjectStore.get."""
+        with self._explained("read", key):
+            with contextlib.closing(self._client.get_object(**self._at(key))["Body"]) as body:
+                data: bytes = body.read()
+        return data
+
+    def size(self, key: str) -> int | None:
+        """See ObjectStore.size."""
+        with contextlib.suppress(ObjectNotFound), self._explained("read", key):
+            return int(self._client.head_object(**self._at(key))["ContentLength"])
+        return None
+
+    def get_file(
+        self, key: str, path: Path, *, size: int, crc32: int | None, tag: str = ""
+    ) -> None:
+        """See ObjectStore.get_file."""
+        if size == 0:
+            found = self.get(key)
+            if found:
+                raise CheckpointDamaged(f"{self._name(key)}: {len(found)} bytes, should be 0")
+            path.write_bytes(b"")
+            return
+
+        def fetch(part: Part, target: int) -> None:
+            self._fetch(key, part, target, size=size, tag=tag)
+
+        found_crc32 = fetch_parts(path, size, fetch, limit=self._limit)
+        if crc32 is not None and found_crc32 != crc32:
+            raise CheckpointDamaged(
+                f"{self._name(key)}: CRC32 {found_crc32:08x}, should be {crc32:08x}: "
+                "its content changed"
+            )
+
+    def list(self, prefix: str) -> list[ObjectInfo]:
+        """See ObjectStore.list."""
+        found = []
+        with self._explained("list", prefix):
+            pages = self._client.get_paginator("list_objects_v2").paginate(
+                Bucket=self.bucket, Prefix=self.prefix + prefix
+            )
+            for page in pages:
+                for item in page.get("Contents", ()):
+                    found.append(
+                        ObjectInfo(
+                            key=item["Key"][len(self.prefix) :],
+                            size=item["Size"],
+                            modified=item["LastModified"].timestamp(),
+                            tag=item.get("ETag", ""),
+                        )
+                    )
+        # Keys that end in a slash are the folders that some tools create.
+        return sorted((item for item in found if item.key[-1:] != "/"), key=lambda item: item.key)
+
+    def delete(self, keys: Iterable[str]) -> None:
+        """See ObjectStore.delete."""
+        names = [{"Key": self.prefix + check_key(key)} for key in keys]
+        for start in range(0, len(names), DELETE_AT_ONCE):
+            batch = {"Objects": names[start : start + DELETE_AT_ONCE], "Quiet": True}
+            with self._explained("delete from", ""):
+                answer = self._client.delete_objects(Bucket=self.bucket, Delete=batch)
+            for error in answer.get("Errors", ())[:1]:
+                raise explain(
+                    f"cannot delete s3://{self.bucket}/{error.get('Key', '?')}",
+                    code=error.get("Code", ""),
+                    status=0,
+                    text=error.get("Message", ""),
+                    bucket=self.bucket,
+                )
+
+    def abort_uploads(self, prefix: str, *, of: Callable[[str], bool]) -> None:
+        """See ObjectStore.abort_uploads."""
+        with self._explained("list unfinished uploads of", prefix):
+            pages = self._client.get_paginator("list_multipart_uploads").paginate(
+                Bucket=self.bucket, Prefix=self.prefix + prefix
+            )
+            for page in pages:
+                for item in page.get("Uploads", ()):
+                    if of(item["Key"][len(self.prefix) :]):
+                        self._client.abort_multipart_upload(
+                            Bucket=self.bucket, Key=item["Key"], UploadId=item["UploadId"]
+                        )
+
+    def close(self) -> None:
+        """See ObjectStore.close."""
+        with self._lock:
+            if self._made is not None:
+                self._made.close()
+                self._made = None
+
+    def probe(self) -> None:
+        """See ObjectStore.probe."""
+        probe_put_if_absent(
+            self,
+            otherwise="the server overwrote an object although it was asked to write only where "
+            "none is (PutObject with If-None-Match: *); a claim cannot be written just once there: "
+            "use AWS S3, MinIO, versitygw or another server with conditional writes",
+        )
+
+    # ---------------------------------------------------------------- details
+
+    @property
+    def _client(self) -> Any:  # boto3 builds its client classes at run time: no type to name
+        with self._lock:
+            if self._made is None:
+                self._made = self._connect()
+            return self._made
+
+    def _connect(self) -> Any:
+        config = Config(
+            connect_timeout=CONNECT_TIMEOUT,
+            read_timeout=READ_TIMEOUT,
+            retries={"mode": "standard", "total_max_attempts": SDK_TRIES},
+            max_pool_connections=2 * CONNECTIONS,
+            # Not every compatible server answers to bucket names as host names.
+            # The CRC32 that we send protects the payload: hashing it for the signature as well
+            # would cost more than sending it.
+            s3={"addressing_style": "path", "payload_signing_enabled": False},
+            request_checksum_calculation="when_required",
+            response_checksum_validation="when_required",
+        )
+        try:
+            session = boto3.session.Session()
+            region = self._region or session.region_name or "us-east-1"
+            return session.client(
+                "s3", endpoint_url=self._endpoint_url, region_name=region, config=config
+            )
+        except ValueError as error:
+            raise StoreMisconfigured(f"{self.uri}: storage.endpointURL: {error}") from error
+
+    def _at(self, key: str) -> dict[str, str]:
+        return {"Bucket": self.bucket, "Key": self.prefix + check_key(key)}
+
+    def _name(self, key: str) -> str:
+        return f"s3://{self.bucket}/{self.prefix}{key}".rstrip("/")
+
+    def _put(self, key: str, data: bytes, **conditions: str) -> None:
+        code = encode_crc32(zlib.crc32(data))
+        for attempt in range(PLACING_TRIES):
+            try:
+                self._client.put_object(
+                    **self._at(key), Body=data, ChecksumCRC32=code, **conditions
+                )
+                return
+            except sdk.ClientError as error:
+                refusal = error.response.get("Error", {}).get("Code")
+                if refusal != MISPLACED or attempt == PLACING_TRIES - 1:
+                    raise
+            time.sleep(random.uniform(0, 0.02 * 2**attempt))
+
+    def _put_parts(
+        self, key: str, path: Path, *, size: int, crc32: int, progress: Progress | None
+    ) -> None:
+        if self._holds(key, size=size, crc32=crc32):
+            return  # an earlier try has put it there, and its answer was lost
+        where = self._at(key)
+        upload = self._client.create_multipart_upload(
+            **where, ChecksumAlgorithm="CRC32", ChecksumType="FULL_OBJECT"
+        )
+        where["UploadId"] = said(upload, "UploadId", name=self._name(key))
+        try:
+            send_file(
+                self._client,
+                where,
+                path,
+                size=size,
+                crc32=crc32,
+                progress=progress,
+                limit=self._limit,
+            )
+        except BaseException:
+            # Parts of an upload that is neither completed nor aborted are invisible and paid for.
+            with contextlib.suppress(sdk.ClientError, sdk.BotoCoreError):
+                self._client.abort_multipart_upload(**where)
+            if self._holds(key, size=size, crc32=crc32):
+                return  # it was completed, and the answer was lost
+            raise
+
+    def _holds(self, key: str, *, size: int, crc32: int) -> bool:
+        """Whether the object is there with this very content, as far as the server can tell."""
+        try:
+            there = self._client.head_object(**self._at(key), ChecksumMode="ENABLED")
+        except (sdk.ClientError, sdk.BotoCoreError):
+            return False
+        code = encode_crc32(crc32)
+        return (there.get("ContentLength"), there.get("ChecksumCRC32")) == (size, code)
+
+    def _fetch(self, key: str, part: Part, target: int, *, size: int, tag: str) -> None:
+        """Write one range to its place in the file; a connection that breaks is taken up again."""
+        for last in (False, False, True):
+            try:
+                with self._explained("read", key):
+                    fetch_range(
+                        self._client,
+                        self._at(key),
+                        part,
+                        target,
+                        size=size,
+                        tag=tag,
+                        name=self._name(key),
+                    )
+                return
+            except AlreadyThere as error:  # 412 to If-Match
+                raise changed(self._name(key)) from error
+            except StoreUnavailable:
+                if last:
+                    raise
+
+    @contextlib.contextmanager
+    def _explained(self, verb: str, key: str) -> Iterator[None]:
+        """Turn the SDK's exceptions from the block into StoreErrors that say what to do."""
+        what = f"cannot {verb} {self._name(key)}"
+        try:
+            yield
+        except sdk.ClientError as error:
+            raise self._refusal(what, error) from error
+        except _NO_CREDENTIALS as error:
+            raise StoreDenied(
+                f"{what}: {error}; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or use an "
+                "identity that this machine or pod has"
+            ) from error
+        except _NETWORK as error:
+            raise StoreUnavailable(
+                f"{what}: {error}; check the network, storage.endpointURL, and that the server runs"
+            ) from error
+        except sdk.BotoCoreError as error:
+            raise StoreMisconfigured(f"{what}: {error}") from error
+
+    def _refusal(self, what: str, error: sdk.ClientError) -> StoreError:
+        details = error.response.get("Error", {})
+        code = str(details.get("Code", ""))
+        status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+        text = str(details.get("Message", ""))
+        return explain(what, code=code, status=status, text=text, bucket=self.bucket)

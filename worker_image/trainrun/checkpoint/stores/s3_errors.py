@@ -1,0 +1,92 @@
+"""What an S3 server's refusals mean, and what to do about each.
+
+Layer: pure; `s3.py` maps the exceptions of its library to these. Codes are those of AWS, and of
+versitygw and MinIO where they differ.
+"""
+
+from __future__ import annotations
+
+from trainrun.errors import (
+    ObjectNotFound,
+    PutIfAbsentUnsupported,
+    StoreDenied,
+    StoreError,
+    StoreMisconfigured,
+    StoreUnavailable,
+)
+
+
+class AlreadyThere(StoreError):
+    """412: a conditional write found an object, maybe the one that we have just written."""
+
+
+class Raced(StoreUnavailable):
+    """409: a conditional write met another one; it has neither won nor lost, try again."""
+
+
+_RACED = frozenset({"ConditionalRequestConflict", "OperationAborted"})
+_BAD_KEYS = frozenset(
+    {
+        "InvalidAccessKeyId",
+        "SignatureDoesNotMatch",
+        "ExpiredToken",
+        "InvalidToken",
+        "TokenRefreshRequired",
+        "XAdminUserNotFound",
+    }
+)
+_CLOCK = frozenset({"RequestTimeTooSkewed", "RequestExpired"})
+_REGION = frozenset(
+    {
+        "AuthorizationHeaderMalformed",
+        "IllegalLocationConstraintException",
+        "PermanentRedirect",
+        "301",
+    }
+)
+_CORRUPTED = frozenset({"BadDigest", "XAmzContentChecksumMismatch", "InvalidDigest"})
+_LATER = frozenset({"SlowDown", "RequestTimeout", "Throttling", "TooManyRequests", "InternalError"})
+_UNSUPPORTED = frozenset({"NotImplemented", "501"})
+MISPLACED = "ExistingObjectIsDirectory"
+"""Of servers over a folder: the object could not be put in its place, for good or for a moment."""
+_PATH = frozenset({"ObjectParentIsFile", MISPLACED, "DirectoryNotEmpty"})
+
+
+def explain(what: str, *, code: str, status: int, text: str, bucket: str) -> StoreError:
+    """The error for a refusal with this code and HTTP status.
+
+    `what` says what we tried (`cannot write s3://bucket/key`), `text` is the server's message.
+    """
+    if status == 412:
+        return AlreadyThere(what)
+    if code in _RACED:
+        return Raced(what)
+    answer = f"{what}: {code or status}: {text}".rstrip(": ")
+    if code in _BAD_KEYS:
+        return StoreDenied(f"{answer}; check the access key, its secret and the endpoint")
+    if code in _CLOCK:
+        return StoreDenied(f"{answer}; this machine's clock is wrong")
+    if code == "NoSuchBucket":
+        return StoreMisconfigured(f"{answer} Create bucket {bucket!r} or correct storage.uri")
+    if code in _REGION or status in (301, 307):
+        return StoreMisconfigured(f"{answer}; set storage.region to that of bucket {bucket!r}")
+    if code in _UNSUPPORTED or status == 501:
+        return PutIfAbsentUnsupported(
+            f"{answer}; the server lacks a request that is needed (If-None-Match, among others)"
+        )
+    if code in _PATH:
+        return StoreMisconfigured(f"{answer} This server cannot hold both a key and keys below it")
+    if code in _CORRUPTED:
+        return StoreUnavailable(f"{answer}; the data were corrupted on their way")
+    if code in _LATER or status >= 500 or status == 429:
+        return StoreUnavailable(answer)
+    if code in ("NoSuchKey", "404") or status == 404:
+        return ObjectNotFound(answer)
+    if code == "AccessDenied" or status in (401, 403):
+        return StoreDenied(
+            f"{answer}; the credentials need GetObject, PutObject, DeleteObject and ListBucket "
+            f"on bucket {bucket!r}"
+        )
+    if status == 409:
+        return Raced(answer)  # servers differ in what they call it
+    return StoreMisconfigured(answer)

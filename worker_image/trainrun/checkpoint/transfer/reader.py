@@ -1,0 +1,100 @@
+"""Reading a checkpoint: once per node, verified, as one merged directory.
+
+Layer: rules over `RunStore` and `on_node`. Invariants: what is returned has the sizes and checksums
+of the manifest; a checkpoint that has not raises CheckpointDamaged, naming object and reason, and
+leaves nothing visible.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+
+from trainrun.checkpoint.transfer.cache import CachedFile, run_folder
+from trainrun.checkpoint.transfer.on_node import FilesOnNode
+from trainrun.contract import layout
+from trainrun.errors import CheckpointDamaged, ObjectNotFound
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from trainrun.checkpoint.rules.records import Manifest, ManifestFile
+    from trainrun.checkpoint.stores.run_store import RunStore
+    from trainrun.contract.checkpoint_id import CheckpointId
+
+
+def checkpoint_on_node(
+    run: RunStore, manifest: Manifest, *, cache_dir: Path, rank: int | None = None
+) -> FilesOnNode:
+    """The files of a checkpoint; with `rank` those that this global rank brought.
+
+    Raises CheckpointDamaged for a manifest that would lead elsewhere.
+    """
+    checkpoint = manifest.id
+    items = [item for item in manifest.files if rank is None or rank in item.ranks]
+    for item in items:
+        check_file_name(item.name, manifest=f"{checkpoint.name}/{layout.MANIFEST}")
+
+    return FilesOnNode(
+        name=checkpoint.name,
+        folder=run_folder(cache_dir, uri=run.uri, name=run.run_name) / checkpoint.name,
+        files=tuple(cached_file(item) for item in items),
+        store=run.store,
+        prefix=run.key(layout.folder(checkpoint)),
+        view="all" if rank is None else f"rank-{rank}",
+    )
+
+
+def read_manifest(run: RunStore, checkpoint: CheckpointId) -> Manifest:
+    """Read the manifest of a checkpoint that must be there.
+
+    Raises CheckpointDamaged (also when it is gone) and StoreError.
+    """
+    name = f"{checkpoint.name}/{layout.MANIFEST}"
+    try:
+        manifest = run.manifest(checkpoint)
+    except ObjectNotFound as error:
+        raise CheckpointDamaged(f"{name}: missing", file=layout.MANIFEST) from error
+    except CheckpointDamaged as error:
+        raise CheckpointDamaged(f"{checkpoint.name}/{error}", file=layout.MANIFEST) from error
+    if manifest.id != checkpoint:
+        raise CheckpointDamaged(f"{name}: it belongs to {manifest.id.name}")
+    return manifest
+
+
+def read_again(
+    run: RunStore, checkpoint: CheckpointId, files: Collection[str], *, scratch: Path
+) -> None:
+    """Read the manifest, and these files of it, from the store, whatever this node has already.
+
+    `files` are objects in the checkpoint's folder; each is kept no longer than it is read, in the
+    folder `scratch`. Raises CheckpointDamaged, StoreError, OSError.
+    """
+    manifest = read_manifest(run, checkpoint)
+    scratch.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="again-", dir=scratch) as folder:
+        path = Path(folder, "file")
+        for item in manifest.files:
+            name = layout.file_name(item.worker, item.name)
+            if name in files:
+                key = run.key(layout.folder(checkpoint) + name)
+                run.store.get_file(key, path, size=item.size, crc32=item.crc32)
+                path.unlink()
+
+
+def check_file_name(name: str, *, manifest: str) -> None:
+    """Raises CheckpointDamaged for a name that would lead out of the directory."""
+    path = PurePosixPath(name)
+    if path.is_absolute() or ".." in path.parts or str(path) != name or name == ".":
+        raise CheckpointDamaged(f"{manifest}: {name!r} is not the name of a file in a checkpoint")
+
+
+def cached_file(item: ManifestFile) -> CachedFile:
+    """How the node's cache sees a file of a checkpoint."""
+    return CachedFile(
+        name=item.name,
+        source=layout.file_name(item.worker, item.name),
+        size=item.size,
+        crc32=item.crc32,
+    )

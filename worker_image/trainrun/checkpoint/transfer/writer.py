@@ -1,0 +1,255 @@
+"""Bringing a checkpoint into the store: a worker's part, and the commit.
+
+Layer: rules over `RunStore`, used by the agent. Invariants: files first, then the worker's done
+marker, then the manifest, each only after the one before is durable; markers and manifests are
+write-once; a repeated call after any failure continues where it stopped. Never call this for an
+attempt once a higher one was joined: that is the caller's duty, the fence is for the unreachable.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import zlib
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+from trainrun.checkpoint.ownership import owner_uid
+from trainrun.checkpoint.rules.merge import Merged, merge_ranks, merge_workers, whole_manifest
+from trainrun.checkpoint.rules.records import (
+    BadRecord,
+    DoneMarker,
+    FinishedRecord,
+    Manifest,
+    PartFile,
+)
+from trainrun.checkpoint.rules.selection import Folder, all_parts_done, fenced_by
+from trainrun.checkpoint.stores.parts import FILES
+from trainrun.checkpoint.transfer.upload import LocalFile, Upload
+from trainrun.contract import layout
+from trainrun.contract.answer import OpenStep
+from trainrun.contract.checkpoint_id import CheckpointId
+from trainrun.errors import (
+    CheckpointConflict,
+    CheckpointDamaged,
+    CheckpointFenced,
+    StoreError,
+    StoreMisconfigured,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from trainrun.checkpoint.stores.run_store import RunStore
+
+CHUNK = 4 << 20
+"""Bytes per read while a checksum is computed."""
+
+
+def write_part(
+    run: RunStore,
+    *,
+    attempt: int,
+    step: int,
+    worker: int,
+    workers: int,
+    files: Sequence[LocalFile],
+    metrics: Mapping[str, Any],
+    whole: bool = False,
+    upload: Upload | None = None,
+) -> Manifest | None:
+    """Store one worker's part of a checkpoint, then its done marker (`whole`: the manifest).
+
+    `workers` is the number of workers of the attempt; `metrics` are JSON-safe. Returns the manifest
+    when this call committed the checkpoint (`whole`). May be repeated after any error.
+    Raises CheckpointConflict, StoreError, TransferCancelled, and OSError for trouble with a local
+    file.
+    """
+    checkpoint, upload = CheckpointId(attempt=attempt, step=step), upload or Upload()
+    parts = _store_files(run, checkpoint, worker, files, upload)
+    marker = DoneMarker(
+        attempt=attempt,
+        step=step,
+        worker=worker,
+        workers=workers,
+        files=parts,
+        metrics=dict(metrics),
+    )
+    # Once more: of a directory that is being removed since the upload was given up there may have
+    # been no file left to notice it with, and an empty part would make the rest look complete.
+    upload.advance(0)
+    if whole:
+        return _commit_whole(run, marker)
+    name = layout.marker_name(worker)
+    if not run.write_once(layout.folder(checkpoint) + name, marker):
+        raise CheckpointConflict(
+            f"{checkpoint.name}: {name} is already there with other content: worker {worker} "
+            f"reported step {step} twice, or two workers have this number"
+        )
+    return None
+
+
+def commit_if_complete(run: RunStore, *, attempt: int, step: int) -> Manifest | None:
+    """Commit a checkpoint when every worker's done marker is there; None while some are missing.
+
+    Harmless to repeat and to race. Raises CheckpointConflict (two workers' ranks brought one name
+    with different content), CheckpointDamaged (what a marker promises is not there), StoreError.
+    """
+    folder = run.folder(CheckpointId(attempt=attempt, step=step))
+    if folder.has_manifest:
+        return run.manifest(folder.id)
+    return commit_folder(run, folder)
+
+
+def commit_folder(run: RunStore, folder: Folder) -> Manifest | None:
+    """Like `commit_if_complete`, for a folder without a manifest that was listed already."""
+    workers = len(folder.done)
+    if workers == 0:
+        return None
+    first = run.read(DoneMarker, layout.folder(folder.id) + layout.marker_name(min(folder.done)))
+    if folder.done != frozenset(range(first.workers)):
+        return None  # the common case while others upload, at the cost of one small read
+    markers = run.markers(folder)
+    if not all_parts_done(markers):
+        raise CheckpointDamaged(f"{folder.id.name}: its done markers contradict each other")
+    merged = merge_workers(markers)
+    # Only what the manifest would name has to be there: duplicates may be deleted already, by
+    # whoever committed it before.
+    if reason := run.damage(folder, merged.manifest):
+        raise CheckpointDamaged(f"{folder.id.name}/{reason}")
+    return _commit(run, merged)
+
+
+def open_steps(run: RunStore, *, attempt: int) -> tuple[OpenStep, ...]:
+    """Steps of an attempt that some worker has begun to store and nobody has committed.
+
+    Tells a worker without files for which steps its done marker is waited for.
+    """
+    folders = run.folders()
+    return tuple(
+        OpenStep(step=checkpoint.step, slots=tuple(sorted(folders[checkpoint].done)))
+        for checkpoint in sorted(folders)
+        if checkpoint.attempt == attempt and not folders[checkpoint].has_manifest
+    )
+
+
+def set_aside(run: RunStore, checkpoint: CheckpointId, reason: str) -> None:
+    """Record that a checkpoint is damaged: it is never resumed from again.
+
+    Removing the record by hand takes that back. Raises StoreError.
+    """
+    record = BadRecord(attempt=checkpoint.attempt, step=checkpoint.step, reason=reason)
+    run.write_once(layout.bad_key(checkpoint), record)
+
+
+def check_fence(run: RunStore, checkpoint: CheckpointId) -> None:
+    """To be called once a checkpoint is committed: will it be used?
+
+    Whoever claims an attempt from now on sees the commit; who did before has left it behind.
+    Raises CheckpointFenced, StoreError.
+    """
+    later = [number for number in run.attempts() if number > checkpoint.attempt]
+    attempt = fenced_by(checkpoint, run.resumes(later))
+    if attempt is not None:
+        raise CheckpointFenced(
+            f"{checkpoint.name} is never used: attempt {attempt} in {run.uri} has started from "
+            "something older. Another TrainRun has taken this storage over (do two share a "
+            "runName?): give each a storage.runName of its own"
+        )
+
+
+def finish(run: RunStore, *, uid: str) -> None:
+    """Record that the run of the TrainRun `uid` has succeeded: it is not started again.
+
+    Raises StoreMisconfigured when another TrainRun has taken the storage over, StoreError.
+    """
+    owner = owner_uid(run)
+    if owner not in ("", uid):
+        raise StoreMisconfigured(
+            f"{run.uri} belongs to TrainRun uid {owner} now, which is to say itself that it has "
+            "finished"
+        )
+    run.write_once(layout.FINISHED, FinishedRecord(uid=uid))
+
+
+# ---------------------------------------------------------------------- details
+
+
+def _store_files(
+    run: RunStore,
+    checkpoint: CheckpointId,
+    worker: int,
+    files: Sequence[LocalFile],
+    upload: Upload,
+) -> tuple[PartFile, ...]:
+    """Upload what a worker's ranks brought, each content once; return what was stored."""
+    with ThreadPoolExecutor(FILES) as pool:
+        parts = merge_ranks(pool.map(_describe, files), step=checkpoint.step)
+        paths = {(item.name, item.rank): item.path for item in files}
+
+        def send(item: PartFile) -> None:
+            if not upload.has_arrived(item):
+                upload.advance(0)
+                run.store.put_file(
+                    run.key(layout.folder(checkpoint) + layout.file_name(worker, item.name)),
+                    paths[item.name, item.ranks[0]],
+                    crc32=item.crc32,
+                    progress=upload.advance,
+                )
+                upload.note_arrival(item)
+
+        list(pool.map(send, parts))
+    return parts
+
+
+def _describe(item: LocalFile) -> PartFile:
+    crc32 = size = 0
+    with item.path.open("rb", buffering=0) as source:
+        while data := source.read(CHUNK):
+            crc32 = zlib.crc32(data, crc32)
+            size += len(data)
+    return PartFile(name=item.name, size=size, crc32=crc32, ranks=(item.rank,))
+
+
+def _commit_whole(run: RunStore, marker: DoneMarker) -> Manifest:
+    manifest = whole_manifest(marker)
+    if run.write_once(layout.folder(manifest.id) + layout.MANIFEST, manifest):
+        return manifest
+    there = run.manifest(manifest.id)
+    contents = {(item.name, item.size, item.crc32) for item in manifest.files}
+    if contents != {(item.name, item.size, item.crc32) for item in there.files}:
+        ranks = sorted({rank for item in there.files for rank in item.ranks})
+        ours = sorted({rank for item in manifest.files for rank in item.ranks})
+        raise CheckpointConflict(
+            f"checkpoint of step {marker.step}: rank {_first(ours)} and rank {_first(ranks)} both "
+            "brought files with whole=True, and they differ; let one rank alone report with "
+            "whole=True, or leave it out on all of them"
+        )
+    _delete_unnamed(run, there, [(marker.worker, item.name) for item in manifest.files])
+    return there
+
+
+def _commit(run: RunStore, merged: Merged) -> Manifest:
+    manifest = merged.manifest
+    if not run.write_once(layout.folder(manifest.id) + layout.MANIFEST, manifest):
+        # Only another layout version or a `whole` report can have written other bytes.
+        manifest = run.manifest(manifest.id)
+    _delete_unnamed(run, manifest, merged.duplicates)
+    return manifest
+
+
+def _delete_unnamed(run: RunStore, manifest: Manifest, files: Iterable[tuple[int, str]]) -> None:
+    """Delete those (worker, file) pairs that the manifest which stands there does not name.
+
+    What cannot be deleted now goes with the rest.
+    """
+    named = {(item.worker, item.name) for item in manifest.files}
+    with contextlib.suppress(StoreError):
+        run.delete(
+            layout.folder(manifest.id) + layout.file_name(worker, name)
+            for worker, name in files
+            if (worker, name) not in named
+        )
+
+
+def _first(ranks: Sequence[int]) -> str:
+    return str(ranks[0]) if ranks else "?"

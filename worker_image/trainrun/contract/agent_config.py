@@ -1,0 +1,171 @@
+"""What an agent is told at its start: who it is, what it runs, where checkpoints go.
+
+Layer: contract. One JSON object in the environment variable `TRAINRUN_AGENT_CONFIG`; unknown
+fields are ignored and missing ones take their defaults, so that both sides may be a version apart.
+What may change while the worker lives comes in answers as well (`trainrun.contract.answer`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from trainrun.contract import variables, wire
+from trainrun.contract.answer import RunSettings
+
+
+class BadConfig(ValueError):
+    """The configuration is missing or cannot be read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StorageConfig:
+    """Where the run's checkpoints live: `<uri>/<run_name>/`."""
+
+    uri: str
+    """`file:///absolute/path` or `s3://bucket/prefix`."""
+    run_name: str
+    endpoint_url: str | None = None
+    """Address of an S3-compatible server; absent: Amazon's."""
+    region: str | None = None
+    credentials: str | None = None
+    """Name of the Secret that the environment has its keys from, "" for none; absent: not said, by
+    version 0.1.0. For the operator, which reads in a pod what its agent was told."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KillFault:
+    """A fault on demand: the process of `rank` is killed when it reports `step` or a later one."""
+
+    kind: Literal["kill"] = "kill"
+    rank: int
+    step: int
+    mark: str
+    """Path of its mark: see `contract.fault_mark`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentConfig:
+    """The configuration of one agent. Durations are seconds.
+
+    A value below is what the absent field means between versions, for ever, since the sender leaves
+    out what equals it (see `wire`). What a run gets by default stands in `api/run/spec.py`.
+    """
+
+    run: str
+    run_uid: str
+    namespace: str = ""
+    slot: int
+    """The worker's number in the gang, its node rank."""
+    worker: str
+    """The worker's name, `<run>-<slot>-<creation attempt>`."""
+    created_for: int = 1
+    """The attempt for which this worker was created."""
+    node: str = ""
+    operator_url: str
+    """Base address of the operator's agent server, `http://host:port` or `https://host:port`."""
+    operators: tuple[str, ...] = ()
+    """`address:port` of each operator when this worker was created, asked where `operator_url`
+    leads nowhere; their certificates are for the name in it."""
+    ca: str = ""
+    """Certificates (PEM) of which one must have signed the server's; empty: the system's."""
+    token: str = ""
+    """Sent as `Authorization: Bearer`; empty: none."""
+    token_file: str = ""
+    """Holds the token instead; read before each request, since it is renewed. Empty: `token`."""
+    directory: str
+    """Private folder of this worker: staging, sockets, control files."""
+    cache: str
+    """Download cache of this node, shared by its workers."""
+    storage: StorageConfig
+    initial_from: str | None = None
+    """URI of `checkpoint.initialFrom`."""
+    processes_per_worker: int = 1
+    command: tuple[str, ...] = ()
+    """What each process runs; the agent's own arguments after `--` come first."""
+    library: str = ""
+    """Folder with the package that scripts import, in front of the processes' PYTHONPATH; empty:
+    the image has it."""
+    working_dir: str = ""
+    """Where processes start; empty: the agent's own working directory."""
+    env: dict[str, str] = field(default_factory=dict)
+    """Environment of the processes, on top of the agent's own."""
+    address: str = "127.0.0.1"
+    """Where other workers reach this one; slot 0 offers it as MASTER_ADDR."""
+    heartbeat_timeout: float = 30.0
+    """The operator takes an agent that was silent for this long for lost."""
+    flush_timeout: float = 120.0
+    """How long uploads may take after the training has stopped, where no order says otherwise."""
+    max_pending: int = 2
+    """Checkpoint steps that may be staged and not uploaded."""
+    keep: int = 3
+    """Checkpoints that retention keeps."""
+    checkpoint_patience: float = 30.0
+    """A rank that says nothing for so long about a step for which another brought files is told
+    of in the condition CheckpointWaiting."""
+    grace_seconds: float = 30.0
+    """Time between SIGTERM and our own end."""
+    parent_pid: int | None = None
+    """Die with this parent (the local world)."""
+    gpus: tuple[int, ...] = ()
+    """This worker's share of the machine's GPUs; empty: leave CUDA_VISIBLE_DEVICES alone."""
+    faults: tuple[KillFault, ...] = ()
+    tell_at: tuple[int, ...] = ()
+    """Steps that are told at once: a fault on demand waits for them."""
+
+    @property
+    def settings(self) -> RunSettings:
+        """What holds until an answer says otherwise."""
+        return RunSettings(
+            max_pending=self.max_pending,
+            keep=self.keep,
+            heartbeat_timeout=self.heartbeat_timeout,
+            flush_timeout=self.flush_timeout,
+        )
+
+    @property
+    def first_rank(self) -> int:
+        """Global rank of the first local process."""
+        return self.slot * self.processes_per_worker
+
+    def to_json(self) -> str:
+        """One line of JSON."""
+        return json.dumps(wire.encode(self), separators=(",", ":"), allow_nan=False)
+
+    @staticmethod
+    def from_json(text: str | bytes) -> AgentConfig:
+        """Raise BadConfig with the field and what was expected."""
+        try:
+            return wire.decode(AgentConfig, json.loads(text))
+        except ValueError as error:
+            raise BadConfig(f"{variables.AGENT_CONFIG} cannot be read: {error}") from error
+
+    @staticmethod
+    def read(environ: Mapping[str, str], arguments: Sequence[str]) -> AgentConfig:
+        """Read what this process was started with; `arguments` are `[--, command...]` or none.
+
+        Raises BadConfig where the variable is missing or cannot be read, and for other arguments.
+        """
+        text = environ.get(variables.AGENT_CONFIG)
+        if not text:
+            raise BadConfig(
+                f"{variables.AGENT_CONFIG} is not set; the agent is started by the operator or by "
+                "`trainrun run`, which set it"
+            )
+        config = AgentConfig.from_json(text)
+        return replace(
+            config,
+            command=_command(arguments) or config.command,
+            address=environ.get(variables.POD_IP) or config.address,
+            node=environ.get(variables.NODE_NAME) or config.node,
+        )
+
+
+def _command(arguments: Sequence[str]) -> tuple[str, ...]:
+    if arguments and arguments[0] != "--":
+        raise BadConfig(
+            f"unexpected argument {arguments[0]!r}; the command to train with follows after `--`"
+        )
+    return tuple(arguments[1:])

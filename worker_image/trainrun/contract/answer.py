@@ -1,0 +1,176 @@
+"""What the operator answers an agent: its whole desired state.
+
+Layer: contract. Level-triggered: the same answer may come twice, late or never. Times are seconds
+that are left, never wall clocks. Unknown fields are ignored.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, field
+from typing import Literal
+
+from trainrun.contract import wire
+from trainrun.contract.ages import Changing, Remaining, essence
+from trainrun.contract.checkpoint_id import CheckpointId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResolveRequest:
+    """Claim the resume point of `attempt` in the store and report it (slot 0's agent only)."""
+
+    attempt: int
+    on_existing: Literal["Resume", "Fail"] = "Resume"
+    ended: str = ""
+    """The incident that ended the attempt before, for the record in the store."""
+    committed: CheckpointId | None = None
+    """The newest checkpoint that the operator knows to be committed: a store that shows nothing of
+    it is not to be taken for an empty one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hold:
+    """No process of an attempt below `attempt` may run; get ready for it."""
+
+    kind: Literal["Hold"] = "Hold"
+    attempt: int
+    """The next attempt; the agent offers a master port for it where `offer` says so."""
+    number: int = 0
+    """Grows when the same attempt is prepared anew: agents that are ready say which they mean."""
+    flush: tuple[int, ...] = ()
+    """Staged steps of the ended attempt that every rank has: finish their uploads first."""
+    flush_seconds: Remaining = 0.0
+    """How long the uploads may still take; then they are abandoned."""
+    offer: bool = False
+    resolve: ResolveRequest | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeerSource:
+    """An agent on the same node that downloads the resume point; the others copy from it."""
+
+    address: str
+    """Its `AgentState.serves`."""
+    secret: str = field(repr=False)
+    """Its `AgentState.agent`: who knows it belongs to the run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """Run the processes of `attempt`: a copy of the start record. Started at most once."""
+
+    kind: Literal["Start"] = "Start"
+    attempt: int
+    workers: int
+    """Number of slots."""
+    world_size: int
+    """Number of processes over all workers."""
+    master_addr: str
+    master_port: int
+    resume: CheckpointId | None = None
+    source: PeerSource | None = None
+    """Who has the files of `resume` on this node; absent: this agent reads the store itself."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exit:
+    """The run is over or suspended: stop processes, finish uploads that are under way, release the
+    storage claim (slot 0's agent), leave with `code`."""
+
+    kind: Literal["Exit"] = "Exit"
+    code: int = 0
+    succeeded: bool = False
+    """Slot 0's agent writes `finished.json` first."""
+    attempt: int = 0
+    number: int = 0
+    """The Hold before which this was said, however late it comes; attempt 0: obeyed always."""
+
+
+Order = Hold | Start | Exit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SaveOrder:
+    """Agree on the call of `should_save()` that is answered with yes."""
+
+    stage: Literal["Prepare", "Commit", "Abort"]
+    call: int
+    reason: str = ""
+    deadline: Remaining | None = None
+    """When the worker may be gone; absent: not known."""
+    writer_rank: int = 0
+    """The lowest rank that is not under notice."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenStep:
+    """A step of the running attempt for which some worker has files, not yet committed."""
+
+    step: int
+    slots: tuple[int, ...] = ()
+    """Slots whose part is in the store."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recheck:
+    """Read these objects of a checkpoint again, from the store; set it aside if they are wrong."""
+
+    attempt: int
+    """The attempt that has been given this checkpoint, or that asks for one."""
+    id: CheckpointId
+    files: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSettings:
+    """What a user may edit while workers live. Durations are seconds."""
+
+    max_pending: int
+    """Checkpoint steps that may be staged and not uploaded."""
+    keep: int
+    """Checkpoints that retention keeps."""
+    heartbeat_timeout: float
+    """The operator takes an agent that was silent for this long for lost."""
+    flush_timeout: float
+    """How long uploads may take after the training has stopped, where no order says otherwise."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """An agent's whole desired state: the answer to a heartbeat."""
+
+    version: int = wire.VERSION
+    order: Order
+    save: SaveOrder | None = None
+    steps: tuple[OpenStep, ...] = ()
+    drop: tuple[int, ...] = ()
+    """Staged steps to forget: the backlog is full (the same for all ranks)."""
+    committed: CheckpointId | None = None
+    """The newest commit that the operator has heard of."""
+    recheck: Recheck | None = None
+    """What another node reads wrongly."""
+    settings: RunSettings | None = None
+    """As they are now; absent, from operators of version 0.1.0: as the agent was configured."""
+    poll: float = 10.0
+    """Seconds after which the agent asks again at the latest."""
+    progress: Changing[float] = 1.0
+    """Seconds between two heartbeats that carry only steps and metrics; what the operator waits for
+    is told at once. Alone it is no news: a change of it comes with the next answer."""
+
+    @property
+    def digest(self) -> str:
+        """What `AgentState.seen` repeats: differs when more than a remaining time or `progress`
+        differs."""
+        plain = wire.encode(essence(self))
+        text = json.dumps(plain, sort_keys=True, separators=(",", ":"))
+        return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+    def to_json(self) -> str:
+        """One line of JSON."""
+        return json.dumps(wire.encode(self), separators=(",", ":"), allow_nan=False)
+
+    @staticmethod
+    def from_json(text: str | bytes) -> Answer:
+        """Raises wire.MalformedMessage."""
+        return wire.decode(Answer, wire.parsed(text))

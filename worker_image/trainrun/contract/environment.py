@@ -1,0 +1,153 @@
+"""What a training process learns from its environment: written by the agent, read by the library.
+
+Layer: contract. The names are in `contract.variables`; those of `ProcessPlace` are torchrun's, so
+that scripts written for `env://` rendezvous run unchanged and the library works under torchrun too.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from trainrun.contract import variables
+
+P = TypeVar("P", bound="ProcessPlace")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessPlace:
+    """The place of a process in its run; constant for the life of the process."""
+
+    run: str
+    """Name of the run; `torchrun`'s rendezvous id without an agent; "local" without either."""
+    attempt: int
+    """Number of this start of the gang, from 1; only grows. Without an agent 1 + torchrun's
+    restart count."""
+    rank: int
+    """Rank among all processes of the run, from 0."""
+    world_size: int
+    """Number of processes of the run."""
+    local_rank: int
+    """Rank among the processes of this worker, from 0: the usual index of the GPU."""
+    local_world_size: int
+    """Number of processes of this worker."""
+    node_rank: int
+    """Number of this worker in the gang, from 0."""
+    master_addr: str
+    """Where rank 0 listens for the process group; 127.0.0.1 where unset."""
+    master_port: int
+    """Its port; 29500, which is PyTorch's default, where unset."""
+
+    @classmethod
+    def read(cls: type[P], env: Mapping[str, str]) -> P:
+        """Return the place that these variables describe: without any, rank 0 of 1, attempt 1.
+
+        Raises ValueError naming the environment variable that is not a number.
+        """
+        restarts = _number(env, variables.TORCH_RESTART_COUNT, 0)
+        return cls(
+            run=env.get(variables.RUN) or env.get(variables.TORCH_RUN_ID) or "local",
+            attempt=_number(env, variables.ATTEMPT, restarts + 1),
+            rank=_number(env, variables.RANK, 0),
+            world_size=_number(env, variables.WORLD_SIZE, 1),
+            local_rank=_number(env, variables.LOCAL_RANK, 0),
+            local_world_size=_number(env, variables.LOCAL_WORLD_SIZE, 1),
+            node_rank=_number(env, variables.NODE_RANK, _number(env, variables.GROUP_RANK, 0)),
+            master_addr=env.get(variables.MASTER_ADDR) or "127.0.0.1",
+            master_port=_number(env, variables.MASTER_PORT, 29500),
+        )
+
+    def write(self) -> dict[str, str]:
+        """Return the variables that `read` takes, and those by which scripts know torchrun."""
+        return {
+            variables.RUN: self.run,
+            variables.ATTEMPT: str(self.attempt),
+            variables.RANK: str(self.rank),
+            variables.WORLD_SIZE: str(self.world_size),
+            variables.LOCAL_RANK: str(self.local_rank),
+            variables.LOCAL_WORLD_SIZE: str(self.local_world_size),
+            variables.NODE_RANK: str(self.node_rank),
+            variables.GROUP_RANK: str(self.node_rank),
+            variables.MASTER_ADDR: self.master_addr,
+            variables.MASTER_PORT: str(self.master_port),
+            variables.TORCH_RUN_ID: self.run,
+            variables.TORCH_RESTART_COUNT: str(self.attempt - 1),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Handed:
+    """The resume point, as a process is told of it."""
+
+    attempt: int
+    """The attempt that saved it."""
+    step: int
+    uri: str
+    """Its folder in the store."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exchange:
+    """Where a process meets its agent, and which checkpoints it may ask for."""
+
+    socket: Path
+    staging: Path
+    control_file: Path
+    resume: Handed | None = None
+    """None: the attempt starts from nothing."""
+    initial: str | None = None
+    """URI of `checkpoint.initialFrom`."""
+
+    @staticmethod
+    def read(env: Mapping[str, str]) -> Exchange | None:
+        """Return what an agent has set; None: there is no agent.
+
+        Raises KeyError naming the variable that is missing beside that of the socket.
+        """
+        if not env.get(variables.SOCKET):
+            return None
+        resume = env.get(variables.CHECKPOINT)
+        return Exchange(
+            socket=Path(env[variables.SOCKET]),
+            staging=Path(env[variables.STAGING]),
+            control_file=Path(env[variables.CONTROL]),
+            resume=_handed(resume) if resume else None,
+            initial=env.get(variables.INITIAL) or None,
+        )
+
+    def write(self) -> dict[str, str]:
+        """Return the variables that `read` takes."""
+        written = {
+            variables.SOCKET: str(self.socket),
+            variables.STAGING: str(self.staging),
+            variables.CONTROL: str(self.control_file),
+        }
+        if self.resume is not None:
+            given = self.resume
+            written[variables.CHECKPOINT] = json.dumps(
+                {"attempt": given.attempt, "step": given.step, "uri": given.uri}
+            )
+        if self.initial is not None:
+            written[variables.INITIAL] = self.initial
+        return written
+
+
+def _handed(text: str) -> Handed:
+    given = json.loads(text)
+    return Handed(attempt=given["attempt"], step=given["step"], uri=given["uri"])
+
+
+def _number(env: Mapping[str, str], name: str, default: int) -> int:
+    text = env.get(name)
+    if not text:
+        return default
+    try:
+        return int(text)
+    except ValueError:
+        raise ValueError(
+            f"environment variable {name} is {text!r}, which is not a whole number; "
+            "the agent, torchrun or your launcher sets it: unset it for a run of one process"
+        ) from None

@@ -1,0 +1,119 @@
+"""Where everything lies below `<uri>/<runName>/`: the keys, and how to read them back.
+
+Layer: contract, pure. The picture is in docs/checkpoints.md; no other module spells a key, but for
+the name of a checkpoint, which is in `CheckpointId`.
+"""
+
+from __future__ import annotations
+
+import re
+
+from trainrun.contract.checkpoint_id import CheckpointId
+
+VERSION = 1
+"""Version of this layout, recorded in `run.json`; a higher one is refused."""
+
+RUN = "run.json"
+FINISHED = "finished.json"
+OWNERS = "owners/"
+ATTEMPTS = "attempts/"
+CHECKPOINTS = "checkpoints/"
+BAD = "bad/"
+METRICS = "metrics/"
+SAVES = "saves/"
+MANIFEST = "manifest.json"
+
+_NUMBERED = re.compile(r"(\d{6,})\.json")
+_MARKER = re.compile(r"worker-(\d{5,})\.done\.json")
+_BALLOT = re.compile(r"(\d{9,})/worker-(\d{5,})\.(yes|no)\.json")
+_METRICS = re.compile(r"(\d{6,})-(\d{5,})\.jsonl")
+
+
+def run_uri(storage: str, run_name: str) -> str:
+    """Address of a run's folder; `storage` is that of `spec.storage.uri`."""
+    return f"{storage.rstrip('/')}/{run_name}"
+
+
+def checkpoints_uri(run: str) -> str:
+    """Address of the folder of all checkpoints of the run at this address."""
+    return f"{run}/{CHECKPOINTS}".rstrip("/")
+
+
+def checkpoint_uri(run: str, checkpoint: CheckpointId) -> str:
+    """Address of a checkpoint of the run at this address."""
+    return f"{run}/{folder(checkpoint)}".rstrip("/")
+
+
+def owner_key(number: int) -> str:
+    """The write-once claim with this number."""
+    return f"{OWNERS}{number:06d}.json"
+
+
+def beat_key(number: int) -> str:
+    """The sign of life of the owner with this claim."""
+    return f"{OWNERS}{number:06d}.beat"
+
+
+def attempt_key(attempt: int) -> str:
+    """The write-once record of what an attempt resumed from."""
+    return f"{ATTEMPTS}{attempt:06d}.json"
+
+
+def bad_key(checkpoint: CheckpointId) -> str:
+    """Why a checkpoint was set aside."""
+    return f"{BAD}{checkpoint.name}.json"
+
+
+def metrics_key(attempt: int, number: int) -> str:
+    """One write-once piece of the metrics of an attempt."""
+    return f"{METRICS}{attempt:06d}-{number:05d}.jsonl"
+
+
+def ballots_prefix(attempt: int) -> str:
+    """Where the agents of an attempt tell each other at which call of `should_save()` they save."""
+    return f"{SAVES}{attempt:06d}/"
+
+
+def ballot_key(attempt: int, call: int, worker: int, *, agrees: bool) -> str:
+    """What a worker says about saving at one call; a listing shows all that is to be counted."""
+    answer = "yes" if agrees else "no"
+    return f"{ballots_prefix(attempt)}{call:09d}/worker-{worker:05d}.{answer}.json"
+
+
+def folder(checkpoint: CheckpointId) -> str:
+    """The checkpoint's folder, with a slash at the end."""
+    return f"{CHECKPOINTS}{checkpoint.name}/"
+
+
+def file_name(worker: int, name: str) -> str:
+    """A worker's file, relative to the checkpoint's folder."""
+    return f"worker-{worker:05d}/{name}"
+
+
+def marker_name(worker: int) -> str:
+    """A worker's done marker, relative to the checkpoint's folder."""
+    return f"worker-{worker:05d}.done.json"
+
+
+def read_number(key: str) -> int | None:
+    """The number of a claim or attempt record, from its key; None for any other key."""
+    match = _NUMBERED.fullmatch(key.rpartition("/")[2])
+    return int(match[1]) if match else None
+
+
+def read_marker(name: str) -> int | None:
+    """The worker whose done marker has this name within a checkpoint's folder."""
+    match = _MARKER.fullmatch(name)
+    return int(match[1]) if match and marker_name(int(match[1])) == name else None
+
+
+def read_metrics(key: str) -> tuple[int, int] | None:
+    """Attempt and number of a piece of metrics; None for any other key."""
+    match = _METRICS.fullmatch(key.rpartition("/")[2])
+    return (int(match[1]), int(match[2])) if match else None
+
+
+def read_ballot(key: str, attempt: int) -> tuple[int, int, bool] | None:
+    """Call, worker and answer of a ballot of this attempt; None for any other key."""
+    match = _BALLOT.fullmatch(key.removeprefix(ballots_prefix(attempt)))
+    return (int(match[1]), int(match[2]), match[3] == "yes") if match else None

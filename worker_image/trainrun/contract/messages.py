@@ -1,0 +1,235 @@
+"""What a training process tells its agent, as typed messages: written and read here for both ends.
+
+Layer: contract, pure. Newline-delimited JSON on a unix socket; what the agent replies is in
+`contract.replies`. Unknown types and fields are ignored, since the library in a user's image may be
+newer than the agent or older.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from typing import ClassVar, Protocol, TypeVar
+
+from trainrun.contract.replies import (
+    Decided,
+    Described,
+    Failed,
+    Fetched,
+    Fields,
+    Granted,
+    integer,
+)
+
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+
+
+class Question(Protocol[R_co]):
+    """A request that knows how its reply is read."""
+
+    @property
+    def type(self) -> str:
+        """What it is called on the socket."""
+
+    def read(self, given: Fields) -> R_co:
+        """Raises ValueError and KeyError."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hello:
+    """The first message of a connection."""
+
+    type: ClassVar[str] = "hello"
+    rank: int
+    pid: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """`trainrun.report`: the rank has passed `step`. Written by `report_line`."""
+
+    type: ClassVar[str] = "report"
+    step: int
+    metrics: Fields
+    files: str | None
+    """Name of its directory below the rank's staging folder; None: no files."""
+    whole: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskRoom:
+    """May files of `step` be staged? The answer waits for room."""
+
+    type: ClassVar[str] = "room"
+    step: int
+
+    def read(self, _given: Fields) -> Granted:
+        """Any reply that is no failure grants it."""
+        return Granted()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchCheckpoint:
+    """Download the resume point."""
+
+    type: ClassVar[str] = "checkpoint"
+    rank: int | None
+    """Only the files that this rank brought; None: all."""
+
+    def read(self, given: Fields) -> Fetched:
+        """Raises KeyError."""
+        return Fetched.read(given)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribeCheckpoint:
+    """Tell step and metrics of the resume point."""
+
+    type: ClassVar[str] = "checkpoint-info"
+
+    def read(self, given: Fields) -> Described:
+        """Raises ValueError and KeyError."""
+        return Described.read(given)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchInitial:
+    """Download what `checkpoint.initialFrom` names."""
+
+    type: ClassVar[str] = "initial"
+
+    def read(self, given: Fields) -> Fetched:
+        """Raises KeyError."""
+        return Fetched.read(given)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskSave:
+    """The slow path of `should_save()`: call `call` waits for its answer."""
+
+    type: ClassVar[str] = "save"
+    call: int
+
+    def read(self, given: Fields) -> Decided:
+        """Raises ValueError and KeyError."""
+        return Decided.read(given)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finish:
+    """`trainrun.finish()`."""
+
+    type: ClassVar[str] = "finish"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unstaged:
+    """The rank has files for `step` that could not be staged: it may try again."""
+
+    type: ClassVar[str] = "unstaged"
+    step: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Raised:
+    """An uncaught exception is about to end the process."""
+
+    type: ClassVar[str] = "exception"
+    error: str
+    traceback: str = ""
+
+
+Request = AskRoom | FetchCheckpoint | DescribeCheckpoint | FetchInitial | AskSave
+"""Messages that are answered, in their order."""
+
+Statement = Report | Unstaged | Finish | Raised
+"""Messages that are not answered."""
+
+Message = Hello | Statement | Request
+
+
+class MalformedLine(ValueError):
+    """A line that is no message."""
+
+
+# ------------------------------------------------------------------------- written
+
+_encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
+
+
+def line_of(message: Hello | Unstaged | Finish | Raised | Question[object]) -> str:
+    """The line that a process sends."""
+    return _encode({"type": message.type, **_fields_of(message)})
+
+
+def report_line(step: int, metrics: str, *, files: str | None = None, whole: bool = False) -> str:
+    """The line of a `Report`; `metrics` are JSON already, as `contract.metrics.to_json` makes it.
+
+    Not by `line_of`: this runs in every step of a training, see `contract.metrics`.
+    """
+    named = f'"{files}"' if files is not None else "null"
+    return (
+        f'{{"type":"report","step":{step},"metrics":{metrics},"files":{named},'
+        f'"whole":{"true" if whole else "false"}}}'
+    )
+
+
+def _fields_of(message: object) -> dict[str, object]:
+    return {field.name: getattr(message, field.name) for field in fields(message)}  # type: ignore[arg-type]
+
+
+# ------------------------------------------------------------------------- read
+
+
+def parse(line: bytes) -> Message | None:
+    """Read one line; None for a type that this version does not know. Raises MalformedLine."""
+    try:
+        given = json.loads(line)
+        read = _READERS.get(given["type"])
+        return read(given) if read is not None else None
+    except (ValueError, KeyError, TypeError) as error:
+        raise MalformedLine(f"not a message of the library: {line[:200]!r} ({error!r})") from error
+
+
+def parse_reply(line: bytes, question: Question[R]) -> R | Failed:
+    """Read the reply to a request. Raises MalformedLine."""
+    try:
+        given = json.loads(line)
+        return Failed(error=str(given["error"])) if "error" in given else question.read(given)
+    except (ValueError, KeyError, TypeError) as error:
+        raise MalformedLine(f"not a reply of the agent: {line[:200]!r} ({error!r})") from error
+
+
+def _report(given: Fields) -> Report:
+    files, metrics = given.get("files"), given.get("metrics") or {}
+    if files is not None and (not isinstance(files, str) or "/" in files or files in (".", "..")):
+        raise ValueError(f"files: {files!r} is no directory name")
+    if not isinstance(metrics, dict):
+        raise ValueError(f"metrics: {metrics!r:.80} is no object")
+    return Report(
+        step=integer(given, "step"), metrics=metrics, files=files, whole=bool(given.get("whole"))
+    )
+
+
+def _fetch(given: Fields) -> FetchCheckpoint:
+    return FetchCheckpoint(rank=None if given.get("rank") is None else integer(given, "rank"))
+
+
+def _raised(given: Fields) -> Raised:
+    return Raised(error=str(given["error"]), traceback=str(given.get("traceback", "")))
+
+
+_READERS: Mapping[str, Callable[[Fields], Message]] = {
+    Hello.type: lambda given: Hello(rank=integer(given, "rank"), pid=integer(given, "pid")),
+    Report.type: _report,
+    AskRoom.type: lambda given: AskRoom(step=integer(given, "step")),
+    FetchCheckpoint.type: _fetch,
+    DescribeCheckpoint.type: lambda _given: DescribeCheckpoint(),
+    FetchInitial.type: lambda _given: FetchInitial(),
+    AskSave.type: lambda given: AskSave(call=integer(given, "call")),
+    Unstaged.type: lambda given: Unstaged(step=integer(given, "step")),
+    Finish.type: lambda _given: Finish(),
+    Raised.type: _raised,
+}

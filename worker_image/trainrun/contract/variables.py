@@ -1,0 +1,52 @@
+"""Names of the environment variables on which two sides agree: ours and torchrun's.
+
+Layer: contract, leaf. Each name is spelled here alone, but for `worlds/kubernetes/fetch.py`, which
+runs before anything can be imported. Imports nothing: `import trainrun` reads one of them. What
+the variables of a training process hold is in `contract.environment`.
+"""
+
+from __future__ import annotations
+
+# To the agent, from whoever starts it.
+AGENT_CONFIG = "TRAINRUN_AGENT_CONFIG"
+"""An `AgentConfig` as JSON."""
+POD_IP = "TRAINRUN_POD_IP"
+"""Overrides `AgentConfig.address`: known only once the pod runs."""
+NODE_NAME = "TRAINRUN_NODE_NAME"
+"""Overrides `AgentConfig.node`: known only once the pod is placed."""
+NODE_FOLDER = "TRAINRUN_NODE"
+"""The worker's folder in the local world; inherited, so it marks all that the worker started."""
+CHECKPOINT_PATIENCE = "TRAINRUN_CHECKPOINT_PATIENCE"
+"""`AgentConfig.checkpoint_patience` of a local run, in seconds; set by its user."""
+
+# To a training process, from its agent.
+RUN = "TRAINRUN_RUN"
+ATTEMPT = "TRAINRUN_ATTEMPT"
+SOCKET = "TRAINRUN_SOCKET"
+"""Path of the agent's unix socket. A process belongs to a run where it is set."""
+STAGING = "TRAINRUN_STAGING"
+"""The rank's folder for checkpoint files."""
+CONTROL = "TRAINRUN_CONTROL"
+"""Path of the rank's control file."""
+CHECKPOINT = "TRAINRUN_CHECKPOINT"
+"""The resume point as JSON; unset where the attempt starts from nothing."""
+INITIAL = "TRAINRUN_INITIAL"
+"""URI of `checkpoint.initialFrom`; unset where there is none."""
+PROCESS = "TRAINRUN_PROCESS"
+"""Id of the process that speaks for the rank: set by it, inherited by its children."""
+
+# To a training process, from its agent, from torchrun or from another launcher.
+RANK = "RANK"
+WORLD_SIZE = "WORLD_SIZE"
+LOCAL_RANK = "LOCAL_RANK"
+LOCAL_WORLD_SIZE = "LOCAL_WORLD_SIZE"
+NODE_RANK = "NODE_RANK"
+GROUP_RANK = "GROUP_RANK"
+"""What torchrun calls NODE_RANK."""
+MASTER_ADDR = "MASTER_ADDR"
+MASTER_PORT = "MASTER_PORT"
+TORCH_RUN_ID = "TORCHELASTIC_RUN_ID"
+TORCH_RESTART_COUNT = "TORCHELASTIC_RESTART_COUNT"
+TORCH_ERROR_FILE = "TORCHELASTIC_ERROR_FILE"
+TORCH_AGENT_STORE = "TORCHELASTIC_USE_AGENT_STORE"
+"""Would make PyTorch use the store of an outer torchrun, whose attempt is over."""

@@ -1,0 +1,231 @@
+"""Frozen dataclasses <-> JSON-safe dictionaries, for the messages of agent and operator.
+
+Invariants: unknown fields are ignored (a newer peer may send more), missing fields take their
+defaults (an older peer may send less), values equal to their default are not sent (but for the
+version and the kind), and only finite numbers travel bare (`metrics` wraps the others).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import types
+import typing
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+VERSION = 1
+"""Of `AgentState` and `Answer`. An operator serves this one and the one before."""
+
+T = TypeVar("T")
+
+Check = Callable[[Any], Any]
+"""From a scalar as it came to what is kept of it; raises ValueError saying what was expected."""
+
+ALWAYS_SENT = ("kind", "version")
+"""Fields that tell the reader how to read the rest."""
+
+
+class MalformedMessage(ValueError):
+    """A message that cannot be read: names the field, the value and what was expected."""
+
+
+def parsed(text: str | bytes) -> object:
+    """What this JSON says. Raises MalformedMessage."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise MalformedMessage(f"not JSON: {error}") from error
+
+
+def encode(message: object) -> Any:
+    """Return the JSON-safe form of a dataclass, tuple, mapping or scalar."""
+    if dataclasses.is_dataclass(message) and not isinstance(message, type):
+        return {
+            field.name: encode(value)
+            for field in dataclasses.fields(message)
+            if not _is_default(field, value := getattr(message, field.name))
+            or field.name in ALWAYS_SENT
+        }
+    if isinstance(message, (tuple, list)):
+        return [encode(item) for item in message]
+    if isinstance(message, dict):
+        return {key: encode(item) for key, item in message.items()}
+    return message
+
+
+def believed(value: Any) -> Any:
+    """What our own side has written is taken as it is."""
+    return value
+
+
+def decode(cls: type[T], data: object, *, check: Check = believed) -> T:
+    """Read a `cls` from its JSON form; `check` is asked about every scalar.
+
+    Raises MalformedMessage where a required field is missing or a value has the wrong type.
+    """
+    try:
+        return typing.cast("T", _reader(typing.cast("typing.Hashable", cls))(data, check))
+    except _Wrong as wrong:
+        path = "".join(wrong.path).lstrip(".")
+        raise MalformedMessage(f"{path or cls.__name__}: {wrong}") from wrong
+
+
+class _Wrong(Exception):
+    """What is wrong with a value. Its path grows on the way out, so that good ones cost none."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(what)
+        self.path: list[str] = []
+
+    def at(self, place: str) -> _Wrong:
+        """It was found there: in `.field` or `[item]` of what is being read."""
+        self.path.insert(0, place)
+        return self
+
+
+_Reader = Callable[[Any, Check], Any]
+
+
+@functools.cache
+def _reader(hint: Any) -> _Reader:
+    """What reads values of this type: made once, since all agents say the same all the time."""
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        return _union(args)
+    if origin is tuple:
+        return _list(_reader(args[0]))
+    if origin is dict:
+        return _mapping(_reader(args[1]))
+    if origin is typing.Literal:
+        return _literal(args)
+    return _object(hint) if dataclasses.is_dataclass(hint) else _scalar(hint)
+
+
+def _object(cls: Any) -> _Reader:
+    hints = typing.get_type_hints(cls)
+    fields = [
+        (field.name, _reader(hints[field.name]), not _has_default(field))
+        for field in dataclasses.fields(cls)
+    ]
+
+    def read(data: Any, check: Check) -> Any:
+        _expect(isinstance(data, dict), "an object", data)
+        values = {}
+        for name, reader, required in fields:
+            if name in data:
+                try:
+                    values[name] = reader(data[name], check)
+                except _Wrong as wrong:
+                    raise wrong.at(f".{name}") from None
+            elif required:
+                raise _Wrong(f"field {name} is missing")
+        return cls(**values)
+
+    return read
+
+
+def _list(reader: _Reader) -> _Reader:
+    def read(data: Any, check: Check) -> tuple[Any, ...]:
+        _expect(isinstance(data, list), "a list", data)
+        items = []
+        for number, item in enumerate(data):
+            try:
+                items.append(reader(item, check))
+            except _Wrong as wrong:
+                raise wrong.at(f"[{number}]") from None
+        return tuple(items)
+
+    return read
+
+
+def _mapping(reader: _Reader) -> _Reader:
+    def read(data: Any, check: Check) -> dict[str, Any]:
+        _expect(isinstance(data, dict), "an object", data)
+        items = {}
+        for key, item in data.items():
+            try:
+                items[key] = reader(item, check)
+            except _Wrong as wrong:
+                raise wrong.at(f".{key}") from None
+        return items
+
+    return read
+
+
+def _literal(choices: tuple[Any, ...]) -> _Reader:
+    def read(data: Any, _check: Check) -> Any:
+        _expect(data in choices, f"one of {', '.join(map(str, choices))}", data)
+        return data
+
+    return read
+
+
+def _union(args: tuple[Any, ...]) -> _Reader:
+    """A value that may be absent, or one of several messages that their `kind` tells apart."""
+    optional = type(None) in args
+    choices = [arg for arg in args if arg is not type(None)]
+    if len(choices) == 1:
+        choose = _only(_reader(choices[0]))
+    else:
+        choose = _by_kind({kind: _reader(arg) for arg in choices for kind in _kinds(arg)})
+
+    def read(data: Any, check: Check) -> Any:
+        return None if data is None and optional else choose(data)(data, check)
+
+    return read
+
+
+def _only(reader: _Reader) -> Callable[[Any], _Reader]:
+    return lambda _data: reader
+
+
+def _by_kind(readers: dict[str, _Reader]) -> Callable[[Any], _Reader]:
+    def choose(data: Any) -> _Reader:
+        kind = data.get("kind") if isinstance(data, dict) else None
+        if isinstance(kind, str) and kind in readers:
+            return readers[kind]
+        raise _Wrong(f"unknown kind {kind!r}")
+
+    return choose
+
+
+def _kinds(cls: Any) -> tuple[str, ...]:
+    return typing.get_args(typing.get_type_hints(cls)["kind"])
+
+
+def _scalar(kind: Any) -> _Reader:
+    if kind is Any:
+        return lambda data, _check: data
+    name = {float: "a number", int: "an integer"}.get(kind, f"a {kind.__name__}")
+    # Every bool is an int to Python, and to nobody else.
+    fits, refused = ((int, float), bool) if kind is float else (kind, bool if kind is int else ())
+
+    def read(data: Any, check: Check) -> Any:
+        _expect(isinstance(data, fits) and not isinstance(data, refused), name, data)
+        try:
+            return check(float(data) if kind is float else data)
+        except (ValueError, OverflowError) as error:
+            raise _Wrong(f"expected {error}, got {data!r:.80}") from error
+
+    return read
+
+
+def _has_default(field: dataclasses.Field[Any]) -> bool:
+    return (
+        field.default is not dataclasses.MISSING or field.default_factory is not dataclasses.MISSING
+    )
+
+
+def _is_default(field: dataclasses.Field[Any], value: object) -> bool:
+    if field.default is not dataclasses.MISSING:
+        return type(value) is type(field.default) and value == field.default
+    if field.default_factory is not dataclasses.MISSING:
+        return bool(value == field.default_factory())
+    return False
+
+
+def _expect(holds: bool, wanted: str, value: object) -> None:
+    if not holds:
+        raise _Wrong(f"expected {wanted}, got {value!r:.80}")

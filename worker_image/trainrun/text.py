@@ -1,0 +1,35 @@
+"""Texts from outside, made harmless where they enter.
+
+Layer: leaf, pure. Whatever a training process prints or a kubelet quotes ends up in statuses,
+events and terminals: a code point that UTF-8 cannot hold must not stop anybody there. Cleaning what
+is clean changes nothing and costs next to nothing.
+"""
+
+from __future__ import annotations
+
+import re
+
+LONGEST_TEXT = 4096
+"""Characters of a text that are kept; what ours send is shorter."""
+
+_ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
+"""Colours and cursor movements of terminals."""
+_LINE_ENDS = re.compile(r"\r\n?")
+_HARMFUL = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f"  # control characters but tab and newline
+    r"\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # what turns the direction of writing
+    r"\ud800-\udfff]"  # halves of characters: UTF-8 has none
+)
+
+
+def cleaned(text: str) -> str:
+    """The text in code points that can be written and shown anywhere, cut at LONGEST_TEXT.
+
+    What is left out within a line is shown as U+FFFD; colours go without a trace.
+    """
+    if len(text) > LONGEST_TEXT:
+        text = f"{text[: LONGEST_TEXT - 1]}…"
+    if text.isascii() and text.isprintable():  # nearly all
+        return text
+    text = _LINE_ENDS.sub("\n", _ESCAPES.sub("", text))
+    return _HARMFUL.sub("\ufffd", text)
