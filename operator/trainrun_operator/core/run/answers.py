@@ -148,10 +148,13 @@ def _resolve_request(view: View) -> ResolveRequest:
 def _newest_commit(view: View) -> CheckpointId | None:
     """The newest checkpoint that the store must know: committed, or handed out before."""
     record = view.status.start_record
-    known = view.status.checkpoint
-    committed = known.id if known is not None else None
-    handed = record.resume_point if record is not None else None
-    return max((it for it in (committed, handed) if it is not None), default=None)
+    shown = view.status.checkpoint  # written for display, so later than agents tell
+    known = (
+        shown.id if shown is not None else None,
+        steps.committed_id(view),
+        record.resume_point if record is not None else None,
+    )
+    return max((it for it in known if it is not None), default=None)
 
 
 def leaving(view: View, *, code: int, succeeded: bool) -> dict[str, Answer]:

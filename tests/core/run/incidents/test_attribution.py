@@ -254,6 +254,17 @@ def test_a_failing_verdict_waits_until_a_new_operator_could_have_heard_the_rank(
     assert scene.listening(31).unheard(1).plan.reason == "NodeLost"
 
 
+def test_a_failing_verdict_waits_for_the_node_of_a_rank_that_a_new_operator_never_heard() -> None:
+    """Power loss: the run failed for what its peers had died of, 30 s before the node was known."""
+    scene = a_run(max_preemptions=-1).running().with_exit(0, exception=BROKEN)
+    scene = scene.after(scene.plan, passed=60).listening(60).unheard(1)
+    assert scene.plan.reason == "Attributing"
+    lost = scene.with_worker(1, suspect_node="NotReady").plan
+    assert (lost.reason, lost.transition) == ("NodeLost", True)
+    late = scene.after(scene.plan, passed=1).listening(61).unheard(1)
+    assert late.plan.reason == "MaxFailuresExceeded"
+
+
 def test_a_failing_verdict_on_a_silent_worker_waits_for_its_node() -> None:
     scene = a_run(replicas=3, max_preemptions=-1).running().silent(1, 31)
     assert scene.plan.reason == "Silent"

@@ -195,6 +195,14 @@ def test_the_store_is_asked_with_the_newest_checkpoint_that_the_status_knows() -
     assert request.committed == CheckpointId(attempt=1, step=40)
 
 
+def test_the_store_is_asked_with_a_checkpoint_that_the_status_does_not_show_yet() -> None:
+    """Where listings lag it was passed over, and the run went on from the one before it."""
+    scene = a_run().running(2, resume=(1, 20)).committed(1, 30).ended(kind="Yielded")
+    request = scene.hold(0).resolve
+    assert request is not None
+    assert request.committed == CheckpointId(attempt=2, step=30)
+
+
 def test_a_run_that_has_finished_before_succeeds_at_once() -> None:
     plan = a_run().waiting().resolved(outcome="Finished").plan
     assert (plan.reason, plan.status.phase) == ("AlreadyFinished", "Succeeded")
