@@ -75,6 +75,8 @@ class SimWorld:
         self._refused: dict[int, RefusedCreation] = {}
         self._observed = known
         """The version that the newest observation was made from."""
+        self._unsure = False
+        """Whether a status that it wrote has arrived: nobody has told it."""
         self.stale = False
         """Its watch tells nothing new of the run."""
         self.blind = False
@@ -108,6 +110,10 @@ class SimWorld:
         """Gather the facts of one pass."""
         if self._cluster.pass_seconds:
             await asyncio.sleep(self._cluster.pass_seconds)
+        if self._unsure:
+            await self._on_the_way()
+            self.learn(self._cluster.version)
+            self._unsure = False
         self._observed = known = self._known
         self._cluster.judge.case.clocks_differ |= self.clock_ahead != 0
         observation = Observation(
@@ -124,7 +130,7 @@ class SimWorld:
 
     async def write_status(self, status: TrainRunStatus) -> None:
         """Replace the status of the version that is known."""
-        version = self._observed
+        version, self._unsure = self._observed, True
         await self._on_the_way()
         written = self._cluster.write_status(
             status, version=version.number, transition=self._is_transition(status)
@@ -135,6 +141,7 @@ class SimWorld:
             self._effect()
         await self._on_the_way()
         self._come_back()
+        self._unsure = False
         self.learn(after)
         if not written:
             raise StatusConflict("somebody else has written the status")

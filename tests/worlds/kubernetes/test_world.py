@@ -6,11 +6,14 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from tests.cluster.test_manager import raw as listed
+from tests.kube.fake_api import Answer, status
 from trainrun_operator.api.run.status_json import json_object
 from trainrun_operator.cluster.metrics import Metrics
 from trainrun_operator.kube.api import KubeApi
-from trainrun_operator.worlds.base import Heard
+from trainrun_operator.worlds.base import Heard, StatusUnwritable
 from trainrun_operator.worlds.kubernetes.observing.pod_index import PodIndex
 from trainrun_operator.worlds.kubernetes.render import OperatorPlace
 from trainrun_operator.worlds.kubernetes.run_object import RunObject, run_version
@@ -105,6 +108,34 @@ async def test_a_restart_is_counted_although_the_answer_to_its_write_got_lost(
     assert restarts(metrics) == 2
     await api.close()
     assert len(fake.bodies) == 1
+
+
+async def test_after_a_write_without_an_answer_nothing_is_decided_from_the_status_before(
+    fake: FakeApi,
+) -> None:
+    """The watch may lag: a worker was deleted under the attempt that the write had started."""
+    api = await KubeApi.connect()
+    run = RunObject(run_version(raw(version=7)))
+    world = world_of(run, api)
+    before = (await world.observe(Nobody())).observation.status
+    begun = replace(before, attempt=1)
+
+    fake.answers = [lost := Answer(code=504, body=status(504, "Timeout", "no answer")), lost]
+    with pytest.raises(StatusUnwritable, match=r"the status cannot be written: .*no answer"):
+        await world.write_status(begun)
+    with pytest.raises(StatusUnwritable, match=r"the run cannot be read: .*no answer"):
+        await world.observe(Nobody())
+
+    written = {**raw(version=8), "status": json_object(begun)}
+    fake.answers = [Answer(code=200, body=written)]
+    assert (await world.observe(Nobody())).observation.status.attempt == 1
+    await world.observe(Nobody())
+    await api.close()
+    assert [made for made, _ in fake.requests] == [
+        "put",
+        "list",
+        "list",
+    ]  # the fake takes any GET for a list
 
 
 def restarts(metrics: Metrics) -> float:

@@ -97,11 +97,18 @@ class KubernetesWorld:
         """The status that `wrote` was told of last."""
         self._observed = run.current
         """The version that the newest observation was made from."""
+        self._unsure = False
+        """Whether a status that we wrote has arrived: nobody has told us."""
 
     # -------------------------------------------------------------------- the World protocol
 
     async def observe(self, agents: Agents) -> Seen:
         """Gather the facts of one pass: caches, and the Leases of nodes that fell silent."""
+        if self._unsure:
+            # The watch may lag: what is decided from the status before would delete workers of an
+            # attempt that has begun.
+            await self._look_again()
+            self._unsure = False
         await self._look_at_strangers()
         version = self._run.current
         heard = {pod.name: agents.heard(pod.name) for pod in self._pods()}
@@ -139,9 +146,10 @@ class KubernetesWorld:
                 await self._around.api.put(path, body, guard=self._around.check_leadership)
             )
         except (Conflict, NotFound) as error:
-            await self._look_again()
+            self._unsure = True
             raise StatusConflict(f"{version.run.metadata.name}: {error}") from error
         except KubeError as error:
+            self._unsure = True
             raise StatusUnwritable(f"the status cannot be written: {error}") from error
         self._tell_written(status)
 
@@ -222,12 +230,13 @@ class KubernetesWorld:
         return await self._leases.stale(silent)
 
     async def _look_again(self) -> None:
+        """Raises StatusUnwritable if the run cannot be read."""
         try:
             self._run.learn(await self._around.api.get(self._run.path))
         except NotFound:
             self._run.deleted = True
         except KubeError as error:
-            _log.info("the run cannot be read: %s", error)
+            raise StatusUnwritable(f"the run cannot be read: {error}") from error
 
     # ------------------------------------------------------------------------------- writing
 
