@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -11,7 +10,8 @@ from typing import Any
 import pytest
 
 from tests.simulation import one_run
-from tests.simulation.lives import FAULTS, Fault, FaultKind, Life, judged, living
+from tests.simulation.drawn import drawn_life
+from tests.simulation.lives import FAULTS, FaultKind, Life, judged, living
 from trainrun.contract.agent_state import SaveVote
 from trainrun.contract.answer import SaveOrder
 from trainrun.contract.checkpoint_id import CheckpointId
@@ -35,27 +35,8 @@ LIVES = 300
 
 
 def a_life(seed: int, kinds: Sequence[FaultKind], within: float = 40.0) -> Life:
-    chance = random.Random(seed)
-    return Life(
-        seed=seed,
-        replicas=chance.randint(2, 4),
-        max_failures=-1,
-        max_preemptions=None,
-        loss=chance.choice([0.0, 0.1, 0.3]),
-        duplicate=0.2,
-        delay=chance.choice([0.02, 0.2, 1.5]),
-        hang=chance.random() < 0.5,
-        faults=tuple(
-            Fault(
-                kind=chance.choice(kinds),
-                at=round(chance.uniform(0, within), 2),
-                slot=chance.randint(0, 3),
-                size=round(chance.random(), 2),
-            )
-            for _ in range(chance.randint(1, 6))
-        ),
-        grace=chance.choice([0.0, 2.0, 30.0]),
-    )
+    """One that goes on whatever fails."""
+    return replace(drawn_life(seed, kinds, within), max_failures=-1, max_preemptions=None)
 
 
 def first_mistake(

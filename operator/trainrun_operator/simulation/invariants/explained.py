@@ -55,10 +55,10 @@ class Explained:
                 self._judged.add(incident.attempt)
                 failed = new.condition("Failed")
                 overdue = failed is not None and failed.reason == "DeadlineExceeded"
-                self._cause(incident, cut_short=overdue)
+                self._cause(incident, cut_short=overdue, goes_on=not new.finished)
                 self._budget(incident)
 
-    def _cause(self, incident: Incident, *, cut_short: bool) -> None:
+    def _cause(self, incident: Incident, *, cut_short: bool, goes_on: bool) -> None:
         """`cut_short`: the verdict settled it, with what was known of its causes by then."""
         case, attempt = self._case, incident.attempt
         begun = case.opened_at.get(attempt, case.now)
@@ -68,6 +68,8 @@ class Explained:
             return
         if strikes and cut_short:
             return
+        if incident.collateral and goes_on and any(s.until > case.now for s in strikes):
+            return  # an edit, say, replaced the lost worker before it was known to be lost
         truth = ", ".join(f"{'/'.join(sorted(s.causes))} of slot {s.slot}" for s in strikes)
         case.wrong(
             f"attempt {attempt} is said to have ended by {incident.cause} of slot {incident.slot}; "

@@ -1,0 +1,57 @@
+"""Lives drawn at random, each by its number: the same number is the same life, on any machine.
+
+Not by hypothesis: its examples also depend on the constants in all modules that happen to be
+loaded, so that a life which failed elsewhere could not be found again; and making one smaller took
+an hour.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+from tests.simulation.lives import FAULTS, Fault, FaultKind, Life
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+TEXTS = ("損" * 300, "\x00\x1b[31m\r\n" * 50, "\U0010ffff\ufffe\u202e", '{"a": "\\' * 99)
+"""What a script may print where it dies, and what somebody must be able to read afterwards."""
+
+
+def drawn_life(number: int, kinds: Sequence[FaultKind] = FAULTS, within: float = 40.0) -> Life:
+    """The life of this number: with up to six faults of these kinds in its first seconds."""
+    chance = random.Random(number)
+    faults = [
+        Fault(
+            kind=chance.choice(kinds),
+            at=round(chance.uniform(0, within), 2),
+            slot=chance.randint(0, 3),
+            size=round(chance.random(), 2),
+            text=_text(chance),
+        )
+        for _ in range(chance.randint(0, 6))
+    ]
+    return Life(
+        seed=chance.getrandbits(32),
+        replicas=chance.randint(1, 4),
+        max_failures=chance.choice([-1, 0, 1, 3]),
+        max_preemptions=chance.choice([None, None, -1, 1]),
+        loss=chance.choice([0.0, 0.0, 0.1, 0.3]),
+        duplicate=chance.choice([0.0, 0.2]),
+        delay=chance.choice([0.02, 0.2, 1.5]),
+        hang=chance.choice([False, True]),
+        grace=chance.choice([0.0, 2.0, 30.0]),
+        faults=tuple(faults),
+        deadline=chance.choice([None, None, None, 25.0, 60.0]),
+        ttl=chance.choice([None, 5.0, 30.0]),
+        processes=chance.choice([1, 1, 1, 2, 3]),
+        together=chance.choice([True, True, True, False]),
+        says_finished=chance.choice([False, True]),
+    )
+
+
+def _text(chance: random.Random) -> str:
+    """An everyday message, one that is hard to print, or any text at all."""
+    any_text = "".join(map(chr, chance.choices(range(0xD800), k=chance.randint(0, 12))))
+    return chance.choice(["ValueError: bad batch", chance.choice(TEXTS), any_text])
