@@ -37,6 +37,20 @@ class Backoffs:
         return pause * random.uniform(0.5, 1.0)
 
 
+class NoDiffs(kopf.DiffBaseStorage):
+    """Keeps nothing of an object and compares it with nothing: no handler asks what has changed."""
+
+    def build(self, **_: object) -> kopf.BodyEssence:
+        """Nothing. By default a deep copy of each object that the watch brings."""
+        return kopf.BodyEssence()
+
+    def fetch(self, **_: object) -> None:
+        """Nothing is kept."""
+
+    def store(self, **_: object) -> None:
+        """Nothing is kept."""
+
+
 @kopf.on.startup()
 async def start(settings: kopf.OperatorSettings, memo: kopf.Memo, **_: object) -> None:
     """Configure kopf; open the runs if nobody has; wait for the CRD, for kopf looks only once."""
@@ -46,7 +60,9 @@ async def start(settings: kopf.OperatorSettings, memo: kopf.Memo, **_: object) -
     settings.watching.server_timeout = 300
     settings.watching.reconnect_backoff = 0.5
     settings.posting.enabled = False
-    settings.queueing.idle_timeout = 1
+    # A run that trains has a status written more often: its task is not made anew each time.
+    settings.queueing.idle_timeout = 60
+    settings.persistence.diffbase_storage = NoDiffs()
     # One look at what the API server serves, and no watch of all CRDs and namespaces: that would
     # take rights which we have no other use for.
     settings.scanning.disabled = True

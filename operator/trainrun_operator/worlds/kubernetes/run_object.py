@@ -45,19 +45,36 @@ class RunVersion:
         return template
 
 
-def run_version(raw: Raw) -> RunVersion:
-    """Read an object. Raises InvalidSpec with every field that is wrong, the status's included."""
-    document = {key: value for key, value in raw.items() if key != "status"}
+def run_version(raw: Raw, *, before: RunVersion | None = None) -> RunVersion:
+    """Read an object; of the version `before` what has stayed is not read again.
+
+    Raises InvalidSpec with every field that is wrong, the status's included.
+    """
     metadata = raw.get("metadata", {})
     source = f"{metadata.get('namespace')}/{metadata.get('name')}"
-    run = read(former.with_new_names(document), TRAINRUN, source=source)
+    if before is not None and _without_status(raw) == _without_status(before.raw):
+        run, config = before.run, before.config
+    else:
+        document = {key: value for key, value in raw.items() if key != "status"}
+        run = read(former.with_new_names(document), TRAINRUN, source=source)
+        config = config_of(run)
     try:
         status = status_from(raw.get("status") or {})
     except ValueError as error:
         raise InvalidSpec(
             f"{source}: the status cannot be read; a newer operator may have written it: {error}"
         ) from error
-    return RunVersion(raw=raw, run=run, config=config_of(run), status=status)
+    return RunVersion(raw=raw, run=run, config=config, status=status)
+
+
+def _without_status(raw: Raw) -> Raw:
+    """What a write of the status leaves as it is: all but the version and who wrote what."""
+    metadata = {
+        key: value
+        for key, value in raw["metadata"].items()
+        if key not in ("resourceVersion", "managedFields")
+    }
+    return {**raw, "status": None, "metadata": metadata}
 
 
 def is_managed_elsewhere(raw: Raw) -> bool:
@@ -82,7 +99,7 @@ class RunObject:
         """Take a version that is newer; says whether it was. Raises InvalidSpec."""
         if raw["metadata"]["uid"] != self.current.uid or not newer(raw, self.current.raw):
             return False
-        self.current = run_version(raw)
+        self.current = run_version(raw, before=self.current)
         return True
 
     @property
