@@ -238,6 +238,8 @@ class AgentServer:
         if (request.content_length or 0) > LARGEST_HEARTBEAT:
             return TOO_LARGE
         try:
+            if request.content.is_eof():  # it came with its head
+                return await request.read()
             async with asyncio.timeout(self._patience):
                 return await request.read()
         except web.HTTPRequestEntityTooLarge:

@@ -205,7 +205,11 @@ class RunAgents:
             held = line.held
             if on_hold is not None:
                 await on_hold()
-            await asyncio.wait([held], timeout=wait)
+            ending = asyncio.get_running_loop().call_later(wait, _end, held)
+            try:
+                await held
+            finally:
+                ending.cancel()
         return line.answer
 
     def hurry(self, worker: str) -> None:
@@ -220,6 +224,11 @@ class RunAgents:
 
 
 def _release(line: _Line) -> None:
-    if line.held is not None and not line.held.done():
-        line.held.set_result(None)
+    if line.held is not None:
+        _end(line.held)
     line.held = None
+
+
+def _end(held: asyncio.Future[None]) -> None:
+    if not held.done():
+        held.set_result(None)

@@ -81,3 +81,23 @@ def test_of_a_write_of_the_status_only_the_status_is_read(run: RunObject) -> Non
     assert run.current.raw["metadata"]["resourceVersion"] == "2"
     assert run.current.run is before.run
     assert run.current.config is before.config
+
+
+def test_seeing_what_we_have_written_is_no_news(run: RunObject) -> None:
+    """Each write for display led to a pass more, since the watch is faster than the answer."""
+    run.written = replace(run.current.status, attempt=3)
+    assert not run.learn({**raw(2), "status": json_object(run.written)})
+    assert run.current.status.attempt == 3
+
+
+def test_a_status_that_somebody_else_has_written_is_news_and_so_is_ours_after_it(
+    run: RunObject,
+) -> None:
+    ours = run.written = replace(run.current.status, attempt=3)
+    assert run.learn({**raw(2), "status": json_object(replace(ours, attempt=1))})
+    assert run.learn({**raw(3), "status": json_object(ours)})
+
+
+def test_an_edit_that_comes_with_our_status_is_news(run: RunObject) -> None:
+    run.written = replace(run.current.status, attempt=3)
+    assert run.learn({**suspended(2), "status": json_object(run.written)})

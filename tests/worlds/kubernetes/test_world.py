@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ from tests.kube.fake_api import Answer, status
 from trainrun_operator.api.run.status_json import json_object
 from trainrun_operator.cluster.metrics import Metrics
 from trainrun_operator.kube.api import KubeApi
-from trainrun_operator.worlds.base import Heard, StatusUnwritable
+from trainrun_operator.worlds.base import Heard, StatusConflict, StatusUnwritable
 from trainrun_operator.worlds.kubernetes.observing.pod_index import PodIndex
 from trainrun_operator.worlds.kubernetes.render import OperatorPlace
 from trainrun_operator.worlds.kubernetes.run_object import RunObject, run_version
@@ -84,6 +85,39 @@ async def test_a_status_is_written_over_the_version_that_it_was_decided_from(fak
     (written,) = fake.bodies
     assert written["metadata"]["resourceVersion"] == "7"
     assert written["status"]["attempt"] == 3
+
+
+async def test_the_watch_of_a_status_that_is_being_written_brings_no_news(fake: FakeApi) -> None:
+    api = await KubeApi.connect()
+    run = RunObject(run_version(raw(version=7)))
+    world = world_of(run, api)
+    shown = replace((await world.observe(Nobody())).observation.status, phase="Running")
+
+    fake.finish_writes.clear()
+    writing = asyncio.create_task(world.write_status(shown))
+    while not fake.writing:
+        await asyncio.sleep(0.001)
+    metadata = {**run.current.raw["metadata"], "resourceVersion": "8"}
+    stored = {**run.current.raw, "metadata": metadata, "status": json_object(shown)}
+    assert not run.learn(stored)
+    assert run.current.status.phase == "Running"
+    fake.finish_writes.set()
+    await writing
+    await api.close()
+
+
+async def test_after_a_conflict_even_a_status_like_ours_is_news(fake: FakeApi) -> None:
+    api = await KubeApi.connect()
+    run = RunObject(run_version(raw(version=7)))
+    world = world_of(run, api)
+    shown = replace((await world.observe(Nobody())).observation.status, phase="Running")
+
+    fake.answers = [Answer(code=409, body=status(409, "Conflict", "it has changed"))]
+    with pytest.raises(StatusConflict, match="it has changed"):
+        await world.write_status(shown)
+    metadata = {**run.current.raw["metadata"], "resourceVersion": "8"}
+    assert run.learn({**run.current.raw, "metadata": metadata, "status": json_object(shown)})
+    await api.close()
 
 
 async def test_a_restart_is_counted_although_the_answer_to_its_write_got_lost(

@@ -94,12 +94,18 @@ class RunObject:
     current: RunVersion
     deleted: bool = field(default=False)
     """It is gone, or about to go."""
+    written: TrainRunStatus | None = None
+    """The status that we have written last, or are writing: seeing it is no news."""
 
     def learn(self, raw: Raw) -> bool:
-        """Take a version that is newer; says whether it was. Raises InvalidSpec."""
+        """Take a version that is newer; says whether it was and tells more than what we have
+        written. Raises InvalidSpec."""
         if raw["metadata"]["uid"] != self.current.uid or not newer(raw, self.current.raw):
             return False
-        self.current = run_version(raw, before=self.current)
+        before, self.current = self.current, run_version(raw, before=self.current)
+        if self.current.run is before.run and self.current.status == self.written:
+            return False
+        self.written = None
         return True
 
     @property

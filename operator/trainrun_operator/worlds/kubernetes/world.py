@@ -140,16 +140,17 @@ class KubernetesWorld:
         self._around.check_leadership()
         version = self._observed  # the watch may have brought a newer one since
         body = {**version.raw, "status": json_object(status)}
+        self._run.written = status  # the watch may tell of it before the answer comes
         try:
             path = f"{self._run.path}/status"
             self._run.learn(
                 await self._around.api.put(path, body, guard=self._around.check_leadership)
             )
         except (Conflict, NotFound) as error:
-            self._unsure = True
+            self._unsure, self._run.written = True, None
             raise StatusConflict(f"{version.run.metadata.name}: {error}") from error
         except KubeError as error:
-            self._unsure = True
+            self._unsure, self._run.written = True, None
             raise StatusUnwritable(f"the status cannot be written: {error}") from error
         self._tell_written(status)
 
