@@ -173,3 +173,62 @@ def test_a_checkpoint_that_was_set_aside_is_not_used_where_that_is_not_listed_ye
     set_aside(bench.run, checkpoint_id(1, 20), "two nodes read it wrongly")
     store.words = ("/bad/",)
     assert bench.resolve(2).resume == checkpoint_id(1, 10)
+
+
+def test_the_only_commit_is_waited_for_while_it_is_known_and_not_listed(tmp_path: Path) -> None:
+    """The run failed a minute later, NoGoodCheckpoint, and the checkpoint was there and whole."""
+    bench, store = late_run(tmp_path)
+    bench.resolve(1)
+    only = bench.commit(step=10).id
+    store.words = (only.name,)
+    answer = bench.resolve(2, committed=only)
+    assert (answer.outcome, answer.message) == (
+        "Unavailable",
+        f"memory://store/run/checkpoints/{only.name}/manifest.json exists but the listing does not "
+        "show it: the store's listing is incomplete",
+    )
+    store.words = ()
+    assert bench.resolve(2, committed=only).resume == only
+
+
+def test_the_only_commit_is_waited_for_where_another_attempt_was_started_from_it(
+    tmp_path: Path,
+) -> None:
+    """Nobody reports it: another TrainRun has taken the storage over, say."""
+    bench, store = late_run(tmp_path)
+    bench.resolve(1)
+    only = bench.commit(step=10).id
+    bench.resolve(2)
+    store.words = (only.name,)
+    assert bench.resolve(3).outcome == "Unavailable"
+    store.words = ()
+    assert bench.resolve(3).resume == only
+
+
+def test_the_only_commit_is_not_waited_for_once_it_has_been_set_aside(tmp_path: Path) -> None:
+    bench, store = late_run(tmp_path)
+    bench.resolve(1)
+    only = bench.commit(step=10).id
+    set_aside(bench.run, only, "two nodes read it wrongly")
+    store.words = (only.name,)
+    assert bench.resolve(2, committed=only).outcome == "NoGoodCheckpoint"
+
+
+def test_a_listed_commit_is_resumed_although_no_marker_of_its_parts_is_listed_yet(
+    tmp_path: Path,
+) -> None:
+    bench, store = late_run(tmp_path)
+    bench.resolve(1)
+    bench.commit(step=10)
+    store.words = (".done.json",)
+    assert bench.resolve(2).resume == checkpoint_id(1, 10)
+
+
+def test_a_commit_is_completed_from_its_markers_where_only_its_manifest_is_not_listed_yet(
+    tmp_path: Path,
+) -> None:
+    bench, store = late_run(tmp_path)
+    bench.resolve(1)
+    bench.commit(step=10)
+    store.words = ("manifest.json",)
+    assert bench.resolve(2).resume == checkpoint_id(1, 10)

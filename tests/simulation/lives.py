@@ -58,7 +58,9 @@ FaultKind = Literal[
     "leave",
     "finish",
     "rendezvous",
+    "some-do-not-meet",
     "late-listing",
+    "late-parts",
 ]
 REFUSALS: tuple[RefusedReason, ...] = ("QuotaExceeded", "Forbidden", "Unavailable", "NameTaken")
 TROUBLES: tuple[StartTrouble, ...] = get_args(StartTrouble)
@@ -180,11 +182,17 @@ def strike(world: Simulation, fault: Fault) -> None:
         case "in-use":
             world.store_used(1 + 40 * fault.size)
         case "late-listing":
-            world.list_late(1 + 30 * fault.size)
+            world.list_late(1 + 90 * fault.size)
+        case "late-parts":
+            world.list_parts_late(1 + 60 * fault.size)
         case "finish":
             world.finish_early()
         case "rendezvous":
+            world.unmet, world.unmet_ranks = 1 + int(4 * fault.size), frozenset()
+        case "some-do-not-meet":
+            ranks = range(world.config.replicas * world.config.processes_per_worker)
             world.unmet = 1 + int(4 * fault.size)
+            world.unmet_ranks = frozenset(rank for rank in ranks if rank % 4 == fault.slot % 4)
         case "policy":
             failures: Limits = {"failures": fault.slot - 1}
             world.edit_limits(failures if fault.size < 0.5 else {**failures, "preemptions": 1})

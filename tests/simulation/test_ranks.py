@@ -96,3 +96,25 @@ def test_ranks_that_do_not_find_each_other_a_fourth_time_cost_a_failure() -> Non
     assert failed is not None
     assert failed.reason == "MaxFailuresExceeded"
     assert world.judge.closing() == []
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("hang", [False, True], ids=["others fail", "others hang"])
+def test_one_rank_that_the_others_do_not_find_costs_no_failure(hang: bool, seed: int) -> None:
+    """Whatever the others say of it, and whoever is heard first."""
+    config = a_config(limits=NONE_LEFT)
+    world = a_life(config=config, seed=seed, hang_on_loss=hang, unmet=1, unmet_ranks=frozenset({2}))
+    world.live(HOUR)
+    assert (world.status.phase, causes(world)) == ("Succeeded", ["RendezvousFailed"])
+    assert world.status.failures.counted == 0
+    assert world.judge.closing() == []
+
+
+def test_a_rank_that_finds_nobody_while_others_step_alone_costs_a_failure() -> None:
+    """Before their first step it would be free: who steps has met whom it needs."""
+    world = a_life(together=False, unmet=1, unmet_ranks=frozenset({1}))
+    world.live(HOUR)
+    assert world.status.phase == "Succeeded"
+    (incident,) = world.status.incidents
+    assert (incident.rank, incident.slot) == (1, 1)
+    assert world.judge.closing() == []

@@ -231,3 +231,30 @@ def test_a_commit_that_the_store_does_not_list_yet_is_waited_for() -> None:
     world.live(HOUR)
     assert world.status.phase == "Succeeded"
     assert world.judge.closing() == []
+
+
+def test_the_only_commit_is_waited_for_that_the_store_does_not_list_for_minutes() -> None:
+    """The run failed after one, NoGoodCheckpoint, though it knew the checkpoint by its name."""
+    world = a_life()
+    world.list_late(300)
+    until(world, lambda: world.status.checkpoint is not None)
+    world.raise_exception(worker(world, 1).agent)
+    until(world, lambda: "the listing does not show it" in str(world.status.conditions))
+    world.live(290)
+    assert (world.status.phase, world.status.attempt) == ("Restarting", 1)
+    assert lived_well(world)
+    assert causes(world) == ["AppError"]
+
+
+def test_a_checkpoint_is_committed_before_the_restart_whose_parts_are_listed_late() -> None:
+    world = a_life()
+    until(world, lambda: runs(world, 1) and world.store.newest() is not None)
+    saved = world.store.newest()
+    world.list_parts_late(60)
+    until(world, lambda: any(map(world.store.uncommitted, world.store.checkpoints)))
+    (waiting,) = filter(world.store.uncommitted, world.store.checkpoints)
+    assert waiting != saved
+    world.raise_exception(worker(world, 1).agent)
+    until(world, lambda: runs(world, 2))
+    assert world.store.claims[2] == waiting
+    assert lived_well(world)

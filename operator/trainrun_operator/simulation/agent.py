@@ -59,6 +59,9 @@ class Trainer(Protocol):
     def upload_later(self, agent: SimAgent, attempt: int, step: int) -> None:
         """The worker's part of a step is on its disk."""
 
+    def owes_commit(self, agent: SimAgent, step: int) -> bool:
+        """Every part of a step is stored, and this agent is to commit it."""
+
 
 class AgentSurroundings(Protocol):
     """What an agent needs of its world."""
@@ -161,7 +164,8 @@ class SimAgent:
     def _situation(self) -> Situation:
         alive = self.computes
         flush = self.duty.flush
-        uploading = any(s in flush and not e.uploaded for s, e in self.staged.items())
+        staged = any(s in flush and not e.uploaded for s, e in self.staged.items())
+        uploading = staged or any(self.world.trainer.owes_commit(self, step) for step in flush)
         return Situation(alive=alive, stopped=not alive, uploading=uploading)
 
     def state_notice(self) -> Notice | None:
@@ -246,8 +250,7 @@ class SimAgent:
         self.duty = duty.started(self.duty, order.attempt)
         self.started.append(order.attempt)
         self.staged, self.dropped, self.committed = {}, set(), None
-        self.resolution, self.damaged = None, None
-        self.suspect, self.uploads_only = None, None
+        self.resolution = self.damaged = self.suspect = self.uploads_only = None
         self.training = Training(order=order, ranks=self.ranks)
         self.tally.close()
         self._new_votes(workers=order.workers)

@@ -95,6 +95,8 @@ class SimCluster(ABC):
     """The script has found that it is done with this step."""
     unmet: int = 0
     """In so many attempts to come the ranks do not find each other."""
+    unmet_ranks: frozenset[int] = frozenset()
+    """Those that do not find the others then; empty: all."""
     misreading: set[str] = field(default_factory=set)
     """Identities of agents whose nodes read wrongly."""
     told: dict[tuple[datetime, Event], None] = field(default_factory=dict)
@@ -113,7 +115,7 @@ class SimCluster(ABC):
         self.judge = Judge(self, heartbeats_lost=self.weather.loss > 0)
         self.trainer = TrainingLoop(self)
         self._version = 0
-        self._meets: dict[int, bool] = {}
+        self._apart: dict[int, frozenset[int]] = {}
         self.versions = deque([self.version], maxlen=VERSIONS)
         """The newest ones of the run's object, oldest first."""
 
@@ -334,16 +336,18 @@ class SimCluster(ABC):
         """The one with which the script ends."""
         return self.total_steps if self.finished_at is None else self.finished_at
 
-    def can_meet(self, attempt: int) -> bool:
-        """Whether the ranks of an attempt find each other."""
-        if attempt not in self._meets:
-            self._meets[attempt] = self.unmet == 0
+    def apart(self, attempt: int) -> frozenset[int]:
+        """Ranks of an attempt that do not find the others."""
+        if attempt not in self._apart:
+            everyone = frozenset(range(self.config.replicas * self.config.processes_per_worker))
+            lost = (self.unmet_ranks & everyone) or everyone
+            self._apart[attempt] = lost if self.unmet else frozenset()
             self.unmet = max(0, self.unmet - 1)
-        return self._meets[attempt]
+        return self._apart[attempt]
 
-    def fails(self, agent: SimAgent, cause: Cause) -> None:
+    def fails(self, agent: SimAgent, *causes: Cause) -> None:
         """A process is about to fail, through no fault of a process that has failed before."""
-        self.judge.struck(agent, cause, lasting=False)
+        self.judge.struck(agent, *causes, lasting=False)
 
     def committed(self, checkpoint: CheckpointId) -> None:
         """An agent has written a manifest."""

@@ -43,6 +43,10 @@ class SimStore:
     """Listings show nothing of checkpoints that are committed now."""
     unlisted: set[CheckpointId] = field(default_factory=set)
     """Those that listings do not show yet; who knows their names can read them."""
+    lists_parts_late: bool = False
+    """Listings do not show the done markers that are written now."""
+    unlisted_parts: set[tuple[CheckpointId, int]] = field(default_factory=set)
+    """Markers that most listings do not show yet, by slot."""
     ballots: dict[int, dict[int, dict[int, tuple[bool, SaveOrder | None]]]] = field(
         default_factory=dict
     )
@@ -51,18 +55,37 @@ class SimStore:
     def put_part(self, checkpoint: CheckpointId, *, slot: int, workers: int) -> None:
         """A worker's files and its done marker."""
         entry = self.checkpoints.setdefault(checkpoint, SimCheckpoint(workers=workers))
+        if self.lists_parts_late and slot not in entry.parts:
+            self.unlisted_parts.add((checkpoint, slot))
         entry.parts.add(slot)
 
-    def commit(self, checkpoint: CheckpointId) -> bool:
-        """Write the manifest if every part is there."""
+    def commit(self, checkpoint: CheckpointId, *, all_listed: bool = False) -> bool:
+        """Write the manifest if the listing shows every part; `all_listed`: it is up to date."""
         entry = self.checkpoints.get(checkpoint)
-        if entry is None or len(entry.parts) < entry.workers:
+        if entry is None or not (all_listed or self._shows_parts(checkpoint, entry)):
+            return False
+        if len(entry.parts) < entry.workers:
             return False
         if self.lists_late and not entry.manifest:
             self.unlisted.add(checkpoint)
         entry.manifest = True
         self._collect()
         return True
+
+    def uncommitted(self, checkpoint: CheckpointId) -> bool:
+        """Every part is there, and nobody has seen that yet."""
+        entry = self.checkpoints.get(checkpoint)
+        return entry is not None and not entry.manifest and len(entry.parts) == entry.workers
+
+    def list_all(self) -> None:
+        """The listings have caught up."""
+        self.lists_late = self.lists_parts_late = False
+        self.unlisted.clear()
+        self.unlisted_parts.clear()
+
+    def _shows_parts(self, checkpoint: CheckpointId, entry: SimCheckpoint) -> bool:
+        shown = {slot for slot in entry.parts if (checkpoint, slot) not in self.unlisted_parts}
+        return len(shown) == entry.workers
 
     def _collect(self) -> None:
         """Retention: the two newest complete ones stay, and what the last two attempts resumed."""
@@ -87,13 +110,28 @@ class SimStore:
         )
 
     def _usable(self, checkpoint: CheckpointId, entry: SimCheckpoint) -> bool:
-        complete = entry.manifest or len(entry.parts) == entry.workers
+        complete = entry.manifest or self._shows_parts(checkpoint, entry)
         listed = complete and checkpoint not in self.unlisted
         return listed and checkpoint not in self.bad and not self.fenced(checkpoint)
 
-    def _has_committed(self) -> bool:
-        """Something was committed that no later attempt has left behind."""
-        return any(e.manifest and not self.fenced(c) for c, e in self.checkpoints.items())
+    def _not_shown(
+        self, resume: CheckpointId | None, committed: CheckpointId | None
+    ) -> CheckpointId | None:
+        """A commit that somebody knows by its name, and that only the listing lacks.
+
+        What attempts started from is asked for where there is nothing else.
+        """
+        handed = self.claims.values() if resume is None else ()
+        known = {committed, *handed} & (self.unlisted - self.bad)
+        newer = {c for c in known if c is not None and (resume is None or c > resume)}
+        return max((c for c in newer if not self.fenced(c)), default=None)
+
+    def _has_committed(self, committed: CheckpointId | None) -> bool:
+        """It is known that something was committed which no later attempt has left behind."""
+        shown = {c for c, e in self.checkpoints.items() if e.manifest} - self.unlisted
+        known = {*shown, *self.bad, committed} - {None}
+        handed = any(claim is not None for claim in self.claims.values())
+        return handed or any(not self.fenced(c) for c in known if c is not None)
 
     def resolve(self, attempt: int, committed: CheckpointId | None = None) -> Resolution:
         """Claim the resume point of an attempt; the same answer when asked again.
@@ -117,10 +155,10 @@ class SimStore:
             return Resolution(attempt=attempt, outcome="Behind", highest_attempt=highest)
         else:
             resume = self.newest()
-            if committed in self.unlisted and not self.fenced(committed):
-                message = f"{committed.name} exists but the listing does not show it"
+            if (hidden := self._not_shown(resume, committed)) is not None:
+                message = f"{hidden.name} exists but the listing does not show it"
                 return Resolution(attempt=attempt, outcome="Unavailable", message=message)
-            if resume is None and self._has_committed():
+            if resume is None and self._has_committed(committed):
                 return Resolution(attempt=attempt, outcome="NoGoodCheckpoint", message="none left")
             if resume is not None:
                 self.checkpoints[resume].manifest = True

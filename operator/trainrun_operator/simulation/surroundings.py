@@ -83,10 +83,15 @@ class TroubledCluster(SimCluster):
         self.judge.disturbed(seconds)
         self.clock.after(seconds, self.list_all)
 
+    def list_parts_late(self, seconds: float) -> None:
+        """The store's listings do not show for a while which workers have stored their part."""
+        self.store.lists_parts_late = True
+        self.judge.disturbed(seconds)
+        self.clock.after(seconds, self.list_all)
+
     def list_all(self) -> None:
         """Its listings have caught up."""
-        self.store.lists_late = False
-        self.store.unlisted.clear()
+        self.store.list_all()
 
     def store_used(self, seconds: float) -> None:
         """Another TrainRun owns the storage for a while."""

@@ -22,6 +22,12 @@ if TYPE_CHECKING:
 READ_AGAIN = 30.0
 """Seconds until a checkpoint that reads wrongly is read once more where it does."""
 
+LISTS_AGAIN = 1.0
+"""Seconds until the parts of a checkpoint that were not listed are listed again."""
+
+OTHER_REPLICA = 0.3
+"""Part of the listings that come from a replica of the store which is up to date."""
+
 STRAGGLING = 0.05
 """Part of a step by which a rank may be later than the others."""
 
@@ -31,6 +37,11 @@ COLLECTIVE_TIMEOUT = 20.0
 
 PORT_IS_TAKEN = "RuntimeError: The server socket has failed to bind: address already in use"
 NOBODY_THERE = "torch.distributed.DistNetworkError: The client socket has timed out after 60000ms"
+SOME_MISSING = "torch.distributed.DistStoreError: Timed out after 61 seconds waiting for clients"
+MESH_BROKEN = "RuntimeError: Gloo connectFullMesh failed with Connection reset by peer"
+
+BEFORE_OR_AFTER_A_STEP = Cause.RENDEZVOUS_FAILED, Cause.APP_ERROR
+"""Where others go on alone, its error may be heard first or their first step."""
 
 
 class Place(Protocol):
@@ -59,10 +70,10 @@ class Place(Protocol):
     def send(self, agent: SimAgent) -> None:
         """Something changed that the operator waits for."""
 
-    def can_meet(self, attempt: int) -> bool:
-        """Whether the ranks of an attempt find each other."""
+    def apart(self, attempt: int) -> frozenset[int]:
+        """Ranks of an attempt that do not find the others."""
 
-    def fails(self, agent: SimAgent, cause: Cause) -> None:
+    def fails(self, agent: SimAgent, *causes: Cause) -> None:
         """A process is about to fail, through no fault of a process that has failed before."""
 
     def committed(self, checkpoint: CheckpointId) -> None:
@@ -85,19 +96,43 @@ class TrainingLoop:
             self._suspect(agent, attempt, resume)
             return
         agent.suspect = None
-        begin = self._advance if self.world.can_meet(attempt) else self._cannot_meet
         after = self.world.rng.uniform(0.5, 1.5)
         for rank in training.living:
-            self.world.clock.after(after, lambda rank=rank: begin(agent, attempt, rank))  # type: ignore[misc]
+            self.world.clock.after(after, lambda rank=rank: self._meet(agent, attempt, rank))  # type: ignore[misc]
 
-    def _cannot_meet(self, agent: SimAgent, attempt: int, rank: int) -> None:
-        """The ranks of this attempt do not find each other, at any time."""
-        training = agent.training
-        if not agent.alive or agent.attempt != attempt or training is None or not training.alive:
+    def _meet(self, agent: SimAgent, attempt: int, rank: int) -> None:
+        """A rank looks for the others; who needs them all waits until all have met."""
+        training, apart = agent.training, self.world.apart(attempt)
+        if not agent.alive or agent.attempt != attempt or training is None:
             return
-        if rank == 0 or not self.world.hang_on_loss:
-            self.world.fails(agent, Cause.RENDEZVOUS_FAILED)
+        if rank in training.exits:
+            return
+        if rank in apart:
+            self._cannot_meet(agent, rank, alone=len(apart) < training.order.world_size)
+        elif apart and self.world.together:
+            self._wait_for(agent, attempt, rank)
+        else:
+            self._advance(agent, attempt, rank)
+
+    def _cannot_meet(self, agent: SimAgent, rank: int, *, alone: bool) -> None:
+        """It does not find the others, at any time; where some have met, it has none to hang on."""
+        if rank == 0 or alone or not self.world.hang_on_loss:
+            causes = (Cause.RENDEZVOUS_FAILED,) if self.world.together else BEFORE_OR_AFTER_A_STEP
+            self.world.fails(agent, *causes)
             self._fail(agent, rank, PORT_IS_TAKEN if rank == 0 else NOBODY_THERE)
+
+    def _wait_for(self, agent: SimAgent, attempt: int, rank: int) -> None:
+        """It has met some, and waits for the others until it learns that they have failed."""
+        chance = self.world.rng.random()
+        if any(not _takes_part(peer) for peer in self.world.gang(attempt)) and chance < 0.5:
+            if self.world.hang_on_loss:
+                return
+            if chance < 0.25:
+                self.world.fails(agent, Cause.RENDEZVOUS_FAILED)
+            self._fail(agent, rank, SOME_MISSING if chance < 0.25 else MESH_BROKEN)
+            return
+        again = self._until_next_step()
+        self.world.clock.after(again, lambda: self._meet(agent, attempt, rank))
 
     def _fail(self, agent: SimAgent, rank: int, exception: str) -> None:
         agent.end_process(rank, ProcessExit(rank=rank, code=1, exception=exception))
@@ -226,12 +261,29 @@ class TrainingLoop:
         self._commit(checkpoint)
         agent.changed()
 
-    def _commit(self, checkpoint: CheckpointId) -> None:
-        if self.world.store.commit(checkpoint):
+    def _commit_again(self, checkpoint: CheckpointId) -> None:
+        """Slot 0's agent looks again whether the listing shows every part."""
+        gang = self.world.gang(checkpoint.attempt)
+        lead = next((a for a in gang if a.alive and self.owes_commit(a, checkpoint.step)), None)
+        if lead is not None:
+            current = self.world.rng.random() < OTHER_REPLICA
+            self._commit(checkpoint, all_listed=current)
+            lead.changed()
+
+    def owes_commit(self, agent: SimAgent, step: int) -> bool:
+        """Every part of a step is stored, and this agent is to commit it."""
+        checkpoint = CheckpointId(attempt=agent.attempt, step=step)
+        newer = agent.committed is None or agent.committed < checkpoint
+        return agent.slot == 0 and newer and self.world.store.uncommitted(checkpoint)
+
+    def _commit(self, checkpoint: CheckpointId, *, all_listed: bool = False) -> None:
+        if self.world.store.commit(checkpoint, all_listed=all_listed):
             self.world.committed(checkpoint)
             for agent in self.world.gang(checkpoint.attempt):
                 if agent.alive and agent.attempt == checkpoint.attempt:
                     agent.saw_commit(checkpoint)
+        elif self.world.store.uncommitted(checkpoint):
+            self.world.clock.after(LISTS_AGAIN, lambda: self._commit_again(checkpoint))
 
 
 def _takes_part(agent: SimAgent) -> bool:

@@ -149,7 +149,8 @@ def shown_damage(run: RunStore, checkpoint: CheckpointId) -> str:
 def evidence(run: RunStore, view: StoreView, known: Known) -> list[str]:
     """Why we believe that this run has committed something, although nothing is good.
 
-    Empty: it never has, and may start from nothing. Raises StoreError.
+    Empty: it never has, and may start from nothing. Raises StoreUnavailable where one of them is
+    there and only the listing lacks it, StoreError.
     """
     resumes = run.resumes(view.attempts)
     witnesses = {
@@ -168,7 +169,10 @@ def evidence(run: RunStore, view: StoreView, known: Known) -> list[str]:
         if fenced_by(checkpoint, resumes) is None
     }
     for checkpoint, how in witnesses.items():
-        found.setdefault(checkpoint, f"{layout.MANIFEST}: missing, but {how}")
+        if checkpoint not in found and not view.shows_manifest(checkpoint):
+            if fenced_by(checkpoint, resumes) is None and not view.sets_aside(run, checkpoint):
+                _ask_for(run, checkpoint)
+            found[checkpoint] = f"{layout.MANIFEST}: missing, but {how}"
     return [
         f"{checkpoint.name}: {found[checkpoint]}"
         for checkpoint in sorted(found, reverse=True)
@@ -180,17 +184,26 @@ def _miss(run: RunStore, view: StoreView, choice: Choice, known: Known) -> None:
     """Note the known commits that are newer than what was found."""
     for checkpoint, how in sorted(known.items()):
         is_newer = choice.resume is not None and checkpoint > choice.resume.id
-        if not is_newer or view.shows_manifest(checkpoint) or checkpoint in view.bad:
+        if not is_newer or view.shows_manifest(checkpoint) or view.sets_aside(run, checkpoint):
             continue
         if fenced_by(checkpoint, view.resumes) is not None:
             continue
-        key = layout.folder(checkpoint) + layout.MANIFEST
-        with contextlib.suppress(ObjectNotFound):
-            run.store.get(run.key(key))
-            raise run.incomplete_listing(key)
+        _ask_for(run, checkpoint)
         reason = f"{layout.MANIFEST}: missing, but {how}"
         set_aside(run, checkpoint, reason)
         choice.set_aside.insert(0, f"{checkpoint.name}: {reason}")
+
+
+def _ask_for(run: RunStore, checkpoint: CheckpointId) -> None:
+    """Ask for a commit that the listing lacks by its name.
+
+    Raises StoreUnavailable where it is there: then the listing may lack newer ones as well, of
+    which nobody knows, and which a claim would leave behind.
+    """
+    key = layout.folder(checkpoint) + layout.MANIFEST
+    with contextlib.suppress(ObjectNotFound):
+        run.store.get(run.key(key))
+        raise run.incomplete_listing(key)
 
 
 def _usable(run: RunStore, folder: Folder, choice: Choice, *, is_bad: bool) -> Manifest | None:

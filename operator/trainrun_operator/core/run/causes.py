@@ -49,6 +49,8 @@ class Explains(IntEnum):
     EXCEPTION = auto()
     LITTLE = auto()
     """A worker is gone, or silent: its node may explain it."""
+    NOT_MET = auto()
+    """Ranks did not find each other: perhaps since another worker was lost first."""
     CONSEQUENCE = auto()
     """Most likely another worker was lost first."""
 
@@ -123,7 +125,7 @@ CAUSES: dict[Cause, CauseRow] = {
         "each attempt uses another port",
         charge="failures",
         free_tries=3,
-        explains=Explains.CONSEQUENCE,
+        explains=Explains.NOT_MET,
     ),
     Cause.STORAGE_ERROR: CauseRow(
         advice="check that the store is reachable and has room", charge="failures"

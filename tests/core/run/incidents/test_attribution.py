@@ -21,9 +21,10 @@ RANKED: tuple[Loss, ...] = (
     a_loss(Cause.APP_ERROR, rank=0, exit_code=139, signalled=True),
     a_loss(Cause.APP_ERROR, rank=0, exit_code=1),
     a_loss(Cause.SILENT),
+    a_loss(Cause.RENDEZVOUS_FAILED),
     a_loss(Cause.APP_ERROR, rank=0, exit_code=1, collateral=True),
 )
-"""Best first: notice, node, memory, signal, exception, silence, broken collective."""
+"""Best first: notice, node, memory, signal, exception, silence, rendezvous, broken collective."""
 
 
 @pytest.mark.parametrize(("better", "worse"), list(pairwise(RANKED)))
@@ -138,6 +139,27 @@ def test_broken_collectives_are_explained_by_what_comes_soon_and_not_by_what_com
     assert later.lost(1, Cause.NODE_LOST).plan.reason == "Gathering"
     assert soon.without(1).plan.reason == "Preempted"
     assert later.without(1).plan.reason == "Gathering"
+
+
+def test_a_rendezvous_that_failed_is_free_though_what_broke_for_it_is_heard_first() -> None:
+    """The run failed with MaxFailuresExceeded for what costs nothing."""
+    scene = a_run(max_failures=0).running().with_all(steps=(None,)).with_exit(0, exception=BROKEN)
+    scene = scene.after(scene.plan)
+    assert scene.plan.reason == "Attributing"
+    missed = "torch.distributed.DistNetworkError: The client socket has timed out after 60000ms"
+    plan = scene.after(scene.plan, passed=1).with_exit(1, exception=missed, age=1.5).plan
+    assert (plan.reason, plan.transition) == ("RendezvousFailed", True)
+    incident = plan.status.incident
+    assert incident is not None
+    assert (incident.rank, incident.budget) == (1, "none")
+
+
+def test_a_lost_node_explains_a_rendezvous_that_failed() -> None:
+    missed = "torch.distributed.DistStoreError: Timed out after 61 seconds waiting for clients"
+    scene = a_run(max_failures=3).running().with_all(steps=(None,)).with_exit(0, exception=missed)
+    soon, later = (scene.after(scene.plan, passed=passed) for passed in (60, 70))
+    assert soon.lost(1, Cause.NODE_LOST).plan.reason == "NodeLost"
+    assert later.lost(1, Cause.NODE_LOST).plan.reason == "Gathering"
 
 
 def test_a_new_operator_does_not_know_since_when_a_worker_it_never_heard_is_lost() -> None:

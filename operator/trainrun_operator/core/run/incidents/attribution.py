@@ -1,9 +1,9 @@
 """One incident out of all losses of an attempt: the best explanation and its budget.
 
 Layer: core. Order of explanations: what the world announced or knows (driver gone, notice, node),
-out of memory, signal, exception, silence, exception that looks like a broken collective; among
-equals the one that happened first, then the lowest slot. A later event does not explain an earlier
-one: at most what nobody knows the cause of, and then not for long.
+out of memory, signal, exception, silence, a rendezvous that failed, exception that looks like a
+broken collective; among equals the one that happened first, then the lowest slot. A later event
+does not explain an earlier one: at most what nobody knows the cause of, and then not for long.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def _rank(loss: Loss) -> tuple[Explains, timedelta, int]:
 
 def _explains(evidence: Loss | Incident, *, signalled: bool) -> Explains:
     plain = row_of(evidence.cause).explains
-    if plain < Explains.SIGNAL or plain is Explains.CONSEQUENCE:
+    if plain < Explains.SIGNAL or plain >= Explains.NOT_MET:
         return plain
     if evidence.collateral:
         return Explains.CONSEQUENCE
@@ -111,7 +111,7 @@ def _may_explain(view: View, incident: Incident, loss: Loss) -> bool:
             return True
         if worker.agent is None:  # this operator has never heard it
             return explains(incident) >= Explains.LITTLE
-    return explains(incident) is Explains.CONSEQUENCE and late <= _patience(view)
+    return explains(incident) >= Explains.NOT_MET and late <= _patience(view)
 
 
 def _began(worker: WorkerFact, loss: Loss) -> timedelta:
@@ -144,7 +144,7 @@ def attribution_open(view: View, incident: Incident) -> bool:
     match explains(incident):
         case Explains.LITTLE:
             return _node_may_explain(view, incident)
-        case Explains.CONSEQUENCE:
+        case Explains.NOT_MET | Explains.CONSEQUENCE:
             slots = range(len(view.roster))
             return any(_still_owes_an_answer(view, incident, slot) for slot in slots)
         case _:
