@@ -43,7 +43,10 @@ LIBRARIES = {
 SERVICES = ("s3", "sts", "sso", "sso-oidc")
 """The store, and how clusters and people get credentials for it."""
 
-LEFT_OUT = ("__pycache__", "*.pyi", "examples", "examples-1.json")
+TIME_ZONES = "dateutil-zoneinfo.tar.gz"
+"""For systems without any; what botocore reads and writes is in UTC."""
+
+LEFT_OUT = ("__pycache__", "*.pyi", "examples", "examples-1.json", TIME_ZONES)
 AGENTS_OWN = ("agent", "checkpoint")
 """Parts of `trainrun` that no script imports."""
 
