@@ -5,7 +5,7 @@ Layer: api. Invariants:
 - models are immutable and refuse unknown fields; names are camelCase outside, snake_case inside;
 - optional means absent: nothing of a resource is ever null outside;
 - a rule is written down once, as a pair of a CEL expression for the API server and a function for
-  us, under one message. tests/api/spec_table.py holds the two against each other.
+  us, under one message. tests/api/spec_table/ holds the two against each other.
 """
 
 from __future__ import annotations

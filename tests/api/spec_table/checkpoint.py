@@ -1,0 +1,52 @@
+"""Rows about `spec.checkpoint`."""
+
+from __future__ import annotations
+
+from tests.api.spec_table.rows import DURATION, URI, bad, ok
+
+VALID = (
+    ok("initial weights", spec__checkpoint__initialFrom="s3://weights/base"),
+    ok("one upload at a time", spec__checkpoint__maxPending=1),
+    ok("16 uploads", spec__checkpoint__maxPending=16),
+    ok("no flush", spec__checkpoint__flushTimeout="0s"),
+    ok("a flush of an hour", spec__checkpoint__flushTimeout="1h"),
+)
+
+INVALID = (
+    bad(
+        "initial weights elsewhere",
+        {"spec.checkpoint.initialFrom": "https://host/weights"},
+        f'spec.checkpoint.initialFrom: "https://host/weights" is not allowed: it {URI}',
+    ),
+    bad(
+        "a duration without a unit",
+        {"spec.checkpoint.flushTimeout": "30"},
+        f'spec.checkpoint.flushTimeout: "30" is not allowed: it {DURATION}',
+    ),
+    bad(
+        "a duration as a number",
+        {"spec.checkpoint.flushTimeout": 30},
+        "spec.checkpoint.flushTimeout: 30 is a number; a string is needed",
+    ),
+    bad(
+        "a long flush",
+        {"spec.checkpoint.flushTimeout": "1h1ms"},
+        'spec.checkpoint.flushTimeout: "1h1ms" is not allowed: it must be between 0s and 1h',
+    ),
+    bad(
+        "no upload",
+        {"spec.checkpoint.maxPending": 0},
+        "spec.checkpoint.maxPending: 0 is less than 1",
+    ),
+    bad(
+        "17 uploads",
+        {"spec.checkpoint.maxPending": 17},
+        "spec.checkpoint.maxPending: 17 is greater than 16",
+    ),
+    bad("keep one", {"spec.checkpoint.keep": 1}, "spec.checkpoint.keep: 1 is less than 2"),
+    bad(
+        "keep too many",
+        {"spec.checkpoint.keep": 1001},
+        "spec.checkpoint.keep: 1001 is greater than 1000",
+    ),
+)

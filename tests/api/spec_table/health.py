@@ -1,0 +1,30 @@
+"""Rows about `spec.health`."""
+
+from __future__ import annotations
+
+from tests.api.spec_table.rows import bad, ok
+
+VALID = (
+    ok("the shortest placement", spec__health__placementTimeout="10s"),
+    ok("the shortest heartbeat", spec__health__heartbeatTimeout="3s"),
+    ok("a heartbeat in parts", spec__health__heartbeatTimeout="1m30s"),
+    ok("seconds beyond a minute", spec__health__heartbeatTimeout="90s"),
+)
+
+INVALID = (
+    bad(
+        "a hasty placement",
+        {"spec.health.placementTimeout": "9s"},
+        'spec.health.placementTimeout: "9s" is not allowed: it must be between 10s and 24h',
+    ),
+    bad(
+        "a short heartbeat",
+        {"spec.health.heartbeatTimeout": "2s999ms"},
+        'spec.health.heartbeatTimeout: "2s999ms" is not allowed: it must be between 3s and 1h',
+    ),
+    bad(
+        "no time to start",
+        {"spec.health.startTimeout": "0s"},
+        'spec.health.startTimeout: "0s" is not allowed: it must be between 1s and 24h',
+    ),
+)
