@@ -18,6 +18,8 @@ from trainrun_operator.kube.errors import Forbidden, NotFound, Unavailable
 
 LOOK_EVERY = 1.0
 """Seconds between two reads of one node's Lease."""
+MISSED = 10.0
+"""Seconds until a node is asked about again that had no Lease."""
 DEFAULT_DURATION = 40
 """Seconds; the kubelet's nodeLeaseDurationSeconds."""
 
@@ -39,12 +41,16 @@ class NodeLeases:
         self._api = api
         self._clock = clock
         self._seen: dict[str, _Sight] = {}
+        self._missed: dict[str, float] = {}
+        """When a node had no Lease, of late."""
 
     async def stale(self, silent: set[str]) -> dict[str, timedelta]:
         """Of these nodes, the ages of Leases that two renewals have missed; forgets all others."""
         for node in self._seen.keys() - silent:
             del self._seen[node]
-        for node in sorted(silent):
+        late = self._clock() - MISSED
+        self._missed = {node: at for node, at in self._missed.items() if at > late}
+        for node in sorted(silent - self._missed.keys()):
             await self._look(node)
         # Until we looked last: while nobody can be asked, a Lease does not grow older.
         return {
@@ -60,7 +66,10 @@ class NodeLeases:
         path = f"/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/{node}"
         try:
             lease = await self._api.get(path)
-        except (NotFound, Forbidden, Unavailable):
+        except NotFound:
+            self._missed[node] = now
+            return
+        except (Forbidden, Unavailable):
             return  # nothing is known, and unknown is not lost
         spec = lease.get("spec", {})
         renewed = str(spec.get("renewTime", ""))
