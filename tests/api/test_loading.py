@@ -79,7 +79,7 @@ def test_every_default_is_the_documented_one() -> None:
     assert spec.ttl_after_finished is None
     assert spec.failure_policy.max_preemptions is None
     assert spec.storage.on_existing == "Resume"
-    assert (spec.workers.replicas, spec.workers.processes_per_worker) == (1, 1)
+    assert (spec.workers.replicas, spec.workers.processes_per_worker) == (1, None)
 
 
 def test_the_run_name_is_the_storage_s_or_else_the_object_s() -> None:

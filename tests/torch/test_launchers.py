@@ -8,9 +8,17 @@ import subprocess
 import sys
 from pathlib import Path
 
+from torch.distributed.run import get_args_parser
+
+from trainrun.contract.launcher import OURS, OUTPUT, REFUSED
+
 SCRIPT = """
 import json, os
 from pathlib import Path
+
+from torch.distributed.run import get_args_parser
+
+from trainrun.contract.launcher import OUTPUT, OURS, REFUSED
 import trainrun
 
 context = trainrun.get_context()
@@ -45,3 +53,14 @@ def test_under_torchrun_it_is_a_run_of_all_its_processes(tmp_path: Path) -> None
         [0, 2, 0, 0, 1, None, False, False],
         [1, 2, 1, 0, 1, None, False, False],
     ]
+
+
+def test_every_option_of_the_torchrun_that_is_installed_is_known() -> None:
+    """What is unknown is refused, so that a script which ran under torchrun is told of it."""
+    installed = {
+        action.dest
+        for action in get_args_parser()._actions
+        if action.dest not in ("help", "training_script", "training_script_args")
+    }
+    known = {"nnodes", "nproc_per_node", "module", "no_python", *OURS, *OUTPUT, *REFUSED}
+    assert installed <= known

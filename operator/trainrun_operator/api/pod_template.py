@@ -6,6 +6,8 @@ of Kubernetes: the API server checks the rest of the template when a worker pod 
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field
@@ -14,6 +16,8 @@ from trainrun_operator.api.base import EachOnce, Model, Rule
 
 WORKER_CONTAINER = "worker"
 """The container of this name trains; without one the first does."""
+
+_REFERENCE = re.compile(r"\$(\$|\(([A-Za-z_][A-Za-z0-9_.-]*)\))")
 
 
 class OpenModel(Model):
@@ -60,6 +64,24 @@ class Container(OpenModel):
     """Environment variables of the processes."""
     resources: Resources = Resources()
     """CPU, memory and GPUs of the whole worker."""
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """Command and arguments as the kubelet hands them over, as far as `env` has values."""
+        env: dict[str, str] = {}
+        for entry in self.env:
+            if "value" in entry.model_fields_set:
+                env[entry.name] = expanded(entry.value, env)
+        return tuple(expanded(word, env) for word in (*self.command, *self.args))
+
+
+def expanded(text: str, env: Mapping[str, str]) -> str:
+    """Replace `$(NAME)` as the kubelet does: unknown names stay, `$$` stands for one dollar."""
+
+    def value(match: re.Match[str]) -> str:
+        return "$" if match[1] == "$" else env.get(match[2], match[0])
+
+    return _REFERENCE.sub(value, text)
 
 
 class PodSpec(OpenModel):

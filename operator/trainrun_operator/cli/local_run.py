@@ -45,7 +45,7 @@ class LocalRun:
         self._world: LocalWorld | None = None
         self._faults = FaultPlan(
             prepared.faults,
-            processes_per_worker=prepared.run.spec.workers.processes_per_worker,
+            processes_per_worker=prepared.processes_per_worker,
             folder=prepared.place.faults,
         )
 

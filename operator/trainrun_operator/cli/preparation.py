@@ -11,6 +11,7 @@ from pathlib import Path
 
 from trainrun.errors import InvalidSpec
 from trainrun_operator.api.loading import load_trainrun
+from trainrun_operator.api.run.launching import TEMPLATE, launching_of
 from trainrun_operator.api.run.resource import TrainRun
 from trainrun_operator.worlds.local.faults import Fault, parse_fault
 from trainrun_operator.worlds.local.gpus import gpus_here, split_gpus
@@ -27,6 +28,7 @@ class Preparation:
     """storage.runName, else metadata.name: the run's folder in its storage."""
     place: RunPlace
     program: Program
+    processes_per_worker: int
     gpus: tuple[tuple[int, ...], ...]
     """For each slot."""
     faults: tuple[Fault, ...]
@@ -41,7 +43,10 @@ def prepare(
     run = load_file(file, replicas=replicas, storage=storage)
     name = run.run_name
     workers = run.spec.workers
-    world_size = workers.replicas * workers.processes_per_worker
+    launching = launching_of(workers)
+    if launching.problem:
+        raise InvalidSpec(f"{file}: spec.{TEMPLATE}: {launching.problem}")
+    world_size = workers.replicas * launching.processes
     wanted = tuple(parse_fault(text, world_size=world_size) for text in faults)
     program = program_of(
         workers.template.as_dict(),
@@ -50,7 +55,7 @@ def prepare(
     )
     here = gpus_here(os.environ)
     gpus = split_gpus(here, workers=workers.replicas, per_worker=program.gpus_per_worker)
-    notes = program.notes
+    notes = (*program.notes, *filter(None, [launching.note]))
     if program.gpus_per_worker and not here:
         notes += ("this machine has no GPU: the template's GPU request is ignored",)
     if run.spec.storage.credentials_secret_ref is not None:
@@ -60,6 +65,7 @@ def prepare(
         name=name,
         place=place_of(run.spec.storage.uri, name, environ=os.environ),
         program=program,
+        processes_per_worker=launching.processes,
         gpus=tuple(tuple(share) for share in gpus),
         faults=wanted,
         notes=notes,

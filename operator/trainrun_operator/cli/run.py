@@ -117,7 +117,7 @@ def _run_for_people(
     prepared: Preparation, stored: StoredRun, options: RunOptions, *, say: Say
 ) -> int:
     workers = prepared.run.spec.workers
-    timeline = Timeline(replicas=workers.replicas, per_worker=workers.processes_per_worker)
+    timeline = Timeline(replicas=workers.replicas, per_worker=prepared.processes_per_worker)
     # A dumb terminal (an editor's, a CI's) can neither be drawn on nor shows colors.
     terminal = sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
     color = options.color and terminal and "NO_COLOR" not in os.environ
@@ -140,7 +140,7 @@ def _lead_live(
 
     from trainrun_operator.cli.live import LiveView  # noqa: PLC0415
 
-    per_worker = prepared.run.spec.workers.processes_per_worker
+    per_worker = prepared.processes_per_worker
     console = Console(no_color=not color)
     # Lines of the log go above the view, not through it.
     logging.basicConfig(handlers=[RichHandler(console=console, show_path=False)], force=True)

@@ -19,7 +19,13 @@ CHANGES = (
     Change("more failures", {}, {"spec.failurePolicy.maxFailures": 5}),
     Change("a new image", {}, {"spec.workers.template.metadata": {"labels": {"v": "2"}}}),
     Change("the default written out", {}, {"spec.workers.replicas": 1}),
-    Change("the default taken out", {"spec.workers.processesPerWorker": 1}, {}),
+    Change("the default taken out", {"spec.workers.replicas": 1}, {}),
+    Change(
+        "processes left to the command",
+        {"spec.workers.processesPerWorker": 1},
+        {},
+        frozenset({"spec.workers.processesPerWorker"}),
+    ),
     Change("a region", {}, {"spec.storage.region": "eu-central-1"}),
     Change(
         "another place",

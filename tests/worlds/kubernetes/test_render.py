@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from trainrun.contract.agent_config import AgentConfig
+from trainrun_operator.api.pod_template import expanded
 from trainrun_operator.api.run.resource import TrainRun
 from trainrun_operator.core.run.config import config_of
 from trainrun_operator.core.run.plan import CreateWorker
@@ -17,7 +18,6 @@ from trainrun_operator.worlds.kubernetes.affinity import PREFERRED
 from trainrun_operator.worlds.kubernetes.observing.pods import pod_fact
 from trainrun_operator.worlds.kubernetes.render import FETCH, OperatorPlace, worker_pod
 from trainrun_operator.worlds.kubernetes.seal import is_ours
-from trainrun_operator.worlds.local.program import expand
 
 Raw = dict[str, Any]
 
@@ -142,7 +142,7 @@ def variables(container: Raw) -> dict[str, Any]:
 def config_in(container: Raw) -> AgentConfig:
     """The agent's configuration as the kubelet hands it over."""
     value = variables(container)["TRAINRUN_AGENT_CONFIG"]["value"]
-    return AgentConfig.from_json(expand(value, {"HOME": "/root", "X": "y"}))
+    return AgentConfig.from_json(expanded(value, {"HOME": "/root", "X": "y"}))
 
 
 # --------------------------------------------------------------------------- who the pod belongs to

@@ -32,6 +32,8 @@ class LocalRuns:
     env: dict[str, str] = field(default_factory=dict)
     replicas: int = 2
     script: str = "train.py"
+    launcher: tuple[str, ...] = ("python",)
+    """What stands before the script."""
     drivers: list[subprocess.Popen[bytes]] = field(default_factory=list)
     """Every `trainrun run` that was started."""
 
@@ -59,7 +61,7 @@ class LocalRuns:
         container = {
             "name": "worker",
             "image": "unused",
-            "command": ["python", str(SCRIPTS / self.script)],
+            "command": [*self.launcher, str(SCRIPTS / self.script)],
             "env": [{"name": name, "value": value} for name, value in env.items()],
         }
         template = {"spec": {"containers": [container]}}

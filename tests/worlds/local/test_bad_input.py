@@ -29,6 +29,14 @@ def test_a_field_that_is_out_of_its_bounds(runs: LocalRuns) -> None:
     )
 
 
+def test_a_launcher_that_starts_processes_by_itself(runs: LocalRuns) -> None:
+    runs.launcher = ("accelerate", "launch")
+    assert (
+        "the command of container worker cannot be run: accelerate launch starts processes by "
+        "itself, and TrainRun does that here: write command: [python, train.py]"
+    ) in refused(runs)
+
+
 def test_several_problems_at_once(runs: LocalRuns) -> None:
     runs.spec = {"failurePolicy": {"maxFailure": 2}, "suspended": True}
     message = refused(runs)

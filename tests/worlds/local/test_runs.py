@@ -142,6 +142,19 @@ def test_a_shell_finds_the_python_that_runs_trainrun(runs: LocalRuns) -> None:
     assert f"[rank 0] {Path(sys.executable).parent}/python\n" in ended.out
 
 
+def test_a_command_of_torchrun_runs_as_it_stands(runs: LocalRuns) -> None:
+    """It was started as it is, made a rendezvous of its own, and its ranks were nobody's."""
+    runs.launcher = ("torchrun", "--nnodes=2", "--nproc-per-node=2", "--rdzv-backend=c10d")
+    runs.spec = budget(1)
+    ended = runs.run("--fault", "kill rank=3 step=8")
+    assert ended.code == 0, ended.err
+    assert "torchrun: --rdzv-backend: not used, since rendezvous" in ended.err
+    assert sorted(path.name for path in runs.journal.iterdir()) == [
+        f"rank-{rank}.txt" for rank in range(4)
+    ]
+    assert [incident["message"] for incident in ended.incidents] == ["rank 3 was killed by SIGKILL"]
+
+
 def test_no_socket_is_left_in_the_temporary_folder(runs: LocalRuns) -> None:
     temporary = runs.folder / "tmp"
     temporary.mkdir()

@@ -7,6 +7,7 @@ of our parent (asked for with PR_SET_PDEATHSIG). SIGINT is the terminal's and no
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import signal
@@ -24,6 +25,7 @@ from trainrun.agent.processes import prctl, scheduling
 from trainrun.agent.processes.folders import Folders
 from trainrun.agent.processes.output import Sink, SinkHandler
 from trainrun.contract.agent_config import AgentConfig, BadConfig
+from trainrun.contract.launcher import LauncherRefused, torch_launch
 
 LOG = logging.getLogger("trainrun.agent")
 
@@ -77,6 +79,15 @@ def main(
     os._exit(code)
 
 
+def _tell_of_launcher(config: AgentConfig) -> None:
+    """Which of its options have no effect. One that is refused is told with the start of an
+    attempt."""
+    with contextlib.suppress(LauncherRefused):
+        launch = torch_launch(config.command)
+        if launch is not None and launch.note:
+            LOG.info("%s", launch.note)
+
+
 def _adopt_orphans() -> None:
     if os.getpid() != 1:
         prctl.become_subreaper()
@@ -107,6 +118,7 @@ async def _live(
         prctl.signal_on_parent_death(PARENT_DEATH)
         if os.getppid() != config.parent_pid:
             return ORPHANED  # it died before we asked: nobody will tell us
+    _tell_of_launcher(config)
     agent.start()
     try:
         code = await agent.done

@@ -73,6 +73,10 @@ class ProcessPlace:
             variables.GROUP_RANK: str(self.node_rank),
             variables.MASTER_ADDR: self.master_addr,
             variables.MASTER_PORT: str(self.master_port),
+            variables.GROUP_WORLD_SIZE: str(self.world_size // self.local_world_size),
+            variables.ROLE_NAME: "default",
+            variables.ROLE_RANK: str(self.rank),
+            variables.ROLE_WORLD_SIZE: str(self.world_size),
             variables.TORCH_RUN_ID: self.run,
             variables.TORCH_RESTART_COUNT: str(self.attempt - 1),
         }

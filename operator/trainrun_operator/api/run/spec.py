@@ -66,9 +66,10 @@ class WorkersSpec(Model):
 
     replicas: Annotated[int, Field(ge=1, le=1024)] = 1
     """Number of workers, 1 to 1024. Default 1. Cannot be changed."""
-    processes_per_worker: Annotated[int, Field(ge=1, le=64)] = 1
-    """Training processes per worker, 1 to 64; usually the GPUs of a worker. Default 1. The world
-    size is replicas times this. Cannot be changed."""
+    processes_per_worker: Annotated[int, Field(ge=1, le=64)] | None = None
+    """Training processes per worker, 1 to 64; usually the GPUs of a worker. Default: what the
+    command says, if it begins with torchrun (--nproc-per-node), else 1. The world size is replicas
+    times this. Cannot be changed."""
     template: PodTemplate
     """Template of the worker pods. The container named "worker", else the first one, trains: its
     command is started processesPerWorker times in each worker."""

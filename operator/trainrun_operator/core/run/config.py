@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal
 
 from trainrun.contract import layout
 from trainrun.contract.agent_config import StorageConfig
+from trainrun_operator.api.run.launching import launching_of
 from trainrun_operator.core.run.causes import Limits, limits_of
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ class RunConfig:
     uid: str
     replicas: int
     processes_per_worker: int
+    launch_problem: str
+    """Why the command of the workers cannot be run; "" where it can."""
     template_hash: str
     storage: StorageConfig
     """Where workers find their storage."""
@@ -63,11 +66,13 @@ def config_of(run: TrainRun) -> RunConfig:
     """The part of the spec, and of the identity, that decisions are based on."""
     spec = run.spec
     policy, health = spec.failure_policy, spec.health
+    launching = launching_of(spec.workers)
     return RunConfig(
         name=run.metadata.name,
         uid=run.metadata.uid,
         replicas=spec.workers.replicas,
-        processes_per_worker=spec.workers.processes_per_worker,
+        processes_per_worker=launching.processes,
+        launch_problem=launching.problem,
         template_hash=template_hash(spec.workers),
         storage=_storage(run),
         checkpoints_uri=layout.checkpoints_uri(layout.run_uri(spec.storage.uri, run.run_name)),

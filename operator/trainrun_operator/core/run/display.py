@@ -239,7 +239,10 @@ def _is_contested(known: Condition, now: datetime) -> bool:
 
 
 def _template(view: View) -> tuple[Condition, ...]:
-    """Whether the API server takes pods made from the template, as far as it was asked."""
+    """Whether workers can be made from it: by its command, and as the API server says."""
+    if view.template_problem:
+        text = view.template_problem
+        return (condition(view, "TemplateValid", "False", "InvalidTemplate", text),)
     invalid = [r for r in view.observation.refused if r.reason == "Invalid"]
     if invalid:
         text = min(invalid, key=lambda r: (r.slot, r.name)).message

@@ -118,6 +118,19 @@ class View:
         }
 
     @property
+    def template_problem(self) -> str:
+        """Why no worker can be made from the spec as it is now; "" where one can."""
+        config, record = self.config, self.record
+        if config.launch_problem:
+            return config.launch_problem
+        if record is None or record.world_size == config.world_size:
+            return ""
+        return (
+            f"its command starts {config.world_size} processes, and the run has "
+            f"{record.world_size}: the size of a run is fixed"
+        )
+
+    @property
     def all_done(self) -> bool:
         """All processes of the newest attempt ended, with exit code 0."""
         return bool(self.agents) and all(done(agent) for agent in self.agents)

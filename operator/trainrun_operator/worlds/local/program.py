@@ -7,7 +7,6 @@ an error (when the training would miss it) or as a note (when it can do without)
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
@@ -15,13 +14,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from trainrun.contract.launcher import TORCHRUN, LauncherRefused, torch_launch
 from trainrun.errors import InvalidSpec
+from trainrun_operator.api.pod_template import expanded
 
 GPU = "nvidia.com/gpu"
 SPEC = "spec.workers.template.spec"
 PYTHONS = ("python", "python3")
-
-_REFERENCE = re.compile(r"\$(\$|\(([A-Za-z_][A-Za-z0-9_.-]*)\))")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +59,7 @@ def program_of(template: Mapping[str, Any], *, folder: Path, environ: Mapping[st
     if not working_dir.is_dir():
         reading.reject("workingDir", f"there is no folder {working_dir} on this machine")
     words = [*container.get("command", ()), *container.get("args", ())]
-    words = [expand(str(word), env) for word in words]
+    words = [expanded(str(word), env) for word in words]
     command = _command(words, working_dir, {**environ, **env}, container, reading)
     gpus = _gpus(container, reading)
     if reading.problems:
@@ -91,17 +90,6 @@ def training_container(containers: Sequence[Mapping[str, Any]]) -> tuple[int, Ma
     return 0, containers[0]
 
 
-def expand(text: str, env: Mapping[str, str]) -> str:
-    """Replace `$(NAME)` as the kubelet does: unknown names stay, `$$` stands for one dollar."""
-
-    def value(match: re.Match[str]) -> str:
-        if match[1] == "$":
-            return "$"
-        return env.get(match[2], match[0])
-
-    return _REFERENCE.sub(value, text)
-
-
 def _env(container: Mapping[str, Any], reading: _Reading) -> dict[str, str]:
     env: dict[str, str] = {}
     for i, entry in enumerate(container.get("env", ())):
@@ -113,7 +101,7 @@ def _env(container: Mapping[str, Any], reading: _Reading) -> dict[str, str]:
                 "shell's variables are passed on) or give it a value",
             )
         else:
-            env[name] = expand(str(entry.get("value", "")), env)
+            env[name] = expanded(str(entry.get("value", "")), env)
     if container.get("envFrom"):
         reading.reject(
             "envFrom",
@@ -135,16 +123,33 @@ def _command(
         reading.reject("command", "is missing: say what to run, for example [python, train.py]")
         return ()
     first, rest = words[0], list(words[1:])
+    if (launched := _launched_script(words)) is not None:
+        _check_script(launched, working_dir, where, reading)
+    if Path(first).name == TORCHRUN:
+        return tuple(words)  # the agent takes its place: only its Python is looked for
     if first in PYTHONS:
         first = sys.executable
     if not _runnable(first, working_dir, env):
         reading.reject(where, f"{first!r} is no program on this machine (see PATH)")
     script = next((word for word in rest[:1] if word.endswith(".py")), None)
     if script is not None and Path(first).name.startswith("python"):
-        path = working_dir / script
-        if not path.is_file():
-            reading.reject(where, f"there is no script {path}")
+        _check_script(script, working_dir, where, reading)
     return (first, *rest)
+
+
+def _launched_script(words: Sequence[str]) -> str | None:
+    """The script that a launcher at the beginning would start."""
+    try:
+        launch = torch_launch(words)
+    except LauncherRefused:
+        return None  # told for the whole template: see `api.run.launching`
+    return launch.script if launch is not None and launch.kind == "script" else None
+
+
+def _check_script(script: str, working_dir: Path, where: str, reading: _Reading) -> None:
+    path = working_dir / script
+    if not path.is_file():
+        reading.reject(where, f"there is no script {path}")
 
 
 def _runnable(name: str, working_dir: Path, env: Mapping[str, str]) -> bool:

@@ -18,7 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainrun.agent.processes import scheduling
+from trainrun.agent.processes.launcher import instead_of_launcher
 from trainrun.agent.processes.prctl import die_with_parent
+from trainrun.contract.launcher import LauncherRefused
 
 
 class StartFailed(OSError):
@@ -35,7 +37,11 @@ class Spawned:
 
 
 def spawn(command: Sequence[str], working_dir: str, environment: Mapping[str, str]) -> Spawned:
-    """Start `command`. Raises StartFailed."""
+    """Start `command`, or what a launcher at its beginning would start. Raises StartFailed."""
+    try:
+        command = instead_of_launcher(command, environment, working_dir)
+    except LauncherRefused as refused:  # the operator knows an option that we do not
+        raise StartFailed(str(refused)) from refused
     reading, writing = os.pipe()
     try:
         with scheduling.as_started():

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from trainrun_operator.api.run.launching import TEMPLATE
+
 if TYPE_CHECKING:
     from trainrun_operator.core.run.config import RunConfig
     from trainrun_operator.core.run.observation import WorkerFact
-
-TEMPLATE = "workers.template"
 
 
 def outdated(worker: WorkerFact, config: RunConfig) -> str:

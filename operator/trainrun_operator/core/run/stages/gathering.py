@@ -9,6 +9,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, assert_never
 
+from trainrun_operator.api.run.launching import TEMPLATE
 from trainrun_operator.core.run import transitions
 from trainrun_operator.core.run.causes import Explains
 from trainrun_operator.core.run.display import condition, not_asked, whole
@@ -57,7 +58,8 @@ def decide(view: View) -> Plan:
         return suspend(view)
     if status.is_true("Suspended"):
         return transitions.resumed(view)
-    plan = past_deadline(view) or _failed_start(view) or _invalid_template(view)
+    plan = past_deadline(view) or _unlaunchable(view) or _failed_start(view)
+    plan = plan or _invalid_template(view)
     plan = plan or suspecting.remember(view)
     return plan if plan is not None else _gather(view)
 
@@ -82,6 +84,17 @@ def _failed_start(view: View) -> Plan | None:
     """Workers that cannot take part, before they ever did."""
     loss = starting.failed_start(view)
     return transitions.failed_to_start(view, loss) if loss is not None else None
+
+
+def _unlaunchable(view: View) -> Plan | None:
+    """Its command cannot be run. A run that has trained waits for a better one, and keeps what it
+    has of workers."""
+    if not view.template_problem:
+        return None
+    message = f"{TEMPLATE}: {view.template_problem}"
+    if not view.status.attempt:
+        return transitions.fail(view, "InvalidTemplate", message)
+    return wait(view, "InvalidTemplate", message, actions=())
 
 
 def _invalid_template(view: View) -> Plan | None:

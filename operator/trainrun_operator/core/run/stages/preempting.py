@@ -10,10 +10,11 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from trainrun_operator.api.run.launching import TEMPLATE
 from trainrun_operator.api.run.status import MAX_LEAVING
 from trainrun_operator.core.run import steps, transitions
 from trainrun_operator.core.run.causes import Cause
-from trainrun_operator.core.run.gang.outdated import TEMPLATE, outdated
+from trainrun_operator.core.run.gang.outdated import outdated
 from trainrun_operator.core.run.incidents.losses import Loss
 from trainrun_operator.core.run.save_agreement import coordinate
 from trainrun_operator.core.run.view import View, done, notice_of
@@ -87,12 +88,15 @@ def _writer_rank(view: View) -> int:
     """The lowest rank not under notice; 0 when all are."""
     noticed = {worker.slot for worker, _ in _noticed(view)}
     free = (slot for slot in range(len(view.roster)) if slot not in noticed)
-    return next(free, 0) * view.config.processes_per_worker
+    world_size = view.running.world_size if view.running is not None else 0
+    return next(free, 0) * world_size // len(view.roster)
 
 
 def _edited(view: View) -> str:
     """What of the spec has changed since the workers were made."""
     record = view.running
+    if view.template_problem:
+        return ""  # nothing could be started from it; the condition TemplateValid says so
     if record is not None and record.template_hash != view.config.template_hash:
         return TEMPLATE
     found = (outdated(worker, view.config) for worker in view.roster if worker is not None)

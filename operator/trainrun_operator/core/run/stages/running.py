@@ -85,7 +85,8 @@ def _finished(view: View) -> Plan | None:
         return preempting.end_attempt(view, "the script ended after saving")
     uncommitted = steps.last_brought(view) > steps.committed_step(view)
     if not uncommitted:
-        message = f"all {view.config.world_size} processes ended with exit code 0"
+        processes = sum(len(agent.exits) for agent in agents)
+        message = f"all {processes} processes ended with exit code 0"
         return transitions.succeed(view, "Succeeded", message)
     age = timedelta(seconds=min(end.age for agent in agents for end in agent.exits))
     if age > FINISH_TIMEOUT:

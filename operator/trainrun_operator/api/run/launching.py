@@ -1,0 +1,93 @@
+"""How many processes each worker starts: said by the spec, or by the torchrun that it begins with.
+
+Layer: api. The API server cannot read a command line, so what is wrong with one is found here, in
+the command line tool and in the operator alike, before any worker is made.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from trainrun.contract.launcher import LauncherRefused, TorchLaunch, torch_launch
+
+if TYPE_CHECKING:
+    from trainrun_operator.api.pod_template import Container
+    from trainrun_operator.api.run.spec import WorkersSpec
+
+GPUS = ("nvidia.com/gpu", "amd.com/gpu")
+"""What `--nproc-per-node gpu` counts."""
+
+MOST_PROCESSES = 64
+"""Per worker, as in the schema."""
+
+TEMPLATE = "workers.template"
+"""Where the command stands."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launching:
+    """What becomes of a worker's command."""
+
+    processes: int
+    """Per worker; 1 where that cannot be told."""
+    problem: str = ""
+    """Why no worker can be made, for its user; "" where one can."""
+    note: str = ""
+    """On the launcher's options that have no effect here; "" where there are none."""
+
+
+def launching_of(workers: WorkersSpec) -> Launching:
+    """Read the command of the container that trains, and compare it with the spec."""
+    said = workers.processes_per_worker
+    container = workers.template.spec.training
+    try:
+        launch = torch_launch(container.words)
+        if launch is None:
+            return Launching(processes=said or 1)
+        processes = _processes(launch, container, said)
+        _check_nodes(launch, workers.replicas)
+    except LauncherRefused as refused:
+        problem = f"the command of container {container.name} cannot be run: {refused}"
+        return Launching(processes=said or 1, problem=problem)
+    return Launching(processes=processes, note=launch.note)
+
+
+def _processes(launch: TorchLaunch, container: Container, said: int | None) -> int:
+    if launch.processes is None:
+        return said or 1
+    asked = launch.processes
+    found = int(asked) if asked.isdecimal() else _gpus(launch, container)
+    if found > MOST_PROCESSES:
+        raise LauncherRefused(
+            f"{launch.launcher}: --nproc-per-node is {asked}; at most {MOST_PROCESSES} processes "
+            "per worker are possible"
+        )
+    if said not in (None, found):
+        raise LauncherRefused(
+            f"{launch.launcher}: --nproc-per-node is {asked}"
+            f"{'' if asked.isdecimal() else f' ({found})'}, and workers.processesPerWorker {said}: "
+            "take one of the two out"
+        )
+    return found
+
+
+def _gpus(launch: TorchLaunch, container: Container) -> int:
+    for name in GPUS:
+        limit = str(container.resources.limits.get(name, ""))
+        if limit.isdecimal() and int(limit) > 0:
+            return int(limit)
+    raise LauncherRefused(
+        f"{launch.launcher}: --nproc-per-node is {launch.processes}, and container "
+        f"{container.name} has no limit of GPUs (resources.limits[{GPUS[0]}]); write a number"
+    )
+
+
+def _check_nodes(launch: TorchLaunch, replicas: int) -> None:
+    if launch.nodes is None or launch.nodes[0] <= replicas <= launch.nodes[1]:
+        return
+    fewest, most = launch.nodes
+    text = str(most) if fewest == most else f"{fewest}:{most}"
+    raise LauncherRefused(
+        f"{launch.launcher}: --nnodes is {text}, and workers.replicas {replicas}: they must agree"
+    )

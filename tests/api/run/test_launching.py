@@ -1,0 +1,102 @@
+"""Processes per worker: said by the spec, or by the torchrun that the command begins with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from trainrun_operator.api.run.launching import launching_of
+from trainrun_operator.api.run.spec import WorkersSpec
+
+
+def workers(
+    command: str, *, processes: int | None = None, replicas: int = 2, **container: Any
+) -> WorkersSpec:
+    told = {"name": "worker", "command": command.split(), **container}
+    spec: dict[str, Any] = {"replicas": replicas, "template": {"spec": {"containers": [told]}}}
+    if processes is not None:
+        spec["processesPerWorker"] = processes
+    return WorkersSpec.model_validate(spec)
+
+
+def gpus(number: object) -> dict[str, Any]:
+    return {"limits": {"nvidia.com/gpu": number}}
+
+
+@pytest.mark.parametrize(
+    ("spec", "processes"),
+    [
+        (workers("python t.py"), 1),
+        (workers("python t.py", processes=8), 8),
+        (workers("torchrun t.py"), 1),
+        (workers("torchrun t.py", processes=8), 8),
+        (workers("torchrun --nproc-per-node 4 t.py"), 4),
+        (workers("torchrun --nproc-per-node 4 t.py", processes=4), 4),
+        (workers("torchrun --nproc-per-node gpu t.py", resources=gpus("8")), 8),
+        (workers("torchrun --nproc-per-node auto t.py", resources=gpus(2), processes=2), 2),
+        (workers("torchrun --nnodes 2 t.py"), 1),
+        (workers("torchrun --nnodes 1:4 t.py"), 1),
+        (workers("torchrun", args=["--nproc-per-node", "3", "t.py"]), 3),
+        (
+            workers("torchrun --nproc-per-node $(N) t.py", env=[{"name": "N", "value": "2"}]),
+            2,
+        ),
+    ],
+)
+def test_a_worker_starts_as_many_processes_as_its_spec_or_its_torchrun_says(
+    spec: WorkersSpec, processes: int
+) -> None:
+    found = launching_of(spec)
+    assert (found.processes, found.problem) == (processes, "")
+
+
+@pytest.mark.parametrize(
+    ("spec", "problem"),
+    [
+        (
+            workers("torchrun --nproc-per-node 4 t.py", processes=2),
+            "torchrun: --nproc-per-node is 4, and workers.processesPerWorker 2: take one of the "
+            "two out",
+        ),
+        (
+            workers("torchrun --nproc-per-node gpu t.py", processes=2, resources=gpus(4)),
+            "torchrun: --nproc-per-node is gpu (4), and workers.processesPerWorker 2: take one of "
+            "the two out",
+        ),
+        (
+            workers("torchrun --nproc-per-node auto t.py"),
+            "torchrun: --nproc-per-node is auto, and container worker has no limit of GPUs "
+            "(resources.limits[nvidia.com/gpu]); write a number",
+        ),
+        (
+            workers("torchrun --nproc-per-node 65 t.py"),
+            "torchrun: --nproc-per-node is 65; at most 64 processes per worker are possible",
+        ),
+        (
+            workers("torchrun --nnodes 4 t.py"),
+            "torchrun: --nnodes is 4, and workers.replicas 2: they must agree",
+        ),
+        (
+            workers("torchrun --nnodes 3:4 t.py"),
+            "torchrun: --nnodes is 3:4, and workers.replicas 2: they must agree",
+        ),
+        (
+            workers(
+                "torchrun --nproc-per-node $(N) t.py",
+                env=[{"name": "N", "valueFrom": {"fieldRef": {"fieldPath": "x"}}}],
+            ),
+            "torchrun: --nproc-per-node is '$(N)'; a number, gpu or auto is needed here",
+        ),
+        (
+            workers("accelerate launch t.py"),
+            "accelerate launch starts processes by itself, and TrainRun does that here: write "
+            "command: [python, train.py] (Accelerate finds its place by itself), and the number of "
+            "processes per worker in processesPerWorker",
+        ),
+    ],
+)
+def test_a_command_that_cannot_be_run_says_what_to_write_instead(
+    spec: WorkersSpec, problem: str
+) -> None:
+    assert launching_of(spec).problem == f"the command of container worker cannot be run: {problem}"

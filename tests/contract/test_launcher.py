@@ -1,0 +1,113 @@
+"""Command lines that begin with a launcher: what they start, and which are refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from trainrun.contract.launcher import LauncherRefused, torch_launch
+
+
+def read(line: str) -> tuple[object, ...]:
+    launch = torch_launch(line.split())
+    assert launch is not None
+    return launch.processes, launch.nodes, launch.kind, launch.script, launch.arguments
+
+
+@pytest.mark.parametrize(
+    ("line", "meant"),
+    [
+        ("torchrun train.py", (None, None, "script", "train.py", ())),
+        (
+            "torchrun --standalone --nproc-per-node=gpu train.py --nnodes 9 -m x",
+            ("gpu", None, "script", "train.py", ("--nnodes", "9", "-m", "x")),
+        ),
+        (
+            "/opt/venv/bin/torchrun --nnodes 1:4 --nproc_per_node 2 -m pkg.train --lr 1",
+            ("2", (1, 4), "module", "pkg.train", ("--lr", "1")),
+        ),
+        ("torchrun --no-python ./prog x", (None, None, "program", "./prog", ("x",))),
+        ("torchrun --nproc-per 8 t.py", ("8", None, "script", "t.py", ())),
+        ("torchrun --nproc-per-node auto -- t.py", ("auto", None, "script", "t.py", ())),
+        (
+            "python3.11 -u -X dev -m torch.distributed.run --nnodes=2 t.py",
+            (None, (2, 2), "script", "t.py", ()),
+        ),
+        ("python -m torch.distributed.launch t.py a", (None, None, "script", "t.py", ("a",))),
+    ],
+)
+def test_what_torchrun_would_start_is_read_as_torchrun_reads_it(
+    line: str, meant: tuple[object, ...]
+) -> None:
+    assert read(line) == meant
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "python train.py",
+        "python -m torch.utils.collect_env",
+        "python -c torchrun",
+        "bash -c torchrun\ttrain.py",
+        "./torchrun.sh train.py",
+        "train --launcher torchrun",
+        "accelerate config",
+        "",
+    ],
+)
+def test_other_commands_begin_with_no_launcher(line: str) -> None:
+    assert torch_launch(line.split(" ") if line else []) is None
+
+
+def test_only_the_old_launcher_hands_over_the_local_rank_as_an_argument() -> None:
+    def hands_over(line: str) -> bool:
+        launch = torch_launch(line.split())
+        return launch is not None and launch.local_rank_argument
+
+    assert hands_over("python -m torch.distributed.launch t.py")
+    assert not hands_over("python -m torch.distributed.launch --use_env t.py")
+    assert not hands_over("python -m torch.distributed.run t.py")
+    assert not hands_over("torchrun t.py")
+
+
+def test_options_without_effect_are_named_in_one_line() -> None:
+    words = "--rdzv_backend c10d --rdzv-endpoint h:1 --max-restarts 3 -r 3 t.py"
+    launch = torch_launch(["torchrun", *words.split()])
+    assert launch is not None
+    assert launch.note == (
+        "torchrun: --rdzv-backend, --rdzv-endpoint, --max-restarts, --redirects: not used, since "
+        "rendezvous, restarts and output are TrainRun's"
+    )
+    silent = torch_launch(["torchrun", "--nnodes", "2", "t.py"])
+    assert silent is not None
+    assert silent.note == ""
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("torchrun", "torchrun: no script is named that it is to start"),
+        ("torchrun --lr 3 t.py", "torchrun: unrecognized arguments: --lr"),
+        ("torchrun --r c10d t.py", "torchrun: ambiguous option: --r could match"),
+        (
+            "torchrun --virtual-local-rank t.py",
+            "torchrun: --virtual-local-rank cannot be honoured here; remove it",
+        ),
+        (
+            "torchrun --nproc-per-node cpu t.py",
+            "torchrun: --nproc-per-node is 'cpu'; a number, gpu or auto is needed here",
+        ),
+        ("torchrun --nproc-per-node 0 t.py", "torchrun: --nproc-per-node is '0'; a number"),
+        ("torchrun --nnodes 4:2 t.py", "torchrun: --nnodes is '4:2': fewest is more than most"),
+        ("torchrun --nnodes x t.py", "torchrun: --nnodes is 'x'; a number, or fewest:most"),
+        ("torchrun --no-python -m t.py", "torchrun: --no-python and --module exclude each other"),
+        ("accelerate launch t.py", "accelerate launch starts processes by itself"),
+        ("python -m accelerate.commands.launch t.py", "accelerate launch starts processes"),
+        ("/usr/bin/deepspeed t.py", "deepspeed starts processes by itself"),
+        ("mpiexec -n 4 t", "mpirun starts processes by itself"),
+        ("srun t", "write command: [python, train.py] (torch.distributed's env:// finds its"),
+    ],
+)
+def test_what_cannot_be_honoured_is_refused_by_name(line: str, message: str) -> None:
+    with pytest.raises(LauncherRefused) as refused:
+        torch_launch(line.split())
+    assert message in str(refused.value)

@@ -1,0 +1,215 @@
+"""What a command line that begins with a launcher means: the processes that it would start.
+
+Layer: contract. The operator reads from it how many processes a worker has, the agent what each of
+them runs; the agent takes the launcher's place. The options are those of `torch.distributed.run` of
+PyTorch 2.0 to 2.12, read by argparse as torchrun reads them, abbreviations included.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Literal, NoReturn
+
+from trainrun.errors import TrainRunError
+
+TORCHRUN = "torchrun"
+TORCH_MODULES = ("torch.distributed.run", "torch.distributed.launch")
+
+OURS = ("rdzv_backend", "rdzv_endpoint", "rdzv_id", "rdzv_conf", "standalone", "max_restarts",
+        "monitor_interval", "node_rank", "master_addr", "master_port", "local_addr",
+        "start_method", "role", "event_log_handler", "shutdown_timeout")  # fmt: skip
+"""Rendezvous, restarts and how processes are watched: done by TrainRun, whatever they say."""
+
+OUTPUT = ("log_dir", "redirects", "tee", "log_line_prefix_template", "local_ranks_filter",
+          "duplicate_stdout_filters", "duplicate_stderr_filters")  # fmt: skip
+"""Where output goes: to the worker's log, every line with its rank."""
+
+REFUSED = ("run_path", "logs_specs", "numa_binding", "signals_to_handle", "virtual_local_rank",
+           "print_completion")  # fmt: skip
+"""What processes would miss without being told."""
+
+FLAGS = ("standalone", "run_path", "virtual_local_rank")
+
+SHORT = {"redirects": "-r", "tee": "-t"}
+
+INSTEAD = {
+    "accelerate launch": "command: [python, train.py] (Accelerate finds its place by itself)",
+    "deepspeed": "command: [python, train.py] (deepspeed.init_distributed() finds its place)",
+    "mpirun": "command: [python, train.py] (torch.distributed's env:// finds its place)",
+    "srun": "command: [python, train.py] (torch.distributed's env:// finds its place)",
+}
+"""Launchers whose place cannot be taken, and what to write instead."""
+
+ALIASES = {"mpiexec": "mpirun", "mpiexec.hydra": "mpirun", "orterun": "mpirun"}
+
+MODULES = {
+    "accelerate.commands.launch": "accelerate launch",
+    "accelerate.commands.accelerate_cli": "accelerate launch",
+    "deepspeed.launcher.runner": "deepspeed",
+    "deepspeed.launcher.launch": "deepspeed",
+}
+
+_PYTHON = re.compile(r"python(3(\.\d+)?)?")
+
+
+class LauncherRefused(TrainRunError):
+    """The command begins with a launcher, or has an option, that TrainRun cannot stand in for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TorchLaunch:
+    """What a command line of torchrun asks for."""
+
+    launcher: str
+    """How its user calls it: `torchrun`, or the module's name."""
+    processes: str | None
+    """`--nproc-per-node`: a number, `gpu` or `auto`; None: absent, which means 1 to torchrun."""
+    nodes: tuple[int, int] | None
+    """`--nnodes`: fewest and most; None: absent."""
+    program: str
+    """The first word: a Python, or the program torchrun, whose Python is to be used."""
+    kind: Literal["script", "module", "program"]
+    script: str
+    """Path of a script, name of a module (`-m`), or a program (`--no-python`)."""
+    arguments: tuple[str, ...]
+    """What follows it."""
+    local_rank_argument: bool
+    """Each process gets `--local-rank=N`: `torch.distributed.launch` without `--use-env`."""
+    ignored: tuple[str, ...]
+    """Options without effect here, as they are spelled in torchrun's help."""
+
+    @property
+    def note(self) -> str:
+        """A line on those; "" where there are none."""
+        if not self.ignored:
+            return ""
+        return (
+            f"{self.launcher}: {', '.join(self.ignored)}: not used, since rendezvous, restarts and "
+            "output are TrainRun's"
+        )
+
+
+def torch_launch(command: Sequence[str]) -> TorchLaunch | None:
+    """Read a command line; None: it begins with no launcher. Raises LauncherRefused."""
+    found = _torch_command(command)
+    if found is None:
+        _refuse_others(command)
+        return None
+    launcher, words = found
+    said = _read(launcher, words)
+    _check(launcher, said)
+    return TorchLaunch(
+        launcher=launcher,
+        processes=getattr(said, "nproc_per_node", None),
+        nodes=_nodes(launcher, said.nnodes) if "nnodes" in said else None,
+        program=command[0],
+        kind="module" if "module" in said else "program" if "no_python" in said else "script",
+        script=said.training_script,
+        arguments=tuple(said.training_script_args),
+        local_rank_argument=launcher.endswith(".launch") and "use_env" not in said,
+        ignored=tuple(_spelled(name) for name in (*OURS, *OUTPUT) if name in said),
+    )
+
+
+def _torch_command(command: Sequence[str]) -> tuple[str, Sequence[str]] | None:
+    """The launcher, and what follows it."""
+    if command and _name(command[0]) == TORCHRUN:
+        return TORCHRUN, command[1:]
+    module, words = _module(command)
+    return (module, words) if module in TORCH_MODULES else None
+
+
+def _module(command: Sequence[str]) -> tuple[str, Sequence[str]]:
+    """The module that `python ... -m MODULE` runs, "" for anything else, and what follows it."""
+    if not command or not _PYTHON.fullmatch(_name(command[0])):
+        return "", ()
+    words = list(command[1:])
+    while words and words[0].startswith("-"):
+        word = words.pop(0)
+        if word == "-m" and words:
+            return words[0], words[1:]
+        if word in ("-W", "-X") and words:
+            words.pop(0)
+        elif word in ("-c", "-"):
+            break
+    return "", ()
+
+
+def _refuse_others(command: Sequence[str]) -> None:
+    name = _name(command[0]) if command else ""
+    name = ALIASES.get(name, name)
+    if name == "accelerate":
+        name = " ".join((name, *command[1:2]))
+    name = MODULES.get(_module(command)[0], name)
+    if name in INSTEAD:
+        raise LauncherRefused(
+            f"{name} starts processes by itself, and TrainRun does that here: write "
+            f"{INSTEAD[name]}, and the number of processes per worker in processesPerWorker"
+        )
+
+
+def _name(word: str) -> str:
+    return PurePosixPath(word).name
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """Raise, where argparse would end the process."""
+        if "training_script" in message:
+            message = "no script is named that it is to start"
+        raise LauncherRefused(f"{self.prog}: {message}")
+
+
+def _read(launcher: str, words: Sequence[str]) -> argparse.Namespace:
+    """Only what was said: an absent option has no attribute."""
+    parser = _Parser(prog=launcher, add_help=False, argument_default=argparse.SUPPRESS)
+    for name in ("nnodes", "nproc_per_node", *OURS, *OUTPUT, *REFUSED):
+        short = (SHORT[name],) if name in SHORT else ()
+        spellings = dict.fromkeys((*short, _spelled(name), f"--{name}"))
+        if name in FLAGS:
+            parser.add_argument(*spellings, action="store_true")
+        else:
+            parser.add_argument(*spellings)
+    parser.add_argument("-m", "--module", action="store_true")
+    parser.add_argument("--no-python", "--no_python", action="store_true")
+    if launcher.endswith(".launch"):
+        parser.add_argument("--use-env", "--use_env", action="store_true")
+    parser.add_argument("training_script")
+    parser.add_argument("training_script_args", nargs=argparse.REMAINDER)
+    return parser.parse_args(words)
+
+
+def _check(launcher: str, said: argparse.Namespace) -> None:
+    for name in REFUSED:
+        if name in said:
+            raise LauncherRefused(
+                f"{launcher}: {_spelled(name)} cannot be honoured here; remove it"
+            )
+    if "no_python" in said and "module" in said:
+        raise LauncherRefused(f"{launcher}: --no-python and --module exclude each other")
+    processes = getattr(said, "nproc_per_node", "1")
+    known = processes in ("gpu", "auto") or (processes.isdecimal() and int(processes) > 0)
+    if not known:
+        raise LauncherRefused(
+            f"{launcher}: --nproc-per-node is {processes!r}; a number, gpu or auto is needed here"
+        )
+
+
+def _nodes(launcher: str, text: str) -> tuple[int, int]:
+    found = re.fullmatch(r"([1-9]\d*)(?::([1-9]\d*))?", text)
+    if found is None:
+        raise LauncherRefused(
+            f"{launcher}: --nnodes is {text!r}; a number, or fewest:most, is needed"
+        )
+    fewest, most = int(found[1]), int(found[2] or found[1])
+    if fewest > most:
+        raise LauncherRefused(f"{launcher}: --nnodes is {text!r}: fewest is more than most")
+    return fewest, most
+
+
+def _spelled(name: str) -> str:
+    return "--" + name.replace("_", "-")
