@@ -102,6 +102,29 @@ NOBODY_SAYS_THAT_A_START_HAS_BEEN_WRITTEN = Life(
 """Neither the answer nor the watch, and meanwhile an agent has not been heard for too long."""
 
 
+ITS_LAST_STEP_IS_STORED_AND_A_RANK_FINDS_NOBODY = Life(
+    seed=2482859946,
+    replicas=2,
+    max_failures=1,
+    max_preemptions=-1,
+    loss=0.0,
+    duplicate=0.0,
+    delay=0.2,
+    hang=False,
+    grace=30.0,
+    faults=(
+        Fault(kind="silence", at=22.72, slot=1, size=0.37),
+        Fault(kind="some-do-not-meet", at=11.56, slot=3, size=0.71),
+    ),
+    deadline=60.0,
+    ttl=5.0,
+    processes=3,
+    together=False,
+    says_finished=True,
+)
+"""The others have nothing to do after it, and bring nothing that could be thrown away."""
+
+
 @pytest.mark.usefixtures("unmeasured")
 @pytest.mark.parametrize("part", range(PARTS))
 def test_every_life_keeps_the_promises_and_ends_when_faults_stop(part: int) -> None:
@@ -126,6 +149,10 @@ def test_a_run_fails_for_the_lost_node_and_not_for_what_its_peers_died_of() -> N
 def test_no_worker_is_taken_from_an_attempt_that_its_operator_does_not_know_to_have_begun() -> None:
     """It was deleted as one that did not answer, and a preemption was counted."""
     holds(NOBODY_SAYS_THAT_A_START_HAS_BEEN_WRITTEN)
+
+
+def test_a_run_that_resumes_from_its_last_step_succeeds_once_all_ranks_have_met() -> None:
+    holds(ITS_LAST_STEP_IS_STORED_AND_A_RANK_FINDS_NOBODY)
 
 
 def holds(life: Life) -> None:

@@ -212,13 +212,15 @@ class TrainingLoop:
     def _step(self, agent: SimAgent, rank: int) -> None:
         training, last = agent.training, self.world.last_step
         assert training is not None
+        if training.steps[rank] >= last:  # resumed where nothing is left to do: no report either
+            self.leave(agent, rank, finished=self.world.says_finished)
+            return
         if not agent.may_call(rank):
             return
         save = agent.call_should_save(rank)
-        if training.steps[rank] < last:
-            training.steps[rank] += 1
-            training.last_step = self.world.clock.now
-            training.first_step = training.first_step or training.last_step
+        training.steps[rank] += 1
+        training.last_step = self.world.clock.now
+        training.first_step = training.first_step or training.last_step
         step = training.steps[rank]
         if step % self.world.save_every == 0 or step == last or save:
             if rank == 0 or step % 2 == 0:
