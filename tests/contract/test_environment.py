@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from trainrun.contract import variables
-from trainrun.contract.environment import Exchange, Handed, ProcessPlace
+from trainrun.contract.environment import Exchange, Handed, ProcessPlace, place_of
 
 ROOT = Path(__file__).parents[2]
 SIDES = (ROOT / "operator" / "trainrun_operator", ROOT / "worker_image" / "trainrun")
@@ -44,6 +44,7 @@ def test_an_exchange_is_read_as_it_was_written(resume: Handed | None, initial: s
         socket=Path("/w/1.sock"),
         staging=Path("/w/staging"),
         control_file=Path("/w/control"),
+        place=place_of(PLACE),
         resume=resume,
         initial=initial,
     )

@@ -12,6 +12,7 @@ import pytest
 
 from tests.support.eventually import eventually
 from tests.support.mounts import mounted
+from trainrun.contract import variables
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -163,6 +164,26 @@ print(subprocess.run([sys.executable, "-c", child], stderr=subprocess.PIPE, text
     assert agent.of_type("exception") == []
 
 
+def test_a_rank_that_another_launcher_has_made_is_told_so(
+    agent: AgentStandIn, env: dict[str, str], run_script: Run
+) -> None:
+    """torchrun in a shell script: the agent was said to have gone, while it lived."""
+    ours = {**env, variables.PLACE: "0/4"}
+    ended = run_script(
+        "import trainrun; trainrun.report(step=1)", **{**ours, "RANK": "1", "WORLD_SIZE": "2"}
+    )
+    assert ended.returncode == 1
+    assert (
+        "ForeignLauncher: this process has rank 1 of 2, and TrainRun has started rank 0 of 4 here: "
+        "a launcher in between"
+    ) in ended.stderr
+    assert agent.of_type("report") == []
+    same = run_script(
+        "import trainrun; trainrun.report(step=1)", **{**ours, "RANK": "0", "WORLD_SIZE": "4"}
+    )
+    assert same.returncode == 0, same.stderr
+
+
 def test_without_an_agent_the_same_script_runs_and_leaves_nothing_behind(run_script: Run) -> None:
     source = """
 import json, os, tempfile, trainrun
@@ -208,6 +229,7 @@ def test_public_names_are_these() -> None:
         "AgentRefused",
         "Checkpoint",
         "Context",
+        "ForeignLauncher",
         "NotTheTrainingProcess",
         "SaveRequest",
         "StagingFailed",

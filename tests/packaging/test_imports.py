@@ -19,6 +19,7 @@ PUBLIC = [
     "AgentRefused",
     "Checkpoint",
     "Context",
+    "ForeignLauncher",
     "NotTheTrainingProcess",
     "SaveRequest",
     "StagingFailed",

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from trainrun.errors import (
         AgentLost,
         AgentRefused,
+        ForeignLauncher,
         NotTheTrainingProcess,
         StagingFailed,
         TrainRunError,
@@ -44,6 +45,7 @@ __all__ = [
     "AgentRefused",
     "Checkpoint",
     "Context",
+    "ForeignLauncher",
     "NotTheTrainingProcess",
     "SaveRequest",
     "StagingFailed",
@@ -64,6 +66,7 @@ _HOMES = {
     "errors": (
         "AgentLost",
         "AgentRefused",
+        "ForeignLauncher",
         "NotTheTrainingProcess",
         "StagingFailed",
         "TrainRunError",

@@ -94,6 +94,11 @@ class NotTheTrainingProcess(TrainRunError, RuntimeError):
     make."""
 
 
+class ForeignLauncher(TrainRunError, RuntimeError):
+    """This process is not the one that the agent has started: a launcher in between, torchrun in a
+    shell script for instance, has started it, with a rank of its own."""
+
+
 class AgentLost(TrainRunError, RuntimeError):
     """The agent of this worker has gone; it takes its processes with it, so this one ends soon."""
 

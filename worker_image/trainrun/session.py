@@ -17,8 +17,8 @@ from trainrun.connection import Connection
 from trainrun.context import get_context
 from trainrun.contract import messages, variables
 from trainrun.contract.control_file import CallCounter
-from trainrun.contract.environment import Exchange
-from trainrun.errors import AgentLost, NotTheTrainingProcess
+from trainrun.contract.environment import Exchange, place_of
+from trainrun.errors import AgentLost, ForeignLauncher, NotTheTrainingProcess
 from trainrun.staging import Staging, remove_directory
 
 
@@ -26,7 +26,7 @@ class Session:
     """This process's ends of everything; made at first use, one per process."""
 
     def __init__(self) -> None:
-        """Raises NotTheTrainingProcess in a child of the training process."""
+        """Raises NotTheTrainingProcess in a child of the training process, and ForeignLauncher."""
         self.connection: Connection | None = None
         """Absent without an agent, and where it has gone before we came."""
         self.calls: CallCounter | None = None
@@ -47,6 +47,7 @@ class Session:
         self._own_root: Path | None = None
         self._given = Exchange.read(os.environ)
         if self._given is not None:
+            _check_place(self._given)
             _claim()
             self._join_agent(self._given)
 
@@ -116,6 +117,19 @@ def _make() -> Session:
         if _current is None:
             _current = Session()
         return _current
+
+
+def _check_place(given: Exchange) -> None:
+    here = get_context()
+    if given.place in ("", place_of(here)):
+        return
+    rank, world_size = given.place.split("/")
+    raise ForeignLauncher(
+        f"this process has rank {here.rank} of {here.world_size}, and TrainRun has started rank "
+        f"{rank} of {world_size} here: a launcher in between (torchrun or accelerate launch in a "
+        "shell script, say) starts processes of its own. Let the command itself begin with "
+        "torchrun, or start the script by python with workers.processesPerWorker"
+    )
 
 
 def _claim() -> None:

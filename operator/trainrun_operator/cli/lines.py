@@ -67,9 +67,9 @@ class PlainLines:
         if time.monotonic() - self._progress_at < PROGRESS_EVERY:
             return
         self._progress_at, self._step = time.monotonic(), status.progress.step
-        shown = wording.metrics(status.progress.metrics)
+        shown = f"step {self._step} {wording.metrics(status.progress.metrics)}".rstrip()
         saved = wording.checkpoint_of(status)
-        self._say("Progress", f"step {self._step} {shown}; checkpoint: {saved}", color="cyan")
+        self._say("Progress", f"{shown}; checkpoint: {saved}", color="cyan")
 
     def _say(self, reason: str, message: str, *, color: str) -> None:
         ago = f"{time.monotonic() - self._began:7.1f}s"

@@ -100,6 +100,9 @@ class Exchange:
     socket: Path
     staging: Path
     control_file: Path
+    place: str = ""
+    """`<rank>/<world size>` of the process that the agent has started; "" where it did not say, as
+    in version 0.1.0."""
     resume: Handed | None = None
     """None: the attempt starts from nothing."""
     initial: str | None = None
@@ -118,6 +121,7 @@ class Exchange:
             socket=Path(env[variables.SOCKET]),
             staging=Path(env[variables.STAGING]),
             control_file=Path(env[variables.CONTROL]),
+            place=env.get(variables.PLACE, ""),
             resume=_handed(resume) if resume else None,
             initial=env.get(variables.INITIAL) or None,
         )
@@ -128,6 +132,7 @@ class Exchange:
             variables.SOCKET: str(self.socket),
             variables.STAGING: str(self.staging),
             variables.CONTROL: str(self.control_file),
+            variables.PLACE: self.place,
         }
         if self.resume is not None:
             given = self.resume
@@ -137,6 +142,11 @@ class Exchange:
         if self.initial is not None:
             written[variables.INITIAL] = self.initial
         return written
+
+
+def place_of(process: ProcessPlace) -> str:
+    """`Exchange.place` of this process."""
+    return f"{process.rank}/{process.world_size}"
 
 
 def _handed(text: str) -> Handed:

@@ -32,6 +32,8 @@ CHECKPOINT = "TRAINRUN_CHECKPOINT"
 """The resume point as JSON; unset where the attempt starts from nothing."""
 INITIAL = "TRAINRUN_INITIAL"
 """URI of `checkpoint.initialFrom`; unset where there is none."""
+PLACE = "TRAINRUN_PLACE"
+"""`<rank>/<world size>` as the agent has given them, whatever becomes of the two variables."""
 PROCESS = "TRAINRUN_PROCESS"
 """Id of the process that speaks for the rank: set by it, inherited by its children."""
 

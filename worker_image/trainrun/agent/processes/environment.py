@@ -15,7 +15,7 @@ from trainrun.contract import layout, variables
 from trainrun.contract.agent_config import AgentConfig, StorageConfig
 from trainrun.contract.answer import Start
 from trainrun.contract.checkpoint_id import CheckpointId
-from trainrun.contract.environment import Exchange, Handed, ProcessPlace
+from trainrun.contract.environment import Exchange, Handed, ProcessPlace, place_of
 
 NOT_INHERITED = (
     variables.AGENT_CONFIG,  # holds the token
@@ -56,8 +56,9 @@ def process_environment(
         paths = [config.library, environment.get("PYTHONPATH", "")]
         # An empty part would be the working directory.
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
-    environment.update(_place(config, start, local_rank).write())
-    environment.update(_exchange(config, start, files).write())
+    place = _place(config, start, local_rank)
+    environment.update(place.write())
+    environment.update(_exchange(config, start, files, place).write())
     environment[variables.TORCH_ERROR_FILE] = str(files.error_file)
     if config.address in LOOPBACK or config.parent_pid is not None:
         environment.setdefault("GLOO_SOCKET_IFNAME", "lo")
@@ -81,11 +82,12 @@ def _place(config: AgentConfig, start: Start, local_rank: int) -> ProcessPlace:
     )
 
 
-def _exchange(config: AgentConfig, start: Start, files: RankFiles) -> Exchange:
+def _exchange(config: AgentConfig, start: Start, files: RankFiles, place: ProcessPlace) -> Exchange:
     return Exchange(
         socket=files.socket,
         staging=files.staging,
         control_file=files.control_file,
+        place=place_of(place),
         resume=_handed(config.storage, start.resume) if start.resume is not None else None,
         initial=config.initial_from,
     )
