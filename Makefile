@@ -118,24 +118,24 @@ $(VERSITYGW): tests/tools/go.mod tests/tools/go.sum
 # --- the cluster --------------------------------------------------------------------------------
 
 # A real cluster of three nodes on this machine; testbed/README.md says more. NAME=... picks another.
-CLUSTER := $(PYTHON) -m testbed
+TESTBED := $(PYTHON) -m testbed
 CLUSTER_NAME := $(if $(NAME),--name $(NAME))
 
 .PHONY: cluster-tools
 cluster-tools: install ## install and build what a cluster needs (once; about twelve minutes on two cores)
-	@$(CLUSTER) tools
+	@$(TESTBED) tools
 
 .PHONY: cluster-up
 cluster-up: install ## start a cluster of three nodes, with the project's images on each (NAME=...)
-	@$(CLUSTER) up --project $(CLUSTER_NAME)
+	@$(TESTBED) up --project $(CLUSTER_NAME)
 
 .PHONY: cluster-down
 cluster-down: install ## end it and remove everything of it
-	@$(CLUSTER) down $(CLUSTER_NAME)
+	@$(TESTBED) down $(CLUSTER_NAME)
 
 .PHONY: cluster-status
 cluster-status: install ## what runs, where the kubeconfig is
-	@$(CLUSTER) status $(CLUSTER_NAME)
+	@$(TESTBED) status $(CLUSTER_NAME)
 
 # --- measuring ----------------------------------------------------------------------------------
 

@@ -9,10 +9,12 @@ from pathlib import Path
 
 import click
 
-from testbed import binaries, docker
+from testbed import binaries
 from testbed.api import ApiError
+from testbed.choice import choice
 from testbed.cluster import DEFAULT_NAME, NAME_VARIABLE, Cluster
 from testbed.embedded import check_possible
+from testbed.engine import engine
 from testbed.errors import ClusterBroken, ClusterUnavailable
 from testbed.faults.commands import fault
 from testbed.images import KINDS, Kind, base_image, base_name
@@ -116,8 +118,10 @@ def tools() -> None:
 
     Raises ClusterUnavailable where there can be no cluster.
     """
-    if not docker.is_running():
+    if choice() == "embedded":
         check_possible()
+    else:
+        engine("").prepare()
     with ThreadPoolExecutor(1) as pool:
         # Packages are fetched and unpacked while Go compiles.
         bases = [pool.submit(base_image, kind) for kind in KINDS]

@@ -13,6 +13,7 @@ import tarfile
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
 _MANIFEST = "application/vnd.oci.image.manifest.v1+json"
@@ -21,10 +22,12 @@ _LAYER = "application/vnd.oci.image.layer.v1.tar"
 _INDEXES = ("index.json", "manifest.json")
 
 
-def write_archive(target: Path, *, name: str, layer: Path, run: dict[str, Any]) -> None:
+def write_archive(
+    target: Path, *, name: str, layer: Path, run: dict[str, Any], others: Sequence[str] = ()
+) -> None:
     """Write an image of one layer; `run` is its `config` (Env, Cmd, Entrypoint, ...).
 
-    `name` is the full reference, host name included, that pods use.
+    `name` is the full reference, host name included, that pods use; `others` name the same image.
     """
     partial = target.with_name(f".{target.name}.partial")
     digest = _digest_of(layer)
@@ -46,12 +49,8 @@ def write_archive(target: Path, *, name: str, layer: Path, run: dict[str, Any]) 
             "layers": [described_layer],
         }
         described = _add_blob(archive, _MANIFEST, manifest)
-        # containerd reads the first name, buildah and skopeo the second.
-        described["annotations"] = {
-            "io.containerd.image.name": name,
-            "org.opencontainers.image.ref.name": name,
-        }
-        index = {"schemaVersion": 2, "manifests": [described]}
+        manifests = [described | {"annotations": _named(each)} for each in (name, *others)]
+        index = {"schemaVersion": 2, "manifests": manifests}
         _add_bytes(archive, "index.json", json.dumps(index).encode())
     partial.replace(target)
 
@@ -85,6 +84,11 @@ def names(archive: Path) -> list[str]:
             or annotations.get("org.opencontainers.image.ref.name", "")
         )
     return sorted({name for name in found if name})
+
+
+def _named(name: str) -> dict[str, str]:
+    # containerd reads the first, buildah and skopeo the second.
+    return {"io.containerd.image.name": name, "org.opencontainers.image.ref.name": name}
 
 
 def _digest_of(path: Path) -> str:

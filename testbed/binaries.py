@@ -7,6 +7,7 @@ with different versions do not get into each other's way.
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import shutil
 import subprocess
@@ -14,9 +15,10 @@ import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from testbed import docker
+from testbed.choice import choice
 from testbed.errors import ClusterBroken, ClusterUnavailable
 from testbed.places import PACKAGE, cache, locked, progress
+from testbed.shell import output
 
 KUBERNETES_VERSION = "v1.36.3"
 SHIM = "containerd-shim-runc-v2"
@@ -92,15 +94,35 @@ TOOLS = Module(
     },
     minutes="three to four minutes",
 )
+# Only where a cluster comes from kind; kubeadm only where its nodes' image is made here.
+KUBEADM = Module(
+    name="kubeadm",
+    folder=PACKAGE / "kubeadm",
+    commands={"kubeadm": "k8s.io/kubernetes/cmd/kubeadm"},
+    flags=_KUBERNETES_FLAGS,
+    minutes="a minute",
+)
+KIND = Module(
+    name="kind",
+    folder=PACKAGE / "kind_node",
+    commands={"kind": "sigs.k8s.io/kind"},
+    minutes="half a minute",
+)
+KIND_NODE = replace(
+    KIND,
+    commands={"etcd": "go.etcd.io/etcd/server/v3", "dns": "./dns"},
+    minutes="two minutes",
+)
+_MODULES = (KUBERNETES, TOOLS, KUBEADM, KIND, KIND_NODE)
 
 
 def binary(name: str) -> Path:
     """The path of a binary; builds its module when that has not been done yet."""
     if name == "versitygw":
         return _versitygw()
-    module = next(module for module in (KUBERNETES, TOOLS) if name in module.commands)
+    module = next(module for module in _MODULES if name in module.commands)
     # kind brings the servers: of ours only the client is needed.
-    alone = docker.is_running() and module is KUBERNETES
+    alone = choice() == "docker" and module is KUBERNETES
     return (
         build(replace(module, commands={name: module.commands[name]}) if alone else module) / name
     )
@@ -108,7 +130,7 @@ def binary(name: str) -> Path:
 
 def build_all() -> None:
     """Build whatever this machine's kind of cluster needs."""
-    if not docker.is_running():
+    if choice() != "docker":
         build(KUBERNETES)
     build(TOOLS)
     binary("versitygw")
@@ -131,6 +153,12 @@ def build(module: Module) -> Path:
             progress(f"  {number}/{len(absent)} {name} ({seconds:.0f} s)")
         _forget_older(target, module.name)
     return target
+
+
+def module_folder(module: Module, path: str) -> Path:
+    """Where the sources of a Go module lie that `module` requires; fetched if need be."""
+    command = (_go(), "mod", "download", "-json", path)
+    return Path(json.loads(output(*command, directory=module.folder, timeout=600))["Dir"])
 
 
 def compile_command(go: Path, module: Module, package: str, target: Path) -> None:

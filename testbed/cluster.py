@@ -1,7 +1,8 @@
 """A cluster by its name: what tests, the demo and people use, whatever it runs on.
 
 `Cluster("test").up()` gives three Ready nodes with eight GPUs each and an S3 server. With Docker
-it comes from kind, else from the processes of this machine; after that there is no difference.
+it comes from kind, else from the processes of this machine; `CLUSTER` in the environment chooses.
+After that there is no difference.
 """
 
 from __future__ import annotations
@@ -10,9 +11,9 @@ import os
 import time
 from typing import TYPE_CHECKING
 
-from testbed import docker
 from testbed.api import Api
 from testbed.binaries import binary
+from testbed.choice import choice
 from testbed.embedded import Embedded
 from testbed.errors import ClusterBroken
 from testbed.kind import Kind
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
-    from testbed.kind import KindNode
+    from testbed.kind_nodes import KindNode
     from testbed.nodes import Node
     from testbed.s3 import S3
 
@@ -41,7 +42,7 @@ class Cluster:
         state = clusters() / name
         self.provider: Embedded | Kind = (
             Kind(name=name, state=state)
-            if docker.is_running()
+            if choice() != "embedded"
             else Embedded(name=name, state=state)
         )
 

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from testbed import cgroups, golden, network, packages
+from testbed import cgroups, docker, golden, network, packages
 from testbed.addresses import CLUSTERS, Addresses, is_free
 from testbed.api import Api, ApiError
 from testbed.archives import identity
@@ -51,7 +51,7 @@ def check_possible() -> None:
     """Raise ClusterUnavailable where no embedded cluster can run."""
     advice = "Start Docker to get the cluster from kind, or use a Debian machine as root."
     if platform.system() != "Linux" or os.geteuid() != 0:
-        raise ClusterUnavailable(f"neither is Docker running nor are we root on Linux. {advice}")
+        raise ClusterUnavailable(f"{docker.why_not()}, and we are not root on Linux. {advice}")
     packages.install()
     probe = (
         "unshare",

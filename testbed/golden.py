@@ -82,6 +82,12 @@ def prepared(archives: Iterable[Path]) -> Golden:
     return Golden(folder)
 
 
+def fill(folder: Path, archives: list[Path]) -> Path:
+    """Make a new store with these images in an empty folder; return the root of its containerd."""
+    _import(folder, archives, keep={name for archive in archives for name in names(archive)})
+    return folder / "root"
+
+
 def _build(folder: Path, wanted: dict[str, Path]) -> None:
     nearest = _nearest(wanted, folder.parent)
     present = nearest.images if nearest else frozenset()

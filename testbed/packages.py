@@ -6,9 +6,13 @@ import os
 import shutil
 import subprocess
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from testbed.errors import ClusterUnavailable
 from testbed.places import progress
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 # What must be there -> the package that brings it.
 NEEDED = {
@@ -27,9 +31,9 @@ NEEDED = {
 SUPERUSER_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
-def missing() -> list[str]:
+def missing(needed: Mapping[str, str] = NEEDED) -> list[str]:
     """The packages that are not there yet."""
-    return sorted(package for what, package in NEEDED.items() if not _is_there(what))
+    return sorted(package for what, package in needed.items() if not _is_there(what))
 
 
 def _is_there(what: str) -> bool:
@@ -38,12 +42,12 @@ def _is_there(what: str) -> bool:
     return shutil.which(what, path=SUPERUSER_PATH) is not None
 
 
-def install() -> None:
+def install(needed: Mapping[str, str] = NEEDED) -> None:
     """Install what is missing; needs root and apt, and nothing when all is there.
 
     Raises ClusterUnavailable where that is not possible.
     """
-    packages = missing()
+    packages = missing(needed)
     if not packages:
         return
     if shutil.which("apt-get") is None:

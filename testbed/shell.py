@@ -46,10 +46,12 @@ def output(
     return done.stdout
 
 
-def succeeds(*command: str | Path, timeout: float = 60.0) -> bool:
+def succeeds(
+    *command: str | Path, timeout: float = 60.0, environment: Mapping[str, str] | None = None
+) -> bool:
     """Run a command quietly; tell whether it ended with 0."""
     try:
-        output(*command, timeout=timeout)
+        output(*command, timeout=timeout, environment=environment)
     except (ClusterBroken, FileNotFoundError):
         return False
     return True

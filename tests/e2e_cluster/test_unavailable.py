@@ -33,5 +33,5 @@ def test_without_docker_and_root_the_session_ends_with_what_was_not_tested(tmp_p
     assert "7 skipped" in words
     _, _, end = words.partition("NOT TESTED ON A REAL CLUSTER")
     assert "7 tests in tests/e2e_cluster/test_cluster.py did not run" in end
-    assert "neither is Docker running nor are we root on Linux" in end
+    assert f"{docker.why_not()}, and we are not root on Linux" in end
     assert "Start Docker to get the cluster from kind, or use a Debian machine as root" in end
