@@ -40,8 +40,7 @@ class Engine:
 
     def run(self, *arguments: str | Path, text: str = "", timeout: float = 60.0) -> str:
         """Run a command of the program; return what it printed."""
-        command = (self.program, *arguments)
-        return output(*command, text=text, timeout=timeout, environment=self.environment)
+        return self._output(self.program, *arguments, text=text, timeout=timeout)
 
     def succeeds(self, *arguments: str | Path) -> bool:
         """Whether a command of the program ends with 0."""
@@ -49,8 +48,12 @@ class Engine:
 
     def kind(self, *arguments: str | Path, text: str = "", timeout: float = 60.0) -> str:
         """Run kind on it; return what it printed."""
-        command = (_kind(), *arguments)
-        return output(*command, text=text, timeout=timeout, environment=self.environment)
+        return self._output(_kind(), *arguments, text=text, timeout=timeout)
+
+    def _output(self, *command: str | Path, text: str, timeout: float) -> str:
+        # podman has no daemon: what watches over a container descends from this command.
+        environment = self.environment
+        return output(*command, text=text, timeout=timeout, environment=environment, locks=False)
 
     def address(self, container: str) -> str:
         """Of a container, in the cluster's network."""

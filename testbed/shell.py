@@ -21,11 +21,13 @@ def output(
     text: str = "",
     environment: Mapping[str, str] | None = None,
     directory: Path | None = None,
+    locks: bool = True,
 ) -> str:
     """Run a command to its end, `text` being its input; return what it printed to stdout.
 
     Raises ClusterBroken with the command and the end of its stderr when it fails or takes longer
-    than `timeout` seconds.
+    than `timeout` seconds. Without `locks` the command holds none of ours beyond our end: whatever
+    it starts for good would hold them for good.
     """
     try:
         done = subprocess.run(
@@ -36,7 +38,7 @@ def output(
             timeout=timeout,
             env={**os.environ, **(environment or {})},
             cwd=directory,
-            pass_fds=held_locks(),
+            pass_fds=held_locks() if locks else (),
         )
     except subprocess.TimeoutExpired:
         raise ClusterBroken(f"{_shown(command)} took longer than {timeout:.0f} s") from None
