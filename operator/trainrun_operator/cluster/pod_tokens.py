@@ -23,8 +23,9 @@ from trainrun_operator.worlds.kubernetes.names import AUDIENCE
 from trainrun_operator.worlds.kubernetes.observing.pods import PodFact
 
 BELIEVED_FOR = 900.0
-"""Seconds until a token is reviewed again: a deleted pod is refused at once by our own cache. With
-2,000 agents that is a review in half a second; three times as many cost a twentieth of the CPU."""
+"""Seconds until a token is reviewed again: a deleted pod is refused at once by our own cache; a
+service account that was removed is noticed so much later. With 2,000 agents that is a review in
+half a second."""
 DISBELIEVED_FOR = 5.0
 """Seconds until a token is reviewed again that was refused: an API server that has just been
 started, or has not yet heard of a new pod, refuses good ones."""
