@@ -49,11 +49,12 @@ class LocalRuns:
     def state(self) -> Path:
         return self.storage / ".trainrun" / "tiny"
 
-    def commit_before(self, step: int, *, of: int) -> dict[str, str]:
+    def commit_before(self, step: int, *, of: int, within: Path | None = None) -> dict[str, str]:
         """Variables that let all ranks do `step` only once the first attempt's checkpoint of step
-        `of` is committed."""
+        `of` is committed in the storage, or in that of which `within` is the folder."""
         checkpoint = CheckpointId(attempt=1, step=of)
-        manifest = self.storage / "tiny" / layout.folder(checkpoint) / layout.MANIFEST
+        storage = within or self.storage
+        manifest = storage / "tiny" / layout.folder(checkpoint) / layout.MANIFEST
         return {"WAIT_BEFORE": str(step), "WAIT_FOR": str(manifest)}
 
     def write(self) -> Path:

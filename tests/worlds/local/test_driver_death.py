@@ -25,7 +25,7 @@ def test_agents_end_within_ten_seconds_of_their_driver(runs: LocalRuns) -> None:
 
 
 def test_the_same_command_takes_over_at_once_and_counts_nothing(runs: LocalRuns) -> None:
-    runs.env = {"STEPS": "60", "PAUSE": "0.05"}
+    runs.env = {**runs.commit_before(8, of=5), "STEPS": "60", "PAUSE": "0.05"}
     driver = runs.start()
     driver.wait_for_step(8)
     driver.kill()
@@ -53,7 +53,7 @@ def test_a_run_whose_driver_was_killed_says_which_steps_are_done_again(runs: Loc
     assert said is not None, incident["message"]
     resumed = incident["resumedFrom"]["step"] if "resumedFrom" in incident else 0
     assert int(said[1] or 0) <= resumed
-    assert "lostSteps" not in incident
+    assert incident.get("lostSteps") != 0  # absent or a lower bound: nobody heard what came last
 
 
 def test_counters_survive_the_driver(runs: LocalRuns) -> None:
