@@ -22,10 +22,10 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import TensorDataset
 
 import trainrun
-from trainrun.torch import ResumableSampler, TrainingState, warm_up
+from trainrun.torch import ResumableLoader, State, warm_up
 
 
 def main() -> None:
@@ -45,21 +45,15 @@ def main() -> None:
     model = DistributedDataParallel(net)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, options.steps)
-    sampler = ResumableSampler(len(train), seed=options.seed)
-    loader = DataLoader(train, batch_size=options.batch, sampler=sampler)
-    state = TrainingState(model, optimizer, sampler, scheduler=scheduler)
+    loader = ResumableLoader(train, options.batch, shuffle=True, seed=options.seed)
+    state = State(model=model, optimizer=optimizer, scheduler=scheduler, loader=loader, rng=True)
     torch.manual_seed(options.seed + context.rank)  # other dropout on every rank
 
-    step = 0
     example = train[: options.batch]
     warm_up(model, lambda: cross_entropy(model(example[0]), example[1]))
-    if checkpoint := trainrun.get_checkpoint():
-        with checkpoint.as_directory() as directory:
-            state.load(directory)
-        step = checkpoint.step
-
+    step = state.load()
     while step < options.steps:
-        for images, labels in state.batches(loader):
+        for images, labels in loader:
             time.sleep(options.pace)  # makes a small model slow enough to be watched
             loss = cross_entropy(model(images), labels)
             loss.backward()
@@ -73,9 +67,7 @@ def main() -> None:
                 metrics |= {"accuracy": accuracy(net, test), "weights": digest(net)}
             save_asked = trainrun.should_save()  # at every step, on every rank
             if save_asked or step % options.save_every == 0 or step == options.steps:
-                saved = trainrun.staging_directory()
-                state.save(saved)
-                trainrun.report(metrics, step=step, checkpoint=saved)
+                state.save(step, metrics)
             else:
                 trainrun.report(metrics, step=step)
             if step == options.steps:

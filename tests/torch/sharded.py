@@ -1,41 +1,75 @@
-"""An FSDP2 model saved by two ranks, each into a directory of its own; run by the tests."""
+"""An FSDP2 model that two ranks train, each saving into a directory of its own; run by tests."""
 
 from __future__ import annotations
 
 import traceback
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.checkpoint.filesystem import FileSystemWriter
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
-from torch.distributed.checkpoint.state_dict_saver import save
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
+from torch.utils.data import TensorDataset
 
 from tests.torch.training import join
+from trainrun.torch import ResumableLoader, State
+
+WORLD = 2
+STEPS = 8
+ACCUMULATED = 2
+
+
+@dataclass(frozen=True)
+class Sharding:
+    """How one start of the training differs from another."""
+
+    load: Path | None = None
+    """The checkpoint to go on from, all ranks' files in one directory."""
+    saves: dict[int, list[Path]] = field(default_factory=dict)
+    """Where each rank saves after how many batches."""
 
 
 def model() -> nn.Module:
     torch.manual_seed(5)
-    return nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, 4))
+    return nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Dropout(0.2), nn.Linear(64, 4))
 
 
-def save_sharded(rank: int, store: str, directories: list[str], result: str) -> None:
-    """Shard, take a step, save; rank 0 writes the full weights into `result` for comparison."""
+def train_sharded(rank: int, store: str, plan: Sharding, result: str) -> None:
+    """Train to the end; write the full weights into `result`."""
     try:
-        join(rank, 2, store)
-        net = model()
-        fully_shard(net, mesh=init_device_mesh("cpu", (2,)))
-        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-        net(torch.ones(3, 16) * (rank + 1)).sum().backward()
-        optimizer.step()
-        weights = get_model_state_dict(net)
-        save({"model": weights}, storage_writer=FileSystemWriter(directories[rank]))
-        whole = StateDictOptions(full_state_dict=True)
-        torch.save(get_model_state_dict(net, options=whole), result)
+        join(rank, WORLD, store)
+        train(rank, plan, result)
         dist.destroy_process_group()
     except BaseException:
         Path(result).write_text(traceback.format_exc())
         raise
+
+
+def train(rank: int, plan: Sharding, result: str) -> None:
+    net = model()
+    fully_shard(net, mesh=init_device_mesh("cpu", (WORLD,)))
+    optimizer = torch.optim.Adam(net.parameters(), lr=0.01)
+    loader = ResumableLoader(TensorDataset(torch.randn(40, 16)), 2, shuffle=True)
+    state = State(model=net, optimizer=optimizer, loader=loader, rng=True)
+    torch.manual_seed(rank)
+    count = 0
+    if plan.load:
+        state.read(plan.load)
+        count = int((plan.load / "count").read_text())
+    while count < STEPS:
+        for (batch,) in loader:
+            count += 1
+            net(batch).square().mean().backward()
+            if count % ACCUMULATED == 0:
+                optimizer.step()
+                optimizer.zero_grad()
+            if count in plan.saves:
+                state.write(plan.saves[count][rank])
+                (plan.saves[count][rank] / "count").write_text(str(count))
+            if count == STEPS:
+                break
+    whole = StateDictOptions(full_state_dict=True)
+    torch.save(get_model_state_dict(net, options=whole), result)

@@ -42,17 +42,25 @@ def test_a_resume_ends_with_the_same_bits(
     assert resumed == digests
 
 
+def test_a_resume_with_loading_processes_ends_with_the_same_bits(
+    undisturbed: tuple[list[str], dict[int, Path]], tmp_path: Path
+) -> None:
+    digests, saves = undisturbed
+    plan = Plan(load=saves[15], num_workers=2)
+    assert run_ranks(training.WORLD, training.run_rank, tmp_path / "resumed", plan) == digests
+
+
 def test_what_all_ranks_share_is_saved_once(
     undisturbed: tuple[list[str], dict[int, Path]],
 ) -> None:
     _, saves = undisturbed
     assert sorted(path.name for path in saves[15].iterdir()) == [
         "count",
-        "training-rank0.pt",
-        "training-rank1.pt",
-        "training-rank2.pt",
-        "training-rank3.pt",
-        "training.pt",
+        "state-rank0.pt",
+        "state-rank1.pt",
+        "state-rank2.pt",
+        "state-rank3.pt",
+        "state.pt",
     ]
 
 

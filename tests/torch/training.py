@@ -1,7 +1,8 @@
 """A DDP training in which everything that can disturb a resume takes part; run by the tests.
 
 Dropout, batch norm, momentum, a scheduler, gradient accumulation over three batches without
-synchronization, a last batch of each epoch that is smaller, Python's and NumPy's random numbers.
+synchronization, a last batch of each epoch that is smaller, Python's and NumPy's random numbers,
+data that is augmented at random.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import Dataset
 
-from trainrun.torch import ResumableSampler, TrainingState, warm_up
+from trainrun.torch import ResumableLoader, State, warm_up
 
-WORLD = 4
+WORLD = 4  # with two ranks a sum has one order only
 EPOCHS = 3
 BATCH = 5
 SAMPLES = 210  # 52 for each rank: ten batches of 5 and one of 2
@@ -40,6 +41,24 @@ class Plan:
     saves: dict[int, Path] = field(default_factory=dict)
     """Where to save after how many batches."""
     warm: bool = True
+    num_workers: int = 0
+    """Of the loader."""
+
+
+class Augmented(Dataset[tuple[torch.Tensor, torch.Tensor]]):
+    """Each sample with noise from three generators."""
+
+    def __init__(self) -> None:
+        generator = torch.Generator().manual_seed(7)
+        self.inputs = torch.randn(SAMPLES, 32, generator=generator)
+        self.labels = torch.randint(0, 10, (SAMPLES,), generator=generator)
+
+    def __len__(self) -> int:
+        return SAMPLES
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
+        noise = random.random() + float(numpy.random.rand()) + torch.rand(32)
+        return self.inputs[index] + 0.1 * noise, self.labels[index]
 
 
 def run_rank(rank: int, store: str, plan: Plan, result: str) -> None:
@@ -64,27 +83,25 @@ def train(rank: int, plan: Plan) -> str:
     torch.manual_seed(100 + rank)
     random.seed(rank)
     numpy.random.seed(rank)
-    torch_data = torch.Generator().manual_seed(7)
-    inputs = torch.randn(SAMPLES, 32, generator=torch_data)
-    labels = torch.randint(0, 10, (SAMPLES,), generator=torch_data)
+    data = Augmented()
     net = nn.Sequential(
         nn.Linear(32, 64), nn.BatchNorm1d(64), nn.ReLU(), nn.Dropout(0.3), nn.Linear(64, 10)
     )
     model = DistributedDataParallel(net, bucket_cap_mb=0.005)  # several buckets
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 2, gamma=0.9)
-    sampler = ResumableSampler(SAMPLES, seed=3)
-    loader = DataLoader(TensorDataset(inputs, labels), batch_size=BATCH, sampler=sampler)
-    state = TrainingState(model, optimizer, sampler, scheduler=scheduler)
+    loader = ResumableLoader(data, BATCH, shuffle=True, seed=3, num_workers=plan.num_workers)
+    state = State(model=model, optimizer=optimizer, scheduler=scheduler, loader=loader, rng=True)
 
     if plan.warm:
-        warm_up(model, lambda: nn.functional.cross_entropy(model(inputs[:BATCH]), labels[:BATCH]))
+        x, y = data.inputs[:BATCH], data.labels[:BATCH]
+        warm_up(model, lambda: nn.functional.cross_entropy(model(x), y))
     count = 0
     if plan.load:
-        state.load(plan.load)
+        state.read(plan.load)
         count = int((plan.load / "count").read_text())
-    for _ in range(sampler.epoch, EPOCHS):
-        for x, y in state.batches(loader):
+    for _ in range(loader.epoch, EPOCHS):
+        for x, y in loader:
             count += 1
             noise = random.random() + float(numpy.random.rand())
             last = count % ACCUMULATED == 0
@@ -96,7 +113,7 @@ def train(rank: int, plan: Plan) -> str:
                 scheduler.step()
                 optimizer.zero_grad()
             if count in plan.saves:
-                state.save(plan.saves[count])
+                state.write(plan.saves[count])
                 (plan.saves[count] / "count").write_text(str(count))
     return digest(net, optimizer)
 

@@ -16,10 +16,10 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import TensorDataset
 
 import trainrun
-from trainrun.torch import ResumableSampler, TrainingState, warm_up
+from trainrun.torch import ResumableLoader, State, warm_up
 
 BATCH = 8
 STRETCH = 8
@@ -42,22 +42,16 @@ def main() -> None:
     )
     model = DistributedDataParallel(net)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
-    sampler = ResumableSampler(len(data))
-    loader = DataLoader(data, batch_size=BATCH, sampler=sampler)
-    state = TrainingState(model, optimizer, sampler)
+    loader = ResumableLoader(data, BATCH, shuffle=True)
+    state = State(model=model, optimizer=optimizer, loader=loader, rng=True)
     torch.manual_seed(context.rank)  # other dropout on every rank
 
-    step = 0
     example = data[:BATCH]
     warm_up(model, lambda: cross_entropy(model(example[0]), example[1]))
-    if checkpoint := trainrun.get_checkpoint():
-        with checkpoint.as_directory() as directory:
-            state.load(directory)
-        step = checkpoint.step
-    first = step
+    step = first = state.load()
 
     while step < options.steps:
-        for inputs, labels in state.batches(loader):
+        for inputs, labels in loader:
             lingers = context.attempt < options.attempts and step >= first + STRETCH
             time.sleep(LINGERING if lingers else options.pace)
             loss = cross_entropy(model(inputs), labels)
@@ -68,11 +62,10 @@ def main() -> None:
             metrics: dict[str, float | str] = {"loss": loss.item()}
             if step == options.steps:
                 metrics["weights"] = digest(net)
-            directory = None
             if trainrun.should_save() or step % options.save_every == 0 or step == options.steps:
-                directory = trainrun.staging_directory()
-                state.save(directory)
-            trainrun.report(metrics, step=step, checkpoint=directory)
+                state.save(step, metrics)
+            else:
+                trainrun.report(metrics, step=step)
             if step == options.steps:
                 break
     dist.destroy_process_group()

@@ -1,38 +1,28 @@
-"""Helpers that make a resumed PyTorch training continue exactly where it was.
+"""Save and resume a PyTorch training of your own, with the same bits.
 
-    sampler = ResumableSampler(len(dataset), seed=0)
-    loader = DataLoader(dataset, batch_size=16, sampler=sampler)
+    loader = ResumableLoader(dataset, batch_size=16, shuffle=True)
     model = DistributedDataParallel(net)
-    state = TrainingState(model, optimizer, sampler, scheduler=scheduler)
+    state = State(model=model, optimizer=optimizer, scheduler=scheduler, loader=loader, rng=True)
 
-    warm_up(model, lambda: loss_of(model(example), target))     # at every start, before load
-    if checkpoint := trainrun.get_checkpoint():
-        with checkpoint.as_directory() as directory:
-            state.load(directory)
-
-    for epoch in range(sampler.epoch, epochs):
-        for inputs, labels in state.batches(loader):             # the rest of this epoch
-            ...                                                  # train one step
-            if step % 100 == 0 or trainrun.should_save():
-                directory = trainrun.staging_directory()
-                state.save(directory)                            # on every rank
-                trainrun.report({"loss": loss.item()}, step=step, checkpoint=directory)
+    warm_up(model, lambda: loss_of(model(example), target))     # with DDP, before load
+    step = state.load()                                         # 0 where there is no checkpoint
+    for epoch in range(loader.epoch, epochs):
+        for inputs, labels in loader:                           # the rest of this epoch
+            ...                                                 # train one step
+            if trainrun.should_save() or step % 100 == 0:
+                state.save(step, {"loss": loss.item()})         # on every rank
 
 What is promised: the weights are bit for bit those of the undisturbed run, for the same world size,
 CPU or GPU type, number of threads (`torch.set_num_threads`) and versions, with operations that are
-deterministic themselves; also inside gradient accumulation. With `num_workers > 0`, random numbers
-drawn inside the loader's worker processes begin anew at a resume.
-
-For sharded models (FSDP2) use `torch.distributed.checkpoint` with a `FileSystemWriter` into each
-rank's own `staging_directory()`, and a `FileSystemReader` on `as_directory()`.
+deterministic themselves; also inside gradient accumulation, and with any `num_workers`.
 
 This package is the only one that imports torch.
 """
 
 from __future__ import annotations
 
-from trainrun.torch.sampler import ResumableSampler
-from trainrun.torch.state import TrainingState
+from trainrun.torch.loader import ResumableLoader
+from trainrun.torch.state import State
 from trainrun.torch.warm_up import warm_up
 
-__all__ = ["ResumableSampler", "TrainingState", "warm_up"]
+__all__ = ["ResumableLoader", "State", "warm_up"]

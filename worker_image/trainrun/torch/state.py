@@ -1,36 +1,38 @@
-"""All that decides how a training goes on, saved to and loaded from a checkpoint directory.
+"""All that decides how a training goes on, saved to and loaded from checkpoints.
 
-Two kinds of files: `training.pt`, the same on every rank and written by rank 0 alone, and
-`training-rank<r>.pt` with what differs: random numbers, and inside gradient accumulation also
-gradients and batch norm statistics.
+The files: `state.pt`, what is the same on every rank, written by rank 0; `state-rank<r>.pt`, what
+rank r has alone; `sharded/`, the shards of modules and optimizers whose parameters are DTensors.
 """
 
 from __future__ import annotations
 
+import importlib
 import os
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
-from torch.nn.parallel import DistributedDataParallel
+from torch.optim.lr_scheduler import LRScheduler
 
-from trainrun.torch import random_state
+from trainrun.checkpoint_handle import get_checkpoint
+from trainrun.context import get_context
+from trainrun.reporting import report, staging_directory
+from trainrun.torch import modules, random_state
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
-    from torch.utils.data import DataLoader
-
-    from trainrun.torch.sampler import ResumableSampler
-
-
-DDP_SYNCHRONIZES = "require_forward_param_sync"
-"""DDP's own memory of whether its next forward copies rank 0's buffers: not after `no_sync()`."""
+RNG = "rng"
+GRADIENTS = "gradients"
+SHARED_FILE = "state.pt"
+SHARDED_FOLDER = "sharded"
+SAME = (torch.nn.Module, torch.optim.Optimizer, LRScheduler, torch.amp.GradScaler)
+"""Types whose state is the same on every rank."""
 
 
 class Stateful(Protocol):
-    """A scheduler, a gradient scaler, ...: what PyTorch saves and loads by its state."""
+    """Whatever PyTorch saves and loads by its state."""
 
     def state_dict(self) -> dict[str, Any]:
         """Return its state."""
@@ -39,119 +41,232 @@ class Stateful(Protocol):
         """Take a state over."""
 
 
-class TrainingState:
-    """Model, optimizer, position in the data, random numbers, and whatever else has a state."""
+class State:
+    """Model, optimizer, and whatever else has a state: one checkpoint of them all.
 
-    def __init__(
-        self,
-        model: torch.nn.Module,
-        optimizer: torch.optim.Optimizer,
-        sampler: ResumableSampler,
-        **more: Stateful,
-    ) -> None:
+    Modules, optimizers, learning rate schedulers and GradScalers are taken to be the same on every
+    rank, and rank 0 saves them; so is anything with a true attribute `same_on_every_rank`. All else
+    is saved by each rank for itself. Modules are saved without DistributedDataParallel and
+    `torch.compile` around them. Those with DTensor parameters (FSDP2) are saved in shards, with
+    their optimizers, and load with any number of ranks.
+
+    Gradients that no optimizer has used yet are saved as well, so a save may fall into gradient
+    accumulation.
+    """
+
+    def __init__(self, *, rng: bool = False, **parts: Stateful) -> None:
         """Keep references only.
 
         Args:
-            model: Bare or wrapped in DistributedDataParallel.
-            optimizer: Any.
-            sampler: Its position is advanced by `batches`; its rank names this rank's file.
-            more: Further parts by name: `scheduler=`, `scaler=`, ...
+            rng: Save each rank's random numbers as well: PyTorch's (CPU, GPU), Python's, NumPy's.
+            parts: Whatever has `state_dict()` and `load_state_dict()`, by names of your own:
+                `model=`, `optimizer=`, `scheduler=`, `loader=`, ...
+
+        Raises TypeError for a part that has not.
         """
-        self._model = model
-        self._module = model
-        if isinstance(model, DistributedDataParallel):
-            self._module = cast("torch.nn.Module", model.module)
-        self._sampler = sampler
-        self._parts: dict[str, Any] = {
-            "model": self._module,
-            "optimizer": optimizer,
-            "sampler": sampler,
-            **more,
-        }
-        self._random: random_state.RandomState | None = None
-
-    def save(self, directory: str | os.PathLike[str]) -> None:
-        """Write this rank's files; call it on every rank, after training on the last batch.
-
-        Call `optimizer.zero_grad()` before, except inside gradient accumulation: gradients that
-        are there are saved.
-        """
-        folder, rank = Path(directory), self._sampler.rank
-        if rank == 0:
-            shared = {name: part.state_dict() for name, part in self._parts.items()}
-            torch.save(shared, folder / "training.pt")
-        torch.save(self._own_state(), folder / _own_file(rank))
-
-    def load(self, directory: str | os.PathLike[str]) -> None:
-        """Take over what `save` wrote, the files of all ranks being in one directory.
-
-        With another world size the training goes on from the same position, but not bit for bit
-        (a warning says so): random numbers begin anew, half-accumulated gradients are lost.
-        """
-        folder, rank = Path(directory), self._sampler.rank
-        shared = torch.load(folder / "training.pt", map_location="cpu", weights_only=True)
+        for name, part in parts.items():
+            if not (hasattr(part, "state_dict") and hasattr(part, "load_state_dict")):
+                raise TypeError(
+                    f"State({name}=...): a {type(part).__name__} has no state_dict() and "
+                    "load_state_dict()"
+                )
+        self._parts: dict[str, Any] = parts
+        self._rng = rng
+        self._checked = False
         for name, part in self._parts.items():
-            part.load_state_dict(shared[name])
-        own = folder / _own_file(rank)
-        state = torch.load(own, map_location="cpu", weights_only=True) if own.exists() else {}
-        if state.get("world_size") == self._sampler.world_size:
-            self._load_own_state(state)
+            if type(part).__name__ == "FullyShardedDataParallel":
+                raise TypeError(f"State({name}=...): shard it with fully_shard (FSDP2) instead")
+            if isinstance(part, torch.optim.Optimizer):
+                part.register_step_post_hook(modules.mark_used)
+
+    def load(self, *, partial: bool = False) -> int:
+        """Take over this attempt's checkpoint; return its step, or 0 where there is none.
+
+        Call it on every rank, after `warm_up`. Raises ValueError as `read` does, AgentRefused where
+        the checkpoint is damaged, and AgentLost.
+        """
+        checkpoint = get_checkpoint()
+        if checkpoint is None:
+            return 0
+        with checkpoint.as_directory() as directory:
+            self.read(directory, partial=partial)
+        return checkpoint.step
+
+    def save(self, step: int, metrics: Mapping[str, object] | None = None) -> None:
+        """Save a checkpoint of this step and report it: `staging_directory`, `write`, `report`.
+
+        Call it on every rank, after training on the last batch. Raises what these raise.
+        """
+        directory = staging_directory()
+        self.write(directory)
+        report(metrics, step=step, checkpoint=directory)
+
+    def write(self, directory: str | os.PathLike[str]) -> None:
+        """Write this rank's files into a directory of your own; call it on every rank.
+
+        Raises TypeError where a state has what could not be read again.
+        """
+        folder, context, sharded = Path(directory), get_context(), self._sharded()
+        own: dict[str, Any] = {
+            "parts": {n: part.state_dict() for n, part in self._parts.items() if self._is_own(n)},
+            "modules": {name: modules.own_state(part) for name, part in self._modules()},
+        }
+        if self._rng:
+            own[RNG] = random_state.capture()
+        self._write(folder / _own_file(context.rank), own)
+        if context.rank == 0:
+            about = {
+                "names": self._names(),
+                "own": [*own["parts"], *_further(own)],
+                "sharded": list(sharded),
+                "world_size": context.world_size,
+            }
+            shared = {
+                name: _bare(part).state_dict()
+                for name, part in self._parts.items()
+                if name not in sharded and not self._is_own(name)
+            }
+            self._write(folder / SHARED_FILE, {"about": about, "parts": shared})
+        if sharded:
+            _dcp().write(sharded, folder / SHARDED_FOLDER)
+        self._checked = True
+
+    def read(self, directory: str | os.PathLike[str], *, partial: bool = False) -> None:
+        """Take over what `write` or `save` wrote, the files of all ranks being in one directory.
+
+        Args:
+            directory: Read only.
+            partial: Take over what fits, and let a warning name what begins anew, where the
+                checkpoint has other parts, or is of another number of ranks and has something that
+                is each rank's own (random numbers, the place in an iterable dataset, gradients).
+                The training goes on from there, but not bit for bit.
+
+        Raises ValueError where it does not fit otherwise, naming what is missing, and where the
+        directory is none that State wrote.
+        """
+        folder, context = Path(directory), get_context()
+        shared = _read(folder, SHARED_FILE)
+        about = shared["about"]
+        anew = _other_parts(folder, self._names(), about["names"], partial=partial)
+        own: dict[str, Any] = {"parts": {}, "modules": {}}
+        if about["world_size"] == context.world_size:
+            own = _read(folder, _own_file(context.rank))
         else:
+            wanted = {*self._names(), GRADIENTS} & set(about["own"])
+            anew += _other_ranks(folder, wanted, about["world_size"], partial=partial)
+        if anew:
             warnings.warn(
-                f"{folder} was saved with another number of ranks than {self._sampler.world_size}:"
-                " the training goes on from there, but not bit for bit",
+                f"{folder} has not all of this training: {', '.join(anew)} began anew, so it goes "
+                "on but not bit for bit",
                 stacklevel=2,
             )
+        self._take_over(folder, shared, own)
 
-    def batches(self, loader: DataLoader[Any]) -> Iterator[Any]:
-        """Yield the batches that this epoch has left, then begin the next epoch.
+    def _take_over(self, folder: Path, shared: dict[str, Any], own: dict[str, Any]) -> None:
+        in_shards = {n: self._parts[n] for n in shared["about"]["sharded"] if n in self._parts}
+        whole = {**shared["parts"], **own["parts"]}
+        if wrong := [name for name in self._sharded() if name in whole]:
+            raise ValueError(f"{folder} has {', '.join(wrong)} whole: load before sharding instead")
+        if in_shards:
+            _dcp().read(in_shards, folder / SHARDED_FOLDER)
+        for name, part in self._parts.items():
+            if name in whole:
+                _bare(part).load_state_dict(whole[name])
+        for name, part in self._modules():
+            if name in own["modules"]:
+                modules.load_own_state(part, own["modules"][name])
+        if self._rng and RNG in own:
+            random_state.restore(own[RNG])
 
-        A batch counts as consumed when it is handed out, so save after training on it.
-        """
-        if loader.sampler is not self._sampler or loader.batch_size is None:
-            raise ValueError(
-                "batches() needs a DataLoader with batch_size= and with sampler= the sampler of "
-                "this TrainingState"
+    def _write(self, path: Path, content: dict[str, Any]) -> None:
+        torch.save(content, path)
+        # Told at the first save, not at the first resume. It looks at no tensor.
+        if not self._checked and (
+            unsafe := torch.serialization.get_unsafe_globals_in_checkpoint(path)
+        ):
+            raise TypeError(
+                f"a state_dict() holds {', '.join(unsafe)}, which torch.load(weights_only=True) "
+                "does not read: let it hold plain values and tensors, or allow the class by "
+                "torch.serialization.add_safe_globals()"
             )
-        # An iterator draws a seed for its workers when it is made. Mid-epoch it is made once more
-        # than in the undisturbed run, so it must not draw from the numbers of the training.
-        with random_state.untouched():
-            place = self._sampler.state_dict()
-            torch.default_generator.manual_seed(sum(place.values()))
-            iterator = iter(loader)
-        if self._random is not None:
-            random_state.restore(self._random)
-            self._random = None
-        for batch in iterator:
-            self._sampler.advance(loader.batch_size)
-            yield batch
-        self._sampler.next_epoch()
 
-    def _own_state(self) -> dict[str, Any]:
-        gradients = {
-            name: parameter.grad
-            for name, parameter in self._module.named_parameters()
-            if parameter.grad is not None
-        }
-        return {
-            "world_size": self._sampler.world_size,
-            "random": random_state.capture(),
-            "gradients": gradients,
-            "buffers": dict(self._module.named_buffers()),
-            "synchronizes": getattr(self._model, DDP_SYNCHRONIZES, True),
-        }
+    def _names(self) -> list[str]:
+        return [*self._parts, *([RNG] if self._rng else [])]
 
-    def _load_own_state(self, state: dict[str, Any]) -> None:
-        self._random = state["random"]
-        for name, parameter in self._module.named_parameters():
-            gradient = state["gradients"].get(name)
-            parameter.grad = None if gradient is None else gradient.to(parameter.device)
-        with torch.no_grad():
-            for name, buffer in self._module.named_buffers():
-                buffer.copy_(state["buffers"][name])
-        if isinstance(self._model, DistributedDataParallel):
-            setattr(self._model, DDP_SYNCHRONIZES, state["synchronizes"])
+    def _modules(self) -> Iterator[tuple[str, torch.nn.Module]]:
+        for name, part in self._parts.items():
+            if isinstance(part, torch.nn.Module):
+                yield name, part
+
+    def _is_own(self, name: str) -> bool:
+        part = self._parts[name]
+        return not (isinstance(part, SAME) or getattr(part, "same_on_every_rank", False))
+
+    def _sharded(self) -> dict[str, Any]:
+        return {name: part for name, part in self._parts.items() if _is_sharded(part)}
+
+
+def _further(own: dict[str, Any]) -> list[str]:
+    """What else a rank has alone that a resume must not lose."""
+    gradients = any(state["gradients"] for state in own["modules"].values())
+    return [*([RNG] if RNG in own else []), *([GRADIENTS] if gradients else [])]
+
+
+def _is_sharded(part: object) -> bool:
+    if isinstance(part, torch.nn.Module):
+        return any(modules.is_sharded(parameter) for parameter in part.parameters())
+    if isinstance(part, torch.optim.Optimizer):
+        return any(modules.is_sharded(p) for group in part.param_groups for p in group["params"])
+    return False
+
+
+def _other_parts(folder: Path, names: list[str], saved: list[str], *, partial: bool) -> list[str]:
+    """What the checkpoint has not. Raises ValueError, unless that is allowed."""
+    missing = [name for name in names if name not in saved]
+    extra = [name for name in saved if name not in names]
+    if partial or not (missing or extra):
+        return missing
+    wrong = [f"no {', '.join(missing)}"] if missing else []
+    if extra:
+        wrong.append(f"{', '.join(extra)} that this State was not given")
+    raise ValueError(
+        f"{folder} has {' and '.join(wrong)}: it was saved by State({_call(saved)}), and this is "
+        f"State({_call(names)}). Give the same names, or take over what both have with partial=True"
+    )
+
+
+def _other_ranks(folder: Path, own: set[str], ranks: int, *, partial: bool) -> list[str]:
+    """What was each rank's own. Raises ValueError if there is any, unless that is allowed."""
+    if own and not partial:
+        raise ValueError(
+            f"{folder} was saved by {ranks} ranks, and there are {get_context().world_size}: "
+            f"each rank had its own {', '.join(sorted(own))}. Run with {ranks} ranks, or take over "
+            "what all ranks share with partial=True"
+        )
+    return sorted(own)
+
+
+def _call(names: list[str]) -> str:
+    return ", ".join(f"{name}={'True' if name == RNG else '...'}" for name in names)
+
+
+def _read(folder: Path, name: str) -> dict[str, Any]:
+    if not (folder / name).exists():
+        raise ValueError(
+            f"{folder} has no {name}: State.save() was not called on every rank, or something "
+            "else saved this checkpoint"
+        )
+    content: dict[str, Any] = torch.load(folder / name, map_location="cpu", weights_only=True)
+    return content
+
+
+def _bare(part: Any) -> Any:
+    return modules.bare(part) if isinstance(part, torch.nn.Module) else part
 
 
 def _own_file(rank: int) -> str:
-    return f"training-rank{rank}.pt"
+    return f"state-rank{rank}.pt"
+
+
+def _dcp() -> Any:
+    return importlib.import_module("trainrun.torch.sharded")  # as slow to import as torch

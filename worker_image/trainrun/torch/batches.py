@@ -1,0 +1,143 @@
+"""What a loader's worker processes do: make whole batches, with random numbers of their own place.
+
+The random numbers that a dataset draws for a batch depend on the loader's seed and the batch's
+place in the epoch alone: neither on the number of workers nor on where the epoch was begun.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from torch.utils.data import Dataset, IterableDataset, get_worker_info
+
+from trainrun.torch.random_state import seeded
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+
+def as_is(batch: Any) -> Any:
+    """Collate nothing: the batch is one already."""
+    return batch
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Which batch of a map-style dataset is wanted."""
+
+    place: tuple[int, ...]
+    """What its random numbers depend on."""
+    samples: list[int]
+
+
+class MapBatches(Dataset[Any]):
+    """A map-style dataset by batches instead of samples."""
+
+    def __init__(self, dataset: Any, collate: Callable[[list[Any]], Any]) -> None:
+        self._dataset = dataset
+        self._collate = collate
+
+    def __getitem__(self, request: Request) -> tuple[int, Any]:
+        """Return how many samples the batch has, and the batch."""
+        with seeded(*request.place):
+            if hasattr(self._dataset, "__getitems__"):
+                samples = self._dataset.__getitems__(request.samples)
+            else:
+                samples = [self._dataset[index] for index in request.samples]
+            return len(request.samples), self._collate(samples)
+
+
+@dataclass(slots=True)
+class Shard:
+    """How far one worker of one rank has come in an iterable dataset."""
+
+    batches: int = 0
+    """Batches of this epoch that were handed to the training."""
+    dataset: dict[str, Any] | None = None
+    """The dataset's own state behind them, where it has one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What all workers of a rank read of an iterable dataset."""
+
+    seed: int
+    epoch: int
+    first: int
+    """Which shard of the rank the first worker has: the one that hands out the next batch."""
+    shards: list[Shard]
+    rank: int
+    world_size: int
+    split: bool
+    """Whether each shard takes every n-th sample; otherwise the dataset shares itself out."""
+    batch_size: int
+    drop_last: bool
+
+
+class Piece(NamedTuple):
+    """A batch of an iterable dataset, and how far its shard is behind it."""
+
+    shard: int
+    batch: Any
+    dataset: dict[str, Any] | None
+
+
+class IterableBatches(IterableDataset[Piece]):
+    """An iterable dataset from where each shard stands, by batches."""
+
+    def __init__(
+        self,
+        dataset: Any,
+        collate: Callable[[list[Any]], Any],
+        plan: Plan,
+    ) -> None:
+        self._dataset = dataset
+        self._collate = collate
+        self._plan = plan
+
+    def __iter__(self) -> Iterator[Piece]:
+        """Go on behind the batches that this worker's shard has handed out."""
+        worker, plan = get_worker_info(), self._plan
+        number = ((worker.id if worker else 0) + plan.first) % len(plan.shards)
+        shard = plan.shards[number]
+        # All shards that share the samples of one order draw the same numbers.
+        own = () if plan.split else (plan.rank, number)
+        with seeded(plan.seed, plan.epoch, *own):
+            iterator = self._begin(shard)
+        for count in itertools.count(0 if shard.dataset is None else shard.batches):
+            with seeded(plan.seed, plan.epoch, count, *own):
+                samples = self._samples(iterator, plan.rank * len(plan.shards) + number)
+                if not samples or (plan.drop_last and len(samples) < plan.batch_size):
+                    return
+                if count < shard.batches:
+                    continue
+                batch = self._collate(samples)
+            yield Piece(number, batch, self._state())
+
+    def _begin(self, shard: Shard) -> Iterator[Any]:
+        if hasattr(self._dataset, "set_epoch"):
+            self._dataset.set_epoch(self._plan.epoch)
+        if shard.dataset is not None:
+            self._dataset.load_state_dict(shard.dataset)
+        return iter(self._dataset)
+
+    def _samples(self, iterator: Iterator[Any], number: int) -> list[Any]:
+        """This shard's samples of the next batch; none of a round that is too short for all."""
+        if not self._plan.split:
+            return list(islice(iterator, self._plan.batch_size))
+        among, samples = self._plan.world_size * len(self._plan.shards), []
+        for _ in range(self._plan.batch_size):
+            each = list(islice(iterator, among))
+            if len(each) < among:
+                break
+            samples.append(each[number])
+        return samples
+
+    def _state(self) -> dict[str, Any] | None:
+        if not hasattr(self._dataset, "state_dict"):
+            return None
+        state: dict[str, Any] = self._dataset.state_dict()
+        return state

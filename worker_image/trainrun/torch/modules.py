@@ -1,0 +1,108 @@
+"""What a rank has of a module that the other ranks have not: gradients and buffers."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+from torch.nn.parallel import DistributedDataParallel
+
+if TYPE_CHECKING:
+    from torch.distributed.tensor import DTensor
+
+DDP_SYNCHRONIZES = "require_forward_param_sync"
+"""DDP's own memory of whether its next forward copies rank 0's buffers: not after `no_sync()`."""
+
+USED = "trainrun_used"
+"""A gradient's attribute: its version (PyTorch counts the writes) when an optimizer used it."""
+
+
+def bare(module: torch.nn.Module) -> torch.nn.Module:
+    """Return the module without DistributedDataParallel and `torch.compile` around it."""
+    while True:
+        if isinstance(module, DistributedDataParallel):
+            module = cast("torch.nn.Module", module.module)
+        elif "_orig_mod" in module._modules:  # noqa: SLF001 - as torch.compile wraps it
+            module = cast("torch.nn.Module", module._orig_mod)  # noqa: SLF001
+        else:
+            return module
+
+
+def mark_used(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+    """Remember, after a step of an optimizer, that its gradients are worth nothing any more."""
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            if parameter.grad is not None:
+                setattr(parameter.grad, USED, _version(parameter.grad))
+
+
+def own_state(module: torch.nn.Module) -> dict[str, Any]:
+    """Return what this rank alone has: gradients that no optimizer has used, and buffers."""
+    inner = bare(module)
+    kept = set(inner.state_dict().keys())
+    return {
+        "gradients": {
+            name: local(parameter.grad)
+            for name, parameter in inner.named_parameters()
+            if parameter.grad is not None and _is_unused(parameter.grad)
+        },
+        "buffers": {n: local(buffer) for n, buffer in inner.named_buffers() if n in kept},
+        "synchronizes": _ddp_synchronizes(module),
+    }
+
+
+def load_own_state(module: torch.nn.Module, state: dict[str, Any]) -> None:
+    """Take over what `own_state` returned."""
+    inner = bare(module)
+    for name, parameter in inner.named_parameters():
+        gradient = state["gradients"].get(name)
+        parameter.grad = None if gradient is None else _like(parameter, gradient)
+    buffers = dict(inner.named_buffers())
+    with torch.no_grad():
+        for name, value in state["buffers"].items():
+            local(buffers[name]).copy_(value)
+    for part in module.modules():
+        if isinstance(part, DistributedDataParallel):
+            setattr(part, DDP_SYNCHRONIZES, state["synchronizes"])
+
+
+def local(tensor: torch.Tensor) -> torch.Tensor:
+    """Return this rank's shard of a sharded tensor; any other as it is."""
+    if not is_sharded(tensor):
+        return tensor
+    with torch.no_grad():
+        return cast("DTensor", tensor).to_local()
+
+
+def is_sharded(tensor: torch.Tensor) -> bool:
+    """Whether it is a DTensor. That module takes as long to import as torch: it is not, here."""
+    module = sys.modules.get("torch.distributed.tensor")
+    return module is not None and isinstance(tensor, module.DTensor)
+
+
+def _like(parameter: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
+    gradient = gradient.to(parameter.device)
+    if not is_sharded(parameter):
+        return gradient
+    whole = cast("DTensor", parameter)
+    return type(whole).from_local(
+        gradient,
+        whole.device_mesh,
+        whole.placements,
+        shape=whole.shape,
+        stride=whole.stride(),
+    )
+
+
+def _is_unused(gradient: torch.Tensor) -> bool:
+    return getattr(gradient, USED, None) != _version(gradient)
+
+
+def _version(gradient: torch.Tensor) -> int:
+    return local(gradient)._version  # noqa: SLF001 - public by name in PyTorch's own documents
+
+
+def _ddp_synchronizes(module: torch.nn.Module) -> bool:
+    wrappers = [part for part in module.modules() if isinstance(part, DistributedDataParallel)]
+    return all(getattr(wrapper, DDP_SYNCHRONIZES, True) for wrapper in wrappers)

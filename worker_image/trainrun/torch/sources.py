@@ -1,0 +1,196 @@
+"""Where a `ResumableLoader` is in its data: one kind of source for each kind of dataset."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils.data import DataLoader, Sampler
+
+from trainrun.torch.batches import IterableBatches, MapBatches, Piece, Plan, Request, Shard, as_is
+from trainrun.torch.random_state import seed_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """What a rank has of the data, and how it is loaded."""
+
+    rank: int
+    world_size: int
+    batch_size: int
+    """Samples of one rank."""
+    drop_last: bool
+    num_workers: int
+    collate: Callable[[list[Any]], Any]
+    options: dict[str, Any]
+    """More of DataLoader's."""
+
+    def loader(self, dataset: Any, **more: Any) -> DataLoader[Any]:
+        """Load what `dataset` gives, batches already, with the workers of this rank."""
+        return DataLoader(
+            dataset,
+            batch_size=None,
+            collate_fn=as_is,
+            num_workers=self.num_workers,
+            **self.options,
+            **more,
+        )
+
+
+class MapSource:
+    """A map-style dataset: the position counts samples, over all ranks."""
+
+    same_on_every_rank = True
+
+    def __init__(self, dataset: Any, share: Share, *, seed: int, shuffle: bool) -> None:
+        """Raises ValueError where a rank would have no batch."""
+        self.epoch = 0
+        self._seed = seed
+        self._position = 0
+        self._length = len(dataset)
+        self._shuffle = shuffle
+        self._share = share
+        self._usable = self._length // share.world_size * share.world_size
+        if len(self) == 0:
+            raise ValueError(
+                f"{self._length} samples cannot be shared by {share.world_size} ranks in batches "
+                f"of {share.batch_size}{' with drop_last=True' if share.drop_last else ''}"
+            )
+        self._generator = torch.Generator()
+        self._loader = share.loader(
+            MapBatches(dataset, share.collate), sampler=_Requests(self), generator=self._generator
+        )
+
+    def __iter__(self) -> Iterator[Any]:
+        self._generator.manual_seed(seed_of(self._seed, self.epoch, self._share.rank))
+        for samples, batch in self._loader:
+            self._position += samples * self._share.world_size
+            yield batch
+        self.epoch, self._position = self.epoch + 1, 0
+
+    def __len__(self) -> int:
+        samples, size = self._usable // self._share.world_size, self._share.batch_size
+        return samples // size if self._share.drop_last else -(-samples // size)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The same on every rank."""
+        return {
+            "epoch": self.epoch,
+            "position": self._position,
+            "seed": self._seed,
+            "length": self._length,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on there. Raises ValueError for a state of another dataset."""
+        if state.get("length") != self._length:
+            raise ValueError(
+                f"the loader's state is of a dataset of {state.get('length')} samples, and this "
+                f"one has {self._length}: its place in the epoch would be another one"
+            )
+        self.epoch, self._seed = state["epoch"], state["seed"]
+        self._position = min(state["position"], self._usable)
+
+    def requests(self) -> Iterator[Request]:
+        """The batches that this rank has left in this epoch."""
+        share, size, begin = self._share, self._share.batch_size, self._position
+        mine = self._order()[begin + share.rank : self._usable : share.world_size]
+        for start in range(0, len(mine), size):
+            samples = mine[start : start + size].tolist()
+            if len(samples) == size or not share.drop_last:
+                position = begin + start * share.world_size
+                yield Request((self._seed, self.epoch, position, share.rank), samples)
+
+    def _order(self) -> torch.Tensor:
+        if not self._shuffle:
+            return torch.arange(self._length)
+        # A generator of its own: shuffling must not draw from the random numbers of the training.
+        generator = torch.Generator().manual_seed(seed_of(self._seed, self.epoch))
+        return torch.randperm(self._length, generator=generator)
+
+
+class _Requests(Sampler[Request]):
+    """What PyTorch asks for the next batch."""
+
+    def __init__(self, source: MapSource) -> None:
+        self._source = source
+
+    def __iter__(self) -> Iterator[Request]:
+        return self._source.requests()
+
+
+class IterableSource:
+    """An iterable dataset: each worker of each rank has a shard of it, and counts its batches."""
+
+    same_on_every_rank = False
+
+    def __init__(self, dataset: Any, share: Share, *, seed: int, split: bool) -> None:
+        self.epoch = 0
+        self._dataset = dataset
+        self._share = share
+        self._seed = seed
+        self._split = split
+        self._first = 0
+        self._shards = self._fresh()
+
+    def __iter__(self) -> Iterator[Any]:
+        share, begins = self._share, all(shard.batches == 0 for shard in self._shards)
+        generator = torch.Generator().manual_seed(seed_of(self._seed, self.epoch, share.rank))
+        batches = IterableBatches(self._dataset, share.collate, self._plan())
+        piece: Piece | None = None
+        for piece in share.loader(batches, generator=generator):
+            shard = self._shards[piece.shard]
+            shard.batches, shard.dataset = shard.batches + 1, piece.dataset
+            self._first = (piece.shard + 1) % len(self._shards)
+            yield piece.batch
+        if begins and piece is None:
+            raise ValueError(
+                f"the dataset has no batch for each of {share.world_size} ranks with "
+                f"{len(self._shards)} workers"
+            )
+        self.epoch, self._first, self._shards = self.epoch + 1, 0, self._fresh()
+
+    def __len__(self) -> int:
+        raise TypeError("a loader of an iterable dataset has no len()")
+
+    def state_dict(self) -> dict[str, Any]:
+        """Another one on each rank."""
+        return {
+            "epoch": self.epoch,
+            "seed": self._seed,
+            "world_size": self._share.world_size,
+            "first": self._first,
+            "shards": [asdict(shard) for shard in self._shards],
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on there. Raises ValueError for a state of other numbers of ranks and workers."""
+        given = (state.get("world_size"), len(state.get("shards", ())))
+        if given != (self._share.world_size, len(self._shards)):
+            raise ValueError(
+                f"the loader's state is of {given[0]} ranks with {given[1]} workers each, and "
+                f"there are {self._share.world_size} with {len(self._shards)}: an iterable dataset "
+                "is resumed with the same numbers"
+            )
+        self.epoch, self._seed, self._first = state["epoch"], state["seed"], state["first"]
+        self._shards = [Shard(**shard) for shard in state["shards"]]
+
+    def _fresh(self) -> list[Shard]:
+        return [Shard() for _ in range(max(1, self._share.num_workers))]
+
+    def _plan(self) -> Plan:
+        return Plan(
+            seed=self._seed,
+            epoch=self.epoch,
+            first=self._first,
+            shards=[replace(shard) for shard in self._shards],  # it goes on while workers read it
+            rank=self._share.rank,
+            world_size=self._share.world_size,
+            split=self._split,
+            batch_size=self._share.batch_size,
+            drop_last=self._share.drop_last,
+        )
