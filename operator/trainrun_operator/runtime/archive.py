@@ -72,6 +72,8 @@ class AgentArchive:
             except TimeoutError:
                 if request.transport is not None:
                     request.transport.abort()
+            except ConnectionError:  # the reader has gone, which is his right
+                pass
         return response
 
     @cached_property
