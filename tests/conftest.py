@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections import Counter
 from typing import Any
 
@@ -28,6 +29,12 @@ TOGETHER = {
 """Tests that run one after the other in one of the processes of `make test`, by the beginning of
 their path: they share a cluster or something built, or build what others load. Everything else goes
 to whoever is free."""
+
+
+def pytest_configure() -> None:
+    """Undo what a shell does to its background jobs: they would ignore Ctrl-C for ever."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -19,7 +19,7 @@ from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun_operator.worlds.local.leftovers import kill_all
 
 SCRIPTS = Path(__file__).parent / "scripts"
-TIMEOUT = 90.0
+TIMEOUT = 240.0
 """Seconds; generous, since two cores are shared by all processes of all tests."""
 
 
