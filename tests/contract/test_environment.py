@@ -22,6 +22,7 @@ ELSEWHERE = {
 
 PLACE = ProcessPlace(
     run="digits",
+    run_id="qds44i3a6xuei7e7",
     attempt=3,
     rank=5,
     world_size=8,

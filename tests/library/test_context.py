@@ -8,7 +8,7 @@ from trainrun.context import Context
 
 def test_plain_python_is_rank_0_of_1_in_attempt_1() -> None:
     context = trainrun.get_context()
-    assert (context.run, context.attempt) == ("local", 1)
+    assert (context.run, context.run_id, context.attempt) == ("local", "", 1)
     assert (context.rank, context.world_size) == (0, 1)
     assert (context.local_rank, context.local_world_size, context.node_rank) == (0, 1, 0)
     assert (context.master_addr, context.master_port) == ("127.0.0.1", 29500)
@@ -36,6 +36,7 @@ def test_under_an_agent_run_and_attempt_are_the_operators() -> None:
     context = Context.read(
         {
             "TRAINRUN_RUN": "digits",
+            "TRAINRUN_RUN_ID": "qds44i3a6xuei7e7",
             "TRAINRUN_ATTEMPT": "3",
             "TORCHELASTIC_RUN_ID": "x",
             "TORCHELASTIC_RESTART_COUNT": "2",
@@ -44,6 +45,7 @@ def test_under_an_agent_run_and_attempt_are_the_operators() -> None:
         }
     )
     assert (context.run, context.attempt, context.node_rank) == ("digits", 3, 1)
+    assert context.run_id == "qds44i3a6xuei7e7"
 
 
 def test_rays_getters_say_the_same_as_the_attributes() -> None:

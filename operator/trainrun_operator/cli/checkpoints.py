@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 
 import click
 
-from trainrun.checkpoint import CheckpointInfo, list_checkpoints
+from trainrun.checkpoint import CheckpointInfo, known_run_id, list_checkpoints
 from trainrun.checkpoint import verify as verify_checkpoint
 from trainrun.errors import StoreError, TrainRunError
 from trainrun_operator.cli import wording
@@ -28,6 +28,7 @@ class Listing:
     """The checkpoints of one run."""
 
     uri: str
+    run_id: str
     checkpoints: tuple[CheckpointInfo, ...]
     verified: bool
 
@@ -64,7 +65,7 @@ def _listing(run: Source, *, verify: bool) -> Listing:
         )
     if verify:
         found = [verify_checkpoint(at, info.id) for info in found]
-    return Listing(uri=at.uri, checkpoints=tuple(found), verified=verify)
+    return Listing(uri=at.uri, run_id=known_run_id(at), checkpoints=tuple(found), verified=verify)
 
 
 def _lines(listing: Listing) -> Iterator[str]:
@@ -102,6 +103,7 @@ def _row(info: CheckpointInfo, *, newest: bool) -> tuple[str, ...]:
 def _as_json(listing: Listing) -> dict[str, object]:
     return {
         "uri": listing.uri,
+        "runId": listing.run_id or None,
         "verified": listing.verified,
         "checkpoints": [
             {

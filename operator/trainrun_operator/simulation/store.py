@@ -15,6 +15,9 @@ from trainrun.contract.checkpoint_id import CheckpointId
 KEPT = 2
 """Newest complete checkpoints that stay."""
 
+RUN_ID = "simulated"
+"""Of the one run that uses the store."""
+
 
 @dataclass(slots=True)
 class SimCheckpoint:
@@ -164,5 +167,9 @@ class SimStore:
                 self.checkpoints[resume].manifest = True
             self.claims[attempt] = resume
         return Resolution(
-            attempt=attempt, outcome="Resolved", resume=resume, highest_attempt=max(self.claims)
+            attempt=attempt,
+            outcome="Resolved",
+            resume=resume,
+            highest_attempt=max(self.claims),
+            run_id=RUN_ID,
         )

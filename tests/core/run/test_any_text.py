@@ -47,7 +47,9 @@ TALKATIVE = an_agent(
     committed=Committed(id=CheckpointId(attempt=1, step=5)),
     notice=Notice(reason="SIGTERM", remaining=30.0),
     offer=Offer(attempt=2, address="10.0.0.1", port=20000),
-    resolution=Resolution(attempt=2, outcome="Unavailable", message="away", set_aside=("x: bad",)),
+    resolution=Resolution(
+        attempt=2, outcome="Unavailable", message="away", set_aside=("x: bad",), run_id="abc234"
+    ),
     problems=(Problem(type="StorageUnavailable", reason="Unavailable", message="away"),),
     fatal=Problem(type="CheckpointConflict", reason="CheckpointConflict", message="two files"),
     damaged=Damaged(id=CheckpointId(attempt=1, step=5), message="a bit"),

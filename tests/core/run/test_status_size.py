@@ -48,6 +48,7 @@ def an_old_run(text: str, *, replicas: int = REPLICAS) -> Scene:
         master_addr="a" * 253,
         master_port=65535,
         template_hash="0123456789ab",
+        run_id="r" * 32,
         time=BEGIN,
     )
     worst = {

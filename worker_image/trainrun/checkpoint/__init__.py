@@ -11,7 +11,7 @@ from trainrun.checkpoint.ballots import asked_to_save, cast_ballot, read_ballots
 from trainrun.checkpoint.choice import shown_damage
 from trainrun.checkpoint.inspection import CheckpointInfo, list_checkpoints, verify
 from trainrun.checkpoint.metrics_log import MetricsLog, read_metrics
-from trainrun.checkpoint.ownership import BeatWatch, beat, owner_uid, release
+from trainrun.checkpoint.ownership import BeatWatch, beat, known_run_id, owner_uid, release
 from trainrun.checkpoint.resolution import resolve
 from trainrun.checkpoint.retention import retain
 from trainrun.checkpoint.rules.listing import ObjectInfo
@@ -55,6 +55,7 @@ __all__ = [
     "commit_if_complete",
     "finish",
     "initial_on_node",
+    "known_run_id",
     "list_checkpoints",
     "open_steps",
     "open_store",

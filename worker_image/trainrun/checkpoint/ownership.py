@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from trainrun.checkpoint.rules.records import Beat, OwnerRecord, RunRecord, unseal
-from trainrun.contract import layout
+from trainrun.contract import layout, run_id
 from trainrun.errors import (
     CheckpointDamaged,
     ObjectNotFound,
@@ -68,6 +68,8 @@ class Owned:
     """Of our claim."""
     committed: CheckpointId | None
     """The newest checkpoint that any owner is known to have committed."""
+    run_id: str
+    """See `trainrun.contract.run_id`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,21 +99,23 @@ def acquire(
 
     Raises StoreError.
     """
-    _stamp(run, uid=uid)
+    stamp = _stamp(run, uid=uid)
     for _ in range(CLAIM_TRIES):
         numbers = _owners(run)
         if fail_on_existing and (refusal := _existing(run, numbers, uid=uid)):
             return refusal
         newest = _read_claim(run, numbers[-1]) if numbers else None
         if newest is not None and newest.uid == uid and not newest.released:
-            return Owned(number=newest.number, committed=newest.committed)
+            known = _run_id(run, stamp, numbers)
+            return Owned(number=newest.number, committed=newest.committed, run_id=known)
         if newest is not None and (refusal := _in_use(run, newest, uid=uid, watch=watch)):
             return refusal
         number = newest.number + 1 if newest else 1
         committed = newest.committed if newest else None
         record = OwnerRecord(number=number, uid=uid, committed=committed)
         if run.write_once(layout.owner_key(number), record):
-            return Owned(number=number, committed=committed)
+            known = _run_id(run, stamp, numbers or [number])
+            return Owned(number=number, committed=committed, run_id=known)
         if _owners(run) == numbers:
             raise StoreUnavailable(
                 f"{run.uri}/{layout.owner_key(number)} exists but the listing does not show it: "
@@ -154,20 +158,44 @@ def _write_beat(
     return True
 
 
-def _stamp(run: RunStore, *, uid: str) -> None:
-    """Write `run.json` if it is not there; refuse a folder of a newer layout."""
-    record = RunRecord(layout=layout.VERSION, created_by=f"TrainRun uid {uid}")
+def known_run_id(run: RunStore) -> str:
+    """The run's id, as its folder says; empty where nobody has used it. Raises StoreError."""
+    stamp = None
+    with contextlib.suppress(ObjectNotFound, CheckpointDamaged):
+        stamp = run.read(RunRecord, layout.RUN)
+    numbers = _owners(run) if stamp is None else []
+    return _run_id(run, stamp, numbers) if stamp is not None or numbers else ""
+
+
+def _run_id(run: RunStore, stamp: RunRecord | None, numbers: list[int]) -> str:
+    """Where the stamp cannot be read the first owner is asked, who as a rule wrote it."""
+    if stamp is None:
+        stamp = _stamp_of(_read_claim(run, numbers[0]).uid)
+    return run_id.derived(stamp.created_by, run.run_name)
+
+
+def _stamp_of(uid: str) -> RunRecord:
+    return RunRecord(layout=layout.VERSION, created_by=f"TrainRun uid {uid}")
+
+
+def _stamp(run: RunStore, *, uid: str) -> RunRecord | None:
+    """What stands in `run.json`, written now if nothing did; refuse a folder of a newer layout.
+
+    None: what is there cannot be read.
+    """
+    record = _stamp_of(uid)
     if run.write_once(layout.RUN, record):
-        return
+        return record
     try:
         there = run.read(RunRecord, layout.RUN)
     except (CheckpointDamaged, ObjectNotFound):
-        return  # it says nothing that the rest of the folder depends on
+        return None  # it says nothing that the rest of the folder depends on
     if there.layout > layout.VERSION:
         raise StoreMisconfigured(
             f"{run.uri} has layout {there.layout}, created by {there.created_by}; this version "
             f"knows layout {layout.VERSION}: upgrade, or use another runName"
         )
+    return there
 
 
 def _owners(run: RunStore) -> list[int]:

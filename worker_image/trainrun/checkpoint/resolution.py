@@ -71,7 +71,7 @@ class _Claimant:
             return self._finished()
         view = look(self.run)
         if view.highest >= self.attempt:
-            return self._claimed_before(view)
+            return self._claimed_before(view, owner)
         return self._claim(view, owner)
 
     def answer(
@@ -148,10 +148,10 @@ class _Claimant:
             view = look(self.run)
             if view.highest < self.attempt:
                 raise self.run.incomplete_listing(layout.attempt_key(self.attempt))
-            return self._claimed_before(view)
+            return self._claimed_before(view, owner)
         if self._take_late(resume, view, known):
             return self._behind(self.attempt + 1)
-        return self._resolved(resume, highest=self.attempt, choice=choice)
+        return self._resolved(resume, owner, highest=self.attempt, choice=choice)
 
     def _take_late(self, resume: CheckpointId | None, before: StoreView, known: Known) -> bool:
         """Whether something newer was committed between the look and the claim, which fences it.
@@ -204,7 +204,7 @@ class _Claimant:
             f"the records in {layout.BAD}), or use another runName"
         )
 
-    def _claimed_before(self, view: StoreView) -> Resolution:
+    def _claimed_before(self, view: StoreView, owner: Owned) -> Resolution:
         """The attempt's number is taken: by us (say the same again) or by somebody else."""
         if view.highest == self.attempt:
             try:
@@ -214,6 +214,7 @@ class _Claimant:
             if record is not None and record.uid == self.uid and self._stands(record, view):
                 return self._resolved(
                     record.resume,
+                    owner,
                     highest=view.highest,
                     choice=Choice(set_aside=list(record.set_aside)),
                 )
@@ -237,8 +238,11 @@ class _Claimant:
             return False
         return True
 
-    def _resolved(self, resume: CheckpointId | None, *, highest: int, choice: Choice) -> Resolution:
+    def _resolved(
+        self, resume: CheckpointId | None, owner: Owned, *, highest: int, choice: Choice
+    ) -> Resolution:
         text = f"resume from {resume.name}" if resume else "start from nothing"
         if choice.skipped:
             text += f" (newer, but never completed: {'; '.join(choice.skipped)})"
-        return self.answer("Resolved", message=text, highest=highest, resume=resume, choice=choice)
+        found = self.answer("Resolved", message=text, highest=highest, resume=resume, choice=choice)
+        return replace(found, run_id=owner.run_id)

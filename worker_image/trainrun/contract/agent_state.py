@@ -153,6 +153,8 @@ class Resolution:
     """Checkpoints found damaged on the way, with reasons."""
     message: str = ""
     suspect: Suspect | None = None
+    run_id: str = ""
+    """The run's id, where it is resolved; empty: an agent of version 0.1.0, which knows none."""
     age: Age = 0.0
 
 

@@ -23,6 +23,9 @@ class ProcessPlace:
 
     run: str
     """Name of the run; `torchrun`'s rendezvous id without an agent; "local" without either."""
+    run_id: str = ""
+    """Id of the run, for trackers: up to 32 lowercase letters and digits, the same in every attempt
+    and wherever the run goes on from its storage. Empty without an agent."""
     attempt: int
     """Number of this start of the gang, from 1; only grows. Without an agent 1 + torchrun's
     restart count."""
@@ -50,6 +53,7 @@ class ProcessPlace:
         restarts = _number(env, variables.TORCH_RESTART_COUNT, 0)
         return cls(
             run=env.get(variables.RUN) or env.get(variables.TORCH_RUN_ID) or "local",
+            run_id=env.get(variables.RUN_ID, ""),
             attempt=_number(env, variables.ATTEMPT, restarts + 1),
             rank=_number(env, variables.RANK, 0),
             world_size=_number(env, variables.WORLD_SIZE, 1),
@@ -64,6 +68,7 @@ class ProcessPlace:
         """Return the variables that `read` takes, and those by which scripts know torchrun."""
         return {
             variables.RUN: self.run,
+            variables.RUN_ID: self.run_id,
             variables.ATTEMPT: str(self.attempt),
             variables.RANK: str(self.rank),
             variables.WORLD_SIZE: str(self.world_size),

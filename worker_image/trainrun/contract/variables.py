@@ -21,6 +21,8 @@ CHECKPOINT_PATIENCE = "TRAINRUN_CHECKPOINT_PATIENCE"
 
 # To a training process, from its agent.
 RUN = "TRAINRUN_RUN"
+RUN_ID = "TRAINRUN_RUN_ID"
+"""The run's id, the same in all attempts; see `contract.run_id`."""
 ATTEMPT = "TRAINRUN_ATTEMPT"
 SOCKET = "TRAINRUN_SOCKET"
 """Path of the agent's unix socket. A process belongs to a run where it is set."""
@@ -36,6 +38,10 @@ PLACE = "TRAINRUN_PLACE"
 """`<rank>/<world size>` as the agent has given them, whatever becomes of the two variables."""
 PROCESS = "TRAINRUN_PROCESS"
 """Id of the process that speaks for the rank: set by it, inherited by its children."""
+
+# To the training process of rank 0, from its agent, where its user has not set them.
+WANDB_RUN_ID = "WANDB_RUN_ID"
+WANDB_RESUME = "WANDB_RESUME"
 
 # To a training process, from its agent, from torchrun or from another launcher.
 RANK = "RANK"

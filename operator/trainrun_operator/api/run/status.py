@@ -81,6 +81,8 @@ class StartRecord(StatusPart):
     """MASTER_PORT, offered by slot 0's agent."""
     template_hash: Annotated[str, Field(max_length=64)]
     """Hash of the pod template that every worker of the roster was made from."""
+    run_id: Annotated[str, Field(max_length=32, exclude_if=not_)] = ""
+    """The run's id, as slot 0's agent has it from the store."""
     time: datetime
     """When the attempt was started."""
 
@@ -279,6 +281,9 @@ class TrainRunStatus(Internal):
     conditions: Annotated[tuple[Condition, ...], Field(max_length=32), MapList("type")] = ()
     """Complete, Failed, Suspended, Running, WorkersReady, TemplateValid, StorageReady and
     warnings."""
+    run_id: Annotated[str, Field(max_length=32, exclude_if=not_)] = ""
+    """What trackers know the run by (TRAINRUN_RUN_ID): the same wherever it goes on from its
+    storage. Absent until an attempt starts."""
     attempt: int = 0
     """Highest attempt number used so far; only grows."""
     incidents: Annotated[tuple[Incident, ...], Field(max_length=MAX_INCIDENTS)] = ()

@@ -63,6 +63,7 @@ def start_order(record: StartRecord) -> Start:
         master_addr=record.master_addr,
         master_port=record.master_port,
         resume=record.resume_point,
+        run_id=record.run_id,
     )
 
 

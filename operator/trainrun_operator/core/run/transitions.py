@@ -10,6 +10,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Literal
 
+from trainrun.contract import run_id
 from trainrun_operator.api.run.standing import Progress
 from trainrun_operator.api.run.status import (
     IDENTITY_LENGTH,
@@ -254,6 +255,7 @@ def start(view: View, chosen: tuple[WorkerFact, ...], resolution: Resolution) ->
         master_addr=lead.offer.address,
         master_port=lead.offer.port,
         template_hash=view.config.template_hash,
+        run_id=run_id.valid(resolution.run_id),
         time=view.observation.now,
     )
     marks = (condition(view, "StorageReady", "True", "Resolved", "the store answers"), whole(view))
@@ -261,6 +263,7 @@ def start(view: View, chosen: tuple[WorkerFact, ...], resolution: Resolution) ->
     status = replace(
         settling.measured(view, plan.status, point),
         attempt=record.attempt,
+        run_id=record.run_id,
         start_record=record,
         ending=None,
         save_asked=None,

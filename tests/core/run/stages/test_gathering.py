@@ -20,6 +20,7 @@ from trainrun.contract.agent_state import Outcome
 from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun_operator.api.run.standing import CheckpointStatus, Progress
 from trainrun_operator.api.run.status import StartRecord
+from trainrun_operator.core.run.answers import start_order
 from trainrun_operator.core.run.causes import Cause
 
 
@@ -115,6 +116,17 @@ def test_the_start_record_holds_everything_that_orders_are_copies_of() -> None:
         1,
         "Starting",
     )
+
+
+def test_all_workers_are_told_the_id_that_slot_0_has_from_the_store() -> None:
+    scene = a_run().waiting().resolved(run_id="qds44i3a6xuei7e7")
+    assert scene.plan.status.run_id == record_of(scene).run_id == "qds44i3a6xuei7e7"
+    assert start_order(record_of(scene)).run_id == "qds44i3a6xuei7e7"
+
+
+def test_what_a_worker_calls_an_id_and_is_none_is_left_out() -> None:
+    scene = a_run().waiting().resolved(run_id="../" * 30)
+    assert scene.plan.status.run_id == record_of(scene).run_id == ""
 
 
 def test_a_first_attempt_without_a_checkpoint_starts_from_nothing() -> None:

@@ -62,6 +62,7 @@ def save(step: int) -> Path:
 
 begin = resume()
 write(begin, "begin")
+write(begin, f"id {context.run_id}")
 print(f"attempt {context.attempt} begins at step {begin}", flush=True)
 for step in range(begin + 1, STEPS + 1):
     time.sleep(PAUSE)

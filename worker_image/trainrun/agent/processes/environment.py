@@ -45,7 +45,8 @@ def process_environment(
 ) -> dict[str, str]:
     """Return the whole environment of the process of `local_rank`.
 
-    Precedence: what makes up the attempt, then `config.env`, then the agent's own environment.
+    Precedence: what makes up the attempt, then `config.env`, then the agent's own environment, then
+    what trackers are told.
     """
     environment = {**base, **config.env}
     for name in NOT_INHERITED:
@@ -60,6 +61,9 @@ def process_environment(
     environment.update(place.write())
     environment.update(_exchange(config, start, files, place).write())
     environment[variables.TORCH_ERROR_FILE] = str(files.error_file)
+    if place.rank == 0 and place.run_id:
+        environment.setdefault(variables.WANDB_RUN_ID, place.run_id)
+        environment.setdefault(variables.WANDB_RESUME, "allow")
     if config.address in LOOPBACK or config.parent_pid is not None:
         environment.setdefault("GLOO_SOCKET_IFNAME", "lo")
     if config.gpus:
@@ -71,6 +75,7 @@ def process_environment(
 def _place(config: AgentConfig, start: Start, local_rank: int) -> ProcessPlace:
     return ProcessPlace(
         run=config.run,
+        run_id=start.run_id,
         attempt=start.attempt,
         rank=config.first_rank + local_rank,
         world_size=start.world_size,
