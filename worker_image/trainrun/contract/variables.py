@@ -43,6 +43,13 @@ PROCESS = "TRAINRUN_PROCESS"
 WANDB_RUN_ID = "WANDB_RUN_ID"
 WANDB_RESUME = "WANDB_RESUME"
 
+# To a training process, from its agent, where its user has not set them.
+JAX_COORDINATOR_ADDRESS = "JAX_COORDINATOR_ADDRESS"
+JAX_LOCAL_DEVICE_IDS = "JAX_LOCAL_DEVICE_IDS"
+JAX_NUM_PROCESSES = "JAX_NUM_PROCESSES"
+"""Unlike the two above nothing in JAX 0.10 reads this one and the next: scripts do."""
+JAX_PROCESS_ID = "JAX_PROCESS_ID"
+
 # To a training process, from its agent, from torchrun or from another launcher.
 RANK = "RANK"
 WORLD_SIZE = "WORLD_SIZE"

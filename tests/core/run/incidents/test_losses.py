@@ -71,9 +71,16 @@ def test_a_long_exception_is_cut() -> None:
     assert len(the_loss(a_run().running().with_exit(0, exception="x" * 5000)).message) == 1000
 
 
-def test_a_port_in_use_before_the_first_step_is_a_failed_rendezvous() -> None:
+@pytest.mark.parametrize(
+    "exception",
+    [
+        "DistNetworkError: EADDRINUSE",
+        "jax.errors.JaxRuntimeError: UNKNOWN: Failed to start RPC server",
+    ],
+)
+def test_a_port_in_use_before_the_first_step_is_a_failed_rendezvous(exception: str) -> None:
     scene = a_run().running().with_all(steps=(None,))
-    scene = scene.with_exit(0, exception="DistNetworkError: EADDRINUSE")
+    scene = scene.with_exit(0, exception=exception)
     assert the_loss(scene).cause is Cause.RENDEZVOUS_FAILED
 
 

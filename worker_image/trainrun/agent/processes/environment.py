@@ -27,6 +27,16 @@ NOT_INHERITED = (
     variables.INITIAL,
 )
 
+LEFT_TO_USERS = (
+    variables.WANDB_RUN_ID,
+    variables.WANDB_RESUME,
+    variables.JAX_COORDINATOR_ADDRESS,
+    variables.JAX_NUM_PROCESSES,
+    variables.JAX_PROCESS_ID,
+    variables.JAX_LOCAL_DEVICE_IDS,
+)
+"""What a container sets of these stands; what a process of an outer run was given does not."""
+
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
@@ -46,9 +56,11 @@ def process_environment(
     """Return the whole environment of the process of `local_rank`.
 
     Precedence: what makes up the attempt, then `config.env`, then the agent's own environment, then
-    what trackers are told.
+    what trackers and JAX are told.
     """
-    environment = {**base, **config.env}
+    outer = LEFT_TO_USERS if variables.SOCKET in base else ()
+    inherited = {name: value for name, value in base.items() if name not in outer}
+    environment = {**inherited, **config.env}
     for name in NOT_INHERITED:
         environment.pop(name, None)
     environment.setdefault("OMP_NUM_THREADS", "1")
@@ -61,15 +73,34 @@ def process_environment(
     environment.update(place.write())
     environment.update(_exchange(config, start, files, place).write())
     environment[variables.TORCH_ERROR_FILE] = str(files.error_file)
-    if place.rank == 0 and place.run_id:
-        environment.setdefault(variables.WANDB_RUN_ID, place.run_id)
-        environment.setdefault(variables.WANDB_RESUME, "allow")
     if config.address in LOOPBACK or config.parent_pid is not None:
         environment.setdefault("GLOO_SOCKET_IFNAME", "lo")
     if config.gpus:
         # All of the worker's, as in a pod: scripts take theirs by LOCAL_RANK.
         environment["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, config.gpus))
-    return environment
+    return {**_for_jax(place), **_for_trackers(place), **environment}
+
+
+def _for_trackers(place: ProcessPlace) -> dict[str, str]:
+    if place.rank > 0 or not place.run_id:
+        return {}
+    return {variables.WANDB_RUN_ID: place.run_id, variables.WANDB_RESUME: "allow"}
+
+
+def _for_jax(place: ProcessPlace) -> dict[str, str]:
+    """Its coordinator has the port after the master port: a script may use torch.distributed, too.
+
+    Where a worker has several processes each gets one GPU, as JAX does it under Slurm.
+    """
+    host = f"[{place.master_addr}]" if ":" in place.master_addr else place.master_addr
+    told = {
+        variables.JAX_COORDINATOR_ADDRESS: f"{host}:{place.master_port + 1}",
+        variables.JAX_NUM_PROCESSES: str(place.world_size),
+        variables.JAX_PROCESS_ID: str(place.rank),
+    }
+    if place.local_world_size > 1:
+        told[variables.JAX_LOCAL_DEVICE_IDS] = str(place.local_rank)
+    return told
 
 
 def _place(config: AgentConfig, start: Start, local_rank: int) -> ProcessPlace:

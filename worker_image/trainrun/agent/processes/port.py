@@ -1,4 +1,4 @@
-"""The port that slot 0 offers for the rendezvous of an attempt.
+"""The port that slot 0 offers for the rendezvous of an attempt; the next one is JAX's.
 
 Layer: agent, leaf. A port inside the kernel's ephemeral range may be taken by any outgoing
 connection between our try and the bind of rank 0; one outside it only by another server.
@@ -27,15 +27,16 @@ class NoFreePort(OSError):
 
 
 def pick_port() -> int:
-    """Return a TCP port that could be bound just now, outside the ephemeral range.
+    """Return a TCP port that could be bound just now, and so could the next one, outside the
+    ephemeral range.
 
     Raises NoFreePort.
     """
     low, high = ephemeral_range()
     for first, last in CANDIDATE_RANGES:
-        outside = [port for port in range(first, last + 1) if not low <= port <= high]
+        outside = [port for port in range(first, last) if port + 1 < low or port > high]
         for port in random.sample(outside, min(TRIES_PER_RANGE, len(outside))):
-            if can_bind(port):
+            if can_bind(port) and can_bind(port + 1):
                 return port
     raise NoFreePort(
         f"no free port for the rendezvous outside the ephemeral range {low}-{high}; "

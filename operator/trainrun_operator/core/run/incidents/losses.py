@@ -47,13 +47,14 @@ RENDEZVOUS = (
     "eaddrinuse",
     "failed to bind",
     "failed to listen",
+    "failed to start rpc server",  # JAX's coordinator, whose port is the next one
     "client socket has timed out",
     "client socket has failed to connect",
     "disterror",
     "distnetworkerror",
     "diststoreerror",
 )
-"""Texts of a c10d TCPStore that could not be hosted or reached."""
+"""Texts of a c10d TCPStore, or of JAX's coordinator, that could not be hosted or reached."""
 
 STORAGE_ERRORS = ("agentrefused", "stagingfailed")
 """Exceptions of the worker library: store not readable, or the worker's disk not writable."""
