@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.support.checkpoints import Bench, checkpoint_id
-from trainrun.checkpoint import RunStore, retain, set_aside
+from trainrun.checkpoint import RunStore, Score, retain, set_aside
 from trainrun.errors import StoreUnavailable
 
 if TYPE_CHECKING:
@@ -25,6 +25,50 @@ def test_the_newest_are_kept_and_the_oldest_go_first(any_bench: Bench) -> None:
     assert retain(any_bench.run, attempt=1, keep=2) == (checkpoint_id(1, 10), checkpoint_id(1, 20))
     assert steps(any_bench) == [(1, 30), (1, 40)]
     assert retain(any_bench.run, attempt=1, keep=2) == ()
+
+
+LEAST_LOSS = Score(metric="loss", order="Min")
+"""A checkpoint of the bench has its step for a loss: the first one is the best."""
+
+
+def test_the_best_are_kept_and_the_two_newest(any_bench: Bench) -> None:
+    any_bench.resolve(1)
+    for step in (10, 20, 30, 40, 50, 60):
+        any_bench.commit(step=step)
+    gone = retain(any_bench.run, attempt=1, keep=2, score=LEAST_LOSS)
+    assert gone == (checkpoint_id(1, 30), checkpoint_id(1, 40))
+    assert steps(any_bench) == [(1, 10), (1, 20), (1, 50), (1, 60)]
+    assert retain(any_bench.run, attempt=1, keep=2, score=LEAST_LOSS) == ()
+    assert any_bench.resolve(2).resume == checkpoint_id(1, 60)  # not the best one
+
+
+def test_a_damaged_one_is_not_among_the_best(bench: Bench, folder: Path) -> None:
+    bench.resolve(1)
+    for step in (10, 20, 30, 40, 50, 60):
+        bench.commit(step=step)
+    name = checkpoint_id(1, 10).name
+    (folder / "checkpoints" / name / "worker-00001" / "model-rank1.pt").unlink()
+    gone = retain(bench.run, attempt=1, keep=2, score=LEAST_LOSS)
+    assert gone == (checkpoint_id(1, 10), checkpoint_id(1, 40))
+
+
+def test_an_old_one_that_reads_wrongly_here_may_be_the_best(bench: Bench) -> None:
+    bench.resolve(1)
+    for step in (10, 20, 30, 40, 50, 60):
+        bench.commit(step=step)
+    manifest = f"digits/checkpoints/{checkpoint_id(1, 10).name}/manifest.json"
+    written = bench.run.store.get(manifest)
+    bench.run.store.put(manifest, written.replace(b"rank", b"tank"))
+    assert retain(bench.run, attempt=1, keep=2, score=LEAST_LOSS) == (checkpoint_id(1, 40),)
+
+
+def test_where_nobody_has_reported_the_metric_the_newest_are_kept(bench: Bench) -> None:
+    bench.resolve(1)
+    for step in (10, 20, 30, 40):
+        bench.commit(step=step)
+    score = Score(metric="accuracy", order="Max")
+    gone = retain(bench.run, attempt=1, keep=3, score=score)
+    assert gone == (checkpoint_id(1, 10),)
 
 
 def test_fewer_than_two_are_never_kept(bench: Bench) -> None:

@@ -199,6 +199,32 @@ def test_a_checkpoint_that_poisons_the_training_is_set_aside(
     assert "note: this checkpoint is bad: the loss explodes" in kept.output
 
 
+def test_the_best_one_is_that_of_the_metric_that_is_asked_for(
+    finished: LocalRuns, tmp_path: Path
+) -> None:
+    where, folder = f"{finished.storage.as_uri()}/tiny", str(tmp_path / "model")
+    least = call("checkpoints", "get", where, "best", folder, "--score", "loss:Min")
+    assert least.exit_code == 0, least.output
+    assert "of step-000000020-attempt-2, each verified" in least.output
+    unsaid = call("checkpoints", "get", where, "best", folder)
+    assert unsaid.exit_code == 2
+    assert unsaid.output == (
+        f"error: {where}: nothing says which checkpoint is the best: give the run's YAML file with "
+        "checkpoint.scoreMetric, or --score NAME:Max or NAME:Min\n"
+    )
+    unknown = call("checkpoints", "get", where, "best", folder, "--score", "bleu:Max")
+    assert unknown.exit_code == 2
+    assert f"{where}: no good checkpoint has a number for 'bleu'" in unknown.output
+    for malformed in ("loss", "loss:least", ":Min"):
+        refused = call("checkpoints", where, "--score", malformed)
+        assert refused.exit_code == 2
+        told = f"--score {malformed}: write NAME:Max or NAME:Min, such as loss:Min"
+        assert told in refused.output
+    listed = call("checkpoints", where, "--score", "bleu:Max")
+    assert listed.output.endswith("  no good checkpoint has a number for 'bleu'\n")
+    assert listed.exit_code == 0
+
+
 def test_of_several_runs_one_has_to_be_named(finished: LocalRuns, tmp_path: Path) -> None:
     storage = tmp_path / "storage"
     shutil.copytree(finished.storage, storage)

@@ -15,6 +15,7 @@ import click
 from trainrun.checkpoint import (
     CheckpointInfo,
     RunStore,
+    Score,
     checkpoint_on_node,
     list_checkpoints,
     read_manifest,
@@ -26,7 +27,8 @@ from trainrun.errors import StoreError, TrainRunError
 from trainrun_operator.cli import wording
 from trainrun_operator.cli.exit_codes import BAD_INPUT, FAILED, SUCCEEDED
 from trainrun_operator.cli.finding import find_runs
-from trainrun_operator.cli.sources import UnknownRun
+from trainrun_operator.cli.scoring import BEST, UnknownScore, best, wanted_score
+from trainrun_operator.cli.sources import Source, UnknownRun
 
 
 class UnknownCheckpoint(TrainRunError):
@@ -37,11 +39,17 @@ class FolderInTheWay(TrainRunError):
     """There is something where the files are to go, or nothing can be written there."""
 
 
-def get_checkpoint(where: str, *, storage: str | None, step: str | None, folder: Path) -> int:
+def get_checkpoint(
+    where: str, *, storage: str | None, step: str | None, score: str | None, folder: Path
+) -> int:
     """Bring the files of a checkpoint into a new folder; returns the exit code."""
     try:
-        run = _only_run(where, storage=storage)
-        chosen = _chosen(list_checkpoints(run), step, uri=run.uri)
+        source = _only_source(where, storage=storage)
+        run = source.checkpoints()
+        if step == BEST:
+            chosen = _best(list_checkpoints(run), wanted_score(score, source), uri=run.uri)
+        else:
+            chosen = _chosen(list_checkpoints(run), step, uri=run.uri)
         _download(run, chosen.id, folder)
     except TrainRunError as error:
         return _refused(error)
@@ -55,7 +63,7 @@ def get_checkpoint(where: str, *, storage: str | None, step: str | None, folder:
 def set_checkpoint_aside(where: str, *, storage: str | None, step: str, reason: str) -> int:
     """Let the run never resume from a checkpoint again; returns the exit code."""
     try:
-        run = _only_run(where, storage=storage)
+        run = _only_source(where, storage=storage).checkpoints()
         chosen = _chosen(list_checkpoints(run), step, uri=run.uri)
         set_aside(run, chosen.id, reason)
         left = [info for info in list_checkpoints(run) if info.state == "good"]
@@ -76,12 +84,27 @@ def _refused(error: TrainRunError) -> int:
     return FAILED if isinstance(error, StoreError) else BAD_INPUT
 
 
-def _only_run(where: str, *, storage: str | None) -> RunStore:
+def _only_source(where: str, *, storage: str | None) -> Source:
     found = find_runs(where, storage=storage)
     if len(found) != 1:
         names = ", ".join(f"{run.storage}/{run.name}" for run in found)
         raise UnknownRun(f"{where} holds several runs; name one of them: {names}")
-    return found[0].checkpoints()
+    return found[0]
+
+
+def _best(found: list[CheckpointInfo], score: Score | None, *, uri: str) -> CheckpointInfo:
+    if score is None:
+        raise UnknownScore(
+            f"{uri}: nothing says which checkpoint is the best: give the run's YAML file with "
+            "checkpoint.scoreMetric, or --score NAME:Max or NAME:Min"
+        )
+    chosen = best(found, score)
+    if chosen is None:
+        raise UnknownCheckpoint(
+            f"{uri}: no good checkpoint has a number for {score.metric!r}; `trainrun checkpoints "
+            "--json` lists their metrics"
+        )
+    return chosen
 
 
 def _chosen(found: list[CheckpointInfo], step: str | None, *, uri: str) -> CheckpointInfo:

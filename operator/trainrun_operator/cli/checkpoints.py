@@ -12,12 +12,13 @@ from datetime import UTC, datetime
 
 import click
 
-from trainrun.checkpoint import CheckpointInfo, known_run_id, list_checkpoints
+from trainrun.checkpoint import CheckpointInfo, Score, known_run_id, list_checkpoints
 from trainrun.checkpoint import verify as verify_checkpoint
 from trainrun.errors import StoreError, TrainRunError
 from trainrun_operator.cli import wording
 from trainrun_operator.cli.exit_codes import BAD_INPUT, FAILED, SUCCEEDED
 from trainrun_operator.cli.finding import find_runs
+from trainrun_operator.cli.scoring import best, wanted_score
 from trainrun_operator.cli.sources import Source, UnknownRun
 
 STATE_COLORS = {"good": "green", "incomplete": "yellow", "fenced": "yellow", "bad": "red"}
@@ -31,6 +32,7 @@ class Listing:
     run_id: str
     checkpoints: tuple[CheckpointInfo, ...]
     verified: bool
+    score: Score | None
 
     @property
     def newest_good(self) -> CheckpointInfo | None:
@@ -38,11 +40,21 @@ class Listing:
         good = [info for info in self.checkpoints if info.state == "good"]
         return max(good, key=lambda info: info.id, default=None)
 
+    @property
+    def best(self) -> CheckpointInfo | None:
+        """The best good one, where it is known what that is."""
+        return best(self.checkpoints, self.score)
 
-def show_checkpoints(where: str, *, storage: str | None, verify: bool, as_json: bool) -> int:
+
+def show_checkpoints(
+    where: str, *, storage: str | None, verify: bool, score: str | None, as_json: bool
+) -> int:
     """Print them; returns 1 when `verify` found damage, 2 when there is nothing to look at."""
     try:
-        listings = [_listing(run, verify=verify) for run in find_runs(where, storage=storage)]
+        listings = [
+            _listing(run, verify=verify, score=wanted_score(score, run))
+            for run in find_runs(where, storage=storage)
+        ]
     except TrainRunError as error:
         click.echo(f"error: {error}", err=True)
         return FAILED if isinstance(error, StoreError) else BAD_INPUT
@@ -56,7 +68,7 @@ def show_checkpoints(where: str, *, storage: str | None, verify: bool, as_json: 
     return FAILED if verify and damaged else SUCCEEDED
 
 
-def _listing(run: Source, *, verify: bool) -> Listing:
+def _listing(run: Source, *, verify: bool, score: Score | None) -> Listing:
     at = run.checkpoints()
     found = list_checkpoints(at)
     if not found and not at.objects(""):
@@ -65,7 +77,13 @@ def _listing(run: Source, *, verify: bool) -> Listing:
         )
     if verify:
         found = [verify_checkpoint(at, info.id) for info in found]
-    return Listing(uri=at.uri, run_id=known_run_id(at), checkpoints=tuple(found), verified=verify)
+    return Listing(
+        uri=at.uri,
+        run_id=known_run_id(at),
+        checkpoints=tuple(found),
+        verified=verify,
+        score=score,
+    )
 
 
 def _lines(listing: Listing) -> Iterator[str]:
@@ -73,8 +91,11 @@ def _lines(listing: Listing) -> Iterator[str]:
     if not listing.checkpoints:
         yield "  no checkpoints"
         return
-    rows: list[tuple[str, ...]] = [("", "step", "attempt", "state", "files", "size", "committed")]
-    rows += [_row(info, newest=info is listing.newest_good) for info in listing.checkpoints]
+    metric = (listing.score.metric,) if listing.score is not None else ()
+    rows: list[tuple[str, ...]] = [
+        ("", "step", "attempt", "state", "files", "size", "committed", *metric)
+    ]
+    rows += [_row(info, listing) for info in listing.checkpoints]
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     for number, row in enumerate(rows):
         line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
@@ -83,21 +104,36 @@ def _lines(listing: Listing) -> Iterator[str]:
         color = STATE_COLORS[info.state] if info is not None else None
         yield click.style(f"{line.rstrip()}{reason}", fg=color)
     yield "  * the next attempt resumes from this one"
+    if listing.score is not None:
+        yield _about_the_best(listing.score, listing.best)
     if listing.verified:
         yield "  every file was read and its checksum compared"
 
 
-def _row(info: CheckpointInfo, *, newest: bool) -> tuple[str, ...]:
+def _about_the_best(score: Score, found: CheckpointInfo | None) -> str:
+    if found is None:
+        return f"  no good checkpoint has a number for {score.metric!r}"
+    return f"  + the best by {score.metric} ({score.order})"
+
+
+def _row(info: CheckpointInfo, listing: Listing) -> tuple[str, ...]:
     when = datetime.fromtimestamp(info.modified, UTC) if info.modified else None
+    marks = ("*" if info is listing.newest_good else "", "+" if info is listing.best else "")
     return (
-        "*" if newest else "",
+        "".join(marks),
         str(info.id.step),
         str(info.id.attempt),
         info.state,
         str(info.files),
         wording.size(info.size_bytes),
         when.strftime("%Y-%m-%d %H:%M:%S UTC") if when else "-",
+        *((_value(info, listing.score),) if listing.score is not None else ()),
     )
+
+
+def _value(info: CheckpointInfo, score: Score) -> str:
+    value = score.of(info.metrics)
+    return "-" if value is None else f"{value:.6g}"
 
 
 def _as_json(listing: Listing) -> dict[str, object]:
@@ -105,6 +141,11 @@ def _as_json(listing: Listing) -> dict[str, object]:
         "uri": listing.uri,
         "runId": listing.run_id or None,
         "verified": listing.verified,
+        "score": (
+            None
+            if listing.score is None
+            else {"metric": listing.score.metric, "order": listing.score.order}
+        ),
         "checkpoints": [
             {
                 "name": info.id.name,
@@ -115,7 +156,9 @@ def _as_json(listing: Listing) -> dict[str, object]:
                 "files": info.files,
                 "sizeBytes": info.size_bytes,
                 "committed": info.modified or None,
+                "metrics": dict(info.metrics),
                 "newest": info is listing.newest_good,
+                "best": info is listing.best,
             }
             for info in listing.checkpoints
         ],

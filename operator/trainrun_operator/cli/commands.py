@@ -111,17 +111,27 @@ def checkpoints() -> None:
     """
 
 
+SCORE = click.option(
+    "--score",
+    metavar="NAME:Max|Min",
+    help="Metric by which the best is chosen, and its order, instead of the file's.",
+)
+
+
 @checkpoints.command("list")
 @click.argument("where", metavar="FILE|URI")
 @click.option("--storage", metavar="URI", help="Storage instead of the file's.")
 @click.option("--verify", is_flag=True, help="Read every file and compare its checksum.")
+@SCORE
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
-def list_(where: str, *, storage: str | None, verify: bool, as_json: bool) -> None:
+def list_(
+    where: str, *, storage: str | None, verify: bool, score: str | None, as_json: bool
+) -> None:
     """List the checkpoints of the run of a YAML file, or of the run at <storage URI>/<run name>."""
     from trainrun_operator.cli.checkpoints import show_checkpoints
 
     loaded()
-    sys.exit(show_checkpoints(where, storage=storage, verify=verify, as_json=as_json))
+    sys.exit(show_checkpoints(where, storage=storage, verify=verify, score=score, as_json=as_json))
 
 
 @checkpoints.command()
@@ -129,17 +139,21 @@ def list_(where: str, *, storage: str | None, verify: bool, as_json: bool) -> No
 @click.argument("steps", metavar="[STEP]", nargs=-1)
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
 @click.option("--storage", metavar="URI", help="Storage instead of the file's.")
-def get(where: str, *, steps: tuple[str, ...], folder: Path, storage: str | None) -> None:
+@SCORE
+def get(
+    where: str, *, steps: tuple[str, ...], folder: Path, storage: str | None, score: str | None
+) -> None:
     """Bring the files of a checkpoint into the new folder DIR, each verified.
 
-    That of STEP (or of a name such as step-000001200-attempt-3), or the newest good one.
+    That of STEP (or of a name such as step-000001200-attempt-3), or the newest good one. `best`
+    instead of a step: the good one with the best value of checkpoint.scoreMetric.
     """
     from trainrun_operator.cli.checkpoint_files import get_checkpoint
 
     if len(steps) > 1:
         raise click.UsageError("give FILE|URI, at most one STEP, and DIR")
     step = steps[0] if steps else None
-    sys.exit(get_checkpoint(where, storage=storage, step=step, folder=folder))
+    sys.exit(get_checkpoint(where, storage=storage, step=step, score=score, folder=folder))
 
 
 @checkpoints.command("set-aside")

@@ -8,8 +8,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from trainrun.checkpoint import Score
 from trainrun.errors import InvalidSpec
 from trainrun_operator.cli.preparation import load_file
+from trainrun_operator.cli.scoring import score_of
 from trainrun_operator.cli.sources import LocalSource, Source, StorageSource
 from trainrun_operator.worlds.local.place import place_of, places_root
 
@@ -28,7 +30,13 @@ def find_runs(where: str, *, storage: str | None) -> list[Source]:
 def _of_file(path: Path, storage: str | None) -> Source:
     run = load_file(path, storage=storage)
     at = run.spec.storage
-    return _source(run.run_name, at.uri, endpoint_url=at.endpoint_url, region=at.region)
+    return _source(
+        run.run_name,
+        at.uri,
+        endpoint_url=at.endpoint_url,
+        region=at.region,
+        score=score_of(run.spec.checkpoint),
+    )
 
 
 def _below(uri: str) -> list[Source]:
@@ -46,10 +54,20 @@ def _below(uri: str) -> list[Source]:
 
 
 def _source(
-    name: str, uri: str, *, endpoint_url: str | None = None, region: str | None = None
+    name: str,
+    uri: str,
+    *,
+    endpoint_url: str | None = None,
+    region: str | None = None,
+    score: Score | None = None,
 ) -> Source:
     place = place_of(uri, name, environ=os.environ)
     stored = StorageSource(
-        name=name, storage=uri, endpoint_url=endpoint_url, region=region, place=place
+        name=name,
+        storage=uri,
+        endpoint_url=endpoint_url,
+        region=region,
+        score=score,
+        place=place,
     )
     return LocalSource(stored=stored) if place.status.exists() else stored

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from trainrun.checkpoint import RunStore, open_store
+from trainrun.checkpoint import RunStore, Score, open_store
 from trainrun.errors import TrainRunError
 from trainrun_operator.api.run.status import TrainRunStatus
 from trainrun_operator.worlds.local.driver_lock import leader_of
@@ -42,6 +42,10 @@ class Source(Protocol):
     def storage(self) -> str:
         """The storage's URI."""
 
+    @property
+    def score(self) -> Score | None:
+        """By which its file says the best checkpoints are kept; None: not known, or none."""
+
     def state(self) -> RunState:
         """Read how the run fares. Raises UnknownRun and StatusUnreadable."""
 
@@ -58,6 +62,7 @@ class StorageSource:
     endpoint_url: str | None = None
     """Address of an S3-compatible server; absent, as `region`: boto3's usual sources decide."""
     region: str | None = None
+    score: Score | None = None
     place: RunPlace
     """Where this machine keeps what it knows of the run, if it has started it."""
 
@@ -90,6 +95,11 @@ class LocalSource:
     def storage(self) -> str:
         """See `Source`."""
         return self.stored.storage
+
+    @property
+    def score(self) -> Score | None:
+        """See `Source`."""
+        return self.stored.score
 
     def state(self) -> RunState:
         """See `Source`."""

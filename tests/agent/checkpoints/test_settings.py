@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tests.support.operator_stand_in import OperatorStandIn
 
 
-def settings(**fields: float) -> RunSettings:
+def settings(**fields: float | str) -> RunSettings:
     usual = {"max_pending": 2, "keep": 3, "heartbeat_timeout": 30.0, "flush_timeout": 30.0}
     return RunSettings(**(usual | fields))  # type: ignore[arg-type]
 
@@ -67,3 +67,22 @@ def test_checkpoints_that_the_user_does_not_want_to_keep_any_more_are_deleted(
         return sorted(path.parent.name[:14] for path in found)
 
     eventually(lambda: steps() == ["step-000000005", "step-000000006"], what=str(steps()))
+
+
+def test_the_metric_by_which_the_user_wants_the_best_kept_reaches_agents_that_run(
+    operator: OperatorStandIn, workers: Workers
+) -> None:
+    workers.start(PRELUDE + "for s in range(1, 7): save(s)", keep=10)
+    operator.order(Hold(attempt=1, resolve=ResolveRequest(attempt=1)))
+    operator.until(lambda s: s.resolution)
+    operator.order(start())
+    operator.until(lambda s: s.committed and s.committed.id.step == 6)
+
+    def steps() -> list[int]:
+        found = (workers.storage / "run/checkpoints").glob("*/manifest.json")
+        return sorted(int(path.parent.name[5:14]) for path in found)
+
+    assert steps() == [1, 2, 3, 4, 5, 6]
+    score = settings(keep=2, score_metric="step", score_order="Min")
+    operator.order(Exit(succeeded=True), settings=score)
+    eventually(lambda: steps() == [1, 2, 5, 6], what=str(steps()))

@@ -37,6 +37,14 @@ def test_the_metrics_of_a_step_are_those_of_the_lowest_rank_that_brought_files()
     assert (entry.step, entry.metrics) == (5, {"loss": 0})
 
 
+def test_a_rank_that_brought_files_without_metrics_leaves_those_of_another() -> None:
+    steps = staging()
+    bring(steps, 0, 5)
+    bring(steps, 1, 5, metrics={"loss": 1})
+    [entry] = steps.uploadable()
+    assert entry.metrics == {"loss": 1}
+
+
 def test_a_commit_forgets_older_steps_but_lists_what_was_asked_for() -> None:
     steps = staging(0)
     bring(steps, 0, 5)

@@ -10,6 +10,8 @@ VALID = (
     ok("16 uploads", spec__checkpoint__maxPending=16),
     ok("no flush", spec__checkpoint__flushTimeout="0s"),
     ok("a flush of an hour", spec__checkpoint__flushTimeout="1h"),
+    ok("the best by accuracy", spec__checkpoint={"scoreMetric": "accuracy", "scoreOrder": "Max"}),
+    ok("the least loss", spec__checkpoint={"scoreMetric": "loss/eval", "scoreOrder": "Min"}),
 )
 
 INVALID = (
@@ -48,5 +50,26 @@ INVALID = (
         "keep too many",
         {"spec.checkpoint.keep": 1001},
         "spec.checkpoint.keep: 1001 is greater than 1000",
+    ),
+    bad(
+        "a score without an order",
+        {"spec.checkpoint.scoreMetric": "loss"},
+        "spec.checkpoint.scoreOrder: must say, where scoreMetric is given, which value is the "
+        "best: Max or Min",
+    ),
+    bad(
+        "an order without a score",
+        {"spec.checkpoint.scoreOrder": "Max"},
+        "spec.checkpoint.scoreMetric: must name the metric where scoreOrder is given",
+    ),
+    bad(
+        "another order",
+        {"spec.checkpoint": {"scoreMetric": "loss", "scoreOrder": "min"}},
+        "spec.checkpoint.scoreOrder: \"min\" is not known; it must be 'Max' or 'Min'",
+    ),
+    bad(
+        "a metric without a name",
+        {"spec.checkpoint": {"scoreMetric": "", "scoreOrder": "Min"}},
+        "spec.checkpoint.scoreMetric: is empty",
     ),
 )

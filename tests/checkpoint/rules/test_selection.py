@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from trainrun.checkpoint.rules.listing import ObjectInfo
 from trainrun.checkpoint.rules.records import DoneMarker, Manifest, ManifestFile
+from trainrun.checkpoint.rules.score import Score
 from trainrun.checkpoint.rules.selection import (
     Folder,
     all_parts_done,
@@ -40,6 +41,7 @@ folders = st.dictionaries(ids, st.booleans(), max_size=12).map(
     lambda found: {key: a_folder(key.attempt, key.step, committed=ok) for key, ok in found.items()}
 )
 resumes = st.dictionaries(st.integers(1, 6), st.none() | ids, max_size=6)
+scores = st.sampled_from([Score(metric="loss", order="Max"), Score(metric="loss", order="Min")])
 
 
 @given(st.integers(0, 10**12), st.integers(1, 10**6))
@@ -158,6 +160,65 @@ def test_retention_leaves_what_the_attempt_may_still_upload() -> None:
     found[cid(1, 99)] = a_folder(1, 99, committed=False)
     gone = superfluous(found, attempt=2, keep=2, bad=(), resumes={1: None, 2: None})
     assert gone == [cid(1, 99), cid(2, 5)]
+
+
+def test_the_best_are_kept_instead_of_the_newest_but_for_the_two_newest() -> None:
+    found = {cid(1, step): a_folder(1, step) for step in range(0, 100, 10)}
+    found[cid(1, 75)] = a_folder(1, 75, committed=False)
+    found[cid(1, 85)] = a_folder(1, 85, committed=False)
+    values = {cid(1, 0): 0.1, cid(1, 20): 0.9, cid(1, 50): 0.8, cid(1, 60): 0.8, cid(1, 90): 0.3}
+    gone = superfluous(
+        found,
+        attempt=1,
+        keep=2,
+        bad={cid(1, 20)},
+        resumes={1: None},
+        unread={cid(1, 10)},
+        score=Score(metric="accuracy", order="Max"),
+        values=values,
+    )
+    kept = [10, 50, 60, 80, 85, 90]  # what is not read well, the best, the newest, what may come
+    assert [key.step for key in sorted(found) if key not in gone] == kept
+
+
+@given(
+    found=folders,
+    started=resumes,
+    attempt=st.integers(1, 6),
+    keep=st.integers(2, 4),
+    values=st.dictionaries(ids, st.floats(allow_nan=False), max_size=12),
+    score=scores,
+)
+def test_with_a_score_nothing_is_deleted_that_may_be_needed_and_nothing_twice(
+    *,
+    found: dict[CheckpointId, Folder],
+    started: dict[int, CheckpointId | None],
+    attempt: int,
+    keep: int,
+    values: dict[CheckpointId, float],
+    score: Score,
+) -> None:
+    started = {number: resume for number, resume in started.items() if number <= attempt}
+
+    def doomed(among: dict[CheckpointId, Folder]) -> list[CheckpointId]:
+        return superfluous(
+            among,
+            attempt=attempt,
+            keep=keep,
+            bad=(),
+            resumes=started,
+            score=score,
+            values=values,
+        )
+
+    gone = set(doomed(found))
+    usable = [folder.id for folder in newest_first(found, started) if folder.has_manifest]
+    needed = {*usable[:2], *score.best_first(values, usable)[:keep]}
+    assert not gone & needed
+    assert not gone & {started[number] for number in sorted(started)[-2:]}
+    assert not any(key.attempt > attempt for key in gone)
+    assert not any(found[key].has_manifest for key in gone if len(usable) < 2)
+    assert doomed({key: it for key, it in found.items() if key not in gone}) == []
 
 
 @given(folders, resumes, st.integers(1, 6), st.integers(2, 4), st.sets(ids, max_size=3))

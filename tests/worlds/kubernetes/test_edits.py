@@ -52,6 +52,8 @@ EDITED: dict[str, tuple[Any, Any]] = {
     "checkpoint.flushTimeout": ("30s", "60s"),
     "checkpoint.maxPending": (2, 4),
     "checkpoint.keep": (3, 5),
+    "checkpoint.scoreMetric": ("accuracy", "loss"),
+    "checkpoint.scoreOrder": ("Max", "Min"),
     "failurePolicy.maxFailures": (1, 5),
     "failurePolicy.maxPreemptions": (1, 5),
     "failurePolicy.backoff.initial": ("1s", "2s"),
@@ -66,10 +68,18 @@ EDITED: dict[str, tuple[Any, Any]] = {
 }
 """For each field a value, and another one."""
 
+BESIDE: dict[str, Json] = {
+    "checkpoint.scoreMetric": {"scoreOrder": "Max"},
+    "checkpoint.scoreOrder": {"scoreMetric": "loss"},
+}
+"""Fields of the same object without which one is refused."""
+
 
 def spec_with(path: str, value: Any) -> Json:
-    """A spec that says this, and nothing else."""
-    for name in reversed(path.split(".")):
+    """A spec that says this, and nothing else but what has to stand beside it."""
+    *parents, last = path.split(".")
+    value = {**BESIDE.get(path, {}), last: value}
+    for name in reversed(parents):
         value = {name: value}
     return {"spec": value}
 

@@ -168,7 +168,7 @@ class Orders:
         self._in_background(self._forget_below(order.attempt))
 
     def _take_settings(self) -> None:
-        self.around.storage.keep = self.settings.keep
+        self.around.storage.settings = self.settings
         if self.attempt is not None:
             self.attempt.rooms.limit(self.settings.max_pending)
 

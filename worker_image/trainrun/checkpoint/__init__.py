@@ -16,6 +16,7 @@ from trainrun.checkpoint.resolution import resolve
 from trainrun.checkpoint.retention import retain
 from trainrun.checkpoint.rules.listing import ObjectInfo
 from trainrun.checkpoint.rules.records import Ballot, Manifest, ManifestFile
+from trainrun.checkpoint.rules.score import Score
 from trainrun.checkpoint.stores.opening import open_store
 from trainrun.checkpoint.stores.run_store import RunStore
 from trainrun.checkpoint.stores.store import ObjectStore
@@ -46,6 +47,7 @@ __all__ = [
     "ObjectInfo",
     "ObjectStore",
     "RunStore",
+    "Score",
     "Upload",
     "asked_to_save",
     "beat",

@@ -6,9 +6,10 @@ Layer: rules over `RunStore`, read-only; used by `trainrun checkpoints`.
 from __future__ import annotations
 
 import tempfile
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from trainrun.checkpoint.choice import StoreView, inspect, look, recorded_reason
 from trainrun.checkpoint.rules.selection import Folder, all_parts_done, fenced_by
@@ -39,6 +40,8 @@ class CheckpointInfo:
     """Of all its objects that are files of ranks."""
     modified: float = 0.0
     """When it was committed: seconds since the epoch by the store's clock."""
+    metrics: Mapping[str, Any] = field(default_factory=dict)
+    """As its manifest holds them, JSON-safe; empty where that cannot be read."""
 
 
 def list_checkpoints(run: RunStore) -> list[CheckpointInfo]:
@@ -76,7 +79,8 @@ def verify(run: RunStore, checkpoint: CheckpointId) -> CheckpointInfo:
 
 
 def _judge(run: RunStore, view: StoreView, folder: Folder) -> CheckpointInfo:
-    state, reason = _state(run, view, folder)
+    manifest, problem = _manifest(run, view, folder)
+    state, reason = _state(run, view, folder, problem=problem)
     plain = [
         size
         for name, size in folder.sizes.items()
@@ -89,21 +93,28 @@ def _judge(run: RunStore, view: StoreView, folder: Folder) -> CheckpointInfo:
         files=len(plain),
         size_bytes=sum(plain),
         modified=folder.modified,
+        metrics=manifest.metrics if manifest is not None else {},
     )
 
 
-def _state(run: RunStore, view: StoreView, folder: Folder) -> tuple[State, str]:
+def _manifest(run: RunStore, view: StoreView, folder: Folder) -> tuple[Manifest | None, str]:
+    """The manifest, where there is a sound one, or what is wrong with the checkpoint."""
     if folder.id in view.bad:
-        return "bad", recorded_reason(run, folder.id)
+        return None, recorded_reason(run, folder.id)
+    try:
+        return inspect(run, folder) if folder.has_manifest else None, ""
+    except CheckpointDamaged as error:
+        return None, str(error)
+
+
+def _state(run: RunStore, view: StoreView, folder: Folder, *, problem: str) -> tuple[State, str]:
+    if problem:
+        return "bad", problem
     if not folder.has_manifest:
         if _waits_for_its_manifest(run, view, folder):
             return "good", "every part is there; the next start commits it"
         done = ", ".join(str(worker) for worker in sorted(folder.done))
         return "incomplete", f"no manifest; done: workers {done}" if done else "no manifest"
-    try:
-        inspect(run, folder)
-    except CheckpointDamaged as error:
-        return "bad", str(error)
     if (attempt := fenced_by(folder.id, view.resumes)) is not None:
         return "fenced", f"attempt {attempt} started from something older"
     return "good", ""

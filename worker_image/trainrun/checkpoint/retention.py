@@ -9,6 +9,7 @@ count among those that are kept.
 from __future__ import annotations
 
 import contextlib
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from trainrun.checkpoint.choice import StoreView, inspect, look
@@ -18,14 +19,18 @@ from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun.errors import CheckpointDamaged, StoreError
 
 if TYPE_CHECKING:
+    from trainrun.checkpoint.rules.score import Score
     from trainrun.checkpoint.stores.run_store import RunStore
 
 
-def retain(run: RunStore, *, attempt: int, keep: int) -> tuple[CheckpointId, ...]:
+def retain(
+    run: RunStore, *, attempt: int, keep: int, score: Score | None = None
+) -> tuple[CheckpointId, ...]:
     """Delete what retention allows and return it, oldest first.
 
-    Keeps the `keep` (at least two) newest complete checkpoints and the resume points of the last
-    two attempts; nothing happens when a higher attempt than `attempt` exists. Raises StoreError.
+    Keeps the `keep` (at least two) newest complete checkpoints, or the `keep` best ones by `score`
+    and the two newest, and the resume points of the last two attempts; nothing happens when a
+    higher attempt than `attempt` exists. Raises StoreError.
     """
     view = look(run)
     if view.highest != attempt:
@@ -33,13 +38,16 @@ def retain(run: RunStore, *, attempt: int, keep: int) -> tuple[CheckpointId, ...
     if any(number not in view.resumes for number in view.attempts[-2:]):
         return ()  # a resume point that cannot be read cannot be protected
     _abort_uploads(run, attempt=attempt)
-    damaged, unread = _damaged(run, view, keep=max(keep, 2))
+    judged = _judge(run, view, enough=max(keep, 2) if score is None else None, score=score)
     doomed = superfluous(
         view.folders,
         attempt=attempt,
-        keep=max(keep, 2) + unread,
-        bad=view.bad | damaged,
+        keep=keep,
+        bad=view.bad | judged.damaged,
         resumes=view.resumes,
+        unread=judged.unread,
+        score=score,
+        values=judged.values,
     )
     deleted = []
     for checkpoint in doomed:
@@ -68,26 +76,31 @@ def _abort_uploads(run: RunStore, *, attempt: int) -> None:
         run.store.abort_uploads(prefix, of=is_lower)
 
 
-def _damaged(run: RunStore, view: StoreView, *, keep: int) -> tuple[set[CheckpointId], int]:
-    """The damaged ones among the newest, as far down as it takes to find `keep` good ones.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Judged:
+    """What their manifests say of the checkpoints, as far as they were read."""
 
-    And how many stand between whose manifest reads wrongly: maybe on this node alone, so they are
-    kept, besides the good ones.
-    """
-    damaged: set[CheckpointId] = set()
-    good = unread = 0
+    damaged: set[CheckpointId] = field(default_factory=set)
+    unread: set[CheckpointId] = field(default_factory=set)
+    """Whose manifest reads wrongly: maybe on this node alone, so they are kept besides."""
+    values: dict[CheckpointId, float] = field(default_factory=dict)
+    """Of the metric of the score, where there is a number."""
+
+
+def _judge(run: RunStore, view: StoreView, *, enough: int | None, score: Score | None) -> _Judged:
+    """Read the manifests, newest first, until `enough` good ones are found (None: all)."""
+    judged, good = _Judged(), 0
     for folder in newest_first(view.folders, view.resumes):
-        if good == keep:
+        if good == enough:
             break
         if not folder.has_manifest or folder.id in view.bad:
             continue
         try:
-            inspect(run, folder)
+            manifest = inspect(run, folder)
         except CheckpointDamaged as error:
-            if error.file:
-                unread += 1
-            else:
-                damaged.add(folder.id)
-        else:
-            good += 1
-    return damaged, unread
+            (judged.unread if error.file else judged.damaged).add(folder.id)
+            continue
+        good += 1
+        if score is not None and (value := score.of(manifest.metrics)) is not None:
+            judged.values[folder.id] = value
+    return judged

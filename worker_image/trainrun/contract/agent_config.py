@@ -102,6 +102,10 @@ class AgentConfig:
     """Checkpoint steps that may be staged and not uploaded."""
     keep: int = 3
     """Checkpoints that retention keeps."""
+    score_metric: str = ""
+    """It keeps the best ones by this metric; empty: the newest ones."""
+    score_order: Literal["Max", "Min"] = "Max"
+    """Which value of the metric is the best."""
     checkpoint_patience: float = 30.0
     """A rank that says nothing for so long about a step for which another brought files is told
     of in the condition CheckpointWaiting."""
@@ -121,6 +125,8 @@ class AgentConfig:
         return RunSettings(
             max_pending=self.max_pending,
             keep=self.keep,
+            score_metric=self.score_metric,
+            score_order=self.score_order,
             heartbeat_timeout=self.heartbeat_timeout,
             flush_timeout=self.flush_timeout,
         )

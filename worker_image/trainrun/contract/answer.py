@@ -132,6 +132,10 @@ class RunSettings:
     """Checkpoint steps that may be staged and not uploaded."""
     keep: int
     """Checkpoints that retention keeps."""
+    score_metric: str = ""
+    """It keeps the best ones by this metric; empty: the newest ones."""
+    score_order: Literal["Max", "Min"] = "Max"
+    """Which value of the metric is the best."""
     heartbeat_timeout: float
     """The operator takes an agent that was silent for this long for lost."""
     flush_timeout: float

@@ -71,6 +71,8 @@ EDITS = (
     _row("checkpoint.flushTimeout", "NextAnswer"),
     _row("checkpoint.maxPending", "NextAnswer"),
     _row("checkpoint.keep", "NextAnswer", "what is too many goes with the next commit"),
+    _row("checkpoint.scoreMetric", "NextAnswer", "what is deleted already does not come back"),
+    _row("checkpoint.scoreOrder", "NextAnswer", "what is deleted already does not come back"),
     _row("failurePolicy.maxFailures", "NextPass", _BUDGET),
     _row("failurePolicy.maxPreemptions", "NextPass", _BUDGET),
     _row("failurePolicy.backoff.initial", "NextPass"),

@@ -138,6 +138,22 @@ class StorageSpec(Model):
 class CheckpointSpec(Model):
     """How checkpoints are read, saved and kept."""
 
+    # No default of the order: by the wrong one the best checkpoints would be deleted.
+    RULES = (
+        Rule(
+            cel="!has(self.scoreMetric) || has(self.scoreOrder)",
+            message="must say, where scoreMetric is given, which value is the best: Max or Min",
+            holds=lambda it: it.score_metric is None or it.score_order is not None,
+            path=("scoreOrder",),
+        ),
+        Rule(
+            cel="!has(self.scoreOrder) || has(self.scoreMetric)",
+            message="must name the metric where scoreOrder is given",
+            holds=lambda it: it.score_order is None or it.score_metric is not None,
+            path=("scoreMetric",),
+        ),
+    )
+
     initial_from: StorageUri | None = None
     """Folder with initial weights, which the script reads with get_initial_checkpoint(). Never
     used to resume. Default: none. Cannot be changed."""
@@ -148,8 +164,16 @@ class CheckpointSpec(Model):
     """Checkpoints per worker that may wait for their upload, 1 to 16; when it is full, a report
     with a checkpoint waits. Default 2. Each takes its size on the worker's disk."""
     keep: Annotated[int, Field(ge=2, le=1000)] = 3
-    """Newest checkpoints to keep in storage, 2 to 1000. Default 3. The newest one and those that
+    """Newest checkpoints to keep in storage, 2 to 1000. Default 3. The two newest and those that
     the last two attempts resumed from are never deleted."""
+    score_metric: Annotated[str, Field(min_length=1, max_length=256)] | None = None
+    """Metric by which the best checkpoints are kept instead of the newest, as trainrun.report names
+    it, in the report that brings the checkpoint. Checkpoints without a number for it are the worst;
+    of equal ones the newer is better. What keep says is never deleted stays besides. Resuming goes
+    by the newest all the same. Default: none."""
+    score_order: Literal["Max", "Min"] | None = None
+    """Which value of scoreMetric is the best. Max: the greatest. Min: the least. To be given with
+    scoreMetric, without a default."""
 
 
 class BackoffSpec(Model):

@@ -32,4 +32,6 @@ def agent_config(run: TrainRun, config: RunConfig) -> AgentConfig:
         flush_timeout=config.flush_timeout.total_seconds(),
         max_pending=config.max_pending,
         keep=config.keep,
+        score_metric=config.score_metric,
+        score_order=config.score_order,
     )

@@ -49,6 +49,8 @@ def settings(view: View) -> RunSettings:
     return RunSettings(
         max_pending=config.max_pending,
         keep=config.keep,
+        score_metric=config.score_metric,
+        score_order=config.score_order,
         heartbeat_timeout=config.heartbeat_timeout.total_seconds(),
         flush_timeout=config.flush_timeout.total_seconds(),
     )

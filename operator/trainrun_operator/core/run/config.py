@@ -52,6 +52,9 @@ class RunConfig:
     flush_timeout: timedelta
     max_pending: int
     keep: int
+    score_metric: str
+    """"" for none: the newest checkpoints are kept."""
+    score_order: Literal["Max", "Min"]
     active_deadline: timedelta | None
     ttl_after_finished: timedelta | None
     retain_failed_workers: int
@@ -88,6 +91,8 @@ def config_of(run: TrainRun) -> RunConfig:
         flush_timeout=spec.checkpoint.flush_timeout.timedelta,
         max_pending=spec.checkpoint.max_pending,
         keep=spec.checkpoint.keep,
+        score_metric=spec.checkpoint.score_metric or "",
+        score_order=spec.checkpoint.score_order or "Max",
         active_deadline=spec.active_deadline.timedelta if spec.active_deadline else None,
         ttl_after_finished=(
             spec.ttl_after_finished.timedelta if spec.ttl_after_finished is not None else None

@@ -27,7 +27,7 @@ class Step:
     files: dict[int, Path] = field(default_factory=dict)
     """Directories by rank that brought files."""
     metrics: Mapping[str, object] = field(default_factory=dict)
-    """Those of the lowest rank that reported this step."""
+    """Those of the lowest rank that brought files, and any metrics with them."""
     metrics_rank: int = -1
     whole: bool = False
     after_save: bool = False
@@ -101,7 +101,7 @@ class StagedSteps:
         entry.files[rank] = directory
         entry.whole = entry.whole or whole
         entry.after_save = entry.after_save or after_save
-        if entry.metrics_rank < 0 or rank < entry.metrics_rank:
+        if metrics and (entry.metrics_rank < 0 or rank < entry.metrics_rank):
             entry.metrics, entry.metrics_rank = metrics, rank
         return True
 

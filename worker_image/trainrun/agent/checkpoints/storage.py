@@ -50,8 +50,8 @@ class AsyncRunStore:
         """`bring_boto3` is called before anything may import boto3, in any thread, repeatedly;
         None where boto3 is installed."""
         self._config = config
-        self.keep = config.keep
-        """Checkpoints that retention keeps; may be changed."""
+        self.settings = config.settings
+        """What retention goes by; may be changed."""
         self._bring_boto3 = bring_boto3
         self._pool = ThreadPoolExecutor(
             THREADS + config.processes_per_worker, thread_name_prefix="store"
@@ -105,7 +105,13 @@ class AsyncRunStore:
 
     async def retain(self, attempt: int) -> None:
         """Delete what retention allows."""
-        await self._call(lambda: api.retain(self._run(), attempt=attempt, keep=self.keep))
+        now = self.settings
+        score = (
+            api.Score(metric=now.score_metric, order=now.score_order) if now.score_metric else None
+        )
+        await self._call(
+            lambda: api.retain(self._run(), attempt=attempt, keep=now.keep, score=score)
+        )
 
     async def open_steps(self, attempt: int) -> tuple[OpenStep, ...]:
         """Steps of an attempt that were begun and are not committed."""

@@ -3,7 +3,7 @@
 Layer: pure functions over a listing and parsed records; whoever calls them does the reading.
 The rules are those of docs/checkpoints.md: an id orders by (attempt, step); a checkpoint is
 *fenced* when a later attempt started from something older than it; retention never touches the two
-newest complete checkpoints nor the resume points of the last two attempts.
+newest complete checkpoints nor the resume points of the last two attempts, whatever their score.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from trainrun.contract.checkpoint_id import CheckpointId
 if TYPE_CHECKING:
     from trainrun.checkpoint.rules.listing import ObjectInfo
     from trainrun.checkpoint.rules.records import DoneMarker, Manifest
+    from trainrun.checkpoint.rules.score import Score
 
 
 Resumes = Mapping[int, "CheckpointId | None"]
@@ -123,21 +124,31 @@ def superfluous(
     keep: int,
     bad: Collection[CheckpointId],
     resumes: Resumes,
+    unread: Collection[CheckpointId] = (),
+    score: Score | None = None,
+    values: Mapping[CheckpointId, float] | None = None,
 ) -> list[CheckpointId]:
     """What retention may delete, oldest first, when `attempt` is the newest one.
 
     Kept: the `keep` (at least two) newest complete checkpoints that are neither bad nor fenced, the
-    resume points of the last two attempts, and whatever `attempt` may still be uploading.
+    resume points of the last two attempts, whatever `attempt` may still be uploading, and those
+    that could not be judged (`unread`). With a `score`, whose `values` are given as far as there
+    are any: the `keep` best ones and the two newest, instead of the `keep` newest.
     """
+    keep = max(keep, 2)
     usable = [
         folder.id
         for folder in newest_first(folders, resumes)
-        if folder.has_manifest and folder.id not in bad
+        if folder.has_manifest and folder.id not in bad and folder.id not in unread
     ]
-    kept = usable[: max(keep, 2)]
-    protected = {*kept, *(resumes[number] for number in sorted(resumes)[-2:])}
-    # While fewer than `keep` are there nothing of this attempt is old enough to be given up.
-    horizon = kept[-1] if len(kept) >= max(keep, 2) else CheckpointId(attempt=attempt, step=0)
+    newest = keep if score is None else 2
+    recent = usable[:newest]
+    best = score.best_first(values or {}, usable)[:keep] if score is not None else ()
+    last_two = (resumes[number] for number in sorted(resumes)[-2:])
+    protected = {*recent, *best, *unread, *last_two}
+    # While fewer are there nothing of this attempt is old enough to be given up.
+    enough = len(recent) >= newest
+    horizon = recent[-1] if enough else CheckpointId(attempt=attempt, step=0)
     return [
         checkpoint
         for checkpoint in sorted(folders)
