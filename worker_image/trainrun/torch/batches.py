@@ -61,7 +61,7 @@ class Shard:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class Reading:
     """What all workers of a rank read of an iterable dataset."""
 
     seed: int
@@ -92,25 +92,25 @@ class IterableBatches(IterableDataset[Piece]):
         self,
         dataset: Any,
         collate: Callable[[list[Any]], Any],
-        plan: Plan,
+        reading: Reading,
     ) -> None:
         self._dataset = dataset
         self._collate = collate
-        self._plan = plan
+        self._reading = reading
 
     def __iter__(self) -> Iterator[Piece]:
         """Go on behind the batches that this worker's shard has handed out."""
-        worker, plan = get_worker_info(), self._plan
-        number = ((worker.id if worker else 0) + plan.first) % len(plan.shards)
-        shard = plan.shards[number]
+        worker, reading = get_worker_info(), self._reading
+        number = ((worker.id if worker else 0) + reading.first) % len(reading.shards)
+        shard = reading.shards[number]
         # All shards that share the samples of one order draw the same numbers.
-        own = () if plan.split else (plan.rank, number)
-        with seeded(plan.seed, plan.epoch, *own):
+        own = () if reading.split else (reading.rank, number)
+        with seeded(reading.seed, reading.epoch, *own):
             iterator = self._begin(shard)
         for count in itertools.count(0 if shard.dataset is None else shard.batches):
-            with seeded(plan.seed, plan.epoch, count, *own):
-                samples = self._samples(iterator, plan.rank * len(plan.shards) + number)
-                if not samples or (plan.drop_last and len(samples) < plan.batch_size):
+            with seeded(reading.seed, reading.epoch, count, *own):
+                samples = self._samples(iterator, reading.rank * len(reading.shards) + number)
+                if not samples or (reading.drop_last and len(samples) < reading.batch_size):
                     return
                 if count < shard.batches:
                     continue
@@ -119,17 +119,17 @@ class IterableBatches(IterableDataset[Piece]):
 
     def _begin(self, shard: Shard) -> Iterator[Any]:
         if hasattr(self._dataset, "set_epoch"):
-            self._dataset.set_epoch(self._plan.epoch)
+            self._dataset.set_epoch(self._reading.epoch)
         if shard.dataset is not None:
             self._dataset.load_state_dict(shard.dataset)
         return iter(self._dataset)
 
     def _samples(self, iterator: Iterator[Any], number: int) -> list[Any]:
         """This shard's samples of the next batch; none of a round that is too short for all."""
-        if not self._plan.split:
-            return list(islice(iterator, self._plan.batch_size))
-        among, samples = self._plan.world_size * len(self._plan.shards), []
-        for _ in range(self._plan.batch_size):
+        if not self._reading.split:
+            return list(islice(iterator, self._reading.batch_size))
+        among, samples = self._reading.world_size * len(self._reading.shards), []
+        for _ in range(self._reading.batch_size):
             each = list(islice(iterator, among))
             if len(each) < among:
                 break

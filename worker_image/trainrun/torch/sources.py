@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils.data import DataLoader, Sampler
 
-from trainrun.torch.batches import IterableBatches, MapBatches, Piece, Plan, Request, Shard, as_is
+from trainrun.torch.batches import (
+    IterableBatches,
+    MapBatches,
+    Piece,
+    Reading,
+    Request,
+    Shard,
+    as_is,
+)
 from trainrun.torch.random_state import seed_of
 
 if TYPE_CHECKING:
@@ -140,7 +148,7 @@ class IterableSource:
     def __iter__(self) -> Iterator[Any]:
         share, begins = self._share, all(shard.batches == 0 for shard in self._shards)
         generator = torch.Generator().manual_seed(seed_of(self._seed, self.epoch, share.rank))
-        batches = IterableBatches(self._dataset, share.collate, self._plan())
+        batches = IterableBatches(self._dataset, share.collate, self._reading())
         piece: Piece | None = None
         for piece in share.loader(batches, generator=generator):
             shard = self._shards[piece.shard]
@@ -182,8 +190,8 @@ class IterableSource:
     def _fresh(self) -> list[Shard]:
         return [Shard() for _ in range(max(1, self._share.num_workers))]
 
-    def _plan(self) -> Plan:
-        return Plan(
+    def _reading(self) -> Reading:
+        return Reading(
             seed=self._seed,
             epoch=self.epoch,
             first=self._first,
