@@ -225,6 +225,62 @@ def test_the_best_one_is_that_of_the_metric_that_is_asked_for(
     assert listed.exit_code == 0
 
 
+def test_whether_a_run_would_resume_is_said_in_a_line_and_by_the_exit_code(
+    finished: LocalRuns, tmp_path: Path
+) -> None:
+    shutil.copytree(finished.storage / "tiny", tmp_path / "tiny")
+    where = f"{tmp_path.as_uri()}/tiny"
+    over = call("checkpoints", where, "--can-resume")
+    assert (over.exit_code, over.output) == (3, f"no: {where} has finished before\n")
+    (tmp_path / "tiny/finished.json").unlink()
+    would = call("checkpoints", where, "--can-resume")
+    assert (would.exit_code, would.output) == (
+        0,
+        f"yes: {where}: a run resumes from step 20 of attempt 2\n",
+    )
+    shown = json.loads(call("checkpoints", where, "--can-resume", "--json").output)
+    assert (shown["canResume"], shown["step"], shown["attempt"]) == (True, 20, 2)
+    next(tmp_path.glob("tiny/checkpoints/*20-attempt-2/worker-00001/rank-1.json")).unlink()
+    older = call("checkpoints", where, "--can-resume")
+    assert older.exit_code == 0
+    assert older.output == (
+        f"yes: {where}: a run resumes from step 15 of attempt 2; damaged and newer: "
+        "step-000000020-attempt-2: worker-00001/rank-1.json: missing\n"
+    )
+
+
+def test_a_storage_that_no_run_has_used_resumes_nothing(tmp_path: Path) -> None:
+    where = f"{tmp_path.as_uri()}/new"
+    result = call("checkpoints", where, "--can-resume")
+    assert result.exit_code == 3
+    assert result.output == f"no: {where}: nothing was committed, a run starts from nothing\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_damage_of_every_checkpoint_is_why_a_run_would_not_resume(
+    finished: LocalRuns, tmp_path: Path
+) -> None:
+    shutil.copytree(finished.storage / "tiny", tmp_path / "tiny")
+    (tmp_path / "tiny/finished.json").unlink()
+    for file in tmp_path.glob("tiny/checkpoints/*/worker-00001/rank-1.json"):
+        file.unlink()
+    result = call("checkpoints", f"{tmp_path.as_uri()}/tiny", "--can-resume")
+    assert result.exit_code == 3
+    assert result.output.startswith("no: ")
+    assert "tiny has no good checkpoint left, and starting from nothing would lose" in result.output
+
+
+def test_a_store_that_cannot_be_read_leaves_open_whether_a_run_would_resume(
+    tmp_path: Path,
+) -> None:
+    result = call("checkpoints", f"{(tmp_path / 'gone').as_uri()}/tiny", "--can-resume")
+    assert result.exit_code == 1
+    assert "does not exist" in result.output
+    both = call("checkpoints", f"{tmp_path.as_uri()}/tiny", "--can-resume", "--verify")
+    assert both.exit_code == 2
+    assert "--can-resume reads no files; use --verify without it" in both.output
+
+
 def test_of_several_runs_one_has_to_be_named(finished: LocalRuns, tmp_path: Path) -> None:
     storage = tmp_path / "storage"
     shutil.copytree(finished.storage, storage)

@@ -26,9 +26,8 @@ from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun.errors import StoreError, TrainRunError
 from trainrun_operator.cli import wording
 from trainrun_operator.cli.exit_codes import BAD_INPUT, FAILED, SUCCEEDED
-from trainrun_operator.cli.finding import find_runs
+from trainrun_operator.cli.finding import find_run
 from trainrun_operator.cli.scoring import BEST, UnknownScore, best, wanted_score
-from trainrun_operator.cli.sources import Source, UnknownRun
 
 
 class UnknownCheckpoint(TrainRunError):
@@ -44,7 +43,7 @@ def get_checkpoint(
 ) -> int:
     """Bring the files of a checkpoint into a new folder; returns the exit code."""
     try:
-        source = _only_source(where, storage=storage)
+        source = find_run(where, storage=storage)
         run = source.checkpoints()
         if step == BEST:
             chosen = _best(list_checkpoints(run), wanted_score(score, source), uri=run.uri)
@@ -63,7 +62,7 @@ def get_checkpoint(
 def set_checkpoint_aside(where: str, *, storage: str | None, step: str, reason: str) -> int:
     """Let the run never resume from a checkpoint again; returns the exit code."""
     try:
-        run = _only_source(where, storage=storage).checkpoints()
+        run = find_run(where, storage=storage).checkpoints()
         chosen = _chosen(list_checkpoints(run), step, uri=run.uri)
         set_aside(run, chosen.id, reason)
         left = [info for info in list_checkpoints(run) if info.state == "good"]
@@ -82,14 +81,6 @@ def set_checkpoint_aside(where: str, *, storage: str | None, step: str, reason: 
 def _refused(error: TrainRunError) -> int:
     click.echo(f"error: {error}", err=True)
     return FAILED if isinstance(error, StoreError) else BAD_INPUT
-
-
-def _only_source(where: str, *, storage: str | None) -> Source:
-    found = find_runs(where, storage=storage)
-    if len(found) != 1:
-        names = ", ".join(f"{run.storage}/{run.name}" for run in found)
-        raise UnknownRun(f"{where} holds several runs; name one of them: {names}")
-    return found[0]
 
 
 def _best(found: list[CheckpointInfo], score: Score | None, *, uri: str) -> CheckpointInfo:

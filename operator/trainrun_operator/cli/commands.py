@@ -1,7 +1,7 @@
 """The command line: names, options, help texts.
 
 Layer: cli. Only click is imported here; what a command does is imported when it is called.
-Exit codes: 0 succeeded, 1 failed, 2 bad input, 3 a fault never struck, 130 interrupted.
+Exit codes: 0 succeeded, 1 failed, 2 bad input, 3 a fault never struck or `no`, 130 interrupted.
 """
 # ruff: noqa: PLC0415 - the late imports are the point of this module
 
@@ -123,14 +123,31 @@ SCORE = click.option(
 @click.option("--storage", metavar="URI", help="Storage instead of the file's.")
 @click.option("--verify", is_flag=True, help="Read every file and compare its checksum.")
 @SCORE
+@click.option(
+    "--can-resume",
+    is_flag=True,
+    help="No list: say whether a run would resume from one, and exit with 0 for yes, 3 for no, "
+    "1 where that cannot be told.",
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def list_(
-    where: str, *, storage: str | None, verify: bool, score: str | None, as_json: bool
+    where: str,
+    *,
+    storage: str | None,
+    verify: bool,
+    score: str | None,
+    can_resume: bool,
+    as_json: bool,
 ) -> None:
     """List the checkpoints of the run of a YAML file, or of the run at <storage URI>/<run name>."""
+    from trainrun_operator.cli.can_resume import show_prospect
     from trainrun_operator.cli.checkpoints import show_checkpoints
 
     loaded()
+    if can_resume and verify:
+        raise click.UsageError("--can-resume reads no files; use --verify without it")
+    if can_resume:
+        sys.exit(show_prospect(where, storage=storage, as_json=as_json))
     sys.exit(show_checkpoints(where, storage=storage, verify=verify, score=score, as_json=as_json))
 
 

@@ -10,4 +10,6 @@ FAILED = 1
 BAD_INPUT = 2
 FAULT_NEVER_STRUCK = 3
 """The run succeeded, but not under what `--fault` was to show."""
+NO = 3
+"""`trainrun checkpoints --can-resume`: it would not."""
 INTERRUPTED = 130

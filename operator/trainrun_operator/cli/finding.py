@@ -12,7 +12,7 @@ from trainrun.checkpoint import Score
 from trainrun.errors import InvalidSpec
 from trainrun_operator.cli.preparation import load_file
 from trainrun_operator.cli.scoring import score_of
-from trainrun_operator.cli.sources import LocalSource, Source, StorageSource
+from trainrun_operator.cli.sources import LocalSource, Source, StorageSource, UnknownRun
 from trainrun_operator.worlds.local.place import place_of, places_root
 
 
@@ -25,6 +25,15 @@ def find_runs(where: str, *, storage: str | None) -> list[Source]:
         path = Path(where)
         return _below(path.resolve().as_uri()) if path.is_dir() else [_of_file(path, storage)]
     return _below(where)
+
+
+def find_run(where: str, *, storage: str | None) -> Source:
+    """The only run that is meant. Raises UnknownRun where there are several, and InvalidSpec."""
+    found = find_runs(where, storage=storage)
+    if len(found) != 1:
+        names = ", ".join(f"{run.storage}/{run.name}" for run in found)
+        raise UnknownRun(f"{where} holds several runs; name one of them: {names}")
+    return found[0]
 
 
 def _of_file(path: Path, storage: str | None) -> Source:

@@ -12,6 +12,7 @@ from trainrun.checkpoint.choice import shown_damage
 from trainrun.checkpoint.inspection import CheckpointInfo, list_checkpoints, verify
 from trainrun.checkpoint.metrics_log import MetricsLog, read_metrics
 from trainrun.checkpoint.ownership import BeatWatch, beat, known_run_id, owner_uid, release
+from trainrun.checkpoint.prospect import next_resolution
 from trainrun.checkpoint.resolution import resolve
 from trainrun.checkpoint.retention import retain
 from trainrun.checkpoint.rules.listing import ObjectInfo
@@ -59,6 +60,7 @@ __all__ = [
     "initial_on_node",
     "known_run_id",
     "list_checkpoints",
+    "next_resolution",
     "open_steps",
     "open_store",
     "owner_uid",

@@ -1,0 +1,68 @@
+"""`trainrun checkpoints --can-resume`: would a run with this storage resume, and from what?
+
+Layer: cli. Asks the store alone, and changes nothing there.
+"""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from trainrun.checkpoint import next_resolution
+from trainrun.contract.agent_state import Resolution
+from trainrun.errors import StoreError, TrainRunError
+from trainrun_operator.cli.exit_codes import BAD_INPUT, FAILED, NO, SUCCEEDED
+from trainrun_operator.cli.finding import find_run
+
+
+def show_prospect(where: str, *, storage: str | None, as_json: bool) -> int:
+    """Say it in one line; returns 0 for yes, 3 for no, 1 where that cannot be told."""
+    try:
+        run = find_run(where, storage=storage).checkpoints()
+        found = next_resolution(run)
+    except TrainRunError as error:
+        click.echo(f"error: {error}", err=True)
+        return FAILED if isinstance(error, StoreError) else BAD_INPUT
+    answer = _answer(found)
+    if as_json:
+        click.echo(json.dumps(_as_json(run.uri, found, answer=answer)))
+    else:
+        word = {True: "yes", False: "no", None: "not known"}[answer]
+        click.echo(f"{word}: {_why(run.uri, found)}")
+    return FAILED if answer is None else SUCCEEDED if answer else NO
+
+
+def _answer(found: Resolution) -> bool | None:
+    """Whether a run would resume; None: it would have to ask again, or another node."""
+    match found.outcome:
+        case "Resolved":
+            return found.resume is not None
+        case "Finished" | "NoGoodCheckpoint":
+            return False
+        case _:
+            return None
+
+
+def _why(uri: str, found: Resolution) -> str:
+    aside = f"; damaged and newer: {'; '.join(found.set_aside)}" if found.set_aside else ""
+    if found.resume is not None:
+        at = found.resume
+        return f"{uri}: a run resumes from step {at.step} of attempt {at.attempt}{aside}"
+    if found.outcome == "Resolved":
+        return f"{uri}: nothing was committed, a run starts from nothing"
+    return found.message
+
+
+def _as_json(uri: str, found: Resolution, *, answer: bool | None) -> dict[str, object]:
+    at = found.resume
+    return {
+        "uri": uri,
+        "canResume": answer,
+        "step": None if at is None else at.step,
+        "attempt": None if at is None else at.attempt,
+        "name": None if at is None else at.name,
+        "outcome": found.outcome,
+        "message": _why(uri, found),
+        "setAside": list(found.set_aside),
+    }
