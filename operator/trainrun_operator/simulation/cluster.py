@@ -87,6 +87,8 @@ class SimCluster(ABC):
     """Seconds that a worker gets to end when its object is deleted; 0: it is gone at once."""
     hang_on_loss: bool = False
     """Processes whose peer is gone hang instead of failing."""
+    reports: bool = True
+    """The script says what it does; otherwise nobody hears of its steps."""
     together: bool = True
     """Ranks need each other in every step; else none notices what becomes of the others."""
     says_finished: bool = False

@@ -38,6 +38,7 @@ def next_state(agent: SimAgent) -> AgentState:
         exits=_exits(training, now),
         steps=training.reported if training is not None else (),
         finished=training is not None and training.finished.issuperset(training.ranks),
+        spawned=since(training.spawned if training else None),
         first_step=since(training.first_step if training else None),
         stepped=since(training.last_step if training else None),
         staged=tuple(agent.staged[step] for step in sorted(agent.staged)),

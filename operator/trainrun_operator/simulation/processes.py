@@ -30,9 +30,12 @@ class Training:
     """Ranks that were asked to save."""
     finished: set[int] = field(default_factory=set)
     """Ranks that have called finish()."""
+    reports: bool = True
+    """The script says what it does."""
+    spawned: float | None = None
     first_step: float | None = None
     last_step: float | None = None
-    """When the first and the newest step were done."""
+    """When its processes were started, and when the first and the newest step were done."""
 
     def __post_init__(self) -> None:
         """Nothing is done yet."""
@@ -72,7 +75,8 @@ class Training:
     @property
     def reported(self) -> tuple[int | None, ...]:
         """The last step that each rank has reported in this attempt."""
-        return tuple(step if step > self.begin else None for step in self.steps.values())
+        begin = self.begin if self.reports else self.step
+        return tuple(step if step > begin else None for step in self.steps.values())
 
     def left(self, rank: int) -> bool:
         """This rank has ended well."""

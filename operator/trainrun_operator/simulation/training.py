@@ -55,6 +55,7 @@ class Place(Protocol):
     step_seconds: float
     hang_on_loss: bool
     together: bool
+    reports: bool
     says_finished: bool
 
     @property
@@ -91,6 +92,8 @@ class TrainingLoop:
         attempt = agent.attempt
         training = agent.training
         assert training is not None
+        training.reports = self.world.reports
+        training.spawned = training.spawned or self.world.clock.now
         resume = training.order.resume
         if resume is not None and not self.world.reads_well(agent, resume):
             self._suspect(agent, attempt, resume)
@@ -219,16 +222,22 @@ class TrainingLoop:
             return
         save = agent.call_should_save(rank)
         training.steps[rank] += 1
+        step = training.steps[rank]
+        if self.world.reports:
+            self._report(agent, rank, step, save=save)
+        agent.passes()
+        if step >= last or (save and self.world.rng.random() < 0.5):
+            self.leave(agent, rank, finished=self.world.says_finished and step >= last)
+
+    def _report(self, agent: SimAgent, rank: int, step: int, *, save: bool) -> None:
+        training, last = agent.training, self.world.last_step
+        assert training is not None
         training.last_step = self.world.clock.now
         training.first_step = training.first_step or training.last_step
-        step = training.steps[rank]
         if step % self.world.save_every == 0 or step == last or save:
             if rank == 0 or step % 2 == 0:
                 agent.bring(rank, step)
             self.world.send(agent)
-        agent.passes()
-        if step >= last or (save and self.world.rng.random() < 0.5):
-            self.leave(agent, rank, finished=self.world.says_finished and step >= last)
 
     def leave(self, agent: SimAgent, rank: int, *, finished: bool = False) -> None:
         """The script of a rank ends well, after finish() or without it."""

@@ -102,7 +102,7 @@ def open_incident(view: View, loss: Loss, lost: frozenset[int], *, distrust: str
     message = history.ended(incident)
     plan = transition(view, incident.cause, message, phase="Restarting", type_="Warning")
     ending = replace(ending, dismissed=ending.dismissing(_unreachable(view)))
-    free_ends = view.status.free_ends if fruitless else {}
+    free_ends = {} if settling.made_progress(view) else view.status.free_ends
     status = replace(
         plan.status, ending=ending, save_asked=None, fruitless=fruitless, free_ends=free_ends
     )
@@ -140,7 +140,9 @@ def refine(view: View, incident: Incident) -> Plan:
     Written before anything follows from it: the worker that told it may be gone in the next pass.
     """
     message = history.explained(incident)
-    return transition(view, incident.cause, message, phase="Restarting", type_="Warning")
+    plan = transition(view, incident.cause, message, phase="Restarting", type_="Warning")
+    fruitless = settling.fruitless_refined(view, incident)
+    return replace(plan, status=replace(plan.status, fruitless=fruitless))
 
 
 def end_uncounted(view: View, kind: EndingKind, reason: str, message: str) -> Plan:

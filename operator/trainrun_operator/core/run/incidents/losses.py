@@ -12,6 +12,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from trainrun_operator.core.run.causes import Cause
+from trainrun_operator.core.run.incidents.uptime import process_trained
 from trainrun_operator.core.run.view import View, max_step, notice_of, worker_name
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ BROKEN_COLLECTIVE = (
     "network is unreachable",
     "connectfullmesh failed",
     "timed out waiting",
+    "failed to recv, got 0 bytes",
     "ncclremoteerror",
     "ncclsystemerror",
     "nccl communicator was aborted",
@@ -42,7 +44,7 @@ BROKEN_COLLECTIVE = (
 )
 """Texts with which gloo, NCCL and c10d stores report that a peer went away."""
 
-RENDEZVOUS = (
+NOT_MET = (
     "address already in use",
     "eaddrinuse",
     "failed to bind",
@@ -50,11 +52,12 @@ RENDEZVOUS = (
     "failed to start rpc server",  # JAX's coordinator, whose port is the next one
     "client socket has timed out",
     "client socket has failed to connect",
-    "disterror",
-    "distnetworkerror",
-    "diststoreerror",
+    "waiting for clients",
 )
 """Texts of a c10d TCPStore, or of JAX's coordinator, that could not be hosted or reached."""
+
+STORE_ERRORS = ("disterror", "distnetworkerror", "diststoreerror")
+"""Exceptions of a c10d store: it was not reached, or has gone since."""
 
 STORAGE_ERRORS = ("agentrefused", "stagingfailed")
 """Exceptions of the worker library: store not readable, or the worker's disk not writable."""
@@ -150,7 +153,7 @@ def _ended(
 
 
 def _failed(worker: WorkerFact, agent: AgentState, end: ProcessExit, view: View) -> Loss:
-    cause = _cause_of(end, view)
+    cause = _cause_of(end, agent, view)
     notice = notice_of(worker)
     announced = notice is not None and notice.age >= end.age
     if announced and end.signal is not None and not end.oom:
@@ -171,7 +174,7 @@ def _failed(worker: WorkerFact, agent: AgentState, end: ProcessExit, view: View)
     )
 
 
-def _cause_of(end: ProcessExit, view: View) -> Cause:
+def _cause_of(end: ProcessExit, agent: AgentState, view: View) -> Cause:
     if end.oom:
         return Cause.OUT_OF_MEMORY
     if end.signal is not None:
@@ -180,9 +183,17 @@ def _cause_of(end: ProcessExit, view: View) -> Cause:
         return Cause.START_FAILED
     if _matches(end.exception.split(":", 1)[0], STORAGE_ERRORS):
         return Cause.STORAGE_ERROR
-    if not has_stepped(view) and _matches(end.exception, RENDEZVOUS):
+    if not has_stepped(view) and _did_not_meet(end, agent, view):
         return Cause.RENDEZVOUS_FAILED
     return Cause.APP_ERROR
+
+
+def _did_not_meet(end: ProcessExit, agent: AgentState, view: View) -> bool:
+    """Those that look for each other may do so for minutes: then only the text tells."""
+    if _matches(end.exception, NOT_MET):
+        return True
+    trained = process_trained(view, agent, ended=end.age)
+    return _matches(end.exception, STORE_ERRORS) and not trained
 
 
 def has_stepped(view: View) -> bool:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from trainrun_operator.core.run.causes import Explains, row_of
 from trainrun_operator.core.run.incidents import ledger
 from trainrun_operator.core.run.incidents.attribution import refined
+from trainrun_operator.core.run.incidents.uptime import gang_trained
 from trainrun_operator.core.run.view import View, max_step
 
 if TYPE_CHECKING:
@@ -32,10 +33,20 @@ def made_progress(view: View) -> bool:
 
 
 def fruitless_after(view: View, incident: Incident) -> int:
-    """Attempts in a row without a new step, the one that this incident ends included."""
-    if made_progress(view):
+    """Attempts in a row without a new step, the one that this incident ends included.
+
+    What is free at first is no training, however long it took: it would be free for ever.
+    """
+    row = row_of(incident.cause)
+    if made_progress(view) or (not row.free_tries and gang_trained(view)):
         return 0
-    return view.status.fruitless + row_of(incident.cause).slows_down
+    return view.status.fruitless + row.slows_down
+
+
+def fruitless_refined(view: View, incident: Incident) -> int:
+    """The same once the incident is explained so: before, it may have looked like training."""
+    free = row_of(incident.cause).free_tries and not made_progress(view)
+    return max(view.status.fruitless, 1) if free else view.status.fruitless
 
 
 def _reached_before(view: View, record: StartRecord, begin: int) -> int:
