@@ -33,12 +33,14 @@ $(VENV)/.installed: requirements.lock pyproject.toml tools/uv
 
 .PHONY: lock
 lock: ## lock again after a change of dependencies (UPGRADE=1 takes the newest versions)
-	tools/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --all-extras --group dev \
+	tools/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --extra operator --extra torch --group dev \
 	    --custom-compile-command "make lock" $(if $(UPGRADE),--upgrade) --output-file requirements.lock pyproject.toml
 	@$(call lock-part,operator/requirements.lock,--extra operator)
 	@$(call lock-part,worker_image/requirements.lock)
+	@$(call lock-part,tests/frameworks/requirements.lock,--extra operator --extra transformers --group dev)
 
-# What an image installs: a part of requirements.lock, in the same versions.
+# What an image installs: a part of requirements.lock, in the same versions. What the frameworks' tests
+# install: the same versions, and more packages.
 lock-part = tools/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-annotate $(2) \
     --constraints requirements.lock --custom-compile-command "make lock" --output-file $(1) pyproject.toml
 
@@ -104,6 +106,19 @@ test-tools: ## build the S3 server that the tests run against (needs Go)
 	@if command -v go >/dev/null; then $(MAKE) --no-print-directory $(VERSITYGW); \
 	elif test -x $(VERSITYGW); then true; \
 	else echo "*** go was not found: every test against a real S3 server is left out. Install Go 1.26 or newer to run them. ***" >&2; fi
+
+# Packages that nothing else here needs, so they are not in .venv.
+FRAMEWORKS := .venv-frameworks
+
+.PHONY: test-frameworks
+test-frameworks: $(FRAMEWORKS)/.installed ## let a Hugging Face Trainer survive faults, in a virtual environment of its own
+	@$(FRAMEWORKS)/bin/python -m pytest -q tests/frameworks $(PYTEST_ARGS)
+
+$(FRAMEWORKS)/.installed: tests/frameworks/requirements.lock pyproject.toml tools/uv
+	@test -x $(FRAMEWORKS)/bin/python || tools/uv venv --quiet --allow-existing --python '>=3.11' $(FRAMEWORKS)
+	@tools/uv pip sync --quiet --require-hashes --python $(FRAMEWORKS)/bin/python tests/frameworks/requirements.lock
+	@tools/uv pip install --quiet --no-build-isolation --no-deps --python $(FRAMEWORKS)/bin/python --editable .
+	@touch $@
 
 .PHONY: test-cluster
 test-cluster: install ## prepare the real cluster that the tests run on, where there can be one

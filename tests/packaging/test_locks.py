@@ -42,7 +42,14 @@ def test_the_images_install_all_that_their_side_names() -> None:
     assert "torch" not in pins("operator/requirements.lock")
 
 
-@pytest.mark.parametrize("part", PARTS)
+def test_the_frameworks_are_tried_with_the_versions_that_all_else_is_tested_with() -> None:
+    whole, tried = pins("requirements.lock"), pins("tests/frameworks/requirements.lock")
+
+    assert {"transformers", "accelerate", "torch"} <= tried.keys()
+    assert [n for n in tried.keys() & whole.keys() if tried[n] != whole[n]] == [], "run `make lock`"
+
+
+@pytest.mark.parametrize("part", [*PARTS, "tests/frameworks/requirements.lock"])
 def test_no_part_of_the_lock_names_a_package_index(part: str) -> None:
     text = (ROOT / part).read_text()
 

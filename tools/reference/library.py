@@ -1,4 +1,4 @@
-"""What a training script can call: the public names of `trainrun` and of `trainrun.torch`.
+"""What a training script can call: the public names of `trainrun` and its helpers.
 
 Read from the source, not imported: torch need not be installed, and signatures stay as written.
 """
@@ -13,7 +13,7 @@ from pathlib import Path
 from tools.reference.markdown import document, prose
 
 SOURCE = Path(__file__).parents[2] / "worker_image"
-PACKAGES = ("trainrun", "trainrun.torch")
+PACKAGES = ("trainrun", "trainrun.torch", "trainrun.transformers")
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -33,7 +33,7 @@ def _package(name: str) -> str:
     homes = _homes(tree)
     parts = [f"## `{name}`", prose(ast.get_docstring(tree))]
     for public in sorted(_public(tree), key=lambda text: (text[0].isupper(), text)):
-        parts.append(_definition(homes[public], public))
+        parts.append(_definition(homes.get(public, name), public))
     return "\n\n".join(parts)
 
 

@@ -1,0 +1,79 @@
+"""A GPT-2 of two layers that learns random text with a Hugging Face Trainer; run by the tests.
+
+Dropout, AdamW, gradient accumulation, a learning rate that falls, batches drawn at random.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainerCallback, TrainingArguments
+
+import trainrun
+from trainrun.transformers import TrainRunCallback, resume_path
+
+STEPS = 24
+
+
+class Disturbed(TrainerCallback):
+    """In the first attempt: stays where a fault is to strike."""
+
+    def __init__(self) -> None:
+        first = trainrun.get_context().attempt == 1
+        self.hang_before = int(os.environ.get("HANG_BEFORE", "0")) if first else 0
+        self.wait_after = int(os.environ.get("WAIT_AFTER", "0")) if first else 0
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        while state.global_step + 1 == self.hang_before:
+            time.sleep(0.05)
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        # Each rank asks until it is told to save, so all ranks make the same calls.
+        while state.global_step == self.wait_after and not trainrun.should_save():
+            time.sleep(0.05)
+
+
+def main() -> None:
+    rank, out = trainrun.get_context().rank, Path(os.environ["OUT"])
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    tokens = torch.randint(64, (60, 12), generator=torch.Generator().manual_seed(1))
+    arguments = TrainingArguments(
+        output_dir=str(out / (f"disk-{rank}" if "OWN_DISKS" in os.environ else "disk")),
+        max_steps=STEPS,
+        per_device_train_batch_size=2,
+        gradient_accumulation_steps=2,
+        logging_steps=2,
+        save_steps=4,
+        save_total_limit=1,
+        dataloader_num_workers=int(os.environ.get("LOADERS", "0")),
+        use_cpu=True,
+        report_to=[],
+        disable_tqdm=True,
+    )
+    config = {"vocab_size": 64, "n_positions": 12, "n_embd": 16, "n_layer": 2, "n_head": 2}
+    trainer = Trainer(
+        model=GPT2LMHeadModel(GPT2Config(**config, bos_token_id=0, eos_token_id=0)),
+        args=arguments,
+        train_dataset=[{"input_ids": row, "labels": row} for row in tokens],
+        callbacks=[Disturbed()],
+    )
+    trainer.add_callback(TrainRunCallback())
+    trainer.train(resume_from_checkpoint=resume_path())
+    (out / f"weights-{rank}").write_text(digest(trainer.model))
+
+
+def digest(model: torch.nn.Module) -> str:
+    sha = hashlib.sha256()
+    for tensor in model.state_dict().values():
+        sha.update(tensor.numpy().tobytes())
+    return sha.hexdigest()
+
+
+if __name__ == "__main__":
+    main()
