@@ -63,6 +63,13 @@ def test_a_report_is_read_as_it_was_written(files: str | None) -> None:
     assert read == Report(step=7, metrics={"loss": 0.5}, files=files, whole=files is not None)
 
 
+def test_metadata_is_read_as_it_was_written_and_may_be_absent() -> None:
+    read = parse(report_line(7, "{}", files="x", metadata='{"epoch":[2]}').encode())
+    assert read == Report(step=7, metrics={}, files="x", whole=False, metadata={"epoch": [2]})
+    older = parse_reply(b'{"attempt":2,"step":5,"metrics":{}}', DescribeCheckpoint())
+    assert older == Described(attempt=2, step=5, metrics={}, metadata={})
+
+
 @pytest.mark.parametrize(
     ("question", "reply"),
     [
@@ -70,6 +77,7 @@ def test_a_report_is_read_as_it_was_written(files: str | None) -> None:
         (FetchCheckpoint(rank=None), Fetched(path="/cache/x")),
         (FetchInitial(), Fetched(path="/cache/initial")),
         (DescribeCheckpoint(), Described(attempt=2, step=5, metrics={"loss": 0.5})),
+        (DescribeCheckpoint(), Described(attempt=2, step=5, metrics={}, metadata={"a": [1]})),
         (AskSave(call=9), Decided(save=None)),
         (AskSave(call=9), Decided(save=SAVE_NOW)),
         (AskSave(call=9), Failed(error="no")),
@@ -82,7 +90,13 @@ def test_a_reply_is_read_as_it_was_written(question: Question[object], reply: Re
 def test_the_resume_point_is_described_where_its_files_are_handed_over() -> None:
     about = Described(attempt=2, step=5, metrics={})
     line = reply_line(Fetched(path="/cache/x", about=about))
-    assert json.loads(line) == {"path": "/cache/x", "attempt": 2, "step": 5, "metrics": {}}
+    assert json.loads(line) == {
+        "path": "/cache/x",
+        "attempt": 2,
+        "step": 5,
+        "metrics": {},
+        "metadata": {},
+    }
 
 
 @pytest.mark.parametrize(
@@ -93,12 +107,15 @@ def test_a_line_that_is_no_reply_is_named(line: bytes) -> None:
         parse_reply(line, AskSave(call=1))
 
 
+FLAT = b'{"type":"report","step":3,"metadata":"x"}'
+
+
 def test_messages_of_unknown_type_are_ignored_and_broken_ones_named() -> None:
     assert parse(b'{"type":"telepathy"}') is None
     assert parse(b'{"type":"report","step":3,"metrics":{"a":1},"new":1}') == Report(
         step=3, metrics={"a": 1}, files=None, whole=False
     )
-    for line in (b"x", b"[]", b'{"type":"report"}', b'{"type":"report","step":"3"}'):
+    for line in (b"x", b"[]", b'{"type":"report"}', b'{"type":"report","step":"3"}', FLAT):
         with pytest.raises(MalformedLine, match="not a message of the library"):
             parse(line)
 

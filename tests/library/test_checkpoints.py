@@ -55,13 +55,18 @@ def test_the_resume_point_knows_step_and_place_without_asking(
     assert agent.messages == []
 
 
-def test_its_metrics_are_read_once_when_asked_for(agent: AgentStandIn, stored: Path) -> None:
+def test_its_metrics_and_metadata_are_read_once_when_asked_for(
+    agent: AgentStandIn, stored: Path
+) -> None:
     agent.replies["checkpoint-info"] = lambda message: {
         "metrics": {"loss": {"float": "NaN"}, "accuracy": 0.5},
+        "metadata": {"shards": [1, 2]},
         "step": 120,
         "attempt": 1,
     }
     checkpoint = resume_point()
+    checkpoint.metadata["shards"].append(3)  # the caller's own copy
+    assert checkpoint.metadata == {"shards": [1, 2]}
     assert checkpoint.metrics["accuracy"] == 0.5
     assert math.isnan(float(checkpoint.metrics["loss"]))
     assert len(agent.of_type("checkpoint-info")) == 1
@@ -152,6 +157,7 @@ def test_the_initial_checkpoint_is_asked_for_as_a_whole(
     initial = trainrun.get_initial_checkpoint()
     assert initial is not None
     assert (initial.path, initial.metrics) == ("s3://bucket/pretrained", {})
+    assert initial.metadata == {}
     with initial.as_directory() as directory:
         assert (Path(directory) / "model.pt").read_text() == "weights"
     with pytest.raises(ValueError, match="read as a whole, without rank="):

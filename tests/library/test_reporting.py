@@ -77,6 +77,35 @@ def test_a_text_that_is_no_utf_8_is_reported_all_the_same(agent: AgentStandIn) -
     assert agent.of_type("report")[0]["metrics"] == {"name\udc80": "half \ud800"}
 
 
+def test_metadata_goes_with_the_files_of_a_checkpoint(agent: AgentStandIn, tmp_path: Path) -> None:
+    directory = directory_with(tmp_path / "saved", model="weights")
+    trainrun.report(step=3, checkpoint=directory, metadata={"epoch": 2, "data": {"shard": [1]}})
+    eventually(lambda: agent.of_type("report"))
+    assert agent.of_type("report")[0]["metadata"] == {"epoch": 2, "data": {"shard": [1]}}
+
+
+def test_metadata_beyond_64_kib_is_left_out_and_its_checkpoint_is_taken(
+    agent: AgentStandIn, tmp_path: Path
+) -> None:
+    directory = directory_with(tmp_path / "saved", model="weights")
+    with pytest.warns(UserWarning, match="metadata left out: it takes 70008 bytes as JSON"):
+        trainrun.report(step=3, checkpoint=directory, metadata={"a": "x" * 70_000})
+    eventually(lambda: agent.of_type("report"))
+    assert "metadata" not in agent.of_type("report")[0]
+    assert staged(agent, 3) == {"model": "weights"}
+
+
+def test_metadata_without_a_checkpoint_and_what_is_no_json_are_refused(
+    agent: AgentStandIn, tmp_path: Path
+) -> None:
+    with pytest.raises(ValueError, match=r"report\(step=3, metadata=\.\.\.\) without checkpoint="):
+        trainrun.report(step=3, metadata={"epoch": 2})
+    directory = directory_with(tmp_path / "saved", model="weights")
+    with pytest.raises(TypeError, match="metadata is not JSON"):
+        trainrun.report(step=3, checkpoint=directory, metadata={"model": object()})
+    assert agent.of_type("report") == []
+
+
 def test_a_staging_directory_is_renamed_not_copied(agent: AgentStandIn) -> None:
     directory = trainrun.staging_directory()
     (directory / "model.pt").write_text("weights")

@@ -1,15 +1,17 @@
 """`Checkpoint`: a directory of files, on this machine or in object storage.
 
-The names and meanings are Ray Train's, plus `step`, `metrics` and reading one rank's files.
+The names and meanings are Ray Train's, plus `step`, `metrics`, `metadata` and reading one rank's
+files.
 """
 
 from __future__ import annotations
 
+import copy
 import os
 import tempfile
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from trainrun import session
 from trainrun.contract import messages
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from trainrun.contract.metrics import Metric
+    from trainrun.contract.replies import Described
 
 
 class Checkpoint:
@@ -47,6 +50,11 @@ class Checkpoint:
     @property
     def metrics(self) -> dict[str, Metric]:
         """The metrics that were reported with it by the lowest rank; empty for a local one."""
+        return {}
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """The metadata that was reported with it by the lowest rank; empty for a local one."""
         return {}
 
     @contextmanager
@@ -98,7 +106,7 @@ class StoredCheckpoint(Checkpoint):
         """As the agent hands it over."""
         super().__init__(uri)
         self._step = step
-        self._metrics: dict[str, Metric] | None = None
+        self._about: Described | None = None
 
     @property
     def step(self) -> int:
@@ -111,10 +119,20 @@ class StoredCheckpoint(Checkpoint):
 
         Raises AgentRefused and AgentLost.
         """
-        if self._metrics is None:
-            about = session.current().require_agent().ask(messages.DescribeCheckpoint())
-            self._metrics = metrics_.decode(about.metrics)
-        return dict(self._metrics)
+        return metrics_.decode(self._described().metrics)
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """The metadata that was reported with it by the lowest rank; read once, when asked for.
+
+        Raises AgentRefused and AgentLost.
+        """
+        return copy.deepcopy(dict(self._described().metadata))
+
+    def _described(self) -> Described:
+        if self._about is None:
+            self._about = session.current().require_agent().ask(messages.DescribeCheckpoint())
+        return self._about
 
     def local_directory(self) -> Path:
         """Raises ValueError: it is in object storage already."""

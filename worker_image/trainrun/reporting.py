@@ -5,12 +5,13 @@ from __future__ import annotations
 import numbers
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from trainrun import session
 from trainrun.checkpoint_handle import Checkpoint
 from trainrun.context import get_context
 from trainrun.contract import messages
+from trainrun.contract import metadata as metadata_
 from trainrun.contract import metrics as metrics_
 from trainrun.contract.limits import LARGEST_INTEGER
 from trainrun.errors import StagingFailed
@@ -41,6 +42,7 @@ def report(
     step: int,
     checkpoint: Directory | None = None,
     whole: bool = False,
+    metadata: Mapping[str, object] | None = None,
 ) -> None:
     """Tell the run that this rank has passed a step, with metrics and perhaps checkpoint files.
 
@@ -61,9 +63,13 @@ def report(
         checkpoint: The directory with this rank's files, as a Checkpoint or a path. An empty one
             is as good as none. It is free to be changed or removed when the call returns.
         whole: These files are the whole checkpoint: commit it without waiting for other ranks.
+        metadata: What is to be known of the checkpoint without reading its files: a JSON object of
+            at most 64 KiB and 16 levels, which `get_checkpoint().metadata` returns. A larger one is
+            left out with a warning. Of several ranks' it is the lowest one's that brings files.
 
     Raises:
-        TypeError: A metric is none of these (names the key), or the step is no integer.
+        TypeError: A metric is none of these (names the key), the step is no integer, or the
+            metadata is no JSON object.
         ValueError: A step out of order, or a directory that cannot be stored.
         FileNotFoundError, NotADirectoryError: The directory is none.
         StagingFailed: The worker's disk is full. Where the script goes on without reporting this
@@ -79,14 +85,37 @@ def report(
     if checkpoint is None:
         if whole:
             raise ValueError(f"report(step={step}, whole=True) without checkpoint= says nothing")
+        if metadata is not None:
+            raise ValueError(f"report(step={step}, metadata=...) without checkpoint= says nothing")
         _report_plain(now, step, encoded)
         return
+    told = _Told(encoded, _encoded_metadata(metadata), whole)
     directory = _directory(checkpoint)
     with now.reporting:
         if now.staging.check(directory, step):
-            _report_files(now, step, encoded, directory, whole=whole)
+            _report_files(now, step, told, directory)
         else:
             _report_empty(now, step, encoded, directory)
+
+
+class _Told(NamedTuple):
+    """What is said with the files of a checkpoint, as JSON."""
+
+    metrics: str
+    metadata: str
+    whole: bool
+
+
+def _encoded_metadata(metadata: Mapping[str, object] | None) -> str:
+    text = metadata_.to_json(metadata) if metadata is not None else ""
+    if len(text) <= metadata_.LONGEST:
+        return text
+    warnings.warn(
+        f"report(): metadata left out: it takes {len(text)} bytes as JSON, more than "
+        f"{metadata_.LONGEST}; save what is larger as a file of the checkpoint",
+        stacklevel=3,
+    )
+    return ""
 
 
 def _warn_of(left_out: list[str]) -> None:
@@ -107,10 +136,10 @@ def _report_plain(now: Session, step: int, metrics: str) -> None:
             now.connection.send(messages.report_line(step, metrics))
 
 
-def _report_files(now: Session, step: int, metrics: str, directory: Path, *, whole: bool) -> None:
+def _report_files(now: Session, step: int, told: _Told, directory: Path) -> None:
     connection = now.require_agent() if now.under_agent else None
     with now.ordering:
-        _check_order(now, step, whole=whole)
+        _check_order(now, step, whole=told.whole)
         # A later step that another thread reports must not overtake the files of this one: the
         # agent takes it as "this rank brings nothing more for this step".
         if connection is not None:
@@ -119,7 +148,7 @@ def _report_files(now: Session, step: int, metrics: str, directory: Path, *, who
         now.staging.forget(directory, step)
     else:
         try:
-            _hand_over(connection, now.staging, step, metrics, directory, whole=whole)
+            _hand_over(connection, now.staging, step, told, directory)
         finally:
             connection.let_go()
     with now.ordering:
@@ -130,10 +159,8 @@ def _hand_over(
     connection: Connection,
     staging: Staging,
     step: int,
-    metrics: str,
+    told: _Told,
     directory: Path,
-    *,
-    whole: bool,
 ) -> None:
     connection.ask(messages.AskRoom(step=step))
     # Rename first, message second: an unannounced directory is ignored, never half a part.
@@ -143,7 +170,10 @@ def _hand_over(
         # A script that goes on without this rank's part must not make a checkpoint without it.
         connection.send_surely(messages.line_of(messages.Unstaged(step=step)))
         raise
-    connection.send_surely(messages.report_line(step, metrics, files=name, whole=whole))
+    line = messages.report_line(
+        step, told.metrics, files=name, whole=told.whole, metadata=told.metadata
+    )
+    connection.send_surely(line)
 
 
 def _report_empty(now: Session, step: int, metrics: str, directory: Path) -> None:

@@ -157,6 +157,7 @@ def _as_json(listing: Listing) -> dict[str, object]:
                 "sizeBytes": info.size_bytes,
                 "committed": info.modified or None,
                 "metrics": dict(info.metrics),
+                "metadata": dict(info.metadata),
                 "newest": info is listing.newest_good,
                 "best": info is listing.best,
             }

@@ -274,16 +274,16 @@ def test_a_checkpoint_is_handed_to_the_processes_of_the_next_attempt(
     prepare_storage(workers)
     worker = workers.start(
         PRELUDE + "checkpoint = trainrun.get_checkpoint()\n"
-        "if checkpoint is None: save(5, content=b'five')\n"
+        "if checkpoint is None: save(5, content=b'five', metadata={'epoch': [1]})\n"
         "else:\n"
         "    with checkpoint.as_directory() as d: print(checkpoint.step, checkpoint.metrics,\n"
-        "        (Path(d) / 'model.bin').read_bytes())\n"
+        "        checkpoint.metadata, (Path(d) / 'model.bin').read_bytes())\n"
     )
     operator.order(start())
     state = operator.until(lambda s: s.committed)
     assert state.committed is not None
     operator.order(start(2, resume=state.committed.id))
-    worker.shows("5 {'step': 5} b'five'")
+    worker.shows("5 {'step': 5} {'epoch': [1]} b'five'")
 
 
 SAVE_ONCE = (

@@ -45,6 +45,14 @@ def test_a_rank_that_brought_files_without_metrics_leaves_those_of_another() -> 
     assert entry.metrics == {"loss": 1}
 
 
+def test_the_metadata_of_a_step_is_that_of_the_lowest_rank_that_gave_any() -> None:
+    steps = staging()
+    bring(steps, 1, 5, metadata={"from": 1})
+    bring(steps, 0, 5)
+    [entry] = steps.uploadable()
+    assert entry.metadata == {"from": 1}
+
+
 def test_a_commit_forgets_older_steps_but_lists_what_was_asked_for() -> None:
     steps = staging(0)
     bring(steps, 0, 5)

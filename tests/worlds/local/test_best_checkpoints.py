@@ -43,3 +43,4 @@ def test_the_best_checkpoints_are_kept_and_the_best_one_is_marked_and_fetched(
     assert shown["score"] == {"metric": "accuracy", "order": "Min"}
     assert [entry["best"] for entry in shown["checkpoints"]] == [False, False, False, True]
     assert shown["checkpoints"][0]["metrics"] == {"accuracy": 0.9}
+    assert shown["checkpoints"][0]["metadata"] == {"said by": 0}

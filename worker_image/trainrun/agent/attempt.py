@@ -225,6 +225,7 @@ class Attempt:
             report.step,
             directory,
             metrics=report.metrics,
+            metadata=report.metadata,
             whole=report.whole,
             after_save=rank in self.voter.saved,
             now=now,

@@ -42,6 +42,8 @@ class CheckpointInfo:
     """When it was committed: seconds since the epoch by the store's clock."""
     metrics: Mapping[str, Any] = field(default_factory=dict)
     """As its manifest holds them, JSON-safe; empty where that cannot be read."""
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    """Likewise."""
 
 
 def list_checkpoints(run: RunStore) -> list[CheckpointInfo]:
@@ -94,6 +96,7 @@ def _judge(run: RunStore, view: StoreView, folder: Folder) -> CheckpointInfo:
         size_bytes=sum(plain),
         modified=folder.modified,
         metrics=manifest.metrics if manifest is not None else {},
+        metadata=manifest.metadata if manifest is not None else {},
     )
 
 

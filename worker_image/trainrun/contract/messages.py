@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import ClassVar, Protocol, TypeVar
 
 from trainrun.contract.replies import (
@@ -56,6 +56,8 @@ class Report:
     files: str | None
     """Name of its directory below the rank's staging folder; None: no files."""
     whole: bool
+    metadata: Fields = field(default_factory=dict)
+    """Of the files."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,15 +166,24 @@ def line_of(message: Hello | Unstaged | Finish | Raised | Question[object]) -> s
     return _encode({"type": message.type, **_fields_of(message)})
 
 
-def report_line(step: int, metrics: str, *, files: str | None = None, whole: bool = False) -> str:
-    """The line of a `Report`; `metrics` are JSON already, as `contract.metrics.to_json` makes it.
+def report_line(
+    step: int,
+    metrics: str,
+    *,
+    files: str | None = None,
+    whole: bool = False,
+    metadata: str = "",
+) -> str:
+    """The line of a `Report`; `metrics` are JSON already, as `contract.metrics.to_json` makes it,
+    and so is `metadata` (empty: none).
 
     Not by `line_of`: this runs in every step of a training, see `contract.metrics`.
     """
     named = f'"{files}"' if files is not None else "null"
+    more = f',"metadata":{metadata}' if metadata else ""
     return (
         f'{{"type":"report","step":{step},"metrics":{metrics},"files":{named},'
-        f'"whole":{"true" if whole else "false"}}}'
+        f'"whole":{"true" if whole else "false"}{more}}}'
     )
 
 
@@ -204,12 +215,19 @@ def parse_reply(line: bytes, question: Question[R]) -> R | Failed:
 
 def _report(given: Fields) -> Report:
     files, metrics = given.get("files"), given.get("metrics") or {}
+    metadata = given.get("metadata") or {}
     if files is not None and (not isinstance(files, str) or "/" in files or files in (".", "..")):
         raise ValueError(f"files: {files!r} is no directory name")
     if not isinstance(metrics, dict):
         raise ValueError(f"metrics: {metrics!r:.80} is no object")
+    if not isinstance(metadata, dict):
+        raise ValueError(f"metadata: {metadata!r:.80} is no object")
     return Report(
-        step=integer(given, "step"), metrics=metrics, files=files, whole=bool(given.get("whole"))
+        step=integer(given, "step"),
+        metrics=metrics,
+        files=files,
+        whole=bool(given.get("whole")),
+        metadata=metadata,
     )
 
 

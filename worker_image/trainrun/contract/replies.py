@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 
 from trainrun.contract.ages import Remaining
 
@@ -29,12 +29,17 @@ class Described:
     step: int
     metrics: Fields
     """JSON-safe (see `contract.metrics`)."""
+    metadata: Fields = field(default_factory=dict)
 
     @staticmethod
     def read(given: Fields) -> Described:
         """Raises ValueError and KeyError."""
         return Described(
-            attempt=integer(given, "attempt"), step=integer(given, "step"), metrics=_object(given)
+            attempt=integer(given, "attempt"),
+            step=integer(given, "step"),
+            metrics=_object(given, "metrics"),
+            # An agent of version 0.1.0 tells none.
+            metadata=_object({"metadata": {}, **given}, "metadata"),
         )
 
 
@@ -127,8 +132,8 @@ def _seconds(given: Fields, name: str) -> float | None:
     return value
 
 
-def _object(given: Fields) -> Fields:
-    value = given["metrics"]
+def _object(given: Fields, name: str) -> Fields:
+    value = given[name]
     if not isinstance(value, dict):
-        raise ValueError(f"metrics: {value!r:.80} is no object")
+        raise ValueError(f"{name}: {value!r:.80} is no object")
     return value

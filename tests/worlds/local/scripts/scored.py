@@ -27,7 +27,10 @@ for step, accuracy in enumerate(ACCURACY, start=1):
     (directory / f"rank-{rank}.txt").write_text(str(step))
     # What the other ranks measure is not what counts.
     trainrun.report(
-        {"accuracy": accuracy if rank == 0 else float(step)}, step=step, checkpoint=directory
+        {"accuracy": accuracy if rank == 0 else float(step)},
+        step=step,
+        checkpoint=directory,
+        metadata={"said by": rank},
     )
     while f"step-{step:09}-attempt-1" not in committed():
         time.sleep(0.01)

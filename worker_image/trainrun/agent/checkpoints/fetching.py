@@ -89,7 +89,12 @@ class Fetching:
 
     async def _about(self, resume: CheckpointId) -> Described:
         manifest = await self.storage.manifest(resume)
-        return Described(attempt=resume.attempt, step=resume.step, metrics=manifest.metrics)
+        return Described(
+            attempt=resume.attempt,
+            step=resume.step,
+            metrics=manifest.metrics,
+            metadata=manifest.metadata,
+        )
 
     async def _reply(self, fetch: Callable[[CheckpointId], Awaitable[Reply]]) -> Reply:
         resume = self.resume

@@ -29,6 +29,9 @@ class Step:
     metrics: Mapping[str, object] = field(default_factory=dict)
     """Those of the lowest rank that brought files, and any metrics with them."""
     metrics_rank: int = -1
+    metadata: Mapping[str, object] = field(default_factory=dict)
+    """Likewise."""
+    metadata_rank: int = -1
     whole: bool = False
     after_save: bool = False
     uploaded: bool = False
@@ -85,6 +88,7 @@ class StagedSteps:
         directory: Path,
         *,
         metrics: Mapping[str, object],
+        metadata: Mapping[str, object] | None = None,
         whole: bool,
         after_save: bool,
         now: float,
@@ -103,6 +107,8 @@ class StagedSteps:
         entry.after_save = entry.after_save or after_save
         if metrics and (entry.metrics_rank < 0 or rank < entry.metrics_rank):
             entry.metrics, entry.metrics_rank = metrics, rank
+        if metadata and (entry.metadata_rank < 0 or rank < entry.metadata_rank):
+            entry.metadata, entry.metadata_rank = metadata, rank
         return True
 
     def lacks(self, rank: int, step: int) -> None:

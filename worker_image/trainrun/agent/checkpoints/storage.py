@@ -89,13 +89,14 @@ class AsyncRunStore:
         workers: int,
         files: Mapping[int, Path],
         metrics: Mapping[str, object],
+        metadata: Mapping[str, object],
         whole: bool,
         upload: Upload,
     ) -> Manifest | None:
         """Upload this worker's part of a checkpoint, its done marker (or manifest) last."""
         return await self._call(
             lambda: self._write_part(
-                checkpoint, workers, files, metrics, whole=whole, upload=upload
+                checkpoint, workers, files, metrics, metadata, whole=whole, upload=upload
             )
         )
 
@@ -320,6 +321,7 @@ class AsyncRunStore:
         workers: int,
         directories: Mapping[int, Path],
         metrics: Mapping[str, object],
+        metadata: Mapping[str, object],
         *,
         whole: bool,
         upload: Upload,
@@ -338,6 +340,7 @@ class AsyncRunStore:
             workers=workers,
             files=files,
             metrics=metrics,
+            metadata=metadata,
             whole=whole,
             upload=upload,
         )

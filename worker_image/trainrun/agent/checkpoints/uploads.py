@@ -209,6 +209,7 @@ class Uploads:
             workers=self.workers,
             files=files,
             metrics=entry.metrics,
+            metadata=entry.metadata,
             whole=entry.whole,
             upload=handle,
         )

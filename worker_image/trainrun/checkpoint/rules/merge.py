@@ -74,6 +74,7 @@ def merge_workers(markers: Sequence[DoneMarker]) -> Merged:
         workers=first.workers,
         files=files,
         metrics=next((marker.metrics for marker in ordered if marker.metrics), {}),
+        metadata=next((marker.metadata for marker in ordered if marker.metadata), {}),
     )
     return Merged(manifest=manifest, duplicates=tuple(duplicates))
 

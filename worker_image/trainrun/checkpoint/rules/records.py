@@ -107,6 +107,8 @@ class DoneMarker:
     files: tuple[PartFile, ...] = ()
     metrics: dict[str, Any] = field(default_factory=dict)
     """JSON-safe, as `trainrun.contract.metrics` writes them."""
+    metadata: dict[str, Any] = field(default_factory=dict)
+    """Any JSON, as `trainrun.contract.metadata` writes it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,6 +139,8 @@ class Manifest:
     """Ordered by name; names are unique and none is a folder of another."""
     metrics: dict[str, Any] = field(default_factory=dict)
     """Those of the lowest worker that reported any with this step."""
+    metadata: dict[str, Any] = field(default_factory=dict)
+    """Likewise."""
 
     @property
     def id(self) -> CheckpointId:

@@ -54,13 +54,15 @@ def write_part(
     workers: int,
     files: Sequence[LocalFile],
     metrics: Mapping[str, Any],
+    metadata: Mapping[str, Any] | None = None,
     whole: bool = False,
     upload: Upload | None = None,
 ) -> Manifest | None:
     """Store one worker's part of a checkpoint, then its done marker (`whole`: the manifest).
 
-    `workers` is the number of workers of the attempt; `metrics` are JSON-safe. Returns the manifest
-    when this call committed the checkpoint (`whole`). May be repeated after any error.
+    `workers` is the number of workers of the attempt; `metrics` and `metadata` are JSON-safe.
+    Returns the manifest when this call committed the checkpoint (`whole`). May be repeated after
+    any error.
     Raises CheckpointConflict, StoreError, TransferCancelled, and OSError for trouble with a local
     file.
     """
@@ -73,6 +75,7 @@ def write_part(
         workers=workers,
         files=parts,
         metrics=dict(metrics),
+        metadata=dict(metadata or {}),
     )
     # Once more: of a directory that is being removed since the upload was given up there may have
     # been no file left to notice it with, and an empty part would make the rest look complete.
