@@ -75,8 +75,9 @@ _HOMES = {
     "save_request": ("SaveRequest", "finish", "should_save"),
 }
 
-train = sys.modules[__name__]
-"""Lets a loop written with `ray.train.report(...)` run after `import trainrun as ray`."""
+train = sys.modules[f"{__name__}.train"] = sys.modules[__name__]
+"""Lets a loop written with `ray.train.report(...)` run after `import trainrun as ray`, and one with
+`from ray.train import report` after `from trainrun.train import report`."""
 
 
 if not TYPE_CHECKING:  # so that type checkers still find a misspelt name
