@@ -93,6 +93,21 @@ def status(where: str, *, storage: str | None, as_json: bool) -> None:
     sys.exit(show_status(where, storage=storage, as_json=as_json))
 
 
+@trainrun.command()
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--storage", metavar="URI", help="Where the run's checkpoints go.")
+def convert(file: Path, *, storage: str | None) -> None:
+    """Write the TrainRun for the PyTorchJob, TrainJob or JobSet in FILE.
+
+    The YAML goes to stdout. What could not be carried over, and what was written that the job does
+    not say, goes to stderr, a line each. The exit code is 1 where it has to be changed to run.
+    """
+    from trainrun_operator.cli.convert import convert as convert_file
+
+    loaded()
+    sys.exit(convert_file(file, storage=storage))
+
+
 class ListUnlessNamed(click.Group):
     """A group whose verb may be left out: then it is `list`."""
 

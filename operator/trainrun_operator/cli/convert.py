@@ -1,0 +1,110 @@
+"""`trainrun convert`: the file of another operator's job, as a TrainRun.
+
+Layer: cli. The YAML goes to stdout; a line for everything that needs its user goes to stderr.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import click
+import yaml
+
+from trainrun.errors import InvalidSpec, TrainRunError
+from trainrun_operator.api.loading import InvalidFile, read
+from trainrun_operator.api.resources import TRAINRUN
+from trainrun_operator.api.run.launching import launching_of
+from trainrun_operator.api.yaml_document import read_document
+from trainrun_operator.cli.converting import jobset, pytorchjob, trainjob
+from trainrun_operator.cli.converting.gang import (
+    Gang,
+    document_of,
+    hidden_launcher,
+    metadata_of,
+)
+from trainrun_operator.cli.converting.taken import Fields
+from trainrun_operator.cli.exit_codes import BAD_INPUT, FAILED, SUCCEEDED
+
+
+class Kind(NamedTuple):
+    """A kind of job that can be converted."""
+
+    head: tuple[str, str]
+    """apiVersion and kind."""
+    gang_of: Callable[[Fields], Gang]
+    settled: Mapping[str, str]
+    """Why a field is not carried over, by the beginning of its path."""
+
+
+KINDS = tuple(
+    Kind(module.HEAD, module.gang_of, module.SETTLED) for module in (pytorchjob, trainjob, jobset)
+)
+
+
+class Converted(NamedTuple):
+    """A TrainRun."""
+
+    document: dict[str, Any]
+    notes: list[str]
+    """What was written that the job does not say, and what was not carried over."""
+    problems: list[str]
+    """What has to be changed before it can run."""
+
+
+def convert(file: Path, *, storage: str | None) -> int:
+    """Write the TrainRun; returns 0, 1 where it has to be changed to run, 2 for bad input."""
+    try:
+        converted = conversion(file.read_text(), source=str(file), storage=storage)
+    except (TrainRunError, OSError, UnicodeDecodeError) as error:
+        click.echo(f"error: {error}", err=True)
+        return BAD_INPUT
+    click.echo(yaml.safe_dump(converted.document, sort_keys=False), nl=False)
+    for note in converted.notes:
+        click.echo(f"note: {note}", err=True)
+    for problem in converted.problems:
+        click.echo(f"to be changed: {problem}", err=True)
+    return FAILED if converted.problems else SUCCEEDED
+
+
+def conversion(text: str, *, source: str, storage: str | None) -> Converted:
+    """The TrainRun for the job that `text` holds. Raises InvalidSpec."""
+    named = ", ".join(" ".join(kind.head) for kind in KINDS)
+    document = read_document(text, source=source, kind="job")
+    head = (document.pop("apiVersion", None), document.pop("kind", None))
+    kind = next((kind for kind in KINDS if kind.head == head), None)
+    if kind is None:
+        raise InvalidSpec(f"{source}: {head[0]} {head[1]} cannot be converted; {named} can")
+    document.pop("status", None)
+    fields, notes = Fields(document), list[str]()
+    try:
+        metadata = metadata_of(fields, notes)
+        gang = kind.gang_of(fields)
+    except (AttributeError, TypeError, ValueError) as error:
+        raise InvalidSpec(f"{source}: this is no valid {head[1]}: {error}") from error
+    except InvalidSpec as error:
+        raise InvalidSpec(f"{source}: {error}") from error
+    made = document_of(metadata, gang, storage=storage)
+    left = [f"{path}: not carried over: {_reason(path, kind)}" for path in fields.left()]
+    return Converted(made, [*notes, *gang.notes, *left], _problems(made))
+
+
+def _reason(path: str, kind: Kind) -> str:
+    found = (why for field, why in kind.settled.items() if path.startswith(field))
+    return next(found, "a TrainRun has no such field")
+
+
+def _problems(made: dict[str, Any]) -> list[str]:
+    try:
+        run = read(json.loads(json.dumps(made)), TRAINRUN, source="the TrainRun")
+    except InvalidFile as error:
+        return list(error.problems)
+    found = [launching_of(run.spec.workers).problem]
+    if launcher := hidden_launcher(made["spec"]["workers"]["template"]):
+        found.append(
+            f"the container's shell starts {launcher}, once per process: let the command itself "
+            "begin with torchrun or python, and put the rest into the image or an init container"
+        )
+    return [problem for problem in found if problem]

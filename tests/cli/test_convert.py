@@ -1,0 +1,226 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from trainrun_operator.api.loading import load_trainrun
+from trainrun_operator.api.run.launching import launching_of
+from trainrun_operator.cli.commands import trainrun
+from trainrun_operator.cli.converting.taken import Fields
+
+JOBS = Path(__file__).parent / "jobs"
+KINDS = ("pytorchjob", "trainjob", "jobset")
+
+
+def converted(path: Path, *options: str) -> Result:
+    return CliRunner().invoke(trainrun, ["convert", str(path), *options])
+
+
+def changed(name: str, folder: Path, *edits: tuple[str, str]) -> Path:
+    """The job in `jobs/NAME.yaml` with other text."""
+    text = (JOBS / f"{name}.yaml").read_text()
+    for old, new in edits:
+        assert old in text
+        text = text.replace(old, new)
+    path = folder / f"{name}.yaml"
+    path.write_text(text)
+    return path
+
+
+def spec_of(result: Result) -> dict[str, Any]:
+    spec: dict[str, Any] = yaml.safe_load(result.stdout)["spec"]
+    return spec
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_what_is_written_can_be_run(name: str) -> None:
+    result = converted(JOBS / f"{name}.yaml", "--storage", "s3://bucket/runs")
+    assert result.exit_code == 0, result.stderr
+    run = load_trainrun(result.stdout, source=name)
+    assert run.metadata.name == "digits"
+    assert run.spec.storage.uri == "s3://bucket/runs"
+    assert launching_of(run.spec.workers).problem == ""
+
+
+def test_a_pytorchjobs_master_and_workers_are_one_gang() -> None:
+    result = converted(JOBS / "pytorchjob.yaml")
+    document = yaml.safe_load(result.stdout)
+    assert document["metadata"] == {
+        "name": "digits",
+        "namespace": "team",
+        "labels": {"team": "vision"},
+    }
+    spec = document["spec"]
+    assert spec["workers"]["replicas"] == 3
+    assert spec["workers"]["processesPerWorker"] == 2
+    assert spec["failurePolicy"] == {"maxFailures": 5}
+    assert (spec["activeDeadline"], spec["ttlAfterFinished"]) == ("3600s", "600s")
+    template = spec["workers"]["template"]
+    training, other = template["spec"]["containers"]
+    assert training["name"] == "pytorch", "the first one trains"
+    assert other["name"] == "logs"
+    assert training["command"] == [
+        *("torchrun", "--rdzv-backend=c10d", "train.py", "--epochs", "3"),
+    ]
+    assert template["spec"]["nodeSelector"] == {"gpu": "a100"}
+    assert template["metadata"] == {"annotations": {"sidecar.istio.io/inject": "false"}}
+
+
+def test_what_a_pytorchjob_has_besides_is_listed_with_its_reason() -> None:
+    assert converted(JOBS / "pytorchjob.yaml").stderr.splitlines() == [
+        "note: metadata.labels[kueue.x-k8s.io/queue-name]: Kueue queues no TrainRuns",
+        "note: the command's shell: left out, so that it begins with torchrun",
+        "note: storage.uri: s3://my-bucket/runs was written; write where this run's checkpoints "
+        "go, and storage.credentialsSecretRef where a Secret says how to get there",
+        "note: spec.runPolicy.cleanPodPolicy: not carried over: pods of ended workers stay as "
+        "retainFailedWorkers says",
+        "note: spec.runPolicy.schedulingPolicy.minAvailable: not carried over: all workers are "
+        "placed or none; schedulerName goes into the pod template",
+        "note: spec.elasticPolicy.minReplicas: not carried over: a gang has one size",
+        "note: spec.elasticPolicy.rdzvBackend: not carried over: rendezvous is TrainRun's",
+        "note: spec.pytorchReplicaSpecs.Master.restartPolicy: not carried over: TrainRun restarts "
+        "processes and replaces pods, within failurePolicy",
+        "note: spec.pytorchReplicaSpecs.Worker.restartPolicy: not carried over: TrainRun restarts "
+        "processes and replaces pods, within failurePolicy",
+    ]
+
+
+def test_a_master_that_differs_from_the_workers_is_told(tmp_path: Path) -> None:
+    path = changed("pytorchjob", tmp_path, ("template: *template", "template: {spec: {containers: "
+                   "[{name: pytorch, image: other, command: [python, train.py]}]}}"))  # fmt: skip
+    result = converted(path)
+    (training,) = spec_of(result)["workers"]["template"]["spec"]["containers"]
+    assert training["image"] == "other"
+    assert (
+        "note: spec.pytorchReplicaSpecs.Master.template: the Workers' was taken, which differs "
+        "from it\n" in result.stderr
+    )
+
+
+def test_a_trainjobs_trainer_is_the_container_that_trains() -> None:
+    result = converted(JOBS / "trainjob.yaml")
+    spec = spec_of(result)
+    assert spec["workers"] == {
+        "replicas": 4,
+        "processesPerWorker": 8,
+        "template": {
+            "spec": {
+                "containers": [
+                    {
+                        "name": "worker",
+                        "image": "registry.example.com/train:1",
+                        "command": ["torchrun", "train.py"],
+                        "env": [{"name": "EPOCHS", "value": "3"}],
+                        "resources": {"limits": {"nvidia.com/gpu": 8}},
+                    }
+                ]
+            }
+        },
+    }
+    assert spec["suspend"] is True
+    assert spec["failurePolicy"] == {"maxFailures": 3}
+    assert "note: failurePolicy.maxFailures: 3 was written; nothing said how" in result.stderr
+    assert "note: spec.runtimeRef: what the runtime torch-distributed gives its pods" in (
+        result.stderr
+    )
+    assert "note: spec.initializer.dataset.storageUri: not carried over: write an init" in (
+        result.stderr
+    )
+
+
+def test_what_a_trainjob_takes_from_its_runtime_has_to_be_written_first(tmp_path: Path) -> None:
+    path = changed("trainjob", tmp_path, ("    image: registry.example.com/train:1\n", ""))
+    result = converted(path)
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert result.stderr == (
+        f"error: {path}: spec.trainer.image is missing: the job takes it from its runtime; write "
+        "it into the file first\n"
+    )
+
+
+def test_all_pods_of_a_jobset_are_one_gang() -> None:
+    result = converted(JOBS / "jobset.yaml")
+    spec = spec_of(result)
+    assert spec["workers"]["replicas"] == 4
+    assert spec["failurePolicy"] == {"maxFailures": 2}
+    assert "restartPolicy" not in spec["workers"]["template"]["spec"]
+    assert "note: spec.failurePolicy.rules: not carried over: TrainRun restarts" in result.stderr
+    assert "note: spec.replicatedJobs[0].template.spec.backoffLimit: TrainRun" in result.stderr
+
+
+def test_jobs_of_a_jobset_that_differ_are_no_gang(tmp_path: Path) -> None:
+    other = "  replicatedJobs:\n    - name: driver\n      template: {spec: {template: {}}}\n"
+    path = changed("jobset", tmp_path, ("  replicatedJobs:\n", other))
+    result = converted(path)
+    assert result.exit_code == 2
+    assert "driver, workers have pod templates that differ" in result.stderr
+
+
+def test_a_number_of_nodes_that_contradicts_is_to_be_changed(tmp_path: Path) -> None:
+    path = changed("jobset", tmp_path, ('value: "4"', 'value: "8"'))
+    result = converted(path)
+    assert result.exit_code == 1
+    assert spec_of(result)["workers"]["replicas"] == 4
+    assert result.stderr.endswith(
+        "to be changed: the command of container train cannot be run: torchrun: --nnodes is 8, and "
+        "workers.replicas 4: they must agree\n"
+    )
+
+
+@pytest.mark.parametrize(
+    "script",
+    ["pip install x && torchrun train.py", "torchrun train.py | tee log", "A=$HOME torchrun x.py"],
+)
+def test_a_shell_that_does_more_than_start_a_launcher_stays(script: str, tmp_path: Path) -> None:
+    path = changed("pytorchjob", tmp_path, ("exec torchrun --rdzv-backend=c10d train.py --epochs 3",
+                                            script))  # fmt: skip
+    result = converted(path)
+    training = spec_of(result)["workers"]["template"]["spec"]["containers"][0]
+    assert training["command"] == ["bash", "-c", script]
+    assert result.exit_code == 1
+    assert "to be changed: the container's shell starts torchrun, once per process" in (
+        result.stderr
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("apiVersion: batch/v1\nkind: Job\n", "batch/v1 Job cannot be converted; kubeflow.org/v1"),
+        ("apiVersion: kubeflow.org/v1\nkind: PyTorchJob\n", "metadata.name is missing"),
+        (
+            "{apiVersion: kubeflow.org/v1, kind: PyTorchJob, metadata: {name: x}, spec: {}}",
+            "the pod template has no containers",
+        ),
+        (
+            "{apiVersion: kubeflow.org/v1, kind: PyTorchJob, metadata: {name: x}, spec: "
+            "{pytorchReplicaSpecs: {Worker: {replicas: many, template: {}}}}}",
+            "this is no valid PyTorchJob: invalid literal for int()",
+        ),
+        ("- a\n", "the file holds a list"),
+        ("a: b: c\n", "not valid YAML"),
+    ],
+)
+def test_what_is_no_such_job_is_refused_with_what_is_wrong(
+    text: str, message: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text(text)
+    result = converted(path)
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert message in result.stderr
+    assert str(path) in result.stderr
+
+
+def test_a_field_is_taken_or_listed() -> None:
+    fields = Fields({"a": {"b": 1, "c": [2], "d": {}, "e": None, "f": []}, "g": 3})
+    assert fields.take("a.b") == 1
+    assert fields.take("a.b") is None
+    assert fields.take("g.h") is None
+    assert fields.left() == ["a.c", "g"]
