@@ -149,6 +149,10 @@ def test_all_pods_of_a_jobset_are_one_gang() -> None:
     assert spec["workers"]["replicas"] == 4
     assert spec["failurePolicy"] == {"maxFailures": 2}
     assert "restartPolicy" not in spec["workers"]["template"]["spec"]
+    assert (
+        "note: metadata.annotations[alpha.jobset.sigs.k8s.io/exclusive-topology]: write affinity"
+        in result.stderr
+    )
     assert "note: spec.failurePolicy.rules: not carried over: TrainRun restarts" in result.stderr
     assert "note: spec.replicatedJobs[0].template.spec.backoffLimit: TrainRun" in result.stderr
 

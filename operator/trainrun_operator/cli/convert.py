@@ -29,7 +29,7 @@ from trainrun_operator.cli.converting.taken import Fields
 from trainrun_operator.cli.exit_codes import BAD_INPUT, FAILED, SUCCEEDED
 
 
-class Kind(NamedTuple):
+class JobKind(NamedTuple):
     """A kind of job that can be converted."""
 
     head: tuple[str, str]
@@ -40,7 +40,8 @@ class Kind(NamedTuple):
 
 
 KINDS = tuple(
-    Kind(module.HEAD, module.gang_of, module.SETTLED) for module in (pytorchjob, trainjob, jobset)
+    JobKind(module.HEAD, module.gang_of, module.SETTLED)
+    for module in (pytorchjob, trainjob, jobset)
 )
 
 
@@ -91,7 +92,7 @@ def conversion(text: str, *, source: str, storage: str | None) -> Converted:
     return Converted(made, [*notes, *gang.notes, *left], _problems(made))
 
 
-def _reason(path: str, kind: Kind) -> str:
+def _reason(path: str, kind: JobKind) -> str:
     found = (why for field, why in kind.settled.items() if path.startswith(field))
     return next(found, "a TrainRun has no such field")
 

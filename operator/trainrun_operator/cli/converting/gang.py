@@ -23,6 +23,8 @@ STORAGE = "s3://my-bucket/runs"
 RESTARTS = "TrainRun restarts processes and replaces pods, within failurePolicy"
 """Why no restart policy is carried over."""
 QUEUE = "kueue.x-k8s.io/queue-name"
+JOBSETS = "alpha.jobset.sigs.k8s.io/"
+"""Annotations by which a JobSet is placed."""
 GPU = "nvidia.com/gpu"
 
 _WRITTEN_BY_OTHERS = ("creationTimestamp", "generation", "managedFields", "resourceVersion", "uid")
@@ -63,6 +65,9 @@ def metadata_of(fields: Fields, notes: list[str]) -> dict[str, Any]:
         notes.append(f"metadata.labels[{QUEUE}]: Kueue queues no TrainRuns")
     annotations = dict(metadata.get("annotations") or {})
     annotations.pop(_LAST_APPLIED, None)
+    for name in [name for name in annotations if name.startswith(JOBSETS)]:
+        del annotations[name]
+        notes.append(f"metadata.annotations[{name}]: write affinity into workers.template")
     return {
         name: value
         for name, value in {**metadata, "labels": labels, "annotations": annotations}.items()
