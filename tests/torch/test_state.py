@@ -29,6 +29,26 @@ class Counter:
         self.count = state["count"]
 
 
+class Wrapping(torch.optim.Optimizer):
+    """Wraps an optimizer as Accelerate does: it calls no constructor of its base."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
+        self.optimizer = optimizer
+
+    @property
+    def param_groups(self) -> Any:
+        return self.optimizer.param_groups
+
+    def step(self, closure: Any = None) -> None:
+        self.optimizer.step()
+
+    def state_dict(self) -> Any:
+        return self.optimizer.state_dict()
+
+    def load_state_dict(self, state: Any) -> None:
+        self.optimizer.load_state_dict(state)
+
+
 @pytest.fixture
 def ranks(monkeypatch: pytest.MonkeyPatch) -> Any:
     def be(rank: int, world_size: int) -> None:
@@ -154,6 +174,17 @@ def test_gradients_that_an_optimizer_has_used_are_not_saved(tmp_path: Path) -> N
     state.write(tmp_path)
     State(**taken).read(tmp_path)
     assert gradients(taken["model"]) == [None, None]
+
+
+def test_an_optimizer_that_accelerate_has_wrapped_is_taken_as_any_other(tmp_path: Path) -> None:
+    given, taken = parts(), parts(seed=1)
+    given["optimizer"] = Wrapping(given["optimizer"])
+    state = State(**given)
+    train_a_step(given)
+    state.write(tmp_path)
+    State(**taken).read(tmp_path)
+    assert gradients(taken["model"]) == [None, None]
+    assert taken["optimizer"].state_dict()["state"].keys() == {0, 1}
 
 
 def test_a_wrapped_model_is_saved_bare(tmp_path: Path) -> None:

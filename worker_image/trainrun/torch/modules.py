@@ -29,6 +29,13 @@ def bare(module: torch.nn.Module) -> torch.nn.Module:
             return module
 
 
+def watch(optimizer: torch.optim.Optimizer) -> None:
+    """Learn of an optimizer's steps, also of one that Accelerate has wrapped: that has no hooks."""
+    while isinstance(wrapped := getattr(optimizer, "optimizer", None), torch.optim.Optimizer):
+        optimizer = wrapped
+    optimizer.register_step_post_hook(mark_used)
+
+
 def mark_used(optimizer: torch.optim.Optimizer, *_: Any) -> None:
     """Remember, after a step of an optimizer, that its gradients are worth nothing any more."""
     for group in optimizer.param_groups:

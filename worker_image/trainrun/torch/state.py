@@ -77,7 +77,7 @@ class State:
             if type(part).__name__ == "FullyShardedDataParallel":
                 raise TypeError(f"State({name}=...): shard it with fully_shard (FSDP2) instead")
             if isinstance(part, torch.optim.Optimizer):
-                part.register_step_post_hook(modules.mark_used)
+                modules.watch(part)
 
     def load(self, *, partial: bool = False) -> int:
         """Take over this attempt's checkpoint; return its step, or 0 where there is none.
