@@ -34,6 +34,8 @@ class LocalRuns:
     script: str = "train.py"
     launcher: tuple[str, ...] = ("python",)
     """What stands before the script."""
+    arguments: tuple[str, ...] = ()
+    """What stands after it."""
     drivers: list[subprocess.Popen[bytes]] = field(default_factory=list)
     """Every `trainrun run` that was started."""
 
@@ -62,7 +64,7 @@ class LocalRuns:
         container = {
             "name": "worker",
             "image": "unused",
-            "command": [*self.launcher, str(SCRIPTS / self.script)],
+            "command": [*self.launcher, str(SCRIPTS / self.script), *self.arguments],
             "env": [{"name": name, "value": value} for name, value in env.items()],
         }
         template = {"spec": {"containers": [container]}}
