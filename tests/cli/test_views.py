@@ -59,6 +59,8 @@ def passed(*workers: WorkerFact, status: TrainRunStatus = STATUS) -> Passed:
         (a_worker(), "absent"),
         (a_worker(agent=a_state()), "waiting"),
         (running(), "starting"),
+        (running(spawned=59.0), "starting"),
+        (running(spawned=60.0), "training"),
         (running(steps=(3,)), "training"),
         (running(steps=(3,), notice=Notice(reason="SIGTERM")), "leaving"),
         (running(exits=(ProcessExit(rank=0, code=0),)), "done"),

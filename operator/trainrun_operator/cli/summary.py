@@ -42,7 +42,9 @@ def summary(name: str, status: TrainRunStatus, *, continue_with: str = "") -> It
 
 def facts(status: TrainRunStatus) -> Iterator[str]:
     """How far it is, what it has used of its budgets, where its checkpoint is, its incidents."""
-    yield f"  steps        {wording.step_of(status)}  {wording.metrics(status.progress.metrics)}"
+    over = status.completion_time is not None
+    step = "none reported" if over and wording.reports_nothing(status) else wording.step_of(status)
+    yield f"  steps        {step}  {wording.metrics(status.progress.metrics)}".rstrip()
     yield f"  attempts     {status.attempt}, {wording.budget_of(status)}"
     yield f"  checkpoint   {wording.checkpoint_of(status)}"
     if status.checkpoint is not None:
@@ -66,10 +68,11 @@ def _headline(name: str, status: TrainRunStatus) -> str:
 def _advice(status: TrainRunStatus) -> Iterator[str]:
     if status.attempt == 0 or wording.has_checkpoint(status):
         return
-    if status.progress.step is None and not status.restarts:
+    if wording.reports_nothing(status):
         yield (
-            "  no step was ever reported: call trainrun.report(step=..., checkpoint=...) in the "
-            "training loop, or a restart begins from nothing"
+            "  no step was ever reported: a script that resumes from a folder of its own need not; "
+            "any other calls trainrun.report(step=..., checkpoint=...) in the training loop, or a "
+            "restart begins from nothing"
         )
     else:
         yield (

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Any, Literal
 
 from trainrun.contract.agent_state import AgentState
 from trainrun_operator.api.run.status import Incident, TrainRunStatus
 from trainrun_operator.core.run.causes import BUDGETS
+from trainrun_operator.core.run.incidents.uptime import TRAINED
 from trainrun_operator.core.run.observation import WorkerFact
 
 RankState = Literal["absent", "waiting", "starting", "training", "leaving", "done", "dead"]
@@ -45,7 +47,9 @@ def _process_state(
     if worker.notice is not None or agent.notice is not None:
         return "leaving"
     stepped = local_rank < len(agent.steps) and agent.steps[local_rank] is not None
-    return "training" if stepped else "starting"
+    # Who reports nothing has trained once he was up for so long, as for budgets and backoff.
+    up = timedelta(seconds=agent.spawned or 0.0) >= TRAINED
+    return "training" if stepped or up else "starting"
 
 
 def seconds(value: float | None) -> str:
@@ -83,6 +87,12 @@ def _number(value: object) -> str:
         return f"{value:.4g}"
     text = str(value)
     return text if len(text) <= 20 else f"{text[:17]}..."
+
+
+def reports_nothing(status: TrainRunStatus) -> bool:
+    """Whether no step of the run was ever heard of, as far as its status tells."""
+    seen = (incident.lost_steps is not None for incident in status.incidents)
+    return status.progress.step is None and status.checkpoint is None and not any(seen)
 
 
 def step_of(status: TrainRunStatus) -> str:

@@ -305,7 +305,9 @@ def test_a_script_that_never_reports_is_told_what_it_misses(runs: LocalRuns) -> 
     runs.env = {"MODE": "silent"}
     ended = runs.run(json_lines=False)
     assert ended.code == 0
-    assert "no step was ever reported: call trainrun.report(step=..." in ended.out
+    assert "  steps        none reported\n" in ended.out
+    assert "no step was ever reported: a script that resumes from a folder of its own" in ended.out
+    assert "calls trainrun.report(step=..., checkpoint=...) in the training loop" in ended.out
 
 
 def test_a_script_that_ignores_the_checkpoint_is_told_so(runs: LocalRuns) -> None:
