@@ -257,7 +257,8 @@ def start(view: View, chosen: tuple[WorkerFact, ...], resolution: Resolution) ->
         master_addr=lead.offer.address,
         master_port=lead.offer.port,
         template_hash=view.config.template_hash,
-        run_id=run_id.valid(resolution.run_id),
+        # An agent of the version before says none, and the run has the one that it had.
+        run_id=run_id.valid(resolution.run_id) or view.status.run_id,
         time=view.observation.now,
     )
     marks = (condition(view, "StorageReady", "True", "Resolved", "the store answers"), whole(view))

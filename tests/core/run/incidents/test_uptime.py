@@ -13,6 +13,7 @@ NOT_MET = "torch.distributed.DistNetworkError: The client socket has timed out a
 NOBODY_JOINED = (
     "DistStoreError: Timed out after 301 seconds waiting for clients. 1/2 clients joined."
 )
+NOBODY_WROTE = "torch.distributed.DistStoreError: wait timeout after 1800000ms, keys: /0//cpu//0/1"
 
 
 def mute(*, up: float, fruitless: int = 4, failed_ago: float = 2.0, exception: str = "") -> Scene:
@@ -59,7 +60,7 @@ def test_a_store_that_is_gone_after_a_minute_of_training_is_no_failed_rendezvous
     assert cause_of(mute(up=90.0, exception=GONE)) is Cause.APP_ERROR
 
 
-@pytest.mark.parametrize("exception", [NOT_MET, NOBODY_JOINED])
+@pytest.mark.parametrize("exception", [NOT_MET, NOBODY_JOINED, NOBODY_WROTE])
 def test_ranks_that_looked_for_each_other_for_minutes_have_not_trained(exception: str) -> None:
     scene = mute(up=302.0, exception=exception)
     assert cause_of(scene) is Cause.RENDEZVOUS_FAILED
@@ -79,3 +80,12 @@ def test_a_failed_rendezvous_that_looked_like_training_first_is_not_free_for_eve
     scene = scene.ended(scene.status.incident).resolved()
     (settled,) = scene.plan.status.incidents
     assert (settled.cause, settled.budget) == (Cause.RENDEZVOUS_FAILED, "failures")
+
+
+def test_a_rank_whose_peer_never_came_fails_no_run_that_allows_no_failure() -> None:
+    scene = a_run(max_failures=0).running().with_all(steps=(None,), spawned=1800.0)
+    scene = scene.with_exit(0, age=1.0, exception=NOBODY_WROTE)
+    plan = scene.plan
+    assert plan.status.incident is not None
+    assert plan.status.incident.cause == Cause.RENDEZVOUS_FAILED
+    assert not plan.status.incident.counted

@@ -129,6 +129,11 @@ def test_what_a_worker_calls_an_id_and_is_none_is_left_out() -> None:
     assert scene.plan.status.run_id == record_of(scene).run_id == ""
 
 
+def test_an_agent_of_the_version_before_does_not_make_the_run_forget_its_id() -> None:
+    scene = a_run().waiting().with_status(run_id="qds44i3a6xuei7e7").resolved(run_id="")
+    assert scene.plan.status.run_id == record_of(scene).run_id == "qds44i3a6xuei7e7"
+
+
 def test_a_first_attempt_without_a_checkpoint_starts_from_nothing() -> None:
     plan = a_run().waiting().resolved().plan
     assert plan.message == "attempt 1 starts from nothing with 2 workers"

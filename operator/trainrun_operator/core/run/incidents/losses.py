@@ -189,11 +189,11 @@ def _cause_of(end: ProcessExit, agent: AgentState, view: View) -> Cause:
 
 
 def _did_not_meet(end: ProcessExit, agent: AgentState, view: View) -> bool:
-    """Those that look for each other may do so for minutes: then only the text tells."""
+    """Those that look for each other may do so for half an hour: then only the text tells."""
     if _matches(end.exception, NOT_MET):
         return True
-    trained = process_trained(view, agent, ended=end.age)
-    return _matches(end.exception, STORE_ERRORS) and not trained
+    went_away = process_trained(view, agent, ended=end.age) and _is_broken_collective(end)
+    return _matches(end.exception, STORE_ERRORS) and not went_away
 
 
 def has_stepped(view: View) -> bool:
