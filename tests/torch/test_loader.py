@@ -196,6 +196,27 @@ def test_a_map_style_dataset_goes_on_with_another_number_of_ranks() -> None:
     assert sorted(used + left) == list(range(24))
 
 
+@pytest.mark.parametrize(
+    ("samples", "size", "drop_last", "used", "ranks"),
+    [(12, 1, False, 1, (2, 3)), (1000, 8, False, 5, (8, 6)), (24, 2, True, 1, (4, 3))],
+)
+def test_all_ranks_have_as_many_batches_left_where_there_were_other_ranks_before(
+    samples: int, size: int, drop_last: bool, used: int, ranks: tuple[int, int]
+) -> None:
+    """One rank waited for ever in a collective that the others were past."""
+    before, after = ranks
+    then = loaders(Noisy(samples), size, before, drop_last=drop_last)
+    seen = [index for loader in then for index in indices(some_of(loader, used))]
+    now = loaders(Noisy(samples), size, after, drop_last=drop_last)
+    for loader in now:
+        loader.load_state_dict(then[0].state_dict())
+    left = [indices(loader) for loader in now]
+    assert len({len(share) for share in left}) == 1
+    rest = [index for share in left for index in share]
+    assert len(set(seen + rest)) == len(seen + rest)
+    assert [len(list(loader)) for loader in now] == [len(now[0])] * after
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_last_batch_that_is_smaller_can_be_left_out(kind: str) -> None:
     kept, dropped = one(KINDS[kind](), 4), one(KINDS[kind](), 4, drop_last=True)

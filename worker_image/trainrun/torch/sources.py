@@ -62,7 +62,6 @@ class MapSource:
         self._length = len(dataset)
         self._shuffle = shuffle
         self._share = share
-        self._usable = self._length // share.world_size * share.world_size
         if len(self) == 0:
             raise ValueError(
                 f"{self._length} samples cannot be shared by {share.world_size} ranks in batches "
@@ -81,7 +80,7 @@ class MapSource:
         self.epoch, self._position = self.epoch + 1, 0
 
     def __len__(self) -> int:
-        samples, size = self._usable // self._share.world_size, self._share.batch_size
+        samples, size = self._length // self._share.world_size, self._share.batch_size
         return samples // size if self._share.drop_last else -(-samples // size)
 
     def state_dict(self) -> dict[str, Any]:
@@ -101,12 +100,14 @@ class MapSource:
                 f"one has {self._length}: its place in the epoch would be another one"
             )
         self.epoch, self._seed = state["epoch"], state["seed"]
-        self._position = min(state["position"], self._usable)
+        self._position = state["position"]
 
     def requests(self) -> Iterator[Request]:
         """The batches that this rank has left in this epoch."""
         share, size, begin = self._share, self._share.batch_size, self._position
-        mine = self._order()[begin + share.rank : self._usable : share.world_size]
+        # What is left divides by the ranks that there are now: all have as many batches.
+        end = begin + (self._length - begin) // share.world_size * share.world_size
+        mine = self._order()[begin + share.rank : end : share.world_size]
         for start in range(0, len(mine), size):
             samples = mine[start : start + size].tolist()
             if len(samples) == size or not share.drop_last:
