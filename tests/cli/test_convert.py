@@ -178,7 +178,12 @@ def test_a_number_of_nodes_that_contradicts_is_to_be_changed(tmp_path: Path) -> 
 
 @pytest.mark.parametrize(
     "script",
-    ["pip install x && torchrun train.py", "torchrun train.py | tee log", "A=$HOME torchrun x.py"],
+    [
+        "pip install x && torchrun train.py",
+        "torchrun train.py | tee log",
+        "A=$HOME torchrun x.py",
+        "OMP_NUM_THREADS=4 torchrun --nproc-per-node 2 train.py",
+    ],
 )
 def test_a_shell_that_does_more_than_start_a_launcher_stays(script: str, tmp_path: Path) -> None:
     path = changed("pytorchjob", tmp_path, ("exec torchrun --rdzv-backend=c10d train.py --epochs 3",
@@ -189,6 +194,60 @@ def test_a_shell_that_does_more_than_start_a_launcher_stays(script: str, tmp_pat
     assert result.exit_code == 1
     assert "to be changed: the container's shell starts torchrun, once per process" in (
         result.stderr
+    )
+
+
+def test_an_empty_script_of_a_shell_is_left_to_the_shell(tmp_path: Path) -> None:
+    path = changed("pytorchjob", tmp_path, ("exec torchrun --rdzv-backend=c10d train.py --epochs 3",
+                                            ""))  # fmt: skip
+    result = converted(path)
+    assert result.exit_code == 0
+    assert spec_of(result)["workers"]["template"]["spec"]["containers"][0]["command"][2] == ""
+
+
+@pytest.mark.parametrize(
+    ("said", "command", "processes"),
+    [
+        ('nprocPerNode: "2"', "torchrun train.py", 2),
+        ('nprocPerNode: "8"', "torchrun --nproc-per-node=4 train.py", None),
+        ("nprocPerNode: auto", "torchrun train.py", 2),
+        ("nprocPerNode: gpu", "torchrun train.py", 2),
+        ("suspend: null", "torchrun train.py", 2),
+        ("nprocPerNode: cpu", "torchrun train.py", None),
+        ("nprocPerNode: auto", "python train.py", None),
+    ],
+)
+def test_a_worker_has_as_many_processes_as_kubeflow_would_start(
+    said: str, command: str, processes: int | None, tmp_path: Path
+) -> None:
+    path = changed(
+        "pytorchjob",
+        tmp_path,
+        ('nprocPerNode: "2"', said),
+        ("exec torchrun --rdzv-backend=c10d train.py --epochs 3", command),
+    )
+    result = converted(path)
+    assert spec_of(result)["workers"].get("processesPerWorker") == processes
+    noted = "note: spec.nprocPerNode: " in result.stderr
+    assert noted == (said == "nprocPerNode: cpu" or "torchrun" not in command)
+
+
+def test_empty_resources_are_no_gpus(tmp_path: Path) -> None:
+    limits = "resources: {limits: {nvidia.com/gpu: 2}}"
+    path = changed("pytorchjob", tmp_path, (limits, "resources:"), ('"2"', "auto"))
+    result = converted(path)
+    assert result.exit_code == 0
+    assert "note: spec.nprocPerNode: auto: write the number of processes" in result.stderr
+
+
+def test_a_gang_has_as_many_workers_as_a_job_has_pods_at_a_time(tmp_path: Path) -> None:
+    few = changed("jobset", tmp_path, ("completions: 2", "completions: 1"), ('"4"', '"2"'))
+    assert spec_of(converted(few))["workers"]["replicas"] == 2
+    many = converted(changed("jobset", tmp_path, ("completions: 2", "completions: 5")))
+    assert spec_of(many)["workers"]["replicas"] == 4
+    assert (
+        "note: spec.replicatedJobs[0].template.spec.completions: 5: all workers of a gang run at "
+        "once, and only 2 of these do\n" in many.stderr
     )
 
 
@@ -205,6 +264,16 @@ def test_a_shell_that_does_more_than_start_a_launcher_stays(script: str, tmp_pat
             "{apiVersion: kubeflow.org/v1, kind: PyTorchJob, metadata: {name: x}, spec: "
             "{pytorchReplicaSpecs: {Worker: {replicas: many, template: {}}}}}",
             "this is no valid PyTorchJob: invalid literal for int()",
+        ),
+        (
+            "{apiVersion: kubeflow.org/v1, kind: PyTorchJob, metadata: {name: x}, spec: "
+            "{pytorchReplicaSpecs: {Worker: {replicas: .inf, template: {}}}}}",
+            "this is no valid PyTorchJob: cannot convert float infinity to integer",
+        ),
+        (
+            "{apiVersion: kubeflow.org/v1, kind: PyTorchJob, metadata: {name: x}, spec: "
+            "{pytorchReplicaSpecs: {Worker: {replicas: 3}, Master: {template: {}}}}}",
+            "spec.pytorchReplicaSpecs.Worker.template is missing",
         ),
         ("- a\n", "the file holds a list"),
         ("a: b: c\n", "not valid YAML"),

@@ -19,10 +19,10 @@ from trainrun_operator.api.resources import TRAINRUN
 from trainrun_operator.api.run.launching import launching_of
 from trainrun_operator.api.yaml_document import read_document
 from trainrun_operator.cli.converting import jobset, pytorchjob, trainjob
+from trainrun_operator.cli.converting.command import hidden_launcher
 from trainrun_operator.cli.converting.gang import (
     Gang,
     document_of,
-    hidden_launcher,
     metadata_of,
 )
 from trainrun_operator.cli.converting.taken import Fields
@@ -83,7 +83,7 @@ def conversion(text: str, *, source: str, storage: str | None) -> Converted:
     try:
         metadata = metadata_of(fields, notes)
         gang = kind.gang_of(fields)
-    except (AttributeError, TypeError, ValueError) as error:
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise InvalidSpec(f"{source}: this is no valid {head[1]}: {error}") from error
     except InvalidSpec as error:
         raise InvalidSpec(f"{source}: {error}") from error

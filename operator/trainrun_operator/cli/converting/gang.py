@@ -5,8 +5,6 @@ Layer: cli, pure.
 
 from __future__ import annotations
 
-import re
-import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,6 +12,7 @@ from typing import Any
 from trainrun.errors import InvalidSpec
 from trainrun_operator.api.pod_template import WORKER_CONTAINER
 from trainrun_operator.api.resources import TRAINRUN
+from trainrun_operator.cli.converting.command import training_container, without_shell
 from trainrun_operator.cli.converting.taken import Fields
 
 MAX_FAILURES = 3
@@ -25,15 +24,9 @@ RESTARTS = "TrainRun restarts processes and replaces pods, within failurePolicy"
 QUEUE = "kueue.x-k8s.io/queue-name"
 JOBSETS = "alpha.jobset.sigs.k8s.io/"
 """Annotations by which a JobSet is placed."""
-GPU = "nvidia.com/gpu"
 
 _WRITTEN_BY_OTHERS = ("creationTimestamp", "generation", "managedFields", "resourceVersion", "uid")
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
-_PLAIN_WORDS = re.compile(r"[\w\s./:=,@%+'\"-]*")
-_LAUNCHER = re.compile(
-    r"\b(torchrun|torch\.distributed\.(run|launch)|accelerate launch|deepspeed|mpirun|srun)\b"
-)
-_SHELL = re.compile(r"(.*/)?(ba|da|z)?sh")
 
 
 @dataclass(kw_only=True)
@@ -115,60 +108,10 @@ def template_of(value: Any, *, trains: str, notes: list[str]) -> dict[str, Any]:
         raise InvalidSpec("the pod template has no containers")
     if all(container.get("name") != WORKER_CONTAINER for container in containers):
         containers.sort(key=lambda container: container.get("name") != trains)
-    training = training_container(containers)
-    training.update(_without_shell(training, notes))
-    metadata = {name: part for name, part in (template.get("metadata") or {}).items() if part}
     spec["containers"] = containers
+    training = training_container({"spec": spec})
+    if bare := without_shell(training, notes):
+        training["command"] = bare
+        training.pop("args", None)
+    metadata = {name: part for name, part in (template.get("metadata") or {}).items() if part}
     return {**({"metadata": metadata} if metadata else {}), "spec": spec}
-
-
-def training_container(containers: list[dict[str, Any]]) -> dict[str, Any]:
-    """The container that trains."""
-    named = (found for found in containers if found.get("name") == WORKER_CONTAINER)
-    return next(named, containers[0])
-
-
-def processes_of(
-    said: Any, template: dict[str, Any], *, field: str, notes: list[str]
-) -> int | None:
-    """Processes per worker: a number, or `gpu` or `auto`, which mean the GPUs of the container."""
-    text = "" if said is None else str(said)
-    if text.isdecimal():
-        return int(text)
-    limits = training_container(template["spec"]["containers"]).get("resources", {})
-    gpus = str(limits.get("limits", {}).get(GPU, ""))
-    if text in ("gpu", "auto") and gpus.isdecimal():
-        return int(gpus)
-    if text:
-        notes.append(f"{field}: {text}: write the number of processes as processesPerWorker")
-    return None
-
-
-def hidden_launcher(template: Mapping[str, Any]) -> str:
-    """What a shell script of the container that trains starts processes with; "" for none.
-
-    The agent starts one process per rank, so each of them would start all of them.
-    """
-    container = training_container(template["spec"]["containers"])
-    words = [*(container.get("command") or ()), *(container.get("args") or ())]
-    if not words or not _SHELL.fullmatch(str(words[0])):
-        return ""
-    found = _LAUNCHER.search(" ".join(map(str, words[1:])))
-    return found[0] if found else ""
-
-
-def _without_shell(container: dict[str, Any], notes: list[str]) -> dict[str, Any]:
-    """A command that only wraps a launcher into a shell, without the shell."""
-    words = [*(container.get("command") or ()), *(container.get("args") or ())]
-    if len(words) != 3 or not _SHELL.fullmatch(words[0]) or not re.fullmatch("-[elx]*c", words[1]):
-        return {}
-    script = words[2].replace("\\\n", " ").strip()
-    if "\n" in script or not _PLAIN_WORDS.fullmatch(script):
-        return {}
-    try:
-        bare = shlex.split(script.removeprefix("exec "))
-    except ValueError:
-        return {}
-    notes.append(f"the command's shell: left out, so that it begins with {bare[0]}")
-    container.pop("args", None)
-    return {"command": bare}

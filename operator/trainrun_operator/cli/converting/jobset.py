@@ -36,12 +36,12 @@ def gang_of(fields: Fields) -> Gang:
     """All pods of all its jobs are one gang, where they have one template."""
     notes: list[str] = []
     jobs = fields.take("spec.replicatedJobs") or []
-    pods, templates, deadline = 0, [], None
+    pods, templates, deadlines = 0, [], []
     for number, job in enumerate(jobs):
         of_job = Fields(job)
-        pods += _pods(of_job)
+        pods += _pods(of_job, f"spec.replicatedJobs[{number}]", notes)
         templates.append(of_job.take("template.spec.template"))
-        deadline = of_job.take("template.spec.activeDeadlineSeconds") or deadline
+        deadlines.append(of_job.take("template.spec.activeDeadlineSeconds"))
         of_job.take("name")
         notes += [
             f"spec.replicatedJobs[{number}].{path}: {_reason(path)}" for path in of_job.left()
@@ -58,23 +58,29 @@ def gang_of(fields: Fields) -> Gang:
         replicas=pods,
         template=template_of(templates[0], trains=WORKER_CONTAINER, notes=notes),
         max_failures=fields.take("spec.failurePolicy.maxRestarts"),
-        deadline=deadline,
+        deadline=min((found for found in deadlines if found is not None), default=None),
         ttl=fields.take("spec.ttlSecondsAfterFinished"),
         suspend=bool(fields.take("spec.suspend")),
         notes=notes,
     )
 
 
-def _pods(job: Fields) -> int:
-    """How many pods of a job run at a time: an indexed job completes each of them once."""
+def _pods(job: Fields, place: str, notes: list[str]) -> int:
+    """How many pods of a job run at a time: no more than there are to complete."""
     replicas = job.take("replicas")
     parallelism: Any = job.take("template.spec.parallelism")
-    job.take("template.spec.completions")
+    completions: Any = job.take("template.spec.completions")
     job.take("template.spec.completionMode")
     job.take("template.spec.suspend")
-    return (1 if replicas is None else int(replicas)) * (
-        1 if parallelism is None else int(parallelism)
-    )
+    at_once = 1 if parallelism is None else int(parallelism)
+    if completions is not None and int(completions) > at_once:
+        notes.append(
+            f"{place}.template.spec.completions: {completions}: all workers of a gang run at once, "
+            f"and only {at_once} of these do"
+        )
+    elif completions is not None:
+        at_once = int(completions)
+    return (1 if replicas is None else int(replicas)) * at_once
 
 
 def _reason(path: str) -> str:

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from trainrun_operator.cli.converting.gang import RESTARTS, Gang, processes_of, template_of
+from trainrun.errors import InvalidSpec
+from trainrun_operator.cli.converting.command import processes_of
+from trainrun_operator.cli.converting.gang import RESTARTS, Gang, template_of
 from trainrun_operator.cli.converting.taken import Fields
 
 HEAD = ("kubeflow.org/v1", "PyTorchJob")
@@ -58,8 +60,10 @@ def _replicas(fields: Fields, notes: list[str]) -> tuple[int, Any]:
         place = f"spec.pytorchReplicaSpecs.{role}"
         found = fields.take(f"{place}.template")
         replicas = fields.take(f"{place}.replicas")
-        if found is None:
+        if found is None and replicas is None:
             continue
+        if found is None:
+            raise InvalidSpec(f"{place}.template is missing")
         total += 1 if replicas is None else int(replicas)
         if template is None:
             template = found

@@ -9,7 +9,8 @@ from typing import Any
 
 from trainrun.errors import InvalidSpec
 from trainrun_operator.api.pod_template import WORKER_CONTAINER
-from trainrun_operator.cli.converting.gang import Gang, processes_of, template_of
+from trainrun_operator.cli.converting.command import processes_of
+from trainrun_operator.cli.converting.gang import Gang, template_of
 from trainrun_operator.cli.converting.taken import Fields
 
 HEAD = ("trainer.kubeflow.org/v1alpha1", "TrainJob")
