@@ -72,7 +72,13 @@ def passed(*workers: WorkerFact, status: TrainRunStatus = STATUS) -> Passed:
     ],
 )
 def test_the_state_of_a_rank_in_a_word(worker: WorkerFact, state: str) -> None:
-    assert wording.rank_states(worker, attempt=1, per_worker=1) == [state]
+    assert wording.rank_states(worker, status=TrainRunStatus(attempt=1), per_worker=1) == [state]
+
+
+def test_a_rank_that_loads_for_long_starts_where_steps_are_reported() -> None:
+    saved = CheckpointStatus(step=3, attempt=1, uri="file:///x", size_bytes=1, time=NOW)
+    status = TrainRunStatus(attempt=1, checkpoint=saved)
+    assert wording.rank_states(running(spawned=90.0), status=status, per_worker=1) == ["starting"]
 
 
 @pytest.mark.parametrize(

@@ -118,9 +118,8 @@ class LiveView:
     def _ranks(self) -> Table:
         assert self._passed is not None
         table = Table(box=None, padding=(0, 1), show_header=False)
-        attempt = self._passed.plan.status.attempt
         rows = list(self._timeline.rows(width=48))
-        for rank, state, step in self._states(attempt):
+        for rank, state, step in self._states(self._passed.plan.status):
             style = STATE_STYLES.get(state, "yellow")
             table.add_row(f"rank {rank}", Text(state, style=style), step, rows[rank])
         left = len(rows) - MOST_RANKS
@@ -128,11 +127,11 @@ class LiveView:
             table.add_row(f"and {left} more")
         return table
 
-    def _states(self, attempt: int) -> Iterator[tuple[int, str, str]]:
+    def _states(self, status: TrainRunStatus) -> Iterator[tuple[int, str, str]]:
         assert self._passed is not None
         newest = {w.slot: w for w in sorted(self._passed.workers, key=lambda w: w.created_for)}
         for slot, worker in sorted(newest.items()):
-            states = wording.rank_states(worker, attempt=attempt, per_worker=self._per_worker)
+            states = wording.rank_states(worker, status=status, per_worker=self._per_worker)
             steps = worker.agent.steps if worker.agent is not None else ()
             for local_rank, state in enumerate(states):
                 rank = slot * self._per_worker + local_rank

@@ -58,12 +58,11 @@ class Timeline:
         if not isinstance(news, Passed):
             return
         now = self._clock() - self._began
-        attempt = news.plan.status.attempt
         newest = {}
         for worker in sorted(news.workers, key=lambda worker: worker.created_for):
             newest[worker.slot] = worker
         for slot, worker in newest.items():
-            states = rank_states(worker, attempt=attempt, per_worker=self._per_worker)
+            states = rank_states(worker, status=news.plan.status, per_worker=self._per_worker)
             for local_rank, state in enumerate(states):
                 self._note(slot * self._per_worker + local_rank, now, state)
 

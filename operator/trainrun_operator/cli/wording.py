@@ -19,7 +19,7 @@ from trainrun_operator.core.run.observation import WorkerFact
 RankState = Literal["absent", "waiting", "starting", "training", "leaving", "done", "dead"]
 
 
-def rank_states(worker: WorkerFact, *, attempt: int, per_worker: int) -> list[RankState]:
+def rank_states(worker: WorkerFact, *, status: TrainRunStatus, per_worker: int) -> list[RankState]:
     """What each process of the worker does, in the order of local ranks."""
     agent = worker.agent
     if worker.loss is not None or worker.phase == "Ended":
@@ -28,13 +28,18 @@ def rank_states(worker: WorkerFact, *, attempt: int, per_worker: int) -> list[Ra
     if agent is None:
         return ["absent"] * per_worker
     return [
-        _process_state(worker, agent, attempt=attempt, local_rank=local_rank, per_worker=per_worker)
+        _process_state(worker, agent, status=status, local_rank=local_rank, per_worker=per_worker)
         for local_rank in range(per_worker)
     ]
 
 
 def _process_state(
-    worker: WorkerFact, agent: AgentState, *, attempt: int, local_rank: int, per_worker: int
+    worker: WorkerFact,
+    agent: AgentState,
+    *,
+    status: TrainRunStatus,
+    local_rank: int,
+    per_worker: int,
 ) -> RankState:
     rank = worker.slot * per_worker + local_rank
     end = next((end for end in agent.exits if end.rank == rank), None)
@@ -42,13 +47,13 @@ def _process_state(
         if end.code == 0:
             return "done"
         return "waiting" if end.ordered else "dead"
-    if agent.phase != "Running" or agent.attempt != attempt:
+    if agent.phase != "Running" or agent.attempt != status.attempt:
         return "waiting"
     if worker.notice is not None or agent.notice is not None:
         return "leaving"
     stepped = local_rank < len(agent.steps) and agent.steps[local_rank] is not None
-    # Who reports nothing has trained once he was up for so long, as for budgets and backoff.
-    up = timedelta(seconds=agent.spawned or 0.0) >= TRAINED
+    # Who reports nothing has trained once he was up for so long, as for the backoff.
+    up = timedelta(seconds=agent.spawned or 0.0) >= TRAINED and reports_nothing(status)
     return "training" if stepped or up else "starting"
 
 
