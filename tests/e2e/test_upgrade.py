@@ -71,6 +71,8 @@ def write_as_0_1_0(run: LastingRun, status: Json) -> Json:
 
     eventually(taken, timeout=30, what="the CRD of 0.1.0 is served")
     remembered: Json = status.pop("internal")
+    for knows_the_id in (status, remembered["startRecord"]):
+        knows_the_id.pop("runId")  # 0.1.0 has none
     run.bed.api.patch(f"{run.path}/status", {"status": {**status, **remembered, "internal": None}})
     assert "internal" not in run.status
     assert run.status["startRecord"] == remembered["startRecord"]
