@@ -11,9 +11,10 @@ import click
 
 from trainrun.checkpoint import next_resolution
 from trainrun.contract.agent_state import Resolution
-from trainrun.errors import StoreError, TrainRunError
-from trainrun_operator.cli.exit_codes import BAD_INPUT, FAILED, NO, SUCCEEDED
+from trainrun.errors import TrainRunError
+from trainrun_operator.cli.exit_codes import FAILED, NO, SUCCEEDED
 from trainrun_operator.cli.finding import find_run
+from trainrun_operator.cli.refusal import refused
 
 
 def show_prospect(where: str, *, storage: str | None, as_json: bool) -> int:
@@ -22,8 +23,7 @@ def show_prospect(where: str, *, storage: str | None, as_json: bool) -> int:
         run = find_run(where, storage=storage).checkpoints()
         found = next_resolution(run)
     except TrainRunError as error:
-        click.echo(f"error: {error}", err=True)
-        return FAILED if isinstance(error, StoreError) else BAD_INPUT
+        return refused(error)
     answer = _answer(found)
     if as_json:
         click.echo(json.dumps(_as_json(run.uri, found, answer=answer)))

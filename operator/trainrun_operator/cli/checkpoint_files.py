@@ -23,10 +23,11 @@ from trainrun.checkpoint import (
 )
 from trainrun.contract import layout
 from trainrun.contract.checkpoint_id import CheckpointId
-from trainrun.errors import StoreError, TrainRunError
+from trainrun.errors import TrainRunError
 from trainrun_operator.cli import wording
-from trainrun_operator.cli.exit_codes import BAD_INPUT, FAILED, SUCCEEDED
+from trainrun_operator.cli.exit_codes import SUCCEEDED
 from trainrun_operator.cli.finding import find_run
+from trainrun_operator.cli.refusal import refused
 from trainrun_operator.cli.scoring import BEST, UnknownScore, best, wanted_score
 
 
@@ -51,7 +52,7 @@ def get_checkpoint(
             chosen = _chosen(list_checkpoints(run), step, uri=run.uri)
         _download(run, chosen.id, folder)
     except TrainRunError as error:
-        return _refused(error)
+        return refused(error)
     size = wording.size(chosen.size_bytes)
     click.echo(f"{folder}: {chosen.files} files ({size}) of {chosen.id.name}, each verified")
     if chosen.state != "good":
@@ -67,7 +68,7 @@ def set_checkpoint_aside(where: str, *, storage: str | None, step: str, reason: 
         set_aside(run, chosen.id, reason)
         left = [info for info in list_checkpoints(run) if info.state == "good"]
     except TrainRunError as error:
-        return _refused(error)
+        return refused(error)
     click.echo(f"{chosen.id.name} is set aside: no attempt resumes from it any more")
     if left:
         newest = max(left, key=lambda info: info.id)
@@ -76,11 +77,6 @@ def set_checkpoint_aside(where: str, *, storage: str | None, step: str, reason: 
         click.echo("no good checkpoint is left: the next attempt will fail, NoGoodCheckpoint")
     click.echo(f"to take that back, delete {run.uri}/{layout.bad_key(chosen.id)}")
     return SUCCEEDED
-
-
-def _refused(error: TrainRunError) -> int:
-    click.echo(f"error: {error}", err=True)
-    return FAILED if isinstance(error, StoreError) else BAD_INPUT
 
 
 def _best(found: list[CheckpointInfo], score: Score | None, *, uri: str) -> CheckpointInfo:

@@ -14,10 +14,11 @@ import click
 
 from trainrun.checkpoint import CheckpointInfo, Score, known_run_id, list_checkpoints
 from trainrun.checkpoint import verify as verify_checkpoint
-from trainrun.errors import StoreError, TrainRunError
+from trainrun.errors import TrainRunError
 from trainrun_operator.cli import wording
-from trainrun_operator.cli.exit_codes import BAD_INPUT, FAILED, SUCCEEDED
+from trainrun_operator.cli.exit_codes import FAILED, SUCCEEDED
 from trainrun_operator.cli.finding import find_runs
+from trainrun_operator.cli.refusal import refused
 from trainrun_operator.cli.scoring import best, wanted_score
 from trainrun_operator.cli.sources import Source, UnknownRun
 
@@ -56,8 +57,7 @@ def show_checkpoints(
             for run in find_runs(where, storage=storage)
         ]
     except TrainRunError as error:
-        click.echo(f"error: {error}", err=True)
-        return FAILED if isinstance(error, StoreError) else BAD_INPUT
+        return refused(error)
     for listing in listings:
         if as_json:
             click.echo(json.dumps(_as_json(listing)))
