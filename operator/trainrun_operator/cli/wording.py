@@ -13,7 +13,7 @@ from typing import Any, Literal
 from trainrun.contract.agent_state import AgentState
 from trainrun_operator.api.run.status import Incident, TrainRunStatus
 from trainrun_operator.core.run.causes import BUDGETS
-from trainrun_operator.core.run.incidents.uptime import TRAINED
+from trainrun_operator.core.run.incidents.uptime import TRAINED, shows_steps
 from trainrun_operator.core.run.observation import WorkerFact
 
 RankState = Literal["absent", "waiting", "starting", "training", "leaving", "done", "dead"]
@@ -96,8 +96,7 @@ def _number(value: object) -> str:
 
 def reports_nothing(status: TrainRunStatus) -> bool:
     """Whether no step of the run was ever heard of, as far as its status tells."""
-    seen = (incident.lost_steps is not None for incident in status.incidents)
-    return status.progress.step is None and status.checkpoint is None and not any(seen)
+    return not shows_steps(status)
 
 
 def step_of(status: TrainRunStatus) -> str:

@@ -13,6 +13,7 @@ from trainrun_operator.core.run.view import View, max_step
 
 if TYPE_CHECKING:
     from trainrun.contract.agent_state import AgentState
+    from trainrun_operator.api.run.status import TrainRunStatus
 
 TRAINED = timedelta(minutes=1)
 """A process that has been up for so long, and reports nothing, has trained."""
@@ -42,13 +43,20 @@ def _up(agent: AgentState) -> timedelta:
     return timedelta(seconds=(agent.spawned or 0.0) - max(failed, default=0.0))
 
 
-def _reports(view: View) -> bool:
-    """Somebody has heard of a step or a checkpoint of this run."""
-    status, record = view.status, view.record
+def shows_steps(status: TrainRunStatus) -> bool:
+    """Whether the status tells of a step or a checkpoint that the run itself has reported."""
     return (
         status.checkpoint is not None
         or status.progress.step is not None
+        or any(incident.lost_steps is not None for incident in status.incidents)
+    )
+
+
+def _reports(view: View) -> bool:
+    """Somebody has heard of a step or a checkpoint of this run."""
+    record = view.record
+    return (
+        shows_steps(view.status)
         or (record is not None and record.resume_point is not None)
         or any(max_step(agent) is not None for agent in view.agents)
-        or any(incident.lost_steps is not None for incident in status.incidents)
     )
