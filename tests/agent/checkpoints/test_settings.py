@@ -19,6 +19,15 @@ def settings(**fields: float | str) -> RunSettings:
     return RunSettings(**(usual | fields))  # type: ignore[arg-type]
 
 
+def commit_six(operator: OperatorStandIn, workers: Workers) -> None:
+    """A worker that keeps ten saves steps 1 to 6."""
+    workers.start(PRELUDE + "for s in range(1, 7): save(s)", keep=10)
+    operator.order(Hold(attempt=1, resolve=ResolveRequest(attempt=1)))
+    operator.until(lambda s: s.resolution)
+    operator.order(start())
+    operator.until(lambda s: s.committed and s.committed.id.step == 6)
+
+
 def test_a_report_that_waits_for_room_goes_on_when_the_user_raises_max_pending(
     operator: OperatorStandIn, workers: Workers
 ) -> None:
@@ -53,11 +62,7 @@ def test_the_next_attempt_begins_with_the_settings_that_were_told_last(
 def test_checkpoints_that_the_user_does_not_want_to_keep_any_more_are_deleted(
     operator: OperatorStandIn, workers: Workers
 ) -> None:
-    workers.start(PRELUDE + "for s in range(1, 7): save(s)", keep=10)
-    operator.order(Hold(attempt=1, resolve=ResolveRequest(attempt=1)))
-    operator.until(lambda s: s.resolution)
-    operator.order(start())
-    operator.until(lambda s: s.committed and s.committed.id.step == 6)
+    commit_six(operator, workers)
     assert len(list((workers.storage / "run/checkpoints").glob("*/manifest.json"))) == 6
 
     operator.order(Exit(succeeded=True), settings=settings(keep=2))
@@ -72,11 +77,7 @@ def test_checkpoints_that_the_user_does_not_want_to_keep_any_more_are_deleted(
 def test_the_metric_by_which_the_user_wants_the_best_kept_reaches_agents_that_run(
     operator: OperatorStandIn, workers: Workers
 ) -> None:
-    workers.start(PRELUDE + "for s in range(1, 7): save(s)", keep=10)
-    operator.order(Hold(attempt=1, resolve=ResolveRequest(attempt=1)))
-    operator.until(lambda s: s.resolution)
-    operator.order(start())
-    operator.until(lambda s: s.committed and s.committed.id.step == 6)
+    commit_six(operator, workers)
 
     def steps() -> list[int]:
         found = (workers.storage / "run/checkpoints").glob("*/manifest.json")
