@@ -25,11 +25,14 @@ help: ## list every verb
 install: $(VENV)/.installed ## create .venv with everything that the lock names (instant when it is there)
 
 $(VENV)/.installed: requirements.lock pyproject.toml tools/uv
-	@test -x $(PYTHON) || tools/uv venv --quiet --allow-existing --python '>=3.11' $(VENV)
 	@echo "installing from requirements.lock (PyTorch brings 5 GB; the first time takes a minute or two)"
-	@tools/uv pip sync --quiet --require-hashes --python $(PYTHON) requirements.lock
-	@tools/uv pip install --quiet --no-build-isolation --no-deps --python $(PYTHON) --editable .
+	@$(call install-into,$(VENV),requirements.lock)
 	@touch $@
+
+# What a lock names, and the project itself, into a virtual environment.
+install-into = test -x $(1)/bin/python || tools/uv venv --quiet --allow-existing --python '>=3.11' $(1); \
+    tools/uv pip sync --quiet --require-hashes --python $(1)/bin/python $(2); \
+    tools/uv pip install --quiet --no-build-isolation --no-deps --python $(1)/bin/python --editable .
 
 .PHONY: lock
 lock: ## lock again after a change of dependencies (UPGRADE=1 takes the newest versions)
@@ -115,9 +118,7 @@ test-frameworks: $(FRAMEWORKS)/.installed ## let a Hugging Face Trainer survive 
 	@$(FRAMEWORKS)/bin/python -m pytest -q tests/frameworks $(PYTEST_ARGS)
 
 $(FRAMEWORKS)/.installed: tests/frameworks/requirements.lock pyproject.toml tools/uv
-	@test -x $(FRAMEWORKS)/bin/python || tools/uv venv --quiet --allow-existing --python '>=3.11' $(FRAMEWORKS)
-	@tools/uv pip sync --quiet --require-hashes --python $(FRAMEWORKS)/bin/python tests/frameworks/requirements.lock
-	@tools/uv pip install --quiet --no-build-isolation --no-deps --python $(FRAMEWORKS)/bin/python --editable .
+	@$(call install-into,$(FRAMEWORKS),tests/frameworks/requirements.lock)
 	@touch $@
 
 .PHONY: test-cluster
