@@ -108,6 +108,26 @@ def test_quick_leaves_out_what_needs_a_server_and_does_not_even_import_torch(
     assert "1 passed, 2 deselected" in done.stdout
 
 
+def test_quick_refuses_a_test_that_imports_torch_elsewhere(project: Path) -> None:
+    write(project, "agent/torch.py", "")
+    write(
+        project,
+        "agent/test_agent.py",
+        """
+        import sys
+        from pathlib import Path
+
+        sys.path.insert(0, str(Path(__file__).parent))
+        import torch
+
+        def test_at_once(): pass
+        """,
+    )
+    done = run(project, "--quick")
+    assert done.returncode == pytest.ExitCode.USAGE_ERROR
+    assert "a test that --quick collects imports torch" in done.stderr + done.stdout
+
+
 @pytest.mark.parametrize(
     ("options", "tried", "cases"),
     [

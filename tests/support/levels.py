@@ -6,19 +6,25 @@ in fifty, a call by hand one in four, and `make test` all.
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+import pytest
 from hypothesis import settings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import pytest
-
 T = TypeVar("T")
 
-FOLDERS = {"e2e": "cluster", "e2e_cluster": "cluster", "images": "cluster", "torch": "torch"}
+FOLDERS = {
+    "e2e": "cluster",
+    "e2e_cluster": "cluster",
+    "images": "cluster",
+    "examples": "torch",
+    "torch": "torch",
+}
 """What all tests of a folder need. `--quick` does not even import them."""
 FIXTURES = {
     "s3_server": "servers",
@@ -81,6 +87,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         left_out = [item for item in items if LEFT_OUT & {m.name for m in item.iter_markers()}]
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in left_out]
+        if "torch" in sys.modules:
+            raise pytest.UsageError(
+                "a test that --quick collects imports torch, which takes seconds in each process:"
+                " put it into a folder that needs torch (FOLDERS in tests/support/levels.py),"
+                " or import torch in the test"
+            )
 
 
 def _of_folder(path: Path, config: pytest.Config) -> set[str]:

@@ -74,7 +74,10 @@ def _changed(message: T, change: Change) -> T:
     new = {}
     for name, found, empty in _plan(cls):
         value = getattr(message, name)
-        new[name] = _changed(value, change) if found is None else change(found, value, empty)
+        if found is not None:
+            new[name] = change(found, value, empty)
+        elif value:  # most heartbeats have nothing in most of these fields
+            new[name] = _changed(value, change)
     return dataclasses.replace(message, **new) if new else message
 
 

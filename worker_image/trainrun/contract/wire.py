@@ -26,6 +26,8 @@ Check = Callable[[Any], Any]
 ALWAYS_SENT = ("kind", "version")
 """Fields that tell the reader how to read the rest."""
 
+_SCALARS = (str, int, float, type(None))
+
 
 class MalformedMessage(ValueError):
     """A message that cannot be read: names the field, the value and what was expected."""
@@ -41,12 +43,13 @@ def parsed(text: str | bytes) -> object:
 
 def encode(message: object) -> Any:
     """Return the JSON-safe form of a dataclass, tuple, mapping or scalar."""
+    if isinstance(message, _SCALARS):
+        return message
     if dataclasses.is_dataclass(message) and not isinstance(message, type):
         return {
-            field.name: encode(value)
-            for field in dataclasses.fields(message)
-            if not _is_default(field, value := getattr(message, field.name))
-            or field.name in ALWAYS_SENT
+            name: encode(value)
+            for name, default in _sent(type(message))
+            if type(value := getattr(message, name)) is not type(default) or value != default
         }
     if isinstance(message, (tuple, list)):
         return [encode(item) for item in message]
@@ -218,12 +221,19 @@ def _has_default(field: dataclasses.Field[Any]) -> bool:
     )
 
 
-def _is_default(field: dataclasses.Field[Any], value: object) -> bool:
-    if field.default is not dataclasses.MISSING:
-        return type(value) is type(field.default) and value == field.default
+@functools.cache
+def _sent(cls: type) -> tuple[tuple[str, Any], ...]:
+    """The fields of a message, each with the value that is not sent (none: MISSING)."""
+    return tuple(
+        (field.name, dataclasses.MISSING if field.name in ALWAYS_SENT else _default(field))
+        for field in dataclasses.fields(cls)
+    )
+
+
+def _default(field: dataclasses.Field[Any]) -> Any:
     if field.default_factory is not dataclasses.MISSING:
-        return bool(value == field.default_factory())
-    return False
+        return field.default_factory()
+    return field.default
 
 
 def _expect(holds: bool, wanted: str, value: object) -> None:
