@@ -90,7 +90,7 @@ format: install ## let ruff repair what it can
 # Lint and tests run side by side. Compiled tests are kept, whatever the environment says of bytecode:
 # reading them anew would take a third of the time. Four at a time, since half of them wait.
 .PHONY: quick
-quick: install ## lint, and all tests that need no cluster, server, torch or whole run (a minute)
+quick: install ## lint, and all tests that need no cluster, server, torch, agent or whole run (a minute)
 	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target lint quick-tests
 
 .PHONY: quick-tests

@@ -18,7 +18,7 @@ def project(tmp_path: Path) -> Path:
     """Folders of tests like ours, with our plugins and none of our options."""
     (tmp_path / "pytest.ini").write_text(
         "[pytest]\naddopts = --import-mode=importlib --strict-markers\n"
-        "markers =\n cluster\n servers\n torch\n whole_runs\n slow\n"
+        "markers =\n cluster\n servers\n agents\n torch\n whole_runs\n slow\n"
     )
     return tmp_path
 
@@ -78,7 +78,7 @@ def test_away_from_the_cluster_a_test_that_fails_once_has_failed(project: Path) 
     assert "1 failed" in done.stdout
 
 
-def test_quick_leaves_out_what_needs_a_server_and_does_not_even_import_torch(
+def test_quick_leaves_out_what_starts_servers_or_agents_and_does_not_even_import_torch(
     project: Path,
 ) -> None:
     write(project, "torch/test_state.py", "raise SystemExit('imported')")
@@ -96,6 +96,11 @@ def test_quick_leaves_out_what_needs_a_server_and_does_not_even_import_torch(
 
         def test_in_a_bucket(bucket): pass
 
+        @pytest.fixture
+        def workers(): raise SystemExit("started")
+
+        def test_an_agent(workers): pass
+
         @pytest.mark.slow
         def test_slowly(): pass
 
@@ -105,7 +110,7 @@ def test_quick_leaves_out_what_needs_a_server_and_does_not_even_import_torch(
     done = run(project, "--quick", "-v")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "tests/agent/test_agent.py::test_at_once PASSED" in done.stdout
-    assert "1 passed, 2 deselected" in done.stdout
+    assert "1 passed, 3 deselected" in done.stdout
 
 
 def test_quick_refuses_a_test_that_imports_torch_elsewhere(project: Path) -> None:
@@ -131,7 +136,7 @@ def test_quick_refuses_a_test_that_imports_torch_elsewhere(project: Path) -> Non
 @pytest.mark.parametrize(
     ("options", "tried", "cases"),
     [
-        (("--quick",), 4, [0, 2, 5]),
+        (("--quick",), 2, [0, 2, 5]),
         ((), 50, list(range(8))),
         (("--hypothesis-profile=thorough",), 200, list(range(8))),
     ],

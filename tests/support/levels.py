@@ -1,7 +1,7 @@
 """What each test needs, read from where it stands and from its fixtures; `--quick` leaves it out.
 
 Hypothesis profiles go with the levels: of the examples that a property promises, `quick` tries one
-in fifty, a call by hand one in four, and `make test` all.
+in a hundred, a call by hand one in four, and `make test` all.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ FOLDERS = {
 }
 """What all tests of a folder need. `--quick` does not even import them."""
 FIXTURES = {
+    "archive": "agents",
+    "workers": "agents",
     "s3_server": "servers",
     "own_s3": "servers",
     "apiserver": "servers",
@@ -35,10 +37,10 @@ FIXTURES = {
     "finished": "whole_runs",
 }
 """What a test needs that uses this fixture, also through another one."""
-LEFT_OUT = frozenset({"cluster", "torch", "servers", "whole_runs", "slow"})
+LEFT_OUT = frozenset({"cluster", "torch", "servers", "agents", "whole_runs", "slow"})
 """Marks of the tests that `--quick` leaves out."""
 
-PERCENT = {"quick": 2, "by_hand": 25, "thorough": 100}
+PERCENT = {"quick": 1, "by_hand": 25, "thorough": 100}
 """Of the promised examples, by profile. The profile's number of examples is the percentage: so
 properties that promise no number of their own follow it as well."""
 
