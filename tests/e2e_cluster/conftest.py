@@ -33,3 +33,15 @@ def cluster(_running: Cluster) -> Iterator[Cluster]:
     yield _running
     everything = ("--all", "--grace-period=0", "--force", "--wait", "--timeout=60s")
     _running.kubectl("delete", "pods,services", "-l", "test=yes", *everything[1:])
+
+
+@pytest.fixture
+def node(cluster: Cluster) -> str:
+    """The name of the node that a test breaks."""
+    return cluster.nodes[1].name
+
+
+@pytest.fixture
+def sound_node(cluster: Cluster) -> str:
+    """The name of another one, which stays as it is."""
+    return cluster.nodes[0].name

@@ -79,9 +79,9 @@ def test_an_evicted_pod_is_told_so_before_it_ends(cluster: Cluster) -> None:
     assert "deletionTimestamp" in pod(cluster, "victim")["metadata"]
 
 
-def test_a_pod_gives_way_to_one_of_higher_priority(cluster: Cluster) -> None:
-    start_pod(cluster, "victim", "sleep", "infinity", node="n1", limits={GPU: "8"})
-    (winner,) = pods.preempt(cluster, gpus=8, node="n1")
+def test_a_pod_gives_way_to_one_of_higher_priority(cluster: Cluster, node: str) -> None:
+    start_pod(cluster, "victim", "sleep", "infinity", node=node, limits={GPU: "8"})
+    (winner,) = pods.preempt(cluster, gpus=8, node=node)
     eventually(lambda: condition(cluster, "victim", "DisruptionTarget"))
     assert condition(cluster, "victim", "DisruptionTarget")["reason"] == "PreemptionByScheduler"
     eventually(lambda: pod(cluster, winner)["status"]["phase"] == "Running", timeout=30)
