@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 import signal
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from testbed.errors import ClusterBroken
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from testbed.cluster import Cluster
 
 # A pod's processes are those whose cgroup names its uid, with dashes or, under systemd, without.
@@ -73,8 +76,7 @@ def signal_processes(
     if not chosen:
         commands = "; ".join(each.command for each in candidates) or "none at all"
         raise ClusterBroken(f"no process of {namespace}/{pod} matches {matching!r}: {commands}")
-    numbers = [str(each.pid) for each in chosen]
-    cluster.node(chosen[0].node).run("kill", f"-{int(which)}", *numbers)
+    _send(cluster, chosen, which)
     return chosen
 
 
@@ -85,6 +87,17 @@ def kill(
     return signal_processes(cluster, pod, matching=matching, namespace=namespace)
 
 
+def kill_together(
+    cluster: Cluster, pods: Sequence[str], *, namespace: str = "default"
+) -> list[Process]:
+    """SIGKILL all processes of several pods at the same time, after all of them were found."""
+    found = [each for pod in pods for each in processes(cluster, pod, namespace=namespace)]
+    on = {each.node: [other for other in found if other.node == each.node] for each in found}
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(lambda chosen: _send(cluster, chosen, signal.SIGKILL), on.values()))
+    return found
+
+
 def freeze(cluster: Cluster, pod: str, *, namespace: str = "default") -> list[Process]:
     """SIGSTOP all processes of a pod: it hangs with open connections. `thaw` lets it go on."""
     return signal_processes(cluster, pod, signal.SIGSTOP, namespace=namespace)
@@ -93,6 +106,15 @@ def freeze(cluster: Cluster, pod: str, *, namespace: str = "default") -> list[Pr
 def thaw(cluster: Cluster, pod: str, *, namespace: str = "default") -> list[Process]:
     """SIGCONT all processes of a pod."""
     return signal_processes(cluster, pod, signal.SIGCONT, namespace=namespace)
+
+
+def _send(cluster: Cluster, chosen: Sequence[Process], which: signal.Signals) -> None:
+    """Signal processes of one node."""
+    numbers = [str(each.pid) for each in chosen]
+    # With a container's first process its others end, before it is their turn. That is no error of
+    # bash's kill, as long as one was there; it is one of the program of that name.
+    script = ("bash", "-c", 'kill "$@"', "kill", f"-{int(which)}", *numbers)
+    cluster.node(chosen[0].node).run(*script)
 
 
 def _container_ids(pod: dict[str, Any], container: str | None) -> set[str]:

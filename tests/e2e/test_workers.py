@@ -82,8 +82,7 @@ def test_a_container_that_takes_all_memory_again_is_replaced_on_another_node(
 def test_two_workers_that_die_within_a_second_are_one_incident(run: LastingRun) -> None:
     before = training(run)
     names = [name_of(run, slot) for slot in (1, 2)]
-    for name in names:
-        processes.kill(run.bed.cluster, name, namespace=run.bed.namespace)
+    processes.kill_together(run.bed.cluster, names, namespace=run.bed.namespace)
     incident = before.one_incident("Unknown")
     expected = {f"worker {name} ended with exit code 137 without an order" for name in names}
     assert incident["message"] in expected
