@@ -13,7 +13,7 @@ ln -sf /usr/lib/systemd/systemd "$root/sbin/init"
 systemctl --root="$root" --quiet enable kubelet containerd undo-mount-hacks trainrun-pods
 systemctl --root="$root" --quiet mask systemd-binfmt
 mkdir -p "$root/etc/kubernetes/manifests" "$root/opt/cni/bin" "$root/etc/cni/net.d"
-cp /usr/lib/cni/bridge /usr/lib/cni/host-local /usr/lib/cni/loopback /usr/lib/cni/portmap "$root/opt/cni/bin/"
+cp /usr/lib/cni/host-local /usr/lib/cni/loopback /usr/lib/cni/portmap /usr/lib/cni/ptp "$root/opt/cni/bin/"
 # The image that holds a pod is ours, and root without CAP_SYS_RESOURCE may not lower scores.
 sed -i -e "s|sandbox_image = .*|sandbox_image = \"$3\"|" \
   -e 's|restrict_oom_score_adj = false|restrict_oom_score_adj = true|' "$root/etc/containerd/config.toml"

@@ -5,10 +5,12 @@ set -u
 export KUBECONFIG=/etc/kubernetes/kubelet.conf
 columns='NAME:.metadata.name,PODS:.spec.podCIDR,AT:.status.addresses[?(@.type=="InternalIP")].address'
 
+# No bridge: it would keep its address, and refuse every pod, when the node joins again with another
+# range. Each pod has a link and a route of its own.
 configure() {
   cat > /etc/cni/net.d/.pods <<END
 {"cniVersion": "1.0.0", "name": "pods", "plugins": [
-  {"type": "bridge", "bridge": "cni0", "isGateway": true, "hairpinMode": true,
+  {"type": "ptp",
    "ipam": {"type": "host-local", "dataDir": "/run/ipam", "ranges": [[{"subnet": "$1"}]],
             "routes": [{"dst": "0.0.0.0/0"}]}},
   {"type": "portmap", "capabilities": {"portMappings": true}}]}
