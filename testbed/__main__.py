@@ -15,7 +15,7 @@ from testbed.choice import choice
 from testbed.cluster import DEFAULT_NAME, NAME_VARIABLE, Cluster
 from testbed.embedded import check_possible
 from testbed.engine import engine
-from testbed.errors import ClusterBroken, ClusterUnavailable
+from testbed.errors import UNAVAILABLE, ClusterBroken, ClusterUnavailable
 from testbed.faults.commands import fault
 from testbed.images import KINDS, Kind, base_image, base_name
 from testbed.project_images import build_all
@@ -54,6 +54,23 @@ def up(name: str, images: tuple[Path, ...], torch: bool, project: bool) -> None:
 def down(name: str) -> None:
     """End the cluster and remove everything of it."""
     Cluster(name).down()
+
+
+@cli.command("left-over")
+@_NAME
+def left_over(name: str) -> None:
+    """Print what of the cluster is on this machine; nothing after `down`."""
+    for line in Cluster(name).left_over():
+        click.echo(line)
+
+
+@cli.command("forget-images")
+def forget_images() -> None:
+    """Remove our images from Docker or podman; the archives that they came from stay."""
+    if choice() == "embedded":
+        raise click.UsageError("the embedded cluster keeps no images there; give CLUSTER=kind")
+    for name in engine("").forget_images():
+        click.echo(name)
 
 
 @cli.command()
@@ -135,10 +152,13 @@ cli.add_command(fault)
 
 
 def main() -> None:
-    """Run; errors of the cluster are one message and exit code 1."""
+    """Run; errors of the cluster are one message, and exit code 1, or 3 where there can be none."""
     try:
         cli(prog_name="python -m testbed")
-    except (ClusterUnavailable, ClusterBroken, ApiError) as error:
+    except ClusterUnavailable as error:
+        click.echo(f"error: {error}", err=True)
+        sys.exit(UNAVAILABLE)
+    except (ClusterBroken, ApiError) as error:
         click.echo(f"error: {error}", err=True)
     except urllib.error.URLError as error:
         click.echo(f"error: the API server does not answer: {error.reason}", err=True)

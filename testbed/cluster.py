@@ -83,6 +83,11 @@ class Cluster:
         return self.provider.audit_log
 
     @property
+    def shared(self) -> Path:
+        """A folder of a running cluster that every node and this machine know by the same path."""
+        return self.provider.shared
+
+    @property
     def s3(self) -> S3:
         return self.provider.s3
 

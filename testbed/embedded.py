@@ -83,6 +83,11 @@ class Embedded:
         return self.state / "kubeconfig"
 
     @property
+    def shared(self) -> Path:
+        # Nodes share the disk of this machine.
+        return self.state / "shared"
+
+    @property
     def audit_log(self) -> Path:
         return self.control_plane.audit_log
 

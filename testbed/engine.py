@@ -82,8 +82,32 @@ class Engine:
         self._check_room()
         return ["--image", podman.loaded_node_image()] if self.program == "podman" else []
 
+    def forget_images(self) -> list[str]:
+        """Remove our images; return their names. ClusterBroken where a container uses one."""
+        names = self._images()
+        if names:
+            self.run("rmi", *names, timeout=300)
+        return names
+
+    def _images(self) -> list[str]:
+        shown = (
+            "--format",
+            "{{.Repository}}:{{.Tag}}",
+            "--filter",
+            "reference=localhost/trainrun/*",
+        )
+        return sorted(set(self.run("images", *shown).split()))
+
+    def tidy(self) -> None:
+        """Take back what the program leaves on this machine when its last container is gone."""
+        if self.program == "podman":
+            podman.remove_chains()
+
     def _check_room(self) -> None:
-        found = json.loads(self.run("info", "--format", "{{json .}}"))
+        try:
+            found = json.loads(self.run("info", "--format", "{{json .}}"))
+        except ClusterBroken as error:
+            raise ClusterUnavailable(f"{self.program} cannot run here: {error}") from error
         if self.program == "podman":
             memory, folder = found["host"]["memTotal"], found["store"]["graphRoot"]
         else:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+UNAVAILABLE = 3
+"""Exit code of `python -m testbed` where there can be no cluster; that of what is broken is 1."""
+
 
 class ClusterUnavailable(Exception):
     """This machine cannot run a cluster at all; the message says why and what to do about it."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from testbed.api import Api, wait_until
 from testbed.archives import identity
+from testbed.begun import end_what_was_begun
 from testbed.control_plane import AUDIT_POLICY
 from testbed.engine import engine
 from testbed.errors import ClusterBroken, ClusterUnavailable
@@ -51,22 +52,23 @@ class Kind:
         return self.state / "control-plane" / "audit.log"
 
     @property
+    def shared(self) -> Path:
+        return self.state / "shared"
+
+    @property
     def nodes(self) -> tuple[KindNode, ...]:
+        self._refuse_missing()
         names = [f"{self._name}-worker{number}" for number in ("", *range(2, _WORKERS + 1))]
         return tuple(KindNode(name=name, engine=self.engine) for name in names)
 
     @property
     def s3(self) -> S3:
         server = self._server
-        secret = self.state / "secret"
-        if not secret.is_file():
-            raise ClusterBroken(
-                f"there is no cluster {self.name!r}; `python -m testbed up` starts one"
-            )
+        self._refuse_missing()
         return S3(
             locate=lambda: f"http://{server.address}:{S3_PORT}",
             access_key="tester",
-            secret_key=secret.read_text(),
+            secret_key=self._secret.read_text(),
             folder=server.folder,
             server=server,
         )
@@ -75,6 +77,10 @@ class Kind:
     def _server(self) -> ServerContainer:
         name = f"{self._name}-s3"
         return ServerContainer(name=name, engine=self.engine, folder=self.state / "s3")
+
+    @property
+    def _secret(self) -> Path:
+        return self.state / "secret"
 
     @property
     def _name(self) -> str:
@@ -114,10 +120,12 @@ class Kind:
         """End and remove everything; nothing when there is nothing of ours."""
         if not self.state.exists():
             return
+        end_what_was_begun(self.state, self._name, self.engine.program)
         self._server.remove()
         self.engine.kind("delete", "cluster", "--name", self._name, timeout=300)
         if self._network():
             self.engine.run("network", "rm", self._name)
+        self.engine.tidy()
         shutil.rmtree(self.state)
 
     @property
@@ -159,6 +167,12 @@ class Kind:
         record = self.state / _LOADED
         return record.read_text().split() if record.is_file() else []
 
+    def _refuse_missing(self) -> None:
+        if not self._secret.is_file():
+            raise ClusterBroken(
+                f"there is no cluster {self.name!r}; `python -m testbed up` starts one"
+            )
+
     def _refuse_others(self) -> None:
         """Leave alone what somebody else has made under our name."""
         if self._exists() and not self.state.exists():
@@ -168,12 +182,13 @@ class Kind:
             )
 
     def _create(self, options: Sequence[str]) -> None:
-        shared = self.state / "control-plane"
-        shared.mkdir(parents=True, exist_ok=True)
-        (self.state / "secret").write_text(secrets.token_hex(16))
-        (shared / "audit-policy.yaml").write_text(AUDIT_POLICY)
+        folder = self.state / "control-plane"
+        for each in (folder, self.shared):
+            each.mkdir(parents=True, exist_ok=True)
+        self._secret.write_text(secrets.token_hex(16))
+        (folder / "audit-policy.yaml").write_text(AUDIT_POLICY)
         template = string.Template((PACKAGE / "kind.yaml").read_text())
-        config = template.substitute(STATE=self.state)
+        config = template.substitute(STATE=self.state, SHARED=self.shared)
         partial = self.state / ".kubeconfig"
         command = ("create", "cluster", "--name", self._name, "--kubeconfig", partial)
         more = ("--wait", "180s", *options, "--config", "-")

@@ -70,10 +70,13 @@ class KindNode:
         self.run("nft", "-f", "-", text=_DROP_ALL)
 
     def run(self, *command: str | Path, text: str = "", timeout: float = 60.0) -> str:
-        if not self.is_on():
-            raise ClusterBroken(f"node {self.name} has no power")
         inside = ("exec", "--interactive", "--privileged", self.name)
-        return self.engine.run(*inside, *command, text=text, timeout=timeout)
+        try:
+            return self.engine.run(*inside, *command, text=text, timeout=timeout)
+        except ClusterBroken:
+            if not self.is_on():
+                raise ClusterBroken(f"node {self.name} has no power") from None
+            raise
 
     def start_in_background(self, *command: str | Path) -> subprocess.Popen[str]:
         return subprocess.Popen(

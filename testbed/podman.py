@@ -7,7 +7,9 @@ and a node image, since podman is for machines that may reach no registry.
 from __future__ import annotations
 
 import os
+import re
 import resource
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +20,7 @@ from testbed.places import cache
 from testbed.shell import output, succeeds
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 _NEEDED = {
     **packages.NEEDED,
@@ -44,7 +46,11 @@ _STORAGE = """
 driver = "overlay"
 graphroot = "{folder}/storage"
 runroot = "/run/trainrun-podman"
+[storage.options.overlay]
+# A mount of that folder on itself would stay when everything else is gone.
+skip_mount_home = "true"
 """
+_OF_A_NETWORK = re.compile(r"-N NETAVARK-[0-9A-F]{8,}$")
 
 
 def settings() -> Mapping[str, str]:
@@ -100,6 +106,30 @@ def _forget_older(newest: str) -> None:
         if name != newest:
             # One that a cluster uses stays.
             succeeds("podman", "rmi", name, environment=settings())
+
+
+def remove_chains() -> None:
+    """Remove the rules that netavark keeps, where no network of anybody's podman has its own."""
+    for table in ("filter", "nat"):
+        if any(_OF_A_NETWORK.match(line) for line in _rules(table)):
+            return
+    for table in ("filter", "nat"):
+        _remove_chains(table, _rules(table))
+
+
+def _remove_chains(table: str, rules: Sequence[str]) -> None:
+    for rule in rules:
+        if re.match(r"-A (?!NETAVARK).* -j NETAVARK", rule):
+            output("iptables", "-t", table, "-D", *shlex.split(rule)[1:])
+    chains = [rule.split()[1] for rule in rules if rule.startswith("-N NETAVARK")]
+    # They name each other.
+    for what in ("-F", "-X"):
+        for chain in chains:
+            output("iptables", "-t", table, what, chain)
+
+
+def _rules(table: str) -> list[str]:
+    return output("iptables", "-t", table, "-S").splitlines()
 
 
 def _below(most: int, limit: int) -> int:

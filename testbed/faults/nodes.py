@@ -41,7 +41,7 @@ def crash(cluster: Cluster, node: str) -> None:
     cluster.node(node).crash()
 
 
-def power_on(cluster: Cluster, node: str, *, timeout: float = 60.0) -> None:
+def power_on(cluster: Cluster, node: str, *, timeout: float = 180.0) -> None:
     """Start a node again, its disk as it was; return once it is Ready."""
     cluster.node(node).power_on()
     wait_for_node(cluster.api, node, ready=True, timeout=timeout)

@@ -11,7 +11,7 @@ import pytest
 
 from testbed import docker
 from testbed.engine import check_room
-from testbed.errors import ClusterUnavailable
+from testbed.errors import UNAVAILABLE, ClusterUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,7 +47,7 @@ def words_of_up(folder: Path, *, chosen: str, as_: Sequence[str] = NOBODY) -> li
         text=True,
         timeout=60,
     )
-    assert done.returncode == 1
+    assert done.returncode == UNAVAILABLE
     return done.stderr.splitlines()
 
 
