@@ -40,7 +40,7 @@ lock: ## lock again after a change of dependencies (UPGRADE=1 takes the newest v
 	    --custom-compile-command "make lock" $(if $(UPGRADE),--upgrade) --output-file requirements.lock pyproject.toml
 	@$(call lock-part,operator/requirements.lock,--extra operator)
 	@$(call lock-part,worker_image/requirements.lock)
-	@$(call lock-part,tests/frameworks/requirements.lock,--extra operator --extra transformers --group dev)
+	@$(call lock-part,tests/frameworks/requirements.lock,--extra operator --extra transformers --extra lightning --extra accelerate --group dev)
 
 # What an image installs: a part of requirements.lock, in the same versions. What the frameworks' tests
 # install: the same versions, and more packages.
@@ -114,11 +114,13 @@ test-tools: ## build the S3 server that the tests run against (needs Go)
 FRAMEWORKS := .venv-frameworks
 
 .PHONY: test-frameworks
-test-frameworks: $(FRAMEWORKS)/.installed ## let a Hugging Face Trainer survive faults, in a virtual environment of its own
+test-frameworks: $(FRAMEWORKS)/.installed ## let frameworks' trainings survive faults, in a virtual environment of its own
 	@$(FRAMEWORKS)/bin/python -m pytest -q tests/frameworks $(PYTEST_ARGS)
 
 $(FRAMEWORKS)/.installed: tests/frameworks/requirements.lock pyproject.toml tools/uv
 	@$(call install-into,$(FRAMEWORKS),tests/frameworks/requirements.lock)
+	@# Each process of each test imports a framework: uncompiled, that takes a minute.
+	@$(FRAMEWORKS)/bin/python -m compileall -q -j 2 $(FRAMEWORKS)/lib >/dev/null || true
 	@touch $@
 
 .PHONY: test-cluster

@@ -4,4 +4,4 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
-collect_ignore_glob = [] if find_spec("transformers") else ["test_*.py"]
+collect_ignore_glob = [] if find_spec("transformers") and find_spec("lightning") else ["test_*.py"]

@@ -5,19 +5,17 @@ Dropout, AdamW, gradient accumulation, a learning rate that falls, batches drawn
 
 from __future__ import annotations
 
-import hashlib
 import os
 import time
 from pathlib import Path
 from typing import Any
 
 import torch
+from common import STEPS, digest
 from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainerCallback, TrainingArguments
 
 import trainrun
 from trainrun.transformers import TrainRunCallback, resume_path
-
-STEPS = 24
 
 
 class Disturbed(TrainerCallback):
@@ -66,13 +64,6 @@ def main() -> None:
     trainer.add_callback(TrainRunCallback())
     trainer.train(resume_from_checkpoint=resume_path())
     (out / f"weights-{rank}").write_text(digest(trainer.model))
-
-
-def digest(model: torch.nn.Module) -> str:
-    sha = hashlib.sha256()
-    for tensor in model.state_dict().values():
-        sha.update(tensor.numpy().tobytes())
-    return sha.hexdigest()
 
 
 if __name__ == "__main__":

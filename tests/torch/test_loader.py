@@ -137,6 +137,17 @@ def test_the_number_of_loading_processes_changes_no_batch_of_a_map_style_dataset
     assert some_of(two, 2) == some_of(alone, 2)
 
 
+def test_whoever_stops_after_the_last_batch_has_the_next_epoch_behind_it() -> None:
+    loader, counted = one(Noisy(7), shuffle=True), one(Noisy(7), shuffle=True)
+    first, second = list(loader), list(loader)
+    assert some_of(counted, 3) == first
+    assert counted.epoch == 0  # so a checkpoint that is saved here resumes with what follows it
+    resumed = one(Noisy(7), shuffle=True)
+    resumed.load_state_dict(counted.state_dict())
+    assert list(resumed) == []
+    assert list(resumed) == some_of(counted, 3) == second
+
+
 def test_processes_that_stay_are_told_of_the_next_epoch() -> None:
     kept = one(Noisy(11), shuffle=True, num_workers=1, persistent_workers=True)
     alone = one(Noisy(11), shuffle=True)

@@ -13,7 +13,7 @@ from pathlib import Path
 from tools.reference.markdown import document, prose
 
 SOURCE = Path(__file__).parents[2] / "worker_image"
-PACKAGES = ("trainrun", "trainrun.torch", "trainrun.transformers")
+PACKAGES = ("trainrun", "trainrun.torch", "trainrun.lightning", "trainrun.transformers")
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 

@@ -21,6 +21,7 @@ class ResumableLoader:
 
     An iteration gives what is left of the epoch that stands in `epoch`, and then begins the next
     one, so `for epoch in range(loader.epoch, epochs): for batch in loader: ...` resumes by itself.
+    Who counts batches and stops after the last one begins the next epoch by the next iteration.
     A batch counts as consumed when it is handed out: save after training on it. What workers have
     loaded ahead does not count.
 

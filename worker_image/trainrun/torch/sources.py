@@ -59,6 +59,8 @@ class MapSource:
         self.epoch = 0
         self._seed = seed
         self._position = 0
+        self._handed_out = False
+        """Whether this epoch's last batch was handed out, and the epoch not left yet."""
         self._length = len(dataset)
         self._shuffle = shuffle
         self._share = share
@@ -73,15 +75,12 @@ class MapSource:
         )
 
     def __iter__(self) -> Iterator[Any]:
-        self._generator.manual_seed(seed_of(self._seed, self.epoch, self._share.rank))
-        for samples, batch in self._loader:
-            self._position += samples * self._share.world_size
-            yield batch
-        self.epoch, self._position = self.epoch + 1, 0
+        if self._handed_out:
+            self._begin_next()  # who counts batches never asks for the end of an epoch
+        return self._rest()
 
     def __len__(self) -> int:
-        samples, size = self._length // self._share.world_size, self._share.batch_size
-        return samples // size if self._share.drop_last else -(-samples // size)
+        return self._batches(0)
 
     def state_dict(self) -> dict[str, Any]:
         """The same on every rank."""
@@ -100,7 +99,7 @@ class MapSource:
                 f"one has {self._length}: its place in the epoch would be another one"
             )
         self.epoch, self._seed = state["epoch"], state["seed"]
-        self._position = state["position"]
+        self._position, self._handed_out = state["position"], False
 
     def requests(self) -> Iterator[Request]:
         """The batches that this rank has left in this epoch."""
@@ -113,6 +112,23 @@ class MapSource:
             if len(samples) == size or not share.drop_last:
                 position = begin + start * share.world_size
                 yield Request((self._seed, self.epoch, position, share.rank), samples)
+
+    def _rest(self) -> Iterator[Any]:
+        self._generator.manual_seed(seed_of(self._seed, self.epoch, self._share.rank))
+        left = self._batches(self._position)
+        for number, (samples, batch) in enumerate(self._loader, start=1):
+            self._position += samples * self._share.world_size
+            self._handed_out = number == left
+            yield batch
+        self._begin_next()
+
+    def _begin_next(self) -> None:
+        self.epoch, self._position, self._handed_out = self.epoch + 1, 0, False
+
+    def _batches(self, begin: int) -> int:
+        """How many this rank has left from a position on."""
+        samples, size = (self._length - begin) // self._share.world_size, self._share.batch_size
+        return samples // size if self._share.drop_last else -(-samples // size)
 
     def _order(self) -> torch.Tensor:
         if not self._shuffle:

@@ -1,0 +1,122 @@
+"""A small network that a Lightning Trainer teaches to copy noise; run by the tests.
+
+Dropout, batch normalization, AdamW, gradient accumulation, a learning rate that falls, data drawn
+and changed at random, validation inside epochs that draws random numbers, and an average of weights
+that the module keeps by itself. An epoch has fifteen batches: two for each step, one for the last.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import lightning as L
+import torch
+from common import STEPS, digest
+from lightning.pytorch.callbacks import Callback, EarlyStopping, ModelCheckpoint
+from torch.utils.data import DataLoader, TensorDataset
+
+import trainrun
+from trainrun.lightning import TrainRunCallback, resume_path
+from trainrun.torch import ResumableLoader
+
+
+class Disturbed(Callback):
+    """In the attempt that is named: stays where a fault is to strike."""
+
+    def __init__(self) -> None:
+        attempt = trainrun.get_context().attempt
+        self.hang_before = int(os.environ.get(f"HANG_BEFORE_{attempt}", "0"))
+        self.wait_after = int(os.environ.get(f"WAIT_AFTER_{attempt}", "-1"))
+
+    def on_train_batch_start(self, trainer: Any, *_: Any) -> None:
+        while trainer.global_step + 1 == self.hang_before:
+            time.sleep(0.05)
+
+    def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
+        # Each rank asks until it is told to save, so all ranks make the same calls.
+        while trainer.global_step == self.wait_after and not trainrun.should_save():
+            time.sleep(0.05)
+
+
+class Net(L.LightningModule):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = torch.nn.Sequential(
+            torch.nn.Linear(8, 32),
+            torch.nn.BatchNorm1d(32),
+            torch.nn.Dropout(0.2),
+            torch.nn.Linear(32, 8),
+        )
+        self.register_buffer("average", torch.zeros(8))
+
+    def training_step(self, batch: Any) -> torch.Tensor:
+        loss = self.loss(batch)
+        self.log("loss", loss)
+        return loss
+
+    def on_train_batch_end(self, *_: Any) -> None:
+        self.average.lerp_(self.layers[3].bias.detach(), 0.1)
+
+    def validation_step(self, batch: Any) -> None:
+        self.log("val_loss", self.loss(batch), sync_dist=True)
+
+    def loss(self, batch: Any) -> torch.Tensor:
+        return torch.nn.functional.mse_loss(self.layers(batch), batch)
+
+    def configure_optimizers(self) -> Any:
+        optimizer = torch.optim.AdamW(self.parameters(), lr=0.01)
+        falling = torch.optim.lr_scheduler.StepLR(optimizer, 5, gamma=0.8)
+        steps = {"scheduler": falling, "interval": "step"}
+        return {"optimizer": optimizer, "lr_scheduler": steps}
+
+
+def collate(samples: list[Any]) -> torch.Tensor:
+    clean = torch.stack([sample for (sample,) in samples])
+    return clean + 0.1 * torch.randn(clean.shape)
+
+
+def main() -> None:
+    rank, out = trainrun.get_context().rank, Path(os.environ["OUT"])
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    data = TensorDataset(torch.randn(60, 8))
+    model = Net()
+    torch.manual_seed(rank)
+    loader = ResumableLoader(
+        data,
+        batch_size=2,
+        shuffle=True,
+        num_workers=int(os.environ.get("LOADERS", "0")),
+        collate_fn=collate,
+    )
+    best = ModelCheckpoint(out / "disk", monitor="val_loss", save_top_k=1)
+    trainer = L.Trainer(
+        accelerator="cpu",
+        devices=1,
+        num_nodes=2,
+        strategy="ddp",
+        max_steps=STEPS,
+        accumulate_grad_batches=2,
+        val_check_interval=7,
+        default_root_dir=out / "disk",
+        logger=False,
+        enable_progress_bar=False,
+        log_every_n_steps=1,
+        callbacks=[
+            Disturbed(),
+            best,
+            EarlyStopping("val_loss", patience=100),
+            TrainRunCallback(every_n_steps=4),
+        ],
+    )
+    validation = DataLoader(data, batch_size=10, shuffle=True, collate_fn=collate)
+    trainer.fit(model, loader, validation, ckpt_path=resume_path())
+    assert Path(best.best_model_path).exists()
+    (out / f"weights-{rank}").write_text(digest(model))
+
+
+if __name__ == "__main__":
+    main()
