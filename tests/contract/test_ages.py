@@ -27,6 +27,7 @@ from trainrun.contract.agent_state import (
 from trainrun.contract.ages import Passing, aged, essence, passing
 from trainrun.contract.answer import Answer, Exit, Hold, Recheck, SaveOrder, Start
 from trainrun.contract.checkpoint_id import CheckpointId
+from trainrun.contract.posted import Posted
 
 STATE = AgentState(
     run="digits",
@@ -110,7 +111,7 @@ def test_a_change_by_which_the_operator_decides_is_news(name: str) -> None:
 
 @pytest.mark.parametrize("name", passing(AgentState))
 def test_a_field_that_changes_by_itself_is_no_news(name: str) -> None:
-    others = {"sequence": 9, "seen": "x", "steps": (4, 4), "metrics": {"a": 1}}
+    others = {"sequence": 9, "seen": "x", "steps": (4, 4), "metrics": {"a": 1}, "posted": Posted()}
     changed = dataclasses.replace(STATE, **{name: others.get(name, 99.0)})
     assert essence(changed) == essence(STATE)
 

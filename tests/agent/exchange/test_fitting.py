@@ -8,6 +8,7 @@ from tests.support.builders import an_agent
 from trainrun.agent.exchange.fitting import fitted
 from trainrun.contract.agent_state import AgentState, Problem, ProcessExit
 from trainrun.contract.limits import LARGEST_HEARTBEAT
+from trainrun.contract.posted import Posted
 
 PROCESSES = 64
 
@@ -29,9 +30,14 @@ def test_a_state_that_fits_is_told_in_full() -> None:
 
 
 def test_metrics_go_first() -> None:
-    state = an_agent(attempt=1, metrics={"a": "x" * 3000}, exits=(ProcessExit(rank=0, code=1),))
+    state = an_agent(
+        attempt=1,
+        metrics={"a": "x" * 3000},
+        posted=Posted(step=7, metrics={"a": "x" * 3000}),
+        exits=(ProcessExit(rank=0, code=1),),
+    )
     told = AgentState.from_json(fitted(state, 2000))
-    assert (told.metrics, told.exits) == ({}, state.exits)
+    assert (told.metrics, told.posted, told.exits) == ({}, Posted(step=7), state.exits)
     assert told.problems == (
         Problem(
             type="HeartbeatTooLarge",

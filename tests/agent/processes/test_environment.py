@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import urllib.request
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,7 +21,9 @@ FILES = RankFiles(
     staging=Path("/w/staging"),
     control_file=Path("/w/control"),
     error_file=Path("/w/error"),
+    token_file=Path("/w/token"),
 )
+URL = "http://127.0.0.1:41999/"
 
 
 def environment(
@@ -29,7 +32,7 @@ def environment(
     """That of one of two processes of one worker, or of `config`."""
     config = config or a_config(Path("/w"), processes_per_worker=2)
     order = replace(start(per_worker=2), run_id="abc234")
-    return process_environment(base or {}, config, order, rank, FILES)
+    return process_environment(base or {}, config, order, rank, FILES, posts=URL)
 
 
 def jax(told: dict[str, str]) -> dict[str, str]:
@@ -68,6 +71,46 @@ def test_what_the_container_sets_stands(name: str) -> None:
 def test_what_a_process_of_an_outer_run_was_given_does_not(name: str) -> None:
     outer = {variables.SOCKET: "/outer.sock", name: "outer"}
     assert environment(base=outer)[name] == environment()[name] != "outer"
+
+
+def test_rank_0_is_told_where_its_framework_may_post() -> None:
+    told = environment()
+    assert (told[variables.POSTS_URL], told[variables.POSTS_TOKEN]) == (URL, "/w/token")
+    assert variables.POSTS_URL not in environment(rank=1)
+
+
+@pytest.mark.parametrize("theirs", [variables.POSTS_URL, variables.POSTS_TOKEN])
+def test_a_server_of_somebody_else_gets_the_posts_and_nothing_of_ours(theirs: str) -> None:
+    told = environment(base={theirs: "mine"})
+    ours = {variables.POSTS_URL: URL, variables.POSTS_TOKEN: "/w/token"}
+    assert told.items() & ours.items() == set()
+
+
+@pytest.mark.parametrize(
+    ("base", "direct"),
+    [
+        ({}, None),
+        ({"https_proxy": "http://proxy:3128"}, None),
+        ({"http_proxy": "http://proxy:3128"}, "127.0.0.1"),
+        (
+            {"HTTP_PROXY": "http://proxy:3128", "NO_PROXY": ".svc,10.0.0.1"},
+            ".svc,10.0.0.1,127.0.0.1",
+        ),
+        ({"http_proxy": "http://proxy:3128", "no_proxy": "a", "NO_PROXY": "b"}, "a,127.0.0.1"),
+        ({"http_proxy": "http://proxy:3128", "no_proxy": "*"}, "*"),
+    ],
+)
+def test_posts_do_not_go_to_a_proxy(
+    base: dict[str, str], direct: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = environment(base=base)
+    assert told.get("no_proxy") == direct
+    for name in ("http_proxy", "HTTP_PROXY", "no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+        if name in told:
+            monkeypatch.setenv(name, told[name])
+    bypassed = urllib.request.proxy_bypass_environment("127.0.0.1:41999")  # type: ignore[attr-defined]
+    assert bypassed or "http" not in urllib.request.getproxies()
 
 
 def test_every_variable_that_the_document_names_for_a_framework_is_set() -> None:

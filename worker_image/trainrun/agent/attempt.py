@@ -27,6 +27,7 @@ from trainrun.agent.processes.group import Launch, ProcessGroup
 from trainrun.agent.processes.oom import OomCounter
 from trainrun.agent.processes.output import Sink
 from trainrun.agent.training.ipc import Handlers, IpcServer
+from trainrun.agent.training.posts import Posts
 from trainrun.agent.training.progress import TrainingProgress
 from trainrun.agent.training.tally import Tally
 from trainrun.agent.training.vote import Voter
@@ -84,6 +85,7 @@ class Attempt:
     fetching: Fetching
     report: TrainingProgress
     metrics: MetricsQueue | None
+    posts: Posts | None
     spawned: float = 0.0
     """When the processes were started, on the monotonic clock."""
     _server: IpcServer | None = None
@@ -107,6 +109,8 @@ class Attempt:
         self.uploads.start()
         if self.metrics is not None:
             self.metrics.start()
+        if self.posts is not None:
+            self.posts.open()
         self.spawned = time.monotonic()
         self.processes.start([self._launch(local) for local in range(len(self.ranks))])
         around.news()
@@ -130,6 +134,8 @@ class Attempt:
         self.uploads.close()
         if self.metrics is not None:
             self.metrics.close()
+        if self.posts is not None:
+            self.posts.close()
 
     def problems(self, now: float) -> tuple[Problem, ...]:
         """What is wrong now and what its user can do about it."""
@@ -251,7 +257,12 @@ class Attempt:
             command=config.command,
             working_dir=config.working_dir,
             environment=process_environment(
-                os.environ, config, self.start, local_rank, self._files[rank]
+                os.environ,
+                config,
+                self.start,
+                local_rank,
+                self._files[rank],
+                posts=self.posts.url if self.posts is not None else "",
             ),
         )
 
@@ -312,5 +323,6 @@ def build(start: Start, around: AttemptContext) -> Attempt:
             if config.slot == 0
             else None
         ),
+        posts=Posts(files[0].token_file, news=around.progress) if config.slot == 0 else None,
         _files=files,
     )

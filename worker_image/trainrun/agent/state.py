@@ -65,6 +65,7 @@ def _with_attempt(state: AgentState, attempt: Attempt, now: float) -> AgentState
         exits=attempt.processes.exits(now),
         steps=attempt.staged.last_steps,
         metrics=dict(attempt.report.metrics),
+        posted=attempt.posts.posted if attempt.posts is not None else None,
         staged=attempt.staged.describe(now),
         dropped=attempt.staged.dropped,
         committed=attempt.uploads.committed_now(now),

@@ -17,6 +17,7 @@ from trainrun.contract.answer import Recheck
 from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun.contract.limits import checked
 from trainrun.contract.metrics import bounded
+from trainrun.contract.posted import Posted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,6 +219,8 @@ class AgentState:
     """Last step reported by each local rank in `attempt`."""
     metrics: Changing[dict[str, Any]] = field(default_factory=dict)
     """Last metrics reported by the lowest local rank, JSON-safe (see `contract.metrics`)."""
+    posted: Changing[Posted | None] = None
+    """Slot 0's: what a framework has posted in `attempt`. For display alone."""
     staged: tuple[StagedStep, ...] = ()
     """Steps of `attempt` not yet known to be committed, ascending; those with `after_save` stay
     listed until the attempt ends, so that the save is seen however fast it was committed. A worker
@@ -274,4 +277,7 @@ class AgentState:
         Raises wire.MalformedMessage.
         """
         state = wire.decode(AgentState, message, check=checked)
+        if state.posted is not None and state.posted.metrics:
+            shown = replace(state.posted, metrics=bounded(state.posted.metrics))
+            state = replace(state, posted=shown)
         return replace(state, metrics=bounded(state.metrics)) if state.metrics else state

@@ -42,6 +42,12 @@ PROCESS = "TRAINRUN_PROCESS"
 # To the training process of rank 0, from its agent, where its user has not set them.
 WANDB_RUN_ID = "WANDB_RUN_ID"
 WANDB_RESUME = "WANDB_RESUME"
+POSTS_URL = "KUBEFLOW_TRAINER_SERVER_URL"
+"""Where frameworks that know Kubeflow Trainer's protocol post how far they are: the agent."""
+POSTS_TOKEN = "KUBEFLOW_TRAINER_SERVER_TOKEN"
+"""Path of a file with the token that they show."""
+NO_PROXY = "no_proxy"
+"""Hosts that are reached without a proxy; the agent's own is added for posts."""
 
 # To a training process, from its agent, where its user has not set them.
 JAX_COORDINATOR_ADDRESS = "JAX_COORDINATOR_ADDRESS"

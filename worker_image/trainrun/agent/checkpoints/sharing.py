@@ -10,7 +10,6 @@ from one that stands still.
 from __future__ import annotations
 
 import asyncio
-import hmac
 import json
 import logging
 import socket
@@ -19,6 +18,7 @@ from urllib.parse import unquote
 
 from trainrun.agent import background
 from trainrun.agent.checkpoints.storage import AsyncRunStore
+from trainrun.agent.exchange.requests import RequestHead, answer_head, read_head
 from trainrun.contract.paths import CHECKPOINTS
 from trainrun.errors import CheckpointDamaged, ObjectNotFound, TrainRunError
 
@@ -31,15 +31,6 @@ PIECE = 16 << 20
 STALL = 60.0
 """Seconds for a piece, and between two requests."""
 BACKLOG = 128
-
-_REASONS = {
-    200: "OK",
-    202: "Accepted",
-    400: "Bad Request",
-    401: "Unauthorized",
-    404: "Not Found",
-    503: "Service Unavailable",
-}
 
 
 class Sharing:
@@ -83,20 +74,17 @@ class Sharing:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             while True:
-                head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), STALL)
-                await self._answer(head.decode("latin-1"), writer)
+                head = await asyncio.wait_for(read_head(reader), STALL)
+                await self._answer(head, writer)
         except (OSError, EOFError, asyncio.LimitOverrunError, asyncio.TimeoutError):
             pass  # they have gone, or what they say is no request
         finally:
             writer.close()
 
-    async def _answer(self, head: str, writer: asyncio.StreamWriter) -> None:
-        request, *lines = head.split("\r\n")
-        fields = {name.lower(): value for name, _, value in (x.partition(": ") for x in lines)}
-        shown = fields.get("authorization", "").encode()
-        if not hmac.compare_digest(shown, f"Bearer {self._secret}".encode()):
+    async def _answer(self, head: RequestHead, writer: asyncio.StreamWriter) -> None:
+        if not head.shows(self._secret):
             return await _say(writer, 401, "another secret than that of this agent")
-        asked = _parse(request)
+        asked = _parse(head)
         if asked is None:
             return await _say(writer, 400, "this serves GET /v1/checkpoints/<name>/<file>")
         try:
@@ -128,22 +116,17 @@ class Sharing:
             task.exception()  # seen, also when nobody waits for it any more
 
 
-def _parse(request: str) -> tuple[str, str] | None:
-    method, _, rest = request.partition(" ")
-    path = unquote(rest.partition(" ")[0])
-    if method != "GET" or not path.startswith(CHECKPOINTS):
+def _parse(head: RequestHead) -> tuple[str, str] | None:
+    path = unquote(head.path)
+    if head.method != "GET" or not path.startswith(CHECKPOINTS):
         return None
     name, _, source = path[len(CHECKPOINTS) :].partition("/")
     return (name, source) if name and source else None
 
 
-def _head(status: int, length: int) -> bytes:
-    return (f"HTTP/1.1 {status} {_REASONS[status]}\r\nContent-Length: {length}\r\n\r\n").encode()
-
-
 async def _say(writer: asyncio.StreamWriter, status: int, text: str) -> None:
     data = text.encode()
-    writer.write(_head(status, len(data)) + data)
+    writer.write(answer_head(status, len(data)) + data)
     await asyncio.wait_for(writer.drain(), STALL)
 
 
@@ -151,7 +134,7 @@ async def _send(writer: asyncio.StreamWriter, path: Path) -> None:
     loop = asyncio.get_running_loop()
     with path.open("rb") as file:
         size = path.stat().st_size
-        writer.write(_head(200, size))
+        writer.write(answer_head(200, size))
         await asyncio.wait_for(writer.drain(), STALL)
         for start in range(0, size, PIECE):
             count = min(PIECE, size - start)

@@ -43,7 +43,9 @@ def _problem(state: AgentState, limit: int, left_out: list[str]) -> Problem:
 
 
 def _without_metrics(state: AgentState) -> AgentState:
-    return replace(state, metrics={})
+    posted = state.posted
+    shown = replace(posted, metrics={}) if posted is not None else None
+    return replace(state, metrics={}, posted=shown)
 
 
 def _few_lines(state: AgentState) -> AgentState:

@@ -30,6 +30,8 @@ NOT_INHERITED = (
 LEFT_TO_USERS = (
     variables.WANDB_RUN_ID,
     variables.WANDB_RESUME,
+    variables.POSTS_URL,
+    variables.POSTS_TOKEN,
     variables.JAX_COORDINATOR_ADDRESS,
     variables.JAX_NUM_PROCESSES,
     variables.JAX_PROCESS_ID,
@@ -48,15 +50,24 @@ class RankFiles:
     staging: Path
     control_file: Path
     error_file: Path
+    token_file: Path
+    """What it shows with a post."""
 
 
 def process_environment(
-    base: Mapping[str, str], config: AgentConfig, start: Start, local_rank: int, files: RankFiles
+    base: Mapping[str, str],
+    config: AgentConfig,
+    start: Start,
+    local_rank: int,
+    files: RankFiles,
+    *,
+    posts: str = "",
 ) -> dict[str, str]:
-    """Return the whole environment of the process of `local_rank`.
+    """Return the whole environment of the process of `local_rank`; `posts` is where rank 0's
+    framework may post how far it is, empty: nowhere.
 
     Precedence: what makes up the attempt, then `config.env`, then the agent's own environment, then
-    what trackers and JAX are told.
+    what trackers, frameworks and JAX are told.
     """
     outer = LEFT_TO_USERS if variables.SOCKET in base else ()
     inherited = {name: value for name, value in base.items() if name not in outer}
@@ -78,7 +89,19 @@ def process_environment(
     if config.gpus:
         # All of the worker's, as in a pod: scripts take theirs by LOCAL_RANK.
         environment["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, config.gpus))
+    others = {variables.POSTS_URL, variables.POSTS_TOKEN} & environment.keys()
+    if posts and place.rank == 0 and not others:
+        environment.update(_for_posts(posts, files.token_file, environment))
     return {**_for_jax(place), **_for_trackers(place), **environment}
+
+
+def _for_posts(url: str, token_file: Path, known: Mapping[str, str]) -> dict[str, str]:
+    """A proxy would be asked for our loopback address, which is another host's to it."""
+    told = {variables.POSTS_URL: url, variables.POSTS_TOKEN: str(token_file)}
+    direct = known.get(variables.NO_PROXY, known.get(variables.NO_PROXY.upper(), ""))
+    if any(known.get(name) for name in ("http_proxy", "HTTP_PROXY")) and direct.strip() != "*":
+        told[variables.NO_PROXY] = ",".join(filter(None, (direct, LOOPBACK[0])))
+    return told
 
 
 def _for_trackers(place: ProcessPlace) -> dict[str, str]:

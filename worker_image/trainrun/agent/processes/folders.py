@@ -34,6 +34,7 @@ class Folders:
             staging=staging,
             control_file=own / f"rank-{rank}",
             error_file=own / f"rank-{rank}.error.json",
+            token_file=own / f"rank-{rank}.token",
         )
 
     def staging(self, attempt: int) -> Path:
