@@ -180,6 +180,7 @@ def test_the_columns_answer_what_an_operator_on_call_asks() -> None:
         "Phase",
         "Workers",
         "Step",
+        "Posted",
         "Failures",
         "Restarts",
         "Checkpoint",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -12,9 +13,10 @@ from rich.console import Console
 
 from tests.runtime.states import a_state
 from trainrun.contract.agent_state import Notice, ProcessExit
-from trainrun_operator.api.run.standing import CheckpointStatus, Progress
-from trainrun_operator.api.run.status import Incident, TrainRunStatus
+from trainrun_operator.api.run.standing import CheckpointStatus, PostedProgress, Progress
+from trainrun_operator.api.run.status import Condition, Incident, TrainRunStatus
 from trainrun_operator.cli import wording
+from trainrun_operator.cli.json_lines import JsonLines
 from trainrun_operator.cli.lines import PlainLines
 from trainrun_operator.cli.live import LiveView
 from trainrun_operator.cli.summary import summary
@@ -184,8 +186,6 @@ def test_verbose_lines_name_the_worker_and_what_is_waited_for_once() -> None:
 
 
 def test_the_summary_of_a_failed_run_begins_with_the_culprit_and_its_last_lines() -> None:
-    from trainrun_operator.api.run.status import Condition
-
     failed = Condition(
         type="Failed",
         status="True",
@@ -207,6 +207,93 @@ def test_the_summary_of_a_failed_run_begins_with_the_culprit_and_its_last_lines(
     assert "In attempt 2, rank 3 exited with code 1: ValueError: bad" in first
     assert rest[:2] == ["  | Traceback", "  | ValueError: bad"]
     assert "Run digits failed (MaxFailuresExceeded): rank 3 exited with code 1" in rest[2]
+
+
+POSTED = PostedProgress(
+    text="120/500",
+    step=120,
+    total_steps=500,
+    percent=24,
+    metrics={"loss": 0.25},
+    remaining_seconds=1260,
+    time=NOW,
+)
+MUTE = TrainRunStatus(attempt=1, phase="Running", posted=POSTED)
+
+
+def test_the_live_view_shows_what_a_framework_posts_where_the_script_reports_nothing() -> None:
+    console = Console(file=io.StringIO(), width=110, color_system=None)
+    timeline = Timeline(replicas=1, per_worker=1)
+    view = LiveView(console, name="gpt2", timeline=timeline, per_worker=1)
+    news = passed(running(0), status=MUTE)
+    timeline.emit(news)
+    view.remember(news)
+    console.print(view.render())
+    shown = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "step 120/500 posted   loss=0.25, 21 min left" in shown
+
+
+def test_plain_lines_tell_of_posts_once_for_each_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trainrun_operator.cli.lines.PROGRESS_EVERY", 0.0)
+    stream = io.StringIO()
+    lines = PlainLines(stream, color=False, verbose=False)
+    for status in (MUTE, MUTE, replace(MUTE, posted=replace(POSTED, text="121/500"))):
+        lines.emit(passed(status=status))
+    assert [line.partition("s  ")[2] for line in stream.getvalue().splitlines()] == [
+        f"Progress: step {step}/500 posted loss=0.25, 21 min left; checkpoint: none yet"
+        for step in (120, 121)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("posted", "told"),
+    [
+        (POSTED, "steps        none reported, 120/500 posted  loss=0.25"),
+        (None, "steps        none reported"),
+    ],
+)
+def test_the_summary_does_not_take_posts_for_reports(
+    posted: PostedProgress | None, told: str
+) -> None:
+    complete = Condition(
+        type="Complete",
+        status="True",
+        reason="Succeeded",
+        message="m",
+        last_transition_time=NOW,
+    )
+    status = replace(MUTE, conditions=(complete,), completion_time=NOW, posted=posted)
+    lines = [line.strip() for line in summary("gpt2", status)]
+    assert told in lines
+    assert any(line.startswith("no step was ever reported") for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("left", "told"),
+    [
+        (None, "loss=0.25"),
+        (0, "loss=0.25"),
+        (90, "loss=0.25, 90 s left"),
+        (10_800, "loss=0.25, 3.0 h left"),
+    ],
+)
+def test_the_time_left_in_words(left: int | None, told: str) -> None:
+    status = replace(MUTE, posted=replace(POSTED, remaining_seconds=left))
+    assert wording.metrics_of(status) == told
+
+
+def test_lines_for_programs_keep_posts_apart_from_reports() -> None:
+    stream = io.StringIO()
+    JsonLines(stream).emit(passed(status=MUTE))
+    state = json.loads(stream.getvalue())
+    assert (state["step"], state["metrics"]) == (None, {})
+    assert state["posted"] == {
+        "step": 120,
+        "totalSteps": 500,
+        "percent": 24,
+        "metrics": {"loss": 0.25},
+        "remainingSeconds": 1260,
+    }
 
 
 def test_the_summary_tells_of_training_that_waited_for_uploads() -> None:

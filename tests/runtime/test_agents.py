@@ -5,6 +5,7 @@ from datetime import timedelta
 
 from tests.runtime.states import RUN_UID, a_state, hold, start
 from trainrun.contract.agent_state import Notice, ProcessExit
+from trainrun.contract.posted import Posted
 from trainrun_operator.runtime.agents import RunAgents
 
 
@@ -63,6 +64,14 @@ def test_steps_and_metrics_are_progress_and_not_news() -> None:
     ear = Ear()
     ear.agents.hear(a_state(sequence=1, phase="Running", steps=(1,)))
     ear.agents.hear(a_state(sequence=2, phase="Running", steps=(2,), metrics={"loss": 0.5}))
+    assert (ear.news, ear.progress) == (1, 1)
+
+
+def test_what_a_framework_posts_is_progress_and_not_news() -> None:
+    ear = Ear()
+    ear.agents.hear(a_state(sequence=1, phase="Running"))
+    ear.agents.hear(a_state(sequence=2, phase="Running", posted=Posted(step=1)))
+    ear.agents.hear(a_state(sequence=3, phase="Running", posted=Posted(step=1)))
     assert (ear.news, ear.progress) == (1, 1)
 
 

@@ -13,11 +13,13 @@ import pytest
 
 from tests.runtime.states import RUN_UID, a_state, hold
 from tests.support.builders import a_config
+from trainrun_operator.api.run.standing import PostedProgress
 from trainrun_operator.api.run.status import HistoryEntry, TrainRunStatus
 from trainrun_operator.core.run.config import RunConfig
 from trainrun_operator.core.run.history import with_history
 from trainrun_operator.core.run.observation import Observation, WorkerFact
 from trainrun_operator.core.run.plan import Action, CreateWorker, Event, Plan
+from trainrun_operator.runtime import reconciler
 from trainrun_operator.runtime.agents import RunAgents
 from trainrun_operator.runtime.news import Happened, Passed, RunNews
 from trainrun_operator.runtime.reconciler import Reconciler
@@ -276,6 +278,25 @@ async def test_display_is_written_lazily_and_the_last_word_always() -> None:
     await story.until(lambda plan: plan.reason == "pass 5")
     assert len(story.world.diary) == 2
     assert story.world.status.restarts == 5
+
+
+async def test_posts_that_change_all_the_time_are_written_as_seldom_as_steps(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(reconciler, "NOTABLE_INTERVAL", 0.0)
+    passes = 0
+
+    def decide(observation: Observation) -> Plan:
+        nonlocal passes
+        passes += 1
+        posted = PostedProgress(step=passes, time=observation.now)
+        shown = replace(observation.status, posted=posted)
+        return a_plan(shown, f"pass {passes}", requeue_after=timedelta(milliseconds=1))
+
+    story = Story(decide)
+    story.world.display_interval = 3600.0
+    await story.until(lambda plan: plan.reason == "pass 3")
+    assert len(story.world.diary) == 2  # the first, and the last word
 
 
 async def test_news_of_an_agent_leads_to_a_pass() -> None:

@@ -34,6 +34,8 @@ def test_a_script_that_trains_for_minutes_and_reports_nothing_restarts_at_once()
     world.live(HOUR)
     assert world.status.phase == "Succeeded"
     assert world.status.progress.step is None
+    assert world.status.posted is not None
+    assert world.status.posted.step == 200
     assert [incident.cause for incident in world.status.incidents] == ["AppError"] * KILLS
     assert world.judge.closing() == []
 

@@ -99,6 +99,7 @@ TRAINRUN = Resource(
         Column("Phase", "string", ".status.phase"),
         Column("Workers", "string", ".status.workers.text"),
         Column("Step", "integer", ".status.progress.step"),
+        Column("Posted", "string", ".status.posted.text"),
         Column("Failures", "string", ".status.failures.text"),
         Column("Restarts", "integer", ".status.restarts"),
         Column("Checkpoint", "integer", ".status.checkpoint.step"),

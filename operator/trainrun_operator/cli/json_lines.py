@@ -59,7 +59,21 @@ def _state_of(news: Passed) -> dict[str, Any]:
         "attempt": status.attempt,
         "step": status.progress.step,
         "metrics": status.progress.metrics,
+        "posted": _posted_of(status),
         "checkpoint": status.checkpoint.step if status.checkpoint else None,
         "failures": status.failures.text,
         "ready": status.workers.text,
+    }
+
+
+def _posted_of(status: TrainRunStatus) -> dict[str, Any] | None:
+    posted = status.posted
+    if posted is None:
+        return None
+    return {
+        "step": posted.step,
+        "totalSteps": posted.total_steps,
+        "percent": posted.percent,
+        "metrics": posted.metrics,
+        "remainingSeconds": posted.remaining_seconds,
     }

@@ -31,7 +31,7 @@ class PlainLines:
         self._verbose = verbose
         self._began = time.monotonic()
         self._progress_at = self._began
-        self._step: int | None = None
+        self._step = wording.NO_STEP
         self._waited_for = ""
 
     def emit(self, news: RunNews) -> None:
@@ -60,14 +60,14 @@ class PlainLines:
             self._waited_for = news.plan.message
             self._say(news.plan.reason, news.plan.message, color="blue")
         # While the next attempt is prepared the status still shows how far the last one was.
-        if status.phase in TRAINS and status.progress.step not in (None, self._step):
+        if status.phase in TRAINS and wording.step_of(status) not in (wording.NO_STEP, self._step):
             self._progress(status)
 
     def _progress(self, status: TrainRunStatus) -> None:
         if time.monotonic() - self._progress_at < PROGRESS_EVERY:
             return
-        self._progress_at, self._step = time.monotonic(), status.progress.step
-        shown = f"step {self._step} {wording.metrics(status.progress.metrics)}".rstrip()
+        self._progress_at, self._step = time.monotonic(), wording.step_of(status)
+        shown = f"step {self._step} {wording.metrics_of(status)}".rstrip()
         saved = wording.checkpoint_of(status)
         self._say("Progress", f"{shown}; checkpoint: {saved}", color="cyan")
 

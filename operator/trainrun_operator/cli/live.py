@@ -110,8 +110,8 @@ class LiveView:
 
     def _facts(self, status: TrainRunStatus) -> Iterator[Text]:
         assert self._passed is not None
-        shown = wording.metrics(status.progress.metrics)
-        yield Text(f" step {wording.step_of(status)}   {shown}", no_wrap=True)
+        shown = f"{wording.step_of(status)}   {wording.metrics_of(status)}"
+        yield Text(f" step {shown}", no_wrap=True)
         yield Text(f" checkpoint {wording.checkpoint_of(status)}", no_wrap=True)
         yield Text(f" {self._passed.plan.message}", style="dim", no_wrap=True)
 

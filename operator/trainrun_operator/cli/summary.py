@@ -43,8 +43,10 @@ def summary(name: str, status: TrainRunStatus, *, continue_with: str = "") -> It
 def facts(status: TrainRunStatus) -> Iterator[str]:
     """How far it is, what it has used of its budgets, where its checkpoint is, its incidents."""
     over = status.completion_time is not None
-    step = "none reported" if over and wording.reports_nothing(status) else wording.step_of(status)
-    yield f"  steps        {step}  {wording.metrics(status.progress.metrics)}".rstrip()
+    step = wording.step_of(status)
+    if over and wording.reports_nothing(status):
+        step = "none reported" if status.posted is None else f"none reported, {step}"
+    yield f"  steps        {step}  {wording.metrics_of(status)}".rstrip()
     yield f"  attempts     {status.attempt}, {wording.budget_of(status)}"
     yield f"  checkpoint   {wording.checkpoint_of(status)}"
     if status.checkpoint is not None:

@@ -16,6 +16,9 @@ from trainrun_operator.core.run.causes import BUDGETS
 from trainrun_operator.core.run.incidents.uptime import TRAINED, shows_steps
 from trainrun_operator.core.run.observation import WorkerFact
 
+NO_STEP = "-"
+"""Stands for the step before the first one."""
+
 RankState = Literal["absent", "waiting", "starting", "training", "leaving", "done", "dead"]
 
 
@@ -100,8 +103,24 @@ def reports_nothing(status: TrainRunStatus) -> bool:
 
 
 def step_of(status: TrainRunStatus) -> str:
-    """The step reached; a dash before the first."""
-    return "-" if status.progress.step is None else str(status.progress.step)
+    """The step; `1200/5000 posted` where only a framework tells it; a dash before the first."""
+    if status.posted is not None and status.posted.text:
+        return f"{status.posted.text} posted"
+    return NO_STEP if status.progress.step is None else str(status.progress.step)
+
+
+def metrics_of(status: TrainRunStatus) -> str:
+    """`loss=0.312, 21 min left`: what was reported, or what a framework has posted."""
+    posted = status.posted
+    if posted is None:
+        return metrics(status.progress.metrics)
+    left = 0 if status.finished else posted.remaining_seconds
+    parts = (metrics(posted.metrics), f"{_long(left)} left" if left else "")
+    return ", ".join(filter(None, parts))
+
+
+def _long(value: float) -> str:
+    return seconds(value) if value < 7200 else f"{value / 3600:.1f} h"
 
 
 def checkpoint_of(status: TrainRunStatus) -> str:

@@ -181,7 +181,7 @@ class RunAgents:
         self._on_heartbeat(state)
         if before is None or line.essence != known:
             self._on_news()
-        elif (before.steps, before.metrics) != (state.steps, state.metrics):
+        elif _progress(before) != _progress(state):
             self._on_progress()
         return True
 
@@ -221,6 +221,10 @@ class RunAgents:
         """Answer all held requests."""
         for line in self._lines.values():
             _release(line)
+
+
+def _progress(state: AgentState) -> tuple[object, ...]:
+    return state.steps, state.metrics, state.posted
 
 
 def _release(line: _Line) -> None:

@@ -208,4 +208,5 @@ def _patience(seen: Observation) -> float:
 
 def _only_progress(before: TrainRunStatus, after: TrainRunStatus) -> bool:
     """What changes all the time while all is well."""
-    return replace(after, progress=before.progress, checkpoint=before.checkpoint) == before
+    progress, posted, checkpoint = before.progress, before.posted, before.checkpoint
+    return replace(after, progress=progress, posted=posted, checkpoint=checkpoint) == before

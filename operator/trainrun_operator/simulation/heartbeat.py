@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from trainrun.contract.agent_state import AgentState, Committed, ProcessExit
+from trainrun.contract.posted import Posted
 
 if TYPE_CHECKING:
     from trainrun_operator.simulation.agent import SimAgent
@@ -44,6 +45,7 @@ def next_state(agent: SimAgent) -> AgentState:
         staged=tuple(agent.staged[step] for step in sorted(agent.staged)),
         dropped=tuple(sorted(agent.dropped)),
         metrics=agent.metrics,
+        posted=_posted(training),
         problems=agent.problems,
         committed=Committed(id=agent.committed) if agent.committed is not None else None,
         save=agent.vote,
@@ -56,6 +58,12 @@ def next_state(agent: SimAgent) -> AgentState:
         rechecked=agent.rechecked,
         seen=agent.duty.seen,
     )
+
+
+def _posted(training: Training | None) -> Posted | None:
+    """Every script has a framework that posts, reports or none: no decision may differ."""
+    steps = training.steps.values() if training is not None and 0 in training.ranks else ()
+    return Posted(step=max(steps)) if steps else None
 
 
 def _exits(training: Training | None, now: float) -> tuple[ProcessExit, ...]:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.support.builders import BEGIN, Scene, a_run, an_incident
 from tests.support.levels import examples, some
 from trainrun.contract.agent_state import Problem
-from trainrun_operator.api.run.standing import CheckpointStatus
+from trainrun_operator.api.run.standing import CheckpointStatus, PostedProgress
 from trainrun_operator.api.run.status import (
     MAX_LEAVING,
     Condition,
@@ -164,6 +164,22 @@ def test_what_decisions_need_is_never_cut() -> None:
     # New workers are kept away from it: half a name would be refused, and their pods with it.
     assert (after.incident.node, after.incidents[-1].node) == ("n" * 253, "n" * 253)
     assert {c.type for c in after.conditions} == {c.type for c in before.conditions}
+
+
+@pytest.mark.parametrize("text", TEXTS, ids=lambda text: ascii(text[:5]))
+def test_what_was_posted_finds_room_in_the_largest_status(text: str) -> None:
+    posted = PostedProgress(
+        text=f"{2**53}/{2**53}",
+        step=2**53,
+        total_steps=2**53,
+        percent=100,
+        metrics={f"{i:064d}": "x" * 64 for i in range(32)},
+        remaining_seconds=10**10,
+        time=BEGIN,
+    )
+    status = fitted(an_old_run(text).with_status(posted=posted).status)
+    assert json_size(status) <= LIMIT
+    assert status.posted == replace(posted, metrics={})
 
 
 def test_old_incidents_lose_their_words_first() -> None:

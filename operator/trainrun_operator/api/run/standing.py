@@ -58,6 +58,28 @@ class Progress(StatusPart):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PostedProgress(StatusPart):
+    """How far the training is, as its framework posts it: a Hugging Face Trainer does by itself.
+
+    For people alone: no decision reads it."""
+
+    text: Annotated[str, Field(max_length=64)] = ""
+    """`1200/5000`, or `24 %` from a framework that posts no steps."""
+    step: int | None = None
+    """The step that it is at."""
+    total_steps: int | None = None
+    """The step at which it ends."""
+    percent: int | None = None
+    """How much of it is done."""
+    metrics: dict[str, Any] = field(default_factory=dict)
+    """Metrics of the newest post; a number that is not finite is {"float": "NaN"}."""
+    remaining_seconds: int | None = None
+    """Seconds from `time` until it ends, if it goes on as in this attempt so far."""
+    time: datetime
+    """When this was first seen."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointStatus(StatusPart):
     """The newest committed checkpoint known to the operator."""
 

@@ -23,7 +23,13 @@ from pydantic_core import CoreSchema
 
 from trainrun_operator.api.base import MapList
 from trainrun_operator.api.run.handed import HandedCheckpoint
-from trainrun_operator.api.run.standing import CheckpointStatus, Failures, Progress, Workers
+from trainrun_operator.api.run.standing import (
+    CheckpointStatus,
+    Failures,
+    PostedProgress,
+    Progress,
+    Workers,
+)
 from trainrun_operator.api.run.status_part import StatusPart
 
 IDENTITY_LENGTH = 4
@@ -296,6 +302,8 @@ class TrainRunStatus(Internal):
     """Workers that answer."""
     progress: Progress = field(default_factory=Progress)
     """Step and metrics."""
+    posted: PostedProgress | None = None
+    """What its framework posts by itself. Absent where the script reports steps."""
     checkpoint: CheckpointStatus | None = None
     """Newest committed checkpoint."""
     start_time: datetime | None = None

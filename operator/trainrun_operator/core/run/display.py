@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from trainrun_operator.api.run.standing import CheckpointStatus, Progress, Workers
+from trainrun_operator.api.run.standing import CheckpointStatus, Workers
 from trainrun_operator.api.run.status import (
     Condition,
     ConditionStatus,
@@ -19,14 +19,14 @@ from trainrun_operator.api.run.status import (
     PhaseName,
     TrainRunStatus,
 )
-from trainrun_operator.core.run import steps
+from trainrun_operator.core.run import progress, steps
 from trainrun_operator.core.run.gang.roster import is_ready
 from trainrun_operator.core.run.incidents import ledger
 from trainrun_operator.core.run.incidents.attribution import refined
-from trainrun_operator.core.run.view import STORE_AWAY, View, counted, max_step
+from trainrun_operator.core.run.view import STORE_AWAY, View, counted
 
 if TYPE_CHECKING:
-    from trainrun.contract.agent_state import AgentState, Problem
+    from trainrun.contract.agent_state import Problem
     from trainrun_operator.core.run.observation import WorkerFact
 
 RUNS: tuple[PhaseName, ...] = ("Running", "Preempting", "Finishing")
@@ -57,12 +57,6 @@ CONTESTED_FOR = timedelta(hours=1)
 
 MAX_PROBLEMS = 8
 """Kinds of trouble of the workers that are shown at once."""
-
-MAX_METRICS = 32
-"""Metrics shown in the status."""
-
-METRIC_TEXT = 64
-"""Characters of the name of a metric, and of one that is a text."""
 
 
 def condition(
@@ -114,6 +108,7 @@ def refreshed(
 ) -> TrainRunStatus:
     """`status` with everything that people read brought up to date; `marks` are new conditions."""
     ready = min(_ready(view, phase), view.config.replicas)
+    reached = progress.reported(view, status)
     pending = status.incident
     if pending is not None:
         pending = ledger.charged(status, refined(view, pending), view.config)
@@ -130,7 +125,8 @@ def refreshed(
             total=view.config.replicas,
             text=f"{ready}/{view.config.replicas}",
         ),
-        progress=_progress(view, status),
+        progress=reached,
+        posted=progress.posted(view, replace(status, progress=reached)),
         checkpoint=_checkpoint(view, status),
         conditions=_conditions(view, status, phase, waiting_for, marks),
     )
@@ -151,30 +147,6 @@ def _works(view: View, worker: WorkerFact, phase: PhaseName) -> bool:
     # A new leader has not heard everybody yet: who worked goes on until a loss is known.
     unheard = worker.agent is None and worker.phase == "Running"
     return unheard and phase in RUNS
-
-
-def _progress(view: View, status: TrainRunStatus) -> Progress:
-    agent = view.speaker
-    step = max_step(agent)
-    if agent is None or step is None:
-        return status.progress
-    known = status.progress.time is not None and status.progress.step == step
-    time = status.progress.time if known else view.observation.now
-    return Progress(step=step, metrics=_shown_metrics(agent), time=time, stall_seconds=_stall(view))
-
-
-def _stall(view: View) -> int:
-    agents = [view.joined(worker) for worker in view.roster]
-    return int(max((agent.stall for agent in agents if agent is not None), default=0.0))
-
-
-def _shown_metrics(agent: AgentState) -> dict[str, Any]:
-    """The first metrics by name, with long texts cut."""
-    shown = {}
-    for name in sorted(agent.metrics)[:MAX_METRICS]:
-        value = agent.metrics[name]
-        shown[name[:METRIC_TEXT]] = value[:METRIC_TEXT] if isinstance(value, str) else value
-    return shown
 
 
 def _checkpoint(view: View, status: TrainRunStatus) -> CheckpointStatus | None:

@@ -273,6 +273,7 @@ def start(view: View, chosen: tuple[WorkerFact, ...], resolution: Resolution) ->
         placement=None,
         # Not the step that the attempt before had reached: it may be far beyond.
         progress=Progress(step=point.step if point else None, time=view.status.progress.time),
+        posted=None,
         restarts=view.status.restarts + (view.status.ending is not None),
     )
     plan = replace(plan, status=_with_marks(status, *marks))
