@@ -4,4 +4,5 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
-collect_ignore_glob = [] if find_spec("transformers") and find_spec("lightning") else ["test_*.py"]
+FRAMEWORKS = ("accelerate", "lightning", "transformers")
+collect_ignore_glob = [] if all(map(find_spec, FRAMEWORKS)) else ["test_*.py"]

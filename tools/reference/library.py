@@ -13,7 +13,8 @@ from pathlib import Path
 from tools.reference.markdown import document, prose
 
 SOURCE = Path(__file__).parents[2] / "worker_image"
-PACKAGES = ("trainrun", "trainrun.torch", "trainrun.lightning", "trainrun.transformers")
+FRAMEWORKS = ("trainrun.accelerate", "trainrun.lightning", "trainrun.transformers")
+PACKAGES = ("trainrun", "trainrun.torch", *FRAMEWORKS)
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 

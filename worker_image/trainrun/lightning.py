@@ -120,7 +120,7 @@ class TrainRunCallback(Callback):  # type: ignore[misc]  # its types are not ins
         if path is None or trainer.ckpt_path != path:
             return
         self._own = beside.read(Path(path).parent)
-        if self._own:
+        if "loaders" in self._own:
             _fit_loop(checkpoint)["state_dict"]["combined_loader"] = self._own["loaders"]
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:

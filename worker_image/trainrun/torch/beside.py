@@ -18,11 +18,25 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def write(folder: Path, models: Sequence[torch.nn.Module], **more: Any) -> None:
-    """Write this rank's file; `more` holds plain values and tensors."""
+def write(
+    folder: Path,
+    models: Sequence[torch.nn.Module],
+    *,
+    shared: dict[str, Any] | None = None,
+    **more: Any,
+) -> None:
+    """Write this rank's file.
+
+    Args:
+        folder: Where the rank's part of a checkpoint lies.
+        models: With DistributedDataParallel around them, where they have it.
+        shared: What is the same on every rank; plain values and tensors.
+        more: What is not; plain values and tensors. Its `rng` takes the place of what is now.
+    """
     context = get_context()
     own = {
         "world_size": context.world_size,
+        "shared": shared or {},
         "modules": [modules.own_state(model) for model in models],
         "rng": random_state.capture(),
     }
@@ -30,7 +44,7 @@ def write(folder: Path, models: Sequence[torch.nn.Module], **more: Any) -> None:
 
 
 def read(folder: Path) -> dict[str, Any]:
-    """Return what this rank wrote; nothing, and a warning, where there were more or fewer ranks."""
+    """Return what this rank wrote; `shared` alone, and a warning, where the ranks were others."""
     context = get_context()
     # Rank 0 always wrote one, so it is there whatever the number of ranks was.
     content = _load(folder, 0)
@@ -42,7 +56,7 @@ def read(folder: Path) -> dict[str, Any]:
         "training goes on but not bit for bit",
         stacklevel=2,
     )
-    return {}
+    return {"shared": content["shared"]}
 
 
 def restore(own: dict[str, Any], models: Sequence[torch.nn.Module]) -> None:

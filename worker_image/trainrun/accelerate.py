@@ -1,0 +1,206 @@
+"""Let a loop of Hugging Face Accelerate save and resume with the run.
+
+    model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+    with session(accelerator, every=100) as run:
+        for epoch in range(run.epoch, epochs):
+            for step, batch in run.batches(loader):         # the rest of this epoch
+                ...                                         # train
+                run.metrics["loss"] = loss.item()
+
+Nothing else imports this, and this is the only part that imports accelerate.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from accelerate import skip_first_batches
+from accelerate.data_loader import DataLoaderDispatcher, DataLoaderShard
+from accelerate.utils import DistributedType
+
+from trainrun.checkpoint_handle import get_checkpoint
+from trainrun.reporting import report, staging_directory
+from trainrun.save_request import should_save
+from trainrun.torch import beside, modules, random_state
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["AccelerateSession", "session"]
+
+WHOLE = (DistributedType.NO, DistributedType.MULTI_CPU, DistributedType.MULTI_GPU)
+"""Where rank 0 saves the whole model."""
+
+
+@contextmanager
+def session(accelerator: Any, *, every: int) -> Iterator[AccelerateSession]:
+    """Load this attempt's checkpoint, and save and report within the block.
+
+    Enter it behind `accelerator.prepare()` and `register_for_checkpointing()`. Where the block ends
+    without an error, the last step is saved.
+
+    Args:
+        accelerator: It saves and loads all that it has prepared.
+        every: Batches from one checkpoint to the next, 1 or more.
+
+    Raises ValueError for what cannot be saved, AgentRefused where the checkpoint is damaged, and
+    AgentLost.
+    """
+    run = AccelerateSession(accelerator, every=every)
+    run.load()
+    yield run
+    run.close()
+
+
+class AccelerateSession:
+    """How far a loop has come; `session()` makes it.
+
+    A checkpoint is what `Accelerator.save_state` writes, with each rank's unused gradients, buffers
+    and random numbers beside it: a save may fall into gradient accumulation.
+    """
+
+    def __init__(self, accelerator: Any, *, every: int) -> None:
+        """See `session`."""
+        if every < 1:
+            raise ValueError(f"every must be 1 or more, got {every}")
+        if accelerator.distributed_type not in WHOLE:
+            raise ValueError(
+                "session() saves with DistributedDataParallel and in single processes, not with "
+                f"{accelerator.distributed_type.value}: save sharded models by trainrun.torch.State"
+            )
+        project = accelerator.project_configuration
+        if project.automatic_checkpoint_naming or project.save_on_each_node:
+            raise ValueError(
+                "ProjectConfiguration(automatic_checkpoint_naming=..., save_on_each_node=...) say "
+                "where checkpoints lie, which TrainRun does: leave both out"
+            )
+        self.step = 0
+        """Batches that were handed out, over the whole run."""
+        self.epoch = 0
+        """The epoch that is being trained, from 0."""
+        self.metrics: dict[str, Any] = {}
+        """What the report of this step is to say; empty again behind it."""
+        self._accelerator = accelerator
+        self._every = every
+        self._passed = 0
+        self._place: dict[str, Any] = {}
+        """What finds this epoch's order again."""
+        self._loader: Any = None
+        self._open = False
+        """Whether the last batch that was handed out is not reported yet."""
+        self._asked = False
+        self._own: dict[str, Any] = {}
+
+    def load(self) -> None:
+        """Take over this attempt's checkpoint; `session()` calls it."""
+        for optimizer in self._accelerator._optimizers:  # noqa: SLF001 - it has no public name
+            modules.watch(optimizer)
+        checkpoint = get_checkpoint()
+        if checkpoint is None:
+            return
+        with checkpoint.as_directory() as directory:
+            self._accelerator.load_state(directory)
+            self._own = beside.read(Path(directory))
+        beside.restore(self._own, self._models())
+        self.step = checkpoint.step
+        shared = self._own["shared"]
+        self.epoch = shared["epoch"]
+        self._passed = shared["passed"] // self._accelerator.num_processes
+
+    def batches(self, loader: Any) -> Iterator[tuple[int, Any]]:
+        """Give the rest of this epoch: the number of each batch in the whole run, and the batch.
+
+        The step is reported, and saved where it is time to, when the next batch is asked for.
+
+        Args:
+            loader: The same one in all epochs: what `accelerator.prepare()` made of a DataLoader of
+                a map-style dataset, or a loader with a state (`trainrun.torch.ResumableLoader`).
+
+        Raises ValueError for one whose place cannot be found again.
+        """
+        if self._open:
+            self._report(save=False)
+        self._loader = loader
+        rest = self._rest(loader)
+        for batch in rest:
+            self.step, self._passed, self._open = self.step + 1, self._passed + 1, True
+            yield self.step, batch
+            self._end_step()
+        self.epoch, self._passed, self._place = self.epoch + 1, 0, {}
+
+    def close(self) -> None:
+        """Save the last step; `session()` calls it."""
+        if self._open:
+            self._report(save=True)
+
+    def _rest(self, loader: Any) -> Iterator[Any]:
+        own, self._own = self._own, {}
+        if not isinstance(loader, DataLoaderShard):
+            if isinstance(loader, DataLoaderDispatcher) or not hasattr(loader, "state_dict"):
+                raise ValueError(
+                    f"a {type(loader).__name__} says nothing of its place: let accelerator."
+                    "prepare() make a loader of it, without dispatch_batches, or give a "
+                    "trainrun.torch.ResumableLoader"
+                )
+            if own.get("loader") is not None:
+                loader.load_state_dict(own["loader"])
+            return iter(loader)
+        if loader.use_stateful_dataloader:
+            raise ValueError(
+                "DataLoaderConfiguration(use_stateful_dataloader=True) skips batches twice here: "
+                "leave it out"
+            )
+        return self._rest_of_shard(loader, own)
+
+    def _rest_of_shard(self, loader: Any, own: dict[str, Any]) -> Iterator[Any]:
+        """Begin the epoch as it was begun, leave out what is past, and go on as it went on."""
+        generator = loader.synchronized_generator
+        self._place = own.get("place") or {
+            "rng": random_state.capture(),
+            "generator": None if generator is None else generator.get_state(),
+        }
+        loader.set_epoch(self.epoch)
+        if not self._passed:
+            yield from loader
+            return
+        random_state.restore(self._place["rng"])
+        if generator is not None and self._place["generator"] is not None:
+            generator.set_state(self._place["generator"])
+        rest = iter(skip_first_batches(loader, self._passed))
+        first = list(islice(rest, 1))
+        # The training's own: those above were for the order and for what loads the data.
+        random_state.restore(own.get("rng", self._place["rng"]))
+        yield from first
+        yield from rest
+
+    def _end_step(self) -> None:
+        save = self.step % self._every == 0
+        if should_save() and not self._asked:  # once, as it stays so
+            self._asked = save = True
+        # The last step of an epoch may be that of the run, which is saved in any case.
+        if save or self._passed < len(self._loader):
+            self._report(save=save)
+
+    def _report(self, *, save: bool) -> None:
+        directory = self._save() if save else None
+        metrics, self.metrics, self._open = self.metrics, {}, False
+        report(metrics, step=self.step, checkpoint=directory)
+
+    def _save(self) -> Path:
+        directory = staging_directory()
+        self._accelerator.save_state(directory)
+        stateful = not isinstance(self._loader, DataLoaderShard)
+        beside.write(
+            directory,
+            self._models(),
+            shared={"epoch": self.epoch, "passed": self._passed * self._accelerator.num_processes},
+            place=self._place,
+            loader=self._loader.state_dict() if stateful else None,
+        )
+        return directory
+
+    def _models(self) -> list[Any]:
+        return list(self._accelerator._models)  # noqa: SLF001 - it has no public name
