@@ -40,7 +40,8 @@ lock: ## lock again after a change of dependencies (UPGRADE=1 takes the newest v
 	    --custom-compile-command "make lock" $(if $(UPGRADE),--upgrade) --output-file requirements.lock pyproject.toml
 	@$(call lock-part,operator/requirements.lock,--extra operator)
 	@$(call lock-part,worker_image/requirements.lock)
-	@$(call lock-part,tests/frameworks/requirements.lock,--extra operator --extra transformers --extra lightning --extra accelerate --group dev)
+	@$(call lock-part,tests/frameworks/requirements.lock,--extra operator --extra transformers --extra lightning --extra accelerate --extra mlflow \
+	    --group trackers --group dev)
 
 # What an image installs: a part of requirements.lock, in the same versions. What the frameworks' tests
 # install: the same versions, and more packages.

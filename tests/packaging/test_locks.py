@@ -45,7 +45,7 @@ def test_the_images_install_all_that_their_side_names() -> None:
 def test_the_frameworks_are_tried_with_the_versions_that_all_else_is_tested_with() -> None:
     whole, tried = pins("requirements.lock"), pins("tests/frameworks/requirements.lock")
 
-    assert {"transformers", "lightning", "accelerate", "torch"} <= tried.keys()
+    assert {"transformers", "lightning", "accelerate", "mlflow-skinny", "torch"} <= tried.keys()
     assert [n for n in tried.keys() & whole.keys() if tried[n] != whole[n]] == [], "run `make lock`"
 
 

@@ -14,7 +14,7 @@ from tools.reference.markdown import document, prose
 
 SOURCE = Path(__file__).parents[2] / "worker_image"
 FRAMEWORKS = ("trainrun.accelerate", "trainrun.lightning", "trainrun.transformers")
-PACKAGES = ("trainrun", "trainrun.torch", *FRAMEWORKS)
+PACKAGES = ("trainrun", "trainrun.torch", *FRAMEWORKS, "trainrun.mlflow")
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
