@@ -79,6 +79,19 @@ def test_what_is_left_of_an_attempt_is_stopped_before_anything_else(left: Situat
     assert phase(after(1, a_hold(2)), left) == "Running"
 
 
+def test_processes_get_sigterm_where_the_hold_gives_them_time_and_are_killed_when_it_is_over() -> (
+    None
+):
+    held = after(1, a_hold(2, grace_seconds=20.0))
+    assert to_do(held, ALIVE, passed=19.9) == (duty.Terminate(),)
+    assert to_do(held, ALIVE, passed=20.0) == (duty.Stop(),)
+    assert phase(held, ALIVE) == "Running"
+
+
+def test_helpers_that_outlive_their_process_are_not_waited_for() -> None:
+    assert to_do(after(1, a_hold(2, grace_seconds=20.0)), HELPERS_LEFT) == (duty.Stop(),)
+
+
 def test_a_hold_for_the_attempt_that_runs_is_late() -> None:
     assert to_do(after(2, a_hold(2)), ALIVE) == ()
 

@@ -66,7 +66,7 @@ def test_every_default_is_the_documented_one() -> None:
     rest = spec.to_json_object()
     assert {key: rest[key] for key in ("suspend", "checkpoint", "failurePolicy", "health")} == {
         "suspend": False,
-        "checkpoint": {"flushTimeout": "30s", "maxPending": 2, "keep": 3},
+        "checkpoint": {"onNotice": "Auto", "flushTimeout": "30s", "maxPending": 2, "keep": 3},
         "failurePolicy": {
             "maxFailures": 0,
             "backoff": {"initial": "1s", "factor": 2.0, "max": "60s"},

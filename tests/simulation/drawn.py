@@ -48,6 +48,9 @@ def drawn_life(number: int, kinds: Sequence[FaultKind] = FAULTS, within: float =
         processes=chance.choice([1, 1, 1, 2, 3]),
         together=chance.choice([True, True, True, False]),
         says_finished=chance.choice([False, True]),
+        asks=chance.choice([True, False]),
+        on_notice=chance.choice(["Auto", "Auto", "Auto", "AskScript", "Signal", "Stop"]),
+        on_sigterm=chance.choice(["Saves", "Saves", "Dies", "Ignores"]),
     )
 
 

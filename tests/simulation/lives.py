@@ -9,11 +9,12 @@ from typing import Literal, get_args
 
 from tests.support.builders import a_config
 from trainrun.contract.agent_state import Problem
-from trainrun_operator.api.run.spec import FailurePolicy
+from trainrun_operator.api.run.spec import FailurePolicy, OnNotice
 from trainrun_operator.core.run.causes import Limits, limits_of
 from trainrun_operator.core.run.observation import RefusedReason
 from trainrun_operator.simulation.cluster import StartTrouble
 from trainrun_operator.simulation.simulation import Simulation
+from trainrun_operator.simulation.training import OnSigterm
 from trainrun_operator.simulation.weather import Weather
 from trainrun_operator.simulation.worker import SimWorker
 
@@ -98,6 +99,9 @@ class Life:
     """Of each worker."""
     together: bool = True
     says_finished: bool = False
+    asks: bool = True
+    on_notice: OnNotice = "Auto"
+    on_sigterm: OnSigterm = "Dies"
 
 
 def living(life: Life) -> Simulation:
@@ -115,6 +119,8 @@ def living(life: Life) -> Simulation:
         heartbeat_timeout=timedelta(seconds=5),
         start_timeout=timedelta(seconds=60),
         flush_timeout=timedelta(seconds=10),
+        on_notice=life.on_notice,
+        grace=timedelta(seconds=life.grace),
         placement_timeout=timedelta(seconds=20),
         active_deadline=timedelta(seconds=life.deadline) if life.deadline else None,
         ttl_after_finished=timedelta(seconds=life.ttl) if life.ttl is not None else None,
@@ -127,6 +133,8 @@ def living(life: Life) -> Simulation:
         grace=life.grace,
         together=life.together,
         says_finished=life.says_finished,
+        asks=life.asks,
+        on_sigterm=life.on_sigterm,
     )
     for fault in life.faults:
         world.clock.after(fault.at, lambda fault=fault: strike(world, fault))

@@ -14,6 +14,12 @@ from pydantic import ConfigDict, Field
 
 from trainrun_operator.api.base import EachOnce, Model, Rule
 
+DEFAULT_GRACE = 30
+"""Seconds that a pod has to end, where its spec does not say."""
+
+LONGEST_GRACE = 24 * 3600
+"""Seconds; more are read as these."""
+
 WORKER_CONTAINER = "worker"
 """The container of this name trains; without one the first does."""
 
@@ -112,6 +118,14 @@ class PodSpec(OpenModel):
     """The containers; one of them trains."""
     init_containers: Annotated[tuple[Container, ...], Field(max_length=32), EachOnce("name")] = ()
     """Containers that end before those start, one after the other."""
+
+    @property
+    def grace(self) -> int:
+        """Seconds between SIGTERM and SIGKILL, where whoever deletes the pod names none."""
+        found = (self.model_extra or {}).get("terminationGracePeriodSeconds")
+        if not isinstance(found, int) or isinstance(found, bool):
+            return DEFAULT_GRACE
+        return min(max(found, 0), LONGEST_GRACE)
 
     @property
     def training(self) -> Container:

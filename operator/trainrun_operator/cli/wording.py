@@ -47,9 +47,9 @@ def _process_state(
     rank = worker.slot * per_worker + local_rank
     end = next((end for end in agent.exits if end.rank == rank), None)
     if end is not None:
-        if end.code == 0:
-            return "done"
-        return "waiting" if end.ordered else "dead"
+        if end.ordered:
+            return "waiting"
+        return "done" if end.code == 0 else "dead"
     if agent.phase != "Running" or agent.attempt != status.attempt:
         return "waiting"
     if worker.notice is not None or agent.notice is not None:

@@ -56,6 +56,9 @@ class Trainer(Protocol):
     def started(self, agent: SimAgent) -> None:
         """Its processes have been started."""
 
+    def terminated(self, agent: SimAgent) -> None:
+        """Its processes are sent SIGTERM, for the first time or again."""
+
     def upload_later(self, agent: SimAgent, attempt: int, step: int) -> None:
         """The worker's part of a step is on its disk."""
 
@@ -168,15 +171,6 @@ class SimAgent:
         uploading = staged or any(self.world.trainer.owes_commit(self, step) for step in flush)
         return Situation(alive=alive, stopped=not alive, uploading=uploading)
 
-    def state_notice(self) -> Notice | None:
-        """The notice as it reads now."""
-        if self.notice is None:
-            return None
-        notice, at = self.notice
-        age = self.world.clock.now - at
-        left = None if notice.remaining is None else max(notice.remaining - age, 0.0)
-        return replace(notice, age=age, remaining=left)
-
     # ------------------------------------------------------------------ what it is told
 
     def apply(self, answer: Answer) -> None:
@@ -185,7 +179,8 @@ class SimAgent:
         if self.duty is before:
             return
         if isinstance(answer.order, Hold):
-            self.world.clock.after(answer.order.flush_seconds + 0.01, self.changed)
+            for seconds in answer.order.deadlines:
+                self.world.clock.after(seconds + 0.01, self.changed)
         self._follow()
         self._read_again(answer.recheck)
         self.reconcile()
@@ -218,6 +213,8 @@ class SimAgent:
 
     def _do(self, task: duty.Task) -> None:
         match task:
+            case duty.Terminate():
+                self.world.trainer.terminated(self)
             case duty.Stop():
                 self.end_processes(STOPPED)
                 self.reconcile()
@@ -391,7 +388,8 @@ class SimAgent:
         """One process of the worker ends, now."""
         training = self.training
         if training is not None and rank in training.living:
-            training.exits[rank] = (replace(end, rank=rank), self.world.clock.now)
+            end = replace(end, rank=rank, ordered=end.ordered or training.terminated)
+            training.exits[rank] = (end, self.world.clock.now)
             self.passes()
 
     def end_processes(self, end: ProcessExit) -> None:

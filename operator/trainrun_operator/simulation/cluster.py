@@ -18,7 +18,7 @@ from trainrun_operator.simulation.clock import Clock
 from trainrun_operator.simulation.invariants.judge import Judge
 from trainrun_operator.simulation.room import Room
 from trainrun_operator.simulation.store import SimStore
-from trainrun_operator.simulation.training import TrainingLoop
+from trainrun_operator.simulation.training import OnSigterm, TrainingLoop
 from trainrun_operator.simulation.weather import Weather
 from trainrun_operator.simulation.worker import SimWorker
 
@@ -89,6 +89,10 @@ class SimCluster(ABC):
     """Processes whose peer is gone hang instead of failing."""
     reports: bool = True
     """The script says what it does; otherwise nobody hears of its steps."""
+    asks: bool = True
+    """The script calls should_save() in every step."""
+    on_sigterm: OnSigterm = "Dies"
+    """What its processes do about SIGTERM."""
     together: bool = True
     """Ranks need each other in every step; else none notices what becomes of the others."""
     says_finished: bool = False

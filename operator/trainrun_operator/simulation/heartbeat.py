@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from trainrun.contract.agent_state import AgentState, Committed, ProcessExit
+from trainrun.contract.agent_state import AgentState, Committed, Notice, ProcessExit
+from trainrun.contract.ages import aged
 from trainrun.contract.posted import Posted
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def next_state(agent: SimAgent) -> AgentState:
         problems=agent.problems,
         committed=Committed(id=agent.committed) if agent.committed is not None else None,
         save=agent.vote,
-        notice=agent.state_notice(),
+        notice=stated_notice(agent),
         held=agent.duty.acknowledged,
         offer=agent.duty.offer,
         resolution=agent.resolution,
@@ -70,3 +71,11 @@ def _exits(training: Training | None, now: float) -> tuple[ProcessExit, ...]:
     """By rank, with their ages."""
     exits = training.exits if training is not None else {}
     return tuple(replace(end, age=now - at) for _, (end, at) in sorted(exits.items()))
+
+
+def stated_notice(agent: SimAgent) -> Notice | None:
+    """The notice that it has had, as it reads now."""
+    if agent.notice is None:
+        return None
+    notice, at = agent.notice
+    return aged(notice, by=agent.world.clock.now - at)

@@ -30,6 +30,8 @@ class Training:
     """Ranks that were asked to save."""
     finished: set[int] = field(default_factory=set)
     """Ranks that have called finish()."""
+    terminated: bool = False
+    """They were sent SIGTERM."""
     reports: bool = True
     """The script says what it does."""
     spawned: float | None = None
@@ -60,7 +62,7 @@ class Training:
     @property
     def failed(self) -> bool:
         """Some process has ended, and not well."""
-        return any(end.code != 0 for end, _ in self.exits.values())
+        return any(end.code != 0 or end.ordered for end, _ in self.exits.values())
 
     @property
     def ended_well(self) -> bool:
@@ -81,7 +83,7 @@ class Training:
     def left(self, rank: int) -> bool:
         """This rank has ended well."""
         end = self.exits.get(rank)
-        return end is not None and end[0].code == 0
+        return end is not None and end[0].code == 0 and not end[0].ordered
 
     def passed(self, step: int) -> bool:
         """Nothing more comes from this worker's processes for a step."""

@@ -5,7 +5,8 @@ Layer: simulation. A step is done when every process of the attempt takes part i
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import replace
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from trainrun.contract.agent_state import Damaged, ProcessExit, Suspect
 from trainrun.contract.checkpoint_id import CheckpointId
@@ -13,6 +14,7 @@ from trainrun_operator.core.run.causes import Cause
 
 if TYPE_CHECKING:
     import random
+    from collections.abc import Sequence
 
     from trainrun_operator.simulation.agent import SimAgent
     from trainrun_operator.simulation.clock import Clock
@@ -40,6 +42,13 @@ NOBODY_THERE = "torch.distributed.DistNetworkError: The client socket has timed 
 SOME_MISSING = "torch.distributed.DistStoreError: Timed out after 61 seconds waiting for clients"
 MESH_BROKEN = "RuntimeError: Gloo connectFullMesh failed with Connection reset by peer"
 
+ON_SIGTERM = ProcessExit(rank=0, signal=15)
+"""Of a script without a handler; the rank is filled in."""
+
+OnSigterm = Literal["Dies", "Saves", "Ignores"]
+"""Without a handler a process ends at once. With one, all ranks end after a step soon, which they
+save. Some scripts go on as if nothing had happened."""
+
 BEFORE_OR_AFTER_A_STEP = Cause.RENDEZVOUS_FAILED, Cause.APP_ERROR
 """Where others go on alone, its error may be heard first or their first step."""
 
@@ -57,6 +66,8 @@ class Place(Protocol):
     together: bool
     reports: bool
     says_finished: bool
+    asks: bool
+    on_sigterm: OnSigterm
 
     @property
     def last_step(self) -> int:
@@ -86,6 +97,8 @@ class TrainingLoop:
 
     def __init__(self, world: Place) -> None:
         self.world = world
+        self._last: dict[int, int] = {}
+        """The step with which the ranks of an attempt end that have been sent SIGTERM."""
 
     def started(self, agent: SimAgent) -> None:
         """Processes are up after a while, and read the checkpoint that they were handed."""
@@ -220,13 +233,19 @@ class TrainingLoop:
             return
         if not agent.may_call(rank):
             return
-        save = agent.call_should_save(rank)
+        save = self.world.asks and agent.call_should_save(rank)
         training.steps[rank] += 1
         step = training.steps[rank]
+        signalled = training.terminated and self._saves_last(agent.attempt, step)
         if self.world.reports:
-            self._report(agent, rank, step, save=save)
+            self._report(agent, rank, step, save=save or signalled)
         agent.passes()
-        if step >= last or (save and self.world.rng.random() < 0.5):
+        if signalled and step < last:
+            # Others need it until they have done the step as well.
+            code = self.world.rng.choice([0, 143])
+            end = replace(ON_SIGTERM, signal=None, code=code)
+            self._end_later(agent, (rank,), end, after=self.world.step_seconds / 2)
+        elif step >= last or (save and self.world.rng.random() < 0.5):
             self.leave(agent, rank, finished=self.world.says_finished and step >= last)
 
     def _report(self, agent: SimAgent, rank: int, step: int, *, save: bool) -> None:
@@ -238,6 +257,35 @@ class TrainingLoop:
             if rank == 0 or step % 2 == 0:
                 agent.bring(rank, step)
             self.world.send(agent)
+
+    def terminated(self, agent: SimAgent) -> None:
+        """Its processes are sent SIGTERM, for the first time or again."""
+        training = agent.training
+        if training is None or training.terminated:
+            return
+        training.terminated = True
+        reached = (p.training.step for p in self.world.gang(agent.attempt) if p.training)
+        self._last.setdefault(agent.attempt, max(reached, default=0) + 2)
+        if self.world.on_sigterm == "Dies":
+            self._end_later(agent, training.living, ON_SIGTERM, after=0.01)
+
+    def _end_later(
+        self, agent: SimAgent, ranks: Sequence[int], end: ProcessExit, *, after: float
+    ) -> None:
+        """These ranks of the attempt that runs now end so, unless something else ends them."""
+        attempt = agent.attempt
+
+        def ends() -> None:
+            if agent.alive and agent.attempt == attempt:
+                for rank in ranks:
+                    agent.end_process(rank, end)
+                agent.changed()
+
+        self.world.clock.after(after, ends)
+
+    def _saves_last(self, attempt: int, step: int) -> bool:
+        """A script that has been sent SIGTERM saves at this step, on all ranks, and ends."""
+        return self.world.on_sigterm == "Saves" and step >= self._last[attempt]
 
     def leave(self, agent: SimAgent, rank: int, *, finished: bool = False) -> None:
         """The script of a rank ends well, after finish() or without it."""

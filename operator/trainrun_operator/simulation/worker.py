@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from trainrun.contract.agent_state import Notice
 from trainrun_operator.core.run.observation import Pending, WorkerFact
+from trainrun_operator.simulation.heartbeat import stated_notice
 
 if TYPE_CHECKING:
     from trainrun.contract.agent_config import StorageConfig
@@ -57,7 +58,7 @@ class SimWorker:
 
     def fact(self, now: float, heard: Heard) -> WorkerFact:
         """What the world can know at this moment, and what was heard of the agent."""
-        notice: Notice | None = self.agent.state_notice() if self.notice_known else None
+        notice: Notice | None = stated_notice(self.agent) if self.notice_known else None
         if notice is None and self.quarantined:
             notice = Notice(reason=self.quarantined)
         loss = self.loss

@@ -11,10 +11,19 @@ VALID = (
     ok("no flush", spec__checkpoint__flushTimeout="0s"),
     ok("a flush of an hour", spec__checkpoint__flushTimeout="1h"),
     ok("the best by accuracy", spec__checkpoint={"scoreMetric": "accuracy", "scoreOrder": "Max"}),
+    ok("asked alone", spec__checkpoint__onNotice="AskScript"),
+    ok("a signal", spec__checkpoint__onNotice="Signal"),
+    ok("stopped at once", spec__checkpoint__onNotice="Stop"),
     ok("the least loss", spec__checkpoint={"scoreMetric": "loss/eval", "scoreOrder": "Min"}),
 )
 
 INVALID = (
+    bad(
+        "another answer to a notice",
+        {"spec.checkpoint.onNotice": "signal"},
+        "spec.checkpoint.onNotice: \"signal\" is not known; it must be 'Auto', 'AskScript', "
+        "'Signal' or 'Stop'",
+    ),
     bad(
         "initial weights elsewhere",
         {"spec.checkpoint.initialFrom": "https://host/weights"},

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from tests.support.builders import seconds
 from trainrun_operator.api.run.resource import TrainRun
 from trainrun_operator.core.run.config import config_of, template_hash
@@ -29,7 +31,7 @@ def test_every_field_that_decisions_need_is_taken_over() -> None:
     run = a_resource(
         suspend=True,
         storage={"uri": "s3://bucket/prefix/", "runName": "other", "onExisting": "Fail"},
-        checkpoint={"flushTimeout": "7s", "maxPending": 5},
+        checkpoint={"flushTimeout": "7s", "maxPending": 5, "onNotice": "Signal"},
         failurePolicy={
             "maxFailures": 3,
             "maxPreemptions": -1,
@@ -53,7 +55,19 @@ def test_every_field_that_decisions_need_is_taken_over() -> None:
     assert (config.heartbeat_timeout, config.start_timeout) == (seconds(40), seconds(360))
     assert (config.placement_timeout, config.retain_failed_workers) == (seconds(120), 7)
     assert (config.flush_timeout, config.max_pending) == (seconds(7), 5)
+    assert config.on_notice == "Signal"
     assert (config.active_deadline, config.ttl_after_finished) == (seconds(7200), seconds(0))
+
+
+@pytest.mark.parametrize(
+    ("grace", "seen"), [(None, 30), (90, 90), (-5, 0), (10**12, 86_400), ("90", 30), (True, 30)]
+)
+def test_the_grace_is_that_of_the_templates_pods(grace: object, seen: int) -> None:
+    container = {"name": "worker", "image": "img:1", "command": ["python", "train.py"]}
+    pod = {"containers": [container]}
+    pod |= {"terminationGracePeriodSeconds": grace} if grace is not None else {}
+    config = config_of(a_resource(workers={"replicas": 4, "template": {"spec": pod}}))
+    assert config.grace == seconds(seen)
 
 
 def test_what_is_absent_stays_absent() -> None:

@@ -93,7 +93,10 @@ def test_a_worker_whose_script_never_asks_is_replaced_without_waiting_for_its_gr
     assert ended.code == 0, ended.out[-3000:]
     (incident,) = ended.incidents
     assert (incident["cause"], incident["counted"]) == ("Preempted", True)
-    assert incident["message"].endswith("; the script never called trainrun.should_save()")
+    assert incident["message"].endswith(
+        "; the script never called trainrun.should_save(): its processes get SIGTERM and 90 s to "
+        "end"
+    )
     assert runs.begins()[1] >= 5
 
 

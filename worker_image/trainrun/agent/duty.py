@@ -31,6 +31,8 @@ class Duty:
     """Attempt and number of the newest Hold: no attempt below is started any more."""
     flush_until: float = 0.0
     """When the uploads that a Hold names are given up."""
+    kill_at: float = 0.0
+    """Until then the processes that a Hold ends may end by themselves, after SIGTERM."""
     offer: Offer | None = None
 
     @property
@@ -80,6 +82,11 @@ class Situation:
 
 
 @dataclass(frozen=True, slots=True)
+class Terminate:
+    """Send each process SIGTERM, once, and let it end."""
+
+
+@dataclass(frozen=True, slots=True)
 class Stop:
     """End what is left of the processes."""
 
@@ -124,7 +131,7 @@ class Leave:
     order: Exit
 
 
-Task = Stop | Flush | GiveUp | OfferPort | Resolve | Begin | Leave
+Task = Terminate | Stop | Flush | GiveUp | OfferPort | Resolve | Begin | Leave
 
 
 def told(duty: Duty, answer: Answer, now: float) -> Duty:
@@ -134,9 +141,9 @@ def told(duty: Duty, answer: Answer, now: float) -> Duty:
         return duty
     duty = replace(duty, answer=answer, seen=digest)
     if isinstance(order, Hold):
-        until = now + order.flush_seconds
         held = max(duty.held, (order.attempt, order.number))
-        duty = replace(duty, held=held, flush_until=until)
+        kill_at, until = now + order.grace_seconds, now + order.flush_seconds
+        duty = replace(duty, held=held, kill_at=kill_at, flush_until=until)
     return duty
 
 
@@ -171,7 +178,8 @@ def to_do(  # noqa: RET503 - closed union
             if order.attempt <= duty.attempt:
                 return ()  # a late answer: that attempt is running already
             if not situation.stopped:
-                return (Stop(),)
+                waits = situation.alive and now < duty.kill_at
+                return (Terminate(),) if waits else (Stop(),)
             return (*_uploads(duty, situation, now), *_preparation(duty, order, situation, now))
         case Exit():
             # Nobody comes back from this: one that was said before the last Hold is refused.

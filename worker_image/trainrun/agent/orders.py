@@ -54,7 +54,8 @@ class Orders:
         if self.duty.acknowledged != before.acknowledged:
             self.around.news()
         if isinstance(answer.order, Hold):
-            asyncio.get_running_loop().call_later(answer.order.flush_seconds + 0.01, self.reconcile)
+            for seconds in answer.order.deadlines:
+                asyncio.get_running_loop().call_later(seconds + 0.01, self.reconcile)
         self.rechecking.want(answer.recheck)
         self._take_settings()
         self._take_steps()
@@ -116,6 +117,8 @@ class Orders:
 
     def _do(self, task: Task) -> None:
         match task:
+            case duty.Terminate():
+                self._terminate()
             case duty.Stop():
                 self.stop()
             case duty.Flush():
@@ -132,6 +135,10 @@ class Orders:
                 self.leave(task.order)
             case _:
                 assert_never(task)
+
+    def _terminate(self) -> None:
+        if self.attempt is not None:
+            self.attempt.processes.terminate()
 
     def _flush(self, steps: frozenset[int]) -> None:
         attempt = self.attempt

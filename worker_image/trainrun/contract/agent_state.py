@@ -39,7 +39,8 @@ class ProcessExit:
     yielded: bool = False
     """Exited 0 after `should_save()` was true and without `finish()`: to be continued later."""
     ordered: bool = False
-    """The agent ended it on an order: says nothing about the training."""
+    """The agent ended it on an order, or had sent it SIGTERM before: however it ended, it says
+    nothing about the training, and nobody knows whether it was done."""
     age: Age = 0.0
     """Seconds since it ended."""
 

@@ -40,10 +40,19 @@ class Hold:
     """Grows when the same attempt is prepared anew: agents that are ready say which they mean."""
     flush: tuple[int, ...] = ()
     """Staged steps of the ended attempt that every rank has: finish their uploads first."""
+    grace_seconds: Remaining = 0.0
+    """How long processes of the ended attempt may take to end after SIGTERM; 0: they are killed at
+    once, and so they are by agents that do not know this field."""
     flush_seconds: Remaining = 0.0
     """How long the uploads may still take; then they are abandoned."""
     offer: bool = False
     resolve: ResolveRequest | None = None
+
+    @property
+    def deadlines(self) -> tuple[float, ...]:
+        """Seconds after which something is to be done about it again."""
+        grace = (self.grace_seconds,) if self.grace_seconds else ()
+        return (*grace, self.flush_seconds)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -63,6 +63,7 @@ EDITS = (
         "start: those that live keep the old ones, which must be good until they are replaced",
     ),
     _row("storage.onExisting", "NextPass", "asked for until the run has claimed its storage"),
+    _row("checkpoint.onNotice", "NextPass", "of the next notice, suspension or edit"),
     _row(
         "checkpoint.initialFrom",
         "Refused",

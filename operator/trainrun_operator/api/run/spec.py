@@ -135,6 +135,9 @@ class StorageSpec(Model):
         return written
 
 
+OnNotice = Literal["Auto", "AskScript", "Signal", "Stop"]
+
+
 class CheckpointSpec(Model):
     """How checkpoints are read, saved and kept."""
 
@@ -154,6 +157,13 @@ class CheckpointSpec(Model):
         ),
     )
 
+    on_notice: OnNotice = "Auto"
+    """What becomes of a training that has to stop: on a notice, a suspension, an edit of the
+    template. AskScript: its should_save() says so; a script that never called it in this attempt is
+    stopped at once. Signal: all processes of the run get SIGTERM at once, and are killed when the
+    grace is over (after a notice three quarters of the time that is left, else
+    terminationGracePeriodSeconds of the template). Stop: they are killed at once. Auto: AskScript
+    where some process has called should_save() in this attempt, else Signal. Default Auto."""
     initial_from: StorageUri | None = None
     """Folder with initial weights, which the script reads with get_initial_checkpoint(). Never
     used to resume. Default: none. Cannot be changed."""

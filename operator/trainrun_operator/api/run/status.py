@@ -150,6 +150,8 @@ class Ending(StatusPart):
     """Why; only an Incident is charged to a budget."""
     time: datetime
     """When this was decided."""
+    grace_until: datetime | None = None
+    """Its processes get SIGTERM and are killed then; absent: they are killed at once."""
     flush: Annotated[tuple[int, ...], Field(max_length=64)] = ()
     """Staged steps whose uploads are finished first."""
     flush_until: datetime | None = None

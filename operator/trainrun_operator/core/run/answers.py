@@ -23,6 +23,7 @@ from trainrun.contract.answer import (
 from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun_operator.core.run import steps
 from trainrun_operator.core.run.flush import flush_left, to_flush
+from trainrun_operator.core.run.sigterm import grace_left
 
 if TYPE_CHECKING:
     from trainrun_operator.api.run.status import StartRecord
@@ -122,6 +123,7 @@ def gathering(view: View, lead: WorkerFact | None, *, resolve: bool) -> dict[str
         attempt=view.next_attempt,
         number=view.status.resumptions,
         flush=flush,
+        grace_seconds=grace_left(view).total_seconds(),
         flush_seconds=flush_left(view).total_seconds(),
     )
     answer = Answer(

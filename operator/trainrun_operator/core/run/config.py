@@ -18,7 +18,7 @@ from trainrun_operator.core.run.causes import Limits, limits_of
 
 if TYPE_CHECKING:
     from trainrun_operator.api.run.resource import TrainRun
-    from trainrun_operator.api.run.spec import WorkersSpec
+    from trainrun_operator.api.run.spec import OnNotice, WorkersSpec
 
 HASH_DIGITS = 12
 """Hexadecimal digits of a template hash: it also becomes a label value (at most 63 characters)."""
@@ -49,6 +49,10 @@ class RunConfig:
     heartbeat_timeout: timedelta
     start_timeout: timedelta
     placement_timeout: timedelta
+    on_notice: OnNotice
+    """What becomes of a training that has to stop; see the field of the spec."""
+    grace: timedelta
+    """Between SIGTERM and SIGKILL for a pod of the template, wherever workers live."""
     flush_timeout: timedelta
     max_pending: int
     keep: int
@@ -88,6 +92,8 @@ def config_of(run: TrainRun) -> RunConfig:
         heartbeat_timeout=health.heartbeat_timeout.timedelta,
         start_timeout=health.start_timeout.timedelta,
         placement_timeout=health.placement_timeout.timedelta,
+        on_notice=spec.checkpoint.on_notice,
+        grace=timedelta(seconds=spec.workers.template.spec.grace),
         flush_timeout=spec.checkpoint.flush_timeout.timedelta,
         max_pending=spec.checkpoint.max_pending,
         keep=spec.checkpoint.keep,

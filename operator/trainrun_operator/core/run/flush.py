@@ -68,10 +68,21 @@ def longer_grace(view: View) -> datetime | None:
 
 def still_flushing(view: View) -> tuple[WorkerFact, ...]:
     """Workers of attempts that have ended from which more may come, as far as time allows."""
+    took_part = (w for w in view.workers if _took_part(view, w))
     if _time_is_up(view):
-        return ()
+        return tuple(w for w in took_part if _has_grace(view, w))
     flush = frozenset(to_flush(view))
-    return tuple(w for w in view.workers if _took_part(view, w) and not _flushed(view, w, flush))
+    return tuple(w for w in took_part if not _flushed(view, w, flush))
+
+
+def _has_grace(view: View, worker: WorkerFact) -> bool:
+    """Its processes live: by the clock of its agent, which is not ours, they have time after
+    SIGTERM. Two attempts must not compute at once for that."""
+    ending, until = view.status.ending, flush_until(view)
+    if ending is None or ending.grace_until is None or until is None or worker.agent is None:
+        return False
+    running = worker.agent.phase == "Running"
+    return running and view.observation.now - until <= view.config.start_timeout
 
 
 def given_up(view: View, point: CheckpointId | None) -> tuple[int, ...]:

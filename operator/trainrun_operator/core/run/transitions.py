@@ -221,11 +221,12 @@ def failed_to_start(view: View, loss: Loss) -> Plan:
     incident = incident_of(loss, attempt=attempt, now=view.observation.now)
     fruitless = view.status.fruitless + 1
     wait = ledger.backoff(view.config, fruitless=fruitless, attempt=attempt)
-    now = view.observation.now
+    now, before = view.observation.now, view.status.ending
     ending = Ending(
         attempt=attempt,
         kind="Incident",
         time=now,
+        grace_until=before.grace_until if before is not None else None,
         flush=to_flush(view),  # its workers may still bring what the attempt before has left
         flush_until=flush_until(view),
         not_before=now + wait if wait else None,

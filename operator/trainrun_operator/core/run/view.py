@@ -132,7 +132,7 @@ class View:
 
     @property
     def all_done(self) -> bool:
-        """All processes of the newest attempt ended, with exit code 0."""
+        """All processes of the newest attempt ended by themselves, with exit code 0."""
         return bool(self.agents) and all(done(agent) for agent in self.agents)
 
     def joined(self, worker: WorkerFact | None) -> AgentState | None:
@@ -254,12 +254,12 @@ def notice_of(worker: WorkerFact) -> Notice | None:
 
 
 def done(agent: AgentState | None) -> bool:
-    """All processes of the worker ended, with exit code 0."""
+    """All processes of the worker ended by themselves, with exit code 0."""
     return (
         agent is not None
         and agent.phase != "Running"
         and bool(agent.exits)
-        and all(end.code == 0 for end in agent.exits)
+        and all(end.code == 0 and not end.ordered for end in agent.exits)
     )
 
 

@@ -56,8 +56,11 @@ class Recovery:
     def status(self, old: TrainRunStatus, new: TrainRunStatus) -> None:
         """A status was written."""
         case, record = self._case, new.start_record
-        if new.ending is not None and new.ending.not_before is not None:
-            self._waits = (new.ending.not_before - new.ending.time).total_seconds()
+        ending = new.ending
+        if ending is not None:
+            until = (ending.not_before, ending.grace_until)  # its processes may ignore SIGTERM
+            pauses = [(time - ending.time).total_seconds() for time in until if time is not None]
+            self._waits = max(pauses, default=self._waits)
         if record is None or record.attempt in self._timed:
             return
         self._timed.add(record.attempt)

@@ -20,6 +20,7 @@ from trainrun.contract import fault_mark
 from trainrun.contract.agent_config import KillFault
 from trainrun.contract.agent_state import AgentState
 from trainrun.errors import InvalidSpec
+from trainrun_operator.api.pod_template import DEFAULT_GRACE
 
 FaultKind = Literal["kill", "preempt", "node-loss"]
 
@@ -32,9 +33,6 @@ FIELDS: dict[FaultKind, frozenset[str]] = {
 OWN_TIME = 1.0
 """Seconds from the report of another rank that the fault's own rank gets to report the step: most
 ranks do, and are then hit in that step."""
-
-DEFAULT_GRACE = 30.0
-"""Seconds; terminationGracePeriodSeconds of a pod that does not say otherwise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

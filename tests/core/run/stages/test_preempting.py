@@ -201,7 +201,10 @@ def test_when_the_time_is_over_the_attempt_ends_without_a_checkpoint() -> None:
 def test_a_script_without_should_save_is_not_waited_for_until_its_worker_goes() -> None:
     scene = a_run(max_failures=1).running().noticed(1, remaining=100.0).asked_to_save()
     assert scene.plan.reason == "Preempted"
-    assert scene.plan.message.endswith("(spot); the script never called trainrun.should_save()")
+    assert scene.plan.message.endswith(
+        "(spot); the script never called trainrun.should_save(): its processes get SIGTERM and "
+        "75 s to end"
+    )
 
 
 def test_a_worker_under_notice_that_was_not_heard_may_use_should_save() -> None:
@@ -286,7 +289,10 @@ def test_suspend_asks_for_a_checkpoint_first() -> None:
 
 def test_a_script_without_should_save_is_suspended_at_once() -> None:
     scene = suspended(a_run().running())
-    assert scene.plan.message == "suspending: the script never called trainrun.should_save()"
+    assert scene.plan.message == (
+        "suspending: the script never called trainrun.should_save(): its processes get SIGTERM and "
+        "30 s to end"
+    )
 
 
 def test_a_script_with_should_save_has_ten_minutes_to_save() -> None:

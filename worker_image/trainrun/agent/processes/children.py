@@ -32,13 +32,18 @@ def reap() -> Iterator[tuple[int, int]]:
 
 def children() -> list[int]:
     """Return the pids of all children, zombies included."""
+    return children_of(os.getpid())
+
+
+def children_of(parent: int) -> list[int]:
+    """Return the pids of all children of a process, zombies included."""
     found: list[int] = []
     try:
         # Per thread, since the kernel books a child with the thread that forked it.
-        for thread in (PROC / "self" / "task").iterdir():
+        for thread in (PROC / str(parent) / "task").iterdir():
             found += map(int, (thread / "children").read_text().split())
-    except FileNotFoundError:  # a kernel without CONFIG_PROC_CHILDREN
-        return _children_by_scan(os.getpid())
+    except (FileNotFoundError, ProcessLookupError):  # no CONFIG_PROC_CHILDREN, or it has just ended
+        return _children_by_scan(parent)
     return found
 
 

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from trainrun.agent.processes import children
+from trainrun.agent.processes import children, sigterm
 from trainrun.agent.processes.oom import OomCounter
 from trainrun.agent.processes.output import OutputPump, Sink
 from trainrun.agent.processes.spawn import StartFailed, spawn
@@ -60,6 +60,8 @@ class ProcessGroup:
     on_exit: Callable[[ProcessExit], None] = lambda _end: None
     """Called with each exit, at once."""
     all: list[TrainingProcess] = field(default_factory=list)
+    terminated: bool = False
+    """Its processes were sent SIGTERM."""
     stopped: bool = False
     _living: dict[int, TrainingProcess] = field(default_factory=dict)
 
@@ -75,10 +77,9 @@ class ProcessGroup:
 
     @property
     def ended_well(self) -> bool:
-        """Every process has ended, with exit code 0."""
-        return bool(self.all) and all(
-            process.exit is not None and process.exit.code == 0 for process in self.all
-        )
+        """Every process has ended by itself, with exit code 0."""
+        ends = [process.exit for process in self.all]
+        return bool(ends) and all(e is not None and e.code == 0 and not e.ordered for e in ends)
 
     def start(self, launches: list[Launch]) -> None:
         """Start one process per launch; one that cannot be started is an exit."""
@@ -118,10 +119,19 @@ class ProcessGroup:
             if process.rank == rank:
                 os.kill(process.pid, signal.SIGKILL)
 
+    def terminate(self) -> None:
+        """Send each process SIGTERM, once: how it ends from now on says nothing about it."""
+        if self.terminated:
+            return
+        self._reap()
+        self.terminated = True
+        for process in self._living.values():
+            LOG.info("rank %d: SIGTERM", process.rank)
+            sigterm.send(process.pid)
+
     def stop(self) -> None:
         """Kill every process and its group; what died before on its own keeps its own exit."""
-        for pid, status in children.reap():
-            self.reaped(pid, status)
+        self._reap()
         self.stopped = True
         own_group = os.getpgrp()
         for pid in self._living:
@@ -142,6 +152,11 @@ class ProcessGroup:
             if process.rank == rank and process.exit is not None:
                 process.exit = replace(process.exit, yielded=yielded)
 
+    def _reap(self) -> None:
+        """Take note of those that have ended by themselves until now."""
+        for pid, status in children.reap():
+            self.reaped(pid, status)
+
     def _ended(self, process: TrainingProcess, end: ProcessExit) -> None:
         process.exit = end
         process.ended = time.monotonic()
@@ -152,7 +167,7 @@ class ProcessGroup:
         tail = process.pump.tail if process.pump is not None else None
         code = os.waitstatus_to_exitcode(status)
         # A status other than SIGKILL means that it ended by itself before ours arrived.
-        ordered = self.stopped and code == -signal.SIGKILL
+        ordered = self.terminated or (self.stopped and code == -signal.SIGKILL)
         exception = ""
         if code != 0 and not ordered:
             exception = process.told or (tail.exception if tail is not None else "")
@@ -171,7 +186,7 @@ class ProcessGroup:
 def describe(end: ProcessExit) -> str:
     """Return how a process ended, in a few words for the log."""
     if end.ordered:
-        return "was stopped"
+        return "was stopped" if end.code is None else f"exited with code {end.code} on SIGTERM"
     if end.signal is not None:
         by = f"was killed by {signal.Signals(end.signal).name}"
         return f"{by} (out of memory)" if end.oom else by

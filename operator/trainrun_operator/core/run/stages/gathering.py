@@ -19,10 +19,12 @@ from trainrun_operator.core.run.gang import starting
 from trainrun_operator.core.run.gang.missing import PLACED, missing
 from trainrun_operator.core.run.incidents import ledger
 from trainrun_operator.core.run.incidents.attribution import attribution_open, explains, refined
+from trainrun_operator.core.run.sigterm import still_ending
 from trainrun_operator.core.run.stages import placement, suspecting
 from trainrun_operator.core.run.stages.running import past_deadline
 from trainrun_operator.core.run.stages.suspending import suspend
 from trainrun_operator.core.run.stages.waiting import store_wait, wait
+from trainrun_operator.core.run.view import counted
 
 if TYPE_CHECKING:
     from trainrun.contract.agent_state import Resolution
@@ -72,6 +74,10 @@ def _judged(view: View) -> Plan | None:
     verdict = ledger.judge(view.status, incident, view.config)
     if verdict.allowed == "Restart":
         return None
+    if still := still_ending(view):
+        # Killing them now would throw away what the next try of this run could go on from.
+        message = f"waiting for {counted(len(still), 'worker')} to end after SIGTERM"
+        return wait(view, "Stopping", message, actions=())
     if attribution_open(view, incident):
         why = "this may be a consequence; waiting for the other workers"
         if explains(incident) is Explains.LITTLE:

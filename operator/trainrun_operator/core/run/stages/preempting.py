@@ -1,7 +1,8 @@
 """Stopping a running attempt on request: notice, suspend, template edit; a checkpoint comes first.
 
 Layer: core. One of the checks of `running`. The request is written in the status before any agent
-hears of it, so every operator asks for the same save with the same writer.
+hears of it, so every operator asks for the same save with the same writer. A script that does not
+ask for it gets SIGTERM and its grace instead (see `sigterm`), as checkpoint.onNotice says.
 """
 
 from __future__ import annotations
@@ -12,31 +13,31 @@ from typing import TYPE_CHECKING
 
 from trainrun_operator.api.run.launching import TEMPLATE
 from trainrun_operator.api.run.status import MAX_LEAVING
-from trainrun_operator.core.run import steps, transitions
+from trainrun_operator.core.run import sigterm, steps, transitions
 from trainrun_operator.core.run.causes import Cause
 from trainrun_operator.core.run.gang.outdated import outdated
 from trainrun_operator.core.run.incidents.losses import Loss
+from trainrun_operator.core.run.notices import noticed, notices, time_left
 from trainrun_operator.core.run.save_agreement import coordinate
-from trainrun_operator.core.run.view import View, done, notice_of
+from trainrun_operator.core.run.view import View, done
 
 if TYPE_CHECKING:
-    from trainrun.contract.agent_state import Notice
     from trainrun.contract.answer import SaveOrder
     from trainrun_operator.api.run.status import SaveAsked
-    from trainrun_operator.core.run.observation import WorkerFact
     from trainrun_operator.core.run.plan import Plan
 
 SAVE_TIMEOUT = timedelta(minutes=10)
 """How long a script that uses should_save() may take until the checkpoint asked for is there."""
 
-NOTICE_DEFAULT = timedelta(seconds=120)
-"""Time left after a notice that names none: the two minutes that the large clouds give."""
+UNASKED = "the script never called trainrun.should_save()"
 
 
 def decide(view: View) -> Plan | None:
     """Ask for a checkpoint before workers are taken away, and end the attempt once it is there."""
     wanted = _save_reason(view) or ("workers have begun to save" if _begun(view) else "")
     asked = view.status.save_asked
+    if wanted and view.config.on_notice in ("Signal", "Stop") and not _begun(view):
+        return _end_unsaved(view, f"checkpoint.onNotice is {view.config.on_notice}")
     if asked is None:
         return _ask(view, wanted) if wanted else None
     if not wanted:
@@ -47,20 +48,32 @@ def decide(view: View) -> Plan | None:
     step = steps.saved_step(view)
     if step is not None and _committed_call(view):
         return end_attempt(view, f"saved step {step} or later")
-    if not _expired(view, asked):
-        return None
-    unheard = "the script never called trainrun.should_save()"
-    return end_attempt(view, "no checkpoint came in time" if _uses_save(view) else unheard)
+    if not _uses_save(view) and all(agent is not None for agent in view.agents):
+        return _end_unsaved(view, UNASKED)
+    return end_attempt(view, "no checkpoint came in time") if _expired(view, asked) else None
+
+
+def _end_unsaved(view: View, why: str) -> Plan:
+    """Nobody is asked to save: SIGTERM, where that is wanted and there is time for it, or the end.
+
+    A script that hears nothing is not left to train until its worker goes: another periodic
+    checkpoint in that time is worth, on average, as much as the time that waiting for it takes.
+    """
+    left = sigterm.grace(view)
+    if view.config.on_notice not in ("Auto", "Signal") or not left:
+        return end_attempt(view, why)
+    how = f"{why}: its processes get SIGTERM and {left.total_seconds():.0f} s to end"
+    return sigterm.granted(view, end_attempt(view, how), left)
 
 
 def _ask(view: View, reason: str) -> Plan:
-    leaving = tuple(worker.slot for worker, _ in _noticed(view))
+    leaving = tuple(worker.slot for worker, _ in noticed(view))
     return transitions.ask_to_save(view, reason, writer_rank=_writer_rank(view), leaving=leaving)
 
 
 def _more_leavers(view: View, asked: SaveAsked) -> tuple[int, ...]:
     """Slots under notice that the request does not name yet."""
-    leaving = tuple(worker.slot for worker, _ in _noticed(view))
+    leaving = tuple(worker.slot for worker, _ in noticed(view))
     room = MAX_LEAVING - len(asked.leaving)
     return tuple(slot for slot in leaving if slot not in asked.leaving)[: max(room, 0)]
 
@@ -71,10 +84,10 @@ def _save_reason(view: View) -> str:
     edited = _edited(view)
     if edited:
         return f"{edited} has changed"
-    noticed = _noticed(view)
-    if not noticed:
+    leaving = noticed(view)
+    if not leaving:
         return ""
-    worker, notice = noticed[0]
+    worker, notice = leaving[0]
     return f"worker of slot {worker.slot} will be taken away ({notice.reason})"
 
 
@@ -86,8 +99,8 @@ def _begun(view: View) -> bool:
 
 def _writer_rank(view: View) -> int:
     """The lowest rank not under notice; 0 when all are."""
-    noticed = {worker.slot for worker, _ in _noticed(view)}
-    free = (slot for slot in range(len(view.roster)) if slot not in noticed)
+    leaving = {worker.slot for worker, _ in noticed(view)}
+    free = (slot for slot in range(len(view.roster)) if slot not in leaving)
     world_size = view.running.world_size if view.running is not None else 0
     return next(free, 0) * world_size // len(view.roster)
 
@@ -103,49 +116,20 @@ def _edited(view: View) -> str:
     return next(filter(None, found), "")
 
 
-Noticed = tuple[tuple["WorkerFact", "Notice"], ...]
-
-
-def _notices(view: View) -> Noticed:
-    """The roster's workers under notice, by slot."""
-    found = ((worker, notice_of(worker)) for worker in view.roster if worker is not None)
-    return tuple((worker, notice) for worker, notice in found if notice is not None)
-
-
-def _noticed(view: View) -> Noticed:
-    """Those that still have something to do."""
-    return tuple(pair for pair in _notices(view) if not done(view.joined(pair[0])))
-
-
 def _committed_call(view: View) -> bool:
     return any(a is not None and a.save.committed is not None for a in view.agents)
 
 
 def _expired(view: View, asked: SaveAsked) -> bool:
-    """No checkpoint is to be hoped for any more.
-
-    A script without should_save() is not left to train until its worker goes: another periodic
-    checkpoint in that time is worth, on average, as much as the time that waiting for it takes.
-    """
-    if not _uses_save(view) and all(agent is not None for agent in view.agents):
-        return True
+    """No checkpoint is to be hoped for any more."""
     waited = view.observation.now - asked.time
-    if view.config.suspend or not _noticed(view):
+    if view.config.suspend or not noticed(view):
         return waited > SAVE_TIMEOUT
-    return all(left <= timedelta(0) for left in _time_left(view)) and waited > timedelta(0)
+    return all(left <= timedelta(0) for left in time_left(view)) and waited > timedelta(0)
 
 
 def _uses_save(view: View) -> bool:
     return any(agent is not None and agent.save.calls > 0 for agent in view.agents)
-
-
-def _time_left(view: View) -> list[timedelta]:
-    return [
-        timedelta(seconds=notice.remaining)
-        if notice.remaining is not None
-        else NOTICE_DEFAULT - timedelta(seconds=notice.age)
-        for _, notice in _noticed(view)
-    ]
 
 
 def end_attempt(view: View, how: str) -> Plan:
@@ -156,11 +140,11 @@ def end_attempt(view: View, how: str) -> Plan:
     if edited:
         message = f"{edited} has changed: {how}; all workers are recreated"
         return transitions.end_uncounted(view, "TemplateChange", "TemplateChanged", message)
-    noticed = _noticed(view) or _notices(view)
-    if not noticed:
+    leaving = noticed(view) or notices(view)
+    if not leaving:
         message = f"{how}, and the reason to stop is gone: the run continues"
         return transitions.end_uncounted(view, "Yielded", "Yielded", message)
-    worker, notice = noticed[0]
+    worker, notice = leaving[0]
     loss = Loss(
         slot=worker.slot,
         cause=Cause.PREEMPTED,
@@ -182,7 +166,7 @@ def save_order(view: View) -> SaveOrder | None:
     order = coordinate(votes, ended=ended)
     if order is None:
         return None
-    left = min(_time_left(view), default=None)
+    left = min(time_left(view), default=None)
     return replace(
         order,
         reason=asked.reason,

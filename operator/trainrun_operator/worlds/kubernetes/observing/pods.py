@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from trainrun.contract import variables, wire
 from trainrun.contract.agent_config import StorageConfig
+from trainrun_operator.api.pod_template import DEFAULT_GRACE
 from trainrun_operator.kube.raw import mapping, moment, number, objects, text
 from trainrun_operator.worlds.kubernetes.names import (
     AVOIDS_ANNOTATION,
@@ -25,9 +26,6 @@ from trainrun_operator.worlds.kubernetes.observing.taints import Toleration
 
 MOST_DIGITS = 9
 """Of a slot or a creation: larger numbers are nobody's."""
-
-DEFAULT_GRACE = 30
-"""Seconds of grace of a pod that names none, as the API server fills them in."""
 
 LONGEST_CONFIG = 64 * 1024
 """Characters of an agent's configuration: what is longer was written by nobody of ours."""
