@@ -42,10 +42,9 @@ def grace(view: View) -> timedelta:
 
 
 def granted(view: View, plan: Plan, time: timedelta) -> Plan:
-    """The plan that gives the attempt up, with so much time for its processes; 0: none."""
+    """The plan that gives the attempt up, with so much time for its processes."""
     ending = plan.status.ending
-    if not time or ending is None:
-        return plan
+    assert ending is not None, "its attempt is given up"
     over = view.observation.now + time
     flush_until = max(over + view.config.flush_timeout, ending.flush_until or over)
     ending = replace(ending, grace_until=over, flush_until=flush_until)
