@@ -124,6 +124,11 @@ $(FRAMEWORKS)/.installed: tests/frameworks/requirements.lock pyproject.toml tool
 	@$(FRAMEWORKS)/bin/python -m compileall -q -j 2 $(FRAMEWORKS)/lib >/dev/null || true
 	@touch $@
 
+# A cluster of kind beside the embedded one that `make test` runs on: what it needs is built, or pulled, the first time.
+.PHONY: test-kind
+test-kind: install ## kind from nothing to nothing, as docs/clusters.md prints it, and `up` killed halfway (local)
+	@CLUSTER=kind $(PYTHON) -m pytest -q tests/kind $(PYTEST_ARGS)
+
 .PHONY: test-cluster
 test-cluster: install ## prepare the real cluster that the tests run on, where there can be one
 	@$(PYTHON) -m testbed tools || echo "*** The tests that need a real cluster are left out. ***" >&2

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import shutil
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -230,10 +229,10 @@ def main() -> None:
         raise SystemExit(f"no figure {', '.join(unknown)}; there are {', '.join(FIGURES)}")
     print(f"{machine()}; three nodes, operator from its chart", flush=True)
     cluster = Cluster(NAME)
-    folder = Path(tempfile.mkdtemp(prefix="trainrun-bench-"))
-    folder.chmod(0o755)
     try:
         cluster.up(images=build_all())
+        folder = cluster.shared / "bench"
+        shutil.rmtree(folder, ignore_errors=True)
         installation = Installation(cluster)
         installation.install()
         installation.wait_for_leader()
@@ -241,7 +240,6 @@ def main() -> None:
             FIGURES[name](Bench(cluster=cluster, installation=installation, folder=folder))
     finally:
         cluster.down()
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 if __name__ == "__main__":

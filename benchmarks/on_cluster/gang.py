@@ -1,4 +1,4 @@
-"""A gang of trivial workers whose spawns are timed, on the embedded cluster.
+"""A gang of trivial workers whose spawns are timed.
 
 A process makes a file as the first thing it does, in a folder that all nodes share with this
 machine: one clock for everything, and nothing is asked for or started while it is measured.

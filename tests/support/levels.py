@@ -23,6 +23,7 @@ FOLDERS = {
     "e2e_cluster": "cluster",
     "images": "cluster",
     "examples": "torch",
+    "kind": "cluster",
     "torch": "torch",
 }
 """What all tests of a folder need. `--quick` does not even import them."""
