@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 _WORKERS = 3
 _API_SERVER_MANIFEST = "/etc/kubernetes/manifests/kube-apiserver.yaml"
 _LOADED = "loaded"
+_REMOVAL_SECONDS = 900
+"""Of the nodes' disks, on which images are gigabytes in small files, on a busy machine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,8 +60,11 @@ class Kind:
     @property
     def nodes(self) -> tuple[KindNode, ...]:
         self._refuse_missing()
-        names = [f"{self._name}-worker{number}" for number in ("", *range(2, _WORKERS + 1))]
-        return tuple(KindNode(name=name, engine=self.engine) for name in names)
+        return tuple(KindNode(name=name, engine=self.engine) for name in self._node_names)
+
+    @property
+    def _node_names(self) -> list[str]:
+        return [f"{self._name}-worker{number}" for number in ("", *range(2, _WORKERS + 1))]
 
     @property
     def s3(self) -> S3:
@@ -122,7 +127,10 @@ class Kind:
             return
         end_what_was_begun(self.state, self._name, self.engine.program)
         self._server.remove()
-        self.engine.kind("delete", "cluster", "--name", self._name, timeout=300)
+        self.engine.kind("delete", "cluster", "--name", self._name, timeout=_REMOVAL_SECONDS)
+        # Once the containers are gone, kind no longer knows of the nodes' disks.
+        if volumes := self._volumes():
+            self.engine.run("volume", "rm", "--force", *volumes, timeout=_REMOVAL_SECONDS)
         if self._network():
             self.engine.run("network", "rm", self._name)
         self.engine.tidy()
@@ -154,11 +162,20 @@ class Kind:
         """What of the cluster is still on this machine, in words; empty after `down`."""
         found = self.engine.run("ps", "--all", "--format", "{{.Names}}").split()
         mine = [f"container {name}" for name in found if name.startswith(f"{self._name}-")]
+        mine += [f"volume {name}" for name in self._volumes()]
         mine += [f"network {self._name}"] if self._network() else []
         return mine + ([str(self.state)] if self.state.exists() else [])
 
     def _exists(self) -> bool:
         return self._name in self.engine.kind("get", "clusters").split()
+
+    def _volumes(self) -> list[str]:
+        """The disks of our nodes, where kind has labelled them: on podman."""
+        found = [
+            self.engine.run("volume", "ls", "--quiet", "--filter", f"label={name}").split()
+            for name in (f"{self._name}-control-plane", *self._node_names)
+        ]
+        return [volume for volumes in found for volume in volumes]
 
     def _network(self) -> bool:
         return self.engine.succeeds("network", "inspect", self._name)
