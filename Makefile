@@ -41,7 +41,7 @@ lock: ## lock again after a change of dependencies (UPGRADE=1 takes the newest v
 	@$(call lock-part,operator/requirements.lock,--extra operator)
 	@$(call lock-part,worker_image/requirements.lock)
 	@$(call lock-part,tests/frameworks/requirements.lock,--extra operator --extra transformers --extra lightning --extra accelerate --extra mlflow \
-	    --group trackers --group dev)
+	    --group frameworks --group dev)
 
 # What an image installs: a part of requirements.lock, in the same versions. What the frameworks' tests
 # install: the same versions, and more packages.

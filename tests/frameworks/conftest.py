@@ -4,5 +4,5 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
-TRIED = ("accelerate", "lightning", "mlflow", "transformers")
+TRIED = ("accelerate", "jax", "lightning", "mlflow", "transformers")
 collect_ignore_glob = [] if all(map(find_spec, TRIED)) else ["test_*.py"]
