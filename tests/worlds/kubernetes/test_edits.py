@@ -48,6 +48,7 @@ EDITED: dict[str, tuple[Any, Any]] = {
     "storage.region": ("eu-1", "eu-2"),
     "storage.credentialsSecretRef.name": ("keys-1", "keys-2"),
     "storage.onExisting": ("Resume", "Fail"),
+    "checkpoint.onNotice": ("Auto", "Signal"),
     "checkpoint.initialFrom": ("s3://weights/1", "s3://weights/2"),
     "checkpoint.flushTimeout": ("30s", "60s"),
     "checkpoint.maxPending": (2, 4),
