@@ -66,13 +66,13 @@ def test_a_script_resumes_after_the_loss_of_a_rank(name: str, runs: LocalRuns) -
     assert warnings == set()
 
 
-def test_the_script_that_saves_on_notice_hardly_loses_a_step(runs: LocalRuns) -> None:
+def test_the_script_that_saves_on_notice_resumes_from_what_it_saved_then(runs: LocalRuns) -> None:
     runs.script = str(written(SCRIPTS["on_notice.py"], runs.folder))
     ended = runs.run("--fault", "preempt rank=1 step=8 grace=20s")
     assert ended.code == 0, ended.out[-3000:]
     (incident,) = ended.incidents
     assert incident["cause"] == "Preempted"
-    assert incident["lostSteps"] in (0, 1)  # one, where the machine is slow to stop the training
+    assert incident["resumedFrom"]["step"] % 20 != 0  # it saves every 20 steps without a notice
     assert "saving: " in ended.out
 
 
@@ -80,7 +80,7 @@ def test_the_script_that_saves_on_notice_hardly_loses_a_step(runs: LocalRuns) ->
 @pytest.mark.slow
 def test_a_script_runs_under_plain_python(name: str, tmp_path: Path) -> None:
     script = written(SCRIPTS[name], tmp_path)
-    ended = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60)
+    ended = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=240)
     assert ended.returncode == 0, ended.stderr
 
 
@@ -92,7 +92,7 @@ def test_a_script_runs_under_torchrun(tmp_path: Path) -> None:
         [*launcher, "--nproc-per-node", "2", script],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=240,
         env={**os.environ, "GLOO_SOCKET_IFNAME": "lo"},
     )
     assert ended.returncode == 0, ended.stderr
