@@ -14,8 +14,6 @@ from trainrun.contract.answer import Hold
 from trainrun.contract.checkpoint_id import CheckpointId
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tests.agent.workers import Workers
     from tests.support.operator_stand_in import OperatorStandIn
 
@@ -132,22 +130,26 @@ def test_a_process_that_had_ended_before_the_signal_keeps_its_own_end(
     assert (second.signal, second.ordered) == (15, True)
 
 
+@pytest.mark.parametrize("pipe", ["", "| cat"])
 def test_a_shell_is_passed_over_and_the_helpers_of_a_training_are_left_alone(
-    operator: OperatorStandIn, workers: Workers, tmp_path: Path
+    operator: OperatorStandIn, workers: Workers, pipe: str
 ) -> None:
-    """The shell would die of it and hand nothing on; a loader's helper would take it along."""
+    """The shell would die of it and hand nothing on; a loader's helper, and who reads what the
+    training prints, would take it along."""
     train = (
         "import os, signal, subprocess, sys, time\n"
-        "helper = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
+        "sleeps = [sys.executable, '-c', 'import time; time.sleep(600)']\n"
+        "helper = subprocess.Popen(sleeps, stdout=subprocess.DEVNULL)\n"
         "told = []\n"
         "signal.signal(signal.SIGTERM, lambda *_: told.append(1))\n"
         "open('up', 'w').write(str(helper.pid))\n"
         "while not told: time.sleep(0.01)\n"
+        "time.sleep(0.3); print('saving', flush=True)\n"
         "open('helper-is', 'w').write(str(helper.poll()))\n"
     )
     (workers.folder / "train.py").write_text(train)
     python = workers.config("").command[0]
-    worker = workers.start("", command=("/bin/sh", "-c", f"{python} train.py; exit 7"))
+    worker = workers.start("", command=("/bin/sh", "-c", f"{python} train.py {pipe}; exit 7"))
     operator.order(start())
     eventually(lambda: (workers.folder / "up").exists() and (workers.folder / "up").read_text())
     operator.order(GRACE)

@@ -10,10 +10,12 @@ import torch
 from accelerate import Accelerator
 from accelerate.utils import ProjectConfiguration
 from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.strategies import SingleDeviceStrategy
 from torch.utils.data import DataLoader
 
 from trainrun.accelerate import session
 from trainrun.lightning import TrainRunCallback
+from trainrun.torch import ResumableLoader
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -30,7 +32,7 @@ class Line(LightningModule):
         return torch.optim.SGD(self.parameters(), lr=0.1)
 
 
-def fit(folder: Path, loader: Any) -> None:
+def fit(folder: Path, loader: Any, **options: Any) -> None:
     trainer = Trainer(
         accelerator="cpu",
         devices=1,
@@ -38,6 +40,7 @@ def fit(folder: Path, loader: Any) -> None:
         logger=False,
         default_root_dir=folder,
         callbacks=[TrainRunCallback(every_n_steps=1)],
+        **options,
     )
     trainer.fit(Line(), loader)
 
@@ -45,6 +48,20 @@ def fit(folder: Path, loader: Any) -> None:
 def test_lightning_is_told_that_a_loader_has_no_state(tmp_path: Path) -> None:
     with pytest.warns(UserWarning, match=r"a DataLoader has no state_dict\(\), so an epoch"):
         fit(tmp_path, DataLoader(torch.zeros(4, 1)))
+
+
+def test_lightning_may_log_nothing(tmp_path: Path) -> None:
+    fit(tmp_path, ResumableLoader(torch.zeros(4, 1), batch_size=1), log_every_n_steps=0)
+
+
+def test_lightning_is_told_that_strategies_that_save_otherwise_cannot_be_saved(
+    tmp_path: Path,
+) -> None:
+    class Sharding(SingleDeviceStrategy):
+        """As SingleDeviceXLAStrategy is one."""
+
+    with pytest.raises(ValueError, match="not with Sharding: save sharded models with trainrun"):
+        fit(tmp_path, DataLoader(torch.zeros(4, 1)), strategy=Sharding("cpu"))
 
 
 def test_accelerate_is_told_that_a_loader_was_not_prepared() -> None:

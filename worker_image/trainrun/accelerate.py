@@ -89,6 +89,8 @@ class AccelerateSession:
         self._place: dict[str, Any] = {}
         """What finds this epoch's order again."""
         self._loader: Any = None
+        self._begun = False
+        """Whether an iteration over this epoch has begun."""
         self._open = False
         """Whether the last batch that was handed out is not reported yet."""
         self._asked = False
@@ -102,10 +104,17 @@ class AccelerateSession:
         if checkpoint is None:
             return
         with checkpoint.as_directory() as directory:
-            self._accelerator.load_state(directory)
-            self._own = beside.read(Path(directory))
+            self.read(Path(directory), step=checkpoint.step)
+
+    def read(self, directory: Path, *, step: int) -> None:
+        """Take over what `write` wrote into any directory, when `step` batches were handed out.
+
+        Raises ValueError for what something else wrote.
+        """
+        self._accelerator.load_state(directory)
+        self._own = beside.read(directory)
         beside.restore(self._own, self._models())
-        self.step = checkpoint.step
+        self.step = step
         shared = self._own["shared"]
         self.epoch = shared["epoch"]
         self._passed = shared["passed"] // self._accelerator.num_processes
@@ -113,31 +122,39 @@ class AccelerateSession:
     def batches(self, loader: Any) -> Iterator[tuple[int, Any]]:
         """Give the rest of this epoch: the number of each batch in the whole run, and the batch.
 
-        The step is reported, and saved where it is time to, when the next batch is asked for.
+        The step is reported, and saved where it is time to, when the next batch is asked for. An
+        epoch that was left early (`break`) is over when the next one is asked for.
 
         Args:
             loader: The same one in all epochs: what `accelerator.prepare()` made of a DataLoader of
                 a map-style dataset, or a loader with a state (`trainrun.torch.ResumableLoader`).
 
-        Raises ValueError for one whose place cannot be found again.
+        Raises ValueError for one whose place cannot be found again, or that has no length.
         """
+        if self._begun:
+            self._end_epoch()
         if self._open:
-            self._report(save=False)
+            self._report(save=self.step % self._every == 0)
         self._loader = loader
         rest = self._rest(loader)
+        self._begun = True
         for batch in rest:
             self.step, self._passed, self._open = self.step + 1, self._passed + 1, True
             yield self.step, batch
             self._end_step()
-        self.epoch, self._passed, self._place = self.epoch + 1, 0, {}
+        self._end_epoch()
 
     def close(self) -> None:
         """Save the last step; `session()` calls it."""
         if self._open:
             self._report(save=True)
 
+    def _end_epoch(self) -> None:
+        self.epoch, self._passed, self._place, self._begun = self.epoch + 1, 0, {}, False
+
     def _rest(self, loader: Any) -> Iterator[Any]:
         own, self._own = self._own, {}
+        _check_length(loader)
         if not isinstance(loader, DataLoaderShard):
             if isinstance(loader, DataLoaderDispatcher) or not hasattr(loader, "state_dict"):
                 raise ValueError(
@@ -145,8 +162,8 @@ class AccelerateSession:
                     "prepare() make a loader of it, without dispatch_batches, or give a "
                     "trainrun.torch.ResumableLoader"
                 )
-            if own.get("loader") is not None:
-                loader.load_state_dict(own["loader"])
+            if own:
+                loader.load_state_dict(_state_of(loader, own))
             return iter(loader)
         if loader.use_stateful_dataloader:
             raise ValueError(
@@ -185,22 +202,43 @@ class AccelerateSession:
             self._report(save=save)
 
     def _report(self, *, save: bool) -> None:
-        directory = self._save() if save else None
+        directory = staging_directory() if save else None
+        if directory is not None:
+            self.write(directory)
         metrics, self.metrics, self._open = self.metrics, {}, False
         report(metrics, step=self.step, checkpoint=directory)
 
-    def _save(self) -> Path:
-        directory = staging_directory()
+    def write(self, directory: Path) -> None:
+        """Save into any directory, behind the batch that was handed out last."""
         self._accelerator.save_state(directory)
-        stateful = not isinstance(self._loader, DataLoaderShard)
-        beside.write(
-            directory,
-            self._models(),
-            shared={"epoch": self.epoch, "passed": self._passed * self._accelerator.num_processes},
-            place=self._place,
-            loader=self._loader.state_dict() if stateful else None,
-        )
-        return directory
+        ranks = self._accelerator.num_processes
+        shared: dict[str, Any] = {"epoch": self.epoch, "passed": self._passed * ranks}
+        own: dict[str, Any] = {"place": self._place}
+        if not isinstance(self._loader, DataLoaderShard):
+            alike = getattr(self._loader, "same_on_every_rank", False)
+            (shared if alike else own)["loader"] = self._loader.state_dict()
+        beside.write(directory, self._models(), shared=shared, **own)
 
     def _models(self) -> list[Any]:
         return list(self._accelerator._models)  # noqa: SLF001 - it has no public name
+
+
+def _check_length(loader: Any) -> None:
+    try:
+        len(loader)
+    except TypeError as error:
+        raise ValueError(
+            f"a {type(loader).__name__} without len(), as of an iterable dataset, does not say "
+            "which step is the last of an epoch: save by trainrun.torch.State"
+        ) from error
+
+
+def _state_of(loader: Any, own: dict[str, Any]) -> Any:
+    """What a loader of a user's resumes from."""
+    state = own["shared"].get("loader", own.get("loader"))
+    if state is None:
+        raise ValueError(
+            f"the checkpoint has no state for this {type(loader).__name__}: it was saved with "
+            "another loader, or by another number of ranks, of which each had its own"
+        )
+    return state

@@ -93,7 +93,8 @@ class TrainRunCallback(Callback):  # type: ignore[misc]  # its types are not ins
         """Raises ValueError for what it cannot save."""
         if stage != "fit":
             return
-        if not isinstance(trainer.strategy, DDPStrategy | SingleDeviceStrategy):
+        # Those of DeepSpeed and XLA are derived from these, and save otherwise.
+        if type(trainer.strategy) not in (DDPStrategy, SingleDeviceStrategy):
             raise ValueError(
                 f"TrainRunCallback saves with DDP and on single devices, not with "
                 f"{type(trainer.strategy).__name__}: save sharded models with trainrun.torch.State"
@@ -204,9 +205,9 @@ class TrainRunCallback(Callback):  # type: ignore[misc]  # its types are not ins
         if step <= self._reported:
             return
         self._reported = step
-        wanted = trainer.is_global_zero and (
-            ended or self._place is not None or step % trainer.log_every_n_steps == 0
-        )
+        every = trainer.log_every_n_steps  # 0: never
+        logged = every > 0 and step % every == 0
+        wanted = trainer.is_global_zero and (ended or self._place is not None or logged)
         metrics = _metrics(trainer) if wanted else {}
         report(metrics, step=step, checkpoint=self._save(trainer, ended=ended))
 

@@ -25,14 +25,12 @@ def test_a_notice_costs_a_script_that_saves_on_sigterm_no_step_and_nothing_but_a
     (incident,) = ended.incidents
     assert (incident["cause"], incident["budget"]) == ("Preempted", "preemptions")
     assert ended.status["failures"]["text"] == "0/0"
-    for rank in (
-        0,
-        1,
-    ):  # the worker of rank 0 had no notice, and its rank had the signal all the same
+    assert saved(runs, 1)[0] >= 20
+    # The worker of rank 0 had no notice, and its rank had the signal all the same.
+    for rank in (0, 1):
         (step,) = saved(runs, rank)
-        assert step >= 20
         assert runs.begins(rank) == [0, step]
-        assert runs.steps(rank)[-1][1:] == (200, "done")
+        assert runs.steps(rank)[-1][1:] == (max(200, step), "done")
 
 
 def test_a_suspended_script_that_never_reports_goes_on_from_where_it_saved_on_sigterm(

@@ -1,7 +1,8 @@
 """A training that knows nothing of TrainRun but its step: saves on SIGTERM, in a folder of its own.
 
 As a Hugging Face Trainer does with `enable_jit_checkpoint`: the handler only takes note of the
-signal, the loop saves after its step and returns, and the script ends with END (default 0).
+signal, the loop saves after its step and returns, and the script ends with END (default 0). The
+first attempt goes on until it is told.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ def write(step: int, text: str) -> None:
 
 step = int(own.read_text()) if own.exists() else 0
 write(step, "begin")
-while step < int(os.environ["STEPS"]):
+while step < int(os.environ["STEPS"]) or attempt == "0":
     time.sleep(0.02)
     step += 1
     if os.environ.get("REPORTS") == "1":

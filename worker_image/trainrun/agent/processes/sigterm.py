@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 from trainrun.agent.processes.children import children_of
@@ -27,20 +26,24 @@ def send(pid: int) -> None:
             pass
 
 
-def receivers(pid: int) -> Iterator[int]:
-    """The process, or instead of a shell without a trap the commands that it waits for."""
-    commands = children_of(pid) if _hands_nothing_on(pid) else []
-    if not commands:
-        yield pid
-    for command in commands:
-        yield from receivers(command)
+def receivers(pid: int) -> list[int]:
+    """The process, or instead of a shell without a trap the commands that it waits for.
+
+    Of several, those that have a handler: of `python train.py | tee log` the training, which could
+    not write its last words to a `tee` that is dead.
+    """
+    name, catches = _read(pid)
+    commands = children_of(pid) if name in SHELLS and not catches else []
+    found = [receiver for command in commands for receiver in receivers(command)]
+    return [receiver for receiver in found if _read(receiver)[1]] or found or [pid]
 
 
-def _hands_nothing_on(pid: int) -> bool:
+def _read(pid: int) -> tuple[str, bool]:
+    """The name of a process, and whether it has a handler for SIGTERM."""
     try:
         status = (PROC / str(pid) / "status").read_text()
     except OSError:
-        return False
+        return "", False
     fields = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
     catches = int(fields.get("SigCgt", "0"), 16) >> (signal.SIGTERM - 1) & 1
-    return fields.get("Name") in SHELLS and not catches
+    return fields.get("Name", ""), bool(catches)
