@@ -36,7 +36,8 @@ def main(uri: str, scratch: str, attempt: int, step: int) -> None:
                 metrics={"step": step},
             )
         if commit_if_complete(run, attempt=attempt, step=step) is not None:
-            print("committed", step, flush=True)
+            # In one write: it may be killed between two.
+            print(f"committed {step}\n", end="", flush=True)
         retain(run, attempt=attempt, keep=2)
         step += 1
 
