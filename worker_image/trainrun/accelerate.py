@@ -83,6 +83,8 @@ class AccelerateSession:
         """The epoch that is being trained, from 0."""
         self.metrics: dict[str, Any] = {}
         """What the report of this step is to say; empty again behind it."""
+        self._told: dict[str, Any] = {}
+        """What the last report said."""
         self._accelerator = accelerator
         self._every = every
         self._passed = 0
@@ -133,8 +135,7 @@ class AccelerateSession:
         """
         if self._begun:
             self._end_epoch()
-        if self._open:
-            self._report(save=self.step % self._every == 0)
+        self._end_last_step(save=self.step % self._every == 0)
         self._loader = loader
         rest = self._rest(loader)
         self._begun = True
@@ -146,8 +147,7 @@ class AccelerateSession:
 
     def close(self) -> None:
         """Save the last step; `session()` calls it."""
-        if self._open:
-            self._report(save=True)
+        self._end_last_step(save=True)
 
     def _end_epoch(self) -> None:
         self.epoch, self._passed, self._place, self._begun = self.epoch + 1, 0, {}, False
@@ -201,12 +201,19 @@ class AccelerateSession:
         if save or self._passed < len(self._loader):
             self._report(save=save)
 
+    def _end_last_step(self, *, save: bool) -> None:
+        if self._open:
+            self._report(save=save)
+        elif self.metrics:  # an evaluation's, behind a step that was saved at once
+            metrics, self.metrics = {**self._told, **self.metrics}, {}
+            report(metrics, step=self.step)
+
     def _report(self, *, save: bool) -> None:
         directory = staging_directory() if save else None
         if directory is not None:
             self.write(directory)
-        metrics, self.metrics, self._open = self.metrics, {}, False
-        report(metrics, step=self.step, checkpoint=directory)
+        self._told, self.metrics, self._open = self.metrics, {}, False
+        report(self._told, step=self.step, checkpoint=directory)
 
     def write(self, directory: Path) -> None:
         """Save into any directory, behind the batch that was handed out last."""
