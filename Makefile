@@ -89,7 +89,7 @@ format: install ## let ruff repair what it can
 	@$(VENV)/bin/ruff format .
 
 # Lint and tests run side by side. Compiled tests are kept, whatever the environment says of bytecode:
-# reading them anew would take a third of the time. Four at a time, since half of them wait.
+# reading them anew would take a third of the time. Three at a time, since some of them wait.
 .PHONY: quick
 quick: install ## lint, and all tests that need no cluster, server, torch, agent or whole run (a minute)
 	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target lint quick-tests
@@ -97,7 +97,7 @@ quick: install ## lint, and all tests that need no cluster, server, torch, agent
 .PHONY: quick-tests
 quick-tests: export PYTHONDONTWRITEBYTECODE =
 quick-tests: install
-	@$(PYTHON) -m pytest --quick -q -n 4 $(PYTEST_ARGS)
+	@$(PYTHON) -m pytest --quick -q -n 3 $(PYTEST_ARGS)
 
 .PHONY: test
 test: install test-tools test-cluster ## install, run all tests; 100 % branch coverage of core and api

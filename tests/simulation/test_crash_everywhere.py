@@ -150,7 +150,7 @@ def test_the_story_without_crashes(
     )
 
 
-@pytest.mark.parametrize("crash_after", some(EFFECTS, quick=4))
+@pytest.mark.parametrize("crash_after", some(EFFECTS, quick=2))
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_a_crash_after_any_effect_changes_nothing(scenario: str, crash_after: int) -> None:
     world, story = live(scenario, crash_after=crash_after)
