@@ -62,7 +62,7 @@ class Training:
     @property
     def failed(self) -> bool:
         """Some process has ended, and not well."""
-        return any(end.code != 0 or end.ordered for end, _ in self.exits.values())
+        return any(not end.well for end, _ in self.exits.values())
 
     @property
     def ended_well(self) -> bool:
@@ -83,7 +83,7 @@ class Training:
     def left(self, rank: int) -> bool:
         """This rank has ended well."""
         end = self.exits.get(rank)
-        return end is not None and end[0].code == 0 and not end[0].ordered
+        return end is not None and end[0].well
 
     def passed(self, step: int) -> bool:
         """Nothing more comes from this worker's processes for a step."""

@@ -241,7 +241,7 @@ class Attempt:
 
     def _on_exit(self, end: ProcessExit) -> None:
         self.around.faults.ended(end.rank, end.signal)
-        if end.code == 0 and not end.ordered:
+        if end.well:
             self.staged.exited_well(end.rank)
             self._drop_lost()
             yielded = end.rank in self.voter.saved and end.rank not in self.report.finished

@@ -21,7 +21,7 @@ LONGEST = 4096
 
 def compose(reason: str, exits: Iterable[ProcessExit]) -> str:
     """Say why the agent left and what its first process to fail said last."""
-    failed = [end for end in exits if end.code != 0 and not end.ordered]
+    failed = [end for end in exits if end.failed]
     if not failed:
         return reason
     culprit = max(failed, key=lambda end: end.age)

@@ -44,6 +44,16 @@ class ProcessExit:
     age: Age = 0.0
     """Seconds since it ended."""
 
+    @property
+    def well(self) -> bool:
+        """It ended by itself, with exit code 0."""
+        return self.code == 0 and not self.ordered
+
+    @property
+    def failed(self) -> bool:
+        """It ended by itself, in any other way."""
+        return self.code != 0 and not self.ordered
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagedStep:

@@ -79,7 +79,7 @@ def passed(agent: AgentState | None, step: int) -> bool:
     """Every process of the worker has reported this step or a later one, or ended well."""
     if agent is None or not agent.steps:
         return False
-    left = {end.rank for end in agent.exits if end.code == 0 and not end.ordered}
+    left = {end.rank for end in agent.exits if end.well}
     ranks = enumerate(agent.steps, agent.slot * len(agent.steps))
     return done(agent) or all(rank in left or (at is not None and at >= step) for rank, at in ranks)
 

@@ -259,7 +259,7 @@ def done(agent: AgentState | None) -> bool:
         agent is not None
         and agent.phase != "Running"
         and bool(agent.exits)
-        and all(end.code == 0 and not end.ordered for end in agent.exits)
+        and all(end.well for end in agent.exits)
     )
 
 

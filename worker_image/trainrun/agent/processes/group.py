@@ -79,7 +79,7 @@ class ProcessGroup:
     def ended_well(self) -> bool:
         """Every process has ended by itself, with exit code 0."""
         ends = [process.exit for process in self.all]
-        return bool(ends) and all(e is not None and e.code == 0 and not e.ordered for e in ends)
+        return bool(ends) and all(end is not None and end.well for end in ends)
 
     def start(self, launches: list[Launch]) -> None:
         """Start one process per launch; one that cannot be started is an exit."""

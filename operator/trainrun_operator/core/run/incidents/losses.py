@@ -111,7 +111,7 @@ def loss_of(view: View, slot: int, worker: WorkerFact | None) -> Loss | None:
 
 def _worst_exit(agent: AgentState) -> ProcessExit | None:
     """The worker's process that explains its failure best; stops that we ordered say nothing."""
-    failed = [end for end in agent.exits if end.code != 0 and not end.ordered]
+    failed = [end for end in agent.exits if end.failed]
 
     def explains(end: ProcessExit) -> tuple[bool, bool, bool, float]:
         return end.oom, not _is_broken_collective(end), end.signal is not None, end.age

@@ -39,7 +39,7 @@ def gang_trained(view: View) -> bool:
 
 
 def _up(agent: AgentState) -> timedelta:
-    failed = (end.age for end in agent.exits if end.code != 0 and not end.ordered)
+    failed = (end.age for end in agent.exits if end.failed)
     return timedelta(seconds=(agent.spawned or 0.0) - max(failed, default=0.0))
 
 
