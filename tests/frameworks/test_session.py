@@ -19,7 +19,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*pin_memory.*")
 SAMPLES = TensorDataset(torch.arange(8.0))
 
 
-class Endless(IterableDataset[float]):
+class Unsized(IterableDataset[float]):
     def __iter__(self) -> Any:
         return iter([1.0, 2.0])
 
@@ -46,6 +46,15 @@ def test_an_epoch_that_is_left_early_is_over() -> None:
         assert run.step == 6
 
 
+def test_metrics_that_are_set_before_the_first_batch_belong_to_its_step() -> None:
+    accelerator = an_accelerator()
+    loader = accelerator.prepare(DataLoader(SAMPLES, batch_size=2))
+    run = AccelerateSession(accelerator, every=100)
+    run.metrics["rate"] = 0.1
+    next(run.batches(loader))
+    assert run.metrics == {"rate": 0.1}
+
+
 def test_with_another_number_of_ranks_the_data_goes_on_where_it_was(tmp_path: Path) -> None:
     saved = AccelerateSession(an_accelerator(), every=100)
     loader = ResumableLoader(SAMPLES, batch_size=2, shuffle=True)
@@ -65,5 +74,5 @@ def test_with_another_number_of_ranks_the_data_goes_on_where_it_was(tmp_path: Pa
 def test_a_loader_whose_length_nobody_knows_is_refused_before_the_first_step() -> None:
     with session(an_accelerator(), every=1) as run:
         with pytest.raises(ValueError, match=r"a ResumableLoader without len\(\)"):
-            next(run.batches(ResumableLoader(Endless(), batch_size=1)))
+            next(run.batches(ResumableLoader(Unsized(), batch_size=1)))
         assert run.step == 0

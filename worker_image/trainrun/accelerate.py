@@ -204,7 +204,8 @@ class AccelerateSession:
     def _end_last_step(self, *, save: bool) -> None:
         if self._open:
             self._report(save=save)
-        elif self.metrics:  # an evaluation's, behind a step that was saved at once
+        elif self.metrics and self._loader is not None:
+            # An evaluation's, behind a step that was saved at once.
             metrics, self.metrics = {**self._told, **self.metrics}, {}
             report(metrics, step=self.step)
 
