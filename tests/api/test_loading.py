@@ -94,7 +94,7 @@ def test_all_problems_of_a_file_are_told_at_once() -> None:
             "metadata.name": "Digits",
             "spec.activedeadline": "5m",
             "spec.suspend": "yes",
-            "spec.storage": {"uri": "gs://x", "onExisting": "StartFresh"},
+            "spec.storage": {"uri": "gs://x", "onExisting": "Overwrite"},
             "spec.workers.replicas": "4",
             "spec.failurePolicy": {"maxFailures": -2, "backoff": {"initial": "5s", "max": "1s"}},
             "spec.checkpoint": 5,

@@ -310,8 +310,8 @@ def test_fail_on_existing_refuses_what_another_run_left(any_bench: Bench) -> Non
     answer = any_bench.resolve(1, uid="uid-2", on_existing="Fail")
     assert answer.outcome == "NotEmpty"
     assert answer.message.endswith(
-        "already holds a run and onExisting is Fail; use another runName, or onExisting: Resume "
-        "to continue that run"
+        "already holds a run and onExisting is Fail; use another runName, onExisting: Resume to "
+        "continue that run, or StartFresh to begin anew beside it"
     )
 
 

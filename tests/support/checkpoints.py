@@ -113,7 +113,8 @@ class Bench:
         attempt: int,
         *,
         uid: str = "",
-        on_existing: Literal["Resume", "Fail"] = "Resume",
+        on_existing: Literal["Resume", "Fail", "StartFresh"] = "Resume",
+        generation: int = 0,
         ended: str = "",
         committed: CheckpointId | None = None,
     ) -> Resolution:
@@ -122,6 +123,7 @@ class Bench:
             uid=uid or self.uid,
             attempt=attempt,
             on_existing=on_existing,
+            generation=generation,
             ended=ended,
             committed=committed,
             watch=self.watch,

@@ -29,6 +29,7 @@ from trainrun_operator.cli.exit_codes import SUCCEEDED
 from trainrun_operator.cli.finding import find_run
 from trainrun_operator.cli.refusal import refused
 from trainrun_operator.cli.scoring import BEST, UnknownScore, best, wanted_score
+from trainrun_operator.cli.which_generation import generation_of
 
 
 class UnknownCheckpoint(TrainRunError):
@@ -40,12 +41,18 @@ class FolderInTheWay(TrainRunError):
 
 
 def get_checkpoint(
-    where: str, *, storage: str | None, step: str | None, score: str | None, folder: Path
+    where: str,
+    *,
+    storage: str | None,
+    generation: int | None,
+    step: str | None,
+    score: str | None,
+    folder: Path,
 ) -> int:
     """Bring the files of a checkpoint into a new folder; returns the exit code."""
     try:
         source = find_run(where, storage=storage)
-        run = source.checkpoints()
+        run = generation_of(source, generation)
         if step == BEST:
             chosen = _best(list_checkpoints(run), wanted_score(score, source), uri=run.uri)
         else:
@@ -60,10 +67,12 @@ def get_checkpoint(
     return SUCCEEDED
 
 
-def set_checkpoint_aside(where: str, *, storage: str | None, step: str, reason: str) -> int:
+def set_checkpoint_aside(
+    where: str, *, storage: str | None, generation: int | None, step: str, reason: str
+) -> int:
     """Let the run never resume from a checkpoint again; returns the exit code."""
     try:
-        run = find_run(where, storage=storage).checkpoints()
+        run = generation_of(find_run(where, storage=storage), generation)
         chosen = _chosen(list_checkpoints(run), step, uri=run.uri)
         set_aside(run, chosen.id, reason)
         left = [info for info in list_checkpoints(run) if info.state == "good"]

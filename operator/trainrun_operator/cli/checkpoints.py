@@ -9,10 +9,18 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Literal
 
 import click
 
-from trainrun.checkpoint import CheckpointInfo, Score, known_run_id, list_checkpoints
+from trainrun.checkpoint import (
+    CheckpointInfo,
+    RunStore,
+    Score,
+    generations,
+    known_run_id,
+    list_checkpoints,
+)
 from trainrun.checkpoint import verify as verify_checkpoint
 from trainrun.errors import TrainRunError
 from trainrun_operator.cli import wording
@@ -21,6 +29,10 @@ from trainrun_operator.cli.finding import find_runs
 from trainrun_operator.cli.refusal import refused
 from trainrun_operator.cli.scoring import best, wanted_score
 from trainrun_operator.cli.sources import Source, UnknownRun
+from trainrun_operator.cli.which_generation import generation_of
+
+Which = int | Literal["all"] | None
+"""Number of a generation; None: the newest."""
 
 STATE_COLORS = {"good": "green", "incomplete": "yellow", "fenced": "yellow", "bad": "red"}
 
@@ -30,6 +42,9 @@ class Listing:
     """The checkpoints of one run."""
 
     uri: str
+    generation: int
+    generations: int
+    """How many were begun in the run's folder."""
     run_id: str
     checkpoints: tuple[CheckpointInfo, ...]
     verified: bool
@@ -48,13 +63,20 @@ class Listing:
 
 
 def show_checkpoints(
-    where: str, *, storage: str | None, verify: bool, score: str | None, as_json: bool
+    where: str,
+    *,
+    storage: str | None,
+    which: Which,
+    verify: bool,
+    score: str | None,
+    as_json: bool,
 ) -> int:
     """Print them; returns 1 when `verify` found damage, 2 when there is nothing to look at."""
     try:
         listings = [
-            _listing(run, verify=verify, score=wanted_score(score, run))
+            _listing(at, begun=begun, verify=verify, score=wanted_score(score, run))
             for run in find_runs(where, storage=storage)
+            for at, begun in _shown(run, which)
         ]
     except TrainRunError as error:
         return refused(error)
@@ -68,10 +90,18 @@ def show_checkpoints(
     return FAILED if verify and damaged else SUCCEEDED
 
 
-def _listing(run: Source, *, verify: bool, score: Score | None) -> Listing:
-    at = run.checkpoints()
+def _shown(source: Source, which: Which) -> list[tuple[RunStore, int]]:
+    """The generations that are asked for, each with the number of all."""
+    if which != "all":
+        at = generation_of(source, which)
+        return [(at, len(generations(at)))]
+    begun = generations(source.checkpoints())
+    return [(at, len(begun)) for at in begun]
+
+
+def _listing(at: RunStore, *, begun: int, verify: bool, score: Score | None) -> Listing:
     found = list_checkpoints(at)
-    if not found and not at.objects(""):
+    if not found and at.generation == 1 and not at.objects(""):
         raise UnknownRun(
             f"{at.uri}: there is nothing; give <storage URI>/<run name> or the run's YAML file"
         )
@@ -79,6 +109,8 @@ def _listing(run: Source, *, verify: bool, score: Score | None) -> Listing:
         found = [verify_checkpoint(at, info.id) for info in found]
     return Listing(
         uri=at.uri,
+        generation=at.generation,
+        generations=begun,
         run_id=known_run_id(at),
         checkpoints=tuple(found),
         verified=verify,
@@ -88,6 +120,8 @@ def _listing(run: Source, *, verify: bool, score: Score | None) -> Listing:
 
 def _lines(listing: Listing) -> Iterator[str]:
     yield click.style(listing.uri, bold=True)
+    if listing.generations > 1:
+        yield f"  generation {listing.generation} of {listing.generations}{_the_others(listing)}"
     if not listing.checkpoints:
         yield "  no checkpoints"
         return
@@ -103,11 +137,23 @@ def _lines(listing: Listing) -> Iterator[str]:
         reason = f"  {info.reason}" if info is not None and info.reason else ""
         color = STATE_COLORS[info.state] if info is not None else None
         yield click.style(f"{line.rstrip()}{reason}", fg=color)
-    yield "  * the next attempt resumes from this one"
+    yield f"  * {_about_the_newest(listing)}"
     if listing.score is not None:
         yield _about_the_best(listing.score, listing.best)
     if listing.verified:
         yield "  every file was read and its checksum compared"
+
+
+def _the_others(listing: Listing) -> str:
+    if listing.generation == listing.generations:
+        return ", the newest; --generation N and --all-generations show the others"
+    return ""
+
+
+def _about_the_newest(listing: Listing) -> str:
+    if listing.generation == listing.generations:
+        return "the next attempt resumes from this one"
+    return "the newest good one"
 
 
 def _about_the_best(score: Score, found: CheckpointInfo | None) -> str:
@@ -139,6 +185,8 @@ def _value(info: CheckpointInfo, score: Score) -> str:
 def _as_json(listing: Listing) -> dict[str, object]:
     return {
         "uri": listing.uri,
+        "generation": listing.generation,
+        "generations": listing.generations,
         "runId": listing.run_id or None,
         "verified": listing.verified,
         "score": (

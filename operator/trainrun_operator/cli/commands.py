@@ -133,10 +133,20 @@ SCORE = click.option(
 )
 
 
+GENERATION = click.option(
+    "--generation",
+    type=int,
+    metavar="N",
+    help="Of the run's folder (storage.onExisting: StartFresh), instead of the newest.",
+)
+
+
 @checkpoints.command("list")
 @click.argument("where", metavar="FILE|URI")
 @click.option("--storage", metavar="URI", help="Storage instead of the file's.")
 @click.option("--verify", is_flag=True, help="Read every file and compare its checksum.")
+@GENERATION
+@click.option("--all-generations", is_flag=True, help="All of them, oldest first.")
 @SCORE
 @click.option(
     "--can-resume",
@@ -150,6 +160,8 @@ def list_(
     *,
     storage: str | None,
     verify: bool,
+    generation: int | None,
+    all_generations: bool,
     score: str | None,
     can_resume: bool,
     as_json: bool,
@@ -161,9 +173,20 @@ def list_(
     loaded()
     if can_resume and verify:
         raise click.UsageError("--can-resume reads no files; use --verify without it")
+    if all_generations and (can_resume or generation is not None):
+        raise click.UsageError("--all-generations lists; use --generation or --can-resume alone")
     if can_resume:
-        sys.exit(show_prospect(where, storage=storage, as_json=as_json))
-    sys.exit(show_checkpoints(where, storage=storage, verify=verify, score=score, as_json=as_json))
+        code = show_prospect(where, storage=storage, generation=generation, as_json=as_json)
+        sys.exit(code)
+    code = show_checkpoints(
+        where,
+        storage=storage,
+        which="all" if all_generations else generation,
+        verify=verify,
+        score=score,
+        as_json=as_json,
+    )
+    sys.exit(code)
 
 
 @checkpoints.command()
@@ -171,9 +194,16 @@ def list_(
 @click.argument("steps", metavar="[STEP]", nargs=-1)
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
 @click.option("--storage", metavar="URI", help="Storage instead of the file's.")
+@GENERATION
 @SCORE
 def get(
-    where: str, *, steps: tuple[str, ...], folder: Path, storage: str | None, score: str | None
+    where: str,
+    *,
+    steps: tuple[str, ...],
+    folder: Path,
+    storage: str | None,
+    generation: int | None,
+    score: str | None,
 ) -> None:
     """Bring the files of a checkpoint into the new folder DIR, each verified.
 
@@ -185,19 +215,28 @@ def get(
     if len(steps) > 1:
         raise click.UsageError("give FILE|URI, at most one STEP, and DIR")
     step = steps[0] if steps else None
-    sys.exit(get_checkpoint(where, storage=storage, step=step, score=score, folder=folder))
+    code = get_checkpoint(
+        where, storage=storage, generation=generation, step=step, score=score, folder=folder
+    )
+    sys.exit(code)
 
 
 @checkpoints.command("set-aside")
 @click.argument("where", metavar="FILE|URI")
 @click.argument("step", metavar="STEP")
 @click.option("--storage", metavar="URI", help="Storage instead of the file's.")
+@GENERATION
 @click.option("--reason", default="set aside by hand", metavar="TEXT", help="Why, for the record.")
-def set_aside(where: str, *, step: str, storage: str | None, reason: str) -> None:
+def set_aside(
+    where: str, *, step: str, storage: str | None, generation: int | None, reason: str
+) -> None:
     """Never resume from the checkpoint of STEP again: it is damaged, or poisons the training.
 
     An attempt that runs goes on; the next one resumes from the newest checkpoint that is left.
     """
     from trainrun_operator.cli.checkpoint_files import set_checkpoint_aside
 
-    sys.exit(set_checkpoint_aside(where, storage=storage, step=step, reason=reason))
+    code = set_checkpoint_aside(
+        where, storage=storage, generation=generation, step=step, reason=reason
+    )
+    sys.exit(code)

@@ -38,7 +38,11 @@ def open_run(prepared: Preparation) -> Opened:
         file.path.unlink()
         return Opened(stored=file.create(spec), remark=f"{folder} is gone: starting from nothing")
     if stored.status.is_true("Complete"):
-        return Opened(stored=stored, finished=True)
+        if prepared.run.spec.storage.on_existing != "StartFresh":
+            return Opened(stored=stored, finished=True)
+        # Another TrainRun of this file, as after deleting and applying it in a cluster.
+        file.path.unlink()
+        return Opened(stored=file.create(spec), remark=_anew(stored.status))
     remark = _remark(stored.status)
     if stored.spec != spec:
         stored = replace(stored, spec=spec, generation=stored.generation + 1)
@@ -46,7 +50,11 @@ def open_run(prepared: Preparation) -> Opened:
         # Budgets and history are those of the run that failed. The numbering goes on, and what is
         # known to be committed stays known: a store that shows nothing of it is not a new one.
         old = stored.status
-        fresh = TrainRunStatus(attempt=old.attempt, checkpoint=old.checkpoint)
+        fresh = TrainRunStatus(
+            attempt=old.attempt,
+            checkpoint=old.checkpoint,
+            storage_generation=old.storage_generation,
+        )
         stored = replace(stored, status=fresh)
     return Opened(stored=file.replace(stored), remark=remark)
 
@@ -54,6 +62,11 @@ def open_run(prepared: Preparation) -> Opened:
 def _run_folder(prepared: Preparation) -> Path | None:
     parts = urlsplit(prepared.run.spec.storage.uri)
     return Path(unquote(parts.path)) / prepared.name if parts.scheme == "file" else None
+
+
+def _anew(status: TrainRunStatus) -> str:
+    kept = f"; what it saved stays, last {status.checkpoint.uri}" if status.checkpoint else ""
+    return f"the run has succeeded before{kept}. A new one begins from nothing (onExisting)"
 
 
 def _remark(status: TrainRunStatus) -> str:
@@ -73,5 +86,5 @@ def finished_message(prepared: Preparation, status: TrainRunStatus) -> str:
     saved = f"; its last checkpoint is {status.checkpoint.uri}" if status.checkpoint else ""
     return (
         f"run {prepared.name} has succeeded already (step {wording.step_of(status)}{saved}). To "
-        "train again use another storage.runName or storage, or remove the run from its storage"
+        "train again set storage.onExisting: StartFresh, or use another storage.runName or storage"
     )

@@ -81,7 +81,7 @@ class AgentSurroundings(Protocol):
     def send(self, agent: SimAgent) -> None:
         """Something changed that the operator waits for."""
 
-    def resolve(self, attempt: int, committed: CheckpointId | None) -> Resolution:
+    def resolve(self, request: ResolveRequest, *, generation: int) -> Resolution:
         """Claim the resume point of an attempt in the store."""
 
     def reads_well(self, agent: SimAgent, checkpoint: CheckpointId) -> bool:
@@ -120,6 +120,8 @@ class SimAgent:
         """It was silent at some time, so that it may have been given up."""
         self.sequence = 0
         self.duty = Duty()
+        self.generation = 0
+        """Of the store's folder: where it reads and writes; 0: not known."""
         self.training: Training | None = None
         self.staged: dict[int, StagedStep] = {}
         self.dropped: set[int] = set()
@@ -181,6 +183,7 @@ class SimAgent:
         if isinstance(answer.order, Hold):
             for seconds in answer.order.deadlines:
                 self.world.clock.after(seconds + 0.01, self.changed)
+        self.generation = answer.generation or self.generation
         self._follow()
         self._read_again(answer.recheck)
         self.reconcile()
@@ -258,7 +261,9 @@ class SimAgent:
         now = self.world.clock.now
         if duty.settled(self.resolution, request) or now < self._ask_store_at:
             return
-        self.resolution = self.world.resolve(request.attempt, request.committed)
+        self.resolution = self.world.resolve(request, generation=self.generation)
+        if self.resolution.outcome == "Resolved":
+            self.generation = self.resolution.generation
         if not duty.settled(self.resolution, request):
             self._ask_store_at = now + RESOLVE_AGAIN
             self.world.clock.after(RESOLVE_AGAIN, self.changed)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from trainrun.contract.agent_config import StorageConfig
     from trainrun.contract.agent_state import Resolution
-    from trainrun.contract.answer import Start
+    from trainrun.contract.answer import ResolveRequest, Start
     from trainrun.contract.checkpoint_id import CheckpointId
     from trainrun_operator.core.run.causes import Cause
     from trainrun_operator.core.run.config import RunConfig
@@ -317,11 +317,11 @@ class SimCluster(ABC):
             if worker.deleting:
                 self.clock.after(self.rng.uniform(0.1, 1.0), lambda: self._forget(worker))
 
-    def resolve(self, attempt: int, committed: CheckpointId | None) -> Resolution:
+    def resolve(self, request: ResolveRequest, *, generation: int) -> Resolution:
         """An agent claims the resume point of an attempt, and knows what was committed."""
-        resolution = self.store.resolve(attempt, committed)
+        resolution = self.store.resolve(request, generation=generation)
         if resolution.outcome == "Resolved":
-            self.judge.resolved(attempt, resolution.resume)
+            self.judge.resolved(request.attempt, resolution.resume)
         return resolution
 
     def reads_well(self, agent: SimAgent, checkpoint: CheckpointId) -> bool:

@@ -6,10 +6,10 @@ tell whether a resume point was the right one.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from trainrun.contract.agent_state import Resolution
-from trainrun.contract.answer import SaveOrder
+from trainrun.contract.answer import ResolveRequest, SaveOrder
 from trainrun.contract.checkpoint_id import CheckpointId
 
 KEPT = 2
@@ -54,6 +54,12 @@ class SimStore:
         default_factory=dict
     )
     """Whether a worker agrees to save, and what asked it, by attempt, call and slot."""
+    generation: int = 1
+    """That which all of this is in."""
+    others: bool = False
+    """An earlier TrainRun has made all of this, and the run has claimed nothing yet."""
+    left: list[SimStore] = field(default_factory=list)
+    """Earlier generations, as the run has found them."""
 
     def put_part(self, checkpoint: CheckpointId, *, slot: int, workers: int) -> None:
         """A worker's files and its done marker."""
@@ -136,12 +142,20 @@ class SimStore:
         handed = any(claim is not None for claim in self.claims.values())
         return handed or any(not self.fenced(c) for c in known if c is not None)
 
-    def resolve(self, attempt: int, committed: CheckpointId | None = None) -> Resolution:
-        """Claim the resume point of an attempt; the same answer when asked again.
+    def _enter(self, request: ResolveRequest, generation: int) -> None:
+        """The first claim of a run begins a generation, or takes over what there is."""
+        assert generation in (0, self.generation), "an agent is told of a generation that is not"
+        if self.others and request.on_existing == "StartFresh":
+            self.left.append(replace(self))
+            self.checkpoints, self.claims, self.ballots = {}, {}, {}
+            self.bad, self.unlisted, self.unlisted_parts = set(), set(), set()
+            self.finished = False
+            self.generation += 1
+        self.others = False
 
-        `committed`: known to be, whatever the listing shows.
-        """
-        highest = max(self.claims, default=0)
+    def resolve(self, request: ResolveRequest, *, generation: int = 0) -> Resolution:
+        """Claim the resume point of an attempt; the same answer when asked again."""
+        attempt, committed = request.attempt, request.committed
         if not self.available:
             return Resolution(attempt=attempt, outcome="Unavailable", message="the store is away")
         if self.refuses:
@@ -150,6 +164,8 @@ class SimStore:
         if self.used_by:
             message = f"the storage belongs to TrainRun {self.used_by}, which is alive"
             return Resolution(attempt=attempt, outcome="InUse", message=message)
+        self._enter(request, generation)
+        highest = max(self.claims, default=0)
         if self.finished:
             return Resolution(attempt=attempt, outcome="Finished")
         if attempt in self.claims:
@@ -171,5 +187,6 @@ class SimStore:
             outcome="Resolved",
             resume=resume,
             highest_attempt=max(self.claims),
+            generation=self.generation,
             run_id=RUN_ID,
         )

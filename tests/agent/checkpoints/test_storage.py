@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -92,3 +93,29 @@ async def test_a_release_waits_for_what_would_take_it_back(
     monkeypatch.undo()
     found = api.resolve(run_of(tmp_path), uid="uid-2", attempt=3, watch=api.BeatWatch())
     assert found.outcome == "Resolved"
+
+
+async def test_whoever_is_told_of_no_generation_finds_it_and_stays_there(
+    storage: AsyncRunStore, tmp_path: Path
+) -> None:
+    run = run_of(tmp_path)
+    api.resolve(run, uid="another", attempt=1, watch=api.BeatWatch())
+    found = await storage.resolve(ResolveRequest(attempt=1, on_existing="StartFresh"))
+    assert (found.outcome, found.generation) == ("Resolved", 2)
+    storage.enter(0)  # the operator has not written it down yet
+    assert await storage.beat(1, None)
+    second = replace(run, generation=2)
+    assert {item.key for item in second.objects("owners/")} == {
+        "owners/000001.json",
+        "owners/000001.beat",
+    }
+    assert await storage.newest_attempt() == 1
+
+
+async def test_whoever_is_told_of_a_generation_asks_no_further(
+    storage: AsyncRunStore, tmp_path: Path
+) -> None:
+    storage.enter(3)
+    found = await storage.resolve(ResolveRequest(attempt=1, on_existing="StartFresh"))
+    assert (found.outcome, found.generation) == ("Resolved", 3)
+    assert run_of(tmp_path).objects("generations/") == []

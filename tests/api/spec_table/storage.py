@@ -14,6 +14,7 @@ VALID = (
     ok("a server with a path", spec__storage__endpointURL="https://host/storage/v1/s3"),
     ok("a region", spec__storage__region="eu-central-1"),
     ok("fail on existing", spec__storage__onExisting="Fail"),
+    ok("start fresh", spec__storage__onExisting="StartFresh"),
     ok("credentials", spec__storage__credentialsSecretRef={"name": "s3-keys.team-a"}),
 )
 
@@ -123,6 +124,7 @@ INVALID = (
     bad(
         "another answer to what exists",
         {"spec.storage.onExisting": "Overwrite"},
-        "spec.storage.onExisting: \"Overwrite\" is not known; it must be 'Resume' or 'Fail'",
+        "spec.storage.onExisting: \"Overwrite\" is not known; it must be 'Resume', 'Fail' or "
+        "'StartFresh'",
     ),
 )

@@ -47,7 +47,7 @@ EDITED: dict[str, tuple[Any, Any]] = {
     "storage.endpointURL": ("http://old:9000", "http://new:9000"),
     "storage.region": ("eu-1", "eu-2"),
     "storage.credentialsSecretRef.name": ("keys-1", "keys-2"),
-    "storage.onExisting": ("Resume", "Fail"),
+    "storage.onExisting": ("Resume", "StartFresh"),
     "checkpoint.onNotice": ("Auto", "Signal"),
     "checkpoint.initialFrom": ("s3://weights/1", "s3://weights/2"),
     "checkpoint.flushTimeout": ("30s", "60s"),

@@ -51,12 +51,14 @@ class LocalRuns:
     def state(self) -> Path:
         return self.storage / ".trainrun" / "tiny"
 
-    def commit_before(self, step: int, *, of: int, within: Path | None = None) -> dict[str, str]:
+    def commit_before(
+        self, step: int, *, of: int, within: Path | None = None, generation: int = 1
+    ) -> dict[str, str]:
         """Variables that let all ranks do `step` only once the first attempt's checkpoint of step
         `of` is committed in the storage, or in that of which `within` is the folder."""
         checkpoint = CheckpointId(attempt=1, step=of)
-        storage = within or self.storage
-        manifest = storage / "tiny" / layout.folder(checkpoint) / layout.MANIFEST
+        run = layout.generation_folder(str((within or self.storage) / "tiny"), generation)
+        manifest = Path(run, layout.folder(checkpoint), layout.MANIFEST)
         return {"WAIT_BEFORE": str(step), "WAIT_FOR": str(manifest)}
 
     def write(self) -> Path:

@@ -263,6 +263,7 @@ class Attempt:
                 local_rank,
                 self._files[rank],
                 posts=self.posts.url if self.posts is not None else "",
+                generation=self.around.storage.generation,
             ),
         )
 

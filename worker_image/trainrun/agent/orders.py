@@ -56,6 +56,7 @@ class Orders:
         if isinstance(answer.order, Hold):
             for seconds in answer.order.deadlines:
                 asyncio.get_running_loop().call_later(seconds + 0.01, self.reconcile)
+        self.around.storage.enter(answer.generation)
         self.rechecking.want(answer.recheck)
         self._take_settings()
         self._take_steps()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from trainrun.checkpoint.ballots import asked_to_save, cast_ballot, read_ballots
 from trainrun.checkpoint.choice import shown_damage
+from trainrun.checkpoint.generations import generations
 from trainrun.checkpoint.inspection import CheckpointInfo, list_checkpoints, verify
 from trainrun.checkpoint.metrics_log import MetricsLog, read_metrics
 from trainrun.checkpoint.ownership import BeatWatch, beat, known_run_id, owner_uid, release
@@ -57,6 +58,7 @@ __all__ = [
     "checkpoint_on_node",
     "commit_if_complete",
     "finish",
+    "generations",
     "initial_on_node",
     "known_run_id",
     "list_checkpoints",

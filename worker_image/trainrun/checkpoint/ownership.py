@@ -102,7 +102,7 @@ def acquire(
     stamp = _stamp(run, uid=uid)
     for _ in range(CLAIM_TRIES):
         numbers = _owners(run)
-        if fail_on_existing and (refusal := _existing(run, numbers, uid=uid)):
+        if fail_on_existing and (refusal := _existing(run, uid=uid)):
             return refusal
         newest = _read_claim(run, numbers[-1]) if numbers else None
         if newest is not None and newest.uid == uid and not newest.released:
@@ -139,6 +139,16 @@ def release(run: RunStore, *, uid: str) -> None:
     _write_beat(run, uid=uid, counter=0, committed=None, released=True)
 
 
+def is_used(run: RunStore) -> bool:
+    """Whether anybody has used the folder."""
+    return bool(_owners(run) or run.objects(layout.ATTEMPTS) or run.objects(layout.CHECKPOINTS))
+
+
+def has_claimed(run: RunStore, *, uid: str) -> bool:
+    """Whether this TrainRun has ever owned the folder."""
+    return any(_read_claim(run, number).uid == uid for number in reversed(_owners(run)))
+
+
 def owner_uid(run: RunStore) -> str:
     """The TrainRun that has the newest claim, released or not; empty where nobody can be named."""
     numbers = _owners(run)
@@ -171,7 +181,7 @@ def _run_id(run: RunStore, stamp: RunRecord | None, numbers: list[int]) -> str:
     """Where the stamp cannot be read the first owner is asked, who as a rule wrote it."""
     if stamp is None:
         stamp = _stamp_of(_read_claim(run, numbers[0]).uid)
-    return run_id.derived(stamp.created_by, run.run_name)
+    return run_id.derived(stamp.created_by, run.folder_name)
 
 
 def _stamp_of(uid: str) -> RunRecord:
@@ -227,20 +237,14 @@ def _read_claim(run: RunStore, number: int) -> _Claim:
     )
 
 
-def _claimed_before(run: RunStore, numbers: list[int], *, uid: str) -> bool:
-    return any(_read_claim(run, number).uid == uid for number in reversed(numbers))
-
-
-def _existing(run: RunStore, numbers: list[int], *, uid: str) -> NotOwned | None:
-    if _claimed_before(run, numbers, uid=uid):
+def _existing(run: RunStore, *, uid: str) -> NotOwned | None:
+    if has_claimed(run, uid=uid) or not (run.generation > 1 or is_used(run)):
         return None
-    if numbers or run.objects(layout.ATTEMPTS) or run.objects(layout.CHECKPOINTS):
-        return NotOwned(
-            outcome="NotEmpty",
-            message=f"{run.uri} already holds a run and onExisting is Fail; use another runName, "
-            "or onExisting: Resume to continue that run",
-        )
-    return None
+    return NotOwned(
+        outcome="NotEmpty",
+        message=f"{run.uri} already holds a run and onExisting is Fail; use another runName, "
+        "onExisting: Resume to continue that run, or StartFresh to begin anew beside it",
+    )
 
 
 def _in_use(run: RunStore, claim: _Claim, *, uid: str, watch: BeatWatch) -> NotOwned | None:

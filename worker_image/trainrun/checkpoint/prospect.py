@@ -6,14 +6,15 @@ answer is that of `resolve`, over a store that takes no writes; nothing here cho
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from trainrun.checkpoint.ownership import BeatWatch, owner_uid
 from trainrun.checkpoint.resolution import resolve
 from trainrun.checkpoint.stores.read_only import ReadOnlyStore
-from trainrun.checkpoint.stores.run_store import RunStore
 
 if TYPE_CHECKING:
+    from trainrun.checkpoint.stores.run_store import RunStore
     from trainrun.contract.agent_state import Resolution
 
 TRIES = 5
@@ -35,8 +36,9 @@ def next_resolution(run: RunStore) -> Resolution:
 
 def _ask(run: RunStore) -> Resolution:
     return resolve(
-        RunStore(ReadOnlyStore(run.store), run.run_name),
+        replace(run, store=ReadOnlyStore(run.store)),
         uid=owner_uid(run),
+        generation=run.generation,
         attempt=max(run.attempts(), default=0) + 1,
         watch=BeatWatch(),
     )

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from trainrun.checkpoint.choice import Choice, Known, StoreView, choose, evidence, inspect, look
+from trainrun.checkpoint.generations import enter
 from trainrun.checkpoint.ownership import BeatWatch, NotOwned, Owned, acquire
 from trainrun.checkpoint.rules.records import AttemptRecord, FinishedRecord
 from trainrun.contract import layout
@@ -28,21 +29,31 @@ def resolve(
     *,
     uid: str,
     attempt: int,
-    on_existing: Literal["Resume", "Fail"] = "Resume",
+    on_existing: Literal["Resume", "Fail", "StartFresh"] = "Resume",
+    generation: int = 0,
     ended: str = "",
     committed: CheckpointId | None = None,
     watch: BeatWatch,
 ) -> Resolution:
     """Claim the resume point of `attempt` (counted from 1) for the TrainRun `uid`.
 
-    `ended` is the incident that ended the attempt before, for the record; `committed` the newest
-    checkpoint that the caller knows to be committed: while it is None the store may be a new one,
-    otherwise an empty listing is not believed. Repeating it for an attempt that is claimed already
-    gives the same answer, while that choice is still good (else `Behind`: take the next number).
-    Never raises for trouble with the store.
+    `generation` is that of its folder in which the run is; 0: not known, then `on_existing` says
+    which, and the answer too. `ended` is the incident that ended the attempt before, for the
+    record; `committed` the newest checkpoint that the caller knows to be committed: while it is
+    None the store may be a new one, otherwise an empty listing is not believed. Repeating it for an
+    attempt that is claimed already gives the same answer, while that choice is still good (else
+    `Behind`: take the next number). Never raises for trouble with the store.
     """
     claimant = _Claimant(run=run, uid=uid, attempt=attempt, ended=ended, committed=committed)
     try:
+        if committed is None:
+            # This may be the first use of the store: make it ready, and find out what it lacks.
+            run.store.probe()
+        if generation:
+            place = replace(run, generation=generation)
+        else:
+            place = enter(run, uid=uid, fresh=on_existing == "StartFresh")
+        claimant = replace(claimant, run=place)
         return claimant.resolve(fail_on_existing=on_existing == "Fail", watch=watch)
     except StoreUnavailable as error:
         return claimant.answer("Unavailable", message=str(error))
@@ -59,9 +70,6 @@ class _Claimant:
     committed: CheckpointId | None
 
     def resolve(self, *, fail_on_existing: bool, watch: BeatWatch) -> Resolution:
-        if self.committed is None:
-            # This may be the first use of the store: make it ready, and find out what it lacks.
-            self.run.store.probe()
         if not fail_on_existing and self._has_finished():
             return self._finished()
         owner = acquire(self.run, uid=self.uid, fail_on_existing=fail_on_existing, watch=watch)
@@ -91,6 +99,7 @@ class _Claimant:
             set_aside=tuple(choice.set_aside) if choice else (),
             suspect=choice.suspect if choice else None,
             message=message,
+            generation=self.run.generation,
         )
 
     def _has_finished(self) -> bool:

@@ -165,6 +165,9 @@ class Resolution:
     """Checkpoints found damaged on the way, with reasons."""
     message: str = ""
     suspect: Suspect | None = None
+    generation: int = 1
+    """In which generation of its folder the run is, where the store answers; an agent of version
+    0.1.0 knows no other."""
     run_id: str = ""
     """The run's id, where it is resolved; empty: an agent of version 0.1.0, which knows none."""
     age: Age = 0.0

@@ -21,7 +21,8 @@ class ResolveRequest:
     """Claim the resume point of `attempt` in the store and report it (slot 0's agent only)."""
 
     attempt: int
-    on_existing: Literal["Resume", "Fail"] = "Resume"
+    on_existing: Literal["Resume", "Fail", "StartFresh"] = "Resume"
+    """What a folder that is there already means, while `Answer.generation` is not known."""
     ended: str = ""
     """The incident that ended the attempt before, for the record in the store."""
     committed: CheckpointId | None = None
@@ -165,6 +166,9 @@ class Answer:
     """The newest commit that the operator has heard of."""
     recheck: Recheck | None = None
     """What another node reads wrongly."""
+    generation: int = 0
+    """In which generation of its folder the run is; 0: not known, and with it whoever claims the
+    next attempt finds that out."""
     settings: RunSettings | None = None
     """As they are now; absent, from operators of version 0.1.0: as the agent was configured."""
     poll: float = 10.0

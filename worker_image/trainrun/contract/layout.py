@@ -21,6 +21,7 @@ CHECKPOINTS = "checkpoints/"
 BAD = "bad/"
 METRICS = "metrics/"
 SAVES = "saves/"
+GENERATIONS = "generations/"
 MANIFEST = "manifest.json"
 
 _NUMBERED = re.compile(r"(\d{6,})\.json")
@@ -32,6 +33,17 @@ _METRICS = re.compile(r"(\d{6,})-(\d{5,})\.jsonl")
 def run_uri(storage: str, run_name: str) -> str:
     """Address of a run's folder; `storage` is that of `spec.storage.uri`."""
     return f"{storage.rstrip('/')}/{run_name}"
+
+
+def generation_folder(run: str, generation: int) -> str:
+    """The folder, or address, of a generation of the run with this one: the first is in it, each
+    later one (see `trainrun.checkpoint.generations`) in a folder of its own below."""
+    return run if generation <= 1 else f"{run}/generation-{generation:06d}"
+
+
+def generation_key(number: int) -> str:
+    """The write-once record of who began a generation after the first, in the run's folder."""
+    return f"{GENERATIONS}{number:06d}.json"
 
 
 def checkpoints_uri(run: str) -> str:

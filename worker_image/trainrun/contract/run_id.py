@@ -18,13 +18,14 @@ LONGEST = 32
 _VALID = re.compile(rf"[a-z0-9]{{1,{LONGEST}}}")
 
 
-def derived(created_by: str, run_name: str) -> str:
-    """The id of the run in the folder `run_name` that `created_by` used first.
+def derived(created_by: str, folder: str) -> str:
+    """The id of the run in this folder, named below its storage, that `created_by` used first.
 
-    The name counts, so that a copy of the folder under another name is another run; where the
-    folder lies does not, so that a run that was moved to another bucket stays the same one.
+    The name counts, so that a copy of the folder under another name is another run, and so is a
+    later generation; where the folder lies does not, so that a run that was moved to another bucket
+    stays the same one.
     """
-    digest = hashlib.sha256(f"{created_by}\n{run_name}".encode()).digest()
+    digest = hashlib.sha256(f"{created_by}\n{folder}".encode()).digest()
     return base64.b32encode(digest).decode()[:LENGTH].lower()
 
 

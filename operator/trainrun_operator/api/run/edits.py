@@ -62,7 +62,11 @@ EDITS = (
         "that is the name; keys that change within the Secret are read by each worker at its "
         "start: those that live keep the old ones, which must be good until they are replaced",
     ),
-    _row("storage.onExisting", "NextPass", "asked for until the run has claimed its storage"),
+    _row(
+        "storage.onExisting",
+        "NextPass",
+        "asked for until the run has claimed its storage: it stays where it is",
+    ),
     _row("checkpoint.onNotice", "NextPass", "of the next notice, suspension or edit"),
     _row(
         "checkpoint.initialFrom",

@@ -121,9 +121,11 @@ class StorageSpec(Model):
     """Secret in the run's namespace whose keys AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and, where
     it is there, AWS_SESSION_TOKEN become environment variables of the container that trains.
     Default: what the template and its service account give. Not used by `trainrun run`."""
-    on_existing: Literal["Resume", "Fail"] = "Resume"
-    """What to do when the run's folder is there already at the first start. Resume: continue from
-    its newest good checkpoint. Fail: do not start. Default Resume."""
+    on_existing: Literal["Resume", "Fail", "StartFresh"] = "Resume"
+    """What to do when the run's folder is there already at this TrainRun's first start. Resume:
+    continue from the newest good checkpoint of its newest generation. Fail: do not start.
+    StartFresh: begin a new generation, from nothing; the folder keeps what it holds. A TrainRun
+    stays in its generation until it is deleted. Default Resume."""
 
     @classmethod
     def __get_pydantic_json_schema__(

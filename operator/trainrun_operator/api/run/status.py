@@ -250,6 +250,8 @@ class Internal(StatusPart):
     its workers by. Absent: a version that knew no installations, or nobody yet."""
     taken_over: datetime | None = None
     """When this holder took the run over from another one; workers made before are none of its."""
+    storage_generation: Annotated[int, Field(exclude_if=not_)] = 0
+    """In which generation of its folder the run is; 0: nobody has claimed the storage yet."""
     start_record: StartRecord | None = None
     """What the newest attempt was started with."""
     ending: Ending | None = None

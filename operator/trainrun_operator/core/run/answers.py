@@ -78,10 +78,16 @@ def running(view: View, record: StartRecord, save: SaveOrder | None) -> dict[str
         steps=steps.open_steps(view),
         drop=steps.to_drop(view),
         committed=steps.committed_id(view),
+        generation=view.status.storage_generation,
         settings=settings(view),
         poll=poll(view),
     )
-    leave = Answer(order=Exit(), settings=settings(view), poll=poll(view))
+    leave = Answer(
+        order=Exit(),
+        generation=view.status.storage_generation,
+        settings=settings(view),
+        poll=poll(view),
+    )
     sources = _sources(view)
     speaker = view.speaker.slot if view.speaker is not None else 0
     told = {}
@@ -129,6 +135,7 @@ def gathering(view: View, lead: WorkerFact | None, *, resolve: bool) -> dict[str
     answer = Answer(
         order=hold,
         steps=steps.open_steps(view) if flush else (),
+        generation=view.status.storage_generation,
         settings=settings(view),
         poll=poll(view),
     )
@@ -170,5 +177,10 @@ def leaving(view: View, *, code: int, succeeded: bool) -> dict[str, Answer]:
         attempt=view.next_attempt,
         number=view.status.resumptions,
     )
-    answer = Answer(order=order, settings=settings(view), poll=poll(view))
+    answer = Answer(
+        order=order,
+        generation=view.status.storage_generation,
+        settings=settings(view),
+        poll=poll(view),
+    )
     return {worker.name: answer for worker in view.workers}

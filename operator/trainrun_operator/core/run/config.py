@@ -38,9 +38,9 @@ class RunConfig:
     storage: StorageConfig
     """Where workers find their storage."""
     checkpoints_uri: str
-    """`<uri>/<runName>/checkpoints`, for display."""
+    """`<uri>/<runName>/checkpoints`, for display; those of a later generation are below."""
     suspend: bool
-    on_existing: Literal["Resume", "Fail"]
+    on_existing: Literal["Resume", "Fail", "StartFresh"]
     limits: Limits
     """Of the budgets that the spec has; -1: no limit."""
     backoff_initial: timedelta

@@ -11,6 +11,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
+from trainrun.contract import layout
 from trainrun_operator.api.run.standing import CheckpointStatus, Workers
 from trainrun_operator.api.run.status import (
     Condition,
@@ -149,6 +150,12 @@ def _works(view: View, worker: WorkerFact, phase: PhaseName) -> bool:
     return unheard and phase in RUNS
 
 
+def folder(view: View, generation: int) -> str:
+    """Address of this generation of the run's folder."""
+    run = view.config.checkpoints_uri.rpartition("/")[0]
+    return layout.generation_folder(run, generation)
+
+
 def _checkpoint(view: View, status: TrainRunStatus) -> CheckpointStatus | None:
     commit, known = steps.newest_commit(view), status.checkpoint
     if commit is None or (
@@ -156,7 +163,7 @@ def _checkpoint(view: View, status: TrainRunStatus) -> CheckpointStatus | None:
     ):
         return known
     return CheckpointStatus(
-        uri=f"{view.config.checkpoints_uri}/{commit.id.name}",
+        uri=layout.checkpoint_uri(folder(view, status.storage_generation), commit.id),
         step=commit.id.step,
         attempt=commit.id.attempt,
         time=view.observation.now - timedelta(seconds=round(commit.age, 3)),

@@ -30,6 +30,8 @@ class Suspicion:
     worker: WorkerFact
     """Where: of several workers the one of the lowest slot."""
     recheck: Recheck
+    generation: int
+    """Of the run's folder: where it is."""
     message: str
     reader: WorkerFact | None
     """Who is to read it again: on another node, or where there is none the same worker, unless the
@@ -119,10 +121,13 @@ def _suspicion(
         return None
     worker, first = suspects[0]
     files = tuple(sorted({file for _, suspect in suspects for file in suspect.files}))
+    found = worker.agent.resolution if worker.agent is not None else None
+    generation = view.status.storage_generation or (found.generation if found is not None else 0)
     recheck = Recheck(attempt=attempt, id=first.id, files=files)
     return Suspicion(
         worker=worker,
         recheck=recheck,
+        generation=generation,
         message=first.message,
         reader=_reader(view, worker, there, first.id),
     )
@@ -161,5 +166,5 @@ def with_recheck(view: View, plan: Plan) -> Plan:
     if found is None or found.reader is None or found.reader.name not in plan.answers:
         return plan
     name = found.reader.name
-    answer = replace(plan.answers[name], recheck=found.recheck)
+    answer = replace(plan.answers[name], recheck=found.recheck, generation=found.generation)
     return replace(plan, answers={**plan.answers, name: answer})

@@ -30,6 +30,7 @@ from trainrun_operator.core.run.causes import row_of
 from trainrun_operator.core.run.display import (
     CONTESTED,
     condition,
+    folder,
     gathering_phase,
     not_asked,
     refreshed,
@@ -268,6 +269,7 @@ def start(view: View, chosen: tuple[WorkerFact, ...], resolution: Resolution) ->
         settling.measured(view, plan.status, point),
         attempt=record.attempt,
         run_id=record.run_id,
+        storage_generation=resolution.generation,
         start_record=record,
         ending=None,
         save_asked=None,
@@ -278,7 +280,7 @@ def start(view: View, chosen: tuple[WorkerFact, ...], resolution: Resolution) ->
         restarts=view.status.restarts + (view.status.ending is not None),
     )
     plan = replace(plan, status=_with_marks(status, *marks))
-    found = (_resumed_existing(view, point), _flush_given_up(view, point))
+    found = (_beginning(view, resolution), _flush_given_up(view, point))
     return replace(plan, events=(*plan.events, *filter(None, found)))
 
 
@@ -299,19 +301,29 @@ def _flush_given_up(view: View, point: CheckpointId | None) -> Event | None:
     )
 
 
-def _resumed_existing(view: View, point: CheckpointId | None) -> Event | None:
-    """What is resumed is not this TrainRun's own: it has started nothing before."""
-    status = view.status
-    own = status.start_record or status.ending or status.incidents or status.checkpoint
-    if point is None or own:
+def _beginning(view: View, resolution: Resolution) -> Event | None:
+    """What is there is not this TrainRun's own, which has started nothing before: it is resumed, or
+    left as it is."""
+    status, point, generation = view.status, resolution.resume, resolution.generation
+    if status.start_record or status.ending or status.incidents or status.checkpoint:
         return None
-    place = view.config.checkpoints_uri.rpartition("/")[0]
+    if status.storage_generation:  # of a run that goes on after it had failed
+        return None
+    place = folder(view, generation)
+    if point is None:
+        if generation == 1 or view.config.on_existing != "StartFresh":
+            return None
+        message = (
+            f"generation {generation} begins from nothing in {place}; what was saved before stays "
+            f"in {folder(view, generation - 1)}"
+        )
+        return Event(type="Normal", reason="StartedFresh", message=message)
     return Event(
         type="Normal",
         reason="ResumedExisting",
         message=(
             f"resumes what an earlier TrainRun of this name left in {place}: step {point.step} of "
-            f"attempt {point.attempt}. To train from nothing use another storage.runName"
+            f"attempt {point.attempt}. To train from nothing use storage.onExisting: StartFresh"
         ),
     )
 

@@ -86,6 +86,8 @@ class OrdersGiven:
         gang = {agent.name, *(peer.name for peer in world.gang(order.attempt))}
         if len({world.workers[name].storage for name in gang}) > 1:
             self._case.wrong(f"attempt {order.attempt} has workers that write to two storages")
+        if agent.generation != world.store.generation:
+            self._case.wrong(f"{agent.name} writes to generation {agent.generation}")
 
     def save_committed(self, agent: SimAgent, call: int) -> None:
         """The call answered with yes is the same on every rank of an attempt."""

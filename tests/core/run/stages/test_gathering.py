@@ -16,7 +16,7 @@ from tests.support.builders import (
     an_incident,
     seconds,
 )
-from trainrun.contract.agent_state import Outcome
+from trainrun.contract.agent_state import Committed, Outcome
 from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun_operator.api.run.standing import CheckpointStatus, Progress
 from trainrun_operator.api.run.status import StartRecord
@@ -419,9 +419,55 @@ def test_a_run_that_resumes_what_another_one_left_says_so() -> None:
             "Normal",
             "ResumedExisting",
             "resumes what an earlier TrainRun of this name left in s3://bucket/run: step 40 of "
-            "attempt 7. To train from nothing use another storage.runName",
+            "attempt 7. To train from nothing use storage.onExisting: StartFresh",
         ),
     ]
+
+
+def test_a_run_that_starts_fresh_says_where_and_what_stays() -> None:
+    scene = a_run(on_existing="StartFresh").waiting()
+    assert scene.answer(0).generation == 0
+    scene = scene.resolved(generation=3)
+    assert [(e.type, e.reason, e.message) for e in scene.plan.events] == [
+        ("Normal", "Started", "attempt 1 starts from nothing with 2 workers"),
+        (
+            "Normal",
+            "StartedFresh",
+            "generation 3 begins from nothing in s3://bucket/run/generation-000003; what was saved "
+            "before stays in s3://bucket/run/generation-000002",
+        ),
+    ]
+    assert scene.plan.status.storage_generation == 3
+
+
+def test_all_workers_are_told_the_generation_from_the_start_on() -> None:
+    scene = a_run(max_failures=1, on_existing="StartFresh").waiting().resolved(generation=2)
+    running = scene.after(scene.plan).with_all(attempt=1, phase="Running")
+    assert {running.answer(slot).generation for slot in (0, 1)} == {2}
+    ended = running.ended(an_incident())
+    assert {ended.answer(slot).generation for slot in (0, 1)} == {2}
+    over = ended.with_config(suspend=True)
+    over = over.after(over.plan)
+    assert {answer.generation for answer in over.plan.answers.values()} == {2}
+
+
+def test_the_address_of_a_checkpoint_names_its_generation() -> None:
+    scene = a_run().running().with_status(storage_generation=2)
+    commit = Committed(id=CheckpointId(attempt=1, step=10))
+    shown = scene.with_all(committed=commit).plan.status.checkpoint
+    assert shown is not None
+    assert shown.uri == ("s3://bucket/run/generation-000002/checkpoints/step-000000010-attempt-1")
+
+
+def test_a_run_that_starts_fresh_in_an_empty_folder_has_nothing_to_tell() -> None:
+    scene = a_run(on_existing="StartFresh").waiting().resolved()
+    assert [e.reason for e in scene.plan.events] == ["Started"]
+
+
+def test_a_run_that_goes_on_in_its_generation_does_not_tell_of_it_again() -> None:
+    scene = a_run(on_existing="StartFresh").with_status(attempt=1, storage_generation=2).waiting()
+    scene = scene.resolved(generation=2)
+    assert [e.reason for e in scene.plan.events] == ["Started"]
 
 
 def test_a_run_that_resumes_its_own_work_does_not_wonder() -> None:

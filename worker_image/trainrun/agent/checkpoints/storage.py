@@ -11,6 +11,7 @@ import contextlib
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -57,6 +58,8 @@ class AsyncRunStore:
             THREADS + config.processes_per_worker, thread_name_prefix="store"
         )
         self._opened: RunStore | None = None
+        self.generation = 0
+        """Of the run's folder: that in which everything is; 0: not known, the first one."""
         self._watch: BeatWatch | None = None
         self._metrics: dict[int, api.MetricsLog] = {}
         """That of the attempt which has written last."""
@@ -70,6 +73,11 @@ class AsyncRunStore:
         # A beat or a claim under way would take back the release that came after it.
         self._beating = threading.Lock()
         self._claiming = threading.Lock()
+
+    def enter(self, generation: int) -> None:
+        """Everything is in this generation of the run's folder; 0: that is not known."""
+        if generation:
+            self.generation = generation
 
     async def warm_up(self) -> None:
         """Load and connect what later calls need."""
@@ -228,7 +236,7 @@ class AsyncRunStore:
         if self._opened is None:
             storage = self._config.storage
             self._opened = api.RunStore(self._open(storage.uri), storage.run_name)
-        return self._opened
+        return replace(self._opened, generation=max(self.generation, 1))
 
     def _open(self, uri: str) -> ObjectStore:
         if self._bring_boto3 is not None and uri.startswith("s3://"):
@@ -298,15 +306,19 @@ class AsyncRunStore:
         if self._watch is None:
             self._watch = api.BeatWatch()
         with self._claiming:
-            return api.resolve(
+            found = api.resolve(
                 self._run(),
                 uid=self._config.run_uid,
                 attempt=request.attempt,
                 on_existing=request.on_existing,
+                generation=self.generation,
                 ended=request.ended,
                 committed=request.committed,
                 watch=self._watch,
             )
+            if found.outcome in ("Resolved", "Finished"):
+                self.enter(found.generation)
+            return found
 
     def _commit(self, checkpoint: CheckpointId) -> Manifest | None:
         run = self._run()

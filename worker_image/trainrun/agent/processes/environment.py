@@ -62,9 +62,11 @@ def process_environment(
     files: RankFiles,
     *,
     posts: str = "",
+    generation: int = 1,
 ) -> dict[str, str]:
     """Return the whole environment of the process of `local_rank`; `posts` is where rank 0's
-    framework may post how far it is, empty: nowhere.
+    framework may post how far it is, empty: nowhere; checkpoints are in this `generation` of the
+    run's folder.
 
     Precedence: what makes up the attempt, then `config.env`, then the agent's own environment, then
     what trackers, frameworks and JAX are told.
@@ -82,7 +84,17 @@ def process_environment(
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     place = _place(config, start, local_rank)
     environment.update(place.write())
-    environment.update(_exchange(config, start, files, place).write())
+    exchange = Exchange(
+        socket=files.socket,
+        staging=files.staging,
+        control_file=files.control_file,
+        place=place_of(place),
+        resume=(
+            _handed(config.storage, generation, start.resume) if start.resume is not None else None
+        ),
+        initial=config.initial_from,
+    )
+    environment.update(exchange.write())
     environment[variables.TORCH_ERROR_FILE] = str(files.error_file)
     if config.address in LOOPBACK or config.parent_pid is not None:
         environment.setdefault("GLOO_SOCKET_IFNAME", "lo")
@@ -141,17 +153,7 @@ def _place(config: AgentConfig, start: Start, local_rank: int) -> ProcessPlace:
     )
 
 
-def _exchange(config: AgentConfig, start: Start, files: RankFiles, place: ProcessPlace) -> Exchange:
-    return Exchange(
-        socket=files.socket,
-        staging=files.staging,
-        control_file=files.control_file,
-        place=place_of(place),
-        resume=_handed(config.storage, start.resume) if start.resume is not None else None,
-        initial=config.initial_from,
-    )
-
-
-def _handed(storage: StorageConfig, resume: CheckpointId) -> Handed:
-    uri = layout.checkpoint_uri(layout.run_uri(storage.uri, storage.run_name), resume)
+def _handed(storage: StorageConfig, generation: int, resume: CheckpointId) -> Handed:
+    run = layout.generation_folder(layout.run_uri(storage.uri, storage.run_name), generation)
+    uri = layout.checkpoint_uri(run, resume)
     return Handed(attempt=resume.attempt, step=resume.step, uri=uri)

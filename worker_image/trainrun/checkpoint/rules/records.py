@@ -31,6 +31,15 @@ class RunRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GenerationRecord:
+    """`generations/000002.json`: the folder of this generation is another beginning of the run."""
+
+    number: int
+    uid: str
+    """The TrainRun that began it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OwnerRecord:
     """`owners/000007.json`: one TrainRun's claim to the folder."""
 

@@ -1,7 +1,7 @@
-"""The part of a store that belongs to one run: `<uri>/<runName>/`, and its records.
+"""The part of a store that belongs to one generation of a run: `<uri>/<runName>/`, and its records.
 
 Layer: between `ObjectStore` (bytes) and the rules. Keys given here are relative to the run's
-folder.
+folder, or to that of a later generation below it, which is like a run's own.
 """
 
 from __future__ import annotations
@@ -30,20 +30,26 @@ READERS = 8
 
 @dataclass(frozen=True, slots=True)
 class RunStore:
-    """A run's folder in a store."""
+    """The folder of a run in a store, or of one of its later generations."""
 
     store: ObjectStore
     run_name: str
-    """Name of the folder below the store's URI."""
+    """Name of the run's folder below the store's URI."""
+    generation: int = 1
+
+    @property
+    def folder_name(self) -> str:
+        """The folder, relative to the store's URI: what tells this one from every other."""
+        return layout.generation_folder(self.run_name, self.generation)
 
     @property
     def uri(self) -> str:
-        """Address of the run's folder."""
-        return layout.run_uri(self.store.uri, self.run_name)
+        """Address of the folder."""
+        return layout.run_uri(self.store.uri, self.folder_name)
 
     def key(self, key: str) -> str:
         """The store's key for a key of this run."""
-        return f"{self.run_name}/{key}"
+        return f"{self.folder_name}/{key}"
 
     def checkpoint_uri(self, checkpoint: CheckpointId) -> str:
         """Address of a checkpoint's folder."""
@@ -51,7 +57,7 @@ class RunStore:
 
     def objects(self, prefix: str) -> list[ObjectInfo]:
         """Everything below `prefix`, with keys relative to the run."""
-        start = len(self.run_name) + 1
+        start = len(self.folder_name) + 1
         return [replace(item, key=item.key[start:]) for item in self.store.list(self.key(prefix))]
 
     def read(self, cls: type[T], key: str) -> T:
