@@ -77,6 +77,15 @@ def test_the_state_of_a_rank_in_a_word(worker: WorkerFact, state: str) -> None:
     assert wording.rank_states(worker, status=TrainRunStatus(attempt=1), per_worker=1) == [state]
 
 
+@pytest.mark.parametrize("slot", [0, 1])
+def test_ranks_train_once_their_framework_has_posted(slot: int) -> None:
+    """They were shown as starting in their first minute, beside a step that grew."""
+    status = TrainRunStatus(attempt=1, posted=PostedProgress(text="3/50", step=3, time=NOW))
+    worker = running(slot, spawned=5.0)
+    assert wording.rank_states(worker, status=status, per_worker=2) == ["training"] * 2
+    assert wording.rank_states(worker, status=STATUS, per_worker=1) == ["starting"]
+
+
 def test_a_rank_that_loads_for_long_starts_where_steps_are_reported() -> None:
     saved = CheckpointStatus(step=3, attempt=1, uri="file:///x", size_bytes=1, time=NOW)
     status = TrainRunStatus(attempt=1, checkpoint=saved)

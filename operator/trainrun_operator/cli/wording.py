@@ -55,9 +55,10 @@ def _process_state(
     if worker.notice is not None or agent.notice is not None:
         return "leaving"
     stepped = local_rank < len(agent.steps) and agent.steps[local_rank] is not None
-    # Who reports nothing has trained once he was up for so long, as for the backoff.
+    # Who reports nothing trains once its framework has posted, which rank 0 does for all ranks, or
+    # once he was up for so long, as for the backoff.
     up = timedelta(seconds=agent.spawned or 0.0) >= TRAINED and reports_nothing(status)
-    return "training" if stepped or up else "starting"
+    return "training" if stepped or up or status.posted is not None else "starting"
 
 
 def seconds(value: float | None) -> str:
