@@ -161,6 +161,49 @@ def test_a_shell_is_passed_over_and_the_helpers_of_a_training_are_left_alone(
     assert "rank 0 exited with code 7 on SIGTERM" in worker.output
 
 
+def test_a_worker_whose_notice_reaches_no_operator_sends_sigterm_by_itself(
+    operator: OperatorStandIn, workers: Workers
+) -> None:
+    """It was killed at the end of the grace, its handler never called."""
+    worker = workers.start(WITH_HANDLER.format(end=""), processes_per_worker=2, grace_seconds=20)
+    operator.order(start(per_worker=2))
+    operator.until(lambda s: s.steps == (1, 1))
+    operator.status = 503
+    worker.terminate()
+    assert worker.code(timeout=60) == 143
+    assert (workers.folder / "own-checkpoint").read_text() == "mine"
+    worker.shows("no operator is reached: SIGTERM and")
+    for rank in (0, 1):
+        worker.shows(f"rank {rank}: SIGTERM")
+        worker.shows(f"rank {rank} exited with code 0 on SIGTERM")
+
+
+def test_a_script_that_asks_gets_no_signal_where_no_operator_is_reached(
+    operator: OperatorStandIn, workers: Workers
+) -> None:
+    script = WITH_HANDLER.replace(
+        "while not told:", "while not told and not trainrun.should_save():"
+    )
+    worker = workers.start(script.format(end=""), grace_seconds=9)
+    operator.order(start())
+    operator.until(lambda s: s.save.calls > 0)
+    operator.status = 503
+    worker.terminate()
+    assert worker.code(timeout=60) == 143
+    assert not (workers.folder / "own-checkpoint").exists()
+
+
+def test_an_operator_that_answers_decides_itself(
+    operator: OperatorStandIn, workers: Workers
+) -> None:
+    worker = workers.start(WITH_HANDLER.format(end=""), grace_seconds=60)
+    operator.order(start())
+    operator.until(lambda s: s.steps == (1,))
+    worker.terminate()
+    operator.until(lambda s: s.notice and s.notice.age > 8)
+    assert not (workers.folder / "own-checkpoint").exists()
+
+
 def test_a_shell_with_a_trap_gets_the_signal_itself(
     operator: OperatorStandIn, workers: Workers
 ) -> None:

@@ -9,7 +9,8 @@ from typing import Literal, get_args
 
 from tests.support.builders import a_config
 from trainrun.contract.agent_state import Problem
-from trainrun_operator.api.run.spec import FailurePolicy, OnNotice
+from trainrun.contract.answer import OnNotice
+from trainrun_operator.api.run.spec import FailurePolicy
 from trainrun_operator.core.run.causes import Limits, limits_of
 from trainrun_operator.core.run.observation import RefusedReason
 from trainrun_operator.simulation.cluster import StartTrouble

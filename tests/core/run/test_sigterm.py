@@ -9,8 +9,7 @@ import pytest
 
 from tests.support.builders import Scene, a_run, seconds
 from trainrun.contract.agent_state import ProcessExit
-from trainrun.contract.answer import Hold
-from trainrun_operator.api.run.spec import OnNotice
+from trainrun.contract.answer import Hold, OnNotice
 from trainrun_operator.core.run.flush import still_flushing, to_flush
 from trainrun_operator.core.run.plan import DeleteWorker
 

@@ -15,7 +15,7 @@ import ssl
 import time
 from dataclasses import dataclass, field
 
-from trainrun.agent import background
+from trainrun.agent import alone, background
 from trainrun.agent.attempt import AttemptContext
 from trainrun.agent.checkpoints.owner_beat import Ownership
 from trainrun.agent.checkpoints.rechecking import Rechecking
@@ -84,6 +84,8 @@ class Agent:
     _sequence: int = 0
     _noticed: float | None = None
     """When SIGTERM came, on the monotonic clock."""
+    _kill_at: float | None = None
+    """When processes that got SIGTERM without an order are killed, on the monotonic clock."""
     _problems: tuple[Problem, ...] = ()
     _asked_store: float = 0.0
     _asking: asyncio.Task[None] | None = None
@@ -252,6 +254,34 @@ class Agent:
         if left <= LAST_SECONDS or self._nothing_to_do():
             self._leave_within(left, "told to end (SIGTERM)")
 
+    def _end_alone(self, now: float) -> None:
+        """After a notice of which no operator knows: SIGTERM for a script that never asks."""
+        attempt, told = self.orders.attempt, self.orders.duty.of_attempt
+        if self._noticed is None or attempt is None or self.leaving.begun:
+            return
+        if self._kill_at is not None:
+            if now >= self._kill_at and attempt.processes.alive:
+                attempt.stop()
+            return
+        settings, left = self.orders.settings, self._grace_left(now)
+        running = told is not None and isinstance(told.order, Start) and attempt.processes.alive
+        if (
+            running
+            and alone.signals(settings, asks=attempt.voter.vote.calls > 0)
+            and (
+                alone.out_of_reach(
+                    noticed=self._noticed,
+                    grace=self.config.grace_seconds,
+                    answered=self.heartbeat.last_answer,
+                    now=now,
+                )
+            )
+        ):
+            time_left = alone.time_to_end(settings, left=left)
+            LOG.warning("no operator is reached: SIGTERM and %.0f s for the training", time_left)
+            attempt.processes.terminate()
+            self._kill_at = now + time_left
+
     def _leave_within(self, seconds: float, reason: str, *, ended: bool = False) -> None:
         for_uploads = max(0.0, seconds - LAST_SECONDS / 2)
         farewell = Farewell(code=TERMINATED, seconds=for_uploads, reason=reason, ended=ended)
@@ -290,6 +320,7 @@ class Agent:
                     LOG.info("%s: %s", problem.type, problem.message)
                 self.heartbeat.news()
             self.heartbeat.tick(now)
+            self._end_alone(now)
             self._drain(now)
             self._count_votes(now)
             if now - max(self.heartbeat.last_answer, self._asked_store) > AWAY:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from trainrun.contract import variables, wire
-from trainrun.contract.answer import RunSettings
+from trainrun.contract.answer import OnNotice, RunSettings
 
 
 class BadConfig(ValueError):
@@ -106,6 +106,8 @@ class AgentConfig:
     """It keeps the best ones by this metric; empty: the newest ones."""
     score_order: Literal["Max", "Min"] = "Max"
     """Which value of the metric is the best."""
+    on_notice: OnNotice = "Auto"
+    """What becomes of a training that has to stop: for an agent that reaches no operator."""
     checkpoint_patience: float = 30.0
     """A rank that says nothing for so long about a step for which another brought files is told
     of in the condition CheckpointWaiting."""
@@ -127,6 +129,7 @@ class AgentConfig:
             keep=self.keep,
             score_metric=self.score_metric,
             score_order=self.score_order,
+            on_notice=self.on_notice,
             heartbeat_timeout=self.heartbeat_timeout,
             flush_timeout=self.flush_timeout,
         )

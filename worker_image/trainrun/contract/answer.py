@@ -134,6 +134,14 @@ class Recheck:
     files: tuple[str, ...]
 
 
+OnNotice = Literal[
+    "Auto",  # AskScript where a process has called should_save() in this attempt, else Signal
+    "AskScript",  # should_save() says so
+    "Signal",  # SIGTERM, and some time
+    "Stop",  # they are killed
+]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSettings:
     """What a user may edit while workers live. Durations are seconds."""
@@ -146,6 +154,8 @@ class RunSettings:
     """It keeps the best ones by this metric; empty: the newest ones."""
     score_order: Literal["Max", "Min"] = "Max"
     """Which value of the metric is the best."""
+    on_notice: OnNotice = "Auto"
+    """What becomes of a training that has to stop: for an agent that reaches no operator."""
     heartbeat_timeout: float
     """The operator takes an agent that was silent for this long for lost."""
     flush_timeout: float

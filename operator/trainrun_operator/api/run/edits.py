@@ -67,7 +67,7 @@ EDITS = (
         "NextPass",
         "asked for until the run has claimed its storage: it stays where it is",
     ),
-    _row("checkpoint.onNotice", "NextPass", "of the next notice, suspension or edit"),
+    _row("checkpoint.onNotice", "NextAnswer", "of the next notice, suspension or edit"),
     _row(
         "checkpoint.initialFrom",
         "Refused",

@@ -13,6 +13,7 @@ from pydantic import Field, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
+from trainrun.contract.answer import OnNotice
 from trainrun_operator.api.base import Hint, Model, Rule, matches, unchangeable
 from trainrun_operator.api.duration import Duration, between
 from trainrun_operator.api.pod_template import PodTemplate
@@ -135,9 +136,6 @@ class StorageSpec(Model):
         written = super().__get_pydantic_json_schema__(schema, handler)
         written["properties"] |= former.STORAGE_PROPERTIES
         return written
-
-
-OnNotice = Literal["Auto", "AskScript", "Signal", "Stop"]
 
 
 class CheckpointSpec(Model):

@@ -34,4 +34,5 @@ def agent_config(run: TrainRun, config: RunConfig) -> AgentConfig:
         keep=config.keep,
         score_metric=config.score_metric,
         score_order=config.score_order,
+        on_notice=config.on_notice,
     )

@@ -52,6 +52,7 @@ def settings(view: View) -> RunSettings:
         keep=config.keep,
         score_metric=config.score_metric,
         score_order=config.score_order,
+        on_notice=config.on_notice,
         heartbeat_timeout=config.heartbeat_timeout.total_seconds(),
         flush_timeout=config.flush_timeout.total_seconds(),
     )

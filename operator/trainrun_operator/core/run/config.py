@@ -17,8 +17,9 @@ from trainrun_operator.api.run.launching import launching_of
 from trainrun_operator.core.run.causes import Limits, limits_of
 
 if TYPE_CHECKING:
+    from trainrun.contract.answer import OnNotice
     from trainrun_operator.api.run.resource import TrainRun
-    from trainrun_operator.api.run.spec import OnNotice, WorkersSpec
+    from trainrun_operator.api.run.spec import WorkersSpec
 
 HASH_DIGITS = 12
 """Hexadecimal digits of a template hash: it also becomes a label value (at most 63 characters)."""
