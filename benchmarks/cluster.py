@@ -11,7 +11,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -70,9 +70,10 @@ class Bench:
         took, parts = [], []
         for turn in range(number):
             attempt = gang.attempt()
-            broken = time.time()
-            break_it(gang, turn)
-            spawned = gang.spawned(attempt + 1)
+            with break_it(gang, turn) as strike:
+                broken = time.time()
+                strike()
+                spawned = gang.spawned(attempt + 1)
             took.append(spawned - broken)
             name = f"{gang.run.bed.namespace}/{gang.run.name}"
             span = {"broken": broken, "spawned": spawned}
@@ -82,12 +83,13 @@ class Bench:
         return took
 
 
-Break = Callable[[Gang, int], None]
+Break = Callable[[Gang, int], AbstractContextManager[Callable[[], object]]]
+"""Prepares a fault; the round begins when it strikes."""
 
 
-def kill_a_process(gang: Gang, turn: int) -> None:
+def kill_a_process(gang: Gang, turn: int) -> AbstractContextManager[Callable[[], object]]:
     """SIGKILL of one training process."""
-    processes.kill(
+    return processes.about_to_kill(
         gang.run.bed.cluster,
         _pod_of(gang, turn),
         matching="^sleep 1000000",
@@ -95,14 +97,18 @@ def kill_a_process(gang: Gang, turn: int) -> None:
     )
 
 
-def delete_a_pod(gang: Gang, turn: int) -> None:
+@contextmanager
+def delete_a_pod(gang: Gang, turn: int) -> Iterator[Callable[[], object]]:
     """`kubectl delete pod`, with the template's grace of 30 s."""
-    pods.delete(gang.run.bed.cluster, _pod_of(gang, turn), namespace=gang.run.bed.namespace)
+    pod, bed = _pod_of(gang, turn), gang.run.bed
+    yield lambda: pods.delete(bed.cluster, pod, namespace=bed.namespace)
 
 
-def evict_a_pod(gang: Gang, turn: int) -> None:
+@contextmanager
+def evict_a_pod(gang: Gang, turn: int) -> Iterator[Callable[[], object]]:
     """The eviction API, as a drain uses it."""
-    pods.evict(gang.run.bed.cluster, _pod_of(gang, turn), namespace=gang.run.bed.namespace)
+    pod, bed = _pod_of(gang, turn), gang.run.bed
+    yield lambda: pods.evict(bed.cluster, pod, namespace=bed.namespace)
 
 
 def _pod_of(gang: Gang, turn: int) -> str:

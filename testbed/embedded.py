@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import platform
@@ -28,7 +29,7 @@ from testbed.s3 import S3, ServerProcess
 from testbed.shell import output, succeeds
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
 _RECORD = "cluster.json"
@@ -166,6 +167,11 @@ class Embedded:
 
     def stop_api_server(self) -> None:
         self.processes.kill("kube-apiserver")
+
+    @contextlib.contextmanager
+    def about_to_stop_api_server(self) -> Iterator[Callable[[], None]]:
+        """Yield what stops it within milliseconds."""
+        yield self.stop_api_server
 
     def start_api_server(self) -> None:
         self.control_plane.start_api_server()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 import shutil
 import string
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from testbed.api import Api, wait_until
 from testbed.archives import identity
+from testbed.armed import armed
 from testbed.begun import end_what_was_begun
 from testbed.control_plane import AUDIT_POLICY
 from testbed.engine import engine
@@ -22,13 +24,16 @@ from testbed.s3 import S3
 from testbed.server_container import S3_PORT, ServerContainer
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from testbed.engine import Engine
 
 _WORKERS = 3
 _API_SERVER_MANIFEST = "/etc/kubernetes/manifests/kube-apiserver.yaml"
+_MANIFEST_ASIDE = "/etc/kubernetes/kube-apiserver.yaml"
+# The kubelet would start it again.
+_STOP_API_SERVER = f"mv {_API_SERVER_MANIFEST} {_MANIFEST_ASIDE} && pkill -KILL -x kube-apiserver"
 _LOADED = "loaded"
 _REMOVAL_SECONDS = 900
 """Of the nodes' disks, on which images are gigabytes in small files, on a busy machine."""
@@ -65,6 +70,10 @@ class Kind:
     @property
     def _node_names(self) -> list[str]:
         return [f"{self._name}-worker{number}" for number in ("", *range(2, _WORKERS + 1))]
+
+    @property
+    def _control_plane_name(self) -> str:
+        return f"{self._name}-control-plane"
 
     @property
     def s3(self) -> S3:
@@ -127,6 +136,8 @@ class Kind:
             return
         end_what_was_begun(self.state, self._name, self.engine.program)
         self._server.remove()
+        # podman would first ask the systemd of each to end, and wait.
+        self.engine.succeeds("kill", self._control_plane_name, *self._node_names)
         self.engine.kind("delete", "cluster", "--name", self._name, timeout=_REMOVAL_SECONDS)
         # Once the containers are gone, kind no longer knows of the nodes' disks.
         if volumes := self._volumes():
@@ -139,24 +150,32 @@ class Kind:
     @property
     def host_address(self) -> str:
         """This machine as pods see it: the gateway of the cluster's network."""
-        return self.engine.gateway(f"{self._name}-control-plane")
+        return self.engine.gateway(self._control_plane_name)
 
     def stop_api_server(self) -> None:
-        # The kubelet would start it again.
-        self._control_plane("mv", _API_SERVER_MANIFEST, "/etc/kubernetes/")
-        self._control_plane("pkill", "-KILL", "-x", "kube-apiserver")
+        self._control_plane.run("bash", "-c", _STOP_API_SERVER)
+
+    @contextlib.contextmanager
+    def about_to_stop_api_server(self) -> Iterator[Callable[[], None]]:
+        with armed(self._control_plane, "bash", "-c", _STOP_API_SERVER) as stop:
+            yield stop
 
     def start_api_server(self) -> None:
-        self._control_plane("mv", "/etc/kubernetes/kube-apiserver.yaml", _API_SERVER_MANIFEST)
-        api = Api(self.kubeconfig)
+        self._control_plane.run("mv", _MANIFEST_ASIDE, _API_SERVER_MANIFEST)
+        ask = ("kubectl", "--kubeconfig=/etc/kubernetes/admin.conf", "get", "--raw=/readyz")
 
         def missing() -> str:
-            return "" if api.get("/version") else "the API server does not know its version"
+            try:
+                self._control_plane.run(*ask)
+            except ClusterBroken as error:
+                return str(error)
+            return ""
 
         wait_until(missing, timeout=120, log=lambda: "")
 
-    def _control_plane(self, *command: str) -> None:
-        self.engine.run("exec", f"{self._name}-control-plane", *command)
+    @property
+    def _control_plane(self) -> KindNode:
+        return KindNode(name=self._control_plane_name, engine=self.engine)
 
     def left_over(self) -> list[str]:
         """What of the cluster is still on this machine, in words; empty after `down`."""
@@ -173,7 +192,7 @@ class Kind:
         """The disks of our nodes, where kind has labelled them: on podman."""
         found = [
             self.engine.run("volume", "ls", "--quiet", "--filter", f"label={name}").split()
-            for name in (f"{self._name}-control-plane", *self._node_names)
+            for name in (self._control_plane_name, *self._node_names)
         ]
         return [volume for volumes in found for volume in volumes]
 

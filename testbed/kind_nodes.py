@@ -70,9 +70,8 @@ class KindNode:
         self.run("nft", "-f", "-", text=_DROP_ALL)
 
     def run(self, *command: str | Path, text: str = "", timeout: float = 60.0) -> str:
-        inside = ("exec", "--interactive", "--privileged", self.name)
         try:
-            return self.engine.run(*inside, *command, text=text, timeout=timeout)
+            return self.engine.run(*self._inside, *command, text=text, timeout=timeout)
         except ClusterBroken:
             if not self.is_on():
                 raise ClusterBroken(f"node {self.name} has no power") from None
@@ -80,13 +79,17 @@ class KindNode:
 
     def start_in_background(self, *command: str | Path) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [self.engine.program, "exec", "--privileged", self.name, *command],
-            stdin=subprocess.DEVNULL,
+            [self.engine.program, *self._inside, *command],
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
             env={**os.environ, **self.engine.environment},
         )
+
+    @property
+    def _inside(self) -> tuple[str, ...]:
+        return ("exec", "--interactive", "--privileged", self.name)
 
     def start_kubelet(self) -> None:
         self.run("systemctl", "start", "kubelet")

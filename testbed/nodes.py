@@ -98,10 +98,10 @@ class Node:
         return output(*self._inside(), *command, text=text, timeout=timeout)
 
     def start_in_background(self, *command: str | Path) -> subprocess.Popen[str]:
-        """Start a command on the node; the caller waits for it."""
+        """Start a command on the node that hears the caller, who waits for its end."""
         return subprocess.Popen(
             [*self._inside(), *command],
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

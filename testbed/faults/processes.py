@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import signal
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from testbed.armed import armed
 from testbed.errors import ClusterBroken
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from testbed.cluster import Cluster
 
@@ -72,10 +74,7 @@ def signal_processes(
     By default to all of its processes. Returns them; ClusterBroken when there is none.
     """
     candidates = processes(cluster, pod, namespace=namespace, container=container)
-    chosen = [each for each in candidates if re.search(matching, each.command)]
-    if not chosen:
-        commands = "; ".join(each.command for each in candidates) or "none at all"
-        raise ClusterBroken(f"no process of {namespace}/{pod} matches {matching!r}: {commands}")
+    chosen = _matching(candidates, matching, f"{namespace}/{pod}")
     _send(cluster, chosen, which)
     return chosen
 
@@ -85,6 +84,17 @@ def kill(
 ) -> list[Process]:
     """SIGKILL, as `kill -9` and as the kernel does it."""
     return signal_processes(cluster, pod, matching=matching, namespace=namespace)
+
+
+@contextlib.contextmanager
+def about_to_kill(
+    cluster: Cluster, pod: str, *, matching: str = "", namespace: str = "default"
+) -> Iterator[Callable[[], None]]:
+    """Yield a function that does so within milliseconds, to hit a moment or to time it."""
+    candidates = processes(cluster, pod, namespace=namespace)
+    chosen = _matching(candidates, matching, f"{namespace}/{pod}")
+    with armed(cluster.node(chosen[0].node), *_signalling(chosen, signal.SIGKILL)) as strike:
+        yield strike
 
 
 def kill_together(
@@ -108,13 +118,26 @@ def thaw(cluster: Cluster, pod: str, *, namespace: str = "default") -> list[Proc
     return signal_processes(cluster, pod, signal.SIGCONT, namespace=namespace)
 
 
+def _matching(candidates: Sequence[Process], pattern: str, of: str) -> list[Process]:
+    """Those whose command line the pattern is found in; ClusterBroken when there is none."""
+    chosen = [each for each in candidates if re.search(pattern, each.command)]
+    if not chosen:
+        commands = "; ".join(each.command for each in candidates) or "none at all"
+        raise ClusterBroken(f"no process of {of} matches {pattern!r}: {commands}")
+    return chosen
+
+
 def _send(cluster: Cluster, chosen: Sequence[Process], which: signal.Signals) -> None:
     """Signal processes of one node."""
+    cluster.node(chosen[0].node).run(*_signalling(chosen, which))
+
+
+def _signalling(chosen: Sequence[Process], which: signal.Signals) -> Sequence[str]:
+    """The command that signals these processes, on their node."""
     numbers = [str(each.pid) for each in chosen]
     # With a container's first process its others end, before it is their turn. That is no error of
     # bash's kill, as long as one was there; it is one of the program of that name.
-    script = ("bash", "-c", 'kill "$@"', "kill", f"-{int(which)}", *numbers)
-    cluster.node(chosen[0].node).run(*script)
+    return ("bash", "-c", 'kill "$@"', "kill", f"-{int(which)}", *numbers)
 
 
 def _container_ids(pod: dict[str, Any], container: str | None) -> set[str]:

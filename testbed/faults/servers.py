@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from testbed.tcp_proxy import tcp_proxy
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from testbed.cluster import Cluster
     from testbed.tcp_proxy import TcpProxy
@@ -21,6 +21,13 @@ def stop_api_server(cluster: Cluster) -> None:
     Nodes flap NotReady for a second after an outage longer than 5 s, the grace they are given.
     """
     cluster.provider.stop_api_server()
+
+
+@contextlib.contextmanager
+def about_to_stop_api_server(cluster: Cluster) -> Iterator[Callable[[], None]]:
+    """Yield a function that kills it within milliseconds, to hit a moment."""
+    with cluster.provider.about_to_stop_api_server() as stop:
+        yield stop
 
 
 def start_api_server(cluster: Cluster) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,12 @@ import pytest
 from tests.e2e.support.incidents import training
 from tests.e2e.support.lasting import a_lasting_run
 from tests.e2e.support.operator_process import OperatorProcess
-from tests.e2e.support.workers import delete_pod, kill_training, training_processes
+from tests.e2e.support.workers import (
+    about_to_kill_training,
+    delete_pod,
+    kill_training,
+    training_processes,
+)
 from tests.support.eventually import eventually
 
 if TYPE_CHECKING:
@@ -81,15 +87,18 @@ def test_a_leader_killed_in_a_restart_is_followed_by_one_that_goes_on_there(
     reached: Callable[[Before], bool],
 ) -> None:
     before = training(run)
-    if reached is replacement_is_created:
-        delete_pod(run, 1)
-        cause, replaced = "Preempted", {1}
-    else:
-        kill_training(run, 1)
-        cause, replaced = "AppError", set[int]()
-
-    eventually(lambda: reached(before), timeout=60, what=reached.__name__)
-    leader.kill()
+    with (
+        leader.about_to(signal.SIGKILL) as kill_leader,
+        about_to_kill_training(run, 1) as kill,
+    ):
+        if reached is replacement_is_created:
+            delete_pod(run, 1)
+            cause, replaced = "Preempted", {1}
+        else:
+            kill()
+            cause, replaced = "AppError", set[int]()
+        eventually(lambda: reached(before), timeout=60, what=reached.__name__)
+        kill_leader()
     killed = time.monotonic()
     installation.wait_for_leader(other_than=leader.pod, seconds=60)
     print(f"another one leads {time.monotonic() - killed:.1f} s after the leader's death")
@@ -105,14 +114,15 @@ def test_a_stopped_leader_finds_another_one_leading_and_ends(
     run: LastingRun, installation: Installation, leader: OperatorProcess
 ) -> None:
     before = training(run)
-    leader.freeze()
-    try:
-        installation.wait_for_leader(other_than=leader.pod, seconds=60)
-        # Both alive while the restart is under way: the old one wakes up in the middle of it.
-        kill_training(run, 1)
-        eventually(lambda: incident_is_written(before), timeout=60)
-    finally:
-        leader.thaw()
+    with leader.about_to(signal.SIGCONT) as thaw, about_to_kill_training(run, 1) as kill:
+        leader.freeze()
+        try:
+            installation.wait_for_leader(other_than=leader.pod, seconds=60)
+            # Both alive while the restart is under way: the old one wakes up in the middle of it.
+            kill()
+            eventually(lambda: incident_is_written(before), timeout=60)
+        finally:
+            thaw()
 
     before.one_incident("AppError")
     assert before.replaced() == set()

@@ -11,11 +11,17 @@ from testbed.faults import servers
 from tests.e2e.support.incidents import succeeded, training
 from tests.e2e.support.lasting import a_lasting_run
 from tests.e2e.support.operator_process import OperatorProcess
-from tests.e2e.support.workers import delete_pod, kill, kill_training, training_processes
+from tests.e2e.support.workers import (
+    about_to_kill_training,
+    delete_pod,
+    kill,
+    kill_training,
+    training_processes,
+)
 from tests.support.eventually import eventually
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from testbed.cluster import Cluster
     from tests.e2e.support.bed import Bed
@@ -50,10 +56,15 @@ def whole(installation: Installation) -> Iterator[None]:
 
 
 @contextmanager
-def without_api_server(installation: Installation) -> Iterator[None]:
+def without_api_server(
+    installation: Installation, stop: Callable[[], None] | None = None
+) -> Iterator[None]:
     # One that has just been started refuses everything until it has read the roles.
     with installation.taking_rights():
-        servers.stop_api_server(installation.cluster)
+        if stop is None:
+            servers.stop_api_server(installation.cluster)
+        else:
+            stop()
         try:
             yield
         finally:
@@ -98,12 +109,16 @@ def test_a_restart_that_the_api_server_interrupts_goes_on_when_it_is_back(
 ) -> None:
     before = training(run)
     leader = OperatorProcess.leading(installation)
-    kill_training(run, 1)
-    eventually(
-        lambda: "ending" in run.status["internal"], timeout=60, what="the incident is written"
-    )
-    with without_api_server(installation):
-        eventually(lambda: not leader.is_alive(), timeout=60, what="nobody leads")
+    with (
+        servers.about_to_stop_api_server(installation.cluster) as stop,
+        about_to_kill_training(run, 1) as kill_rank,
+    ):
+        kill_rank()
+        eventually(
+            lambda: "ending" in run.status["internal"], timeout=60, what="the incident is written"
+        )
+        with without_api_server(installation, stop):
+            eventually(lambda: not leader.is_alive(), timeout=60, what="nobody leads")
     before.one_incident("AppError")
     assert before.replaced() == set()
     assert run.reasons().count("Started") == before.attempt + 1

@@ -5,18 +5,20 @@ from __future__ import annotations
 import os
 import re
 import signal
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from testbed.armed import armed
 from testbed.faults.processes import processes
 from tests.e2e.support.installation import NAMESPACE, Installation
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
-    from testbed.kind import KindNode
+    from testbed.kind_nodes import KindNode
     from testbed.nodes import Node
 
 HEALTH_PORT = 8080
@@ -24,7 +26,7 @@ HEALTH_PORT = 8080
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorProcess:
-    """Found beforehand, so that a signal takes effect within a few milliseconds."""
+    """Found beforehand; `about_to` sends a signal within a few milliseconds."""
 
     installation: Installation
     pod: str
@@ -44,9 +46,11 @@ class OperatorProcess:
         """The process of the leader."""
         return cls.of(installation, installation.wait_for_leader())
 
-    def kill(self) -> None:
-        """kill -9."""
-        self._signal(signal.SIGKILL)
+    @contextmanager
+    def about_to(self, which: signal.Signals) -> Iterator[Callable[[], None]]:
+        """Yield a function that sends it this signal, to hit a moment."""
+        with armed(self._node, "kill", f"-{int(which)}", str(self.pid)) as send:
+            yield send
 
     def freeze(self) -> None:
         """It stands still, with its connections open."""

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from testbed.faults import pods, processes
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from tests.e2e.support.cluster_run import ClusterRun
 
 TRAINING = r"^python3 /scripts/counting\.py"
@@ -25,6 +28,15 @@ def kill_training(run: ClusterRun, slot: int) -> None:
     """kill -9 of the training process of a worker."""
     (process,) = training_processes(run, slot)
     kill(run, process)
+
+
+@contextmanager
+def about_to_kill_training(run: ClusterRun, slot: int) -> Iterator[Callable[[], None]]:
+    """Yield a function that does so within milliseconds, to see what comes of it at once."""
+    name = run.pod(slot)["metadata"]["name"]
+    where = {"matching": TRAINING, "namespace": run.bed.namespace}
+    with processes.about_to_kill(run.bed.cluster, name, **where) as strike:
+        yield strike
 
 
 def kill_worker(run: ClusterRun, slot: int) -> None:
