@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import time
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 import pytest
@@ -23,13 +24,21 @@ def test_a_node_that_loses_power_turns_not_ready_and_comes_back(
     cluster: Cluster, node: str
 ) -> None:
     start_pod(cluster, "victim", "sleep", "infinity", node=node)
+    cut_off = time.time()
     nodes.power_off(cluster, node)
-    started = time.monotonic()
     nodes.wait_until_not_ready(cluster, node, timeout=15)
-    assert 2 < time.monotonic() - started < 10
+    # The fault itself may take longer than that: on kind it returns when all is cleaned up.
+    assert 2 < not_ready_since(cluster, node) - cut_off < 10
     nodes.power_on(cluster, node)
     assert ends(cluster, "victim")["exitCode"] != 0
     start_pod(cluster, "after", "sleep", "infinity", node=node, limits={GPU: "8"})
+
+
+def not_ready_since(cluster: Cluster, node: str) -> float:
+    """When Kubernetes noticed that the node is lost, in seconds since 1970, rounded down."""
+    conditions = cluster.api.get(f"/api/v1/nodes/{node}")["status"]["conditions"]
+    (ready,) = [each for each in conditions if each["type"] == "Ready"]
+    return datetime.fromisoformat(ready["lastTransitionTime"]).timestamp()
 
 
 @pytest.mark.slow

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def second(cluster: Running) -> Iterator[Cluster]:
-    """A name beside the cluster of the session; embedded ones only, kind cleans up by itself."""
+    """A name beside the cluster of the session; embedded ones only."""
     if not isinstance(cluster.provider, Embedded):
-        pytest.skip("Docker removes what kind has made")
+        pytest.skip("tests/kind looks for what kind leaves behind")
     other = Cluster("test-second")
     other.down()
     yield other

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 ENVIRONMENT = {**os.environ, "CLUSTER": "kind", NAME_VARIABLE: "kind-trial"}
 OURS = "trainrun/podman"
 """In the path of each mount of our podman."""
+TELL_THE_TIME = "PS4='+ after $SECONDS s: '"
 
 
 def on_kind(*words: str, seconds: float = 1200.0) -> subprocess.CompletedProcess[str]:
@@ -69,7 +70,7 @@ def test_a_run_on_kind_outlives_a_process_and_a_node_and_the_cluster_leaves_noth
     assert lines[-1] == "make cluster-down"
 
     ended = subprocess.run(
-        ["bash", "-euxo", "pipefail", "-c", "\n".join(lines)],
+        ["bash", "-euxo", "pipefail", "-c", "\n".join([TELL_THE_TIME, *lines])],
         cwd=ROOT,
         env=environment,
         capture_output=True,
@@ -78,6 +79,7 @@ def test_a_run_on_kind_outlives_a_process_and_a_node_and_the_cluster_leaves_noth
     )
 
     words = ended.stdout
+    print(ended.stderr)
     assert ended.returncode == 0, f"{words}\n{ended.stderr}"
     assert re.search(r"Message: +rank 2 was killed by SIGKILL", words), words
     assert re.search(r"Cause: +NodeLost", words), words
