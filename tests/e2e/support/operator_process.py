@@ -56,10 +56,6 @@ class OperatorProcess:
         """It stands still, with its connections open."""
         self._signal(signal.SIGSTOP)
 
-    def thaw(self) -> None:
-        """It goes on."""
-        self._signal(signal.SIGCONT)
-
     def is_alive(self) -> bool:
         """Whether it has not ended; asks its node, not the API server."""
         return "alive" in self._node.run(
