@@ -8,33 +8,18 @@ three is cut off at its end. The loader is Accelerate's, with its usual or its s
 from __future__ import annotations
 
 import os
-import time
-from pathlib import Path
 from typing import Any
 
 import torch
 from accelerate import Accelerator
 from accelerate.utils import DataLoaderConfiguration
-from common import STEPS, digest
+from common import STEPS, hang_before, tell_weights, wait_after
 from torch.utils.data import DataLoader, TensorDataset
 
-import trainrun
 from trainrun.accelerate import session
 
 
-def stay(step: int, *, done: bool) -> None:
-    """In the attempt that is named: stay where a fault is to strike."""
-    attempt = trainrun.get_context().attempt
-    while not done and step == int(os.environ.get(f"HANG_BEFORE_{attempt}", "0")):
-        time.sleep(0.05)
-    wait_after = int(os.environ.get(f"WAIT_AFTER_{attempt}", "0"))
-    # Each rank asks until it is told to save, so all ranks make the same calls.
-    while done and step == wait_after and not trainrun.should_save():
-        time.sleep(0.05)
-
-
 def main() -> None:
-    rank, out = trainrun.get_context().rank, Path(os.environ["OUT"])
     torch.set_num_threads(1)
     torch.manual_seed(0)
     seedable = DataLoaderConfiguration(use_seedable_sampler="SEEDABLE" in os.environ)
@@ -53,13 +38,13 @@ def main() -> None:
     )
     model, optimizer, scheduler, loader = accelerator.prepare(net, optimizer, scheduler, loader)
     evaluation = accelerator.prepare(DataLoader(data, batch_size=8, shuffle=True))
-    torch.manual_seed(rank)  # other dropout on every rank
+    torch.manual_seed(accelerator.process_index)  # other dropout on every rank
 
     with session(accelerator, every=4) as run:
         for epoch in range(run.epoch, STEPS // 8):
             model.train()
             for step, (batch,) in run.batches(loader):
-                stay(step, done=False)
+                hang_before(step)
                 with accelerator.accumulate(model):
                     loss = torch.nn.functional.mse_loss(model(batch), batch)
                     accelerator.backward(loss)
@@ -67,12 +52,12 @@ def main() -> None:
                     scheduler.step()
                     optimizer.zero_grad()
                 run.metrics["loss"] = loss.item()
-                stay(step, done=True)
+                wait_after(step)
             model.eval()
             with torch.no_grad():
                 losses = [torch.nn.functional.mse_loss(model(b), b) for (b,) in evaluation]
             run.metrics |= {"epoch": epoch, "val_loss": torch.stack(losses).mean().item()}
-    (out / f"weights-{rank}").write_text(digest(accelerator.unwrap_model(model)))
+    tell_weights(accelerator.unwrap_model(model))
 
 
 if __name__ == "__main__":

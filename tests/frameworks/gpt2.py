@@ -6,12 +6,11 @@ Dropout, AdamW, gradient accumulation, a learning rate that falls, batches drawn
 from __future__ import annotations
 
 import os
-import time
 from pathlib import Path
 from typing import Any
 
 import torch
-from common import STEPS, digest
+from common import STEPS, hang_before, tell_weights, wait_after
 from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainerCallback, TrainingArguments
 
 import trainrun
@@ -19,21 +18,13 @@ from trainrun.transformers import TrainRunCallback, resume_path
 
 
 class Disturbed(TrainerCallback):
-    """In the first attempt: stays where a fault is to strike."""
-
-    def __init__(self) -> None:
-        first = trainrun.get_context().attempt == 1
-        self.hang_before = int(os.environ.get("HANG_BEFORE", "0")) if first else 0
-        self.wait_after = int(os.environ.get("WAIT_AFTER", "0")) if first else 0
+    """Stays where a fault is to strike."""
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        while state.global_step + 1 == self.hang_before:
-            time.sleep(0.05)
+        hang_before(state.global_step + 1)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        # Each rank asks until it is told to save, so all ranks make the same calls.
-        while state.global_step == self.wait_after and not trainrun.should_save():
-            time.sleep(0.05)
+        wait_after(state.global_step)
 
 
 def main() -> None:
@@ -63,7 +54,7 @@ def main() -> None:
     )
     trainer.add_callback(TrainRunCallback())
     trainer.train(resume_from_checkpoint=resume_path())
-    (out / f"weights-{rank}").write_text(digest(trainer.model))
+    tell_weights(trainer.model)
 
 
 if __name__ == "__main__":

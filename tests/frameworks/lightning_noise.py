@@ -8,13 +8,12 @@ that the module keeps by itself. An epoch has fifteen batches: two for each step
 from __future__ import annotations
 
 import os
-import time
 from pathlib import Path
 from typing import Any
 
 import lightning as L
 import torch
-from common import STEPS, digest
+from common import STEPS, hang_before, tell_weights, wait_after
 from lightning.pytorch.callbacks import Callback, EarlyStopping, ModelCheckpoint
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -24,21 +23,13 @@ from trainrun.torch import ResumableLoader
 
 
 class Disturbed(Callback):
-    """In the attempt that is named: stays where a fault is to strike."""
-
-    def __init__(self) -> None:
-        attempt = trainrun.get_context().attempt
-        self.hang_before = int(os.environ.get(f"HANG_BEFORE_{attempt}", "0"))
-        self.wait_after = int(os.environ.get(f"WAIT_AFTER_{attempt}", "-1"))
+    """Stays where a fault is to strike."""
 
     def on_train_batch_start(self, trainer: Any, *_: Any) -> None:
-        while trainer.global_step + 1 == self.hang_before:
-            time.sleep(0.05)
+        hang_before(trainer.global_step + 1)
 
     def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
-        # Each rank asks until it is told to save, so all ranks make the same calls.
-        while trainer.global_step == self.wait_after and not trainrun.should_save():
-            time.sleep(0.05)
+        wait_after(trainer.global_step)
 
 
 class Net(L.LightningModule):
@@ -79,12 +70,12 @@ def collate(samples: list[Any]) -> torch.Tensor:
 
 
 def main() -> None:
-    rank, out = trainrun.get_context().rank, Path(os.environ["OUT"])
+    context, out = trainrun.get_context(), Path(os.environ["OUT"])
     torch.set_num_threads(1)
     torch.manual_seed(0)
     data = TensorDataset(torch.randn(60, 8))
     model = Net()
-    torch.manual_seed(rank)
+    torch.manual_seed(context.rank)
     loader = ResumableLoader(
         data,
         batch_size=2,
@@ -95,8 +86,8 @@ def main() -> None:
     best = ModelCheckpoint(out / "disk", monitor="val_loss", save_top_k=1)
     trainer = L.Trainer(
         accelerator="cpu",
-        devices=1,
-        num_nodes=2,
+        devices=context.local_world_size,
+        num_nodes=context.world_size // context.local_world_size,
         strategy="ddp",
         max_steps=STEPS,
         accumulate_grad_batches=2,
@@ -115,7 +106,7 @@ def main() -> None:
     validation = DataLoader(data, batch_size=10, shuffle=True, collate_fn=collate)
     trainer.fit(model, loader, validation, ckpt_path=resume_path())
     assert Path(best.best_model_path).exists()
-    (out / f"weights-{rank}").write_text(digest(model))
+    tell_weights(model)
 
 
 if __name__ == "__main__":

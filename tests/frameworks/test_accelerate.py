@@ -38,7 +38,18 @@ def test_a_loop_goes_on_from_the_end_of_an_epoch_after_the_loss_of_a_rank(
     assert run.weights == undisturbed
 
 
-def test_a_loop_saves_inside_gradient_accumulation_before_a_worker_is_taken_away(
+def test_a_loop_saves_inside_an_epoch_before_a_worker_is_taken_away(
+    tmp_path: Path, undisturbed: list[str]
+) -> None:
+    fault = "preempt rank=1 step=12 grace=600s"
+    run = train(SCRIPT, tmp_path, "--fault", fault, WAIT_AFTER_1="13")
+    (incident,) = run.ended.incidents
+    assert incident["cause"] == "Preempted"
+    assert incident["resumedFrom"]["step"] == 13
+    assert run.weights == undisturbed
+
+
+def test_two_processes_of_one_worker_save_inside_gradient_accumulation(
     tmp_path: Path, seedable: list[str]
 ) -> None:
     run = train(
@@ -46,6 +57,7 @@ def test_a_loop_saves_inside_gradient_accumulation_before_a_worker_is_taken_away
         tmp_path,
         *("--fault", "preempt rank=1 step=9 grace=600s"),
         *("--fault", "kill rank=1 step=21"),
+        workers=1,
         failures=2,
         WAIT_AFTER_1="10",
         HANG_BEFORE_2="22",
@@ -53,7 +65,6 @@ def test_a_loop_saves_inside_gradient_accumulation_before_a_worker_is_taken_away
         SEEDABLE="1",
     )
     taken, killed = run.ended.incidents
-    assert taken["cause"] == "Preempted"
-    assert taken["resumedFrom"]["step"] == 10
-    assert killed["resumedFrom"]["step"] == 20
+    assert (taken["cause"], taken["resumedFrom"]["step"]) == ("Preempted", 10)
+    assert (killed["cause"], killed["resumedFrom"]["step"]) == ("AppError", 20)
     assert run.weights == seedable

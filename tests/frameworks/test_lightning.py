@@ -34,7 +34,18 @@ def test_a_trainer_goes_on_inside_an_epoch_after_the_loss_of_a_rank(
     assert run.weights == undisturbed
 
 
-def test_a_trainer_saves_before_a_worker_is_taken_away_and_goes_on_from_the_end_of_an_epoch(
+def test_a_trainer_saves_inside_an_epoch_before_a_worker_is_taken_away(
+    tmp_path: Path, undisturbed: list[str]
+) -> None:
+    fault = "preempt rank=1 step=9 grace=600s"
+    run = train(SCRIPT, tmp_path, "--fault", fault, WAIT_AFTER_1="10")
+    (incident,) = run.ended.incidents
+    assert incident["cause"] == "Preempted"
+    assert incident["resumedFrom"]["step"] == 10
+    assert run.weights == undisturbed
+
+
+def test_two_processes_of_one_worker_save_before_a_validation_and_go_on_from_the_end_of_an_epoch(
     tmp_path: Path, undisturbed: list[str]
 ) -> None:
     run = train(
@@ -42,13 +53,13 @@ def test_a_trainer_saves_before_a_worker_is_taken_away_and_goes_on_from_the_end_
         tmp_path,
         *("--fault", "preempt rank=1 step=6 grace=600s"),
         *("--fault", "kill rank=1 step=17"),
+        workers=1,
         failures=2,
         WAIT_AFTER_1="7",  # a validation follows it
         HANG_BEFORE_2="19",
         LOADERS="2",
     )
     taken, killed = run.ended.incidents
-    assert taken["cause"] == "Preempted"
-    assert taken["resumedFrom"]["step"] == 7
-    assert killed["resumedFrom"]["step"] == 16
+    assert (taken["cause"], taken["resumedFrom"]["step"]) == ("Preempted", 7)
+    assert (killed["cause"], killed["resumedFrom"]["step"]) == ("AppError", 16)
     assert run.weights == undisturbed

@@ -25,7 +25,9 @@ class Trained:
         return [(self.out / f"weights-{rank}").read_text() for rank in (0, 1)]
 
 
-def train(script: Path, folder: Path, *options: str, failures: int = 1, **env: str) -> Trained:
+def train(
+    script: Path, folder: Path, *options: str, workers: int = 2, failures: int = 1, **env: str
+) -> Trained:
     """Let it train to its end. `options` are those of `trainrun run`."""
     out = folder / "out"
     out.mkdir(parents=True)
@@ -33,7 +35,11 @@ def train(script: Path, folder: Path, *options: str, failures: int = 1, **env: s
         folder=folder,
         script=str(script),
         env={"OUT": str(out), **env},
-        spec={"failurePolicy": {"maxFailures": failures}},
+        spec={
+            "workers": {"processesPerWorker": 2 // workers},
+            "failurePolicy": {"maxFailures": failures},
+        },
+        replicas=workers,
     )
     try:
         driver = runs.start(*options)
