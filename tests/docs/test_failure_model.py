@@ -16,6 +16,7 @@ from trainrun_operator.api.run.status import MAX_INCIDENTS, PhaseName
 from trainrun_operator.core.run.causes import BUDGETS, CAUSES, Cause, CauseRow
 from trainrun_operator.core.run.display import LASTING
 from trainrun_operator.core.run.plan import Event, Plan
+from trainrun_operator.core.run.rules import UNCOUNTED_TRIES
 
 TEXT = (ROOT / "docs" / "failure-model.md").read_text()
 CORE = ROOT / "operator" / "trainrun_operator" / "core"
@@ -92,7 +93,10 @@ def charged_to(row: CauseRow) -> str:
     text = f"`{budget.field}`"
     if budget.falls_back_to != row.charge:
         text += f", else `{BUDGETS[budget.falls_back_to].field}`"
-    return f"nothing {row.free_tries} times in a row, then {text}" if row.free_tries else text
+    if row.action == "FailRun":
+        return f"{text}; the run fails"
+    tries = UNCOUNTED_TRIES if row.action == "RestartUncounted" else row.free_tries
+    return f"nothing {tries} times in a row, then {text}" if tries else text
 
 
 def test_the_table_of_causes_is_that_of_the_code() -> None:

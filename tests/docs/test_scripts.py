@@ -76,6 +76,19 @@ def test_the_script_that_saves_on_notice_resumes_from_what_it_saved_then(runs: L
     assert "saving: " in ended.out
 
 
+def test_the_script_that_says_so_fails_the_run_with_its_own_words(runs: LocalRuns) -> None:
+    runs.script = str(written(SCRIPTS["says_so.py"], runs.folder))
+    runs.env = {"NUMBERS": ""}
+    ended = runs.run()
+    failed = ended.condition("Failed")
+    assert failed["reason"] == "FatalError"
+    assert (
+        "trainrun.FatalError: NUMBERS is empty, and would be for every restart"
+        in (failed["message"])
+    )
+    assert ended.status["restarts"] == 0
+
+
 @pytest.mark.parametrize("name", LIGHT)
 @pytest.mark.slow
 def test_a_script_runs_under_plain_python(name: str, tmp_path: Path) -> None:

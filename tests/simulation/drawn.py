@@ -8,9 +8,10 @@ an hour.
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, get_args
 
 from tests.simulation.lives import FAULTS, Fault, FaultKind, Life
+from trainrun_operator.api.run.rules import FailureRule, RuleAction
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,7 +52,26 @@ def drawn_life(number: int, kinds: Sequence[FaultKind] = FAULTS, within: float =
         asks=chance.choice([True, False]),
         on_notice=chance.choice(["Auto", "Auto", "Auto", "AskScript", "Signal", "Stop"]),
         on_sigterm=chance.choice(["Saves", "Saves", "Dies", "Ignores"]),
+        rules=tuple(_rule(chance) for _ in range(chance.choice([0, 0, 0, 1, 2, 3]))),
     )
+
+
+MATCHERS: tuple[dict[str, Any], ...] = (
+    {},
+    {"exit_codes": (1, 137)},
+    {"signals": ("SIGKILL",)},
+    {"exceptions": ("ValueError",)},
+    {"message_pattern": "bad|lost"},
+    {"causes": ("AppError", "Preempted", "RendezvousFailed")},
+    {"causes": ("NodeLost", "OutOfMemory", "Silent", "StartFailed")},
+    {"ranks": (0, 2)},
+)
+
+
+def _rule(chance: random.Random) -> FailureRule:
+    """One that matches now and then, by one of the things that it may look at or by two."""
+    two = chance.choice(MATCHERS) | chance.choice(({}, *MATCHERS))
+    return FailureRule(action=chance.choice(get_args(RuleAction)), **two)
 
 
 def _text(chance: random.Random) -> str:

@@ -10,9 +10,11 @@ from typing import Literal, get_args
 from tests.support.builders import a_config
 from trainrun.contract.agent_state import Problem
 from trainrun.contract.answer import OnNotice
+from trainrun_operator.api.run.rules import FailureRule
 from trainrun_operator.api.run.spec import FailurePolicy
 from trainrun_operator.core.run.causes import Limits, limits_of
 from trainrun_operator.core.run.observation import RefusedReason
+from trainrun_operator.core.run.rules import rules_of
 from trainrun_operator.simulation.cluster import StartTrouble
 from trainrun_operator.simulation.simulation import Simulation
 from trainrun_operator.simulation.training import OnSigterm
@@ -103,6 +105,7 @@ class Life:
     asks: bool = True
     on_notice: OnNotice = "Auto"
     on_sigterm: OnSigterm = "Dies"
+    rules: tuple[FailureRule, ...] = ()
 
 
 def living(life: Life) -> Simulation:
@@ -117,6 +120,7 @@ def living(life: Life) -> Simulation:
         limits=limits_of(
             FailurePolicy(max_failures=life.max_failures, max_preemptions=life.max_preemptions)
         ),
+        rules=rules_of(life.rules),
         heartbeat_timeout=timedelta(seconds=5),
         start_timeout=timedelta(seconds=60),
         flush_timeout=timedelta(seconds=10),

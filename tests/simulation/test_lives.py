@@ -171,6 +171,8 @@ def holds(life: Life) -> None:
     # The word of a node that reads wrongly is taken once where there is no other.
     if "damage" in struck or ("misread" in struck and life.replicas == 1):
         allowed.append("NoGoodCheckpoint")
+    if any(rule.action == "FailRun" for rule in life.rules):
+        allowed.append("FailedByRule")
     if life.deadline is not None:
         allowed.append("DeadlineExceeded")
     assert (failed.reason if failed else None) in allowed, f"{failed}\n{told}"

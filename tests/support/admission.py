@@ -96,13 +96,21 @@ def _rules(schema: Schema, value: Any, old: Any, path: str) -> Iterator[str]:
     for rule in schema.get(CEL_RULES, []):
         if "optionalOldSelf" in rule or ("oldSelf" in rule["rule"] and old is None):
             continue  # the interpreter knows no optional values: tests/api/test_on_a_server.py
-        if cel.evaluate(rule["rule"], {"self": value, "oldSelf": old}) is not True:
+        if not _holds(rule["rule"], value, old):
             # The rule over metadata.name stands at the root, where no field path is allowed.
             where = path + rule.get("fieldPath", "") if path else ".metadata.name"
             yield where.removeprefix(".")
     before = {where: entry for _, entry, where in _children(schema, old, path)}
     for inner, entry, where in _children(schema, value, path):
         yield from _rules(inner or {}, entry, before.get(where), where)
+
+
+def _holds(rule: str, value: Any, old: Any) -> bool:
+    """A rule that cannot be evaluated refuses, as a pattern that is none."""
+    try:
+        return cel.evaluate(rule, {"self": value, "oldSelf": old}) is True
+    except RuntimeError:
+        return False
 
 
 def _children(schema: Schema, value: Any, path: str) -> Iterator[tuple[Schema | None, Any, str]]:

@@ -32,8 +32,10 @@ if TYPE_CHECKING:
     from trainrun.errors import (
         AgentLost,
         AgentRefused,
+        FatalError,
         ForeignLauncher,
         NotTheTrainingProcess,
+        RetryError,
         StagingFailed,
         TrainRunError,
     )
@@ -45,8 +47,10 @@ __all__ = [
     "AgentRefused",
     "Checkpoint",
     "Context",
+    "FatalError",
     "ForeignLauncher",
     "NotTheTrainingProcess",
+    "RetryError",
     "SaveRequest",
     "StagingFailed",
     "TrainRunError",
@@ -66,8 +70,10 @@ _HOMES = {
     "errors": (
         "AgentLost",
         "AgentRefused",
+        "FatalError",
         "ForeignLauncher",
         "NotTheTrainingProcess",
+        "RetryError",
         "StagingFailed",
         "TrainRunError",
     ),

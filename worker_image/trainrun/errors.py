@@ -17,7 +17,9 @@
     ├── NotTheTrainingProcess    a child of the training process called in its place
     ├── AgentLost                the agent of this worker has gone
     ├── AgentRefused             the agent could not do what the script asked for
-    └── StagingFailed            a checkpoint directory could not be staged
+    ├── StagingFailed            a checkpoint directory could not be staged
+    ├── FatalError               raised by a script: no restart makes sense
+    └── RetryError               raised by a script: a restart makes it good, and is not counted
 
 Layer: the lowest one; imports nothing. Each message names the object, what happened and what to do.
 """
@@ -27,6 +29,26 @@ from __future__ import annotations
 
 class TrainRunError(Exception):
     """Base of all errors below: catch it to catch whatever TrainRun raises on purpose."""
+
+
+class FatalError(TrainRunError):
+    """For scripts to raise: no restart makes sense, and the run fails, with the message as reason.
+
+    It goes before every budget. Not where the world knows a better reason why the attempt ended,
+    such as a lost node, a preemption or the kernel's kill for memory.
+    """
+
+    __module__ = "trainrun"  # as scripts name it, in tracebacks and in failurePolicy.rules
+
+
+class RetryError(TrainRunError):
+    """For scripts to raise: the attempt cannot go on, and a restart makes it good.
+
+    The restart is charged to no budget, five times in a row without a new step; from then on it
+    counts as a failure.
+    """
+
+    __module__ = "trainrun"
 
 
 class InvalidSpec(TrainRunError):

@@ -21,6 +21,8 @@ KEPT_TRACEBACK = 4096
 KEPT_TEXT = 1000
 """Characters of the exception's text that are sent."""
 
+_STANDARD_LIBRARY = os.__file__.rpartition("/")[0] + "/"
+
 WAIT = 2.0
 """Seconds that a process which ends waits for the message to go out."""
 
@@ -41,14 +43,36 @@ def install() -> None:
 
 def describe(kind: type[BaseException], error: BaseException) -> str:
     """Return `ValueError: text`, with the module of an exception that is not built in."""
-    name = kind.__qualname__
-    if kind.__module__ not in ("builtins", "__main__"):
-        name = f"{kind.__module__}.{name}"
+    name = name_of(kind)
     try:
         text = str(error)
     except Exception:  # noqa: BLE001 - a broken __str__ must not hide the exception
         text = "<its text cannot be read>"
     return f"{name}: {text}"[:KEPT_TEXT] if text else name
+
+
+def name_of(kind: type) -> str:
+    """`ValueError`, `torch.OutOfMemoryError`: with the module of a class that is not built in."""
+    if kind.__module__ in ("builtins", "__main__"):
+        return kind.__qualname__
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def kinds_of(kind: type[BaseException]) -> tuple[str, ...]:
+    """Names of the class and of its bases, the class first; not `object`."""
+    return tuple(name_of(base) for base in kind.__mro__ if base is not object)
+
+
+def place_of(traceback: TracebackType | None) -> str:
+    """`loss.py:88`: the innermost line of the script's own code, else the innermost line."""
+    own = innermost = ""
+    while traceback is not None:
+        file = traceback.tb_frame.f_code.co_filename
+        innermost = f"{file.rpartition('/')[2]}:{traceback.tb_lineno}"
+        if not file.startswith((_STANDARD_LIBRARY, "<frozen")) and "-packages" not in file:
+            own = innermost
+        traceback = traceback.tb_next
+    return own or innermost
 
 
 def _tell(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
@@ -67,7 +91,10 @@ def _tell(kind: type[BaseException], error: BaseException, traceback: TracebackT
             remedy = remedy_of(error, Path(os.environ[variables.STAGING]))
             lines = "".join(traceback_.format_exception(kind, error, traceback))
             raised = messages.Raised(
-                error=f"{said}; {remedy}" if remedy else said, traceback=lines[-KEPT_TRACEBACK:]
+                error=f"{said}; {remedy}" if remedy else said,
+                traceback=lines[-KEPT_TRACEBACK:],
+                kinds=kinds_of(kind)[: messages.MOST_KINDS],
+                at=place_of(traceback),
             )
             connection.send_surely(messages.line_of(raised), wait=WAIT)
     except Exception:  # noqa: BLE001 - the user's exception matters, whatever becomes of ours

@@ -13,6 +13,24 @@ VALID = (
     ok("a whole factor", spec__failurePolicy__backoff={"factor": 3}),
     ok("no backoff", spec__failurePolicy__backoff={"initial": "0s", "max": "0s"}),
     ok("milliseconds", spec__failurePolicy__backoff={"initial": "500ms", "max": "1s500ms"}),
+    ok("a rule for everything", spec__failurePolicy__rules=[{"action": "Restart"}]),
+    ok(
+        "a rule with all matchers",
+        spec__failurePolicy__rules=[
+            {
+                "name": "nan",
+                "action": "FailRun",
+                "exitCodes": [1, 255],
+                "signals": ["SIGSEGV"],
+                "exceptions": ["FloatingPointError", "torch.OutOfMemoryError"],
+                "messagePattern": r"loss is (nan|inf)\b",
+                "causes": ["AppError"],
+                "ranks": [0, 65535],
+                "containers": ["worker"],
+            }
+        ],
+    ),
+    ok("twenty rules", spec__failurePolicy__rules=[{"action": "Restart"}] * 20),
     Case("null inside means the default", {"spec.failurePolicy.backoff": {"max": None}}),
 )
 
@@ -41,6 +59,68 @@ INVALID = (
         "preemptions below no limit",
         {"spec.failurePolicy.maxPreemptions": -2},
         "spec.failurePolicy.maxPreemptions: -2 is less than -1; use -1 for no limit",
+    ),
+    bad(
+        "a rule without an action",
+        {"spec.failurePolicy.rules": [{"exitCodes": [3]}]},
+        "spec.failurePolicy.rules[0].action: is missing: FailRun: the run fails. Restart: as "
+        "without rules, charged to the budget of its cause. RestartUncounted: a restart that is "
+        "charged to no budget, five times in a row without a new step, and from then on to that of "
+        "its cause. RestartAvoidingNode: a restart that is charged, and all workers of the run on "
+        "the node of the culprit are replaced, on other nodes where they find room within a "
+        "minute.",
+    ),
+    bad(
+        "a rule with another action",
+        {"spec.failurePolicy.rules": [{"action": "FailJobSet"}]},
+        "spec.failurePolicy.rules[0].action: \"FailJobSet\" is not known; it must be 'FailRun', "
+        "'Restart', 'RestartUncounted' or 'RestartAvoidingNode'",
+    ),
+    bad(
+        "a rule for success",
+        {"spec.failurePolicy.rules": [{"action": "FailRun", "exitCodes": [3, 0]}]},
+        "spec.failurePolicy.rules[0].exitCodes[1]: 0 is less than 1",
+    ),
+    bad(
+        "a pattern that is none",
+        {"spec.failurePolicy.rules": [{"action": "Restart", "messagePattern": "loss is (nan"}]},
+        'spec.failurePolicy.rules[0].messagePattern: "loss is (nan" is not allowed: it must be a '
+        "regular expression in the syntax of RE2 (missing ): loss is (nan)",
+    ),
+    bad(
+        "a pattern that only other engines know",
+        {"spec.failurePolicy.rules": [{"action": "Restart", "messagePattern": r"(a)\1"}]},
+        r'spec.failurePolicy.rules[0].messagePattern: "(a)\\1" is not allowed: it must be a '
+        r"regular expression in the syntax of RE2 (invalid escape sequence: \1)",
+    ),
+    bad(
+        "a long pattern",
+        {"spec.failurePolicy.rules": [{"action": "Restart", "messagePattern": "a" * 257}]},
+        f'spec.failurePolicy.rules[0].messagePattern: "{"a" * 76}... is longer than 256 characters',
+    ),
+    bad(
+        "a signal by its number",
+        {"spec.failurePolicy.rules": [{"action": "Restart", "signals": ["9"]}]},
+        "spec.failurePolicy.rules[0].signals[0]: \"9\" is not known; it must be 'SIGHUP', "
+        "'SIGINT', 'SIGQUIT', 'SIGILL', 'SIGTRAP', 'SIGABRT', 'SIGBUS', 'SIGFPE', 'SIGKILL', "
+        "'SIGUSR1', 'SIGSEGV', 'SIGUSR2', 'SIGPIPE', 'SIGALRM', 'SIGTERM', 'SIGXCPU', 'SIGXFSZ' or "
+        "'SIGSYS'",
+    ),
+    bad(
+        "no name of an exception",
+        {"spec.failurePolicy.rules": [{"action": "Restart", "exceptions": ["ValueError: x"]}]},
+        'spec.failurePolicy.rules[0].exceptions[0]: "ValueError: x" is not allowed: it must be the '
+        "name of an exception class such as FloatingPointError or torch.OutOfMemoryError",
+    ),
+    bad(
+        "a negative rank",
+        {"spec.failurePolicy.rules": [{"action": "Restart", "ranks": [-1]}]},
+        "spec.failurePolicy.rules[0].ranks[0]: -1 is less than 0",
+    ),
+    bad(
+        "21 rules",
+        {"spec.failurePolicy.rules": [{"action": "Restart"}] * 21},
+        "spec.failurePolicy.rules: has 21 entries; 20 are allowed",
     ),
     bad(
         "a factor below one",

@@ -42,7 +42,16 @@ TALKATIVE = an_agent(
     phase="Running",
     steps=(10,),
     metrics={"loss": 0.5, "stage": "warm-up"},
-    exits=(ProcessExit(rank=0, code=1, exception="ValueError: x", last_lines=("one", "two")),),
+    exits=(
+        ProcessExit(
+            rank=0,
+            code=1,
+            exception="ValueError: x",
+            kinds=("ValueError", "Exception"),
+            raised_at="x.py:1",
+            last_lines=("one", "two"),
+        ),
+    ),
     staged=(StagedStep(step=10, ranks=(0,), complete=True),),
     committed=Committed(id=CheckpointId(attempt=1, step=5)),
     notice=Notice(reason="SIGTERM", remaining=30.0),

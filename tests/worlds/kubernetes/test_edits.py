@@ -60,6 +60,10 @@ EDITED: dict[str, tuple[Any, Any]] = {
     "failurePolicy.backoff.initial": ("1s", "2s"),
     "failurePolicy.backoff.factor": (2, 3),
     "failurePolicy.backoff.max": ("60s", "90s"),
+    "failurePolicy.rules": (
+        [{"exitCodes": [3], "action": "FailRun"}],
+        [{"name": "nan", "exceptions": ["FloatingPointError"], "action": "RestartUncounted"}],
+    ),
     "health.heartbeatTimeout": ("30s", "20s"),
     "health.startTimeout": ("5m", "9m"),
     "health.placementTimeout": ("10m", "20m"),

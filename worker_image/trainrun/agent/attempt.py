@@ -171,7 +171,7 @@ class Attempt:
                 self.report.finished.add(rank)
                 self.around.news()
             case Raised():
-                self.processes.exception(rank, statement.error)
+                self.processes.exception(rank, statement)
             case _:
                 assert_never(statement)
 

@@ -34,6 +34,11 @@ class ProcessExit:
     """The cgroup's OOM counter rose while it died: the kernel killed it for memory."""
     exception: str = ""
     """`ValueError: text` of the uncaught Python exception, where there was one."""
+    kinds: tuple[str, ...] = ()
+    """The exception's class and its bases, each with its module (at most 16 of at most 120
+    characters); absent where its process could not tell."""
+    raised_at: str = ""
+    """`loss.py:88`, where it was raised in the script's own code; absent where nobody told."""
     last_lines: tuple[str, ...] = ()
     """The last lines of its output (at most 20 of at most 400 characters)."""
     yielded: bool = False

@@ -22,6 +22,11 @@ from trainrun.contract.replies import (
     integer,
 )
 
+MOST_KINDS, KIND_WIDTH = 16, 120
+"""Classes of an exception that are told, and characters of each."""
+PLACE_WIDTH = 120
+"""Characters of where it was raised."""
+
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 
@@ -141,6 +146,10 @@ class Raised:
     type: ClassVar[str] = "exception"
     error: str
     traceback: str = ""
+    kinds: tuple[str, ...] = ()
+    """Its class and the bases of it, each with its module."""
+    at: str = ""
+    """`loss.py:88`, where it was raised in the script's own code."""
 
 
 Request = AskRoom | FetchCheckpoint | DescribeCheckpoint | FetchInitial | AskSave
@@ -236,7 +245,15 @@ def _fetch(given: Fields) -> FetchCheckpoint:
 
 
 def _raised(given: Fields) -> Raised:
-    return Raised(error=str(given["error"]), traceback=str(given.get("traceback", "")))
+    kinds = given.get("kinds") or ()
+    if not isinstance(kinds, list | tuple):
+        raise ValueError(f"kinds: {kinds!r:.80} is no list")
+    return Raised(
+        error=str(given["error"]),
+        traceback=str(given.get("traceback", "")),
+        kinds=tuple(str(kind)[:KIND_WIDTH] for kind in kinds[:MOST_KINDS]),
+        at=str(given.get("at", ""))[:PLACE_WIDTH],
+    )
 
 
 _READERS: Mapping[str, Callable[[Fields], Message]] = {

@@ -83,6 +83,7 @@ EDITS = (
     _row("failurePolicy.backoff.initial", "NextPass"),
     _row("failurePolicy.backoff.factor", "NextPass"),
     _row("failurePolicy.backoff.max", "NextPass"),
+    _row("failurePolicy.rules", "NextPass", "an incident that is settled keeps what was decided"),
     _row("health.heartbeatTimeout", "NextAnswer", "silence is measured anew from the edit on"),
     _row("health.startTimeout", "NextPass"),
     _row("health.placementTimeout", "NextPass"),

@@ -7,6 +7,7 @@ string is bounded; every default of the resource stands here and nowhere else.
 
 from __future__ import annotations
 
+from operator import not_
 from typing import Annotated, Literal
 
 from pydantic import Field, GetJsonSchemaHandler
@@ -19,6 +20,7 @@ from trainrun_operator.api.duration import Duration, between
 from trainrun_operator.api.pod_template import PodTemplate
 from trainrun_operator.api.run import former
 from trainrun_operator.api.run.edits import REFUSED
+from trainrun_operator.api.run.rules import FailureRule
 
 MAX_NAME = 48
 """Characters of a run name: pods are named `<run>-<slot>-<attempt>` and a hostname has 63."""
@@ -219,6 +221,10 @@ class FailurePolicy(Model):
     they have this budget of their own. Default: absent."""
     backoff: BackoffSpec = BackoffSpec()
     """How long to wait before a restart."""
+    rules: Annotated[tuple[FailureRule, ...], Field(max_length=20, exclude_if=not_)] = ()
+    """What becomes of the run after incidents of certain kinds: the first rule that matches
+    decides. They see the incident with the best explanation of all losses of the attempt. Where
+    none matches, the budget of its cause decides. At most 20. Default: none."""
 
 
 class Health(Model):

@@ -119,6 +119,18 @@ class Incident(StatusPart):
     """The node it was on."""
     exit_code: int | None = None
     """Exit code of the culprit; 128 + number when a signal ended it."""
+    container: Annotated[str, Field(max_length=63, exclude_if=not_)] = ""
+    """The container in which the culprit ended, where one did."""
+    exception: Annotated[tuple[str, ...], Field(max_length=16, exclude_if=not_)] = ()
+    """The class of the exception that ended the culprit, and the bases of it; of older incidents
+    the class alone."""
+    raised_at: Annotated[str, Field(max_length=120, exclude_if=not_)] = ""
+    """`loss.py:88`, where it was raised."""
+    rule: Annotated[str, Field(max_length=128, exclude_if=not_)] = ""
+    """The rule of failurePolicy that decided what becomes of the run; absent: none did."""
+    action: Annotated[str, Field(max_length=32, exclude_if=not_)] = ""
+    """What this rule, or the script, asked for: FailRun, Restart, RestartUncounted or
+    RestartAvoidingNode; absent: the budget of its cause decides."""
     message: Annotated[str, Field(max_length=1024)] = ""
     """What happened, for a person: signal, exception, or the node's condition."""
     last_lines: Annotated[tuple[str, ...], Field(max_length=20, exclude_if=not_)] = ()

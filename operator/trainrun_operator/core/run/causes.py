@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from enum import IntEnum, StrEnum, auto
 from typing import Literal
 
+from trainrun_operator.api.run.rules import RuleAction
 from trainrun_operator.api.run.spec import FailurePolicy
 from trainrun_operator.api.run.standing import Failures
 from trainrun_operator.api.run.status import BudgetName
@@ -23,6 +24,8 @@ class Cause(StrEnum):
     EVICTED = "Evicted"
     NODE_LOST = "NodeLost"
     OUT_OF_MEMORY = "OutOfMemory"
+    FATAL_ERROR = "FatalError"
+    RETRY_ERROR = "RetryError"
     APP_ERROR = "AppError"
     START_FAILED = "StartFailed"
     RENDEZVOUS_FAILED = "RendezvousFailed"
@@ -37,7 +40,8 @@ class Cause(StrEnum):
 class Explains(IntEnum):
     """How well a loss explains the other losses of its attempt: lower is better.
 
-    Down to MEMORY the world announced or knows it, whatever the processes say.
+    Down to MEMORY the world announced or knows it, whatever the processes say; SAID was said by the
+    script itself, which knows better than a process that merely died.
     """
 
     TAKEOVER = auto()
@@ -45,6 +49,7 @@ class Explains(IntEnum):
     EVICTION = auto()
     NODE = auto()
     MEMORY = auto()
+    SAID = auto()
     SIGNAL = auto()
     EXCEPTION = auto()
     LITTLE = auto()
@@ -78,6 +83,8 @@ class CauseRow:
     """The template of a worker that ended for it before it took part may be to blame."""
     slows_down: bool = True
     """The attempt counts as fruitless, and the backoff grows with it."""
+    action: RuleAction = "Restart"
+    """What becomes of the run where no rule of its spec decides."""
 
 
 _LOOK = "look at the worker's output and its node"
@@ -107,6 +114,19 @@ CAUSES: dict[Cause, CauseRow] = {
         explains=Explains.MEMORY,
         against_node="Repeated",
         fault_of_start=True,
+    ),
+    Cause.FATAL_ERROR: CauseRow(
+        advice="do what the message asks for; the script says that no restart makes sense",
+        charge="failures",
+        explains=Explains.SAID,
+        action="FailRun",
+    ),
+    Cause.RETRY_ERROR: CauseRow(
+        advice="read the message: the script asks for a restart again and again, without a new "
+        "step",
+        charge="failures",
+        explains=Explains.SAID,
+        action="RestartUncounted",
     ),
     Cause.APP_ERROR: CauseRow(
         advice="read the last lines of the rank named",

@@ -15,6 +15,7 @@ from trainrun.contract import layout
 from trainrun.contract.agent_config import StorageConfig
 from trainrun_operator.api.run.launching import launching_of
 from trainrun_operator.core.run.causes import Limits, limits_of
+from trainrun_operator.core.run.rules import PolicyRule, rules_of
 
 if TYPE_CHECKING:
     from trainrun.contract.answer import OnNotice
@@ -33,6 +34,8 @@ class RunConfig:
     uid: str
     replicas: int
     processes_per_worker: int
+    container: str
+    """Name of the container that trains."""
     launch_problem: str
     """Why the command of the workers cannot be run; "" where it can."""
     template_hash: str
@@ -44,6 +47,8 @@ class RunConfig:
     on_existing: Literal["Resume", "Fail", "StartFresh"]
     limits: Limits
     """Of the budgets that the spec has; -1: no limit."""
+    rules: tuple[PolicyRule, ...]
+    """Of the failure policy: the first that matches an incident decides."""
     backoff_initial: timedelta
     backoff_factor: float
     backoff_max: timedelta
@@ -80,6 +85,7 @@ def config_of(run: TrainRun) -> RunConfig:
         uid=run.metadata.uid,
         replicas=spec.workers.replicas,
         processes_per_worker=launching.processes,
+        container=spec.workers.template.spec.training.name,
         launch_problem=launching.problem,
         template_hash=template_hash(spec.workers),
         storage=_storage(run),
@@ -87,6 +93,7 @@ def config_of(run: TrainRun) -> RunConfig:
         suspend=spec.suspend,
         on_existing=spec.storage.on_existing,
         limits=limits_of(policy),
+        rules=rules_of(policy.rules),
         backoff_initial=policy.backoff.initial.timedelta,
         backoff_factor=policy.backoff.factor,
         backoff_max=policy.backoff.max.timedelta,

@@ -35,19 +35,29 @@ def started(record: StartRecord) -> str:
 
 def ended(incident: Incident) -> str:
     """An attempt that was started is given up."""
-    return f"attempt {incident.attempt} ended: {incident.cause}: {incident.message}"
+    return (
+        f"attempt {incident.attempt} ended: {incident.cause}: {incident.message}{ruled(incident)}"
+    )
 
 
 def explained(incident: Incident) -> str:
     """An attempt that was given up has ended for another reason than was told."""
     return (
         f"what ended attempt {incident.attempt} is known now: {incident.cause}: {incident.message}"
+        f"{ruled(incident)}"
     )
 
 
 def not_started(incident: Incident) -> str:
     """An attempt is given up before it was started."""
-    return f"attempt {incident.attempt} could not start: {incident.message}"
+    return f"attempt {incident.attempt} could not start: {incident.message}{ruled(incident)}"
+
+
+def ruled(incident: Incident) -> str:
+    """Which rule has decided about it, and what; "" where none has."""
+    if not incident.rule:
+        return ""
+    return f"; spec.failurePolicy.{incident.rule} says {incident.action}"
 
 
 def with_history(plan: Plan, now: datetime) -> Plan:

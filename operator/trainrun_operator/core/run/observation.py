@@ -29,6 +29,10 @@ class WorkerLoss:
     message: str
     age: timedelta = timedelta(0)
     """How long ago the world learned it."""
+    container: str = ""
+    """The one whose end it is, where it is the end of one."""
+    exit_code: int | None = None
+    """Of that container, where its end says all."""
     unreachable: bool = False
     """Its node cannot be reached, so nobody there can end it: it is deleted by force."""
 

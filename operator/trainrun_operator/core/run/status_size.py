@@ -115,7 +115,13 @@ def _short(incident: Incident, limit: int, lines: int = 0) -> Incident:
         if lines < 0:
             break
         kept.append(line)
-    return replace(incident, message=cut(incident.message, limit), last_lines=tuple(reversed(kept)))
+    kinds = incident.exception
+    return replace(
+        incident,
+        message=cut(incident.message, limit),
+        last_lines=tuple(reversed(kept)),
+        exception=kinds if len(kinds) <= 2 else (kinds[0], "…"),
+    )
 
 
 def cut(text: str, limit: int) -> str:

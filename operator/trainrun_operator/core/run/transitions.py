@@ -96,6 +96,7 @@ def open_incident(view: View, loss: Loss, lost: frozenset[int], *, distrust: str
     """
     incident = incident_of(loss, attempt=view.status.attempt, now=view.observation.now)
     fruitless = settling.fruitless_after(view, incident)
+    incident = ledger.charged(view.status, incident, view.config)
     wait = timedelta(0)
     if row_of(incident.cause).slows_down:
         wait = ledger.backoff(view.config, fruitless=fruitless, attempt=incident.attempt)
@@ -140,7 +141,7 @@ def refine(view: View, incident: Incident) -> Plan:
 
     Written before anything follows from it: the worker that told it may be gone in the next pass.
     """
-    message = history.explained(incident)
+    message = history.explained(ledger.charged(view.status, incident, view.config))
     plan = transition(view, incident.cause, message, phase="Restarting", type_="Warning")
     fruitless = settling.fruitless_refined(view, incident)
     return replace(plan, status=replace(plan.status, fruitless=fruitless))
@@ -232,7 +233,7 @@ def failed_to_start(view: View, loss: Loss) -> Plan:
         flush_until=flush_until(view),
         not_before=now + wait if wait else None,
     )
-    message = history.not_started(incident)
+    message = history.not_started(ledger.charged(view.status, incident, view.config))
     plan = transition(view, incident.cause, message, phase="Restarting", type_="Warning")
     status = replace(
         settling.settled(view, plan.status),

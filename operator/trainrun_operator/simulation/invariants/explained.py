@@ -28,6 +28,9 @@ TRIED_AGAIN = (Cause.RENDEZVOUS_FAILED, Cause.CHECKPOINT_DAMAGED, Cause.MISREAD)
 
 FREE_TRIES = 3
 
+UNCOUNTED, UNCOUNTED_TRIES = "RestartUncounted", 5
+"""What a rule may say, and how often in a row it is free."""
+
 LOOKS_LIKE_SILENCE = (Cause.SILENT, Cause.START_FAILED, Cause.UNKNOWN)
 """What a loss is taken for whose news got lost."""
 
@@ -108,10 +111,11 @@ class Explained:
     def _budget_of(self, incident: Incident, limits: Limits) -> str:
         if incident.cause == Cause.INTERRUPTED:
             return "none"
-        if incident.cause in TRIED_AGAIN:
+        if incident.action == UNCOUNTED or incident.cause in TRIED_AGAIN:
             before = [i for a, i in sorted(self._case.settled.items()) if a < incident.attempt]
-            row = takewhile(lambda i: i.cause in TRIED_AGAIN, reversed(before))
-            if len([i for i in row if i.cause == incident.cause]) < FREE_TRIES:
+            row = takewhile(_is_free_at_first, reversed(before))
+            tries = UNCOUNTED_TRIES if incident.action == UNCOUNTED else FREE_TRIES
+            if len([i for i in row if _free_name(i) == _free_name(incident)]) < tries:
                 return "none"
             return incident.budget  # it depends on the progress that was made in between
         taken = incident.cause in TAKEN_AWAY and "preemptions" in limits
@@ -133,6 +137,14 @@ class Explained:
             seen = attempt in case.settled or attempt in case.ended_uncounted
             if not seen and not last:
                 case.wrong(f"the loss in attempt {attempt} was forgotten")
+
+
+def _is_free_at_first(incident: Incident) -> bool:
+    return incident.action == UNCOUNTED or incident.cause in TRIED_AGAIN
+
+
+def _free_name(incident: Incident) -> str:
+    return UNCOUNTED if incident.action == UNCOUNTED else incident.cause
 
 
 def _explains(strike: Strike, incident: Incident) -> bool:

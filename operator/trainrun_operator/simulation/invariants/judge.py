@@ -16,6 +16,7 @@ from trainrun_operator.simulation.invariants.explained import Explained
 from trainrun_operator.simulation.invariants.orders import OrdersGiven
 from trainrun_operator.simulation.invariants.recovery import Recovery
 from trainrun_operator.simulation.invariants.resume_points import ResumePoints
+from trainrun_operator.simulation.invariants.ruled import Ruled
 from trainrun_operator.simulation.invariants.verdicts import Verdicts
 from trainrun_operator.simulation.invariants.written import Written
 
@@ -36,6 +37,7 @@ class Judge:
         self.case = Case(world, heartbeats_lost)
         self._written = Written(self.case)
         self._explained = Explained(self.case)
+        self._ruled = Ruled(self.case)
         self._orders = OrdersGiven(self.case)
         self._resume_points = ResumePoints(self.case)
         self._recovery = Recovery(self.case)
@@ -73,6 +75,7 @@ class Judge:
         self._written.status(old, new, transition=transition)
         self._resume_points.status(new)
         self._explained.status(new)
+        self._ruled.status(new)
         self._recovery.status(old, new)
         self._verdicts.status(old, new)
 

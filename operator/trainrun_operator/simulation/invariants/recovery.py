@@ -46,12 +46,24 @@ class Recovery:
         struck = any(
             (s.slot, s.created_for) == (worker.slot, worker.created_for) for s in self._case.strikes
         )
+        struck = struck or self._is_on_an_avoided_node(worker)
         in_place = worker.slot < config.replicas and (
             record is None or worker.created_for >= record.roster[worker.slot]
         )
         made, now = (worker.template_hash, worker.storage), (config.template_hash, config.storage)
         lives = worker.phase == "Running" and worker.agent.alive and not worker.deleting
         return lives and made == now and in_place and not struck
+
+    def _is_on_an_avoided_node(self, worker: SimWorker) -> bool:
+        """A rule says that the run restarts without the node of an incident."""
+        status = self._case.world.status
+        known = (*status.incidents, *filter(None, [status.incident]))
+        return any(
+            i.action == "RestartAvoidingNode"
+            and i.node == f"node-{worker.name}"
+            and worker.created_for <= i.attempt
+            for i in known
+        )
 
     def status(self, old: TrainRunStatus, new: TrainRunStatus) -> None:
         """A status was written."""

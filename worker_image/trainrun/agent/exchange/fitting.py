@@ -14,6 +14,8 @@ from trainrun.contract.agent_state import AgentState, Problem, ProcessExit
 
 FEW_LINES, SHORT_LINE = 5, 100
 """Last lines of an ended process, and characters of each, where there is no room for all."""
+FEW_KINDS = 4
+"""Classes of an exception, its own first, where there is no room for more."""
 SHORT_TEXT = 200
 """Characters of an exception or a problem where there is no room for more."""
 
@@ -60,7 +62,13 @@ def _short_texts(state: AgentState) -> AgentState:
     return replace(
         state,
         exits=tuple(
-            replace(end, last_lines=(), exception=end.exception[:SHORT_TEXT]) for end in state.exits
+            replace(
+                end,
+                last_lines=(),
+                exception=end.exception[:SHORT_TEXT],
+                kinds=end.kinds[:FEW_KINDS],
+            )
+            for end in state.exits
         ),
         problems=tuple(replace(p, message=p.message[:SHORT_TEXT]) for p in state.problems),
     )

@@ -18,6 +18,7 @@ from trainrun.agent.processes.oom import OomCounter
 from trainrun.agent.processes.output import OutputPump, Sink
 from trainrun.agent.processes.spawn import StartFailed, spawn
 from trainrun.contract.agent_state import ProcessExit
+from trainrun.contract.messages import Raised
 
 LOG = logging.getLogger("trainrun.agent")
 
@@ -35,7 +36,7 @@ class TrainingProcess:
     exit: ProcessExit | None = None
     ended: float = 0.0
     """When it ended, on the monotonic clock."""
-    told: str = ""
+    told: Raised | None = None
     """The exception that the process itself told us of."""
 
 
@@ -107,11 +108,11 @@ class ProcessGroup:
             process.pump.finish()
         self._ended(process, self._describe(process, status))
 
-    def exception(self, rank: int, text: str) -> None:
+    def exception(self, rank: int, raised: Raised) -> None:
         """Keep what the process of `rank` said about its end."""
         for process in self.all:
             if process.rank == rank:
-                process.told = text
+                process.told = raised
 
     def kill(self, rank: int) -> None:
         """Kill one process as a fault would: it is not an ordered end."""
@@ -168,9 +169,10 @@ class ProcessGroup:
         code = os.waitstatus_to_exitcode(status)
         # A status other than SIGKILL means that it ended by itself before ours arrived.
         ordered = self.terminated or (self.stopped and code == -signal.SIGKILL)
-        exception = ""
+        told = Raised(error="")
         if code != 0 and not ordered:
-            exception = process.told or (tail.exception if tail is not None else "")
+            told = process.told or Raised(error=tail.exception if tail is not None else "")
+        exception = told.error
         memory_suspect = code == -signal.SIGKILL or KILLED_HELPER in exception
         return ProcessExit(
             rank=process.rank,
@@ -178,6 +180,8 @@ class ProcessGroup:
             signal=-code if code < 0 else None,
             oom=memory_suspect and not ordered and self.oom.rose(),
             exception=exception,
+            kinds=told.kinds,
+            raised_at=told.at,
             last_lines=tail.last_lines if tail is not None else (),
             ordered=ordered,
         )

@@ -46,6 +46,7 @@ def disfavored(view: View) -> tuple[str, ...]:
     Never more than that: the script may be at fault, and a run must not end up without a node.
     """
     now = view.observation.now
+    asked = {i.node for i in _told(view) if _asked_for(i) and now - i.time < REMEMBERED}
     times = Counter(
         i.node
         for i in _told(view)
@@ -53,7 +54,20 @@ def disfavored(view: View) -> tuple[str, ...]:
         and not i.collateral
         and now - i.time < REMEMBERED
     )
-    return tuple(sorted(node for node, n in times.items() if node and n >= REPEATED))
+    repeated = {node for node, n in times.items() if n >= REPEATED}
+    return tuple(sorted((asked | repeated) - {""}))
+
+
+def must_leave(view: View, worker: WorkerFact) -> bool:
+    """A rule has ended its attempt with a restart that avoids its node."""
+    return bool(worker.node) and any(
+        _asked_for(i) and i.node == worker.node and worker.created_for <= i.attempt
+        for i in _told(view)
+    )
+
+
+def _asked_for(incident: Incident) -> bool:
+    return incident.action == "RestartAvoidingNode"
 
 
 def avoids_in_vain(view: View, worker: WorkerFact) -> bool:
@@ -75,7 +89,7 @@ def _told(view: View) -> tuple[Incident, ...]:
 def _is_still_lost(view: View, incident: Incident) -> bool:
     now, back = view.observation.now, view.observation.ready_since.get(incident.node)
     return (
-        row_of(incident.cause).against_node == "AtOnce"
+        (row_of(incident.cause).against_node == "AtOnce" or _asked_for(incident))
         and now - incident.time < LATELY
         and (back is None or back <= incident.time)
     )

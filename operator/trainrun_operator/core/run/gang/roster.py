@@ -10,7 +10,12 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from trainrun_operator.core.run.flush import acknowledged, flush_until, still_flushing
-from trainrun_operator.core.run.gang.avoiding import avoided, avoids_in_vain, disfavored
+from trainrun_operator.core.run.gang.avoiding import (
+    avoided,
+    avoids_in_vain,
+    disfavored,
+    must_leave,
+)
 from trainrun_operator.core.run.gang.outdated import outdated
 from trainrun_operator.core.run.gang.starting import cannot_start, created_now, never_called
 from trainrun_operator.core.run.plan import CreateWorker, DeleteWorker
@@ -52,6 +57,7 @@ def usable(view: View, worker: WorkerFact) -> bool:
         and not hangs(view, worker)
         and not avoids_in_vain(view, worker)
         and not misreads(view, worker)
+        and not must_leave(view, worker)
     )
 
 
@@ -196,6 +202,8 @@ def _dismissal(view: View, worker: WorkerFact, *, flushing: bool) -> str:
         return "it finds no room, and a node that it keeps away from may be used again"
     if misreads(view, worker):
         return "it reads a checkpoint wrongly that another node reads well"
+    if must_leave(view, worker) and not flushing:
+        return f"a rule of failurePolicy keeps the run away from its node {worker.node}"
     edited = outdated(worker, view.config)
     if edited and not flushing:
         return f"{edited} has changed"

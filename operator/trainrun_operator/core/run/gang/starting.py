@@ -55,12 +55,16 @@ def _start_timeout(view: View) -> str:
 
 
 def _loss(worker: WorkerFact, what: str) -> Loss:
+    known, code = worker.loss, worker.exit_code
+    if known is not None and known.exit_code is not None:
+        code = known.exit_code
     return Loss(
         slot=worker.slot,
         cause=Cause.START_FAILED,
         worker=worker.name,
         node=worker.node,
-        exit_code=worker.exit_code,
+        exit_code=code,
+        container=known.container if known is not None else "",
         message=f"worker {worker.name} {what}",
     )
 

@@ -1,9 +1,10 @@
 """One incident out of all losses of an attempt: the best explanation and its budget.
 
 Layer: core. Order of explanations: what the world announced or knows (driver gone, notice, node),
-out of memory, signal, exception, silence, a rendezvous that failed, exception that looks like a
-broken collective; among equals the one that happened first, then the lowest slot. A later event
-does not explain an earlier one: at most what nobody knows the cause of, and then not for long.
+out of memory, what the script says itself, signal, exception, silence, a rendezvous that failed,
+exception that looks like a broken collective; among equals the one that happened first, then the
+lowest slot. A later event does not explain an earlier one: at most what nobody knows the cause of,
+and then not for long.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING
 from trainrun_operator.api.run.status import Incident
 from trainrun_operator.core.run.causes import Cause, Explains, row_of
 from trainrun_operator.core.run.incidents.losses import Loss, losses_of
+from trainrun_operator.core.run.signals import signal_of
 from trainrun_operator.core.run.view import View, notice_of
 
 if TYPE_CHECKING:
@@ -22,9 +24,6 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from trainrun_operator.core.run.observation import WorkerFact
-
-HIGHEST_SIGNAL = 64
-"""Linux has signals 1 to 64; an exit code of 128 + one of them tells that it ended the process."""
 
 LINES_TEXT = 2000
 """Characters that the last lines of an incident take together, at most."""
@@ -64,6 +63,9 @@ def incident_of(loss: Loss, *, attempt: int, now: datetime) -> Incident:
         worker=loss.worker[:253],
         node=loss.node[:253],
         exit_code=loss.exit_code,
+        container=loss.container[:63],
+        exception=tuple(kind[:120] for kind in loss.exception[:16]),
+        raised_at=loss.raised_at[:120],
         message=loss.message[:1000],
         last_lines=_last(loss.last_lines),
         collateral=loss.collateral,
@@ -130,9 +132,7 @@ def _patience(view: View) -> timedelta:
 
 def explains(incident: Incident) -> Explains:
     """How well the incident explains what else was lost in its attempt."""
-    code = incident.exit_code
-    by_signal = code is not None and 128 < code <= 128 + HIGHEST_SIGNAL
-    return _explains(incident, signalled=incident.rank is not None and by_signal)
+    return _explains(incident, signalled=signal_of(incident) is not None)
 
 
 def attribution_open(view: View, incident: Incident) -> bool:

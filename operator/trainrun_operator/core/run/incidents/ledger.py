@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Literal
 from trainrun_operator.api.run.standing import Failures
 from trainrun_operator.api.run.status import MAX_INCIDENTS, Incident, TrainRunStatus
 from trainrun_operator.core.run.causes import BUDGETS, budget_of, row_of
+from trainrun_operator.core.run.rules import UNCOUNTED_TRIES, Decision, decision
 
 if TYPE_CHECKING:
     from trainrun_operator.core.run.config import RunConfig
@@ -24,6 +25,9 @@ JITTER = 0.2
 
 LINES_FOR = 2
 """Newest settled incidents that keep their last lines of output; a status must stay small."""
+
+UNCOUNTED = "RestartUncounted"
+"""What a rule, or the script, may ask for; all such ends make one row."""
 
 SHORT_MESSAGE = 200
 """Characters of the message that an older incident keeps."""
@@ -41,9 +45,19 @@ class Verdict:
 
 
 def charged(status: TrainRunStatus, incident: Incident, config: RunConfig) -> Incident:
-    """The incident with the budget it will be charged to, as the failurePolicy reads now."""
-    in_a_row = _in_a_row(status, incident.cause)
-    return replace(incident, budget=budget_of(incident.cause, config.limits, in_a_row=in_a_row))
+    """The incident with the budget it will be charged to, and the rule that decides about it, as
+    the failurePolicy reads now."""
+    decided = decision(incident, config.rules)
+    in_a_row = _in_a_row(status, _free_end(incident, decided))
+    budget = budget_of(incident.cause, config.limits, in_a_row=in_a_row)
+    if decided.action == UNCOUNTED and in_a_row <= UNCOUNTED_TRIES:
+        budget = "none"
+    return replace(incident, budget=budget, rule=decided.rule, action=decided.action)
+
+
+def _free_end(incident: Incident, decided: Decision) -> str:
+    """Under which name it is remembered how often in a row it was free."""
+    return UNCOUNTED if decided.action == UNCOUNTED else incident.cause
 
 
 def _in_a_row(status: TrainRunStatus, cause: str) -> int:
@@ -54,17 +68,23 @@ def _in_a_row(status: TrainRunStatus, cause: str) -> int:
     return status.free_ends.get(cause, 0) + 1 if status.fruitless else 0
 
 
-def free_ends_after(status: TrainRunStatus, incident: Incident) -> dict[str, int]:
+def free_ends_after(
+    status: TrainRunStatus, incident: Incident, config: RunConfig
+) -> dict[str, int]:
     """What is remembered of free ends once the incident is settled."""
-    row = row_of(incident.cause)
-    if row.free_tries and status.fruitless:
-        return {**status.free_ends, incident.cause: _in_a_row(status, incident.cause)}
+    row, decided = row_of(incident.cause), decision(incident, config.rules)
+    if (row.free_tries or decided.action == UNCOUNTED) and status.fruitless:
+        name = _free_end(incident, decided)
+        return {**status.free_ends, name: _in_a_row(status, name)}
     return {} if row.slows_down else status.free_ends
 
 
 def judge(status: TrainRunStatus, incident: Incident, config: RunConfig) -> Verdict:
-    """Whether one more incident fits into its budget."""
-    name = charged(status, incident, config).budget
+    """Whether one more incident fits into its budget, and no rule says otherwise."""
+    incident = charged(status, incident, config)
+    if incident.action == "FailRun":
+        return _failing(incident)
+    name = incident.budget
     if name == "none":
         return Verdict(allowed="Restart", reason=incident.cause, message=incident.message)
     budget, limit = BUDGETS[name], config.limits[name]
@@ -86,6 +106,20 @@ def judge(status: TrainRunStatus, incident: Incident, config: RunConfig) -> Verd
             f"are kept; a run with a higher limit on the same storage continues from them"
         ),
     )
+
+
+def _failing(incident: Incident) -> Verdict:
+    """A rule says so, or the script itself."""
+    kept = "Committed checkpoints are kept; a run on the same storage continues from them"
+    if not incident.rule:
+        advice = row_of(incident.cause).advice
+        message = f"{incident.message}: {advice}. {kept}"
+        return Verdict(allowed="Fail", reason=incident.cause, message=message)
+    message = (
+        f"{incident.message} ({incident.cause}); spec.failurePolicy.{incident.rule} says FailRun. "
+        f"{kept}"
+    )
+    return Verdict(allowed="Fail", reason="FailedByRule", message=message)
 
 
 def settle(
@@ -111,7 +145,7 @@ def _short(incident: Incident) -> Incident:
     message = incident.message
     if len(message) > SHORT_MESSAGE:
         message = f"{message[: SHORT_MESSAGE - 1]}…"
-    return replace(incident, last_lines=(), message=message)
+    return replace(incident, last_lines=(), message=message, exception=incident.exception[:1])
 
 
 def tally(failures: Failures, config: RunConfig, *, pending: Incident | None) -> Failures:

@@ -7,20 +7,19 @@ are says the status (see `dismissal`), so every operator knows.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from trainrun_operator.core.run import signals
 from trainrun_operator.core.run.causes import Cause
 from trainrun_operator.core.run.incidents.uptime import process_trained
 from trainrun_operator.core.run.view import View, max_step, notice_of, worker_name
 
 if TYPE_CHECKING:
     from trainrun.contract.agent_state import AgentState, ProcessExit
-    from trainrun_operator.core.run.observation import WorkerFact
+    from trainrun_operator.core.run.observation import WorkerFact, WorkerLoss
 
-SIGNAL_NAMES = {1: "SIGHUP", 2: "SIGINT", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE", 9: "SIGKILL"}
-SIGNAL_NAMES |= {11: "SIGSEGV", 15: "SIGTERM"}
 SIGABRT = 6
 
 BROKEN_COLLECTIVE = (
@@ -59,6 +58,9 @@ NOT_MET = (
 STORE_ERRORS = ("disterror", "distnetworkerror", "diststoreerror")
 """Exceptions of a c10d store: it was not reached, or has gone since."""
 
+SAID = {"trainrun.FatalError": Cause.FATAL_ERROR, "trainrun.RetryError": Cause.RETRY_ERROR}
+"""Exceptions with which a script says itself what becomes of the run."""
+
 STORAGE_ERRORS = ("agentrefused", "stagingfailed")
 """Exceptions of the worker library: store not readable, or the worker's disk not writable."""
 
@@ -74,6 +76,10 @@ class Loss:
     node: str = ""
     exit_code: int | None = None
     signalled: bool = False
+    container: str = ""
+    exception: tuple[str, ...] = ()
+    """Its class and the bases of it."""
+    raised_at: str = ""
     message: str
     last_lines: tuple[str, ...] = ()
     collateral: bool = False
@@ -95,7 +101,7 @@ def loss_of(view: View, slot: int, worker: WorkerFact | None) -> Loss | None:
     if worker is None:
         return None if dismissed else _gone(view, slot)
     if worker.loss is not None:
-        return _loss(worker, worker.loss.cause, message=worker.loss.message, age=worker.loss.age)
+        return _known(worker, worker.loss)
     if dismissed:
         return _silent(worker) if view.is_cut_off(worker) else None
     agent = view.joined(worker)
@@ -109,14 +115,38 @@ def loss_of(view: View, slot: int, worker: WorkerFact | None) -> Loss | None:
     return _never_joined(view, worker)
 
 
+def _known(worker: WorkerFact, known: WorkerLoss) -> Loss:
+    """What the world tells of it."""
+    loss = _loss(worker, known.cause, message=known.message, age=known.age)
+    return replace(loss, container=known.container, exit_code=known.exit_code)
+
+
 def _worst_exit(agent: AgentState) -> ProcessExit | None:
     """The worker's process that explains its failure best; stops that we ordered say nothing."""
     failed = [end for end in agent.exits if end.failed]
 
-    def explains(end: ProcessExit) -> tuple[bool, bool, bool, float]:
-        return end.oom, not _is_broken_collective(end), end.signal is not None, end.age
+    def explains(end: ProcessExit) -> tuple[bool, bool, bool, bool, float]:
+        return (
+            end.oom,
+            said_by(end) is not None,
+            not _is_broken_collective(end),
+            end.signal is not None,
+            end.age,
+        )
 
     return max(failed, key=explains, default=None)
+
+
+def kinds_of(end: ProcessExit) -> tuple[str, ...]:
+    """The exception's class and its bases; the class alone where its process could not tell."""
+    if end.kinds or not end.exception:
+        return end.kinds
+    return (end.exception.partition(":")[0][:120],)
+
+
+def said_by(end: ProcessExit) -> Cause | None:
+    """What its script says itself about its end."""
+    return next((SAID[kind] for kind in kinds_of(end) if kind in SAID), None)
 
 
 def _is_broken_collective(end: ProcessExit) -> bool:
@@ -167,6 +197,9 @@ def _failed(worker: WorkerFact, agent: AgentState, end: ProcessExit, view: View)
         node=worker.node or agent.node,
         exit_code=end.code if end.signal is None else 128 + end.signal,
         signalled=end.signal is not None,
+        container=view.config.container,
+        exception=kinds_of(end),
+        raised_at=end.raised_at,
         message=(_describe(end) + (_left_before(view, end) if collateral else ""))[:1000],
         last_lines=end.last_lines,
         collateral=collateral,
@@ -177,6 +210,9 @@ def _failed(worker: WorkerFact, agent: AgentState, end: ProcessExit, view: View)
 def _cause_of(end: ProcessExit, agent: AgentState, view: View) -> Cause:
     if end.oom:
         return Cause.OUT_OF_MEMORY
+    said = said_by(end)
+    if said is not None:
+        return said
     if end.signal is not None:
         return Cause.APP_ERROR
     if end.exception.startswith("StartFailed:"):
@@ -210,7 +246,7 @@ def _describe(end: ProcessExit) -> str:
     if end.oom:
         return f"rank {end.rank} was killed by the kernel: out of memory"
     if end.signal is not None:
-        name = SIGNAL_NAMES.get(end.signal, f"signal {end.signal}")
+        name = signals.NAMES.get(end.signal, f"signal {end.signal}")
         return f"rank {end.rank} was killed by {name}"
     what = end.exception or "no exception was seen"
     if not end.exception and end.last_lines:  # said by it last, which need not be why it ended

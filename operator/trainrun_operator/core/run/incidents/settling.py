@@ -82,7 +82,7 @@ def settled(view: View, status: TrainRunStatus) -> TrainRunStatus:
         return status
     incident = refined(view, status.incident)
     failures, incidents = ledger.settle(status, incident, view.config)
-    free_ends = ledger.free_ends_after(status, incident)
+    free_ends = ledger.free_ends_after(status, incident, view.config)
     return replace(
         status, failures=failures, incidents=incidents, incident=None, free_ends=free_ends
     )

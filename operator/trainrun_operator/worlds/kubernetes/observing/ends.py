@@ -143,17 +143,23 @@ def _terminated(scene: Scene, *, noticed: bool) -> WorkerLoss | None:
     age = scene.ago(ended.finished)
     if ended.reason == "OOMKilled" and ended.exit_code == SIGKILLED:
         message = f"worker {pod.name} was killed by the kernel: out of memory"
-        return WorkerLoss(cause=Cause.OUT_OF_MEMORY, message=message, age=age)
+        return WorkerLoss(
+            cause=Cause.OUT_OF_MEMORY,
+            message=message,
+            age=age,
+            container=ended.name,
+            exit_code=SIGKILLED,
+        )
     if _lost_with_node(ended):
         message = f"{scene.node_text} was restarted or lost its containers ({ended.reason})"
         return WorkerLoss(cause=Cause.NODE_LOST, message=message, age=age)
     if ended.reason in ("StartError", "ContainerCannotRun"):
         message = f"worker {pod.name} cannot start: {ended.message or ended.reason}"
-        return WorkerLoss(cause=Cause.START_FAILED, message=message, age=age)
+        return WorkerLoss(cause=Cause.START_FAILED, message=message, age=age, container=ended.name)
     if scene.heard.state is None and ended.exit_code and not noticed:
         words = ended.message or "it left no message, and this operator has not heard its agent"
         message = f"worker {pod.name} ended with exit code {ended.exit_code}: {words}"
-        return WorkerLoss(cause=Cause.UNKNOWN, message=message, age=age)
+        return WorkerLoss(cause=Cause.UNKNOWN, message=message, age=age, container=ended.name)
     return None
 
 
@@ -177,5 +183,11 @@ def _never_started(scene: Scene) -> WorkerLoss | None:
             )
             message = f"init container {init.name} of worker {scene.pod.name} {how}{words}"
             age = scene.ago(init.finished)
-            return WorkerLoss(cause=Cause.START_FAILED, message=message, age=age)
+            return WorkerLoss(
+                cause=Cause.START_FAILED,
+                message=message,
+                age=age,
+                container=init.name,
+                exit_code=init.exit_code,
+            )
     return None

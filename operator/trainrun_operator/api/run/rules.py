@@ -1,0 +1,117 @@
+"""spec.failurePolicy.rules: what becomes of a run after an incident of a certain kind.
+
+Layer: api. Matchers of one rule must all agree; in each of them one of the values must. The core
+reads them as `core/run/incidents/rules.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from trainrun_operator.api.base import Model, matches
+from trainrun_operator.api.run.patterns import RegularExpression
+
+RuleAction = Literal["FailRun", "Restart", "RestartUncounted", "RestartAvoidingNode"]
+
+CauseName = Literal[
+    "Preempted",
+    "Evicted",
+    "NodeLost",
+    "OutOfMemory",
+    "FatalError",
+    "RetryError",
+    "AppError",
+    "StartFailed",
+    "RendezvousFailed",
+    "StorageError",
+    "CheckpointDamaged",
+    "Misread",
+    "Interrupted",
+    "Silent",
+    "Unknown",
+]
+"""The causes of core/run/causes.py, which this layer does not know."""
+
+SignalName = Literal[
+    "SIGHUP",
+    "SIGINT",
+    "SIGQUIT",
+    "SIGILL",
+    "SIGTRAP",
+    "SIGABRT",
+    "SIGBUS",
+    "SIGFPE",
+    "SIGKILL",
+    "SIGUSR1",
+    "SIGSEGV",
+    "SIGUSR2",
+    "SIGPIPE",
+    "SIGALRM",
+    "SIGTERM",
+    "SIGXCPU",
+    "SIGXFSZ",
+    "SIGSYS",
+]
+"""Those that end a process, of Linux."""
+
+ExceptionName = Annotated[
+    str,
+    Field(min_length=1, max_length=120),
+    matches(
+        r"^[^\s.:]+(\.[^\s.:]+)*$",
+        "must be the name of an exception class such as FloatingPointError or "
+        "torch.OutOfMemoryError",
+    ),
+]
+
+
+class FailureRule(Model):
+    """What becomes of the run after an incident that all matchers of the rule agree on. A rule
+    without matchers is for every incident."""
+
+    name: (
+        Annotated[
+            str,
+            Field(max_length=63),
+            matches(
+                r"^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$",
+                "must consist of letters, digits, dashes, dots and underscores, and begin and end "
+                "with a letter or digit",
+            ),
+        ]
+        | None
+    ) = None
+    """For people: shown where the rule decides. At most 63 characters. Default: none."""
+    action: RuleAction
+    """FailRun: the run fails. Restart: as without rules, charged to the budget of its cause.
+    RestartUncounted: a restart that is charged to no budget, five times in a row without a new
+    step, and from then on to that of its cause. RestartAvoidingNode: a restart that is charged, and
+    all workers of the run on the node of the culprit are replaced, on other nodes where they find
+    room within a minute."""
+    exit_codes: Annotated[
+        tuple[Annotated[int, Field(ge=1, le=255)], ...], Field(max_length=64)
+    ] = ()
+    """Exit codes of the culprit, 1 to 255; 128 + number where a signal ended it."""
+    signals: Annotated[tuple[SignalName, ...], Field(max_length=18)] = ()
+    """Signals that ended the culprit, such as SIGSEGV."""
+    exceptions: Annotated[tuple[ExceptionName, ...], Field(max_length=32)] = ()
+    """Classes of the exception that ended the culprit, bases included: with its module, as
+    torch.OutOfMemoryError, or without it for a class of this name of any module. Of a process that
+    does not import trainrun only the class itself is known."""
+    message_pattern: (
+        Annotated[str, Field(min_length=1, max_length=256), RegularExpression()] | None
+    ) = None
+    """Regular expression in the syntax of RE2, at most 256 characters, that the message of the
+    incident has somewhere in it."""
+    causes: Annotated[tuple[CauseName, ...], Field(max_length=32)] = ()
+    """Causes, such as AppError or NodeLost. What a script said by FatalError or RetryError is
+    decided by a rule only where it names that cause or exception."""
+    ranks: Annotated[tuple[Annotated[int, Field(ge=0, le=65535)], ...], Field(max_length=64)] = ()
+    """Ranks of the culprit."""
+    containers: Annotated[
+        tuple[Annotated[str, Field(min_length=1, max_length=63)], ...],
+        Field(max_length=16),
+    ] = ()
+    """Containers in which the culprit ended: the one that trains, or an init container."""
