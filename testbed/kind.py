@@ -105,9 +105,10 @@ class Kind:
 
     def up(self, images: Sequence[Path]) -> None:
         """Start it, or what of it does not run; return once it is usable."""
-        options = self.engine.prepare()
+        running = self.is_running()
+        options = () if running else self.engine.prepare()
         archives = [base_image("python"), *images]
-        if not self.is_running():
+        if not running:
             self._refuse_others()
             # What a start that was killed has left.
             self.down()
