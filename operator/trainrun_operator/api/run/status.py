@@ -126,6 +126,9 @@ class Incident(StatusPart):
     the class alone."""
     raised_at: Annotated[str, Field(max_length=120, exclude_if=not_)] = ""
     """`loss.py:88`, where it was raised."""
+    known_by: Annotated[str, Field(max_length=128, exclude_if=not_)] = ""
+    """Why it was possible to know: what was read, and by whom; absent where the message says it,
+    and of older incidents."""
     rule: Annotated[str, Field(max_length=128, exclude_if=not_)] = ""
     """The rule of failurePolicy that decided what becomes of the run; absent: none did."""
     action: Annotated[str, Field(max_length=32, exclude_if=not_)] = ""

@@ -66,6 +66,7 @@ def incident_of(loss: Loss, *, attempt: int, now: datetime) -> Incident:
         container=loss.container[:63],
         exception=tuple(kind[:120] for kind in loss.exception[:16]),
         raised_at=loss.raised_at[:120],
+        known_by=loss.known_by,
         message=loss.message[:1000],
         last_lines=_last(loss.last_lines),
         collateral=loss.collateral,

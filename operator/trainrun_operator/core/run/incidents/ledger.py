@@ -145,7 +145,9 @@ def _short(incident: Incident) -> Incident:
     message = incident.message
     if len(message) > SHORT_MESSAGE:
         message = f"{message[: SHORT_MESSAGE - 1]}…"
-    return replace(incident, last_lines=(), message=message, exception=incident.exception[:1])
+    return replace(
+        incident, last_lines=(), message=message, exception=incident.exception[:1], known_by=""
+    )
 
 
 def tally(failures: Failures, config: RunConfig, *, pending: Incident | None) -> Failures:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from trainrun_operator.core.run import signals
 from trainrun_operator.core.run.causes import Cause
+from trainrun_operator.core.run.incidents.recognised import remedy_of
 from trainrun_operator.core.run.incidents.uptime import process_trained
 from trainrun_operator.core.run.view import View, max_step, notice_of, worker_name
 
@@ -80,6 +81,8 @@ class Loss:
     exception: tuple[str, ...] = ()
     """Its class and the bases of it."""
     raised_at: str = ""
+    known_by: str = ""
+    """Why it was possible to know."""
     message: str
     last_lines: tuple[str, ...] = ()
     collateral: bool = False
@@ -118,7 +121,8 @@ def loss_of(view: View, slot: int, worker: WorkerFact | None) -> Loss | None:
 def _known(worker: WorkerFact, known: WorkerLoss) -> Loss:
     """What the world tells of it."""
     loss = _loss(worker, known.cause, message=known.message, age=known.age)
-    return replace(loss, container=known.container, exit_code=known.exit_code)
+    seen = "what the cluster says of the worker and its node"
+    return replace(loss, container=known.container, exit_code=known.exit_code, known_by=seen)
 
 
 def _worst_exit(agent: AgentState) -> ProcessExit | None:
@@ -165,7 +169,8 @@ def _gone(view: View, slot: int) -> Loss:
     how = "taken away after a notice" if noticed else "deleted or replaced by somebody"
     # An object does not go by itself: its training was not at fault.
     message = f"worker {name} was {how}"
-    return Loss(slot=slot, cause=Cause.PREEMPTED, worker=name, message=message)
+    seen = "the worker's object, which is gone while nobody of us has deleted it"
+    return Loss(slot=slot, cause=Cause.PREEMPTED, worker=name, message=message, known_by=seen)
 
 
 def _ended(
@@ -200,7 +205,8 @@ def _failed(worker: WorkerFact, agent: AgentState, end: ProcessExit, view: View)
         container=view.config.container,
         exception=kinds_of(end),
         raised_at=end.raised_at,
-        message=(_describe(end) + (_left_before(view, end) if collateral else ""))[:1000],
+        message=(_describe(end) + _more(view, end, collateral=collateral))[:1000],
+        known_by=_known_by(end, announced=cause is Cause.PREEMPTED),
         last_lines=end.last_lines,
         collateral=collateral,
         age=timedelta(seconds=end.age),
@@ -254,6 +260,29 @@ def _describe(end: ProcessExit) -> str:
     return f"rank {end.rank} exited with code {end.code}: {what}"[:1000]
 
 
+def _more(view: View, end: ProcessExit, *, collateral: bool) -> str:
+    """Who may have caused it; or what to do about an error that many scripts die of."""
+    if collateral:
+        return _left_before(view, end)
+    remedy = "" if end.oom else remedy_of(end.exception)
+    return f"; {remedy}" if remedy else ""
+
+
+def _known_by(end: ProcessExit, *, announced: bool) -> str:
+    """Why it was possible to know."""
+    if end.oom:
+        return "the OOM counter of the worker's memory cgroup, which rose when the process died"
+    if announced:
+        return "a notice that came before the signal"
+    if end.signal is not None:
+        return "the signal in the process's exit status, which its agent has read"
+    if end.kinds:
+        return "the exception, which the process told its agent before it ended"
+    if end.exception:
+        return "the last traceback in the process's output"
+    return "the process's exit code, which its agent has read"
+
+
 def _left_before(view: View, end: ProcessExit) -> str:
     """Names the rank that ended well before a collective broke: it may have been needed there."""
     ends = [it for agent in view.agents if agent is not None for it in agent.exits]
@@ -266,9 +295,11 @@ def _silent(worker: WorkerFact) -> Loss:
     silent = worker.silent_for or timedelta(0)
     message = f"worker {worker.name} has not been heard for {silent.total_seconds():.0f} s"
     if not worker.suspect_node:
-        return _loss(worker, Cause.SILENT, message=message, age=silent)
+        loss = _loss(worker, Cause.SILENT, message=message, age=silent)
+        return replace(loss, known_by="heartbeats, which have not come for too long")
     message = f"{message}, and neither has its node {worker.node}: {worker.suspect_node}"
-    return _loss(worker, Cause.NODE_LOST, message=message, age=silent)
+    loss = _loss(worker, Cause.NODE_LOST, message=message, age=silent)
+    return replace(loss, known_by="heartbeats that have not come, and the state of the node")
 
 
 def _never_joined(view: View, worker: WorkerFact) -> Loss | None:
