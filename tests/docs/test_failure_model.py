@@ -135,7 +135,7 @@ def test_every_warning_of_an_agent_is_explained(word: str) -> None:
     assert f"`{word}`" in section(TEXT, "### Conditions")
 
 
-@pytest.mark.parametrize("budget", ["maxFailures", "maxPreemptions"])
+@pytest.mark.parametrize("budget", [budget.field for budget in BUDGETS.values()])
 def test_the_verdicts_of_the_budgets_are_explained(budget: str) -> None:
     assert f"`{budget[0].upper()}{budget[1:]}Exceeded`" in section(TEXT, "### Conditions")
 

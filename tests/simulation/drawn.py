@@ -52,6 +52,9 @@ def drawn_life(number: int, kinds: Sequence[FaultKind] = FAULTS, within: float =
         asks=chance.choice([True, False]),
         on_notice=chance.choice(["Auto", "Auto", "Auto", "AskScript", "Signal", "Stop"]),
         on_sigterm=chance.choice(["Saves", "Saves", "Dies", "Ignores"]),
+        max_start_failures=chance.choice([None, None, -1, 1]),
+        no_progress_limit=chance.choice([0, 0, 2, 3]),
+        raised_after=chance.choice([None, None, 0.2, 3.0, 70.0]),
         rules=tuple(_rule(chance) for _ in range(chance.choice([0, 0, 0, 1, 2, 3]))),
     )
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Literal, get_args
 
 from tests.support.builders import a_config
 from trainrun.contract.agent_state import Problem
-from trainrun.contract.answer import OnNotice
 from trainrun_operator.api.run.rules import FailureRule
-from trainrun_operator.api.run.spec import FailurePolicy
-from trainrun_operator.core.run.causes import Limits, limits_of
+from trainrun_operator.api.run.spec import FailurePolicy, OnNotice
+from trainrun_operator.core.run.causes import BUDGETS, Limits, limits_of
+from trainrun_operator.core.run.incidents import ledger
 from trainrun_operator.core.run.observation import RefusedReason
 from trainrun_operator.core.run.rules import rules_of
 from trainrun_operator.simulation.cluster import StartTrouble
@@ -105,6 +105,10 @@ class Life:
     asks: bool = True
     on_notice: OnNotice = "Auto"
     on_sigterm: OnSigterm = "Dies"
+    max_start_failures: int | None = None
+    no_progress_limit: int = 0
+    raised_after: float | None = None
+    """So long after it has failed its user raises what has ended it; once."""
     rules: tuple[FailureRule, ...] = ()
 
 
@@ -118,8 +122,13 @@ def living(life: Life) -> Simulation:
         template_hash="t1",
         checkpoints_uri="file:///storage/run/checkpoints",
         limits=limits_of(
-            FailurePolicy(max_failures=life.max_failures, max_preemptions=life.max_preemptions)
+            FailurePolicy(
+                max_failures=life.max_failures,
+                max_preemptions=life.max_preemptions,
+                max_start_failures=life.max_start_failures,
+            )
         ),
+        no_progress_limit=life.no_progress_limit,
         rules=rules_of(life.rules),
         heartbeat_timeout=timedelta(seconds=5),
         start_timeout=timedelta(seconds=60),
@@ -143,9 +152,37 @@ def living(life: Life) -> Simulation:
     )
     for fault in life.faults:
         world.clock.after(fault.at, lambda fault=fault: strike(world, fault))
+    if life.raised_after is not None:
+        world.tended = True
+        look_after(world, life.raised_after)
     world.clock.after(CALM_AFTER, lambda: calm(world))
     world.clock.after(CALM_AFTER, lambda: tend(world))
     return world
+
+
+def look_after(world: Simulation, seconds: float) -> None:
+    """Its user sees sooner or later that it has failed, and lets it go on."""
+    if world.status.is_true("Failed"):
+        world.clock.after(seconds, lambda: raise_limit(world))
+    elif world.status.finished or world.deleted:
+        world.tended = False
+    else:
+        world.clock.after(0.5, lambda: look_after(world, seconds))
+
+
+def raise_limit(world: Simulation) -> None:
+    """The field that has ended it gets more room."""
+    failed, config = world.status.condition("Failed"), world.config
+    reason = failed.reason if failed is not None else ""
+    if reason == "DeadlineExceeded" and config.active_deadline is not None:
+        world.edit(replace(config, active_deadline=config.active_deadline + timedelta(minutes=20)))
+    elif reason == "NoProgress":
+        world.edit(replace(config, no_progress_limit=world.status.without_progress + 2))
+    for name, budget in BUDGETS.items():
+        if reason == ledger.exceeded(budget):
+            more = budget.used(world.status.failures) + 1
+            world.edit_limits({**config.limits, name: more})
+    world.clock.after(10.0, lambda: setattr(world, "tended", False))  # by then it goes on
 
 
 def tend(world: Simulation) -> None:
@@ -208,7 +245,8 @@ def strike(world: Simulation, fault: Fault) -> None:
             world.unmet_ranks = frozenset(rank for rank in ranks if rank % 4 == fault.slot % 4)
         case "policy":
             failures: Limits = {"failures": fault.slot - 1}
-            world.edit_limits(failures if fault.size < 0.5 else {**failures, "preemptions": 1})
+            beside = {"preemptions": 1} if fault.size < 0.8 else {"startFailures": 1}
+            world.edit_limits(failures if fault.size < 0.5 else {**failures, **beside})
         case (
             "operator-crash"
             | "operator-crash-later"

@@ -165,12 +165,14 @@ def holds(life: Life) -> None:
     told = "\n".join(story)
     assert not mistakes, f"{mistakes[0]}\n{told}"
     assert world.status.finished, f"still {world.status.phase} after {PATIENCE} s\n{told}"
-    failed = world.status.condition("Failed")
-    allowed = ["MaxFailuresExceeded", "MaxPreemptionsExceeded", None]
+    failed = world.status.condition("Failed") if world.status.is_true("Failed") else None
+    allowed = ["MaxFailuresExceeded", "MaxPreemptionsExceeded", "MaxStartFailuresExceeded", None]
     struck = {fault.kind for fault in life.faults}
     # The word of a node that reads wrongly is taken once where there is no other.
     if "damage" in struck or ("misread" in struck and life.replicas == 1):
         allowed.append("NoGoodCheckpoint")
+    if life.no_progress_limit:
+        allowed.append("NoProgress")
     if any(rule.action == "FailRun" for rule in life.rules):
         allowed.append("FailedByRule")
     if life.deadline is not None:

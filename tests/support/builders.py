@@ -10,6 +10,8 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from pydantic.alias_generators import to_snake
+
 from trainrun.contract.agent_state import (
     AgentState,
     Committed,
@@ -91,7 +93,8 @@ def a_config(**fields: Any) -> RunConfig:
 
 def limited(fields: dict[str, Any], before: Limits) -> dict[str, Any]:
     """`max_failures=1` and its like as what they limit."""
-    asked = {name: fields.pop(f"max_{name}") for name in BUDGETS if f"max_{name}" in fields}
+    names = {name: to_snake(budget.field) for name, budget in BUDGETS.items()}
+    asked = {name: fields.pop(field) for name, field in names.items() if field in fields}
     limits = {name: limit for name, limit in {**before, **asked}.items() if limit is not None}
     return {**fields, "limits": limits}
 
@@ -170,6 +173,8 @@ class Scene:
     workers: tuple[WorkerFact, ...] = ()
     now: datetime = BEGIN + HOUR
     listening_for: timedelta = HOUR
+    generation: int = 1
+    """Of the spec."""
     ordered: int = 0
     last_words: tuple[AgentState, ...] = ()
     ready_since: Mapping[str, datetime] = field(default_factory=dict)
@@ -182,6 +187,7 @@ class Scene:
     def observation(self) -> Observation:
         return Observation(
             now=self.now,
+            generation=self.generation,
             status=self.status,
             workers=self.workers,
             listening_for=self.listening_for,
@@ -233,6 +239,10 @@ class Scene:
 
     def with_config(self, **fields: Any) -> Scene:
         return replace(self, config=replace(self.config, **limited(fields, self.config.limits)))
+
+    def edited(self, **fields: Any) -> Scene:
+        """Its user has changed the spec."""
+        return replace(self.with_config(**fields), generation=self.generation + 1)
 
     def with_status(self, **fields: Any) -> Scene:
         return replace(self, status=replace(self.status, **fields))

@@ -13,6 +13,8 @@ from urllib.parse import unquote, urlsplit
 from trainrun_operator.api.run.status import TrainRunStatus
 from trainrun_operator.cli import wording
 from trainrun_operator.cli.preparation import Preparation
+from trainrun_operator.core.run.config import config_of
+from trainrun_operator.core.run.stages.reopening import raised
 from trainrun_operator.worlds.local.status_file import StatusFile, StoredRun
 
 
@@ -38,15 +40,12 @@ def open_run(prepared: Preparation) -> Opened:
         file.path.unlink()
         return Opened(stored=file.create(spec), remark=f"{folder} is gone: starting from nothing")
     if stored.status.is_true("Complete"):
-        if prepared.run.spec.storage.on_existing != "StartFresh":
-            return Opened(stored=stored, finished=True)
-        # Another TrainRun of this file, as after deleting and applying it in a cluster.
-        file.path.unlink()
-        return Opened(stored=file.create(spec), remark=_anew(stored.status))
-    remark = _remark(stored.status)
+        return Opened(stored=stored, finished=True)
     if stored.spec != spec:
         stored = replace(stored, spec=spec, generation=stored.generation + 1)
-    if stored.status.is_true("Failed"):
+    field = raised(stored.status, config_of(prepared.run), generation=stored.generation)
+    remark = _remark(stored.status, raised_field=field)
+    if stored.status.is_true("Failed") and not field:
         # Budgets and history are those of the run that failed. The numbering goes on, and what is
         # known to be committed stays known: a store that shows nothing of it is not a new one.
         old = stored.status
@@ -64,17 +63,15 @@ def _run_folder(prepared: Preparation) -> Path | None:
     return Path(unquote(parts.path)) / prepared.name if parts.scheme == "file" else None
 
 
-def _anew(status: TrainRunStatus) -> str:
-    kept = f"; what it saved stays, last {status.checkpoint.uri}" if status.checkpoint else ""
-    return f"the run has succeeded before{kept}. A new one begins from nothing (onExisting)"
-
-
-def _remark(status: TrainRunStatus) -> str:
+def _remark(status: TrainRunStatus, *, raised_field: str) -> str:
     failed = status.condition("Failed")
     if failed is not None and failed.status == "True":
+        how = "with fresh budgets"
+        if raised_field:
+            how = f"with what it has used of its budgets, since spec.{raised_field} was raised"
         return (
             f"the run failed before ({failed.reason}); it continues from its newest good "
-            "checkpoint with fresh budgets"
+            f"checkpoint {how}"
         )
     if status.attempt == 0:
         return ""

@@ -146,7 +146,7 @@ def budget_of(status: TrainRunStatus) -> str:
     text = f"failures {status.failures.text or '0'}"
     for name, budget in BUDGETS.items():
         if name != "failures" and budget.used(status.failures):
-            text += f", {name} {budget.used(status.failures)}"
+            text += f", {budget.one}s {budget.used(status.failures)}"
     return text
 
 

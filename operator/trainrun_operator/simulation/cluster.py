@@ -58,6 +58,8 @@ class SimRunVersion:
     """The run's object as it was at some time."""
 
     number: int
+    generation: int
+    """Of the spec."""
     status: TrainRunStatus
     config: RunConfig
 
@@ -120,7 +122,7 @@ class SimCluster(ABC):
         """Start without workers."""
         self.judge = Judge(self, heartbeats_lost=self.weather.loss > 0)
         self.trainer = TrainingLoop(self)
-        self._version = 0
+        self._version, self._generation = 0, 1
         self._apart: dict[int, frozenset[int]] = {}
         self.versions = deque([self.version], maxlen=VERSIONS)
         """The newest ones of the run's object, oldest first."""
@@ -130,7 +132,12 @@ class SimCluster(ABC):
     @property
     def version(self) -> SimRunVersion:
         """The run's object."""
-        return SimRunVersion(number=self._version, status=self.status, config=self.config)
+        return SimRunVersion(
+            number=self._version,
+            generation=self._generation,
+            status=self.status,
+            config=self.config,
+        )
 
     def write_status(self, status: TrainRunStatus, *, version: int, transition: bool) -> bool:
         """A guarded write; False: somebody else was faster."""
@@ -144,6 +151,7 @@ class SimCluster(ABC):
     def edit(self, config: RunConfig) -> None:
         """The user edits the spec."""
         self.config = config
+        self._generation += 1
         self.judge.spec_edited(config.limits)
         self.judge.disturbed(AN_EDIT)
         self._changed_run()
@@ -160,9 +168,9 @@ class SimCluster(ABC):
         self.judge.disturbed(AN_EDIT)
         self._changed_run()
 
-    def delete_run(self) -> None:
-        """The run's object goes, and its workers with it."""
-        if not self.deleted:
+    def delete_run(self, *, version: int | None = None) -> None:
+        """The run's object goes, and its workers with it; `version`: unless there is another."""
+        if not self.deleted and version in (None, self._version):
             self.deleted = True
             self.judge.run_deleted()
             for worker in self.present():

@@ -29,6 +29,8 @@ class Simulation(FaultyCluster):
     operators: list[SimOperator] = field(default_factory=list)
     beat: float = BEAT
     """Seconds between two heartbeats of an agent without news."""
+    tended: bool = False
+    """Its user looks at it, and may let it go on after it has failed."""
     installation: Installation = NAMELESS
     """Of the operators, unless told otherwise."""
 
@@ -168,5 +170,5 @@ class Simulation(FaultyCluster):
 
     def over(self) -> bool:
         """The run has its verdict and nobody is left."""
-        ends = self.status.finished or self.deleted
+        ends = (self.status.finished and not self.tended) or self.deleted
         return ends and all(w.phase == "Ended" for w in self.workers.values())

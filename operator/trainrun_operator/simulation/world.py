@@ -118,6 +118,7 @@ class SimWorld:
         self._cluster.judge.case.clocks_differ |= self.clock_ahead != 0
         observation = Observation(
             now=self._cluster.clock.datetime + timedelta(seconds=self.clock_ahead),
+            generation=known.generation,
             status=known.status,
             workers=tuple(self._fact(worker, agents) for worker in self._pods.values()),
             listening_for=agents.listening_for,
@@ -155,7 +156,8 @@ class SimWorld:
             case DeleteWorker():
                 self._delete(action)
             case DeleteRun():
-                self._cluster.delete_run()
+                self._cluster.delete_run(version=self._observed.number)
+                self._unsure = True
             case _:
                 assert_never(action)
         self._effect()

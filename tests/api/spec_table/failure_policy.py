@@ -8,6 +8,10 @@ VALID = (
     ok("no limit of failures", spec__failurePolicy__maxFailures=-1),
     ok("a budget for preemptions", spec__failurePolicy__maxPreemptions=0),
     ok("no limit of preemptions", spec__failurePolicy__maxPreemptions=-1),
+    ok("a budget for failed starts", spec__failurePolicy__maxStartFailures=3),
+    ok("no limit of failed starts", spec__failurePolicy__maxStartFailures=-1),
+    ok("a limit of failures without progress", spec__failurePolicy__noProgressLimit=1),
+    ok("no limit of failures without progress", spec__failurePolicy__noProgressLimit=-1),
     ok("a constant backoff", spec__failurePolicy__backoff={"initial": "5s", "max": "5s"}),
     ok("a fractional factor", spec__failurePolicy__backoff={"factor": 1.5}),
     ok("a whole factor", spec__failurePolicy__backoff={"factor": 3}),
@@ -59,6 +63,17 @@ INVALID = (
         "preemptions below no limit",
         {"spec.failurePolicy.maxPreemptions": -2},
         "spec.failurePolicy.maxPreemptions: -2 is less than -1; use -1 for no limit",
+    ),
+    bad(
+        "failed starts below no limit",
+        {"spec.failurePolicy.maxStartFailures": -2},
+        "spec.failurePolicy.maxStartFailures: -2 is less than -1; use -1 for no limit",
+    ),
+    bad(
+        "a limit of nothing without progress",
+        {"spec.failurePolicy.noProgressLimit": 0},
+        "spec.failurePolicy.noProgressLimit: 0 is not allowed: it must be at least 1, or -1 for "
+        "no limit",
     ),
     bad(
         "a rule without an action",

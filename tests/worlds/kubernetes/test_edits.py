@@ -57,6 +57,8 @@ EDITED: dict[str, tuple[Any, Any]] = {
     "checkpoint.scoreOrder": ("Max", "Min"),
     "failurePolicy.maxFailures": (1, 5),
     "failurePolicy.maxPreemptions": (1, 5),
+    "failurePolicy.maxStartFailures": (1, 5),
+    "failurePolicy.noProgressLimit": (3, 5),
     "failurePolicy.backoff.initial": ("1s", "2s"),
     "failurePolicy.backoff.factor": (2, 3),
     "failurePolicy.backoff.max": ("60s", "90s"),

@@ -39,7 +39,7 @@ def _row(path: str, effect: Effect, note: str = "") -> Edit:
 
 
 _SIZE = "the size of a run is fixed; create a new run"
-_BUDGET = "what was counted stays counted"
+_BUDGET = "what was counted stays counted; raised, it lets a run go on that it has failed"
 _PLACE = (
     "checkpoints that are staged and not stored have checkpoint.flushTimeout to get to the old "
     "place; where the new one does not show what was committed, the run waits and says so"
@@ -80,6 +80,8 @@ EDITS = (
     _row("checkpoint.scoreOrder", "NextAnswer", "what is deleted already does not come back"),
     _row("failurePolicy.maxFailures", "NextPass", _BUDGET),
     _row("failurePolicy.maxPreemptions", "NextPass", _BUDGET),
+    _row("failurePolicy.maxStartFailures", "NextPass", _BUDGET),
+    _row("failurePolicy.noProgressLimit", "NextPass", _BUDGET),
     _row("failurePolicy.backoff.initial", "NextPass"),
     _row("failurePolicy.backoff.factor", "NextPass"),
     _row("failurePolicy.backoff.max", "NextPass"),
@@ -87,7 +89,7 @@ EDITS = (
     _row("health.heartbeatTimeout", "NextAnswer", "silence is measured anew from the edit on"),
     _row("health.startTimeout", "NextPass"),
     _row("health.placementTimeout", "NextPass"),
-    _row("activeDeadline", "NextPass"),
+    _row("activeDeadline", "NextPass", "raised, it lets a run go on that it has failed"),
     _row("ttlAfterFinished", "NextPass", "of finished runs, too"),
     _row("retainFailedWorkers", "NextPass"),
 )

@@ -219,6 +219,27 @@ class FailurePolicy(Model):
     max_preemptions: Annotated[int | None, Field(ge=-1, le=MAX_FAILURES), NO_LIMIT] = None
     """Restarts that preemptions may cost. Absent: preemptions count against maxFailures. N or -1:
     they have this budget of their own. Default: absent."""
+    max_start_failures: Annotated[int | None, Field(ge=-1, le=MAX_FAILURES), NO_LIMIT] = None
+    """Restarts that failed starts may cost: a worker, or its command, that never came to run.
+    Absent: they count against maxFailures. N or -1: they have this budget of their own. Default:
+    absent."""
+    no_progress_limit: (
+        Annotated[
+            int,
+            Field(ge=-1, le=MAX_FAILURES),
+            NO_LIMIT,
+            Rule(
+                cel="self != 0",
+                message="must be at least 1, or -1 for no limit",
+                holds=lambda value: value != 0,
+            ),
+        ]
+        | None
+    ) = None
+    """Failures of the script (AppError, OutOfMemory) in a row that fail the run, where none of
+    their attempts got further: to a step above any before, or, while the script has never reported
+    a step, to a minute of training. N: the Nth fails it. -1: no limit. Default: 5 where maxFailures
+    is -1, else no limit, since maxFailures is a bound of its own."""
     backoff: BackoffSpec = BackoffSpec()
     """How long to wait before a restart."""
     rules: Annotated[tuple[FailureRule, ...], Field(max_length=20, exclude_if=not_)] = ()

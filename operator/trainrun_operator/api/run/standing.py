@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime
+from operator import not_
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -23,6 +24,8 @@ class Failures(StatusPart):
     """Settled incidents charged to failurePolicy.maxFailures."""
     preemptions: int = 0
     """Settled incidents charged to failurePolicy.maxPreemptions."""
+    start_failures: Annotated[int, Field(exclude_if=not_)] = 0
+    """Settled incidents charged to failurePolicy.maxStartFailures; absent where there are none."""
     limit: int = 0
     """failurePolicy.maxFailures, -1 for no limit."""
     text: Annotated[str, Field(max_length=32)] = ""

@@ -61,8 +61,9 @@ newer operator may know others."""
 INTERNAL = "internal"
 """The object of the resource's status that holds what only the operator reads."""
 
-BudgetName = Literal["failures", "preemptions", "none"]
-EndingKind = Literal["Incident", "Suspend", "TemplateChange", "Yielded", "TakenOver"]
+BudgetName = Literal["failures", "preemptions", "startFailures", "none"]
+Gain = Literal["Some", "None", "Unknown"]
+EndingKind = Literal["Incident", "Suspend", "TemplateChange", "Yielded", "TakenOver", "Reopened"]
 ConditionStatus = Literal["True", "False", "Unknown"]
 
 
@@ -173,6 +174,9 @@ class Ending(StatusPart):
     """When they are given up; absent: after checkpoint.flushTimeout."""
     not_before: datetime | None = None
     """Backoff: the next attempt does not start earlier."""
+    gain: Annotated[Gain, Field(exclude_if=lambda gain: gain == "Unknown")] = "Unknown"
+    """What the attempt has gained: a step above any before or, where none was ever reported, a
+    minute of training; None: nothing. Absent: nobody knows."""
     dismissed: Annotated[str, Field(max_length=256, exclude_if=not_)] = ""
     """Slots of the roster whose workers the operator deletes, as the bits of a hexadecimal number
     (of 1,024 slots in 256 characters): what becomes of them explains no incident."""
@@ -278,8 +282,8 @@ class Internal(StatusPart):
     incident: Incident | None = None
     """The incident of the newest attempt, until it is settled."""
     resumptions: Annotated[int, Field(exclude_if=not_)] = 0
-    """How often the run was resumed from suspension: what agents acknowledged before that does not
-    count any more."""
+    """How often the run was resumed from suspension, or went on after it had failed: what agents
+    acknowledged before that does not count any more."""
     distrusted: Annotated[
         tuple[Distrusted, ...], Field(max_length=MAX_DISTRUSTED, exclude_if=not_)
     ] = ()
@@ -289,6 +293,11 @@ class Internal(StatusPart):
     free_ends: Annotated[dict[str, int], Field(exclude_if=not_)] = field(default_factory=dict)
     """How many of them ended for a cause that is free at first, by cause, since one ended for a
     cause that is not."""
+    reached: int | None = None
+    """The highest step that any attempt before the running one has reached, as far as was heard."""
+    without_progress: Annotated[int, Field(exclude_if=not_)] = 0
+    """Settled incidents in a row whose attempts gained nothing, of the causes that count for
+    failurePolicy.noProgressLimit; those of other causes in between do not end the row."""
     history: Annotated[tuple[HistoryEntry, ...], Field(max_length=32, exclude_if=not_)] = ()
     """The newest events, oldest first."""
 
@@ -326,7 +335,8 @@ class TrainRunStatus(Internal):
     checkpoint: CheckpointStatus | None = None
     """Newest committed checkpoint."""
     start_time: datetime | None = None
-    """When the operator first saw the run, or when it was last resumed from suspension."""
+    """When the operator first saw the run, or when it was last resumed from suspension; later by
+    the time for which it stood failed."""
     completion_time: datetime | None = None
     """When it succeeded or failed."""
 
@@ -361,5 +371,5 @@ class TrainRunStatus(Internal):
 
     @property
     def finished(self) -> bool:
-        """Succeeded or Failed: a verdict that nothing takes back."""
+        """Succeeded, or Failed: a verdict that only its user takes back, by raising a limit."""
         return self.is_true("Complete") or self.is_true("Failed")

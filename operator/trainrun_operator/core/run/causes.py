@@ -83,6 +83,9 @@ class CauseRow:
     """The template of a worker that ended for it before it took part may be to blame."""
     slows_down: bool = True
     """The attempt counts as fruitless, and the backoff grows with it."""
+    stands_still: bool = False
+    """Again and again without progress it looks like an error of the script: it ends the run by
+    failurePolicy.noProgressLimit."""
     action: RuleAction = "Restart"
     """What becomes of the run where no rule of its spec decides."""
 
@@ -114,6 +117,7 @@ CAUSES: dict[Cause, CauseRow] = {
         explains=Explains.MEMORY,
         against_node="Repeated",
         fault_of_start=True,
+        stands_still=True,
     ),
     Cause.FATAL_ERROR: CauseRow(
         advice="do what the message asks for; the script says that no restart makes sense",
@@ -133,10 +137,11 @@ CAUSES: dict[Cause, CauseRow] = {
         charge="failures",
         against_node="Repeated",
         fault_of_start=True,
+        stands_still=True,
     ),
     Cause.START_FAILED: CauseRow(
         advice="check command, image and mounts in workers.template",
-        charge="failures",
+        charge="startFailures",
         against_node="Repeated",
         fault_of_start=True,
     ),
@@ -223,6 +228,13 @@ BUDGETS: dict[BudgetName, Budget] = {
         one="preemption",
         used=lambda failures: failures.preemptions,
         charged=lambda failures: replace(failures, preemptions=failures.preemptions + 1),
+    ),
+    "startFailures": Budget(
+        field="maxStartFailures",
+        limit=lambda policy: policy.max_start_failures,
+        one="start failure",
+        used=lambda failures: failures.start_failures,
+        charged=lambda failures: replace(failures, start_failures=failures.start_failures + 1),
     ),
 }
 """Every budget but `none`, which counts nothing."""

@@ -20,7 +20,10 @@ from trainrun_operator.core.run.rules import PolicyRule, rules_of
 if TYPE_CHECKING:
     from trainrun.contract.answer import OnNotice
     from trainrun_operator.api.run.resource import TrainRun
-    from trainrun_operator.api.run.spec import WorkersSpec
+    from trainrun_operator.api.run.spec import FailurePolicy, WorkersSpec
+
+NO_PROGRESS_LIMIT = 5
+"""failurePolicy.noProgressLimit where maxFailures is -1 and the spec says nothing."""
 
 HASH_DIGITS = 12
 """Hexadecimal digits of a template hash: it also becomes a label value (at most 63 characters)."""
@@ -47,6 +50,8 @@ class RunConfig:
     on_existing: Literal["Resume", "Fail", "StartFresh"]
     limits: Limits
     """Of the budgets that the spec has; -1: no limit."""
+    no_progress_limit: int
+    """Incidents in a row without progress that end the run; 0: any number is survived."""
     rules: tuple[PolicyRule, ...]
     """Of the failure policy: the first that matches an incident decides."""
     backoff_initial: timedelta
@@ -93,6 +98,7 @@ def config_of(run: TrainRun) -> RunConfig:
         suspend=spec.suspend,
         on_existing=spec.storage.on_existing,
         limits=limits_of(policy),
+        no_progress_limit=no_progress_limit(policy),
         rules=rules_of(policy.rules),
         backoff_initial=policy.backoff.initial.timedelta,
         backoff_factor=policy.backoff.factor,
@@ -113,6 +119,14 @@ def config_of(run: TrainRun) -> RunConfig:
         ),
         retain_failed_workers=spec.retain_failed_workers,
     )
+
+
+def no_progress_limit(policy: FailurePolicy) -> int:
+    """A finite maxFailures is a bound of its own: there the limit holds only where it is given."""
+    limit = policy.no_progress_limit
+    if limit is None:
+        return NO_PROGRESS_LIMIT if policy.max_failures == -1 else 0
+    return max(limit, 0)
 
 
 def _storage(run: TrainRun) -> StorageConfig:

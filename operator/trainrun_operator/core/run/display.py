@@ -22,7 +22,7 @@ from trainrun_operator.api.run.status import (
 )
 from trainrun_operator.core.run import progress, steps
 from trainrun_operator.core.run.gang.roster import is_ready
-from trainrun_operator.core.run.incidents import ledger
+from trainrun_operator.core.run.incidents import ledger, standstill
 from trainrun_operator.core.run.incidents.attribution import refined
 from trainrun_operator.core.run.view import STORE_AWAY, View, counted
 
@@ -129,7 +129,7 @@ def refreshed(
         progress=reached,
         posted=progress.posted(view, replace(status, progress=reached)),
         checkpoint=_checkpoint(view, status),
-        conditions=_conditions(view, status, phase, waiting_for, marks),
+        conditions=_conditions(view, status, phase, waiting_for, (*_still(view, pending), *marks)),
     )
 
 
@@ -211,6 +211,12 @@ def _conditions(
             kept, condition(view, problem.type, "True", problem.reason, problem.message)
         )
     return kept
+
+
+def _still(view: View, pending: Incident | None) -> tuple[Condition, ...]:
+    """Whether attempts end again and again without getting further."""
+    text = standstill.warning(view, pending)
+    return (condition(view, "NoProgress", "True", "NoNewStep", text),) if text else ()
 
 
 def _is_contested(known: Condition, now: datetime) -> bool:

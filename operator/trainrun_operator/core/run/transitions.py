@@ -46,7 +46,7 @@ from trainrun_operator.core.run.flush import (
     to_flush,
     why_given_up,
 )
-from trainrun_operator.core.run.incidents import ledger, settling
+from trainrun_operator.core.run.incidents import ledger, settling, standstill
 from trainrun_operator.core.run.incidents.attribution import incident_of
 from trainrun_operator.core.run.plan import Event, Plan
 from trainrun_operator.core.run.view import View, counted
@@ -108,6 +108,7 @@ def open_incident(view: View, loss: Loss, lost: frozenset[int], *, distrust: str
     status = replace(
         plan.status, ending=ending, save_asked=None, fruitless=fruitless, free_ends=free_ends
     )
+    status = standstill.noted(view, status)
     if distrust:
         status = replace(status, distrusted=_distrusting(view, Distrusted(node=distrust)))
     return replace(plan, status=settling.opened(view, status, incident))
@@ -153,7 +154,7 @@ def end_uncounted(view: View, kind: EndingKind, reason: str, message: str) -> Pl
     ending = _ending(view, kind, flush=steps.flushable(view, lost), wait=timedelta(0))
     plan = transition(view, reason, message, phase="Restarting")
     status = replace(plan.status, ending=ending, save_asked=None, fruitless=0, free_ends={})
-    return replace(plan, status=status)
+    return replace(plan, status=standstill.noted(view, status))
 
 
 def take_over(view: View, before: str) -> Plan:

@@ -26,6 +26,8 @@ class Truth(Protocol):
     clock: Clock
     store: SimStore
     workers: dict[str, SimWorker]
+    together: bool
+    reports: bool
 
     def gang(self, attempt: int) -> list[SimAgent]:
         """All agents that ever started this attempt, dead ones too."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from trainrun_operator.core.run.causes import Cause
 
 if TYPE_CHECKING:
-    from trainrun_operator.api.run.status import Incident, TrainRunStatus
+    from trainrun_operator.api.run.status import BudgetName, Incident, TrainRunStatus
     from trainrun_operator.core.run.causes import Limits
     from trainrun_operator.simulation.agent import SimAgent
     from trainrun_operator.simulation.invariants.case import Case, Strike
@@ -27,6 +27,12 @@ TRIED_AGAIN = (Cause.RENDEZVOUS_FAILED, Cause.CHECKPOINT_DAMAGED, Cause.MISREAD)
 """Free for the first few times in a row."""
 
 FREE_TRIES = 3
+
+OWN_BUDGETS: dict[BudgetName, tuple[Cause, ...]] = {
+    "preemptions": TAKEN_AWAY,
+    "startFailures": (Cause.START_FAILED,),
+}
+"""What is charged to a budget of its own, where the spec has it."""
 
 UNCOUNTED, UNCOUNTED_TRIES = "RestartUncounted", 5
 """What a rule may say, and how often in a row it is free."""
@@ -118,8 +124,8 @@ class Explained:
             if len([i for i in row if _free_name(i) == _free_name(incident)]) < tries:
                 return "none"
             return incident.budget  # it depends on the progress that was made in between
-        taken = incident.cause in TAKEN_AWAY and "preemptions" in limits
-        return "preemptions" if taken else "failures"
+        own = (n for n, causes in OWN_BUDGETS.items() if incident.cause in causes and n in limits)
+        return next(own, "failures")
 
     def set_back(self, status: TrainRunStatus) -> None:
         """The status has been set back: losses that it had told are forgotten.

@@ -17,6 +17,7 @@ from trainrun_operator.simulation.invariants.orders import OrdersGiven
 from trainrun_operator.simulation.invariants.recovery import Recovery
 from trainrun_operator.simulation.invariants.resume_points import ResumePoints
 from trainrun_operator.simulation.invariants.ruled import Ruled
+from trainrun_operator.simulation.invariants.standing_still import StandingStill
 from trainrun_operator.simulation.invariants.verdicts import Verdicts
 from trainrun_operator.simulation.invariants.written import Written
 
@@ -43,6 +44,7 @@ class Judge:
         self._recovery = Recovery(self.case)
         self._history = EventsTold(self.case)
         self._verdicts = Verdicts(self.case)
+        self._standing_still = StandingStill(self.case)
         self.spec_edited(world.config.limits)
 
     @property
@@ -78,6 +80,7 @@ class Judge:
         self._ruled.status(new)
         self._recovery.status(old, new)
         self._verdicts.status(old, new)
+        self._standing_still.status(old, new)
 
     def plan_made(self, observation: Observation, plan: Plan) -> None:
         """Before a plan is acted on."""

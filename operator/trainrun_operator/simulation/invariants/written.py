@@ -106,7 +106,9 @@ class Written:
 
     def _verdict_stays(self, old: TrainRunStatus, new: TrainRunStatus) -> None:
         case = self._case
-        if old.finished and (
+        if old.is_true("Failed") and not new.finished and old.start_record == new.start_record:
+            self._goes_on(old)
+        elif old.finished and (
             old.is_true("Complete") != new.is_true("Complete")
             or old.is_true("Failed") != new.is_true("Failed")
             or old.start_record != new.start_record
@@ -122,6 +124,22 @@ class Written:
         more = used > old.failures.counted
         if more and not new.finished and all(0 <= most < used for most in limits):
             case.wrong(f"{used} failures counted, {sorted(limits)} allowed, and the run goes on")
+
+    def _goes_on(self, old: TrainRunStatus) -> None:
+        """A verdict is taken back only where the field that gave it admits it now."""
+        config, failed = self._case.world.config, old.condition("Failed")
+        reason = failed.reason if failed is not None else ""
+        admitted = {
+            "NoProgress": not 0 < config.no_progress_limit <= old.without_progress,
+            "DeadlineExceeded": True,
+        }
+        for limits in self._case.limits_since(self._case.now - AN_EDIT_AGO):
+            for name, budget in BUDGETS.items():
+                limit, used = limits.get(name, 0), budget.used(old.failures)
+                verdict = f"{budget.field[0].upper()}{budget.field[1:]}Exceeded"
+                admitted[verdict] = admitted.get(verdict, False) or not 0 <= limit < used
+        if not admitted.get(reason, False):
+            self._case.wrong(f"a run goes on that has failed with {reason}")
 
     def set_back(self, status: TrainRunStatus) -> None:
         """An old status has been written by somebody else."""
@@ -151,10 +169,11 @@ def _durable(status: TrainRunStatus) -> tuple[object, ...]:
         status.ending,
         status.save_asked,
         status.fruitless,
+        status.without_progress,
+        status.reached,
         status.distrusted,
         status.restarts,
-        status.failures.counted,
-        status.failures.preemptions,
+        *(budget.used(status.failures) for budget in BUDGETS.values()),
         status.incident is None,
         status.finished,
     )

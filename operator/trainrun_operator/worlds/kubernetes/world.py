@@ -300,16 +300,22 @@ class KubernetesWorld:
             self._around.pods.forget(pod)
 
     async def _delete_run(self) -> None:
+        # Of the version that was looked at: an edit since then may let the run go on.
+        observed = self._observed
+        version = observed.raw["metadata"]["resourceVersion"]
         body = {
-            "preconditions": {"uid": self._run.current.uid},
+            "preconditions": {"uid": observed.uid, "resourceVersion": version},
             "propagationPolicy": "Background",
         }
         try:
             await self._around.api.delete(
                 self._run.path, body=body, guard=self._around.check_leadership
             )
-        except (NotFound, Conflict):
+        except NotFound:
             self._run.deleted = True
+        except Conflict:
+            self._unsure = True
+            self._wake(0.0)
 
     @property
     def _pods_path(self) -> str:

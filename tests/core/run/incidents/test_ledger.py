@@ -13,10 +13,7 @@ from trainrun_operator.api.run.status_json import json_size
 from trainrun_operator.core.run.causes import CAUSES, Cause
 from trainrun_operator.core.run.incidents import ledger
 
-KEPT = (
-    "Committed checkpoints are kept; a run with a higher limit on the same storage continues from "
-    "them"
-)
+KEPT = "Committed checkpoints are kept: the run goes on from them once the limit is raised"
 
 
 def with_incidents(scene: Scene, causes: list[Cause]) -> Scene:
@@ -279,3 +276,43 @@ def test_progress_of_workers_that_are_gone_counts() -> None:
     assert status.fruitless == 0
     scene = scene.after(scene.plan).waiting().resolved((1, 12))
     assert scene.plan.status.incidents[-1].lost_steps == 18
+
+
+START_FAILURE = Cause.START_FAILED
+
+
+@pytest.mark.parametrize(
+    ("max_start_failures", "causes", "verdict", "counted", "start_failures"),
+    [
+        (None, [START_FAILURE] * 2, "MaxFailuresExceeded", 2, 0),
+        (0, [START_FAILURE], "MaxStartFailuresExceeded", 0, 1),
+        (2, [START_FAILURE] * 2, None, 0, 2),
+        (2, [START_FAILURE] * 3, "MaxStartFailuresExceeded", 0, 3),
+        (2, [START_FAILURE, FAILURE, START_FAILURE], None, 1, 2),
+        (2, [FAILURE, FAILURE], "MaxFailuresExceeded", 2, 0),
+        (-1, [START_FAILURE] * 9 + [FAILURE], None, 1, 9),
+        (0, [PREEMPTION, FAILURE], "MaxFailuresExceeded", 2, 0),
+    ],
+)
+def test_failed_starts_have_a_budget_of_their_own_where_the_spec_says_so(
+    *,
+    max_start_failures: int | None,
+    causes: list[Cause],
+    verdict: str | None,
+    counted: int,
+    start_failures: int,
+) -> None:
+    scene = with_incidents(a_run(max_failures=1, max_start_failures=max_start_failures), causes)
+    failed, failures = scene.status.condition("Failed"), scene.status.failures
+    assert (failed.reason if failed else None) == verdict
+    assert (failures.counted, failures.start_failures) == (counted, start_failures)
+
+
+def test_the_message_of_exceeded_start_failures_names_their_own_budget() -> None:
+    scene = with_incidents(a_run(max_start_failures=1), [START_FAILURE] * 2)
+    failed = scene.status.condition("Failed")
+    assert failed is not None
+    assert failed.message == (
+        "loss 2 (StartFailed); spec.failurePolicy.maxStartFailures is 1 and 1 was used before: "
+        f"check command, image and mounts in workers.template. {KEPT}"
+    )

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Literal
 
 from trainrun_operator.api.run.standing import Failures
 from trainrun_operator.api.run.status import MAX_INCIDENTS, Incident, TrainRunStatus
-from trainrun_operator.core.run.causes import BUDGETS, budget_of, row_of
+from trainrun_operator.core.run.causes import BUDGETS, Budget, budget_of, row_of
 from trainrun_operator.core.run.rules import UNCOUNTED_TRIES, Decision, decision
 
 if TYPE_CHECKING:
+    from trainrun_operator.api.run.status import BudgetName
     from trainrun_operator.core.run.config import RunConfig
 
 JITTER = 0.2
@@ -31,6 +32,9 @@ UNCOUNTED = "RestartUncounted"
 
 SHORT_MESSAGE = 200
 """Characters of the message that an older incident keeps."""
+
+KEPT = "Committed checkpoints are kept: the run goes on from them once the limit is raised"
+"""The end of every sentence about a limit that has ended a run."""
 
 Allowed = Literal["Restart", "Fail"]
 
@@ -99,13 +103,23 @@ def judge(status: TrainRunStatus, incident: Incident, config: RunConfig) -> Verd
     advice = row_of(incident.cause).advice
     return Verdict(
         allowed="Fail",
-        reason=f"{field[0].upper()}{field[1:]}Exceeded",
+        reason=exceeded(budget),
         message=(
             f"{incident.message} ({incident.cause}); spec.failurePolicy.{field} is {limit} and "
-            f"{used} {'was' if used == 1 else 'were'} used before: {advice}. Committed checkpoints "
-            f"are kept; a run with a higher limit on the same storage continues from them"
+            f"{used} {'was' if used == 1 else 'were'} used before: {advice}. {KEPT}"
         ),
     )
+
+
+def exceeded(budget: Budget) -> str:
+    """The reason with which the run fails: `MaxFailuresExceeded`."""
+    return f"{budget.field[0].upper()}{budget.field[1:]}Exceeded"
+
+
+def admits(status: TrainRunStatus, name: BudgetName, config: RunConfig) -> bool:
+    """Whether all that was charged to the budget fits into it, the last incident included."""
+    limit = config.limits.get(name, 0)
+    return limit == -1 or BUDGETS[name].used(status.failures) <= limit
 
 
 def _failing(incident: Incident) -> Verdict:

@@ -10,14 +10,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from trainrun_operator.core.run.causes import Explains, row_of
-from trainrun_operator.core.run.incidents import ledger
+from trainrun_operator.core.run.incidents import ledger, standstill
 from trainrun_operator.core.run.incidents.attribution import refined
+from trainrun_operator.core.run.incidents.standstill import highest_step
 from trainrun_operator.core.run.incidents.uptime import gang_trained
-from trainrun_operator.core.run.view import View, max_step
 
 if TYPE_CHECKING:
     from trainrun.contract.checkpoint_id import CheckpointId
     from trainrun_operator.api.run.status import Incident, StartRecord, TrainRunStatus
+    from trainrun_operator.core.run.view import View
 
 
 def made_progress(view: View) -> bool:
@@ -57,15 +58,6 @@ def _reached_before(view: View, record: StartRecord, begin: int) -> int:
     return max(begin, 0) + last.lost_steps
 
 
-def highest_step(view: View) -> int | None:
-    """The highest step that anybody reported in the newest attempt, those who are gone included."""
-    seen = [max_step(agent) for agent in view.agents]
-    shown, record = view.status.progress, view.record
-    if shown.time is not None and record is not None and shown.time > record.time:
-        seen.append(shown.step)
-    return max((step for step in seen if step is not None), default=None)
-
-
 def opened(view: View, status: TrainRunStatus, incident: Incident) -> TrainRunStatus:
     """`status` with this open incident, and with budgets that show it."""
     charged = ledger.charged(status, incident, view.config)
@@ -84,7 +76,13 @@ def settled(view: View, status: TrainRunStatus) -> TrainRunStatus:
     failures, incidents = ledger.settle(status, incident, view.config)
     free_ends = ledger.free_ends_after(status, incident, view.config)
     return replace(
-        status, failures=failures, incidents=incidents, incident=None, free_ends=free_ends
+        status,
+        failures=failures,
+        incidents=incidents,
+        incident=None,
+        free_ends=free_ends,
+        reached=standstill.furthest(view),
+        without_progress=standstill.in_a_row(view, incident),
     )
 
 

@@ -22,7 +22,7 @@ TRAINED = timedelta(minutes=1)
 def process_trained(view: View, agent: AgentState, *, ended: float) -> bool:
     """Whether a process of this agent had trained when it ended, so many seconds ago."""
     up = (agent.spawned or 0.0) - ended
-    return timedelta(seconds=up) >= TRAINED and not _reports(view)
+    return timedelta(seconds=up) >= TRAINED and not reports(view)
 
 
 def gang_trained(view: View) -> bool:
@@ -31,7 +31,7 @@ def gang_trained(view: View) -> bool:
     Where no agent of it is left, its start record tells when it began.
     """
     record = view.record
-    if record is None or _reports(view):
+    if record is None or reports(view):
         return False
     known = (*filter(None, view.agents), *view.last_words.values())
     since_start = view.observation.now - record.time
@@ -52,7 +52,7 @@ def shows_steps(status: TrainRunStatus) -> bool:
     )
 
 
-def _reports(view: View) -> bool:
+def reports(view: View) -> bool:
     """Somebody has heard of a step or a checkpoint of this run."""
     record = view.record
     return (

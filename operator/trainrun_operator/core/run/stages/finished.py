@@ -1,6 +1,6 @@
 """The stage after the verdict: agents leave on order, logs are kept, ttlAfterFinished is obeyed.
 
-Layer: core. Nothing here takes a verdict back.
+Layer: core. Nothing takes a verdict back but the user (see `reopening`).
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from trainrun_operator.core.run import answers
 from trainrun_operator.core.run.display import refreshed
 from trainrun_operator.core.run.gang.roster import deletion
 from trainrun_operator.core.run.plan import Action, DeleteRun, Plan
+from trainrun_operator.core.run.stages.reopening import reopened
 from trainrun_operator.core.run.stages.suspending import LEAVE_GRACE
 
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 def decide(view: View) -> Plan:
     """The plan for a run that has its verdict."""
+    if (again := reopened(view)) is not None:
+        return again
     status = view.status
     succeeded = status.is_true("Complete")
     phase: PhaseName = "Succeeded" if succeeded else "Failed"

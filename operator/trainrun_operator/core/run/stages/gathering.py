@@ -17,7 +17,7 @@ from trainrun_operator.core.run.flush import still_flushing
 from trainrun_operator.core.run.gang import roster as gang
 from trainrun_operator.core.run.gang import starting
 from trainrun_operator.core.run.gang.missing import PLACED, missing
-from trainrun_operator.core.run.incidents import ledger
+from trainrun_operator.core.run.incidents import ledger, standstill
 from trainrun_operator.core.run.incidents.attribution import attribution_open, explains, refined
 from trainrun_operator.core.run.sigterm import still_ending
 from trainrun_operator.core.run.stages import placement, suspecting
@@ -28,6 +28,7 @@ from trainrun_operator.core.run.view import counted
 
 if TYPE_CHECKING:
     from trainrun.contract.agent_state import Resolution
+    from trainrun_operator.core.run.incidents.ledger import Verdict
     from trainrun_operator.core.run.observation import WorkerFact
     from trainrun_operator.core.run.plan import Action, Plan
     from trainrun_operator.core.run.view import View
@@ -71,8 +72,10 @@ def _judged(view: View) -> Plan | None:
     if view.status.incident is None:
         return None
     incident = refined(view, view.status.incident)
-    verdict = ledger.judge(view.status, incident, view.config)
-    if verdict.allowed == "Restart":
+    verdict: Verdict | None = ledger.judge(view.status, incident, view.config)
+    if verdict is not None and verdict.allowed == "Restart":
+        verdict = standstill.judge(view, incident)
+    if verdict is None:
         return None
     if still := still_ending(view):
         # Killing them now would throw away what the next try of this run could go on from.

@@ -1,0 +1,78 @@
+"""A run that has failed goes on when its user raises the field that has ended it.
+
+Layer: core. Part of the stage after the verdict. Invariants: only an edit later than the verdict
+does it, by the generation of the spec; budgets and history are kept; a run that has succeeded, or
+has failed for something else, stays as it is. All of it is one guarded write: of two operators one
+does it, and an edit that comes with the verdict makes that write conflict.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from trainrun_operator.api.run.status import Ending
+from trainrun_operator.core.run import transitions
+from trainrun_operator.core.run.causes import BUDGETS
+from trainrun_operator.core.run.display import condition, with_condition
+from trainrun_operator.core.run.incidents import ledger, standstill
+
+if TYPE_CHECKING:
+    from trainrun_operator.api.run.status import TrainRunStatus
+    from trainrun_operator.core.run.config import RunConfig
+    from trainrun_operator.core.run.plan import Plan
+    from trainrun_operator.core.run.view import View
+
+NO_PROGRESS, DEADLINE = "NoProgress", "DeadlineExceeded"
+
+
+def reopened(view: View) -> Plan | None:
+    """The write with which a failed run goes on; None where it does not."""
+    generation = view.observation.generation
+    field = raised(view.status, view.config, generation=generation)
+    if not field:
+        return None
+    message = f"spec.{field} was raised: the run goes on, with what it has used of its budgets"
+    attempted = view.status.attempt > 0
+    plan = transitions.transition(
+        view, "Reopened", message, phase="Restarting" if attempted else "Pending"
+    )
+    mark = condition(view, "Failed", "False", "Reopened", message)
+    status, now = plan.status, view.observation.now
+    ended, begun = status.completion_time or now, status.start_time or now
+    ending = Ending(attempt=status.attempt, kind="Reopened", time=now) if attempted else None
+    status = replace(
+        status,
+        ending=ending,
+        placement=None,
+        completion_time=None,
+        start_time=begun + (now - ended),  # the time in which it stood failed is not the run's
+        # Workers of before were told to leave: none of them is counted on.
+        resumptions=status.resumptions + 1,
+        conditions=with_condition(status.conditions, mark),
+    )
+    return replace(plan, status=status)
+
+
+def raised(status: TrainRunStatus, config: RunConfig, *, generation: int) -> str:
+    """The field that has ended the run and admits now that it goes on; "": there is none.
+
+    `generation` of the spec that `config` was made from.
+    """
+    failed = status.condition("Failed")
+    if failed is None or failed.status != "True" or generation <= failed.observed_generation:
+        return ""
+    if failed.reason == DEADLINE:
+        return "activeDeadline" if _is_in_time(status, config) else ""
+    if failed.reason == NO_PROGRESS:
+        return standstill.FIELD if standstill.admits(status, config) else ""
+    for name, budget in BUDGETS.items():
+        if failed.reason == ledger.exceeded(budget):
+            admitted = ledger.admits(status, name, config)
+            return f"failurePolicy.{budget.field}" if admitted else ""
+    return ""
+
+
+def _is_in_time(status: TrainRunStatus, config: RunConfig) -> bool:
+    limit, begun, ended = config.active_deadline, status.start_time, status.completion_time
+    return limit is None or begun is None or ended is None or ended - begun <= limit

@@ -1,0 +1,209 @@
+"""Failures of a script in a row without progress: counted, warned of, and the end of the run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.support.builders import Scene, a_run
+from trainrun_operator.api.resources import TRAINRUN
+from trainrun_operator.api.run.standing import Progress
+from trainrun_operator.api.run.status import Condition
+from trainrun_operator.core.run.causes import CAUSES, Cause
+from trainrun_operator.core.run.config import config_of
+
+WITHOUT_LIMIT = {"max_failures": -1, "max_preemptions": -1}
+
+
+def crashed(scene: Scene, step: int | None, *, cause: Cause | None = None, **end: Any) -> Scene:
+    """The next attempt reaches this step, and rank 0 ends so; or the world knows the cause."""
+    attempt = max(scene.status.attempt, 1)
+    scene = scene.running(attempt).with_all(steps=(step,))
+    scene = scene.lost(0, cause) if cause is not None else scene.with_exit(0, **end)
+    return scene.after(scene.plan)
+
+
+def restarted(scene: Scene) -> Scene:
+    """The next attempt starts, or the run fails."""
+    scene = scene.waiting().resolved().without_backoff()
+    return scene.after(scene.plan)
+
+
+def crashes(scene: Scene, *steps: int | None, **end: Any) -> Scene:
+    for step in steps:
+        if not scene.status.finished:
+            scene = restarted(crashed(scene, step, **end))
+    return scene
+
+
+def verdict(scene: Scene) -> str:
+    failed = scene.status.condition("Failed")
+    return failed.reason if failed is not None else ""
+
+
+def warning(scene: Scene) -> Condition | None:
+    return scene.plan.status.condition("NoProgress")
+
+
+def test_the_same_step_again_and_again_ends_the_run() -> None:
+    scene = crashes(a_run(no_progress_limit=3, **WITHOUT_LIMIT), 128, 128, 128)
+    assert (verdict(scene), scene.status.without_progress) == ("", 2)
+    scene = crashes(scene, 128, exception="FloatingPointError: nan")
+    assert verdict(scene) == "NoProgress"
+    failed = scene.status.condition("Failed")
+    assert failed is not None
+    assert failed.message == (
+        "rank 0 exited with code 1: FloatingPointError: nan (AppError); 3 incidents in a row "
+        "without a step above 128, and spec.failurePolicy.noProgressLimit is 3: read the last "
+        "lines of the rank named. Committed checkpoints are kept: the run goes on from them once "
+        "the limit is raised"
+    )
+    assert scene.status.failures.counted == 4
+
+
+def test_a_new_step_begins_the_row_anew_and_an_old_one_does_not() -> None:
+    scene = crashes(a_run(no_progress_limit=3, **WITHOUT_LIMIT), 128, 128, 100)
+    assert scene.status.without_progress == 2
+    scene = crashes(scene, 129)
+    assert (verdict(scene), scene.status.without_progress, scene.status.reached) == ("", 0, 129)
+
+
+def test_what_was_resumed_from_an_earlier_run_is_no_new_step() -> None:
+    scene = a_run(no_progress_limit=3, **WITHOUT_LIMIT).running(1, resume=(1, 50))
+    scene = scene.with_all(steps=(50,)).with_exit(0)
+    assert restarted(scene.after(scene.plan)).status.without_progress == 1
+
+
+@pytest.mark.parametrize("cause", [Cause.PREEMPTED, Cause.NODE_LOST, Cause.UNKNOWN])
+def test_what_is_not_the_scripts_neither_counts_nor_ends_the_row(cause: Cause) -> None:
+    scene = crashes(a_run(no_progress_limit=3, **WITHOUT_LIMIT), 10, 10)
+    scene = crashes(scene, 10, cause=cause)
+    assert scene.status.without_progress == 1
+    assert verdict(crashes(scene, 10, 10)) == "NoProgress"
+
+
+def test_a_preemption_after_new_steps_ends_the_row() -> None:
+    scene = crashes(a_run(no_progress_limit=3, **WITHOUT_LIMIT), 10, 10, 10)
+    assert crashes(scene, 20, cause=Cause.PREEMPTED).status.without_progress == 0
+
+
+def test_out_of_memory_counts_as_well() -> None:
+    scene = crashes(a_run(no_progress_limit=2, **WITHOUT_LIMIT), 10, 10, 10, oom=True)
+    assert verdict(scene) == "NoProgress"
+    counting = {cause for cause, row in CAUSES.items() if row.stands_still}
+    assert counting >= {Cause.APP_ERROR, Cause.OUT_OF_MEMORY}
+
+
+def test_a_suspension_neither_counts_nor_ends_the_row() -> None:
+    scene = crashes(a_run(no_progress_limit=3, **WITHOUT_LIMIT), 10, 10, 10)
+    scene = scene.running(scene.status.attempt).with_all(steps=(10,)).with_config(suspend=True)
+    scene = scene.after(scene.plan)
+    assert scene.status.without_progress == 2
+
+
+def test_where_nobody_heard_what_an_attempt_reached_it_neither_counts_nor_ends_the_row() -> None:
+    scene = crashes(a_run(no_progress_limit=3, **WITHOUT_LIMIT), 10, 10)
+    scene = scene.running(scene.status.attempt).with_status(progress=Progress(step=10))
+    for slot in range(2):
+        scene = scene.unheard(slot)
+    scene = scene.lost(0, Cause.OUT_OF_MEMORY)
+    opened = scene.after(scene.plan)
+    assert opened.status.ending is not None
+    assert opened.status.ending.gain == "Unknown"
+    assert restarted(opened).status.without_progress == 1
+
+
+def test_a_script_that_never_reports_has_got_further_after_a_minute() -> None:
+    scene, rows = a_run(no_progress_limit=2, **WITHOUT_LIMIT), []
+    for up in (5.0, 90.0, 5.0, 5.0):
+        scene = scene.running(max(scene.status.attempt, 1)).with_all(steps=(None,), spawned=up)
+        scene = scene.with_exit(0)
+        scene = restarted(scene.after(scene.plan))
+        rows.append(scene.status.without_progress)
+    assert rows == [1, 0, 1, 2]
+    assert verdict(scene) == "NoProgress"
+    failed = scene.status.condition("Failed")
+    assert failed is not None
+    assert "2 incidents in a row without 60 s of training" in failed.message
+
+
+def test_the_budget_says_first_that_it_is_exceeded() -> None:
+    scene = crashes(a_run(max_failures=2, no_progress_limit=2), 10, 10, 10)
+    assert verdict(scene) == "MaxFailuresExceeded"
+
+
+@pytest.mark.parametrize(
+    ("policy", "limit"),
+    [
+        ({}, 0),
+        ({"maxFailures": 9}, 0),
+        ({"maxFailures": -1}, 5),
+        ({"maxFailures": -1, "noProgressLimit": -1}, 0),
+        ({"maxFailures": -1, "noProgressLimit": 9}, 9),
+        ({"maxFailures": 9, "noProgressLimit": 2}, 2),
+    ],
+)
+def test_a_finite_budget_is_a_bound_of_its_own(policy: dict[str, int], limit: int) -> None:
+    run = {
+        "apiVersion": "trainrun.dev/v1alpha1",
+        "kind": "TrainRun",
+        "metadata": {"name": "run"},
+        "spec": {
+            "workers": {
+                "template": {
+                    "spec": {"containers": [{"name": "w", "image": "i", "command": ["c"]}]}
+                }
+            },
+            "storage": {"uri": "s3://bucket"},
+            "failurePolicy": policy,
+        },
+    }
+    assert config_of(TRAINRUN.model.model_validate(run)).no_progress_limit == limit
+
+
+def test_from_the_third_on_a_condition_warns_until_a_new_step() -> None:
+    scene = crashes(a_run(no_progress_limit=5, **WITHOUT_LIMIT), 10, 10, 10)
+    assert warning(scene) is None
+    scene = crashed(scene, 10)
+    mark = warning(scene)
+    assert mark is not None
+    assert (mark.status, mark.reason, mark.message) == (
+        "True",
+        "NoNewStep",
+        "3 incidents in a row without a step above 10; spec.failurePolicy.noProgressLimit is 5: "
+        "2 more end the run",
+    )
+    scene = restarted(scene)
+    scene = scene.running(scene.status.attempt).with_all(steps=(9,))
+    assert warning(scene) is not None
+    assert warning(scene.with_all(steps=(11,))) is None
+
+
+def test_the_last_warning_says_that_one_more_ends_the_run() -> None:
+    scene = crashed(crashes(a_run(no_progress_limit=4, **WITHOUT_LIMIT), 10, 10, 10), 10)
+    mark = warning(scene)
+    assert mark is not None
+    assert mark.message.endswith("noProgressLimit is 4: one more ends the run")
+
+
+def test_without_a_limit_the_condition_names_the_field() -> None:
+    scene = crashed(crashes(a_run(**WITHOUT_LIMIT), 10, 10, 10), 10)
+    mark = warning(scene)
+    assert mark is not None
+    assert mark.message == (
+        "3 incidents in a row without a step above 10; spec.failurePolicy.noProgressLimit would "
+        "end the run before its budget does"
+    )
+
+
+def test_a_step_that_is_told_late_is_progress() -> None:
+    scene = crashes(a_run(no_progress_limit=2, **WITHOUT_LIMIT), 10, 10)
+    opened = crashed(scene, 10)
+    assert opened.plan.reason == "NoProgress"
+    assert opened.with_agent(1, steps=(11,)).plan.reason != "NoProgress"
+
+
+def test_a_start_that_fails_neither_counts_nor_ends_the_row() -> None:
+    scene = crashes(a_run(no_progress_limit=3, **WITHOUT_LIMIT), 10, 10)
+    assert crashes(scene, None, cause=Cause.START_FAILED).status.without_progress == 1
