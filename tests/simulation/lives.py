@@ -182,7 +182,21 @@ def raise_limit(world: Simulation) -> None:
         if reason == ledger.exceeded(budget):
             more = budget.used(world.status.failures) + 1
             world.edit_limits({**config.limits, name: more})
-    world.clock.after(10.0, lambda: setattr(world, "tended", False))  # by then it goes on
+    wait_until_it_goes_on(world)
+
+
+def wait_until_it_goes_on(world: Simulation) -> None:
+    """An operator may not hear of the edit for a while; other verdicts stay."""
+    failed = world.status.condition("Failed")
+    taken_back = {"DeadlineExceeded", "NoProgress", *map(ledger.exceeded, BUDGETS.values())}
+    world.tended = (
+        failed is not None
+        and failed.status == "True"
+        and failed.reason in taken_back
+        and not world.deleted
+    )
+    if world.tended:
+        world.clock.after(1.0, lambda: wait_until_it_goes_on(world))
 
 
 def tend(world: Simulation) -> None:

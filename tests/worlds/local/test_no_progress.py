@@ -13,7 +13,8 @@ def test_a_bug_at_the_same_step_ends_a_run_without_a_limit_of_failures(runs: Loc
             "backoff": {"initial": "0s", "max": "0s"},
         }
     }
-    runs.env = {**runs.commit_before(7, of=5), "FAIL_AT": "7"}
+    runs.replicas = 1  # ranks that do not need each other would get further while one fails
+    runs.env = {**runs.commit_before(7, of=5), "FAIL_AT": "7", "FAIL_RANK": "0"}
     ended = runs.run()
     assert ended.code == 1
     failed = ended.condition("Failed")
