@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -14,7 +14,7 @@ from rich.console import Console
 from tests.runtime.states import a_state
 from trainrun.contract.agent_state import Notice, ProcessExit
 from trainrun_operator.api.run.standing import CheckpointStatus, PostedProgress, Progress
-from trainrun_operator.api.run.status import Condition, Incident, TrainRunStatus
+from trainrun_operator.api.run.status import Condition, Ending, Incident, TrainRunStatus
 from trainrun_operator.cli import wording
 from trainrun_operator.cli.json_lines import JsonLines
 from trainrun_operator.cli.lines import PlainLines
@@ -309,3 +309,42 @@ def test_the_summary_tells_of_training_that_waited_for_uploads() -> None:
     told = "training waited 12 s for uploads"
     assert told in "\n".join(summary("digits", TrainRunStatus(progress=Progress(stall_seconds=12))))
     assert "training waited" not in "\n".join(summary("digits", STATUS))
+
+
+def backing_off(left: float) -> TrainRunStatus:
+    until = NOW + timedelta(seconds=left)
+    ending = Ending(attempt=1, kind="Incident", time=NOW, not_before=until)
+    return replace(STATUS, phase="Restarting", ending=ending)
+
+
+@pytest.mark.parametrize(
+    ("left", "said"),
+    [
+        (11.2, "restarting in 12 s"),
+        (0.4, "restarting in 1 s"),
+        (1800.0, "restarting in 30 min"),
+        (0.0, ""),
+        (-5.0, ""),
+    ],
+)
+def test_a_backoff_is_told_as_the_time_that_is_left(left: float, said: str) -> None:
+    assert wording.restarting(backing_off(left), now=NOW) == said
+
+
+def test_no_backoff_and_no_end_wait_for_nothing() -> None:
+    assert wording.restarting(STATUS, now=NOW) == ""
+    mark = Condition(
+        type="Failed", status="True", reason="NoProgress", message="", last_transition_time=NOW
+    )
+    assert wording.restarting(replace(backing_off(9), conditions=(mark,)), now=NOW) == ""
+
+
+def test_the_live_view_counts_down_in_place_of_the_plan() -> None:
+    view = LiveView(
+        Console(), name="run", timeline=Timeline(replicas=1, per_worker=1), per_worker=1
+    )
+    status = backing_off((datetime.now(UTC) - NOW).total_seconds() + 50)
+    view.remember(passed(running(), status=status))
+    console = Console(file=io.StringIO(), width=100)
+    console.print(view.render())
+    assert "restarting in 50 s" in console.file.getvalue()  # type: ignore[attr-defined]

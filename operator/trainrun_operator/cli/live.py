@@ -10,6 +10,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import assert_never
 
 from rich.console import Console, Group, RenderableType
@@ -24,6 +25,9 @@ from trainrun_operator.runtime.news import Happened, Output, Passed, RunNews
 
 REDRAW_AFTER = 0.5
 """Seconds between two drawings."""
+
+COUNTDOWN = 1.0
+"""Seconds between two drawings while a backoff lasts, in which nothing happens."""
 
 MOST_RANKS, MOST_EVENTS, MOST_OUTPUT = 16, 5, 8
 """Lines of each part."""
@@ -82,6 +86,12 @@ class LiveView:
     def _draw(self) -> None:
         self._redraw = None
         self._live.update(self.render(), refresh=True)
+        if self._passed is not None and self._waits(self._passed.plan.status):
+            self._redraw = asyncio.get_running_loop().call_later(COUNTDOWN, self._draw)
+
+    @staticmethod
+    def _waits(status: TrainRunStatus) -> str:
+        return wording.restarting(status, now=datetime.now(UTC))
 
     def render(self) -> RenderableType:
         """The whole view."""
@@ -113,7 +123,9 @@ class LiveView:
         shown = f"{wording.step_of(status)}   {wording.metrics_of(status)}"
         yield Text(f" step {shown}", no_wrap=True)
         yield Text(f" checkpoint {wording.checkpoint_of(status)}", no_wrap=True)
-        yield Text(f" {self._passed.plan.message}", style="dim", no_wrap=True)
+        yield Text(
+            f" {self._waits(status) or self._passed.plan.message}", style="dim", no_wrap=True
+        )
 
     def _ranks(self) -> Table:
         assert self._passed is not None

@@ -6,11 +6,13 @@ Layer: cli.
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 
 import click
 
 from trainrun.errors import TrainRunError
 from trainrun_operator.api.run.status_json import json_object
+from trainrun_operator.cli import wording
 from trainrun_operator.cli.exit_codes import BAD_INPUT, SUCCEEDED
 from trainrun_operator.cli.finding import find_runs
 from trainrun_operator.cli.sources import RunState, Source
@@ -42,6 +44,8 @@ def _print(name: str, state: RunState) -> None:
         lines = summary(name, status)
     for line in lines:
         click.echo(line)
+    if waits := wording.restarting(status, now=datetime.now(UTC)):
+        click.echo(f"  {waits}")
     for condition in status.conditions:
         if condition.type not in LASTING and condition.status == "True":
             click.echo(f"  {condition.type}: {condition.message}")

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
+from math import ceil
 from typing import Any, Literal
 
 from trainrun.contract.agent_state import AgentState
@@ -159,6 +160,16 @@ def charged(incident: Incident) -> str:
 def culprit(incident: Incident) -> str:
     """`rank 2` or the worker's name."""
     return incident.worker if incident.rank is None else f"rank {incident.rank}"
+
+
+def restarting(status: TrainRunStatus, *, now: datetime) -> str:
+    """`restarting in 12 s` while a backoff lasts, else nothing."""
+    ending = status.ending
+    until = ending.not_before if ending is not None else None
+    if status.finished or until is None or until <= now:
+        return ""
+    left = ceil((until - now).total_seconds())
+    return f"restarting in {left} s" if left < 600 else f"restarting in {seconds(left)}"
 
 
 AGENT_CHATTER = "[agent] INFO "

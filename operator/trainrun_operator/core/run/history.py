@@ -15,7 +15,7 @@ from trainrun_operator.core.run.status_size import HISTORY_LIMIT, cut, history_s
 from trainrun_operator.core.run.view import counted
 
 if TYPE_CHECKING:
-    from datetime import datetime
+    from datetime import datetime, timedelta
 
     from trainrun_operator.api.run.status import Incident, StartRecord
     from trainrun_operator.core.run.plan import Plan
@@ -33,11 +33,10 @@ def started(record: StartRecord) -> str:
     return f"attempt {record.attempt} starts {begin} with {counted(len(record.roster), 'worker')}"
 
 
-def ended(incident: Incident) -> str:
-    """An attempt that was started is given up."""
-    return (
-        f"attempt {incident.attempt} ended: {incident.cause}: {incident.message}{ruled(incident)}"
-    )
+def ended(incident: Incident, wait: timedelta) -> str:
+    """An attempt that was started is given up; the next one is to wait so long."""
+    said = f"attempt {incident.attempt} ended: {incident.cause}: {incident.message}"
+    return f"{said}{ruled(incident)}{_backoff(wait)}"
 
 
 def explained(incident: Incident) -> str:
@@ -48,9 +47,15 @@ def explained(incident: Incident) -> str:
     )
 
 
-def not_started(incident: Incident) -> str:
-    """An attempt is given up before it was started."""
-    return f"attempt {incident.attempt} could not start: {incident.message}{ruled(incident)}"
+def not_started(incident: Incident, wait: timedelta) -> str:
+    """An attempt is given up before it was started; the next one is to wait so long."""
+    said = f"attempt {incident.attempt} could not start: {incident.message}"
+    return f"{said}{ruled(incident)}{_backoff(wait)}"
+
+
+def _backoff(wait: timedelta) -> str:
+    """An event is of one moment: there the seconds until then stay true."""
+    return f"; restarting in {wait.total_seconds():.0f} s" if wait else ""
 
 
 def ruled(incident: Incident) -> str:

@@ -101,7 +101,7 @@ def open_incident(view: View, loss: Loss, lost: frozenset[int], *, distrust: str
     if row_of(incident.cause).slows_down:
         wait = ledger.backoff(view.config, fruitless=fruitless, attempt=incident.attempt)
     ending = _ending(view, "Incident", flush=steps.flushable(view, lost), wait=wait)
-    message = history.ended(incident)
+    message = history.ended(incident, wait)
     plan = transition(view, incident.cause, message, phase="Restarting", type_="Warning")
     ending = replace(ending, dismissed=ending.dismissing(_unreachable(view)))
     free_ends = {} if settling.made_progress(view) else view.status.free_ends
@@ -234,7 +234,8 @@ def failed_to_start(view: View, loss: Loss) -> Plan:
         flush_until=flush_until(view),
         not_before=now + wait if wait else None,
     )
-    message = history.not_started(ledger.charged(view.status, incident, view.config))
+    incident = ledger.charged(view.status, incident, view.config)
+    message = history.not_started(incident, wait)
     plan = transition(view, incident.cause, message, phase="Restarting", type_="Warning")
     status = replace(
         settling.settled(view, plan.status),

@@ -188,7 +188,7 @@ def test_a_fruitless_run_backs_off_before_it_asks_the_store() -> None:
     assert plan.reason == "BackingOff"
     until = scene.status.ending.not_before if scene.status.ending else None
     assert until is not None
-    assert plan.message == f"backing off until {until:%H:%M:%S} UTC"
+    assert plan.message == f"restarting at {until:%H:%M:%S} UTC (backoff)"
     assert plan.requeue_after == until - scene.now
     assert scene.after(plan, passed=5).plan.reason == "Resolving"
 

@@ -174,7 +174,7 @@ def _complete(view: View, ready: tuple[WorkerFact, ...], dismiss: tuple[Action, 
     left = until - view.observation.now if until is not None else timedelta(0)
     # What lies further ahead was written by a leader whose clock was ahead of ours.
     if until is not None and timedelta(0) < left <= ledger.longest_backoff(view.config):
-        message = f"backing off until {until:%H:%M:%S} UTC"
+        message = f"restarting at {until:%H:%M:%S} UTC (backoff)"
         return wait(view, "BackingOff", message, actions=dismiss, marks=marks, after=left)
     resolution = _resolution(view, ready)
     if resolution is None:
