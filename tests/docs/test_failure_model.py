@@ -22,7 +22,7 @@ TEXT = (ROOT / "docs" / "failure-model.md").read_text()
 CORE = ROOT / "operator" / "trainrun_operator" / "core"
 AGENT = ROOT / "worker_image" / "trainrun" / "agent"
 
-OTHER_WORDS = {"True", "False", "Normal", "Warning", "Suspend", "TemplateChange"}
+OTHER_WORDS = {"True", "False", "Normal", "Warning", "Suspend", "TemplateChange", "Restart"}
 """Values of conditions, types of events, kinds of endings."""
 
 OUTCOMES = set(get_args(Outcome))

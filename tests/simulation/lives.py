@@ -65,6 +65,7 @@ FaultKind = Literal[
     "some-do-not-meet",
     "late-listing",
     "late-parts",
+    "restart",
 ]
 REFUSALS: tuple[RefusedReason, ...] = ("QuotaExceeded", "Forbidden", "Unavailable", "NameTaken")
 TROUBLES: tuple[StartTrouble, ...] = get_args(StartTrouble)
@@ -107,6 +108,7 @@ class Life:
     on_sigterm: OnSigterm = "Dies"
     max_start_failures: int | None = None
     no_progress_limit: int = 0
+    force_delete: bool = True
     raised_after: float | None = None
     """So long after it has failed its user raises what has ended it; once."""
     rules: tuple[FailureRule, ...] = ()
@@ -130,6 +132,7 @@ def living(life: Life) -> Simulation:
         ),
         no_progress_limit=life.no_progress_limit,
         rules=rules_of(life.rules),
+        force_delete_pods=life.force_delete,
         heartbeat_timeout=timedelta(seconds=5),
         start_timeout=timedelta(seconds=60),
         flush_timeout=timedelta(seconds=10),
@@ -249,6 +252,8 @@ def strike(world: Simulation, fault: Fault) -> None:
             world.list_late(1 + 90 * fault.size)
         case "late-parts":
             world.list_parts_late(1 + 60 * fault.size)
+        case "restart":
+            world.ask_for_restart()
         case "finish":
             world.finish_early()
         case "rendezvous":

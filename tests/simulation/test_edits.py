@@ -56,3 +56,13 @@ def test_an_address_edited_while_the_run_is_suspended_counts_from_its_resumption
     assert (world.status.phase, causes(world)) == ("Succeeded", [])
     assert "TemplateChanged" not in {event.reason for _, event in world.told}
     assert world.judge.closing() == []
+
+
+def test_a_restart_that_is_asked_for_loses_no_step_and_keeps_the_workers() -> None:
+    world = a_life(config=STRICT)
+    world.live(12)
+    world.ask_for_restart()
+    world.live(HOUR)
+    assert (world.status.phase, causes(world), world.status.restarts) == ("Succeeded", [], 1)
+    assert {w.created_for for w in world.workers.values()} == {1}
+    assert world.judge.closing() == []

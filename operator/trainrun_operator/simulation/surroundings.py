@@ -39,6 +39,10 @@ class TroubledCluster(SimCluster):
         storage = replace(self.config.storage, endpoint_url=f"http://s3-{self.clock.now}")
         self.edit(replace(self.config, storage=storage))
 
+    def ask_for_restart(self) -> None:
+        """The user gives the annotation another value."""
+        self.edit(replace(self.config, restart=f"r{self.clock.now}"))
+
     def edit_limits(self, limits: Limits) -> None:
         """The user edits the failure policy."""
         self.edit(replace(self.config, limits=limits))

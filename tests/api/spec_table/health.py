@@ -8,6 +8,7 @@ VALID = (
     ok("the shortest placement", spec__health__placementTimeout="10s"),
     ok("the shortest heartbeat", spec__health__heartbeatTimeout="3s"),
     ok("a heartbeat in parts", spec__health__heartbeatTimeout="1m30s"),
+    ok("no forced deletion", spec__health__forceDeletePods=False),
     ok("seconds beyond a minute", spec__health__heartbeatTimeout="90s"),
 )
 

@@ -69,6 +69,7 @@ EDITED: dict[str, tuple[Any, Any]] = {
     "health.heartbeatTimeout": ("30s", "20s"),
     "health.startTimeout": ("5m", "9m"),
     "health.placementTimeout": ("10m", "20m"),
+    "health.forceDeletePods": (True, False),
     "activeDeadline": ("1h", "2h"),
     "ttlAfterFinished": ("1h", "2h"),
     "retainFailedWorkers": (1, 5),

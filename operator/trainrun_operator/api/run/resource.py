@@ -13,6 +13,9 @@ from trainrun_operator.api.base import API_VERSION, Model
 from trainrun_operator.api.pod_template import OpenModel
 from trainrun_operator.api.run.spec import RunName, TrainRunSpec
 
+RESTART = "trainrun.dev/restart"
+"""Annotation of a TrainRun: each new value restarts the gang that runs, once."""
+
 
 class ObjectMeta(OpenModel):
     """metadata: the fields that TrainRun reads; all others are kept."""

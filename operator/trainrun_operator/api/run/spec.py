@@ -262,6 +262,11 @@ class Health(Model):
     """When only a part of a gang has found room within this time, its pods are deleted and created
     again later, so two gangs never block each other for ever. Waiting for room is never a failure.
     Between 10s and 24h, default 10m."""
+    force_delete_pods: bool = True
+    """Pods on lost nodes are deleted by force, since no kubelet can confirm their end; what still
+    runs there cannot commit. false: they are deleted without force, and hold quota and volumes
+    until the node is back or somebody deletes them; the condition PodsKept names them. Others take
+    their place at once all the same. Default true. Not used by `trainrun run`."""
 
 
 class TrainRunSpec(Model):

@@ -63,7 +63,9 @@ INTERNAL = "internal"
 
 BudgetName = Literal["failures", "preemptions", "startFailures", "none"]
 Gain = Literal["Some", "None", "Unknown"]
-EndingKind = Literal["Incident", "Suspend", "TemplateChange", "Yielded", "TakenOver", "Reopened"]
+EndingKind = Literal[
+    "Incident", "Suspend", "TemplateChange", "Yielded", "TakenOver", "Reopened", "Restart"
+]
 ConditionStatus = Literal["True", "False", "Unknown"]
 
 
@@ -298,6 +300,8 @@ class Internal(StatusPart):
     without_progress: Annotated[int, Field(exclude_if=not_)] = 0
     """Settled incidents in a row whose attempts gained nothing, of the causes that count for
     failurePolicy.noProgressLimit; those of other causes in between do not end the row."""
+    restart: Annotated[str, Field(max_length=64, exclude_if=not_)] = ""
+    """Which value of the annotation trainrun.dev/restart has been obeyed, as a hash."""
     history: Annotated[tuple[HistoryEntry, ...], Field(max_length=32, exclude_if=not_)] = ()
     """The newest events, oldest first."""
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal
 from trainrun.contract import layout
 from trainrun.contract.agent_config import StorageConfig
 from trainrun_operator.api.run.launching import launching_of
+from trainrun_operator.api.run.resource import RESTART
 from trainrun_operator.core.run.causes import Limits, limits_of
 from trainrun_operator.core.run.rules import PolicyRule, rules_of
 
@@ -47,6 +48,8 @@ class RunConfig:
     checkpoints_uri: str
     """`<uri>/<runName>/checkpoints`, for display; those of a later generation are below."""
     suspend: bool
+    restart: str
+    """Hash of the annotation that asks for a restart; "" where there is none."""
     on_existing: Literal["Resume", "Fail", "StartFresh"]
     limits: Limits
     """Of the budgets that the spec has; -1: no limit."""
@@ -73,6 +76,8 @@ class RunConfig:
     active_deadline: timedelta | None
     ttl_after_finished: timedelta | None
     retain_failed_workers: int
+    force_delete_pods: bool
+    """Pods on lost nodes are deleted by force."""
 
     @property
     def world_size(self) -> int:
@@ -96,6 +101,7 @@ def config_of(run: TrainRun) -> RunConfig:
         storage=_storage(run),
         checkpoints_uri=layout.checkpoints_uri(layout.run_uri(spec.storage.uri, run.run_name)),
         suspend=spec.suspend,
+        restart=_digest(run.metadata.annotations.get(RESTART, "")),
         on_existing=spec.storage.on_existing,
         limits=limits_of(policy),
         no_progress_limit=no_progress_limit(policy),
@@ -118,6 +124,7 @@ def config_of(run: TrainRun) -> RunConfig:
             spec.ttl_after_finished.timedelta if spec.ttl_after_finished is not None else None
         ),
         retain_failed_workers=spec.retain_failed_workers,
+        force_delete_pods=health.force_delete_pods,
     )
 
 
@@ -138,6 +145,10 @@ def _storage(run: TrainRun) -> StorageConfig:
         region=storage.region,
         credentials=secret.name if secret is not None else "",
     )
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:HASH_DIGITS] if text else ""
 
 
 def template_hash(workers: WorkersSpec) -> str:

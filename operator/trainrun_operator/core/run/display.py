@@ -21,7 +21,7 @@ from trainrun_operator.api.run.status import (
     TrainRunStatus,
 )
 from trainrun_operator.core.run import progress, steps
-from trainrun_operator.core.run.gang.roster import is_ready
+from trainrun_operator.core.run.gang.roster import is_ready, kept_on_lost_nodes
 from trainrun_operator.core.run.incidents import ledger, standstill
 from trainrun_operator.core.run.incidents.attribution import refined
 from trainrun_operator.core.run.view import STORE_AWAY, View, counted
@@ -201,7 +201,7 @@ def _conditions(
     runs = phase in ("Running", "Preempting", "Finishing")
     message = waiting_for or _PHASES[phase]
     running = condition(view, "Running", "True" if runs else "False", phase, message)
-    for mark in (running, *_template(view), *marks):
+    for mark in (running, *_template(view), *_kept(view), *marks):
         kept = with_condition(kept, mark)
     problems = _problems(view)
     for mark in _store(view, problems):
@@ -217,6 +217,11 @@ def _still(view: View, pending: Incident | None) -> tuple[Condition, ...]:
     """Whether attempts end again and again without getting further."""
     text = standstill.warning(view, pending)
     return (condition(view, "NoProgress", "True", "NoNewStep", text),) if text else ()
+
+
+def _kept(view: View) -> tuple[Condition, ...]:
+    text = kept_on_lost_nodes(view)
+    return (condition(view, "PodsKept", "True", "NodeLost", text),) if text else ()
 
 
 def _is_contested(known: Condition, now: datetime) -> bool:

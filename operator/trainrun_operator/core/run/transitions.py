@@ -234,8 +234,8 @@ def failed_to_start(view: View, loss: Loss) -> Plan:
         flush_until=flush_until(view),
         not_before=now + wait if wait else None,
     )
-    incident = ledger.charged(view.status, incident, view.config)
-    message = history.not_started(incident, wait)
+    told = ledger.charged(view.status, incident, view.config)
+    message = history.not_started(told, wait)
     plan = transition(view, incident.cause, message, phase="Restarting", type_="Warning")
     status = replace(
         settling.settled(view, plan.status),
@@ -273,6 +273,7 @@ def start(view: View, chosen: tuple[WorkerFact, ...], resolution: Resolution) ->
         attempt=record.attempt,
         run_id=record.run_id,
         storage_generation=resolution.generation,
+        restart=view.config.restart or view.status.restart,
         start_record=record,
         ending=None,
         save_asked=None,

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from trainrun_operator.simulation.agent import SimAgent
     from trainrun_operator.simulation.invariants.case import Case
 
-STOPS = ("Preempted", "TemplateChange", "Yielded")
+STOPS = ("Preempted", "TemplateChange", "Yielded", "Restart")
 """Ends of an attempt that has to stop, though nothing was wrong with it."""
 
 

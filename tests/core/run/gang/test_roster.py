@@ -369,3 +369,29 @@ def test_a_fact_under_another_name_never_takes_the_place_of_a_worker() -> None:
         seen = replace(scene, workers=workers)
         assert seen.view.roster == scene.workers
         assert seen.plan.status.ending is None
+
+
+def test_without_force_a_lost_nodes_pod_is_deleted_once_and_a_condition_says_what_it_holds() -> (
+    None
+):
+    lost = WorkerLoss(cause=Cause.NODE_LOST, message="node-1 is gone", unreachable=True)
+    scene = a_run(max_failures=3, force_delete_pods=False).running().with_worker(1, loss=lost)
+    scene = scene.after(scene.plan)
+    scene = scene.after(scene.plan)  # whose pod is deleted stands in the status first
+    deletions = [a for a in scene.plan.actions if isinstance(a, DeleteWorker)]
+    assert [(a.name, a.force) for a in deletions] == [("run-1-1", False)]
+    assert [a.name for a in scene.plan.actions if isinstance(a, CreateWorker)] == ["run-1-2"]
+    late = scene.with_worker(1, deleting=True)
+    late = late.after(late.plan)
+    assert [a for a in late.plan.actions if isinstance(a, DeleteWorker)] == []
+    mark = late.status.condition("PodsKept")
+    assert mark is not None
+    assert (mark.status, mark.reason) == ("True", "NodeLost")
+    assert mark.message.startswith(
+        "deleted, and not confirmed, since the node is lost and spec.health.forceDeletePods is "
+        "false: run-1-1 on node node-1."
+    )
+    assert mark.message.endswith("kubectl delete pod run-1-1 --grace-period=0 --force")
+    forced = late.with_config(force_delete_pods=True)
+    assert forced.plan.status.condition("PodsKept") is None
+    assert [a.force for a in forced.plan.actions if isinstance(a, DeleteWorker)] == [True]

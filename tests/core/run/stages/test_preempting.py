@@ -497,3 +497,39 @@ def test_a_worker_that_somebody_deletes_is_asked_to_save_first() -> None:
     )
     assert asked.without(1).plan.status.incident is not None
     assert asked.without(1).plan.reason == "Preempted"
+
+
+def test_a_new_value_of_the_annotation_restarts_the_gang_once_and_counts_nothing() -> None:
+    scene = a_run(restart="v2").running().with_status(restart="v1")
+    scene = scene.voted(0, calls=5).voted(1, calls=5)
+    asked = scene.after(scene.plan)
+    assert asked.status.save_asked is not None
+    assert asked.status.save_asked.reason == (
+        "the annotation trainrun.dev/restart asks for a restart"
+    )
+    done = saved(asked)
+    plan = done.plan
+    assert (plan.reason, plan.message) == (
+        "RestartAsked",
+        "the annotation trainrun.dev/restart asks for a restart: saved step 12 or later; all "
+        "processes are started again",
+    )
+    assert plan.status.ending is not None
+    assert (plan.status.ending.kind, plan.status.incident) == ("Restart", None)
+    gathering = done.after(plan).waiting().resolved()
+    started = gathering.after(gathering.plan)
+    assert (started.status.attempt, started.status.restart) == (2, "v2")
+    assert started.running(2).plan.reason == "Running"
+    assert started.status.failures.counted == 0
+
+
+def test_a_run_that_is_started_with_the_annotation_is_not_restarted_for_it() -> None:
+    scene = a_run(restart="v1").waiting().resolved()
+    scene = scene.after(scene.plan)
+    assert scene.status.restart == "v1"
+    assert scene.running(1).plan.reason == "Running"
+    assert scene.running(1).with_config(restart="").plan.reason == "Running"
+
+
+def test_a_training_that_is_done_is_not_restarted() -> None:
+    assert a_run(restart="v2").running().all_done().plan.reason == "Succeeded"

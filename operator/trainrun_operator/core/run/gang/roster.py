@@ -177,7 +177,7 @@ def dismissals(view: View, chosen: tuple[WorkerFact | None, ...]) -> tuple[Delet
 
 def deletion(view: View, worker: WorkerFact, reason: str) -> tuple[DeleteWorker, ...]:
     """Delete it, where there is a reason: once, or by force where nobody there can confirm it."""
-    force = view.is_unreachable(worker)
+    force = view.is_unreachable(worker) and view.config.force_delete_pods
     if not reason or (worker.deleting and not force):
         return ()
     return (DeleteWorker(name=worker.name, reason=reason, force=force),)
@@ -216,6 +216,19 @@ def _dismissal(view: View, worker: WorkerFact, *, flushing: bool) -> str:
 def _has_left(view: View, worker: WorkerFact) -> bool:
     """It does nothing any more, or never took part; one that was never heard may have work."""
     return worker not in view.roster or (worker.agent is not None and worker.agent.phase == "Idle")
+
+
+def kept_on_lost_nodes(view: View) -> str:
+    """What to say of deleted workers that no node confirms, where none is deleted by force."""
+    kept = [w for w in view.workers if w.deleting and view.is_unreachable(w)]
+    if not kept or view.config.force_delete_pods:
+        return ""
+    names = ", ".join(f"{w.name} on node {w.node}" for w in kept[:5])
+    return (
+        f"deleted, and not confirmed, since the node is lost and spec.health.forceDeletePods is "
+        f"false: {names}. What they hold of quota and volumes they keep until the node is back, or "
+        f"until somebody deletes them: kubectl delete pod {kept[0].name} --grace-period=0 --force"
+    )
 
 
 def surplus(view: View) -> tuple[DeleteWorker, ...]:

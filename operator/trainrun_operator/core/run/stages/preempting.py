@@ -12,6 +12,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from trainrun_operator.api.run.launching import TEMPLATE
+from trainrun_operator.api.run.resource import RESTART
 from trainrun_operator.api.run.status import MAX_LEAVING
 from trainrun_operator.core.run import sigterm, steps, transitions
 from trainrun_operator.core.run.causes import Cause
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 SAVE_TIMEOUT = timedelta(minutes=10)
 """How long a script that uses should_save() may take until the checkpoint asked for is there."""
+
+RESTART_ASKED = f"the annotation {RESTART} asks for a restart"
 
 UNASKED = "the script never called trainrun.should_save()"
 
@@ -84,6 +87,8 @@ def _save_reason(view: View) -> str:
     edited = _edited(view)
     if edited:
         return f"{edited} has changed"
+    if _restart_asked(view):
+        return RESTART_ASKED
     leaving = noticed(view)
     if not leaving:
         return ""
@@ -116,6 +121,11 @@ def _edited(view: View) -> str:
     return next(filter(None, found), "")
 
 
+def _restart_asked(view: View) -> bool:
+    """A value of the annotation that no attempt has been started under."""
+    return bool(view.config.restart) and view.config.restart != view.status.restart
+
+
 def _committed_call(view: View) -> bool:
     return any(a is not None and a.save.committed is not None for a in view.agents)
 
@@ -140,6 +150,9 @@ def end_attempt(view: View, how: str) -> Plan:
     if edited:
         message = f"{edited} has changed: {how}; all workers are recreated"
         return transitions.end_uncounted(view, "TemplateChange", "TemplateChanged", message)
+    if _restart_asked(view):
+        message = f"{RESTART_ASKED}: {how}; all processes are started again"
+        return transitions.end_uncounted(view, "Restart", "RestartAsked", message)
     leaving = noticed(view) or notices(view)
     if not leaving:
         message = f"{how}, and the reason to stop is gone: the run continues"
