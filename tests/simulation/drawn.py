@@ -54,6 +54,7 @@ def drawn_life(number: int, kinds: Sequence[FaultKind] = FAULTS, within: float =
         on_sigterm=chance.choice(["Saves", "Saves", "Dies", "Ignores"]),
         max_start_failures=chance.choice([None, None, -1, 1]),
         no_progress_limit=chance.choice([0, 0, 2, 3]),
+        window=chance.choice([None, None, None, 15.0, 60.0]),
         force_delete=chance.random() < 0.9,
         raised_after=chance.choice([None, None, 0.2, 3.0, 70.0]),
         rules=tuple(_rule(chance) for _ in range(chance.choice([0, 0, 0, 1, 2, 3]))),

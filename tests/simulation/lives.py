@@ -109,6 +109,7 @@ class Life:
     max_start_failures: int | None = None
     no_progress_limit: int = 0
     force_delete: bool = True
+    window: float | None = None
     raised_after: float | None = None
     """So long after it has failed its user raises what has ended it; once."""
     rules: tuple[FailureRule, ...] = ()
@@ -130,6 +131,7 @@ def living(life: Life) -> Simulation:
                 max_start_failures=life.max_start_failures,
             )
         ),
+        window=timedelta(seconds=life.window) if life.window else None,
         no_progress_limit=life.no_progress_limit,
         rules=rules_of(life.rules),
         force_delete_pods=life.force_delete,

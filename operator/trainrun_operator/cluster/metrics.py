@@ -9,14 +9,15 @@ from __future__ import annotations
 
 from collections import Counter as Tally
 from collections.abc import Callable, Iterable, Iterator
+from datetime import UTC, datetime
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from trainrun_operator.api.run.status import Incident, TrainRunStatus
-from trainrun_operator.core.run.causes import BUDGETS
 from trainrun_operator.core.run.config import RunConfig
+from trainrun_operator.core.run.incidents.ledger import used_of
 
 SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800)
 """Buckets for what takes seconds: from a restart in place to a wait for a node."""
@@ -124,7 +125,7 @@ class _RunGauges(Collector):
         self._runs = runs
 
     def collect(self) -> Iterator[Metric]:
-        runs = list(self._runs())
+        runs, now = list(self._runs()), datetime.now(UTC)
         yield _by("trainrun_runs", "Runs, by phase.", "phase", Tally(s.phase for s, _ in runs))
         alive = [(status, config) for status, config in runs if not status.finished]
         ready = Tally({"ready": 0, "missing": 0})
@@ -148,7 +149,7 @@ class _RunGauges(Collector):
             "Failures left in the budget, of the run with the fewest; runs without limit left out.",
             min(
                 (
-                    config.limits["failures"] - BUDGETS["failures"].used(status.failures)
+                    config.limits["failures"] - used_of(status, "failures", config, at=now)
                     for status, config in alive
                     if config.limits["failures"] >= 0
                 ),

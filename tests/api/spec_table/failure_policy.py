@@ -12,6 +12,8 @@ VALID = (
     ok("no limit of failed starts", spec__failurePolicy__maxStartFailures=-1),
     ok("a limit of failures without progress", spec__failurePolicy__noProgressLimit=1),
     ok("no limit of failures without progress", spec__failurePolicy__noProgressLimit=-1),
+    ok("a window", spec__failurePolicy={"maxFailures": 64, "window": "1h"}),
+    ok("a window without a limit", spec__failurePolicy={"maxFailures": -1, "window": "1m"}),
     ok("a constant backoff", spec__failurePolicy__backoff={"initial": "5s", "max": "5s"}),
     ok("a fractional factor", spec__failurePolicy__backoff={"factor": 1.5}),
     ok("a whole factor", spec__failurePolicy__backoff={"factor": 3}),
@@ -136,6 +138,29 @@ INVALID = (
         "21 rules",
         {"spec.failurePolicy.rules": [{"action": "Restart"}] * 21},
         "spec.failurePolicy.rules: has 21 entries; 20 are allowed",
+    ),
+    bad(
+        "a window of seconds",
+        {"spec.failurePolicy.window": "59s"},
+        'spec.failurePolicy.window: "59s" is not allowed: it must be between 1m and 87600h',
+    ),
+    bad(
+        "more failures in a window than are remembered",
+        {"spec.failurePolicy": {"maxFailures": 65, "window": "1h"}},
+        "spec.failurePolicy.maxFailures: 65 is not allowed: it must be at most 64, or -1 for no "
+        "limit, where window is given",
+    ),
+    bad(
+        "more preemptions in a window than are remembered",
+        {"spec.failurePolicy": {"maxPreemptions": 100, "window": "1h"}},
+        "spec.failurePolicy.maxPreemptions: 100 is not allowed: it must be at most 64, or -1 for "
+        "no limit, where window is given",
+    ),
+    bad(
+        "more failed starts in a window than are remembered",
+        {"spec.failurePolicy": {"maxStartFailures": 65, "window": "1h"}},
+        "spec.failurePolicy.maxStartFailures: 65 is not allowed: it must be at most 64, or -1 for "
+        "no limit, where window is given",
     ),
     bad(
         "a factor below one",

@@ -58,6 +58,7 @@ EDITED: dict[str, tuple[Any, Any]] = {
     "failurePolicy.maxFailures": (1, 5),
     "failurePolicy.maxPreemptions": (1, 5),
     "failurePolicy.maxStartFailures": (1, 5),
+    "failurePolicy.window": ("1h", "2h"),
     "failurePolicy.noProgressLimit": (3, 5),
     "failurePolicy.backoff.initial": ("1s", "2s"),
     "failurePolicy.backoff.factor": (2, 3),

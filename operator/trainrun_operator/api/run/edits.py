@@ -81,6 +81,7 @@ EDITS = (
     _row("failurePolicy.maxFailures", "NextPass", _BUDGET),
     _row("failurePolicy.maxPreemptions", "NextPass", _BUDGET),
     _row("failurePolicy.maxStartFailures", "NextPass", _BUDGET),
+    _row("failurePolicy.window", "NextPass", "of incidents that were counted before, too"),
     _row("failurePolicy.noProgressLimit", "NextPass", _BUDGET),
     _row("failurePolicy.backoff.initial", "NextPass"),
     _row("failurePolicy.backoff.factor", "NextPass"),

@@ -26,6 +26,8 @@ MAX_NAME = 48
 """Characters of a run name: pods are named `<run>-<slot>-<attempt>` and a hostname has 63."""
 MANAGER = "trainrun.dev/operator"
 """This operator, in managedBy."""
+MAX_IN_WINDOW = 64
+"""Upper bound of the failure budgets with a window: of so many incidents the time is remembered."""
 NO_LIMIT = Hint("use -1 for no limit")
 MAX_FAILURES = 1_000_000
 """Upper bound of the failure budgets; far beyond what a run survives, and safe in any int."""
@@ -209,8 +211,25 @@ class BackoffSpec(Model):
     """Longest wait. Between 0s and 24h and not shorter than initial, default 60s."""
 
 
+def _bounded(name: str, field: str, *, optional: bool) -> Rule:
+    """With a window the times of incidents are remembered, and a status is small."""
+    given = f"!has(self.{field}) || " if optional else ""
+    return Rule(
+        cel=f"!has(self.window) || {given}self.{field} <= {MAX_IN_WINDOW}",
+        message=f"must be at most {MAX_IN_WINDOW}, or -1 for no limit, where window is given",
+        holds=lambda it: it.window is None or (getattr(it, name) or 0) <= MAX_IN_WINDOW,
+        path=(field,),
+    )
+
+
 class FailurePolicy(Model):
     """How many failures a run survives."""
+
+    RULES = (
+        _bounded("max_failures", "maxFailures", optional=False),
+        _bounded("max_preemptions", "maxPreemptions", optional=True),
+        _bounded("max_start_failures", "maxStartFailures", optional=True),
+    )
 
     max_failures: Annotated[int, Field(ge=-1, le=MAX_FAILURES), NO_LIMIT] = 0
     """Restarts that failures may cost. 0: the first failure fails the run. N: N restarts, and the
@@ -223,6 +242,11 @@ class FailurePolicy(Model):
     """Restarts that failed starts may cost: a worker, or its command, that never came to run.
     Absent: they count against maxFailures. N or -1: they have this budget of their own. Default:
     absent."""
+    window: Annotated[Duration, between("1m", "87600h")] | None = None
+    """Only incidents of the last so long count towards maxFailures, maxPreemptions and
+    maxStartFailures: N of them within this time are survived. The counters in the status stay.
+    With it each of the three is at most 64, or -1. noProgressLimit does not depend on it. Between
+    1m and 87600h. Default: incidents count for ever."""
     no_progress_limit: (
         Annotated[
             int,

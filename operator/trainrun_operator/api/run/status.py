@@ -295,6 +295,11 @@ class Internal(StatusPart):
     free_ends: Annotated[dict[str, int], Field(exclude_if=not_)] = field(default_factory=dict)
     """How many of them ended for a cause that is free at first, by cause, since one ended for a
     cause that is not."""
+    moments: Annotated[
+        dict[str, Annotated[str, Field(max_length=1024)]], Field(exclude_if=not_)
+    ] = field(default_factory=dict)
+    """By budget, when the newest incidents charged to it were seen: eight hexadecimal digits each,
+    in seconds since 1970, oldest first."""
     reached: int | None = None
     """The highest step that any attempt before the running one has reached, as far as was heard."""
     without_progress: Annotated[int, Field(exclude_if=not_)] = 0

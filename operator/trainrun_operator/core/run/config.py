@@ -53,6 +53,8 @@ class RunConfig:
     on_existing: Literal["Resume", "Fail", "StartFresh"]
     limits: Limits
     """Of the budgets that the spec has; -1: no limit."""
+    window: timedelta | None
+    """Only incidents of the last so long count towards a limit; None: all do."""
     no_progress_limit: int
     """Incidents in a row without progress that end the run; 0: any number is survived."""
     rules: tuple[PolicyRule, ...]
@@ -104,6 +106,7 @@ def config_of(run: TrainRun) -> RunConfig:
         restart=_digest(run.metadata.annotations.get(RESTART, "")),
         on_existing=spec.storage.on_existing,
         limits=limits_of(policy),
+        window=policy.window.timedelta if policy.window is not None else None,
         no_progress_limit=no_progress_limit(policy),
         rules=rules_of(policy.rules),
         backoff_initial=policy.backoff.initial.timedelta,

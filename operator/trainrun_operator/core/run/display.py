@@ -24,6 +24,7 @@ from trainrun_operator.core.run import progress, steps
 from trainrun_operator.core.run.gang.roster import is_ready, kept_on_lost_nodes
 from trainrun_operator.core.run.incidents import ledger, standstill
 from trainrun_operator.core.run.incidents.attribution import refined
+from trainrun_operator.core.run.incidents.window import recent
 from trainrun_operator.core.run.view import STORE_AWAY, View, counted
 
 if TYPE_CHECKING:
@@ -113,6 +114,8 @@ def refreshed(
     pending = status.incident
     if pending is not None:
         pending = ledger.charged(status, refined(view, pending), view.config)
+    now = view.observation.now if not status.finished else status.completion_time
+    used = recent(status, "failures", view.config, at=now or view.observation.now)
     return replace(
         status,
         observed_generation=view.observation.generation,
@@ -120,7 +123,7 @@ def refreshed(
         reason=reason[:64],
         incident=pending,
         incidents=_with_recovery(view, status),
-        failures=ledger.tally(status.failures, view.config, pending=pending),
+        failures=ledger.tally(status.failures, view.config, pending=pending, used=used),
         workers=Workers(
             ready=ready,
             total=view.config.replicas,

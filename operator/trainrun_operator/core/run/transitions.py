@@ -108,10 +108,9 @@ def open_incident(view: View, loss: Loss, lost: frozenset[int], *, distrust: str
     status = replace(
         plan.status, ending=ending, save_asked=None, fruitless=fruitless, free_ends=free_ends
     )
-    status = standstill.noted(view, status)
     if distrust:
         status = replace(status, distrusted=_distrusting(view, Distrusted(node=distrust)))
-    return replace(plan, status=settling.opened(view, status, incident))
+    return replace(plan, status=settling.opened(view, standstill.noted(view, status), incident))
 
 
 def _unreachable(view: View) -> tuple[int, ...]:
@@ -234,8 +233,7 @@ def failed_to_start(view: View, loss: Loss) -> Plan:
         flush_until=flush_until(view),
         not_before=now + wait if wait else None,
     )
-    told = ledger.charged(view.status, incident, view.config)
-    message = history.not_started(told, wait)
+    message = history.not_started(ledger.charged(view.status, incident, view.config), wait)
     plan = transition(view, incident.cause, message, phase="Restarting", type_="Warning")
     status = replace(
         settling.settled(view, plan.status),

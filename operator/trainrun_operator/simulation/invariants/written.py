@@ -115,15 +115,24 @@ class Written:
         ):
             case.wrong("a finished run did not stay finished")
         limits = {known["failures"] for known in case.limits_since(case.now - AN_EDIT_AGO)}
-        used = new.failures.counted
+        used, used_before = self._used("failures", new), self._used("failures", old)
         if new.is_true("Failed") and not old.finished:
             failed = new.condition("Failed")
             spent = failed is not None and failed.reason == "MaxFailuresExceeded"
             if spent and used - 1 not in limits and not any(0 <= most < used for most in limits):
                 case.wrong(f"failed with {used} counted and a limit of {sorted(limits)}")
-        more = used > old.failures.counted
+        more = used > used_before and new.failures.counted > old.failures.counted
         if more and not new.finished and all(0 <= most < used for most in limits):
             case.wrong(f"{used} failures counted, {sorted(limits)} allowed, and the run goes on")
+
+    def _used(self, name: BudgetName, status: TrainRunStatus) -> int:
+        """What counts towards the limit of a budget, by the times of the incidents themselves."""
+        window, total = self._case.world.config.window, BUDGETS[name].used(status.failures)
+        if window is None or not self._is_whole:
+            return total
+        known = [i for i in self._case.settled.values() if i.counted and i.budget == name]
+        newest = max((i.time for i in status.incidents), default=None)
+        return sum(newest - window < i.time <= newest for i in known) if newest else 0
 
     def _goes_on(self, old: TrainRunStatus) -> None:
         """A verdict is taken back only where the field that gave it admits it now."""
@@ -135,7 +144,7 @@ class Written:
         }
         for limits in self._case.limits_since(self._case.now - AN_EDIT_AGO):
             for name, budget in BUDGETS.items():
-                limit, used = limits.get(name, 0), budget.used(old.failures)
+                limit, used = limits.get(name, 0), self._used(name, old)
                 verdict = f"{budget.field[0].upper()}{budget.field[1:]}Exceeded"
                 admitted[verdict] = admitted.get(verdict, False) or not 0 <= limit < used
         if not admitted.get(reason, False):

@@ -15,9 +15,12 @@ from typing import TYPE_CHECKING, Literal
 from trainrun_operator.api.run.standing import Failures
 from trainrun_operator.api.run.status import MAX_INCIDENTS, Incident, TrainRunStatus
 from trainrun_operator.core.run.causes import BUDGETS, Budget, budget_of, row_of
+from trainrun_operator.core.run.incidents.window import recent
 from trainrun_operator.core.run.rules import UNCOUNTED_TRIES, Decision, decision
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from trainrun_operator.api.run.status import BudgetName
     from trainrun_operator.core.run.config import RunConfig
 
@@ -92,7 +95,7 @@ def judge(status: TrainRunStatus, incident: Incident, config: RunConfig) -> Verd
     if name == "none":
         return Verdict(allowed="Restart", reason=incident.cause, message=incident.message)
     budget, limit = BUDGETS[name], config.limits[name]
-    used, field = budget.used(status.failures), budget.field
+    used, field = used_of(status, name, config, at=incident.time), budget.field
     if limit == -1 or used < limit:
         left = "no limit" if limit == -1 else f"{used + 1} of {limit}"
         return Verdict(
@@ -105,8 +108,9 @@ def judge(status: TrainRunStatus, incident: Incident, config: RunConfig) -> Verd
         allowed="Fail",
         reason=exceeded(budget),
         message=(
-            f"{incident.message} ({incident.cause}); spec.failurePolicy.{field} is {limit} and "
-            f"{used} {'was' if used == 1 else 'were'} used before: {advice}. {KEPT}"
+            f"{incident.message} ({incident.cause}); spec.failurePolicy.{field} is {limit}"
+            f"{_within(config)} and {used} {'was' if used == 1 else 'were'} used before: {advice}. "
+            f"{KEPT}"
         ),
     )
 
@@ -118,8 +122,23 @@ def exceeded(budget: Budget) -> str:
 
 def admits(status: TrainRunStatus, name: BudgetName, config: RunConfig) -> bool:
     """Whether all that was charged to the budget fits into it, the last incident included."""
-    limit = config.limits.get(name, 0)
-    return limit == -1 or BUDGETS[name].used(status.failures) <= limit
+    limit, last = config.limits.get(name, 0), status.incidents[-1:]
+    if limit == -1 or not last:
+        return limit == -1
+    return used_of(status, name, config, at=last[0].time) <= limit
+
+
+def used_of(status: TrainRunStatus, name: BudgetName, config: RunConfig, *, at: datetime) -> int:
+    """Settled incidents that count towards the limit of the budget at this moment."""
+    found = recent(status, name, config, at=at)
+    return BUDGETS[name].used(status.failures) if found is None else found
+
+
+def _within(config: RunConfig) -> str:
+    """Names the window, where there is one."""
+    if config.window is None:
+        return ""
+    return f" within {config.window.total_seconds():.0f} s (spec.failurePolicy.window)"
 
 
 def _failing(incident: Incident) -> Verdict:
@@ -164,9 +183,15 @@ def _short(incident: Incident) -> Incident:
     )
 
 
-def tally(failures: Failures, config: RunConfig, *, pending: Incident | None) -> Failures:
-    """The budgets with their text, an incident that is not settled yet included in it."""
-    used = failures.counted + (pending is not None and pending.budget == "failures")
+def tally(
+    failures: Failures, config: RunConfig, *, pending: Incident | None, used: int | None = None
+) -> Failures:
+    """The budgets with their text, an incident that is not settled yet included in it.
+
+    `used`: so many failures count, and not all that were ever charged.
+    """
+    used = failures.counted if used is None else used
+    used += pending is not None and pending.budget == "failures"
     limit = config.limits["failures"]
     shown = "no limit" if limit == -1 else str(limit)
     return replace(failures, limit=limit, text=f"{used}/{shown}")

@@ -14,6 +14,7 @@ from trainrun_operator.core.run.incidents import ledger, standstill
 from trainrun_operator.core.run.incidents.attribution import refined
 from trainrun_operator.core.run.incidents.standstill import highest_step
 from trainrun_operator.core.run.incidents.uptime import gang_trained
+from trainrun_operator.core.run.incidents.window import remembered
 
 if TYPE_CHECKING:
     from trainrun.contract.checkpoint_id import CheckpointId
@@ -75,12 +76,14 @@ def settled(view: View, status: TrainRunStatus) -> TrainRunStatus:
     incident = refined(view, status.incident)
     failures, incidents = ledger.settle(status, incident, view.config)
     free_ends = ledger.free_ends_after(status, incident, view.config)
+    last = incidents[-1]
     return replace(
         status,
         failures=failures,
         incidents=incidents,
         incident=None,
         free_ends=free_ends,
+        moments=remembered(status.moments, last) if last.counted else status.moments,
         reached=standstill.furthest(view),
         without_progress=standstill.in_a_row(view, incident),
     )

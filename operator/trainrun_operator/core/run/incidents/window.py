@@ -1,0 +1,45 @@
+"""Budgets of a time: with failurePolicy.window only the incidents of so long count.
+
+Layer: core. Pure by the times at which incidents were written, so that no pass decides otherwise
+for being late. The counters in the status stay what they are; beside them stand the moments of the
+newest incidents of each budget. They are bounded, and so is, with a window, each limit: more than
+are remembered could not be told from fewer.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from trainrun_operator.api.run.spec import MAX_IN_WINDOW
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import datetime
+
+    from trainrun_operator.api.run.status import BudgetName, Incident, TrainRunStatus
+    from trainrun_operator.core.run.config import RunConfig
+
+DIGITS = 8
+"""Hexadecimal digits of a moment, in seconds since 1970: until the year 2106."""
+
+KEPT = (MAX_IN_WINDOW + 1) * DIGITS
+"""Characters of the moments of a budget: of as many incidents as any limit allows, and one more."""
+
+
+def remembered(moments: Mapping[str, str], incident: Incident) -> dict[str, str]:
+    """The moments, with that of an incident which was charged to its budget."""
+    known = moments.get(incident.budget, "")
+    now = f"{int(incident.time.timestamp()):0{DIGITS}x}"
+    return {**moments, incident.budget: f"{known}{now}"[-KEPT:]}
+
+
+def recent(
+    status: TrainRunStatus, name: BudgetName, config: RunConfig, *, at: datetime
+) -> int | None:
+    """Incidents charged to the budget in the window before this moment; None: there is none."""
+    if config.window is None:
+        return None
+    begin = (at - config.window).timestamp()
+    text = status.moments.get(name, "")
+    seconds = (int(text[i : i + DIGITS], 16) for i in range(0, len(text), DIGITS))
+    return sum(begin < moment <= at.timestamp() for moment in seconds)
