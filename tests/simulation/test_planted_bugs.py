@@ -12,8 +12,8 @@ import pytest
 from tests.simulation import one_run
 from tests.simulation.drawn import drawn_life
 from tests.simulation.lives import FAULTS, FaultKind, Life, judged, living
-from trainrun.contract.agent_state import SaveVote
-from trainrun.contract.answer import SaveOrder
+from trainrun.contract.agent_state import Resolution, SaveVote
+from trainrun.contract.answer import ResolveRequest, SaveOrder
 from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun_operator.core.run import planner, transitions
 from trainrun_operator.core.run.causes import Cause
@@ -204,7 +204,10 @@ def test_a_missing_fence_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_known_commit_that_is_not_asked_for_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(SimStore, "resolve", lambda store, n, _known: RESOLVE(store, n))
+    def forgetful(store: SimStore, request: ResolveRequest, *, generation: int) -> Resolution:
+        return RESOLVE(store, replace(request, committed=None), generation=generation)
+
+    monkeypatch.setattr(SimStore, "resolve", forgetful)
     world = one_run.a_life()
     world.live(8)
     world.list_late(60)
