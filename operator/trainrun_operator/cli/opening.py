@@ -40,7 +40,11 @@ def open_run(prepared: Preparation) -> Opened:
         file.path.unlink()
         return Opened(stored=file.create(spec), remark=f"{folder} is gone: starting from nothing")
     if stored.status.is_true("Complete"):
-        return Opened(stored=stored, finished=True)
+        if prepared.run.spec.storage.on_existing != "StartFresh":
+            return Opened(stored=stored, finished=True)
+        # Another TrainRun of this file, as after deleting and applying it in a cluster.
+        file.path.unlink()
+        return Opened(stored=file.create(spec), remark=_anew(stored.status))
     if stored.spec != spec:
         stored = replace(stored, spec=spec, generation=stored.generation + 1)
     field = raised(stored.status, config_of(prepared.run), generation=stored.generation)
@@ -61,6 +65,11 @@ def open_run(prepared: Preparation) -> Opened:
 def _run_folder(prepared: Preparation) -> Path | None:
     parts = urlsplit(prepared.run.spec.storage.uri)
     return Path(unquote(parts.path)) / prepared.name if parts.scheme == "file" else None
+
+
+def _anew(status: TrainRunStatus) -> str:
+    kept = f"; what it saved stays, last {status.checkpoint.uri}" if status.checkpoint else ""
+    return f"the run has succeeded before{kept}. A new one begins from nothing (onExisting)"
 
 
 def _remark(status: TrainRunStatus, *, raised_field: str) -> str:
