@@ -75,6 +75,7 @@ OTHERS: dict[str, Any] = {
     "fatal": Problem(type="T", reason="R", message="m"),
     "damaged": Damaged(id=CheckpointId(attempt=1, step=1), message="m"),
     "suspect": Suspect(id=CheckpointId(attempt=1, step=1), files=("f",), message="m"),
+    "recorded": (3,),
     "rechecked": Rechecked(
         recheck=Recheck(attempt=1, id=CheckpointId(attempt=1, step=1), files=("f",)), good=True
     ),

@@ -94,6 +94,32 @@ def status(where: str, *, storage: str | None, as_json: bool) -> None:
 
 
 @trainrun.command()
+@click.argument("where", metavar="NAME|FILE|FOLDER|URI")
+@click.option("--storage", metavar="URI", help="Storage instead of the file's.")
+@click.option("-n", "--namespace", help="Namespace of NAME, instead of the kubeconfig's.")
+@click.option("--json", "to_json", is_flag=True, help="One JSON object per run.")
+@click.option(
+    "--html",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Write it as one page that needs nothing else, instead of printing it.",
+)
+def explain(
+    where: str, *, storage: str | None, namespace: str | None, to_json: bool, html: Path | None
+) -> None:
+    """Tell what became of a run: attempts, incidents, what they cost, and what to change.
+
+    Reads the run's storage alone where the cluster is gone or the TrainRun deleted: its folder, or
+    <storage URI>/<run name>. NAME (or NAMESPACE/NAME) is a TrainRun in the cluster of your
+    kubeconfig. The storage is read with your own credentials.
+    """
+    from trainrun_operator.cli.explain import explain as explain_runs
+
+    loaded()
+    sys.exit(explain_runs(where, storage=storage, namespace=namespace, to_json=to_json, html=html))
+
+
+@trainrun.command()
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--storage", metavar="URI", help="Where the run's checkpoints go.")
 def convert(file: Path, *, storage: str | None) -> None:

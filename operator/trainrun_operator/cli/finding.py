@@ -1,4 +1,4 @@
-"""From `FILE|URI` on the command line to the sources of the runs that are meant.
+"""From `FILE|URI|NAME` on the command line to the sources of the runs that are meant.
 
 Layer: cli.
 """
@@ -6,25 +6,44 @@ Layer: cli.
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 from trainrun.checkpoint import Score
 from trainrun.errors import InvalidSpec
 from trainrun_operator.cli.preparation import load_file
 from trainrun_operator.cli.scoring import score_of
-from trainrun_operator.cli.sources import LocalSource, Source, StorageSource, UnknownRun
+from trainrun_operator.cli.sources import (
+    ClusterSource,
+    LocalSource,
+    RunState,
+    Source,
+    StorageSource,
+    UnknownRun,
+)
 from trainrun_operator.worlds.local.place import place_of, places_root
 
+FILES = (".yaml", ".yml", ".json")
+"""How names end that are those of files, also where there is none."""
 
-def find_runs(where: str, *, storage: str | None) -> list[Source]:
-    """The run of a YAML file, the run `<uri>/<name>`, or the runs known here below a URI.
+_NAME = re.compile(r"(?:([a-z0-9][a-z0-9-]*)/)?([a-z0-9][a-z0-9.-]*)")
 
-    Raises InvalidSpec when there is neither such a file nor such a run.
+
+def find_runs(where: str, *, storage: str | None, namespace: str | None = None) -> list[Source]:
+    """The run of a YAML file, the run `<uri>/<name>`, the runs known here below a URI, or the
+    TrainRun `NAME` or `NAMESPACE/NAME` in the cluster of the user's kubeconfig.
+
+    Raises InvalidSpec when there is neither such a file nor such a run, and what a cluster answers.
     """
-    if "://" not in where:
-        path = Path(where)
-        return _below(path.resolve().as_uri()) if path.is_dir() else [_of_file(path, storage)]
-    return _below(where)
+    if "://" in where:
+        return _below(where)
+    path = Path(where)
+    if path.is_dir():
+        return _below(path.resolve().as_uri())
+    name = _NAME.fullmatch(where)
+    if name is not None and not path.exists() and not where.endswith(FILES):
+        return [_of_cluster(name[2], name[1] or namespace)]
+    return [_of_file(path, storage)]
 
 
 def find_run(where: str, *, storage: str | None) -> Source:
@@ -46,6 +65,24 @@ def _of_file(path: Path, storage: str | None) -> Source:
         region=at.region,
         score=score_of(run.spec.checkpoint),
     )
+
+
+def _of_cluster(name: str, namespace: str | None) -> Source:
+    # aiohttp and the client library: half a second that other commands need not wait.
+    from trainrun_operator.worlds.kubernetes.reading import read_run  # noqa: PLC0415
+
+    version = read_run(name, namespace)
+    run, at = version.run, version.run.spec.storage
+    stored = StorageSource(
+        name=run.run_name,
+        storage=at.uri,
+        endpoint_url=at.endpoint_url,
+        region=at.region,
+        score=score_of(run.spec.checkpoint),
+        place=place_of(at.uri, run.run_name, environ=os.environ),
+    )
+    state = RunState(uid=version.uid, status=version.status, leader=None)
+    return ClusterSource(stored=stored, known=state)
 
 
 def _below(uri: str) -> list[Source]:

@@ -57,6 +57,10 @@ def open_run(prepared: Preparation) -> Opened:
             attempt=old.attempt,
             checkpoint=old.checkpoint,
             storage_generation=old.storage_generation,
+            run_id=old.run_id,
+            chapters=old.chapters,
+            story=old.story,
+            spent=old.spent,
         )
         stored = replace(stored, status=fresh)
     return Opened(stored=file.replace(stored), remark=remark)

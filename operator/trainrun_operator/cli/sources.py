@@ -81,8 +81,8 @@ class StorageSource:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LocalSource:
-    """A run that was started on this machine."""
+class _Known:
+    """A run whose storage is known, and more than that."""
 
     stored: StorageSource
 
@@ -101,6 +101,15 @@ class LocalSource:
         """See `Source`."""
         return self.stored.score
 
+    def checkpoints(self) -> RunStore:
+        """See `Source`."""
+        return self.stored.checkpoints()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalSource(_Known):
+    """A run that was started on this machine."""
+
     def state(self) -> RunState:
         """See `Source`."""
         run = StatusFile(self.stored.place.status).read()
@@ -111,6 +120,13 @@ class LocalSource:
             uid=run.uid, status=run.status, leader=None if leader is None else leader.pid
         )
 
-    def checkpoints(self) -> RunStore:
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterSource(_Known):
+    """A TrainRun in a cluster, as it was read there with the user's own credentials."""
+
+    known: RunState
+
+    def state(self) -> RunState:
         """See `Source`."""
-        return self.stored.checkpoints()
+        return self.known

@@ -57,6 +57,13 @@ class Metrics:
             "Steps that were done again after an incident.",
             registry=self.registry,
         )
+        self._time = Counter(
+            "trainrun_time_seconds",
+            "Seconds of the time of runs, by what they went into (docs/explain.md), told when an "
+            "attempt is followed by the next one or the run ends.",
+            ["into"],
+            registry=self.registry,
+        )
         self._reconcile = Histogram(
             "trainrun_reconcile_seconds",
             "Seconds of one pass over a run, with what it reads and writes.",
@@ -92,6 +99,8 @@ class Metrics:
 
     def wrote(self, before: TrainRunStatus, after: TrainRunStatus) -> None:
         """A status was written: count what is new in it."""
+        for bucket, seconds in after.spent.items():
+            self._time.labels(into=bucket).inc(max(seconds - before.spent.get(bucket, 0.0), 0.0))
         known = {incident.attempt: incident for incident in before.incidents}
         for incident in after.incidents:
             self._incident(known.get(incident.attempt), incident)

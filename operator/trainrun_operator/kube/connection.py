@@ -20,7 +20,7 @@ from kubernetes.aio.config.incluster_config import (
     SERVICE_TOKEN_FILENAME,
     InClusterConfigLoader,
 )
-from kubernetes.aio.config.kube_config import load_kube_config
+from kubernetes.aio.config.kube_config import list_kube_config_contexts, load_kube_config
 
 from trainrun_operator.kube.errors import NoCluster
 
@@ -77,6 +77,16 @@ async def load_configuration() -> Configuration:
             f"no cluster: {error}; run inside of one, or set KUBECONFIG to a file that names one"
         ) from error
     return configuration
+
+
+def usual_namespace() -> str:
+    """That of the kubeconfig's current context, as kubectl takes it; `default` where none says."""
+    path = os.environ.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")
+    try:
+        _, current = list_kube_config_contexts(config_file=path)
+    except (ConfigException, OSError):
+        return "default"
+    return str(current["context"].get("namespace") or "default")
 
 
 async def reload_token(configuration: Configuration) -> bool:

@@ -208,5 +208,13 @@ def _patience(seen: Observation) -> float:
 
 def _only_progress(before: TrainRunStatus, after: TrainRunStatus) -> bool:
     """What changes all the time while all is well."""
-    progress, posted, checkpoint = before.progress, before.posted, before.checkpoint
-    return replace(after, progress=progress, posted=posted, checkpoint=checkpoint) == before
+    return (
+        replace(
+            after,
+            progress=before.progress,
+            posted=before.posted,
+            checkpoint=before.checkpoint,
+            goodput=before.goodput,
+        )
+        == before
+    )

@@ -28,6 +28,7 @@ from trainrun.contract.agent_state import (
 from trainrun.contract.answer import Answer, Exit, Hold, Recheck, ResolveRequest, Start
 from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun_operator.simulation.processes import Training
+from trainrun_operator.simulation.recording import SimRecording
 from trainrun_operator.simulation.saving import SimBallotBox, SimVotes
 
 if TYPE_CHECKING:
@@ -135,6 +136,7 @@ class SimAgent:
         self.suspect: Suspect | None = None
         self.recheck: Recheck | None = None
         self.rechecked: Rechecked | None = None
+        self.recording = SimRecording(store=world.store)
         self.started: list[int] = []
         self.metrics: dict[str, object] = {}
         self.problems: tuple[Problem, ...] = ()
@@ -162,7 +164,7 @@ class SimAgent:
     @property
     def news(self) -> tuple[object, ...]:
         """What is told at once when an answer has changed it."""
-        told = self.duty.acknowledged, self.duty.offer
+        told = self.duty.acknowledged, self.duty.offer, self.recording.done
         return self.phase, self.vote, self.resolution, self.attempt, *told
 
     @property
@@ -186,6 +188,7 @@ class SimAgent:
         self.generation = answer.generation or self.generation
         self._follow()
         self._read_again(answer.recheck)
+        self.recording.want(answer.story)
         self.reconcile()
 
     def changed(self) -> None:
@@ -324,6 +327,7 @@ class SimAgent:
 
     def tick(self) -> None:
         """Called about once a second: what only time changes."""
+        self.recording.tick()
         told, now = self.duty.of_attempt, self.world.clock.now
         if self.alive and told is not None and isinstance(told.order, Start):
             self.tally.tick(now, silent=now - self.heard)

@@ -57,6 +57,7 @@ def next_state(agent: SimAgent) -> AgentState:
         damaged=agent.damaged,
         suspect=agent.suspect,
         rechecked=agent.rechecked,
+        recorded=agent.recording.done,
         seen=agent.duty.seen,
     )
 

@@ -60,6 +60,10 @@ class SimStore:
     """An earlier TrainRun has made all of this, and the run has claimed nothing yet."""
     left: list[SimStore] = field(default_factory=list)
     """Earlier generations, as the run has found them."""
+    story: dict[int, str] = field(default_factory=dict)
+    """Chapters of the run's story, each written once."""
+    rewritten: bool = False
+    """Somebody has told another chapter of a number than was told before."""
 
     def put_part(self, checkpoint: CheckpointId, *, slot: int, workers: int) -> None:
         """A worker's files and its done marker."""
@@ -141,6 +145,11 @@ class SimStore:
         known = {*shown, *self.bad, committed} - {None}
         handed = any(claim is not None for claim in self.claims.values())
         return handed or any(not self.fenced(c) for c in known if c is not None)
+
+    def record(self, number: int, text: str) -> None:
+        """A chapter of the story; one that stands there stays."""
+        known = self.story.setdefault(number, text)
+        self.rewritten |= known != text
 
     def _enter(self, request: ResolveRequest, generation: int) -> None:
         """The first claim of a run begins a generation, or takes over what there is."""

@@ -19,6 +19,7 @@ from trainrun.agent import alone, background
 from trainrun.agent.attempt import AttemptContext
 from trainrun.agent.checkpoints.owner_beat import Ownership
 from trainrun.agent.checkpoints.rechecking import Rechecking
+from trainrun.agent.checkpoints.recording import Recording
 from trainrun.agent.checkpoints.resolving import Resolving
 from trainrun.agent.checkpoints.sharing import Sharing
 from trainrun.agent.checkpoints.storage import AsyncRunStore
@@ -122,6 +123,7 @@ class Agent:
             around=around,
             resolving=Resolving(storage=self.storage, news=self.news, resolved=ownership.keep),
             rechecking=Rechecking(storage=self.storage, news=self.news),
+            recording=Recording(storage=self.storage, news=self.news),
             ownership=ownership,
             leave=self._leave_on_order,
         )

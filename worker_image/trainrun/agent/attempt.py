@@ -27,6 +27,7 @@ from trainrun.agent.processes.group import Launch, ProcessGroup
 from trainrun.agent.processes.oom import OomCounter
 from trainrun.agent.processes.output import Sink
 from trainrun.agent.training.ipc import Handlers, IpcServer
+from trainrun.agent.training.loading import Loading
 from trainrun.agent.training.posts import Posts
 from trainrun.agent.training.progress import TrainingProgress
 from trainrun.agent.training.tally import Tally
@@ -86,6 +87,7 @@ class Attempt:
     report: TrainingProgress
     metrics: MetricsQueue | None
     posts: Posts | None
+    loading: Loading = field(default_factory=Loading)
     spawned: float = 0.0
     """When the processes were started, on the monotonic clock."""
     _server: IpcServer | None = None
@@ -182,11 +184,13 @@ class Attempt:
                 await self.rooms.wait(rank, request.step)
                 return Granted()
             case FetchCheckpoint():
-                return await self.fetching.checkpoint(request.rank)
+                with self.loading:
+                    return await self.fetching.checkpoint(request.rank)
             case DescribeCheckpoint():
                 return await self.fetching.info()
             case FetchInitial():
-                return await self.fetching.initial_checkpoint()
+                with self.loading:
+                    return await self.fetching.initial_checkpoint()
             case AskSave():
                 return Decided(save=await self.voter.ask(rank, request.call))
             case _:

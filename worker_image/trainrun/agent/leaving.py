@@ -80,6 +80,7 @@ class Leaving:
             await self._finish_uploads(deadline)
             if self.slot == 0:
                 await self._write_end(farewell, deadline)
+            await self._try("the story", self.orders.recording.finished, deadline)
             await self.heartbeat.post_last(LAST_WORD)
         finally:
             if not self.done.done():

@@ -17,6 +17,7 @@ from trainrun.agent import background, duty
 from trainrun.agent.attempt import Attempt, AttemptContext, build
 from trainrun.agent.checkpoints.owner_beat import Ownership
 from trainrun.agent.checkpoints.rechecking import Rechecking
+from trainrun.agent.checkpoints.recording import Recording
 from trainrun.agent.checkpoints.resolving import Resolving
 from trainrun.agent.duty import Duty, Situation, Task
 from trainrun.agent.exhaustive import assert_never
@@ -35,6 +36,7 @@ class Orders:
     around: AttemptContext
     resolving: Resolving
     rechecking: Rechecking
+    recording: Recording
     ownership: Ownership
     leave: Callable[[Exit], None]
     """Begins the agent's end."""
@@ -58,6 +60,7 @@ class Orders:
                 asyncio.get_running_loop().call_later(seconds + 0.01, self.reconcile)
         self.around.storage.enter(answer.generation)
         self.rechecking.want(answer.recheck)
+        self.recording.want(answer.story)
         self._take_settings()
         self._take_steps()
         self.reconcile()

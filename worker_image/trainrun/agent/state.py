@@ -43,6 +43,7 @@ def describe(identity: Identity, orders: Orders, now: float) -> AgentState:
         held=orders.duty.acknowledged,
         offer=orders.duty.offer,
         rechecked=orders.rechecking.done,
+        recorded=orders.recording.done,
         resolution=orders.resolving.resolution(now),
         problems=problems(orders, now),
         seen=orders.duty.seen,
@@ -78,4 +79,6 @@ def _with_attempt(state: AgentState, attempt: Attempt, now: float) -> AgentState
         first_step=None if first is None else now - first,
         stepped=None if last is None else now - last,
         stall=attempt.rooms.stall(now),
+        rendezvous=attempt.loading.before(attempt.spawned),
+        load=attempt.loading.seconds(now),
     )

@@ -17,11 +17,18 @@ from trainrun.checkpoint.prospect import next_resolution
 from trainrun.checkpoint.resolution import resolve
 from trainrun.checkpoint.retention import retain
 from trainrun.checkpoint.rules.listing import ObjectInfo
-from trainrun.checkpoint.rules.records import Ballot, Manifest, ManifestFile
+from trainrun.checkpoint.rules.records import (
+    AttemptRecord,
+    Ballot,
+    Manifest,
+    ManifestFile,
+    StoryRecord,
+)
 from trainrun.checkpoint.rules.score import Score
 from trainrun.checkpoint.stores.opening import open_store
 from trainrun.checkpoint.stores.run_store import RunStore
 from trainrun.checkpoint.stores.store import ObjectStore
+from trainrun.checkpoint.story import read_attempts, read_story, write_story
 from trainrun.checkpoint.transfer.cache import CachedFile
 from trainrun.checkpoint.transfer.initial import initial_on_node
 from trainrun.checkpoint.transfer.on_node import FilesOnNode
@@ -37,6 +44,7 @@ from trainrun.checkpoint.transfer.writer import (
 )
 
 __all__ = [
+    "AttemptRecord",
     "Ballot",
     "BeatWatch",
     "CachedFile",
@@ -50,6 +58,7 @@ __all__ = [
     "ObjectStore",
     "RunStore",
     "Score",
+    "StoryRecord",
     "Upload",
     "asked_to_save",
     "beat",
@@ -67,9 +76,11 @@ __all__ = [
     "open_store",
     "owner_uid",
     "read_again",
+    "read_attempts",
     "read_ballots",
     "read_manifest",
     "read_metrics",
+    "read_story",
     "release",
     "resolve",
     "retain",
@@ -78,4 +89,5 @@ __all__ = [
     "shown_damage",
     "verify",
     "write_part",
+    "write_story",
 ]

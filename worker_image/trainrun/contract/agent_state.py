@@ -262,6 +262,8 @@ class AgentState:
     """The resume point of `attempt` reads wrongly here: its processes wait for a second reader."""
     rechecked: Rechecked | None = None
     """What the last `Answer.recheck` has led to."""
+    recorded: tuple[int, ...] = ()
+    """Numbers of `Answer.story` that are in the store."""
     finished: bool = False
     """Every local rank called `trainrun.finish()`."""
     spawned: Age | None = None
@@ -273,6 +275,11 @@ class AgentState:
     stall: Changing[float] = 0.0
     """Seconds that `report(checkpoint=)` has waited for room in this attempt, on the rank where it
     is most."""
+    rendezvous: Changing[float] = 0.0
+    """Seconds from the spawn of the processes of `attempt` until one of them asked for a
+    checkpoint; 0: none has."""
+    load: Changing[float] = 0.0
+    """Seconds from then until the last of them had it."""
     seen: Changing[str] = ""
     """Digest of the last answer received: a waiting server answers when it has a different one."""
     serves: str = ""

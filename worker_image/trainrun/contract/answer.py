@@ -143,6 +143,15 @@ OnNotice = Literal[
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StoryEntry:
+    """A part of the run's story that is over: to be stored once, as it is, under its number."""
+
+    number: int
+    text: str
+    """JSON, of at most `limits.LARGEST_STORY_ENTRY` bytes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunSettings:
     """What a user may edit while workers live. Durations are seconds."""
 
@@ -179,6 +188,8 @@ class Answer:
     generation: int = 0
     """In which generation of its folder the run is; 0: not known, and with it whoever claims the
     next attempt finds that out."""
+    story: tuple[StoryEntry, ...] = ()
+    """What the run's folder does not hold yet, as far as the operator knows (for one agent)."""
     settings: RunSettings | None = None
     """As they are now; absent, from operators of version 0.1.0: as the agent was configured."""
     poll: float = 10.0

@@ -22,11 +22,13 @@ BAD = "bad/"
 METRICS = "metrics/"
 SAVES = "saves/"
 GENERATIONS = "generations/"
+STORY = "story/"
 MANIFEST = "manifest.json"
 
 _NUMBERED = re.compile(r"(\d{6,})\.json")
 _MARKER = re.compile(r"worker-(\d{5,})\.done\.json")
 _BALLOT = re.compile(r"(\d{9,})/worker-(\d{5,})\.(yes|no)\.json")
+_STORY = re.compile(r"(\d{6,})-[0-9a-zA-Z]+\.json")
 _METRICS = re.compile(r"(\d{6,})-(\d{5,})\.jsonl")
 
 
@@ -79,6 +81,17 @@ def bad_key(checkpoint: CheckpointId) -> str:
 def metrics_key(attempt: int, number: int) -> str:
     """One write-once piece of the metrics of an attempt."""
     return f"{METRICS}{attempt:06d}-{number:05d}.jsonl"
+
+
+def story_key(number: int, uid: str) -> str:
+    """A write-once chapter of the story; TrainRuns that share a folder one after the other count
+    each for itself."""
+    return f"{STORY}{number:06d}-{re.sub('[^0-9a-zA-Z]', '', uid)[:12] or '0'}.json"
+
+
+def is_story(key: str) -> bool:
+    """Whether a chapter of the story has this key."""
+    return _STORY.fullmatch(key.rpartition("/")[2]) is not None
 
 
 def ballots_prefix(attempt: int) -> str:

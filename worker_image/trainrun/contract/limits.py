@@ -12,6 +12,8 @@ from trainrun.text import cleaned
 
 LARGEST_HEARTBEAT = 256 * 1024
 """Bytes of an `AgentState` as JSON: an agent sends no more, an operator takes no more."""
+LARGEST_STORY_ENTRY = 16 * 1024
+"""Bytes of what an agent stores of the run's story at once."""
 LARGEST_INTEGER = 2**53
 """Of which every reader of JSON can tell the next one."""
 LARGEST_NUMBER = 1e10

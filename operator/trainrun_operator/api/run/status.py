@@ -31,6 +31,7 @@ from trainrun_operator.api.run.standing import (
     Workers,
 )
 from trainrun_operator.api.run.status_part import StatusPart
+from trainrun_operator.api.run.story import MAX_CHAPTERS, Chapter, Goodput
 
 IDENTITY_LENGTH = 4
 """Characters of an agent's random identity kept in the start record: 1,024 of them are 4 KB."""
@@ -309,6 +310,14 @@ class Internal(StatusPart):
     """Which value of the annotation trainrun.dev/restart has been obeyed, as a hash."""
     history: Annotated[tuple[HistoryEntry, ...], Field(max_length=32, exclude_if=not_)] = ()
     """The newest events, oldest first."""
+    chapters: Annotated[int, Field(exclude_if=not_)] = 0
+    """How many chapters of the run's story were begun."""
+    chapter: Chapter | None = None
+    """The one that is being written; absent while the run is suspended or over."""
+    story: Annotated[tuple[Chapter, ...], Field(max_length=MAX_CHAPTERS, exclude_if=not_)] = ()
+    """Closed ones that no agent has stored yet, oldest first."""
+    spent: Annotated[dict[str, float], Field(exclude_if=not_)] = field(default_factory=dict)
+    """Seconds of all closed ones, by what they went into."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -335,6 +344,8 @@ class TrainRunStatus(Internal):
     """Attempts started after the first one, whatever for."""
     failures: Failures = field(default_factory=Failures)
     """Budgets."""
+    goodput: Goodput | None = None
+    """What the run's time went into."""
     workers: Workers = field(default_factory=Workers)
     """Workers that answer."""
     progress: Progress = field(default_factory=Progress)

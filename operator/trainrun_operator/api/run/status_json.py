@@ -15,9 +15,10 @@ from pydantic import TypeAdapter
 from pydantic.alias_generators import to_camel
 
 from trainrun_operator.api.run import former
-from trainrun_operator.api.run.status import INTERNAL, Internal, TrainRunStatus
+from trainrun_operator.api.run.status import INTERNAL, Incident, Internal, TrainRunStatus
 
 _STATUS = TypeAdapter(TrainRunStatus)
+_INCIDENT = TypeAdapter(Incident)
 _INTERNAL_NAMES = frozenset(to_camel(field.name) for field in fields(Internal))
 
 
@@ -41,3 +42,11 @@ def json_size(status: TrainRunStatus) -> int:
     """Bytes of it as compact JSON in UTF-8, which is how the API server keeps it."""
     flat = len(_STATUS.dump_json(status, by_alias=True, exclude_none=True))
     return flat + len(f'"{INTERNAL}":{{}}')
+
+
+def incident_object(incident: Incident) -> dict[str, Any]:
+    """An incident as it stands in the status."""
+    written: dict[str, Any] = _INCIDENT.dump_python(
+        incident, mode="json", by_alias=True, exclude_none=True
+    )
+    return written

@@ -19,8 +19,10 @@ from trainrun.contract.answer import (
     RunSettings,
     SaveOrder,
     Start,
+    StoryEntry,
 )
 from trainrun.contract.checkpoint_id import CheckpointId
+from trainrun_operator.api.run.story import chapter_text
 from trainrun_operator.core.run import steps
 from trainrun_operator.core.run.flush import flush_left, to_flush
 from trainrun_operator.core.run.sigterm import grace_left
@@ -102,7 +104,24 @@ def running(view: View, record: StartRecord, save: SaveOrder | None) -> dict[str
             order = replace(start_order(record), source=sources.get(worker.slot))
             progress = PROGRESS if worker.slot == speaker else poll(view)
             told[worker.name] = replace(answer, order=order, progress=progress)
-    return told
+    return _with_story(view, told)
+
+
+def _with_story(view: View, answers: dict[str, Answer]) -> dict[str, Answer]:
+    """One agent is told what to store of the run's story: of the lowest slot that can be heard.
+
+    Not before the storage was claimed: it may be another run's.
+    """
+    there = (w for w in view.workers if w.name in answers and w.agent is not None)
+    able = [w for w in there if w.phase == "Running" and not view.is_silent(w)]
+    if not able or not view.status.story or not view.status.run_id:
+        return answers
+    writer = min(able, key=lambda w: (w.slot, -w.created_for)).name
+    entries = tuple(
+        StoryEntry(number=chapter.number, text=chapter_text(chapter))
+        for chapter in view.status.story
+    )
+    return {**answers, writer: replace(answers[writer], story=entries)}
 
 
 def _sources(view: View) -> dict[int, PeerSource]:
@@ -144,7 +163,7 @@ def gathering(view: View, lead: WorkerFact | None, *, resolve: bool) -> dict[str
     if lead is not None:
         request = _resolve_request(view) if resolve else None
         answers[lead.name] = replace(answer, order=replace(hold, offer=True, resolve=request))
-    return answers
+    return _with_story(view, answers)
 
 
 def _resolve_request(view: View) -> ResolveRequest:
@@ -184,4 +203,4 @@ def leaving(view: View, *, code: int, succeeded: bool) -> dict[str, Answer]:
         settings=settings(view),
         poll=poll(view),
     )
-    return {worker.name: answer for worker in view.workers}
+    return _with_story(view, {worker.name: answer for worker in view.workers})

@@ -16,6 +16,7 @@ from trainrun.contract.agent_config import StorageConfig
 from trainrun_operator.api.run.launching import launching_of
 from trainrun_operator.api.run.resource import RESTART
 from trainrun_operator.core.run.causes import Limits, limits_of
+from trainrun_operator.core.run.facts import facts_of
 from trainrun_operator.core.run.rules import PolicyRule, rules_of
 
 if TYPE_CHECKING:
@@ -43,6 +44,8 @@ class RunConfig:
     launch_problem: str
     """Why the command of the workers cannot be run; "" where it can."""
     template_hash: str
+    facts: tuple[tuple[str, str], ...] = ()
+    """What an attempt is started with, for people: `explain` tells what has changed."""
     storage: StorageConfig
     """Where workers find their storage."""
     checkpoints_uri: str
@@ -100,6 +103,7 @@ def config_of(run: TrainRun) -> RunConfig:
         container=spec.workers.template.spec.training.name,
         launch_problem=launching.problem,
         template_hash=template_hash(spec.workers),
+        facts=facts_of(run, template_hash(spec.workers)),
         storage=_storage(run),
         checkpoints_uri=layout.checkpoints_uri(layout.run_uri(spec.storage.uri, run.run_name)),
         suspend=spec.suspend,

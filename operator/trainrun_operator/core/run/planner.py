@@ -15,6 +15,7 @@ from trainrun_operator.core.run.incidents.dismissal import named_first
 from trainrun_operator.core.run.plan import Event, Plan
 from trainrun_operator.core.run.stages import claiming, finished, gathering, running
 from trainrun_operator.core.run.status_size import fitted
+from trainrun_operator.core.run.story import told
 from trainrun_operator.core.run.suspicion import with_recheck
 from trainrun_operator.core.run.view import View
 
@@ -32,7 +33,7 @@ def decide(observation: Observation, config: RunConfig) -> Plan:
     plan = claiming.claimed(view, plan)
     # Fitted first: a warning that finds no room would be new in every pass.
     plan = _announced(view, replace(plan, status=fitted(plan.status)))
-    return with_recheck(view, with_history(plan, observation.now))
+    return with_recheck(view, told(view, with_history(plan, observation.now)))
 
 
 def _staged(view: View) -> Plan:

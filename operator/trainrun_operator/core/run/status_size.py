@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     )
 
 LIMIT = 15_000
-"""Bytes of a status as compact JSON, its history aside; 16 KiB is promised for all of it."""
+"""Bytes of a status as compact JSON, its history and story aside; 20 KiB is promised for all."""
 
 HISTORY_LIMIT = 1_300
 """Bytes of its history. It has room of its own: texts that were cut for it would come back when it
@@ -39,7 +39,7 @@ _EMPTY = json_size(TrainRunStatus())
 def fitted(status: TrainRunStatus) -> TrainRunStatus:
     """The status, with texts cut and old incidents left out as far as its size asks for it."""
     for cut in CUTS:
-        if json_size(replace(status, history=())) <= LIMIT:
+        if json_size(replace(status, history=(), chapter=None, story=())) <= LIMIT:
             return status
         status = cut(status)
     return status

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from trainrun_operator.api.run.status import BudgetName, TrainRunStatus
     from trainrun_operator.simulation.invariants.case import Case
 
-MAX_STATUS = 16 * 1024
+MAX_STATUS = 20 * 1024
 """Bytes that a status may have."""
 
 MOST_WRITES = 15

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from trainrun import checkpoint as api
 from trainrun.agent.checkpoints.copying import Copying
@@ -201,6 +201,14 @@ class AsyncRunStore:
     async def write_metrics(self, attempt: int, records: Sequence[Mapping[str, object]]) -> None:
         """Write the next piece of an attempt's metrics."""
         await self._call(self._write_metrics, attempt, records)
+
+    async def write_story(self, number: int, chapter: Mapping[str, Any]) -> None:
+        """Write a chapter of the run's story; one that stands there stays."""
+        config = self._config
+        record = api.StoryRecord(
+            number=number, uid=config.run_uid, run=config.run, chapter=dict(chapter)
+        )
+        await self._call(lambda: api.write_story(self._run(), record))
 
     async def cast_ballot(
         self, attempt: int, call: int, *, agrees: bool, asked: SaveOrder | None

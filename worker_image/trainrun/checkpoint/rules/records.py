@@ -92,6 +92,19 @@ class Ballot:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StoryRecord:
+    """`story/000003-0f9e8d7c6b5a.json`: a chapter of a TrainRun's story, as its operator has it."""
+
+    number: int
+    uid: str
+    """The TrainRun."""
+    run: str
+    """Its name."""
+    chapter: dict[str, Any] = field(default_factory=dict)
+    """Any JSON."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PartFile:
     """A file of one worker's part of a checkpoint."""
 

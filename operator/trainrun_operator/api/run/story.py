@@ -1,0 +1,152 @@
+"""The story of a run, chapter by chapter: what each attempt did, what ended it, what it cost.
+
+Layer: api. The chapter that is being written and those that no agent has stored yet stand in the
+status; slot 0's agent stores the closed ones beside the run's checkpoints, where they stay
+(docs/adr/0009-the-story-of-a-run.md). Written by `core/run/story.py` alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from operator import not_
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, TypeAdapter
+
+from trainrun_operator.api.run.handed import HandedCheckpoint
+from trainrun_operator.api.run.status_part import StatusPart
+
+MAX_CHAPTERS = 8
+"""Closed chapters that wait to be stored; of more than that the oldest are given up."""
+
+Bucket = Literal[
+    "useful",
+    "queue",
+    "image",
+    "backoff",
+    "start",
+    "rendezvous",
+    "load",
+    "first_step",
+    "checkpoint_stall",
+    "rework",
+    "hang",
+    "drain",
+    "unknown",
+]
+"""What the time of a run goes into; docs/explain.md says what each means."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Note(StatusPart):
+    """Something that was decided, or became known, in a chapter."""
+
+    time: datetime
+    """When."""
+    reason: Annotated[str, Field(max_length=64)]
+    """CamelCase, as that of the event."""
+    message: Annotated[str, Field(max_length=512)] = ""
+    """The event's words."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chapter(StatusPart):
+    """A part of a run's life: one attempt, with the recovery after it until the next one starts.
+
+    Chapters follow each other without a gap, but for the time in which the run is suspended.
+    """
+
+    number: Annotated[int, Field(ge=1)]
+    """Counts the chapters of a TrainRun."""
+    attempt: int
+    """The attempt that it tells of."""
+    begun: datetime
+    """When the attempt was started; without one, when the run began to wait for it."""
+    workers: Annotated[int, Field(exclude_if=not_)] = 0
+    """Workers of the attempt; 0: no attempt ran, the chapter tells how one was prepared."""
+    world_size: Annotated[int, Field(exclude_if=not_)] = 0
+    """Its processes."""
+    resumed_from: HandedCheckpoint | None = None
+    """The checkpoint that it was handed; absent: it began from nothing."""
+    facts: Annotated[dict[str, str], Field(exclude_if=not_)] = field(default_factory=dict)
+    """What it was started with: image, replicas, hash of the template, limits."""
+    reports: Annotated[bool, Field(exclude_if=not_)] = False
+    """The script is known to report steps."""
+    spawned: datetime | None = None
+    """When its processes were started."""
+    rendezvous_seconds: Annotated[float, Field(exclude_if=not_)] = 0.0
+    """From then until a process asked for its checkpoint, on the worker where it took longest."""
+    load_seconds: Annotated[float, Field(exclude_if=not_)] = 0.0
+    """From then until all had it, likewise."""
+    first_step: datetime | None = None
+    """When its first step was reported."""
+    stepped: datetime | None = None
+    """When its last one was, as far as was heard."""
+    reached: int | None = None
+    """The highest step."""
+    stall_seconds: Annotated[float, Field(exclude_if=not_)] = 0.0
+    """How long `report(checkpoint=)` has waited for room, on the rank where it was most."""
+    ended: datetime | None = None
+    """When it was given up, or had its verdict."""
+    end: Annotated[str, Field(max_length=64, exclude_if=not_)] = ""
+    """Incident, Suspend, TemplateChange, Yielded, TakenOver, Skipped, Succeeded or Failed."""
+    doing: Annotated[str, Field(max_length=64, exclude_if=not_)] = ""
+    """What is waited for since `since`, while no attempt runs: the reason of the last pass."""
+    since: datetime | None = None
+    """When that began."""
+    waits: Annotated[dict[str, float], Field(exclude_if=not_)] = field(default_factory=dict)
+    """Seconds that were waited, by reason."""
+    notes: Annotated[tuple[Note, ...], Field(exclude_if=not_)] = ()
+    """What was decided, oldest first."""
+    dropped_notes: Annotated[int, Field(exclude_if=not_)] = 0
+    """Notes for which there was no room."""
+    closed: datetime | None = None
+    """When the next chapter began, or the verdict was written; nothing changes after that."""
+    survived: int | None = None
+    """The step that the run has gone on from, or keeps; absent: from nothing."""
+    incident: Annotated[dict[str, Any], Field(exclude_if=not_)] = field(default_factory=dict)
+    """What ended it, as in `status.incidents`; absent where nothing failed."""
+    verdict: Annotated[str, Field(max_length=64, exclude_if=not_)] = ""
+    """Reason of the verdict, where the run ended here."""
+    spent: Annotated[dict[str, float], Field(exclude_if=not_)] = field(default_factory=dict)
+    """Seconds from `begun` to `closed`, by bucket."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Goodput(StatusPart):
+    """What the time of the run went into, suspensions left out."""
+
+    text: Annotated[str, Field(max_length=32)] = ""
+    """`93.1 %`: useful time of all time; absent where the script reports no steps."""
+    time: datetime
+    """When this was calculated."""
+    seconds: dict[str, float] = field(default_factory=dict)
+    """Seconds by what they went into; together they are all time. See docs/explain.md."""
+
+
+_CHAPTER = TypeAdapter(Chapter)
+
+
+def chapter_object(chapter: Chapter) -> dict[str, Any]:
+    """The chapter as JSON: what is stored."""
+    written: dict[str, Any] = _CHAPTER.dump_python(
+        chapter, mode="json", by_alias=True, exclude_none=True
+    )
+    return written
+
+
+def chapter_text(chapter: Chapter) -> str:
+    """The same as compact text."""
+    return _CHAPTER.dump_json(chapter, by_alias=True, exclude_none=True).decode()
+
+
+def chapter_size(chapter: Chapter) -> int:
+    """Bytes of it as compact JSON in UTF-8."""
+    return len(chapter_text(chapter).encode())
+
+
+def chapter_from(stored: Mapping[str, Any]) -> Chapter:
+    """Read it; raises ValueError that names every field that is wrong."""
+    return _CHAPTER.validate_python(stored)

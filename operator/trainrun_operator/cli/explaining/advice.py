@@ -1,0 +1,140 @@
+"""What to change, with numbers: derived from the life of a run alone.
+
+Layer: cli; pure. Nothing is said without a number behind it, and nothing about what costs less than
+a hundredth of the time.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from trainrun_operator.cli.explaining.figures import saving
+from trainrun_operator.cli.wording import seconds as in_words
+from trainrun_operator.core.run.causes import row_of
+
+if TYPE_CHECKING:
+    from trainrun_operator.cli.explaining.life import Life
+
+NOTABLE = 0.01
+"""Part of the time below which nothing is said about the checkpoint interval."""
+
+MUCH = 0.05
+"""Part of the time from which a bucket is worth a word."""
+
+FAR = 1.5
+"""How many times longer or shorter than the best an interval is before a change is worth it."""
+
+SOURCE = "T = sqrt(2 x cost of a save x time between failures): Young 1974, Daly 2006"
+
+HINTS: Mapping[str, str] = {
+    "queue": "waiting for room: give the run a quota or a priority of its own, or fewer workers",
+    "image": "pulling images: use a smaller image, or have nodes pull it beforehand",
+    "backoff": "waiting before restarts of a run that made no progress: mend what fails first",
+    "start": "making pods and starting processes: replacements of workers that are gone cost most",
+    "rendezvous": "between the start of the processes and their question for a checkpoint: "
+    "imports, meeting, building the model",
+    "load": "finding and loading checkpoints: save smaller ones, or keep them nearer",
+    "first_step": "from the checkpoint to the first step: compilation, data loading, warm-up; a "
+    "compile cache on a volume helps",
+    "checkpoint_stall": "waiting until there was room for a checkpoint: save less often, raise "
+    "checkpoint.maxPending, or use a faster store",
+    "hang": "standing still before it was noticed: lower health.heartbeatTimeout, and the "
+    "timeouts of the collectives",
+    "drain": "saving, stopping and uploading at the ends of attempts",
+}
+"""What lies behind a bucket, and what helps."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Advice:
+    """One thing to change."""
+
+    kind: str
+    """CheckpointInterval, Node, Cause, or Bucket."""
+    text: str
+    numbers: Mapping[str, float | str] = field(default_factory=dict)
+
+
+def advice(life: Life) -> tuple[Advice, ...]:
+    """The most expensive first."""
+    return (*_interval(life), *_nodes(life), *_causes(life), *_buckets(life))
+
+
+def _interval(life: Life) -> Iterator[Advice]:
+    found, spent = saving(life), life.seconds
+    if found is None:
+        return
+    whole = sum(spent.values())
+    rework = spent.get("rework", 0.0) / whole if whole else 0.0
+    stall = spent.get("checkpoint_stall", 0.0) / whole if whole else 0.0
+    often = found.interval > FAR * found.best and rework >= NOTABLE
+    rarely = found.best > FAR * found.interval and stall >= NOTABLE
+    if not often and not rarely:
+        return
+    cost = f"{100 * (rework if often else stall):.0f} %"
+    what = f"{cost} rework" if often else f"{cost} of the time in waits for uploads"
+    steps = max(round(found.best / found.step), 1)
+    text = (
+        f"saving every {in_words(found.interval)} cost {what}; with a failure every "
+        f"{in_words(found.between_failures)} of training, and {in_words(found.stall)} a save, "
+        f"every {in_words(found.best)} ({steps} steps) is best: about "
+        f"{100 * found.loss(found.best):.0f} % instead of {100 * found.loss(found.interval):.0f} % "
+        f"({SOURCE})"
+    )
+    yield Advice(
+        kind="CheckpointInterval",
+        text=text,
+        numbers={
+            "intervalSeconds": round(found.interval, 3),
+            "bestSeconds": round(found.best, 3),
+            "bestSteps": steps,
+            "secondsBetweenFailures": round(found.between_failures, 3),
+            "stallSeconds": round(found.stall, 3),
+            "rework": round(rework, 4),
+        },
+    )
+
+
+def _nodes(life: Life) -> Iterator[Advice]:
+    nodes = Counter(str(c.incident["node"]) for c in life.incidents if c.incident.get("node"))
+    everywhere = len(life.incidents)
+    if not nodes or (len({c.workers for c in life.ran}) == 1 and life.ran[0].workers == 1):
+        return
+    node, caused = nodes.most_common(1)[0]
+    if caused < 2 or 2 * caused <= everywhere:
+        return
+    yield Advice(
+        kind="Node",
+        text=f"node {node} caused {caused} of {everywhere}: have it looked at, and keep the run "
+        f"from it until then (kubectl cordon {node})",
+        numbers={"node": node, "incidents": caused, "of": everywhere},
+    )
+
+
+def _causes(life: Life) -> Iterator[Advice]:
+    """The cause that has ended most attempts, with the advice that its row gives."""
+    causes = Counter(str(chapter.incident.get("cause", "")) for chapter in life.incidents)
+    for cause, count in causes.most_common(1):
+        times = "once" if count == 1 else f"{count} times"
+        hint = row_of(cause).advice
+        yield Advice(
+            kind="Cause",
+            text=f"{cause} ended an attempt {times}: {hint}",
+            numbers={"cause": cause, "incidents": count},
+        )
+
+
+def _buckets(life: Life) -> Iterator[Advice]:
+    spent = life.seconds
+    whole = sum(spent.values())
+    for bucket, amount in sorted(spent.items(), key=lambda item: -item[1]):
+        if bucket in HINTS and amount > MUCH * whole:
+            yield Advice(
+                kind="Bucket",
+                text=f"{100 * amount / whole:.0f} % of the time ({in_words(amount)}) went into "
+                f"{bucket.replace('_', ' ')}: {HINTS[bucket]}",
+                numbers={"bucket": bucket, "seconds": amount, "share": round(amount / whole, 4)},
+            )

@@ -1,0 +1,149 @@
+"""A run's life put together from its storage and, where there is one, its status.
+
+Layer: cli. The chapters in the storage are those that are over; the status holds the one that is
+being written and those that no agent has stored yet. What is in both is the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from itertools import pairwise
+
+from trainrun.checkpoint import (
+    AttemptRecord,
+    CheckpointInfo,
+    StoryRecord,
+    list_checkpoints,
+    read_attempts,
+    read_story,
+)
+from trainrun.errors import StoreError
+from trainrun_operator.api.run.status import TrainRunStatus
+from trainrun_operator.api.run.story import Chapter, chapter_from
+from trainrun_operator.cli.sources import RunState, Source, UnknownRun
+from trainrun_operator.core.run.goodput import total
+from trainrun_operator.core.run.story import divided_now
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Life:
+    """Everything that is known of a run."""
+
+    name: str
+    uri: str
+    """Its folder in its storage."""
+    chapters: tuple[Chapter, ...]
+    """In the order of time; the last one may still be written."""
+    attempts: tuple[AttemptRecord, ...] = ()
+    """What the storage says that attempts were started from."""
+    checkpoints: tuple[CheckpointInfo, ...] = ()
+    status: TrainRunStatus | None = None
+    remarks: tuple[str, ...] = ()
+    """What could not be read, or is missing."""
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """What the time of all chapters went into."""
+        sums: dict[str, float] = {}
+        for chapter in self.chapters:
+            sums = total(sums, chapter.spent)
+        return sums
+
+    @property
+    def ran(self) -> tuple[Chapter, ...]:
+        """The chapters in which an attempt was started."""
+        return tuple(chapter for chapter in self.chapters if chapter.workers)
+
+    @property
+    def incidents(self) -> tuple[Chapter, ...]:
+        """Those that an incident has ended."""
+        return tuple(chapter for chapter in self.chapters if chapter.incident)
+
+    @property
+    def reports(self) -> bool:
+        """The script reports steps."""
+        return any(chapter.reached is not None for chapter in self.chapters)
+
+
+def life_of(run: Source, *, now: datetime | None = None) -> Life:
+    """Read it. Raises UnknownRun where nothing is known, and StoreError where only the storage
+    could tell."""
+    moment = now or datetime.now(UTC)
+    status, remarks = _status(run)
+    records: list[StoryRecord] = []
+    attempts: list[AttemptRecord] = []
+    checkpoints: list[CheckpointInfo] = []
+    uri = f"{run.storage}/{run.name}"
+    try:
+        at = run.checkpoints()
+        records, attempts = read_story(at), read_attempts(at)
+        checkpoints = list_checkpoints(at)
+    except StoreError as error:
+        if status is None:
+            raise
+        remarks = (*remarks, f"the storage cannot be read: {error}")
+    if status is None and not records and not attempts and not checkpoints:
+        raise UnknownRun(
+            f"{uri}: there is nothing; give <storage URI>/<run name>, the run's folder, its YAML "
+            "file, or the name of a TrainRun"
+        )
+    chapters, missing = _chapters(records, status.status if status else None, moment)
+    return Life(
+        name=run.name,
+        uri=uri,
+        chapters=chapters,
+        attempts=tuple(attempts),
+        checkpoints=tuple(checkpoints),
+        status=status.status if status else None,
+        remarks=(*remarks, *missing),
+    )
+
+
+def _status(run: Source) -> tuple[RunState | None, tuple[str, ...]]:
+    try:
+        return run.state(), ()
+    except UnknownRun:
+        return None, ()
+
+
+def _chapters(
+    records: Iterable[StoryRecord], status: TrainRunStatus | None, now: datetime
+) -> tuple[tuple[Chapter, ...], tuple[str, ...]]:
+    """All chapters by time, each once, and what is to be said of those that are not there."""
+    found: dict[tuple[datetime, int], Chapter] = {}
+    remarks: list[str] = []
+    for record in records:
+        try:
+            chapter = chapter_from(record.chapter)
+        except ValueError:
+            remarks.append(f"chapter {record.number} of the story was written by another version")
+        else:
+            found[chapter.begun, chapter.number] = chapter
+    for chapter in _unstored(status, now):
+        found[chapter.begun, chapter.number] = chapter
+    chapters = tuple(found[key] for key in sorted(found))
+    return chapters, (*remarks, *_gaps(chapters))
+
+
+def _unstored(status: TrainRunStatus | None, now: datetime) -> Iterable[Chapter]:
+    if status is None:
+        return
+    yield from status.story
+    if status.chapter is not None:
+        spent = divided_now(status.chapter, status, now)
+        reached = status.chapter.reached or status.progress.step
+        yield replace(status.chapter, spent=spent, reached=reached)
+
+
+def _gaps(chapters: tuple[Chapter, ...]) -> Iterable[str]:
+    """Chapters of which nobody has stored anything, by their numbers."""
+    for before, after in pairwise(chapters):
+        if after.number > before.number + 1:
+            first, last = before.number + 1, after.number - 1
+            which = f"chapter {first}" if first == last else f"chapters {first} to {last}"
+            yield (
+                f"{which} of the story (between attempts {before.attempt} and {after.attempt}) "
+                "could not be stored, or not read"
+            )

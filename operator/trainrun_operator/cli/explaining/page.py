@@ -1,0 +1,194 @@
+"""A life as one static page: to send, to keep, to read on a phone. No scripts, nothing fetched.
+
+Layer: cli; pure. All texts are escaped, and what looks like a secret is left out: output of
+training processes is in it.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from trainrun_operator.cli.explaining.advice import advice
+from trainrun_operator.cli.explaining.narrative import (
+    changes,
+    goodput_sentence,
+    headline,
+    incident_lines,
+    sentences,
+    title,
+    waits_of,
+)
+from trainrun_operator.cli.explaining.style import STYLE
+from trainrun_operator.cli.explaining.text import ORDER, WORDS
+from trainrun_operator.cli.wording import seconds as in_words
+from trainrun_operator.core.run.goodput import BUCKETS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from trainrun_operator.api.run.story import Chapter
+    from trainrun_operator.cli.explaining.life import Life
+
+_SECRETS = re.compile(
+    r"(AKIA|ASIA)[A-Z0-9]{16}"
+    r"|\b(hf_|ghp_|gho_|github_pat_|glpat-|sk-|xox[abp]-)[A-Za-z0-9_-]{8,}"
+    r"|eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*"
+    r"|(?<=://)[^/\s:@]+:[^/\s@]+(?=@)"
+    r"|(?i:(?<=bearer )|(?:password|passwd|secret|token|api[_-]?key|access[_-]?key)[\w-]*"
+    r"['\"]?\s*[=:]\s*)['\"]?[^\s'\",;]+"
+)
+"""Keys of clouds and services, tokens, `user:password@` in addresses, and `password=...`."""
+
+
+def page(life: Life) -> str:
+    """The whole page."""
+    parts = [
+        _head(life),
+        _goodput(life),
+        _advice(life),
+        _timeline(life),
+        *_chapters(life),
+        _checkpoints(life),
+    ]
+    body = "\n".join(part for part in parts if part)
+    name = _text(life.name)
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; '
+        "style-src 'unsafe-inline'\">\n"
+        f"<title>Run {name}</title>\n<style>{STYLE}</style></head>\n"
+        f"<body><main>\n{body}\n</main></body></html>\n"
+    )
+
+
+def _text(text: str) -> str:
+    """Escaped, and without what looks like a secret."""
+    return html.escape(_SECRETS.sub("[left out]", text))
+
+
+def _head(life: Life) -> str:
+    said = headline(life)
+    state = "bad" if " failed" in said else "good" if " succeeded" in said else "open"
+    notes = "".join(f'<p class="note">{_text(remark)}</p>' for remark in life.remarks)
+    return (
+        f'<header class="{state}"><h1>{_text(life.name)}</h1><p>{_text(said)}</p>'
+        f'<p class="dim">{_text(life.uri)}</p></header>{notes}'
+    )
+
+
+def _goodput(life: Life) -> str:
+    spent = life.seconds
+    if not sum(spent.values()):
+        return ""
+    rows = "".join(
+        f'<tr><td><i class="{bucket}"></i>{_text(WORDS[bucket])}</td>'
+        f"<td>{100 * spent[bucket] / sum(spent.values()):.1f} %</td>"
+        f"<td>{_text(in_words(spent[bucket]))}</td></tr>"
+        for bucket in BUCKETS
+        if bucket in spent
+    )
+    return (
+        f"<section><h2>Where the time went</h2><p>{_text(goodput_sentence(life))}</p>"
+        f'<div class="bar tall">{_segments(spent, sum(spent.values()))}</div>'
+        f'<table class="sums">{rows}</table></section>'
+    )
+
+
+def _segments(spent: Mapping[str, float], whole: float) -> str:
+    return "".join(
+        f'<i class="{bucket}" style="width:{100 * spent[bucket] / whole:.3f}%" '
+        f'title="{_text(WORDS[bucket])}: {_text(in_words(spent[bucket]))}"></i>'
+        for bucket in ORDER
+        if spent.get(bucket)
+    )
+
+
+def _advice(life: Life) -> str:
+    found = advice(life)
+    items = "".join(f"<li>{_text(item.text)}</li>" for item in found)
+    said = f"<ul>{items}</ul>" if found else "<p>Nothing that these numbers show.</p>"
+    return f"<section><h2>What to change</h2>{said}</section>"
+
+
+def _timeline(life: Life) -> str:
+    if not life.chapters:
+        return ""
+    begin = life.chapters[0].begun
+    end = max(_last(chapter) for chapter in life.chapters)
+    whole = max((end - begin).total_seconds(), 0.001)
+    rows = "".join(_row(chapter, begin, whole) for chapter in life.chapters)
+    return (
+        f"<section><h2>Timeline</h2><div class=lines>{rows}</div>"
+        f'<p class="scale"><span>{_moment(begin)}</span><span>{_moment(end)}</span></p></section>'
+    )
+
+
+def _row(chapter: Chapter, begin: datetime, whole: float) -> str:
+    left = 100 * (chapter.begun - begin).total_seconds() / whole
+    width = 100 * sum(chapter.spent.values()) / whole
+    name = f"attempt {chapter.attempt}" if chapter.workers else "preparing"
+    rank = f"<span>rank {chapter.incident['rank']} </span>" if "rank" in chapter.incident else ""
+    mark = f"{rank}&#10007;" if chapter.incident else ""
+    return (
+        f'<a class="line" href="#chapter-{chapter.number}-{chapter.attempt}"><b>{name}</b>'
+        f'<span class="track"><span class="bar" style="margin-left:{left:.3f}%;width:{width:.3f}%">'
+        f"{_segments(chapter.spent, max(sum(chapter.spent.values()), 0.001))}</span></span>"
+        f"<em>{mark}</em></a>"
+    )
+
+
+def _last(chapter: Chapter) -> datetime:
+    return chapter.closed or chapter.ended or chapter.stepped or chapter.begun
+
+
+def _chapters(life: Life) -> Iterator[str]:
+    changed = changes(life)
+    for number, chapter in enumerate(life.chapters):
+        said = "".join(f'<li class="change">{_text(text)}</li>' for text in changed.get(number, ()))
+        for moment, text in sorted(sentences(chapter), key=lambda item: item[0]):
+            said += f"<li><time>{moment:%H:%M:%S}</time> {_text(text)}</li>"
+        said += "".join(f"<li>{_text(text)}</li>" for text in waits_of(chapter))
+        yield (
+            f'<section id="chapter-{chapter.number}-{chapter.attempt}" class="chapter">'
+            f"<h3>{_text(title(chapter))}</h3>"
+            f'<p class="dim">{_moment(chapter.begun)}, {in_words(sum(chapter.spent.values()))}</p>'
+            f"<ul>{said}</ul>{_incident(chapter, life)}</section>"
+        )
+
+
+def _incident(chapter: Chapter, life: Life) -> str:
+    told = list(incident_lines(chapter, life))
+    if not told:
+        return ""
+    plain = [line for line in told[1:] if not line.startswith("| ")]
+    tail = "\n".join(line[2:] for line in told if line.startswith("| "))
+    facts = "".join(f"<li>{_text(line)}</li>" for line in plain)
+    log = f"<pre>{_text(tail)}</pre>" if tail else ""
+    return f'<div class="incident"><strong>{_text(told[0])}</strong><ul>{facts}</ul>{log}</div>'
+
+
+def _checkpoints(life: Life) -> str:
+    if not life.checkpoints:
+        return ""
+    rows = "".join(
+        f"<tr><td>{info.id.step}</td><td>{info.id.attempt}</td><td>{_text(info.state)}</td>"
+        f"<td>{_committed(info.modified)}</td></tr>"
+        for info in life.checkpoints
+    )
+    return (
+        "<section><h2>Checkpoints</h2><table><tr><th>step</th><th>attempt</th><th>state</th>"
+        f"<th>committed</th></tr>{rows}</table></section>"
+    )
+
+
+def _committed(modified: float) -> str:
+    return _moment(datetime.fromtimestamp(modified, UTC)) if modified else "-"
+
+
+def _moment(moment: datetime) -> str:
+    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"

@@ -1,0 +1,340 @@
+"""The story of a run: each pass adds what it has decided to the chapter that is being written.
+
+Layer: core. Derived from the status before and after a decision, and written with it: what is told
+is what was written, once, whoever leads. Nothing here is read back by a decision. A chapter is
+closed by the start of the next attempt, a suspension or the verdict; then an agent stores it
+(`answers.to_store`), says so, and the status forgets it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from trainrun_operator.api.run.status_json import incident_object
+from trainrun_operator.api.run.story import (
+    MAX_CHAPTERS,
+    Chapter,
+    Goodput,
+    Note,
+    chapter_size,
+)
+from trainrun_operator.core.run.goodput import divided, goodput, total, waits
+from trainrun_operator.core.run.incidents.standstill import highest_step
+from trainrun_operator.core.run.incidents.uptime import shows_steps
+from trainrun_operator.core.run.status_size import cut
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from datetime import datetime
+
+    from trainrun.contract.agent_state import AgentState
+    from trainrun_operator.api.run.status import Incident, TrainRunStatus
+    from trainrun_operator.core.run.plan import Event, Plan
+    from trainrun_operator.core.run.view import View
+
+LIMIT = 3_400
+"""Bytes of all chapters in a status: it has room of its own, as the history has."""
+
+OPEN_LIMIT = 1_600
+"""Bytes of the chapter that is being written; more notes than that are counted, not kept."""
+
+NOTE = 300
+"""Bytes of the message of a note."""
+
+LINE, LINES = 160, 6
+"""Bytes of a line of output, and how many of the last lines of a culprit a chapter keeps."""
+
+UNTOLD = ("Started", "Accepted")
+"""Events that say nothing which the chapter does not say itself."""
+
+
+def told(view: View, plan: Plan) -> Plan:
+    """The plan, with the story in its status brought up to date."""
+    before, after = view.status, plan.status
+    if after.start_time is None:
+        return plan
+    stored = {number for w in view.workers if w.agent is not None for number in w.agent.recorded}
+    story = tuple(chapter for chapter in before.story if chapter.number not in stored)
+    status = replace(after, story=story)
+    status = _continued(view, plan, status) if not before.finished else status
+    if status != before:  # else it would be written for this alone
+        status = replace(status, goodput=_goodput(status, view.observation.now))
+    return replace(plan, status=status)
+
+
+def _continued(view: View, plan: Plan, status: TrainRunStatus) -> TrainRunStatus:
+    before, now = view.status, view.observation.now
+    chapter = before.chapter
+    if chapter is None and not (before.is_true("Suspended") or _is_new_attempt(before, status)):
+        # Accepted now, or a run of a version that told no story.
+        chapter, status = _opened(view, status, begun=now)
+    if chapter is not None:
+        chapter = _stamped(view, chapter)
+        if chapter.ended is None and _is_over(before, status, chapter):
+            chapter = _given_up(view, status, chapter)
+        if _is_new_attempt(before, status) or _rests(status):
+            noted = _noted(chapter, _told_before(plan, status), now)
+            status = _closed(view, status, noted)
+            chapter = None
+        elif plan.transition:
+            chapter = _noted(chapter, plan.events, now)
+    if chapter is None and not _rests(status):
+        chapter, status = _opened(view, status, begun=now)
+        chapter = _noted(chapter, _told_after(plan, status), now)
+    if chapter is not None:
+        chapter = _ticked(view, plan, chapter)
+    return replace(status, chapter=chapter)
+
+
+def _rests(status: TrainRunStatus) -> bool:
+    return status.finished or status.is_true("Suspended")
+
+
+def _is_new_attempt(before: TrainRunStatus, after: TrainRunStatus) -> bool:
+    """Started, or given up before it was started."""
+    if after.attempt == before.attempt:
+        return False
+    failed = after.ending is not None and after.ending.attempt == after.attempt
+    return after.start_record is not None or failed
+
+
+def _is_over(before: TrainRunStatus, after: TrainRunStatus, chapter: Chapter) -> bool:
+    """Its attempt is given up, or has had its verdict."""
+    if not chapter.workers:
+        return False
+    ending = before.ending is None and after.ending is not None
+    return ending or after.finished or after.attempt > chapter.attempt
+
+
+# ---------------------------------------------------------------- the chapter that is written
+
+
+def _opened(
+    view: View, status: TrainRunStatus, *, begun: datetime
+) -> tuple[Chapter, TrainRunStatus]:
+    """The next chapter, and the status that counts it."""
+    number, record = status.chapters + 1, status.start_record
+    chapter = Chapter(number=number, attempt=status.attempt, begun=begun)
+    ending = status.ending
+    if record is not None and ending is None:
+        chapter = replace(
+            chapter,
+            begun=min(record.time, begun),
+            workers=len(record.roster),
+            world_size=record.world_size,
+            resumed_from=record.resume_point,
+            facts=dict(view.config.facts),
+        )
+    elif ending is not None and ending.attempt == status.attempt and record is None:
+        chapter = replace(chapter, ended=begun, end="Incident", since=begun)
+    else:
+        chapter = replace(chapter, since=begun)
+    reports = shows_steps(view.status)
+    return replace(chapter, reports=reports), replace(status, chapters=number)
+
+
+def _stamped(view: View, chapter: Chapter) -> Chapter:
+    """With the moments at which its processes were started and made their first step."""
+    if not chapter.workers or chapter.first_step is not None:
+        return chapter
+    agents, now = _agents(view), view.observation.now
+    spawned = max((a.spawned for a in agents if a.spawned is not None), default=None)
+    first = max((a.first_step for a in agents if a.first_step is not None), default=None)
+    if first is None:
+        return chapter
+    return replace(
+        _prepared(chapter, agents),
+        reports=True,
+        spawned=_ago(now, spawned),
+        first_step=_ago(now, first),
+    )
+
+
+def _prepared(chapter: Chapter, agents: list[AgentState]) -> Chapter:
+    """How long its slowest worker took to get ready."""
+    return replace(
+        chapter,
+        rendezvous_seconds=round(max((a.rendezvous for a in agents), default=0.0), 3),
+        load_seconds=round(max((a.load for a in agents), default=0.0), 3),
+    )
+
+
+def _agents(view: View) -> list[AgentState]:
+    """What the workers of the newest attempt say, or have said last."""
+    return [agent for agent in (*view.agents, *view.last_words.values()) if agent is not None]
+
+
+def _given_up(view: View, status: TrainRunStatus, chapter: Chapter) -> Chapter:
+    """Its attempt is over: how far it came, as far as anybody has heard."""
+    now, agents = view.observation.now, _agents(view)
+    end: str = status.ending.kind if status.ending is not None else "Skipped"
+    if status.finished and view.status.ending is None:
+        end = "Succeeded" if status.is_true("Complete") else "Failed"
+    ages = [a.stepped for a in agents if a.stepped is not None]
+    shown = view.status.progress.time
+    stepped = _ago(now, min(ages)) if ages else shown
+    if chapter.first_step is None:
+        spawned = max((a.spawned for a in agents if a.spawned is not None), default=None)
+        chapter = replace(_prepared(chapter, agents), spawned=_ago(now, spawned))
+    shown_stall = float(view.status.progress.stall_seconds)
+    return replace(
+        chapter,
+        stepped=stepped if chapter.first_step is not None else None,
+        reached=highest_step(view) if chapter.first_step is not None else None,
+        stall_seconds=round(max((a.stall for a in agents), default=shown_stall), 3),
+        survived=_newest(status),
+        ended=now,
+        end=end,
+        since=now,
+    )
+
+
+def _newest(status: TrainRunStatus) -> int | None:
+    """The step that would be resumed from now, as far as is known."""
+    return status.checkpoint.step if status.checkpoint is not None else None
+
+
+def _ago(now: datetime, seconds: float | None) -> datetime | None:
+    return None if seconds is None else now - timedelta(seconds=round(seconds, 3))
+
+
+def _noted(chapter: Chapter, events: Iterable[Event], now: datetime) -> Chapter:
+    """With what was decided, as far as there is room."""
+    for event in events:
+        if event.reason in UNTOLD:
+            continue
+        note = Note(time=now, reason=event.reason[:64], message=cut(event.message, NOTE))
+        longer = replace(chapter, notes=(*chapter.notes, note))
+        if chapter_size(longer) > OPEN_LIMIT:
+            longer = replace(chapter, dropped_notes=chapter.dropped_notes + 1)
+        chapter = longer
+    return chapter
+
+
+def _told_before(plan: Plan, status: TrainRunStatus) -> Iterable[Event]:
+    """What belongs to the chapter that ends: a verdict, and what a start says of the end before."""
+    return plan.events if _rests(status) else (e for e in plan.events if e.reason in BACKWARD)
+
+
+def _told_after(plan: Plan, status: TrainRunStatus) -> Iterable[Event]:
+    return () if _rests(status) else (e for e in plan.events if e.reason not in BACKWARD)
+
+
+BACKWARD = ("FlushGivenUp",)
+"""Events told with a start, about the attempt before."""
+
+
+def _ticked(view: View, plan: Plan, chapter: Chapter) -> Chapter:
+    """With the wait that has just been over, if what is waited for is another thing now."""
+    if chapter.since is None or plan.transition:
+        return chapter
+    doing, now = _doing(view, plan), view.observation.now
+    if doing == chapter.doing:
+        return chapter
+    if not chapter.doing:  # nothing was known of it until now
+        return replace(chapter, doing=doing)
+    return replace(chapter, waits=_rounded(waits(chapter, now)), doing=doing, since=now)
+
+
+def _doing(view: View, plan: Plan) -> str:
+    """What is waited for."""
+    busy = any(agent is not None and agent.phase != "Idle" for agent in view.agents)
+    if plan.reason != "Gathering":
+        return plan.reason[:64]
+    return "Ending" if busy else (plan.status.reason or plan.reason)[:64]
+
+
+def _rounded(seconds: dict[str, float]) -> dict[str, float]:
+    return {name: round(amount, 3) for name, amount in seconds.items() if amount}
+
+
+# ---------------------------------------------------------------- chapters that are closed
+
+
+def _closed(view: View, status: TrainRunStatus, chapter: Chapter) -> TrainRunStatus:
+    """The status with this chapter among those that wait to be stored."""
+    now = view.observation.now
+    record, verdict = status.start_record, _verdict(status)
+    if record is not None and record.attempt > chapter.attempt:
+        survived = record.resume_point.step if record.resume_point is not None else None
+    else:
+        survived = chapter.reached if status.is_true("Complete") else _newest(status)
+    done = replace(
+        chapter,
+        waits=_rounded(waits(chapter, now)),
+        doing="",
+        since=None,
+        closed=now,
+        survived=survived,
+        incident=_incident(view.status, status, chapter),
+        verdict=verdict,
+    )
+    done = replace(done, spent=divided(done, now))
+    return replace(
+        status,
+        story=_kept((*status.story, done)),
+        spent=total(status.spent, done.spent),
+    )
+
+
+def _verdict(status: TrainRunStatus) -> str:
+    for kind in ("Complete", "Failed"):
+        found = status.condition(kind)
+        if found is not None and found.status == "True":
+            return found.reason
+    return ""
+
+
+def _incident(before: TrainRunStatus, after: TrainRunStatus, chapter: Chapter) -> dict[str, object]:
+    """What ended its attempt, if that was settled in this pass."""
+    known = {incident.attempt for incident in before.incidents}
+    for incident in after.incidents:
+        if incident.attempt == chapter.attempt and incident.attempt not in known:
+            return incident_object(_brief(incident))
+    return {}
+
+
+def _brief(incident: Incident) -> Incident:
+    lines = tuple(cut(line, LINE) for line in incident.last_lines[-LINES:])
+    return replace(incident, message=cut(incident.message, 2 * NOTE), last_lines=lines)
+
+
+def _kept(chapters: tuple[Chapter, ...]) -> tuple[Chapter, ...]:
+    """As many as there is room for, the newest first in line; the numbers show what is missing."""
+    chapters = chapters[-MAX_CHAPTERS:]
+    while len(chapters) > 1 and sum(map(chapter_size, chapters)) > LIMIT - OPEN_LIMIT:
+        chapters = chapters[1:]
+    if chapter_size(chapters[0]) > LIMIT - OPEN_LIMIT:
+        last = chapters[0]
+        incident = {**last.incident, "lastLines": []} if last.incident else {}
+        chapters = (replace(last, notes=last.notes[-1:], incident=incident),)
+    return chapters
+
+
+# ---------------------------------------------------------------- goodput
+
+
+def _goodput(status: TrainRunStatus, now: datetime) -> Goodput:
+    chapter = status.chapter
+    seconds = status.spent
+    if chapter is not None:
+        seconds = total(seconds, divided_now(chapter, status, now))
+    share = goodput(seconds)
+    reports = status.progress.time is not None or (chapter is not None and chapter.reports)
+    text = "" if share is None or not reports else f"{100 * share:.1f} %"
+    return Goodput(text=text, time=now, seconds=seconds)
+
+
+def divided_now(chapter: Chapter, status: TrainRunStatus, now: datetime) -> dict[str, float]:
+    """The time of the chapter that is being written; while its attempt runs, its progress is that
+    of the status."""
+    if chapter.ended is None and status.progress.time is not None:
+        chapter = replace(
+            chapter,
+            reached=status.progress.step,
+            stepped=status.progress.time,
+            stall_seconds=float(status.progress.stall_seconds),
+        )
+    return divided(chapter, now)

@@ -1,0 +1,180 @@
+"""`trainrun explain`: the story of a run from its folder alone, and what it advises."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from tests.cli.stories import a_folder, a_life, an_incident, at
+from trainrun.checkpoint import RunStore, open_store
+from trainrun.checkpoint.rules.records import AttemptRecord
+from trainrun.contract import layout
+from trainrun_operator.api.run.story import Chapter
+from trainrun_operator.cli.commands import trainrun
+
+
+def call(*words: str) -> Result:
+    return CliRunner().invoke(trainrun, ["explain", *words])
+
+
+def test_a_folder_alone_tells_what_happened_what_it_cost_and_what_to_change(tmp_path: Path) -> None:
+    result = call(str(a_folder(tmp_path / "runs", *a_life())))
+    assert result.exit_code == 0, result.output
+    plain = " ".join(result.output.split())
+    for told in (
+        "Run llama succeeded after 148 min: 3 attempts, step 3000.",
+        "Goodput 67.3 %: 100 min of 148 min went into steps that count.",
+        "attempt 2, from step 1200 of attempt 1, 8 workers",
+        "10:05:43 NodeLost of worker llama-3-1, node n7: bad batch",
+        "charged: as a failure to maxFailures",
+        "cost: 651 steps to be done again",
+        "waited 4.0 s (Attributing: for workers that had not reported yet, or for news of a silent",
+        "fingerprint: NodeLost@n7",
+        "image was changed from registry/llama:1 to registry/llama:2",
+        "node n7 caused 2 of 2",
+        "and 2 more events",
+    ):
+        assert told in plain, f"{told!r} is missing in:\n{result.output}"
+    assert "told with the incident" not in plain
+    advice = re.search(r"saving every (\d+) min cost (\d+) % rework; .* every (\d+) s \(", plain)
+    assert advice is not None, result.output
+    assert "Young 1974" in plain
+
+
+def test_no_line_is_wider_than_80_columns_and_without_a_terminal_there_is_no_color(
+    tmp_path: Path,
+) -> None:
+    output = call(str(a_folder(tmp_path / "runs", *a_life()))).output
+    assert max(map(len, output.splitlines())) < 80
+    assert "\x1b" not in output
+
+
+def test_as_json_the_buckets_sum_to_the_time_of_the_run(tmp_path: Path) -> None:
+    told = json.loads(call(str(a_folder(tmp_path / "runs", *a_life())), "--json").output)
+    assert sum(told["seconds"].values()) == pytest.approx(8881)
+    assert told["goodput"] == pytest.approx(told["seconds"]["useful"] / 8881)
+    assert [c["lostSteps"] for c in told["chapters"]] == [0, 651, 600, 0]
+    assert [a["kind"] for a in told["advice"]][:2] == ["CheckpointInterval", "Node"]
+    assert told["phase"] is None
+
+
+class Page(HTMLParser):
+    """Fails for what a page must not have."""
+
+    void = ("meta", "br", "!doctype")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: set[str] = set()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        assert not {name for name, _ in attrs} & {"src", "onclick", "onload"}, tag
+        assert all(name != "href" or (value or "").startswith("#") for name, value in attrs)
+        if tag not in self.void:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def test_the_page_needs_nothing_and_holds_no_secret(tmp_path: Path) -> None:
+    file = tmp_path / "story.html"
+    result = call(str(a_folder(tmp_path / "runs", *a_life())), "--html", str(file))
+    assert result.exit_code == 0, result.output
+    text = file.read_text()
+    page = Page()
+    page.feed(text)
+    assert page.open == []
+    assert not page.tags & {"script", "link", "img", "iframe"}
+    assert "http" not in text.replace("http-equiv", "")
+    assert "hunter2" not in text
+    assert "&lt;b&gt;batch" in text
+    assert "prefers-color-scheme:dark" in text
+    assert 'name="viewport"' in text
+
+
+def test_a_page_tells_of_one_run_and_says_where_it_cannot_be_written(tmp_path: Path) -> None:
+    folder = a_folder(tmp_path / "runs", *a_life())
+    result = call(str(folder), "--html", str(tmp_path / "no" / "story.html"))
+    assert result.exit_code == 2
+    assert "cannot be written: No such file or directory" in result.output
+
+
+def test_a_gap_in_the_story_is_named(tmp_path: Path) -> None:
+    first, _, _, last = a_life()
+    output = call(str(a_folder(tmp_path / "runs", first, last))).output
+    assert "chapters 2 to 3 of the story (between attempts 0 and 3)" in " ".join(output.split())
+
+
+def test_attempts_of_a_version_without_a_story_are_told_by_their_claims(tmp_path: Path) -> None:
+    run = RunStore(open_store(tmp_path.as_uri()), "old")
+    run.write_once(layout.attempt_key(2), AttemptRecord(attempt=2, uid="u", ended="AppError: x"))
+    output = call(f"{tmp_path.as_uri()}/old").output
+    assert "Run old has no recorded end" in output
+    assert "attempt 2, from nothing" in output
+    assert "the one before ended: AppError: x" in output
+
+
+def test_a_chapter_of_another_version_costs_only_itself(tmp_path: Path) -> None:
+    folder = a_folder(tmp_path / "runs", *a_life())
+    record = json.loads((folder / "story" / "000002-0f9e8d7c.json").read_text())
+    assert record["number"] == 2
+    from trainrun.checkpoint import StoryRecord, write_story
+
+    run = RunStore(open_store((tmp_path / "runs").as_uri()), "llama")
+    write_story(run, StoryRecord(number=9, uid="other", run="llama", chapter={"number": "nine"}))
+    output = " ".join(call(str(folder)).output.split())
+    assert "chapter 9 of the story was written by another version" in output
+    assert "3 attempts" in output
+
+
+def test_a_run_without_incidents_gets_no_advice(tmp_path: Path) -> None:
+    *_, last = a_life()
+    calm = replace(last, number=1, attempt=1, resumed_from=None)
+    output = call(str(a_folder(tmp_path / "runs", calm))).output
+    assert "What to change: nothing that these numbers show." in output
+
+
+def test_a_script_that_reports_no_steps_has_no_goodput(tmp_path: Path) -> None:
+    silent = Chapter(
+        number=1,
+        attempt=1,
+        begun=at(0),
+        workers=2,
+        spawned=at(1),
+        ended=at(500),
+        end="Incident",
+        incident=an_incident(budget="none"),
+        closed=at(501),
+        verdict="MaxFailuresExceeded",
+    )
+    output = " ".join(call(str(a_folder(tmp_path / "runs", silent))).output.split())
+    assert "Goodput is not known: the script reports no steps. The run took 501 s." in output
+    assert "Run llama failed (MaxFailuresExceeded)" in output
+    assert "charged: to no budget" in output
+
+
+def test_nothing_is_said_where_there_is_nothing(tmp_path: Path) -> None:
+    result = call(f"{tmp_path.as_uri()}/other")
+    assert result.exit_code == 2
+    assert "there is nothing" in result.output
+
+
+def test_a_name_is_looked_for_in_the_cluster_of_the_kubeconfig(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    result = call("team/llama")
+    assert result.exit_code == 2
+    assert "no cluster: " in result.output
+    missing = call("llama.yaml")
+    assert "no cluster" not in missing.output
