@@ -33,7 +33,7 @@ spec:
             command: ["{python}", "{script}"]
   storage: {storage}
   failurePolicy:
-    maxFailures: -1
+    maxFailures: {failures}
 """
 
 
@@ -86,14 +86,26 @@ class Job:
         self._log.close()
 
 
+def run_yaml(
+    script: Path, folder: Path, *, ranks: int, storage: str = "", max_failures: int = -1
+) -> str:
+    """A TrainRun of the script; `storage`: in YAML, else in `folder`."""
+    return RUN.format(
+        ranks=ranks,
+        python=sys.executable,
+        script=script,
+        storage=storage or f"{{uri: 'file://{folder}/storage'}}",
+        failures=max_failures,
+    )
+
+
 def under_trainrun(
     script: Path, folder: Path, *, ranks: int, storage: str = "", **environ: str
 ) -> Job:
     """Start the script as a TrainRun of `ranks` workers; `storage`: in YAML, else in `folder`."""
     folder.mkdir(parents=True)
     file = folder / "run.yaml"
-    storage = storage or f"{{uri: 'file://{folder}/storage'}}"
-    file.write_text(RUN.format(ranks=ranks, python=sys.executable, script=script, storage=storage))
+    file.write_text(run_yaml(script, folder, ranks=ranks, storage=storage))
     command = [sys.executable, "-m", "trainrun_operator.cli", "run", str(file), "--plain"]
     return Job(command, folder, environ)
 

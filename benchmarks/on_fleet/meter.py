@@ -11,6 +11,8 @@ from benchmarks.local_job import cpu_seconds, machine_cpu
 
 SATURATED = 0.9
 """Part of the machine's CPU time that is in use when latencies say nothing of the operator."""
+YARDSTICK = 1_000_000
+"""Turns of the loop by which figures of a machine whose speed changes can be compared."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -50,6 +52,14 @@ class Meter:
         """Cores that processes used which are not the bench's."""
         busy, _ = machine_cpu()
         return (busy - self._machine[0] - sum(map(self.cpu, alive))) / self.seconds
+
+
+def yardstick() -> float:
+    """Milliseconds of CPU that a fixed loop in Python takes now."""
+    began, total = time.thread_time(), 0
+    for number in range(YARDSTICK):
+        total += number & 3
+    return 1000 * (time.thread_time() - began)
 
 
 def megabytes(pid: int, what: str = "VmRSS") -> float:

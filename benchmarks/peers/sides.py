@@ -16,7 +16,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent.parent.parent))
 
-from benchmarks.local_job import RUN
+from benchmarks.local_job import run_yaml
 
 HERE = Path(__file__).parent
 GRACE = 15
@@ -91,10 +91,8 @@ class TrainRunSide(Side):
 
     def start(self) -> None:
         file = self.folder / "run.yaml"
-        text = RUN.format(
-            ranks=2, python=sys.executable, script=HERE / "on_trainrun.py", folder=self.folder
-        )
-        file.write_text(text.replace("maxFailures: -1", f"maxFailures: {MAX_FAILURES}"))
+        script = HERE / "on_trainrun.py"
+        file.write_text(run_yaml(script, self.folder, ranks=2, max_failures=MAX_FAILURES))
         self.launch([sys.executable, "-m", "trainrun_operator.cli", "run", str(file), "--plain"])
 
     def counted(self) -> str:
