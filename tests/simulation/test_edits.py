@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.simulation.one_run import HOUR, a_config, a_life, causes, until, worker
+from tests.support.levels import some
 
 STRICT = a_config(limits={"failures": 0, "preemptions": 0})
 """Nothing may be counted."""
@@ -23,7 +24,7 @@ def test_another_address_of_the_storage_reaches_all_workers_together_and_is_no_f
     assert world.judge.closing() == []
 
 
-@pytest.mark.parametrize("after", [0.0, 0.3, 1.0, 1.5, 2.0, 2.5, 3.0, 4.0])
+@pytest.mark.parametrize("after", some([0.0, 0.3, 1.0, 1.5, 2.0, 2.5, 3.0, 4.0], quick=3))
 def test_an_address_edited_while_the_gang_starts_makes_no_mixed_gang(after: float) -> None:
     world = a_life(config=STRICT)
     world.live(after)
@@ -33,7 +34,7 @@ def test_an_address_edited_while_the_gang_starts_makes_no_mixed_gang(after: floa
     assert world.judge.closing() == []
 
 
-@pytest.mark.parametrize("after", [0.1, 0.5, 1.0, 2.0])
+@pytest.mark.parametrize("after", some([0.1, 0.5, 1.0, 2.0], quick=2))
 def test_an_address_edited_while_one_worker_is_replaced_makes_no_mixed_gang(after: float) -> None:
     """Its replacement would write to another store than its peers."""
     world = a_life()

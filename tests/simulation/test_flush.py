@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.simulation.one_run import HOUR, a_config, a_life, causes, until, worker
+from tests.support.levels import some
 from trainrun_operator.core.run.gang import roster
 from trainrun_operator.core.run.stages import gathering
 from trainrun_operator.simulation.agent import SimAgent
@@ -24,7 +25,7 @@ def reported(agent: SimAgent, step: int) -> bool:
     return agent.training is not None and agent.training.passed(step)
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", some(range(30), quick=3))
 def test_a_step_that_all_ranks_had_reported_is_resumed(seed: int) -> None:
     world = killed_after_a_report(seed)
     until(world, lambda: 2 in world.judge.records)
@@ -34,7 +35,7 @@ def test_a_step_that_all_ranks_had_reported_is_resumed(seed: int) -> None:
     assert world.judge.mistakes == []
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", some(range(10), quick=2))
 def test_a_step_whose_part_a_worker_had_stored_is_resumed_when_its_pod_vanishes(seed: int) -> None:
     world = a_life(seed=seed, save_every=10)
     world.grace = 0.0  # its object is gone at once, and the world tells nothing of it any more

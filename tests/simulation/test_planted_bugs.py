@@ -179,6 +179,7 @@ def test_a_wait_that_is_told_again_and_again_is_noticed() -> None:
     assert "QuotaExceeded was told 20 times in 60 s" in judged(world)[0]
 
 
+@pytest.mark.slow
 def test_a_save_that_not_all_have_prepared_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(preempting, "coordinate", commit_early)
     mistake = first_mistake()

@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 
 from tests.simulation.one_run import HOUR, a_life, runs, until, worker
+from tests.support.levels import some
 from trainrun_operator.core.run.installation import Installation, name_of
 
 ONE, OTHER = Installation(name="one", key="k1"), Installation(name="other", key="k2")
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", some(range(5), quick=1))
 def test_the_first_write_wins_and_the_other_one_does_nothing_for_the_whole_life(seed: int) -> None:
     world = a_life(seed=seed, installation=ONE)
     world.add_operator(OTHER)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.simulation.one_run import HOUR, a_config, a_life, runs, until, worker
 from trainrun_operator.simulation.simulation import Simulation
 
@@ -28,6 +30,7 @@ def a_mute_life() -> Simulation:
     return a_life(config=config, reports=False, total_steps=200)
 
 
+@pytest.mark.slow
 def test_a_script_that_trains_for_minutes_and_reports_nothing_restarts_at_once() -> None:
     world = a_mute_life()
     assert waits(world, trained=90) == [0.0] * KILLS
