@@ -130,14 +130,16 @@ class Incident(StatusPart):
     the class alone."""
     raised_at: Annotated[str, Field(max_length=120, exclude_if=not_)] = ""
     """`loss.py:88`, where it was raised."""
+    step: int | None = None
+    """The highest step that its attempt had reported."""
+    template: Annotated[str, Field(max_length=64, exclude_if=not_)] = ""
+    """Hash of the pod template of its workers."""
     known_by: Annotated[str, Field(max_length=128, exclude_if=not_)] = ""
-    """Why it was possible to know: what was read, and by whom; absent where the message says it,
-    and of older incidents."""
+    """Why it was possible to know."""
     rule: Annotated[str, Field(max_length=128, exclude_if=not_)] = ""
-    """The rule of failurePolicy that decided what becomes of the run; absent: none did."""
+    """The rule of failurePolicy that decided."""
     action: Annotated[str, Field(max_length=32, exclude_if=not_)] = ""
-    """What this rule, or the script, asked for: FailRun, Restart, RestartUncounted or
-    RestartAvoidingNode; absent: the budget of its cause decides."""
+    """What this rule, or the script, asked for; absent: the budget of its cause decides."""
     message: Annotated[str, Field(max_length=1024)] = ""
     """What happened, for a person: signal, exception, or the node's condition."""
     last_lines: Annotated[tuple[str, ...], Field(max_length=20, exclude_if=not_)] = ()

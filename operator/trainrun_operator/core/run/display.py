@@ -24,6 +24,7 @@ from trainrun_operator.core.run import progress, steps
 from trainrun_operator.core.run.gang.roster import is_ready, kept_on_lost_nodes
 from trainrun_operator.core.run.incidents import ledger, standstill
 from trainrun_operator.core.run.incidents.attribution import refined
+from trainrun_operator.core.run.incidents.fingerprints import repeated
 from trainrun_operator.core.run.incidents.window import recent
 from trainrun_operator.core.run.view import STORE_AWAY, View, counted
 
@@ -111,6 +112,7 @@ def refreshed(
     """`status` with everything that people read brought up to date; `marks` are new conditions."""
     ready = min(_ready(view, phase), view.config.replicas)
     reached = progress.reported(view, status)
+    moved = replace(status, progress=reached)
     pending = status.incident
     if pending is not None:
         pending = ledger.charged(status, refined(view, pending), view.config)
@@ -130,9 +132,9 @@ def refreshed(
             text=f"{ready}/{view.config.replicas}",
         ),
         progress=reached,
-        posted=progress.posted(view, replace(status, progress=reached)),
+        posted=progress.posted(view, moved),
         checkpoint=_checkpoint(view, status),
-        conditions=_conditions(view, status, phase, waiting_for, (*_still(view, pending), *marks)),
+        conditions=_conditions(view, moved, phase, waiting_for, (*_still(view, pending), *marks)),
     )
 
 
@@ -204,7 +206,7 @@ def _conditions(
     runs = phase in ("Running", "Preempting", "Finishing")
     message = waiting_for or _PHASES[phase]
     running = condition(view, "Running", "True" if runs else "False", phase, message)
-    for mark in (running, *_template(view), *_kept(view), *marks):
+    for mark in (running, *_template(view), *_kept(view), *_repeated(view, status), *marks):
         kept = with_condition(kept, mark)
     problems = _problems(view)
     for mark in _store(view, problems):
@@ -225,6 +227,18 @@ def _still(view: View, pending: Incident | None) -> tuple[Condition, ...]:
 def _kept(view: View) -> tuple[Condition, ...]:
     text = kept_on_lost_nodes(view)
     return (condition(view, "PodsKept", "True", "NodeLost", text),) if text else ()
+
+
+def _repeated(view: View, status: TrainRunStatus) -> tuple[Condition, ...]:
+    """The newest incident has struck before in the same way, and the run has not got beyond it."""
+    told = (*status.incidents, *filter(None, [status.incident]))
+    reason, message = repeated(told)
+    if not reason or status.finished:
+        return ()
+    reached, stopped = status.progress.step, told[-1].step
+    if status.incident is None and reached is not None and reached > (stopped or 0):
+        return ()
+    return (condition(view, "FailsAgain", "True", reason, message),)
 
 
 def _is_contested(known: Condition, now: datetime) -> bool:

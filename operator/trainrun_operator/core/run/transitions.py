@@ -95,6 +95,8 @@ def open_incident(view: View, loss: Loss, lost: frozenset[int], *, distrust: str
     `distrust` is a node whose word about checkpoints is not enough from now on.
     """
     incident = incident_of(loss, attempt=view.status.attempt, now=view.observation.now)
+    made_from = view.record.template_hash if view.record is not None else ""
+    incident = replace(incident, step=standstill.highest_step(view), template=made_from)
     fruitless = settling.fruitless_after(view, incident)
     incident = ledger.charged(view.status, incident, view.config)
     wait = timedelta(0)

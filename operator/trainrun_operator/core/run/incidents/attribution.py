@@ -101,7 +101,12 @@ def refined(view: View, incident: Incident) -> Incident:
     better = incident_of(loss, attempt=incident.attempt, now=incident.time)
     if explains(better) >= explains(incident):
         return incident
-    return replace(better, detect_seconds=incident.detect_seconds)
+    return replace(
+        better,
+        detect_seconds=incident.detect_seconds,
+        step=incident.step,
+        template=incident.template,
+    )
 
 
 def _may_explain(view: View, incident: Incident, loss: Loss) -> bool:
