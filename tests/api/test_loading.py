@@ -71,7 +71,12 @@ def test_every_default_is_the_documented_one() -> None:
             "maxFailures": 0,
             "backoff": {"initial": "1s", "factor": 2.0, "max": "60s"},
         },
-        "health": {"heartbeatTimeout": "30s", "startTimeout": "5m", "placementTimeout": "10m"},
+        "health": {
+            "heartbeatTimeout": "30s",
+            "startTimeout": "5m",
+            "placementTimeout": "10m",
+            "forceDeletePods": True,
+        },
     }
     assert (spec.retain_failed_workers, spec.workers.agent) == (1, "Inject")
     assert spec.storage.credentials_secret_ref is None

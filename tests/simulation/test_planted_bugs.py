@@ -36,7 +36,16 @@ LIVES = 300
 
 def a_life(seed: int, kinds: Sequence[FaultKind], within: float = 40.0) -> Life:
     """One that goes on whatever fails."""
-    return replace(drawn_life(seed, kinds, within), max_failures=-1, max_preemptions=None)
+    drawn = drawn_life(seed, kinds, within)
+    return replace(
+        drawn,
+        max_failures=-1,
+        max_preemptions=None,
+        max_start_failures=None,
+        no_progress_limit=0,
+        deadline=None,
+        rules=(),
+    )
 
 
 def first_mistake(
@@ -136,7 +145,7 @@ def dawdling(view: View) -> tuple[WorkerFact, ...]:
 
 
 def test_an_end_that_nobody_is_told_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transitions.history, "ended", lambda _incident: "something happened")
+    monkeypatch.setattr(transitions.history, "ended", lambda *_: "something happened")
     mistake = first_mistake(kinds=["exception"])
     assert mistake is not None
     assert "the end of attempt 1 was never told" in mistake[1]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from trainrun.checkpoint.ballots import asked_to_save, cast_ballot, read_ballots
 from trainrun.checkpoint.choice import shown_damage
-from trainrun.checkpoint.generations import generations
+from trainrun.checkpoint.generation import generations
 from trainrun.checkpoint.inspection import CheckpointInfo, list_checkpoints, verify
 from trainrun.checkpoint.metrics_log import MetricsLog, read_metrics
 from trainrun.checkpoint.ownership import BeatWatch, beat, known_run_id, owner_uid, release

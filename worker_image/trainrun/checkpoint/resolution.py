@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from trainrun.checkpoint.choice import Choice, Known, StoreView, choose, evidence, inspect, look
-from trainrun.checkpoint.generations import enter
+from trainrun.checkpoint.generation import enter
 from trainrun.checkpoint.ownership import BeatWatch, NotOwned, Owned, acquire
 from trainrun.checkpoint.rules.records import AttemptRecord, FinishedRecord
 from trainrun.contract import layout
