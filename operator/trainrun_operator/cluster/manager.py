@@ -22,6 +22,7 @@ from trainrun_operator.core.run.config import RunConfig
 from trainrun_operator.core.run.installation import Installation
 from trainrun_operator.core.run.plan import Event, Plan
 from trainrun_operator.core.run.planner import decide
+from trainrun_operator.kube.errors import AlreadyExists, Conflict, Gone, NotFound, Unavailable
 from trainrun_operator.runtime.agent_server import AgentServer
 from trainrun_operator.runtime.agents import RunAgents
 from trainrun_operator.runtime.news import Happened, RunNews
@@ -38,6 +39,9 @@ from trainrun_operator.worlds.kubernetes.run_object import (
 from trainrun_operator.worlds.kubernetes.world import KubernetesWorld, Surroundings
 
 _log = logging.getLogger(__name__)
+
+PASSING = (AlreadyExists, Conflict, Gone, NotFound, Unavailable)
+"""What calls may meet while others write, or while the API server is away."""
 
 RETOLD_WITHIN = timedelta(minutes=10)
 """Events this young are told again when we begin to lead: who led before may have died over them.
@@ -199,6 +203,8 @@ class RunManager:
             name=f"{metadata.namespace}/{metadata.name}",
             retell=RETOLD_WITHIN,
             on_pass=self._metrics.passed,
+            passing=PASSING,
+            on_mishap=self._metrics.mishap,
         )
 
         def over(_seen: Seen, _plan: Plan) -> bool:

@@ -70,6 +70,13 @@ class Metrics:
             buckets=QUICK,
             registry=self.registry,
         )
+        self._mishaps = Counter(
+            "trainrun_operator_errors",
+            "Errors of the operator itself, which cost no budget: passes that failed, statuses "
+            "that were refused.",
+            ["reason"],
+            registry=self.registry,
+        )
         self._calls = Counter(
             "trainrun_api_requests",
             "Requests to the API server.",
@@ -92,6 +99,10 @@ class Metrics:
     def passed(self, seconds: float) -> None:
         """One pass has ended."""
         self._reconcile.observe(seconds)
+
+    def mishap(self, reason: str) -> None:
+        """Something of our own has failed."""
+        self._mishaps.labels(reason=reason).inc()
 
     def leads(self, *, leading: bool) -> None:
         """Leadership was won or lost."""

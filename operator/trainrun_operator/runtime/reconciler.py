@@ -20,9 +20,16 @@ from trainrun_operator.core.run.config import RunConfig
 from trainrun_operator.core.run.observation import Observation
 from trainrun_operator.core.run.plan import CreateWorker, Event, Plan
 from trainrun_operator.runtime.agents import RunAgents
+from trainrun_operator.runtime.mishaps import Kind, Mishaps
 from trainrun_operator.runtime.news import EventSink, Happened, Passed
 from trainrun_operator.runtime.wakeup import Wakeup
-from trainrun_operator.worlds.base import Seen, StatusConflict, StatusUnwritable, World
+from trainrun_operator.worlds.base import (
+    Seen,
+    StatusConflict,
+    StatusRefused,
+    StatusUnwritable,
+    World,
+)
 
 Decide = Callable[[Observation, RunConfig], Plan]
 Over = Callable[[Seen, Plan], bool]
@@ -63,10 +70,13 @@ class Reconciler:
         retell: timedelta = timedelta(0),
         on_pass: Callable[[float], None] = lambda _seconds: None,
         cpu: Callable[[], float] = time.thread_time,
+        passing: tuple[type[Exception], ...] = (),
+        on_mishap: Callable[[Kind], None] = lambda _kind: None,
     ) -> None:
         """`name` of the run stands before each line of the log, where there are several; `retell`:
         events of a leader before that are younger than this are told again; `on_pass` is told how
-        many seconds each pass took; `cpu` tells the CPU seconds that this thread has used."""
+        many seconds each pass took; `cpu` tells the CPU seconds that this thread has used;
+        for `passing` and `on_mishap` see Mishaps."""
         self._world = world
         self._agents = agents
         self._decide = decide
@@ -74,6 +84,9 @@ class Reconciler:
         self._wakeup = wakeup
         self._on_pass = on_pass
         self._cpu = cpu
+        self._mishaps = Mishaps(world=world, events=events, passing=passing, on_mishap=on_mishap)
+        self._seen: Observation | None = None
+        """By the pass that is made, or was made last."""
         self._prefix = f"{name}: " if name else ""
         self._retell = retell
         self._told: tuple[HistoryEntry, ...] | None = None
@@ -96,16 +109,20 @@ class Reconciler:
                 if await self._one_pass(over):
                     return
                 failures, self._trouble = 0, ""
+                self._mishaps.over()
             except StatusUnwritable as error:
                 self._log_trouble(str(error))
+                if isinstance(error, StatusRefused):
+                    self._mishaps.refused(error)
                 pause = self._retry(failures)
                 failures += 1
             # The supervised loop: whatever fails in one pass (disk full, API away, a bug), a run
             # must not be left alone because of it. The next pass starts from fresh facts.
-            except Exception:  # noqa: BLE001
+            except Exception as error:  # noqa: BLE001
                 pause = self._retry(failures)
                 failures += 1
                 _log.exception("%sa pass failed; trying again in %.1f s", self._prefix, pause)
+                await self._mishaps.failed(error, tries=failures, seen=self._seen)
             finally:
                 self._on_pass(time.perf_counter() - begun)
             rest = min((self._cpu() - worked) * REST, REST_MAX) * self._patience
@@ -127,7 +144,7 @@ class Reconciler:
         if self._is_edited(seen.config.heartbeat_timeout):
             self._agents.restart_listening()  # agents went by the old one until now
             seen = await self._world.observe(self._agents)
-        before = seen.observation
+        before = self._seen = seen.observation
         self._agents.expect({worker.name for worker in before.workers})
         self._tell_history(before)
         plan = self._decide(before, seen.config)

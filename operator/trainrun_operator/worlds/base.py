@@ -26,6 +26,10 @@ class StatusUnwritable(TrainRunError):
     """The status cannot be written now (disk full, storage gone): nothing is decided meanwhile."""
 
 
+class StatusRefused(StatusUnwritable):
+    """The status is not accepted (no right, not valid), and will not be before somebody helps."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heard:
     """What was heard of one worker's agent."""

@@ -14,7 +14,12 @@ from tests.kube.fake_api import Answer, status
 from trainrun_operator.api.run.status_json import json_object
 from trainrun_operator.cluster.metrics import Metrics
 from trainrun_operator.kube.api import KubeApi
-from trainrun_operator.worlds.base import Heard, StatusConflict, StatusUnwritable
+from trainrun_operator.worlds.base import (
+    Heard,
+    StatusConflict,
+    StatusRefused,
+    StatusUnwritable,
+)
 from trainrun_operator.worlds.kubernetes.observing.pod_index import PodIndex
 from trainrun_operator.worlds.kubernetes.render import OperatorPlace
 from trainrun_operator.worlds.kubernetes.run_object import RunObject, run_version
@@ -142,6 +147,23 @@ async def test_a_restart_is_counted_although_the_answer_to_its_write_got_lost(
     assert restarts(metrics) == 2
     await api.close()
     assert len(fake.bodies) == 1
+
+
+@pytest.mark.parametrize(
+    ("code", "reason", "helps"),
+    [(403, "Forbidden", False), (422, "Invalid", False), (503, "Unavailable", True)],
+)
+async def test_a_status_that_waiting_does_not_help_is_told_from_one_that_it_does(
+    fake: FakeApi, code: int, reason: str, helps: bool
+) -> None:
+    api = await KubeApi.connect()
+    world = world_of(RunObject(run_version(raw(version=7))), api)
+    begun = replace((await world.observe(Nobody())).observation.status, attempt=1)
+    fake.answers = [Answer(code=code, body=status(code, reason, "cannot update it"))] * 2
+    with pytest.raises(StatusUnwritable, match="cannot update it") as caught:
+        await world.write_status(begun)
+    assert isinstance(caught.value, StatusRefused) is not helps
+    await api.close()
 
 
 async def test_after_a_write_without_an_answer_nothing_is_decided_from_the_status_before(

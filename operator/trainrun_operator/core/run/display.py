@@ -52,6 +52,9 @@ TOLD = ("StorageReady", "TemplateValid", "WorkersReady")
 SILENT_REASONS = ("Gathering", "Starting", "Invalid", "GangNotPlaced", "Suspended", "Unavailable")
 """Why workers are missing without a word: it is normal, or told elsewhere."""
 
+OPERATOR_ERROR = "OperatorError"
+"""Something of our own went wrong: never an incident, never counted."""
+
 CONTESTED = "Contested"
 """Written by the operator of another installation, which leaves the run alone."""
 

@@ -25,8 +25,16 @@ from trainrun_operator.kube.errors import (
     Invalid,
     KubeError,
     NotFound,
+    Unauthorized,
 )
-from trainrun_operator.worlds.base import Agents, Heard, Seen, StatusConflict, StatusUnwritable
+from trainrun_operator.worlds.base import (
+    Agents,
+    Heard,
+    Seen,
+    StatusConflict,
+    StatusRefused,
+    StatusUnwritable,
+)
 from trainrun_operator.worlds.kubernetes.creations import Refusals, reason_of
 from trainrun_operator.worlds.kubernetes.leftovers import holds_something, leftovers
 from trainrun_operator.worlds.kubernetes.observing.facts import worker_fact
@@ -151,7 +159,9 @@ class KubernetesWorld:
             raise StatusConflict(f"{version.run.metadata.name}: {error}") from error
         except KubeError as error:
             self._unsure, self._run.written = True, None
-            raise StatusUnwritable(f"the status cannot be written: {error}") from error
+            refused = isinstance(error, (Forbidden, Invalid, Unauthorized))
+            kind = StatusRefused if refused else StatusUnwritable
+            raise kind(f"the status cannot be written: {error}") from error
         self._tell_written(status)
 
     def _tell_written(self, status: TrainRunStatus) -> None:

@@ -1,0 +1,120 @@
+"""What of our own goes wrong with a run, told to its user as `OperatorError`: never an incident.
+
+Layer: runtime. A pass that fails decides nothing, so it costs no budget; but a run that nobody
+leads must not look like one that is well. The condition goes with the first pass that succeeds.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import traceback
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Literal
+
+from trainrun.text import cleaned
+from trainrun_operator.api.run.status import Condition
+from trainrun_operator.core.run.display import OPERATOR_ERROR, with_condition
+from trainrun_operator.core.run.observation import Observation
+from trainrun_operator.core.run.plan import Event
+from trainrun_operator.core.run.status_size import fitted
+from trainrun_operator.runtime.news import EventSink, Happened
+from trainrun_operator.worlds.base import World
+
+PATIENT_TRIES = 6
+"""Passes in a row that fail of what may pass by itself until it is told: 12 s."""
+MOST_TOLD = 5
+"""Different ones that are told until a pass succeeds."""
+LONGEST_ERROR = 300
+"""Characters of an exception that are told."""
+REMEDY = (
+    "the run is left as it is, nothing is charged to its budgets, and the operator tries again "
+    "every 10 s at least; its log says more. Give it the right that it lacks, or report the bug"
+)
+
+Kind = Literal["PassFailed", "StatusRefused"]
+
+_SECRET = re.compile(
+    r"(?i)(\b\w*(?:token|password|secret|authorization|credential|apikey|access_?key)\w*['\"]?\s*[=:]\s*"
+    r"(?:bearer\s+)?|://[^/\s:@]*:|bearer\s+)[^\s,;@]+"
+)
+
+_log = logging.getLogger(__name__)
+
+
+class Mishaps:
+    """Of one run, as long as we lead it."""
+
+    def __init__(
+        self,
+        *,
+        world: World,
+        events: EventSink,
+        passing: tuple[type[Exception], ...] = (),
+        on_mishap: Callable[[Kind], None] = lambda _kind: None,
+    ) -> None:
+        """Errors of the classes `passing` come and go; `on_mishap` counts."""
+        self._world = world
+        self._events = events
+        self._passing = passing
+        self._on_mishap = on_mishap
+        self._told: set[str] = set()
+
+    def over(self) -> None:
+        """A pass has succeeded."""
+        self._told.clear()
+
+    async def failed(self, error: Exception, *, tries: int, seen: Observation | None) -> None:
+        """The last so many passes have failed, the newest with this; `seen` is what is written."""
+        self._on_mishap("PassFailed")
+        if isinstance(error, self._passing) and tries < PATIENT_TRIES:
+            return
+        message = f"a pass of the operator failed: {one_line(error)}; {REMEDY}"
+        new = self._tell(message)
+        if seen is not None and (new or seen.status.condition(OPERATOR_ERROR) is None):
+            await self._show(seen, message)
+
+    def refused(self, error: Exception) -> None:
+        """The status cannot be written, whatever is tried: only an event can say so."""
+        self._on_mishap("StatusRefused")
+        self._tell(f"{one_line(error)}; {REMEDY}")
+
+    def _tell(self, message: str) -> bool:
+        if message in self._told or len(self._told) >= MOST_TOLD:
+            return False
+        self._told.add(message)
+        event = Event(type="Warning", reason=OPERATOR_ERROR, message=message)
+        self._events.emit(Happened(time=datetime.now(UTC), event=event))
+        return True
+
+    async def _show(self, seen: Observation, message: str) -> None:
+        if not seen.installation.may_lead(seen.status.holder):
+            return  # nothing is written over what another one leads
+        shown = Condition(
+            type=OPERATOR_ERROR,
+            status="True",
+            reason="PassFailed",
+            message=message,
+            last_transition_time=seen.now,
+            observed_generation=seen.generation,
+        )
+        status = replace(seen.status, conditions=with_condition(seen.status.conditions, shown))
+        try:
+            await self._world.write_status(fitted(status))
+        except Exception as error:  # noqa: BLE001 - the event has said it, and the next try comes
+            _log.info("the condition %s cannot be written: %s", OPERATOR_ERROR, error)
+
+
+def one_line(error: Exception) -> str:
+    """Class, message and place, without what looks like a secret."""
+    lines = cleaned(str(error)).strip().splitlines()
+    text = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+    text = _SECRET.sub(r"\1***", text)
+    if len(text) > LONGEST_ERROR:
+        text = f"{text[: LONGEST_ERROR - 1]}…"
+    frames = traceback.extract_tb(error.__traceback__)
+    if not frames:
+        return text
+    return f"{text} ({frames[-1].filename.rpartition('/')[2]}:{frames[-1].lineno})"

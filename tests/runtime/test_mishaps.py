@@ -1,0 +1,139 @@
+"""An error of the operator itself: told on the run, and never charged to it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.runtime.test_reconciler import CREATE, Story, a_plan
+from trainrun_operator.api.run.standing import Failures
+from trainrun_operator.api.run.status import TrainRunStatus
+from trainrun_operator.runtime import mishaps
+from trainrun_operator.runtime.mishaps import Kind, Mishaps, one_line
+from trainrun_operator.runtime.news import Happened
+from trainrun_operator.worlds.base import StatusRefused
+
+if TYPE_CHECKING:
+    from trainrun_operator.core.run.observation import Observation
+    from trainrun_operator.core.run.plan import Action, Plan
+
+
+class Refusal(Exception):
+    """What the API server may say."""
+
+
+class Trouble:
+    """A run in its third attempt whose passes fail so many times, then succeed."""
+
+    def __init__(self, *errors: Exception, passing: tuple[type[Exception], ...] = ()) -> None:
+        self.errors = list(errors)
+        self.counted: list[Kind] = []
+        self.shown: list[str] = []
+        self.story = Story(self.decide)
+        self.world = self.story.world
+        self.world.status = TrainRunStatus(
+            attempt=3, phase="Running", failures=Failures(counted=2, text="2/5")
+        )
+        self.story.reconciler._mishaps = Mishaps(
+            world=self.world, events=self.story, passing=passing, on_mishap=self.counted.append
+        )
+
+    def decide(self, observation: Observation) -> Plan:
+        found = observation.status.condition("OperatorError")
+        self.shown.append(found.message if found is not None else "")
+        if self.errors:
+            raise self.errors.pop(0)
+        # As the core does: conditions are derived anew in every pass.
+        return a_plan(replace(observation.status, conditions=()), "Running")
+
+    async def over(self) -> None:
+        await self.story.until(lambda _plan: True)
+
+    @property
+    def events(self) -> list[tuple[str, str]]:
+        happened = (news.event for news in self.story.news if isinstance(news, Happened))
+        return [(event.reason, event.message) for event in happened]
+
+
+async def test_a_bug_in_a_pass_is_told_on_the_run_which_is_left_as_it_is() -> None:
+    trouble = Trouble(KeyError("slot 7"), KeyError("slot 7"))
+    untouched = trouble.world.status
+    await trouble.over()
+    before, shown, again = trouble.shown
+    assert (before, again) == ("", shown)
+    assert shown.startswith("a pass of the operator failed: KeyError: 'slot 7' (test_mishaps.py:")
+    assert "nothing is charged to its budgets" in shown
+    assert [reason for reason, _ in trouble.events] == ["OperatorError"], "told once"
+    assert trouble.world.status == untouched, "and once a pass succeeds the condition is gone"
+    assert trouble.counted == ["PassFailed", "PassFailed"]
+
+
+async def test_an_action_that_is_refused_is_told_and_the_condition_goes_when_it_is_done(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    trouble = Trouble()
+    decide, apply, refusals = trouble.decide, trouble.world.apply, [Refusal("no right"), None]
+
+    async def refused(action: Action) -> None:
+        if (error := refusals.pop(0)) is not None:
+            raise error
+        await apply(action)
+
+    monkeypatch.setattr(trouble.world, "apply", refused)
+    monkeypatch.setattr(
+        trouble.story.reconciler, "_decide", lambda o, _: replace(decide(o), actions=(CREATE,))
+    )
+    await trouble.over()
+    assert "Refusal: no right" in trouble.shown[1]
+    assert trouble.world.status.conditions == ()
+
+
+async def test_what_passes_by_itself_is_told_only_when_it_does_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(mishaps, "PATIENT_TRIES", 2)
+    brief = Trouble(ConnectionError("away"), passing=(OSError,))
+    await brief.over()
+    assert brief.events == []
+    long = Trouble(ConnectionError("away"), ConnectionError("away"), passing=(OSError,))
+    await long.over()
+    assert [reason for reason, _ in long.events] == ["OperatorError"]
+
+
+async def test_a_status_that_is_refused_is_told_by_an_event_for_nothing_else_can() -> None:
+    trouble = Trouble(StatusRefused("the status cannot be written: trainruns/status is forbidden"))
+    await trouble.over()
+    ((reason, message),) = trouble.events
+    assert reason == "OperatorError"
+    assert "trainruns/status is forbidden" in message
+    assert trouble.counted == ["StatusRefused"]
+
+
+async def test_one_that_changes_with_every_try_makes_no_flood_of_events() -> None:
+    trouble = Trouble()
+    for number in range(20):
+        error = ValueError(f"object {number}")
+        await trouble.story.reconciler._mishaps.failed(error, tries=1, seen=None)
+    assert len(trouble.events) == mishaps.MOST_TOLD
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (ValueError("first\nsecond"), "ValueError: first"),
+        (ValueError(), "ValueError"),
+        (ValueError("token=abc123, done"), "ValueError: token=***, done"),
+        (ValueError("s3://me:abc123@host/x"), "ValueError: s3://me:***@host/x"),
+        (ValueError("Authorization: Bearer abc123"), "ValueError: Authorization: Bearer ***"),
+        (ValueError("{'AWS_SECRET_ACCESS_KEY': 'abc123'}"), None),
+        (ValueError("x" * 1000), f"ValueError: {'x' * (mishaps.LONGEST_ERROR - 13)}…"),
+    ],
+)
+def test_an_error_is_told_in_one_bounded_line_without_a_secret(
+    error: Exception, told: str | None
+) -> None:
+    line = one_line(error)
+    assert told in (None, line)
+    assert "abc123" not in line
