@@ -195,6 +195,25 @@ async def test_a_malformed_heartbeat_is_told_what_is_wrong(
     assert text.startswith(message)
 
 
+@pytest.mark.parametrize(
+    ("changed", "why"),
+    [
+        ({"phase": "Dreaming"}, "phase: expected one of Idle"),
+        ({"version": VERSION + 1}, "the agent speaks version"),
+    ],
+)
+async def test_an_agent_that_cannot_be_read_is_known_to_live(
+    talk: Talk, changed: dict[str, object], why: str
+) -> None:
+    good = json.loads(a_state().to_json())
+    assert (await talk.post(json.dumps(good | changed)))[0] in (400, 426)
+    heard = talk.agents.heard("run-0-1")
+    assert why in heard.unreadable
+    assert heard.silent_for.total_seconds() < 10
+    await talk.post(json.dumps(good))
+    assert talk.agents.heard("run-0-1").unreadable == ""
+
+
 async def test_stopping_lets_waiting_agents_go(talk: Talk) -> None:
     talk.agents.publish({"run-0-1": hold()})
     waiting = asyncio.create_task(talk.post(a_state(seen=hold().digest), wait=50))

@@ -46,6 +46,23 @@ def test_a_heartbeat_that_arrives_late_does_not_replace_a_newer_one() -> None:
     assert ear.heartbeats == 1
 
 
+def test_who_says_what_cannot_be_read_is_not_silent_and_it_is_news_once() -> None:
+    ear = Ear()
+    ear.agents.hear(a_state(sequence=1, phase="Running"))
+    for _ in range(2):
+        ear.now += 60
+        ear.agents.misheard("run-0-1", "phase: a word of tomorrow" + "!" * 1000)
+    ear.agents.misheard("run-7-1", "somebody else's")
+    heard = ear.agents.heard("run-0-1")
+    assert heard.state is not None
+    assert (heard.state.phase, heard.silent_for) == ("Running", timedelta(0))
+    assert heard.unreadable.startswith("phase: a word of tomorrow!")
+    assert len(heard.unreadable) == 300
+    assert ear.news == 2
+    ear.agents.hear(a_state(sequence=2, phase="Running"))
+    assert (ear.agents.heard("run-0-1").unreadable, ear.news) == ("", 3)
+
+
 def test_an_agent_that_was_replaced_is_not_heard_again() -> None:
     ear = Ear()
     ear.agents.hear(a_state(agent="old", sequence=9))

@@ -88,7 +88,12 @@ def _speaker(pod: PodFact) -> Speaker:
         )
         return Refusal(status=403, message=message)
 
-    return Speaker(name=pod.uid, share=pod.run_uid, objection=objection)
+    return Speaker(
+        name=pod.uid,
+        share=pod.run_uid,
+        worker=(pod.run_uid, pod.name),
+        objection=objection,
+    )
 
 
 def _not_ours(pod: PodFact) -> Refusal:

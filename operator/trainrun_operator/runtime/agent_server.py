@@ -71,6 +71,8 @@ class Speaker:
     """Whose downloads are counted together: those of a run."""
     connections: int = CONNECTIONS
     """That he may hold at a time."""
+    worker: tuple[str, str] | None = None
+    """Uid of the run, and name of the worker, where the token says them."""
     objection: Callable[[AgentState], Refusal | None]
     """Why he may not speak for the worker of a state."""
 
@@ -187,8 +189,10 @@ class AgentServer:
             state = read_state(body)
             wait = min(float(request.query.get("wait", "0")), LONGEST_WAIT)
         except UnservedVersion as error:
+            self._misheard(speaker, body, error)
             return web.Response(status=426, text=str(error))
         except (MalformedMessage, ValueError) as error:
+            self._misheard(speaker, body, error)
             return web.Response(status=400, text=f"malformed heartbeat: {error}")
         agents = self._runs.get(state.run_uid)
         refusal = speaker.objection(state) or _unwanted(state, agents)
@@ -204,6 +208,12 @@ class AgentServer:
             return web.Response(status=204)
         text = self.cadence.paced(answer).to_json()
         return web.Response(text=text, content_type="application/json")
+
+    def _misheard(self, speaker: Speaker, body: bytes, error: Exception) -> None:
+        """Whoever shows a good token lives: that it cannot be read is no loss of a worker."""
+        run_uid, worker = speaker.worker or _names(body)
+        if (agents := self._runs.get(run_uid)) is not None:
+            agents.misheard(worker, str(error))
 
     async def _download(self, request: web.Request) -> web.StreamResponse:
         assert self._archive is not None, "there is no route without it"
@@ -251,6 +261,17 @@ class AgentServer:
 
 def _refused(refusal: Refusal) -> web.Response:
     return web.Response(status=refusal.status, text=refusal.message)
+
+
+def _names(body: bytes) -> tuple[str, str]:
+    """Uid of the run, and the worker, as a state that cannot be read as a whole gives them."""
+    try:
+        message = json.loads(body)
+    except (ValueError, RecursionError):
+        return "", ""
+    if not isinstance(message, dict):
+        return "", ""
+    return str(message.get("run_uid")), str(message.get("worker"))
 
 
 def _unwanted(state: AgentState, agents: RunAgents | None) -> Refusal | None:

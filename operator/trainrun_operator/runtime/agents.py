@@ -17,12 +17,15 @@ from datetime import timedelta
 from trainrun.contract.agent_state import AgentState
 from trainrun.contract.ages import aged, essence
 from trainrun.contract.answer import Answer, Start
+from trainrun.text import cleaned
 from trainrun_operator.worlds.base import Heard
 
 BEAT = 1.0
 """Seconds between two signs that our own loop turns."""
 TOLERATED_LAG = 3.0
 """Seconds that it may be late with one."""
+LONGEST_REASON = 300
+"""Characters of why a message cannot be read."""
 REPLACED = 64
 """Agents that are remembered of a worker: an honest one has one or two in its life."""
 
@@ -37,6 +40,10 @@ class _Line:
     essence: AgentState | None = None
     """What of it is news if it changes."""
     heard_at: float = 0.0
+    unreadable: str = ""
+    """Why what it says now cannot be read."""
+    unread_at: float = 0.0
+    """When something like that came."""
     replaced: deque[str] = field(default_factory=lambda: deque(maxlen=REPLACED))
     """Earlier agents of the same worker: they are dead, whatever still arrives from them."""
     answer: Answer | None = None
@@ -105,11 +112,11 @@ class RunAgents:
         line = self._lines.get(worker)
         if line is None:
             return Heard(state=None, silent_for=timedelta(0))
-        last = line.since if line.state is None else line.heard_at
+        last = max(line.since if line.state is None else line.heard_at, line.unread_at)
         # After an outage of our own nobody could be heard: silence counts from its end.
         silent = max(0.0, self._clock() - max(last, self._listening_since))
         state = line.state and aged(line.state, by=self._clock() - line.heard_at)
-        return Heard(state=state, silent_for=timedelta(seconds=silent))
+        return Heard(state=state, silent_for=timedelta(seconds=silent), unreadable=line.unreadable)
 
     @property
     def last_words(self) -> tuple[AgentState, ...]:
@@ -176,14 +183,25 @@ class RunAgents:
             line.answer = None  # it was meant for the one before
         elif before is not None and state.sequence <= before.sequence:
             return True  # late or repeated: answered, but not believed
+        unread, line.unreadable = line.unreadable, ""
         known, line.essence = line.essence, essence(state)
         line.state, line.heard_at = state, self._clock()
         self._on_heartbeat(state)
-        if before is None or line.essence != known:
+        if before is None or line.essence != known or unread:
             self._on_news()
         elif _progress(before) != _progress(state):
             self._on_progress()
         return True
+
+    def misheard(self, worker: str, why: str) -> None:
+        """This worker's agent, if it is one of ours, lives and says what cannot be read."""
+        line = self._lines.get(worker)
+        if line is None:
+            return
+        line.unread_at = self._clock()
+        if not line.unreadable:
+            line.unreadable = cleaned(why)[:LONGEST_REASON]
+            self._on_news()
 
     async def answer(
         self,

@@ -82,6 +82,7 @@ class SimWorker:
             notice=notice,
             agent=heard.state,
             silent_for=heard.silent_for,
+            unreadable=heard.unreadable,
         )
 
     def _running_for(self, now: float) -> timedelta | None:

@@ -37,7 +37,10 @@ class Heard:
     state: AgentState | None
     """Its last heartbeat; None: never heard."""
     silent_for: timedelta
-    """Since that heartbeat, or since we began to listen to it."""
+    """Since that heartbeat, or since we began to listen to it; since the last message that could
+    not be read, if that is newer."""
+    unreadable: str = ""
+    """Why the messages since then cannot be read; "" where there are none."""
 
 
 class Agents(Protocol):

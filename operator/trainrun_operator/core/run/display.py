@@ -209,7 +209,8 @@ def _conditions(
     runs = phase in ("Running", "Preempting", "Finishing")
     message = waiting_for or _PHASES[phase]
     running = condition(view, "Running", "True" if runs else "False", phase, message)
-    for mark in (running, *_template(view), *_kept(view), *_repeated(view, status), *marks):
+    own = (*_template(view), *_kept(view), *_repeated(view, status), *_misheard(view))
+    for mark in (running, *own, *marks):
         kept = with_condition(kept, mark)
     problems = _problems(view)
     for mark in _store(view, problems):
@@ -230,6 +231,20 @@ def _still(view: View, pending: Incident | None) -> tuple[Condition, ...]:
 def _kept(view: View) -> tuple[Condition, ...]:
     text = kept_on_lost_nodes(view)
     return (condition(view, "PodsKept", "True", "NodeLost", text),) if text else ()
+
+
+def _misheard(view: View) -> tuple[Condition, ...]:
+    """What agents say that cannot be read: of the lowest slot, and of how many."""
+    found = [w for w in view.workers if w.unreadable and w.phase == "Running"]
+    if not found:
+        return ()
+    others = f" (and {counted(len(found) - 1, 'other worker')})" if len(found) > 1 else ""
+    text = (
+        f"what worker {found[0].name}{others} says cannot be read: {found[0].unreadable}; it "
+        "counts as alive, gets no orders, and nothing is charged to the budgets of the run: bring "
+        "operator and worker image to versions that understand each other"
+    )
+    return (condition(view, OPERATOR_ERROR, "True", "MessageUnreadable", text),)
 
 
 def _repeated(view: View, status: TrainRunStatus) -> tuple[Condition, ...]:

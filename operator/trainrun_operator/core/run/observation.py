@@ -92,6 +92,8 @@ class WorkerFact:
     """The last heartbeat; None: never heard (by this operator)."""
     silent_for: timedelta | None = None
     """Since the last heartbeat, or since this operator began to listen if it never heard one."""
+    unreadable: str = ""
+    """Why what its agent says now cannot be read: it lives, and `agent` is what it said before."""
 
 
 RefusedReason = Literal["QuotaExceeded", "Forbidden", "Invalid", "NameTaken", "Unavailable"]

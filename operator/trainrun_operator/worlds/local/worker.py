@@ -64,6 +64,7 @@ class LocalWorker:
             notice=self._aged_notice(now),
             agent=heard.state,
             silent_for=heard.silent_for,
+            unreadable=heard.unreadable,
         )
 
     def _aged_loss(self, now: float) -> WorkerLoss | None:

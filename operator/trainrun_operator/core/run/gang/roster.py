@@ -114,6 +114,7 @@ def is_ready(view: View, worker: WorkerFact) -> bool:
         and acknowledged(view, worker.agent)
         and worker.silent_for is not None
         and worker.silent_for <= view.config.heartbeat_timeout
+        and not worker.unreadable
     )
 
 

@@ -82,6 +82,7 @@ def worker_fact(
         notice=notice,
         agent=heard.state,
         silent_for=heard.silent_for,
+        unreadable=heard.unreadable,
     )
 
 

@@ -1,0 +1,53 @@
+"""A worker whose messages the operator cannot read: it lives, and nothing is charged for it."""
+
+from __future__ import annotations
+
+from tests.support.builders import Scene, a_run, seconds
+from trainrun_operator.api.run.status import Condition
+
+WHY = "phase: expected one of Idle, Running, got 'Dreaming'"
+
+
+def shown(scene: Scene) -> Condition | None:
+    return scene.plan.status.condition("OperatorError")
+
+
+def test_a_worker_that_cannot_be_read_is_no_incident_and_the_run_says_so() -> None:
+    scene = a_run(replicas=3).running().with_worker(1, unreadable=WHY)
+    told = shown(scene)
+    assert told is not None
+    assert (told.status, told.reason) == ("True", "MessageUnreadable")
+    assert told.message == (
+        f"what worker run-1-1 says cannot be read: {WHY}; it counts as alive, gets no orders, and "
+        "nothing is charged to the budgets of the run: bring operator and worker image to versions "
+        "that understand each other"
+    )
+    assert [event.reason for event in scene.plan.events] == ["OperatorError"]
+    assert scene.plan.status.incident is None
+
+
+def test_how_many_they_are_is_told() -> None:
+    scene = a_run(replicas=3).running()
+    scene = scene.with_worker(1, unreadable=WHY).with_worker(2, unreadable=WHY)
+    told = shown(scene)
+    assert told is not None
+    assert "worker run-1-1 (and 1 other worker) says" in told.message
+
+
+def test_the_condition_goes_when_it_can_be_read_again() -> None:
+    scene = a_run(replicas=3).running().with_worker(1, unreadable=WHY)
+    again = scene.after(scene.plan).with_worker(1, unreadable="")
+    assert shown(again) is None
+
+
+def test_one_that_a_new_leader_could_never_read_is_not_lost() -> None:
+    scene = a_run(start_timeout=seconds(20)).running().listening(21).unheard(0)
+    assert scene.plan.reason == "Silent"
+    assert scene.with_worker(0, unreadable=WHY).plan.status.incident is None
+
+
+def test_no_attempt_starts_with_it_and_its_start_has_not_failed() -> None:
+    scene = a_run(replicas=2).waiting().with_worker(1, agent=None, age=seconds(1000))
+    scene = scene.listening(1000)
+    assert scene.plan.reason == "StartFailed"
+    assert scene.with_worker(1, unreadable=WHY).plan.reason == "Gathering"
