@@ -15,8 +15,11 @@ from tests.cli.stories import a_folder, a_life, an_incident, at
 from trainrun.checkpoint import RunStore, open_store
 from trainrun.checkpoint.rules.records import AttemptRecord
 from trainrun.contract import layout
+from trainrun_operator.api.run.status import Condition, TrainRunStatus
 from trainrun_operator.api.run.story import Chapter
 from trainrun_operator.cli.commands import trainrun
+from trainrun_operator.cli.explaining.advice import advice
+from trainrun_operator.cli.explaining.life import Life
 
 
 def call(*words: str) -> Result:
@@ -141,6 +144,20 @@ def test_a_run_without_incidents_gets_no_advice(tmp_path: Path) -> None:
     calm = replace(last, number=1, attempt=1, resumed_from=None)
     output = call(str(a_folder(tmp_path / "runs", calm))).output
     assert "What to change: nothing that these numbers show." in output
+
+
+def test_a_script_that_asks_too_seldom_is_advised_while_it_trains() -> None:
+    told = Condition(
+        type="SaveTooLate",
+        status="True",
+        reason="AsksTooSeldom",
+        message="a notice of 30 s would lose 210 steps",
+        last_transition_time=at(0),
+    )
+    life = Life(name="llama", uri="file:///runs", chapters=())
+    assert advice(life) == ()
+    (given,) = advice(replace(life, status=TrainRunStatus(conditions=(told,))))
+    assert (given.kind, given.text) == ("SaveTooLate", "a notice of 30 s would lose 210 steps")
 
 
 def test_a_script_that_reports_no_steps_has_no_goodput(tmp_path: Path) -> None:

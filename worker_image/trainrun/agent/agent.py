@@ -315,6 +315,8 @@ class Agent:
             now = time.monotonic()
             if self.config.parent_pid is not None:
                 self.parent_died()
+            if self.orders.attempt is not None:
+                self.orders.attempt.look(now)
             found = problems(self.orders, now)
             if found != self._problems:
                 self._problems = found

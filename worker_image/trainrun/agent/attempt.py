@@ -26,6 +26,7 @@ from trainrun.agent.processes.folders import Folders
 from trainrun.agent.processes.group import Launch, ProcessGroup
 from trainrun.agent.processes.oom import OomCounter
 from trainrun.agent.processes.output import Sink
+from trainrun.agent.training.asking import Asking
 from trainrun.agent.training.ipc import Handlers, IpcServer
 from trainrun.agent.training.loading import Loading
 from trainrun.agent.training.posts import Posts
@@ -87,6 +88,7 @@ class Attempt:
     report: TrainingProgress
     metrics: MetricsQueue | None
     posts: Posts | None
+    asking: Asking
     loading: Loading = field(default_factory=Loading)
     spawned: float = 0.0
     """When the processes were started, on the monotonic clock."""
@@ -154,6 +156,12 @@ class Attempt:
             self.tally.problem,
         )
         return tuple(problem for problem in found if problem is not None)
+
+    def look(self, now: float) -> None:
+        """See who has asked `should_save()`; called about once a second."""
+        vote = self.voter.vote
+        stopped = vote.prepared is not None or vote.committed is not None
+        self.asking.look(self.processes.living_ranks, now, stopped=stopped)
 
     def changed(self) -> None:
         """What is staged or stored has changed: whoever waits for that looks again."""
@@ -281,8 +289,9 @@ def build(start: Start, around: AttemptContext) -> Attempt:
     staged = StagedSteps(ranks)
     rooms = Rooms(staged=staged, max_pending=config.max_pending)
 
+    gates = {rank: CallGate(paths.control_file) for rank, paths in files.items()}
     voter = Voter(
-        files={rank: CallGate(paths.control_file) for rank, paths in files.items()},
+        files=gates,
         living=lambda: processes.living_ranks,
         news=around.news,
         ended_well=lambda: processes.ended_well,
@@ -328,6 +337,7 @@ def build(start: Start, around: AttemptContext) -> Attempt:
             if config.slot == 0
             else None
         ),
+        asking=Asking(files=gates),
         posts=Posts(files[0].token_file, news=around.progress) if config.slot == 0 else None,
         _files=files,
     )

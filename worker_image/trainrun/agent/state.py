@@ -81,4 +81,5 @@ def _with_attempt(state: AgentState, attempt: Attempt, now: float) -> AgentState
         stall=attempt.rooms.stall(now),
         rendezvous=attempt.loading.before(attempt.spawned),
         load=attempt.loading.seconds(now),
+        ask_gap=round(attempt.asking.longest, 1),
     )

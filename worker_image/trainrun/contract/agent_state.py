@@ -280,6 +280,9 @@ class AgentState:
     checkpoint; 0: none has."""
     load: Changing[float] = 0.0
     """Seconds from then until the last of them had it."""
+    ask_gap: Changing[float] = 0.0
+    """Seconds between two calls of `should_save()` of one rank in this attempt, at most; the time
+    since its last one included. 0: a second or less, or none has asked."""
     seen: Changing[str] = ""
     """Digest of the last answer received: a waiting server answers when it has a different one."""
     serves: str = ""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from trainrun_operator.cli.explaining.figures import saving
 from trainrun_operator.cli.wording import seconds as in_words
 from trainrun_operator.core.run.causes import row_of
+from trainrun_operator.core.run.readiness import SAVE_TOO_LATE
 
 if TYPE_CHECKING:
     from trainrun_operator.cli.explaining.life import Life
@@ -53,14 +54,14 @@ class Advice:
     """One thing to change."""
 
     kind: str
-    """CheckpointInterval, Node, Cause, or Bucket."""
+    """CheckpointInterval, Node, Cause, SaveTooLate, or Bucket."""
     text: str
     numbers: Mapping[str, float | str] = field(default_factory=dict)
 
 
 def advice(life: Life) -> tuple[Advice, ...]:
     """The most expensive first."""
-    return (*_interval(life), *_nodes(life), *_causes(life), *_buckets(life))
+    return (*_interval(life), *_nodes(life), *_causes(life), *_asking(life), *_buckets(life))
 
 
 def _interval(life: Life) -> Iterator[Advice]:
@@ -125,6 +126,13 @@ def _causes(life: Life) -> Iterator[Advice]:
             text=f"{cause} ended an attempt {times}: {hint}",
             numbers={"cause": cause, "incidents": count},
         )
+
+
+def _asking(life: Life) -> Iterator[Advice]:
+    """A notice that would come too late now."""
+    found = life.status.condition(SAVE_TOO_LATE) if life.status is not None else None
+    if found is not None:
+        yield Advice(kind=SAVE_TOO_LATE, text=found.message)
 
 
 def _buckets(life: Life) -> Iterator[Advice]:

@@ -20,7 +20,7 @@ from trainrun_operator.api.run.status import (
     PhaseName,
     TrainRunStatus,
 )
-from trainrun_operator.core.run import progress, steps
+from trainrun_operator.core.run import progress, readiness, steps
 from trainrun_operator.core.run.gang.roster import is_ready, kept_on_lost_nodes
 from trainrun_operator.core.run.incidents import ledger, standstill
 from trainrun_operator.core.run.incidents.attribution import refined
@@ -210,7 +210,7 @@ def _conditions(
     message = waiting_for or _PHASES[phase]
     running = condition(view, "Running", "True" if runs else "False", phase, message)
     own = (*_template(view), *_kept(view), *_repeated(view, status), *_misheard(view))
-    for mark in (running, *own, *marks):
+    for mark in (running, *own, *_late(view, status), *marks):
         kept = with_condition(kept, mark)
     problems = _problems(view)
     for mark in _store(view, problems):
@@ -231,6 +231,12 @@ def _still(view: View, pending: Incident | None) -> tuple[Condition, ...]:
 def _kept(view: View) -> tuple[Condition, ...]:
     text = kept_on_lost_nodes(view)
     return (condition(view, "PodsKept", "True", "NodeLost", text),) if text else ()
+
+
+def _late(view: View, status: TrainRunStatus) -> tuple[Condition, ...]:
+    """Whether a notice would come too late for the script."""
+    type_, text = readiness.SAVE_TOO_LATE, readiness.warning(view, status)
+    return (condition(view, type_, "True", "AsksTooSeldom", text),) if text else ()
 
 
 def _misheard(view: View) -> tuple[Condition, ...]:
