@@ -1,7 +1,8 @@
 """The command line: names, options, help texts.
 
 Layer: cli. Only click is imported here; what a command does is imported when it is called.
-Exit codes: 0 succeeded, 1 failed, 2 bad input, 3 a fault never struck or `no`, 130 interrupted.
+Exit codes: 0 succeeded, 1 failed, 2 bad input, 3 a fault never struck, `no` or not rehearsed,
+4 something was found, 130 interrupted.
 """
 # ruff: noqa: PLC0415 - the late imports are the point of this module
 
@@ -117,6 +118,44 @@ def explain(
 
     loaded()
     sys.exit(explain_runs(where, storage=storage, namespace=namespace, to_json=to_json, html=html))
+
+
+@trainrun.command()
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--replicas", type=int, metavar="N", help="Number of workers instead of the file's.")
+@click.option(
+    "--until-step",
+    "until",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="How far each run goes. Default: to the third checkpoint, or as far as a sixth of the "
+    "time takes it.",
+)
+@click.option(
+    "--within",
+    default="5m",
+    metavar="TIME",
+    help="How long all of it may take, such as 90s or 20m. Default: 5m.",
+)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+def drill(
+    file: Path, *, replicas: int | None, until: int | None, within: str, as_json: bool
+) -> None:
+    """Rehearse on this machine what becomes of the TrainRun in FILE when something breaks.
+
+    Two undisturbed runs are compared with three others: a rank is killed after a checkpoint, one is
+    killed before the first, and a worker gets a notice. All in temporary storage, under another
+    name, trackers offline. Exit code: 0 all is well, 4 something was found, 3 nothing was found but
+    not everything was rehearsed, 1 the script fails without any fault.
+    """
+    from trainrun_operator.cli.drill import DrillOptions
+    from trainrun_operator.cli.drill import drill as hold_drill
+
+    loaded()
+    options = DrillOptions(
+        file=file, replicas=replicas, until=until, within=within, as_json=as_json
+    )
+    sys.exit(hold_drill(options))
 
 
 @trainrun.command()

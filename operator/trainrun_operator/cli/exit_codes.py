@@ -12,4 +12,8 @@ FAULT_NEVER_STRUCK = 3
 """The run succeeded, but not under what `--fault` was to show."""
 NO = 3
 """`trainrun checkpoints --can-resume`: it would not."""
+NOT_REHEARSED = 3
+"""`trainrun drill`: nothing was found, but not everything was rehearsed."""
+FOUND = 4
+"""`trainrun drill`: something would go wrong."""
 INTERRUPTED = 130

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from trainrun.contract import variables
+from trainrun.contract.agent_state import AgentState
 from trainrun_operator.api.run.status import TrainRunStatus
 from trainrun_operator.cli.preparation import Preparation
 from trainrun_operator.core.run.agent_config import agent_config
@@ -36,8 +37,20 @@ LOOPBACK = "127.0.0.1"
 class LocalRun:
     """One `trainrun run` from the moment everything is known to be in order."""
 
-    def __init__(self, prepared: Preparation, stored: StoredRun, *, events: EventSink) -> None:
+    def __init__(
+        self,
+        prepared: Preparation,
+        stored: StoredRun,
+        *,
+        events: EventSink,
+        heard: Callable[[AgentState], None] = lambda _state: None,
+        save_on_interrupt: bool = True,
+    ) -> None:
+        """`heard` is told every heartbeat; without `save_on_interrupt` the first Ctrl-C stops the
+        run at once, as the second one does."""
         self._prepared = prepared
+        self._heard = heard
+        self._save_on_interrupt = save_on_interrupt
         self._stored = stored
         self._events = events
         self._interrupts = 0
@@ -54,6 +67,20 @@ class LocalRun:
         """Faults of the command line whose moment has not come."""
         return [planned.fault for planned in self._faults.pending]
 
+    @property
+    def interrupted(self) -> bool:
+        """Somebody has pressed Ctrl-C."""
+        return self._interrupts > 0
+
+    def end(self) -> None:
+        """End it now, without another checkpoint; all that was reported is stored."""
+        if self._world is not None:
+            self._world.suspend(save=False)
+
+    def abandon(self) -> None:
+        """Kill whatever runs; what is not stored by now is lost."""
+        self._stopped.set()
+
     async def lead(self, *, say: Callable[[str], None]) -> TrainRunStatus:
         """Lead the run until it is over or stopped; returns its last status."""
         self._listen_to_signals(say)
@@ -66,7 +93,7 @@ class LocalRun:
             run_uid=self._stored.uid,
             on_news=wakeup.now,
             on_progress=wakeup.soon,
-            on_heartbeat=world.heartbeat,
+            on_heartbeat=self._hear,
         )
         server.add(agents)
         reconciler = Reconciler(
@@ -104,11 +131,16 @@ class LocalRun:
 
     def _interrupt(self, say: Callable[[str], None]) -> None:
         self._interrupts += 1
-        if self._interrupts == 1 and self._world is not None:
+        if self._interrupts == 1 and self._world is not None and self._save_on_interrupt:
             say("saving a checkpoint and stopping; interrupt again to stop at once")
             self._world.suspend()
         else:
             self._stopped.set()
+
+    def _hear(self, state: AgentState) -> None:
+        if self._world is not None:
+            self._world.heartbeat(state)
+        self._heard(state)
 
     # ------------------------------------------------------------------------- composition
 

@@ -6,6 +6,7 @@ Layer: cli. All bad input is found here, before a process is started or a file i
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +18,8 @@ from trainrun_operator.worlds.local.faults import Fault, parse_fault
 from trainrun_operator.worlds.local.gpus import gpus_here, split_gpus
 from trainrun_operator.worlds.local.place import RunPlace, place_of
 from trainrun_operator.worlds.local.program import Program, program_of, with_interpreter
+
+NOTHING: Mapping[str, object] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,10 +40,15 @@ class Preparation:
 
 
 def prepare(
-    file: Path, *, replicas: int | None, storage: str | None, faults: tuple[str, ...]
+    file: Path,
+    *,
+    replicas: int | None,
+    storage: str | None,
+    faults: tuple[str, ...],
+    overrides: Mapping[str, object] = NOTHING,
 ) -> Preparation:
-    """Read and check everything. Raises InvalidSpec."""
-    run = load_file(file, replicas=replicas, storage=storage)
+    """Read and check everything; `overrides` as for `load_file`. Raises InvalidSpec."""
+    run = load_file(file, replicas=replicas, storage=storage, overrides=overrides)
     name = run.run_name
     workers = run.spec.workers
     launching = launching_of(workers)
@@ -72,20 +80,27 @@ def prepare(
     )
 
 
-def load_file(file: Path, *, replicas: int | None = None, storage: str | None = None) -> TrainRun:
-    """The TrainRun in this file with the command line's changes. Raises InvalidSpec."""
+def load_file(
+    file: Path,
+    *,
+    replicas: int | None = None,
+    storage: str | None = None,
+    overrides: Mapping[str, object] = NOTHING,
+) -> TrainRun:
+    """The TrainRun in this file with the command line's changes, and with `overrides`, which are
+    values by path: `{"spec.suspend": False}`. Raises InvalidSpec."""
     try:
         text = file.read_text()
     except OSError as error:
         raise InvalidSpec(f"{file}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise InvalidSpec(f"{file}: is no text in UTF-8 ({error.reason})") from error
-    overrides: dict[str, object] = {}
+    changes = dict(overrides)
     if replicas is not None:
-        overrides["spec.workers.replicas"] = replicas
+        changes["spec.workers.replicas"] = replicas
     if storage is not None:
-        overrides["spec.storage.uri"] = storage_uri(storage)
-    return load_trainrun(text, source=str(file), overrides=overrides)
+        changes["spec.storage.uri"] = storage_uri(storage)
+    return load_trainrun(text, source=str(file), overrides=changes)
 
 
 def storage_uri(text: str) -> str:

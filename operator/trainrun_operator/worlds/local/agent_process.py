@@ -96,6 +96,11 @@ class AgentProcess(asyncio.SubprocessProtocol):
                 pass
         kill_all(self._folder)
 
+    def close(self) -> None:
+        """Nobody listens any more: let go of its pipe, and of it."""
+        if self._transport is not None:
+            self._transport.close()
+
     # --------------------------------------------------------- asyncio.SubprocessProtocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -127,3 +132,7 @@ class AgentProcess(asyncio.SubprocessProtocol):
         assert self._transport is not None
         code = self._transport.get_returncode() or 0
         self._on_exit(code if code >= 0 else 128 - code)
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
+        """It has ended, and its output too."""
+        self.close()

@@ -69,6 +69,7 @@ class LocalWorld:
         self._output = output
         self._workers: dict[str, LocalWorker] = {}
         self._timers: list[asyncio.TimerHandle] = []
+        self._spawned: list[AgentProcess] = []
         self._training: set[str] = set()
         """Workers whose processes run, by their last heartbeat."""
 
@@ -142,9 +143,11 @@ class LocalWorld:
             self._workers[name] = worker
         return ended
 
-    def suspend(self) -> None:
-        """Behave as if spec.suspend were true: save, stop, leave."""
-        self._config = replace(self._config, suspend=True)
+    def suspend(self, *, save: bool = True) -> None:
+        """Behave as if spec.suspend were true: save, stop, leave; without `save` no process is
+        asked to save."""
+        config = replace(self._config, suspend=True)
+        self._config = config if save else replace(config, on_notice="Stop")
         self._wake()
 
     def heartbeat(self, state: AgentState) -> None:
@@ -167,6 +170,8 @@ class LocalWorld:
         for timer in self._timers:
             timer.cancel()
         kill_all(self._place.nodes)
+        for agent in self._spawned:
+            agent.close()
 
     def tidy_up(self) -> None:
         """The run is over: keep the workers' output, forget staged files and downloads."""
@@ -194,6 +199,7 @@ class LocalWorld:
             on_line=lambda line: self._output(worker.name, line),
             on_exit=lambda code: self._ended(worker, code),
         )
+        self._spawned.append(worker.agent)
         self._workers[worker.name] = worker
         self._wake()
 

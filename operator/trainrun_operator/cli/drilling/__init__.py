@@ -1,0 +1,1 @@
+"""A training's recovery rehearsed on this machine: `trainrun drill`."""

@@ -1,0 +1,82 @@
+"""What was seen of one run of a drill.
+
+Layer: cli; pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from trainrun.contract.checkpoint_id import CheckpointId
+    from trainrun.contract.metrics import Metric
+    from trainrun_operator.api.run.story import Chapter
+
+Curve = Mapping[int, "Mapping[str, Metric]"]
+"""Metrics by step."""
+
+Ending = Literal["Stopped", "Succeeded", "Failed", "OutOfTime"]
+"""Stopped: it had got as far as was asked of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """One report of rank 0 that has metrics."""
+
+    attempt: int
+    step: int
+    metrics: Mapping[str, Metric]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Course:
+    """One run from fresh storage."""
+
+    ending: Ending
+    world_size: int
+    seconds: float
+    """All of it took."""
+    points: tuple[Point, ...] = ()
+    """In the order in which they were reported."""
+    chapters: tuple[Chapter, ...] = ()
+    """Those in which an attempt ran."""
+    committed: tuple[int, ...] = ()
+    """Steps of the first attempt's checkpoints, ascending."""
+    reported: Mapping[int, Mapping[int, int]] = field(default_factory=dict)
+    """By attempt and rank the highest step that was heard of."""
+    asked: frozenset[int] = frozenset()
+    """Attempts in which a process called should_save()."""
+    opened: frozenset[int] = frozenset()
+    """Attempts in which a process opened a checkpoint."""
+    parts: tuple[int, ...] = ()
+    """Steps of which some ranks had brought files, while others had not got there."""
+    struck: bool = False
+    """Its fault has struck."""
+    failure: str = ""
+    """Why it failed."""
+
+    def steps(self, attempt: int) -> list[int]:
+        """The steps that rank 0 reported in an attempt, with metrics, in their order."""
+        return [point.step for point in self.points if point.attempt == attempt]
+
+    def curve(self, attempt: int) -> Curve:
+        """The metrics of an attempt; of a step that was reported twice the later ones."""
+        return {point.step: point.metrics for point in self.points if point.attempt == attempt}
+
+    def ranks(self, attempt: int) -> list[int]:
+        """The ranks that reported a step in an attempt, ascending."""
+        return sorted(self.reported.get(attempt, {}))
+
+    @property
+    def reached(self) -> int | None:
+        """The step that its first attempt got to on the lowest rank that reports."""
+        told = self.reported.get(1, {})
+        known = [*self.steps(1), *([told[min(told)]] if told else [])]
+        return max(known, default=None)
+
+    @property
+    def handed(self) -> CheckpointId | None:
+        """The checkpoint that the second attempt was handed."""
+        return self.chapters[1].resumed_from if len(self.chapters) > 1 else None

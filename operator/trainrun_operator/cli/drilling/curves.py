@@ -1,0 +1,140 @@
+"""Metrics of two runs compared, step by step.
+
+Layer: cli; pure.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from trainrun.contract.metrics import Metric
+    from trainrun_operator.cli.drilling.course import Curve
+
+SPREAD = 2.0
+"""Times the largest difference of two undisturbed runs that another run may differ from them."""
+
+CLOCKED = re.compile(
+    r"time|sec|speed|throughput|latency|elapsed|duration|eta$|memory|mem_|_mem|util|per_s|flops|mfu"
+)
+"""Metrics of these names tell about the machine, and differ from run to run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """What one metric of one run has in place of another's."""
+
+    metric: str
+    step: int
+    expected: Metric
+    got: Metric
+
+    @property
+    def size(self) -> float:
+        """How far they are apart; infinite where that is no number."""
+        return distance(self.expected, self.got)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tolerance:
+    """How far a run may differ from an undisturbed one."""
+
+    allowed: Mapping[str, float]
+    """By metric; 0: not at all. Metrics that are not named are not compared."""
+    largest: tuple[Difference, ...] = ()
+    """Of each metric in which the two undisturbed runs differ, where they do most."""
+    steps: int = 0
+    """That both of them have reported."""
+
+    @property
+    def exact(self) -> bool:
+        """The script equals itself."""
+        return not self.largest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deviation:
+    """One metric that differs by more than is allowed."""
+
+    first: Difference
+    """The first step where it does."""
+    largest: Difference
+    steps: int
+    """In which it does."""
+    compared: int
+    """Steps that were compared."""
+    allowed: float
+
+
+def tolerance(one: Curve, other: Curve, *, until: int) -> Tolerance:
+    """What two undisturbed runs, up to a step, say about every other run."""
+    steps = sorted(step for step in one.keys() & other.keys() if step <= until)
+    names = list(dict.fromkeys(name for step in steps for name in one[step]))
+    allowed: dict[str, float] = {}
+    largest: list[Difference] = []
+    for name in names:
+        if CLOCKED.search(name.lower()):
+            continue
+        widest = max(_differences(one, other, name, steps), key=lambda it: it.size, default=None)
+        if widest is None:
+            continue
+        if widest.size > 0:
+            largest.append(widest)
+        if math.isfinite(widest.size):  # else it is no number, and differs anyway
+            allowed[name] = SPREAD * widest.size
+    return Tolerance(allowed=allowed, largest=tuple(largest), steps=len(steps))
+
+
+def deviations(
+    run: Curve, undisturbed: Curve, within: Tolerance, *, after: int, until: int
+) -> list[Deviation]:
+    """Where a run differs from an undisturbed one by more than is allowed, in `after` < step <=
+    `until`."""
+    steps = sorted(s for s in run.keys() & undisturbed.keys() if after < s <= until)
+    found = []
+    for name, allowed in within.allowed.items():
+        compared = list(_differences(undisturbed, run, name, steps))
+        wrong = [it for it in compared if it.size > allowed]
+        if wrong:
+            largest = max(wrong, key=lambda it: it.size)
+            found.append(
+                Deviation(
+                    first=wrong[0],
+                    largest=largest,
+                    steps=len(wrong),
+                    compared=len(compared),
+                    allowed=allowed,
+                )
+            )
+    return found
+
+
+def compared_steps(run: Curve, undisturbed: Curve, *, after: int, until: int) -> int:
+    """Steps that both have, in `after` < step <= `until`."""
+    return sum(after < step <= until for step in run.keys() & undisturbed.keys())
+
+
+def _differences(one: Curve, other: Curve, name: str, steps: list[int]) -> list[Difference]:
+    return [
+        Difference(metric=name, step=step, expected=one[step][name], got=other[step][name])
+        for step in steps
+        if name in one[step] and name in other[step]
+    ]
+
+
+def distance(one: Metric, other: Metric) -> float:
+    """0 for what is the same, infinity where they are different and not both finite numbers."""
+    if one == other or (_is_nan(one) and _is_nan(other)):
+        return 0.0
+    if isinstance(one, str | bool) or isinstance(other, str | bool):
+        return math.inf
+    apart = abs(one - other)
+    return apart if math.isfinite(apart) else math.inf
+
+
+def _is_nan(value: Metric) -> bool:
+    return isinstance(value, float) and math.isnan(value)

@@ -1,0 +1,113 @@
+"""A drill in lines for people.
+
+Layer: cli; pure.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from trainrun_operator.cli.wording import seconds as in_words
+
+if TYPE_CHECKING:
+    from trainrun_operator.cli.drilling.rehearsed import Curves, Drill, Outcome, Rehearsed
+    from trainrun_operator.cli.drilling.scenarios import FaultName
+
+WIDTH = 79
+
+FAULTS: dict[FaultName, str] = {
+    "KillAfterCheckpoint": "kill after a checkpoint",
+    "KillBeforeCheckpoint": "kill before the first",
+    "Notice": "notice",
+}
+OUTCOMES: dict[Outcome, str] = {
+    "Fine": "fine",
+    "Found": "FOUND",
+    "NotRehearsed": "not rehearsed",
+}
+CURVES: dict[Curves, str] = {
+    "Equal": "equal",
+    "WithinTolerance": "as close",
+    "Differ": "differ",
+    "NotCompared": "-",
+}
+
+
+def lines(drill: Drill) -> Iterator[str]:
+    """All of it."""
+    to = f"to step {drill.until}" if drill.until is not None else "without a step"
+    word = "process" if drill.world_size == 1 else "processes"
+    yield f"Drill of {drill.run}: {drill.world_size} {word}, {to}, {in_words(drill.seconds)}"
+    for text in (*_control(drill), *drill.notes):
+        yield from _wrapped(text, "  ")
+    yield ""
+    yield _row("fault", "verdict", "resumed from", "lost", "curves", "back after")
+    for it in drill.rehearsed:
+        yield from _verdict(it)
+    yield ""
+    yield from _findings(drill)
+
+
+def _control(drill: Drill) -> Iterator[str]:
+    within = drill.within
+    if within is None:
+        yield "two undisturbed runs could not be compared"
+    elif within.exact:
+        named = ", ".join(list(within.allowed)[:5]) or "none that can be compared"
+        yield f"two undisturbed runs are equal in {within.steps} steps (metrics: {named})"
+    else:
+        for it in within.largest[:5]:
+            apart = f"by {it.size:.4g}" if it.metric in within.allowed else "and is no number"
+            yield (
+                f"the script does not equal itself: {it.metric} of two undisturbed runs differs "
+                f"{apart} in step {it.step}. Curves after a resume are allowed twice that"
+            )
+
+
+def _verdict(it: Rehearsed) -> Iterator[str]:
+    seen = bool(it.seconds)
+    resumed = f"step {it.resumed_from}" if it.resumed_from is not None else "the start"
+    yield _row(
+        FAULTS[it.scenario.name],
+        OUTCOMES[it.outcome],
+        resumed if seen else "-",
+        str(it.lost_steps) if seen else "-",
+        CURVES[it.curves],
+        in_words(it.recovery),
+    )
+    if it.why_not:
+        yield from _wrapped(it.why_not, "    ")
+
+
+def _row(*cells: str) -> str:
+    fault, outcome, resumed, lost, curves, back = cells
+    return f"{fault:24}{outcome:15}{resumed:14}{lost:>4}  {curves:10}{back}".rstrip()
+
+
+def _findings(drill: Drill) -> Iterator[str]:
+    if drill.findings:
+        yield "What would go wrong"
+        for it in drill.control_findings:
+            yield from _wrapped(f"undisturbed: {it.text}", "  ")
+            yield from _wrapped(it.remedy, "    -> ")
+        for rehearsed in drill.rehearsed:
+            for it in rehearsed.findings:
+                yield from _wrapped(f"{FAULTS[rehearsed.scenario.name]}: {it.text}", "  ")
+                yield from _wrapped(it.remedy, "    -> ")
+    elif drill.complete:
+        yield "Nothing was found."
+    else:
+        yield "Nothing was found in what was rehearsed."
+
+
+def _wrapped(text: str, indent: str) -> list[str]:
+    return textwrap.wrap(
+        text,
+        WIDTH,
+        initial_indent=indent,
+        subsequent_indent=" " * len(indent),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )

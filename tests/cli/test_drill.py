@@ -1,0 +1,210 @@
+"""`trainrun drill`: real runs of scripts whose recovery is broken, each in another way."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from tests.cli.drills import a_file, a_ground
+from tests.support.eventually import eventually
+from trainrun_operator.cli.commands import trainrun
+from trainrun_operator.cli.drilling.course import Course
+from trainrun_operator.cli.drilling.curves import Tolerance, tolerance
+from trainrun_operator.cli.drilling.findings import Finding
+from trainrun_operator.cli.drilling.rehearsed import judge
+from trainrun_operator.cli.drilling.scenarios import FaultName, scenarios
+
+UNTIL = 30
+GRACE = 4.0
+LONG = 120.0
+"""Seconds; generous, since two cores are shared by all processes of all tests."""
+
+
+def call(file: Path, *words: str, within: str = "30m") -> Result:
+    """More time than by default, since a machine that is busy with other tests is slow."""
+    return CliRunner().invoke(trainrun, ["drill", str(file), "--within", within, *words])
+
+
+@pytest.fixture(scope="module")
+def controls(tmp_path_factory: pytest.TempPathFactory) -> tuple[Course, Tolerance]:
+    """Undisturbed runs of the script: all that is broken on resume is the same up to there."""
+    ground = a_ground(tmp_path_factory.mktemp("control"))
+    one, other = (ground.try_run(fault=None, until=UNTIL, seconds=LONG) for _ in range(2))
+    return one, tolerance(one.curve(1), other.curve(1), until=UNTIL)
+
+
+def found(
+    folder: Path, mode: str, fault: FaultName, controls: tuple[Course, Tolerance]
+) -> list[Finding]:
+    """What a run of the broken script shows under one fault."""
+    control, within = controls
+    planned = scenarios(control, until=UNTIL, grace=GRACE)
+    scenario = next(it for it in planned if it.name == fault)
+    course = a_ground(folder, mode).try_run(fault=scenario.fault, until=UNTIL, seconds=LONG)
+    verdict = judge(scenario, course, control, within, until=UNTIL, on_notice="Auto")
+    assert not verdict.why_not, verdict
+    return list(verdict.findings)
+
+
+def test_a_sound_script_passes_and_nothing_of_the_run_is_touched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen, temporary = tmp_path / "seen.txt", tmp_path / "tmp"
+    temporary.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    file = a_file(tmp_path, env={"SEEN": str(seen)})
+    result = call(file)
+    assert result.exit_code == 0, result.output
+    assert "two undisturbed runs are equal in" in result.stdout
+    assert result.stdout.count("fine") == 3
+    assert result.stdout.endswith("Nothing was found.\n")
+    assert max(map(len, result.stdout.splitlines())) < 80
+    assert not (tmp_path / "storage").exists()
+    told = {tuple(line.split(" ")) for line in seen.read_text().splitlines()}
+    assert {(name, mode) for name, mode, _ in told} == {("drill", "offline")}
+    assert all(uri.startswith(f"{temporary.as_uri()}/trainrun-drill-") for *_, uri in told)
+    assert list(temporary.glob("trainrun-drill-*")) == []
+
+
+def test_as_json_a_script_that_never_loads_is_found_by_both_faults_that_leave_a_checkpoint(
+    tmp_path: Path,
+) -> None:
+    result = call(a_file(tmp_path, "never-loads"), "--until-step", "30", "--json")
+    assert result.exit_code == 4, result.output
+    told = json.loads(result.stdout)
+    assert (told["version"], told["run"], told["exitCode"]) == (1, "llama", 4)
+    assert (told["untilStep"], told["worldSize"]) == (30, 2)
+    assert told["control"]["equal"]
+    assert {it["name"]: it["outcome"] for it in told["faults"]} == {
+        "KillAfterCheckpoint": "Found",
+        "KillBeforeCheckpoint": "Fine",
+        "Notice": "Found",
+    }
+    assert {(it["kind"], it["fault"]) for it in told["findings"]} == {
+        ("CheckpointIgnored", "KillAfterCheckpoint"),
+        ("CheckpointIgnored", "Notice"),
+    }
+    text = told["findings"][0]["text"]
+    assert "opened nothing of it and began again with step 1" in text
+    assert "trainrun.get_checkpoint()" in told["findings"][0]["remedy"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("mode", "kind", "text"),
+    [
+        ("repeats", "StepsRepeated", "3 of the steps in the checkpoint were done twice"),
+        ("skips", "StepsSkipped", "an undisturbed run reports step"),
+        ("forgets-momentum", "CurvesDiffer", "loss differs from an undisturbed run in"),
+        ("forgets-random", "CurvesDiffer", "different at once, so weights, data or random"),
+        ("opens-nothing", "CurvesDiffer", "no rank opened the files of the checkpoint"),
+        ("breaks", "RecoveryFailed", "KeyError: 'optimizer'"),
+    ],
+)
+def test_after_a_kill_it_is_found_that_the_script(
+    mode: str, kind: str, text: str, controls: tuple[Course, Tolerance], tmp_path: Path
+) -> None:
+    (finding,) = found(tmp_path, mode, "KillAfterCheckpoint", controls)
+    assert finding.kind == kind
+    assert text in finding.text
+    assert finding.remedy
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("mode", "kind", "text"),
+    [
+        ("never-asks", "ShouldSaveNeverAsked", "the script never asked should_save()"),
+        ("asks-in-vain", "NoticeNotUsed", "although the script asks should_save()"),
+    ],
+)
+def test_after_a_notice_it_is_found_that_the_script(
+    mode: str, kind: str, text: str, controls: tuple[Course, Tolerance], tmp_path: Path
+) -> None:
+    (finding,) = found(tmp_path, mode, "Notice", controls)
+    assert finding.kind == kind
+    assert text in finding.text
+    assert f"a notice of {GRACE:g} s" in finding.text
+
+
+@pytest.mark.slow
+def test_ranks_that_report_nothing_are_named_and_what_needs_a_checkpoint_is_not_rehearsed(
+    tmp_path: Path,
+) -> None:
+    file = a_file(tmp_path, "rank-0-alone")
+    result = call(file, "--until-step", "15", "--json")
+    assert result.exit_code == 4, result.output
+    told = json.loads(result.stdout)
+    silent = [it for it in told["findings"] if it["kind"] == "RanksSilent"]
+    (finding,) = silent
+    assert finding["text"].startswith("rank 1 of 2 reported nothing, and the checkpoint of step 10")
+    assert "whole=True" in finding["remedy"]
+    assert told["faults"][0]["outcome"] == "NotRehearsed"
+    assert "no checkpoint was committed before step" in told["faults"][0]["whyNot"]
+
+
+@pytest.mark.slow
+def test_a_script_that_does_not_equal_itself_is_told_so_first(tmp_path: Path) -> None:
+    result = call(a_file(tmp_path, "unequal"), "--until-step", "25")
+    assert "the script does not equal itself: loss of two" in result.stdout.splitlines()[1]
+    assert "step_time" not in result.stdout
+
+
+@pytest.mark.slow
+def test_without_metrics_nothing_is_called_fine(tmp_path: Path) -> None:
+    result = call(a_file(tmp_path, "no-metrics"), "--until-step", "25")
+    assert result.exit_code == 3, result.output
+    assert result.stdout.count("not rehearsed") == 3
+    assert "rank 0 reports no metrics" in result.stdout
+    assert result.stdout.endswith("Nothing was found in what was rehearsed.\n")
+
+
+def test_a_script_that_fails_without_any_fault_is_no_finding(tmp_path: Path) -> None:
+    result = call(a_file(tmp_path, "fails"))
+    assert result.exit_code == 1, result.output
+    assert "without any fault the run fails" in result.stderr
+    assert "there is no data" in result.stderr
+
+
+@pytest.mark.slow
+def test_what_has_no_time_is_not_rehearsed(tmp_path: Path) -> None:
+    result = call(a_file(tmp_path), "--json", within="3s")
+    assert result.exit_code == 3, result.output
+    told = json.loads(result.stdout)
+    assert told["findings"] == []
+    assert {it["outcome"] for it in told["faults"]} == {"NotRehearsed"}
+    assert told["seconds"] < 60
+
+
+@pytest.mark.parametrize("words", [["--within", "soon"], ["--within", "0s"], ["--replicas", "0"]])
+def test_bad_input_is_refused_before_anything_is_started(tmp_path: Path, words: list[str]) -> None:
+    result = call(a_file(tmp_path), *words)
+    assert result.exit_code == 2, result.output
+    assert "undisturbed run" not in result.stderr
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_it_at_once_and_leaves_nothing(tmp_path: Path) -> None:
+    file = a_file(tmp_path, env={"SEEN": str(tmp_path / "seen.txt")})
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "trainrun_operator.cli", "drill", str(file)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "TMPDIR": str(temporary)},
+    )
+    eventually((tmp_path / "seen.txt").exists, timeout=LONG, what="a training process")
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=LONG)
+    assert process.returncode == 130
+    assert out == b""
+    assert list(temporary.glob("trainrun-drill-*")) == []
