@@ -30,6 +30,7 @@ PUBLIC = [
     "get_checkpoint",
     "get_context",
     "get_initial_checkpoint",
+    "long_section",
     "report",
     "should_save",
     "staging_directory",

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     )
     from trainrun.reporting import report, staging_directory
     from trainrun.save_request import SaveRequest, finish, should_save
+    from trainrun.sections import long_section
 
 __all__ = [
     "AgentLost",
@@ -58,6 +59,7 @@ __all__ = [
     "get_checkpoint",
     "get_context",
     "get_initial_checkpoint",
+    "long_section",
     "report",
     "should_save",
     "staging_directory",
@@ -79,6 +81,7 @@ _HOMES = {
     ),
     "reporting": ("report", "staging_directory"),
     "save_request": ("SaveRequest", "finish", "should_save"),
+    "sections": ("long_section",),
 }
 
 train = sys.modules[f"{__name__}.train"] = sys.modules[__name__]

@@ -41,6 +41,13 @@ class FaultyCluster(TroubledCluster):
             agent.end_process(rank, ProcessExit(rank=rank, code=1, exception=text))
             self.send(agent)
 
+    def hang(self, agent: SimAgent) -> None:
+        """A rank does nothing any more, and its process lives."""
+        rank = self._one_of(agent)
+        if rank is not None and agent.training is not None:
+            self.judge.struck(agent, Cause.HUNG, lasting=False)
+            agent.training.hung.add(rank)
+
     def leave_early(self, agent: SimAgent) -> None:
         """The script of one rank ends well, before the others do."""
         rank = self._one_of(agent)

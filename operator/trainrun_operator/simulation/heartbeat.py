@@ -43,6 +43,7 @@ def next_state(agent: SimAgent) -> AgentState:
         spawned=since(training.spawned if training else None),
         first_step=since(training.first_step if training else None),
         stepped=since(training.last_step if training else None),
+        owes=_owes(agent, now),
         staged=tuple(agent.staged[step] for step in sorted(agent.staged)),
         dropped=tuple(sorted(agent.dropped)),
         metrics=agent.metrics,
@@ -60,6 +61,14 @@ def next_state(agent: SimAgent) -> AgentState:
         recorded=agent.recording.done,
         seen=agent.duty.seen,
     )
+
+
+def _owes(agent: SimAgent, now: float) -> float | None:
+    """Nothing where its processes wait for a second reader of their checkpoint."""
+    training = agent.training
+    if training is None or not training.alive or training.moved is None:
+        return None
+    return None if agent.suspect is not None else now - training.moved
 
 
 def _posted(training: Training | None) -> Posted | None:

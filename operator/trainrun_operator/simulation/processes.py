@@ -30,6 +30,8 @@ class Training:
     """Ranks that were asked to save."""
     finished: set[int] = field(default_factory=set)
     """Ranks that have called finish()."""
+    hung: set[int] = field(default_factory=set)
+    """Ranks that do nothing any more, and do not end."""
     terminated: bool = False
     """They were sent SIGTERM."""
     reports: bool = True
@@ -38,6 +40,9 @@ class Training:
     first_step: float | None = None
     last_step: float | None = None
     """When its processes were started, and when the first and the newest step were done."""
+
+    moved: float | None = None
+    """When they were started, had waited for their checkpoint, or reported last."""
 
     def __post_init__(self) -> None:
         """Nothing is done yet."""

@@ -112,6 +112,7 @@ class TrainingLoop:
             self._suspect(agent, attempt, resume)
             return
         agent.suspect = None
+        training.moved = self.world.clock.now
         after = self.world.rng.uniform(0.5, 1.5)
         for rank in training.living:
             self.world.clock.after(after, lambda rank=rank: self._meet(agent, attempt, rank))  # type: ignore[misc]
@@ -121,7 +122,7 @@ class TrainingLoop:
         training, apart = agent.training, self.world.apart(attempt)
         if not agent.alive or agent.attempt != attempt or training is None:
             return
-        if rank in training.exits:
+        if rank in training.exits or rank in training.hung:
             return
         if rank in apart:
             self._cannot_meet(agent, rank, alone=len(apart) < training.order.world_size)
@@ -174,7 +175,7 @@ class TrainingLoop:
         training = agent.training
         if not agent.alive or agent.attempt != attempt or training is None:
             return
-        if rank in training.exits:
+        if rank in training.exits or rank in training.hung:
             return
         self.world.clock.after(self._until_next_step(), lambda: self._advance(agent, attempt, rank))
         if training.calls[rank] < training.steps[rank] and not agent.may_call(rank):
@@ -251,7 +252,7 @@ class TrainingLoop:
     def _report(self, agent: SimAgent, rank: int, step: int, *, save: bool) -> None:
         training, last = agent.training, self.world.last_step
         assert training is not None
-        training.last_step = self.world.clock.now
+        training.last_step = training.moved = self.world.clock.now
         training.first_step = training.first_step or training.last_step
         if step % self.world.save_every == 0 or step == last or save:
             if rank == 0 or step % 2 == 0:

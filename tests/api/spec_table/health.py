@@ -9,6 +9,8 @@ VALID = (
     ok("the shortest heartbeat", spec__health__heartbeatTimeout="3s"),
     ok("a heartbeat in parts", spec__health__heartbeatTimeout="1m30s"),
     ok("no forced deletion", spec__health__forceDeletePods=False),
+    ok("hangs are looked for", spec__health__progressTimeout="5s"),
+    ok("a first step is waited for", spec__health__firstStepTimeout="24h"),
     ok("seconds beyond a minute", spec__health__heartbeatTimeout="90s"),
 )
 
@@ -22,6 +24,16 @@ INVALID = (
         "a short heartbeat",
         {"spec.health.heartbeatTimeout": "2s999ms"},
         'spec.health.heartbeatTimeout: "2s999ms" is not allowed: it must be between 3s and 1h',
+    ),
+    bad(
+        "a hasty hang",
+        {"spec.health.progressTimeout": "4s"},
+        'spec.health.progressTimeout: "4s" is not allowed: it must be between 5s and 24h',
+    ),
+    bad(
+        "a first step of days",
+        {"spec.health.firstStepTimeout": "25h"},
+        'spec.health.firstStepTimeout: "25h" is not allowed: it must be between 5s and 24h',
     ),
     bad(
         "no time to start",

@@ -37,7 +37,13 @@ def test_every_field_that_decisions_need_is_taken_over() -> None:
             "maxPreemptions": -1,
             "backoff": {"initial": "2s", "factor": 3, "max": "90s"},
         },
-        health={"heartbeatTimeout": "40s", "startTimeout": "6m", "placementTimeout": "2m"},
+        health={
+            "heartbeatTimeout": "40s",
+            "startTimeout": "6m",
+            "placementTimeout": "2m",
+            "progressTimeout": "3m",
+            "firstStepTimeout": "20m",
+        },
         activeDeadline="2h",
         ttlAfterFinished="0s",
         retainFailedWorkers=7,
@@ -54,6 +60,7 @@ def test_every_field_that_decisions_need_is_taken_over() -> None:
     )
     assert (config.heartbeat_timeout, config.start_timeout) == (seconds(40), seconds(360))
     assert (config.placement_timeout, config.retain_failed_workers) == (seconds(120), 7)
+    assert (config.progress_timeout, config.first_step_timeout) == (seconds(180), seconds(1200))
     assert (config.flush_timeout, config.max_pending) == (seconds(7), 5)
     assert config.on_notice == "Signal"
     assert (config.active_deadline, config.ttl_after_finished) == (seconds(7200), seconds(0))
@@ -73,6 +80,7 @@ def test_the_grace_is_that_of_the_templates_pods(grace: object, seen: int) -> No
 def test_what_is_absent_stays_absent() -> None:
     config = config_of(a_resource())
     assert (config.active_deadline, config.ttl_after_finished) == (None, None)
+    assert (config.progress_timeout, config.first_step_timeout) == (None, None)
     assert "preemptions" not in config.limits
     assert config.checkpoints_uri == "s3://bucket/prefix/digits/checkpoints"
     assert config.world_size == 4

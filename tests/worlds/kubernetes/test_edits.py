@@ -70,6 +70,8 @@ EDITED: dict[str, tuple[Any, Any]] = {
     "health.heartbeatTimeout": ("30s", "20s"),
     "health.startTimeout": ("5m", "9m"),
     "health.placementTimeout": ("10m", "20m"),
+    "health.progressTimeout": ("2m", "5m"),
+    "health.firstStepTimeout": ("10m", "20m"),
     "health.forceDeletePods": (True, False),
     "activeDeadline": ("1h", "2h"),
     "ttlAfterFinished": ("1h", "2h"),

@@ -6,12 +6,14 @@ ended attempt is told for as long as anybody may ask.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from trainrun.agent import background
 from trainrun.agent.checkpoints.fetching import Fetching
 from trainrun.agent.checkpoints.metrics_queue import MetricsQueue
 from trainrun.agent.checkpoints.overdue import overdue_checkpoint
@@ -31,6 +33,7 @@ from trainrun.agent.training.ipc import Handlers, IpcServer
 from trainrun.agent.training.loading import Loading
 from trainrun.agent.training.posts import Posts
 from trainrun.agent.training.progress import TrainingProgress
+from trainrun.agent.training.step_clock import TICK, StepClock
 from trainrun.agent.training.tally import Tally
 from trainrun.agent.training.vote import Voter
 from trainrun.contract.agent_config import AgentConfig
@@ -47,6 +50,8 @@ from trainrun.contract.messages import (
     Raised,
     Report,
     Request,
+    SectionBegun,
+    SectionEnded,
     Statement,
     Unstaged,
 )
@@ -89,10 +94,12 @@ class Attempt:
     metrics: MetricsQueue | None
     posts: Posts | None
     asking: Asking
+    clock: StepClock
     loading: Loading = field(default_factory=Loading)
     spawned: float = 0.0
     """When the processes were started, on the monotonic clock."""
     _server: IpcServer | None = None
+    _ticking: asyncio.Task[None] | None = None
     _files: dict[int, RankFiles] = field(default_factory=dict)
 
     @property
@@ -116,8 +123,15 @@ class Attempt:
         if self.posts is not None:
             self.posts.open()
         self.spawned = time.monotonic()
+        self.clock.start(self.spawned)
+        self._ticking = background.run(self._tick())
         self.processes.start([self._launch(local) for local in range(len(self.ranks))])
         around.news()
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(TICK)
+            self.clock.tick(time.monotonic())
 
     def drain(self) -> None:
         """Read what the processes have sent so far."""
@@ -133,6 +147,8 @@ class Attempt:
         """The next attempt begins: nothing is written under this one any more."""
         if self._server is not None:
             self._server.close()
+        if self._ticking is not None:
+            self._ticking.cancel()
         self.tally.close()
         self.voter.close()
         self.uploads.close()
@@ -182,15 +198,31 @@ class Attempt:
                 self.around.news()
             case Raised():
                 self.processes.exception(rank, statement)
+            case SectionBegun():
+                self.clock.begun(rank, statement, time.monotonic())
+            case SectionEnded():
+                self.clock.ended(rank, statement.number, time.monotonic())
             case _:
                 assert_never(statement)
 
-    async def answer(self, rank: int, request: Request) -> Reply:  # noqa: RET503 - closed union
+    async def answer(self, rank: int, request: Request) -> Reply:
         """Do what a process asks for."""
+        if isinstance(request, AskRoom):  # a wait that other ranks may have to end
+            await self.rooms.wait(rank, request.step)
+            self.clock.moved(time.monotonic())
+            return Granted()
+        self.clock.waits()
+        try:
+            return await self._answer(rank, request)
+        finally:
+            self.clock.goes_on(time.monotonic())
+
+    async def _answer(  # noqa: RET503 - closed union
+        self,
+        rank: int,
+        request: FetchCheckpoint | DescribeCheckpoint | FetchInitial | AskSave,
+    ) -> Reply:
         match request:
-            case AskRoom():
-                await self.rooms.wait(rank, request.step)
-                return Granted()
             case FetchCheckpoint():
                 with self.loading:
                     return await self.fetching.checkpoint(request.rank)
@@ -209,6 +241,7 @@ class Attempt:
         before = self.staged.last_step(rank)
         first = self.report.first_report is None
         self.report.report(rank, report.step, report.metrics, now)
+        self.clock.moved(now)
         if report.files is not None:
             self._bring(rank, report, report.files, now)
         awaited = self.staged.passes(rank, report.step)
@@ -253,6 +286,7 @@ class Attempt:
 
     def _on_exit(self, end: ProcessExit) -> None:
         self.around.faults.ended(end.rank, end.signal)
+        self.clock.left(end.rank, time.monotonic())
         if end.well:
             self.staged.exited_well(end.rank)
             self._drop_lost()
@@ -331,6 +365,7 @@ def build(start: Start, around: AttemptContext) -> Attempt:
             news=around.news,
             source=start.source,
         ),
+        clock=StepClock(excused=lambda: rooms.wait_for_store),
         report=TrainingProgress(ranks=ranks, resume=start.resume),
         metrics=(
             MetricsQueue(attempt=start.attempt, storage=around.storage)

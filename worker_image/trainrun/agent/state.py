@@ -78,6 +78,8 @@ def _with_attempt(state: AgentState, attempt: Attempt, now: float) -> AgentState
         spawned=now - attempt.spawned,
         first_step=None if first is None else now - first,
         stepped=None if last is None else now - last,
+        owes=attempt.clock.owes(now) if attempt.processes.alive else None,
+        section=attempt.clock.section(now),
         stall=attempt.rooms.stall(now),
         rendezvous=attempt.loading.before(attempt.spawned),
         load=attempt.loading.seconds(now),

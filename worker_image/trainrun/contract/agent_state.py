@@ -196,6 +196,18 @@ class Damaged:
     message: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LongSection:
+    """A part of the script, declared by a rank, in which no step ends."""
+
+    rank: int
+    name: str
+    timeout: float
+    """Seconds that it may take at most."""
+    lasts: float = 0.0
+    """Seconds that it has taken when this was told."""
+
+
 Phase = Literal[
     "Idle",  # no process lives and nothing is being flushed: `held` says what it is ready for
     "Running",  # at least one process of `attempt` lives
@@ -272,6 +284,13 @@ class AgentState:
     """Seconds since the first report of `attempt` on this worker."""
     stepped: Age | None = None
     """Seconds since the newest report of `attempt` on this worker."""
+    owes: Changing[float | None] = None
+    """Seconds for which the processes of `attempt` had owed a step when this was told: since the
+    newest report, the end of a wait for the agent or of a long section, or the spawn. Absent while
+    they wait for their agent or are in a section, and where none of them lives. Unlike an age it
+    does not grow in what was kept: of what an agent has not told nobody knows that nothing came."""
+    section: Changing[LongSection | None] = None
+    """The open long section whose time is over first, or has been over longest."""
     stall: Changing[float] = 0.0
     """Seconds that `report(checkpoint=)` has waited for room in this attempt, on the rank where it
     is most."""

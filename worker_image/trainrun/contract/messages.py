@@ -26,6 +26,10 @@ MOST_KINDS, KIND_WIDTH = 16, 120
 """Classes of an exception that are told, and characters of each."""
 PLACE_WIDTH = 120
 """Characters of where it was raised."""
+SECTION_WIDTH = 100
+"""Characters of the name of a long section."""
+LONGEST_SECTION = 1e9
+"""Seconds that one may be said to take at most: 30 years."""
 
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
@@ -152,10 +156,30 @@ class Raised:
     """`loss.py:88`, where it was raised in the script's own code."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SectionBegun:
+    """The rank is in a long section, in which no step ends."""
+
+    type: ClassVar[str] = "section"
+    number: int
+    """Of this section, in this process."""
+    name: str
+    seconds: float
+    """How long it may take at most."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SectionEnded:
+    """The rank has left it."""
+
+    type: ClassVar[str] = "section-end"
+    number: int
+
+
 Request = AskRoom | FetchCheckpoint | DescribeCheckpoint | FetchInitial | AskSave
 """Messages that are answered, in their order."""
 
-Statement = Report | Unstaged | Finish | Raised
+Statement = Report | Unstaged | Finish | Raised | SectionBegun | SectionEnded
 """Messages that are not answered."""
 
 Message = Hello | Statement | Request
@@ -170,7 +194,10 @@ class MalformedLine(ValueError):
 _encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
 
-def line_of(message: Hello | Unstaged | Finish | Raised | Question[object]) -> str:
+Plain = Hello | Unstaged | Finish | Raised | SectionBegun | SectionEnded
+
+
+def line_of(message: Plain | Question[object]) -> str:
     """The line that a process sends."""
     return _encode({"type": message.type, **_fields_of(message)})
 
@@ -256,6 +283,14 @@ def _raised(given: Fields) -> Raised:
     )
 
 
+def _section(given: Fields) -> SectionBegun:
+    seconds = float(given["seconds"])  # type: ignore[arg-type]
+    if not 0 < seconds <= LONGEST_SECTION:
+        raise ValueError(f"seconds: {seconds!r:.80} is no length of a section")
+    name = str(given["name"])[:SECTION_WIDTH]
+    return SectionBegun(number=integer(given, "number"), name=name, seconds=seconds)
+
+
 _READERS: Mapping[str, Callable[[Fields], Message]] = {
     Hello.type: lambda given: Hello(rank=integer(given, "rank"), pid=integer(given, "pid")),
     Report.type: _report,
@@ -267,4 +302,6 @@ _READERS: Mapping[str, Callable[[Fields], Message]] = {
     Unstaged.type: lambda given: Unstaged(step=integer(given, "step")),
     Finish.type: lambda _given: Finish(),
     Raised.type: _raised,
+    SectionBegun.type: _section,
+    SectionEnded.type: lambda given: SectionEnded(number=integer(given, "number")),
 }

@@ -90,6 +90,8 @@ EDITS = (
     _row("health.heartbeatTimeout", "NextAnswer", "silence is measured anew from the edit on"),
     _row("health.startTimeout", "NextPass"),
     _row("health.placementTimeout", "NextPass"),
+    _row("health.progressTimeout", "NextPass", "of the attempt that runs, too"),
+    _row("health.firstStepTimeout", "NextPass", "of the attempt that runs, too"),
     _row("health.forceDeletePods", "NextPass", "of pods too that wait to be confirmed"),
     _row("activeDeadline", "NextPass", "raised, it lets a run go on that it has failed"),
     _row("ttlAfterFinished", "NextPass", "of finished runs, too"),

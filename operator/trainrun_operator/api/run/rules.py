@@ -30,6 +30,7 @@ CauseName = Literal[
     "Misread",
     "Interrupted",
     "Silent",
+    "Hung",
     "Unknown",
 ]
 """The causes of core/run/causes.py, which this layer does not know."""

@@ -260,10 +260,10 @@ class FailurePolicy(Model):
         ]
         | None
     ) = None
-    """Failures of the script (AppError, OutOfMemory) in a row that fail the run, where none of
-    their attempts got further: to a step above any before, or, while the script has never reported
-    a step, to a minute of training. N: the Nth fails it. -1: no limit. Default: 5 where maxFailures
-    is -1, else no limit, since maxFailures is a bound of its own."""
+    """Failures of the script (AppError, OutOfMemory, Hung) in a row that fail the run, where none
+    of their attempts got further: to a step above any before, or, while the script has never
+    reported a step, to a minute of training. N: the Nth fails it. -1: no limit. Default: 5 where
+    maxFailures is -1, else no limit, since maxFailures is a bound of its own."""
     backoff: BackoffSpec = BackoffSpec()
     """How long to wait before a restart."""
     rules: Annotated[tuple[FailureRule, ...], Field(max_length=20, exclude_if=not_)] = ()
@@ -286,6 +286,15 @@ class Health(Model):
     """When only a part of a gang has found room within this time, its pods are deleted and created
     again later, so two gangs never block each other for ever. Waiting for room is never a failure.
     Between 10s and 24h, default 10m."""
+    progress_timeout: Annotated[Duration, between("5s", "24h")] | None = None
+    """The attempt ends as Hung, charged to maxFailures, when no rank has reported a step for this
+    long. Choose several times what the slowest step takes, checkpoint included. It holds from the
+    first step of an attempt on, and not while a rank is in a `trainrun.long_section()`, waits for
+    the store, or saves on request. Between 5s and 24h. Default: hangs are not looked for."""
+    first_step_timeout: Annotated[Duration, between("5s", "24h")] | None = None
+    """The attempt ends as Hung when no rank has reported a first step this long after the last
+    process was started, or after the last of them had read its checkpoint. Only for scripts that
+    call `trainrun.report()`. Between 5s and 24h. Default: waited for without end."""
     force_delete_pods: bool = True
     """Pods on lost nodes are deleted by force, since no kubelet can confirm their end; what still
     runs there cannot commit. false: they are deleted without force, and hold quota and volumes

@@ -34,6 +34,7 @@ class Cause(StrEnum):
     MISREAD = "Misread"
     INTERRUPTED = "Interrupted"
     SILENT = "Silent"
+    HUNG = "Hung"
     UNKNOWN = "Unknown"
 
 
@@ -53,7 +54,7 @@ class Explains(IntEnum):
     SIGNAL = auto()
     EXCEPTION = auto()
     LITTLE = auto()
-    """A worker is gone, or silent: its node may explain it."""
+    """A worker is gone, silent, or behind in a gang that stands still: its node may explain it."""
     NOT_MET = auto()
     """Ranks did not find each other: perhaps since another worker was lost first."""
     CONSEQUENCE = auto()
@@ -180,6 +181,14 @@ CAUSES: dict[Cause, CauseRow] = {
         explains=Explains.LITTLE,
         against_node="Repeated",
         fault_of_start=True,
+    ),
+    Cause.HUNG: CauseRow(
+        advice="look at what the rank that is behind does; wrap what takes long without a step in "
+        "trainrun.long_section(), or raise the timeout that the message names",
+        charge="failures",
+        explains=Explains.LITTLE,
+        against_node="Repeated",
+        stands_still=True,
     ),
     Cause.UNKNOWN: CauseRow(
         advice=_LOOK,

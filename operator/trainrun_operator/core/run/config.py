@@ -21,6 +21,7 @@ from trainrun_operator.core.run.rules import PolicyRule, rules_of
 
 if TYPE_CHECKING:
     from trainrun.contract.answer import OnNotice
+    from trainrun_operator.api.duration import Duration
     from trainrun_operator.api.run.resource import TrainRun
     from trainrun_operator.api.run.spec import FailurePolicy, WorkersSpec
 
@@ -68,6 +69,10 @@ class RunConfig:
     heartbeat_timeout: timedelta
     start_timeout: timedelta
     placement_timeout: timedelta
+    progress_timeout: timedelta | None
+    """None: hangs are not looked for, once there was a step."""
+    first_step_timeout: timedelta | None
+    """None: neither before."""
     on_notice: OnNotice
     """What becomes of a training that has to stop; see the field of the spec."""
     grace: timedelta
@@ -110,7 +115,7 @@ def config_of(run: TrainRun) -> RunConfig:
         restart=_digest(run.metadata.annotations.get(RESTART, "")),
         on_existing=spec.storage.on_existing,
         limits=limits_of(policy),
-        window=policy.window.timedelta if policy.window is not None else None,
+        window=_length(policy.window),
         no_progress_limit=no_progress_limit(policy),
         rules=rules_of(policy.rules),
         backoff_initial=policy.backoff.initial.timedelta,
@@ -119,6 +124,8 @@ def config_of(run: TrainRun) -> RunConfig:
         heartbeat_timeout=health.heartbeat_timeout.timedelta,
         start_timeout=health.start_timeout.timedelta,
         placement_timeout=health.placement_timeout.timedelta,
+        progress_timeout=_length(health.progress_timeout),
+        first_step_timeout=_length(health.first_step_timeout),
         on_notice=spec.checkpoint.on_notice,
         grace=timedelta(seconds=spec.workers.template.spec.grace),
         flush_timeout=spec.checkpoint.flush_timeout.timedelta,
@@ -126,13 +133,15 @@ def config_of(run: TrainRun) -> RunConfig:
         keep=spec.checkpoint.keep,
         score_metric=spec.checkpoint.score_metric or "",
         score_order=spec.checkpoint.score_order or "Max",
-        active_deadline=spec.active_deadline.timedelta if spec.active_deadline else None,
-        ttl_after_finished=(
-            spec.ttl_after_finished.timedelta if spec.ttl_after_finished is not None else None
-        ),
+        active_deadline=_length(spec.active_deadline),
+        ttl_after_finished=_length(spec.ttl_after_finished),
         retain_failed_workers=spec.retain_failed_workers,
         force_delete_pods=health.force_delete_pods,
     )
+
+
+def _length(duration: Duration | None) -> timedelta | None:
+    return duration.timedelta if duration is not None else None
 
 
 def no_progress_limit(policy: FailurePolicy) -> int:

@@ -154,4 +154,6 @@ def _free_name(incident: Incident) -> str:
 
 
 def _explains(strike: Strike, incident: Incident) -> bool:
-    return incident.cause in strike.causes and incident.slot == strike.slot
+    # Of a gang that stands still nobody may know which worker keeps the others waiting.
+    unknown = incident.slot is None and incident.cause == Cause.HUNG
+    return incident.cause in strike.causes and (unknown or incident.slot == strike.slot)

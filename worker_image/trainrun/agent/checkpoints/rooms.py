@@ -10,7 +10,7 @@ import asyncio
 import time
 from dataclasses import dataclass, field
 
-from trainrun.agent.checkpoints.staged import StagedSteps
+from trainrun.agent.checkpoints.staged import StagedSteps, Step
 
 
 @dataclass(slots=True, kw_only=True)
@@ -56,6 +56,14 @@ class Rooms:
         for change in self._waiters:
             if not change.done():
                 change.set_result(None)
+
+    @property
+    def wait_for_store(self) -> bool:
+        """Somebody waits while a step is being uploaded, and not for other ranks' files alone."""
+        return bool(self._since) and any(map(self._is_uploading, self.staged.pending()))
+
+    def _is_uploading(self, entry: Step) -> bool:
+        return self.staged.complete(entry.step)
 
     def stall(self, now: float) -> float:
         """Seconds that the rank which has waited most has waited so far."""

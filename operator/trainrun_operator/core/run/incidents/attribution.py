@@ -58,7 +58,7 @@ def incident_of(loss: Loss, *, attempt: int, now: datetime) -> Incident:
     return Incident(
         attempt=attempt,
         cause=loss.cause.value,
-        slot=loss.slot,
+        slot=loss.slot if loss.attributed else None,
         rank=loss.rank,
         worker=loss.worker[:253],
         node=loss.node[:253],

@@ -89,6 +89,8 @@ class Loss:
     """It may only be the consequence of another worker's loss."""
     age: timedelta = timedelta(0)
     """How long ago it happened."""
+    attributed: bool = True
+    """Its slot is to blame; False: nobody knows which one is."""
 
 
 def losses_of(view: View) -> tuple[Loss, ...]:

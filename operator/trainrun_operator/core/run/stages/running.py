@@ -14,6 +14,7 @@ from trainrun_operator.core.run.causes import Cause
 from trainrun_operator.core.run.display import refreshed, running_phase
 from trainrun_operator.core.run.gang.roster import deletion, surplus
 from trainrun_operator.core.run.incidents.attribution import best
+from trainrun_operator.core.run.incidents.hangs import hang_of
 from trainrun_operator.core.run.incidents.losses import Loss, losses_of
 from trainrun_operator.core.run.plan import Plan
 from trainrun_operator.core.run.stages import preempting, suspecting
@@ -124,6 +125,12 @@ def _loss(view: View) -> Plan | None:
     return transitions.open_incident(view, chosen, gone)
 
 
+def _hang(view: View) -> Plan | None:
+    """Nobody is lost, and the gang has owed a step for too long."""
+    hang = hang_of(view)
+    return transitions.open_incident(view, hang, frozenset()) if hang is not None else None
+
+
 def _unreachable(view: View, loss: Loss) -> bool:
     worker = view.roster[loss.slot]
     if worker is None or worker.phase == "Ended":
@@ -152,6 +159,7 @@ STAGE: tuple[Check, ...] = (
     _loss,
     past_deadline,
     _save_and_stop,
+    _hang,  # last: what ends anyway, or is asked to save, has its own bounds
 )
 
 

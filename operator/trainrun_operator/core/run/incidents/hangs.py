@@ -1,0 +1,173 @@
+"""Whether a gang has hung: nobody is lost, and no rank has reported a step for too long.
+
+Layer: core. Judged by what all agents have told of how long a step has been owed, and by nothing
+that an operator has measured: what an agent has not told counts for nothing. Only explicit timeouts
+end an attempt. Invariants: no gang is judged before every agent of it was heard, while one of them
+is overdue, while any rank is excused (it waits for its agent, or is in a long section), while a
+save is asked for, and for ranks that have ended well or never reported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from trainrun_operator.core.run.causes import Cause
+from trainrun_operator.core.run.incidents.losses import Loss
+from trainrun_operator.core.run.view import View, counted, done, max_step
+
+if TYPE_CHECKING:
+    from trainrun.contract.agent_state import AgentState, LongSection
+
+NAMED = 5
+"""Ranks that a message names."""
+
+KNOWN_BY = "how long ago each agent has seen its last step"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Rank:
+    """One that lives and has reported."""
+
+    rank: int
+    slot: int
+    step: int
+
+
+def hang_of(view: View) -> Loss | None:
+    """What the newest attempt has lost by standing still; None while nothing says that it does."""
+    living = _living(view)
+    found = _limit(view, living) if living else None
+    if found is None:
+        return None
+    limit, field = found
+    overdue = [a.section for a in living if a.section is not None and _is_over(a.section)]
+    if overdue:
+        return _in_section(view, overdue)
+    told = [agent.owes for agent in living]
+    owed = [timedelta(seconds=seconds) for seconds in told if seconds is not None]
+    if len(owed) < len(told) or min(owed) <= limit:
+        return None
+    if not _has_stepped(view):
+        return _unattributed(f"no first step within {_text(limit)} ({field})", min(owed))
+    return _behind(view, f"no step for {_text(limit)} ({field})", min(owed))
+
+
+def _living(view: View) -> list[AgentState]:
+    """The agents of which processes live; none where they cannot be judged."""
+    if view.status.save_asked is not None:
+        return []
+    living = []
+    for worker, agent in zip(view.roster, view.agents, strict=True):
+        if worker is None or agent is None:
+            return []
+        if done(agent):
+            continue
+        if view.is_overdue(worker):
+            return []
+        living.append(agent)
+    return living
+
+
+def _limit(view: View, living: Sequence[AgentState]) -> tuple[timedelta, str] | None:
+    """The timeout that holds now, and its name."""
+    if not _has_stepped(view):
+        limit, field = view.config.first_step_timeout, "spec.health.firstStepTimeout"
+    elif any(True for agent in living for _ in _ranks(agent)):
+        limit, field = view.config.progress_timeout, "spec.health.progressTimeout"
+    else:  # only ranks that never reported are left
+        return None
+    return (limit, field) if limit is not None else None
+
+
+def _has_stepped(view: View) -> bool:
+    return any(max_step(agent) is not None for agent in view.agents)
+
+
+def _is_over(section: LongSection) -> bool:
+    return section.lasts > section.timeout
+
+
+def _in_section(view: View, overdue: Sequence[LongSection]) -> Loss:
+    longest = max(overdue, key=lambda section: section.lasts - section.timeout)
+    message = (
+        f'rank {longest.rank} has been in the long section "{longest.name}" for '
+        f"{longest.lasts:.0f} s, which may take {longest.timeout:g} s"
+    )
+    loss = _unattributed(message, timedelta(seconds=longest.lasts))
+    local = view.config.processes_per_worker
+    slots = {section.rank // local for section in overdue}
+    ranks = {section.rank for section in overdue}
+    return _blamed(view, loss, slots, ranks)
+
+
+def _behind(view: View, message: str, age: timedelta) -> Loss:
+    """The ranks with the lowest step are behind, where not all have the same."""
+    ranks = [rank for a in view.agents if a is not None and not done(a) for rank in _ranks(a)]
+    lowest = min(rank.step for rank in ranks)
+    behind = [rank for rank in ranks if rank.step == lowest]
+    others = [rank.step for rank in ranks if rank.step != lowest]
+    named = _named([rank.rank for rank in behind])
+    stand = "stands" if len(behind) == 1 else "stand"
+    message = f"{message}: {named} {stand} at step {lowest}"
+    ended = sum(end.well for agent in view.agents if agent is not None for end in agent.exits)
+    if others:
+        low, high = min(others), max(others)
+        at = f"{high}" if low == high else f"{low} to {high}"
+        message = f"{message}, {counted(len(others), 'other')} at {at}"
+    if ended:
+        message = f"{message}, {counted(ended, 'other')} ended with exit code 0"
+    loss = _unattributed(message, age)
+    if not others and not ended:
+        return loss
+    return _blamed(view, loss, {it.slot for it in behind}, {it.rank for it in behind})
+
+
+def _ranks(agent: AgentState) -> Iterator[_Rank]:
+    left = {end.rank for end in agent.exits}
+    first = agent.slot * len(agent.steps)
+    for rank, step in enumerate(agent.steps, first):
+        if step is not None and rank not in left:
+            yield _Rank(rank=rank, slot=agent.slot, step=step)
+
+
+def _named(ranks: Sequence[int]) -> str:
+    if len(ranks) == 1:
+        return f"rank {ranks[0]}"
+    if len(ranks) <= NAMED:
+        return f"ranks {', '.join(map(str, ranks))}"
+    return f"{counted(len(ranks), 'rank')} ({', '.join(map(str, ranks[:NAMED]))}, ...)"
+
+
+def _unattributed(message: str, age: timedelta) -> Loss:
+    return Loss(
+        slot=0,
+        cause=Cause.HUNG,
+        message=message[:1000],
+        known_by=KNOWN_BY,
+        age=age,
+        attributed=False,
+    )
+
+
+def _blamed(view: View, loss: Loss, slots: set[int], ranks: set[int]) -> Loss:
+    """The only worker that is behind is to blame; of several nobody knows which one is."""
+    if len(slots) > 1:
+        return loss
+    (slot,) = slots
+    worker = view.roster[slot]
+    assert worker is not None, "it has been heard"
+    return replace(
+        loss,
+        slot=slot,
+        rank=min(ranks) if len(ranks) == 1 else None,
+        worker=worker.name,
+        node=worker.node,
+        attributed=True,
+    )
+
+
+def _text(limit: timedelta) -> str:
+    return f"{limit.total_seconds():.0f} s"

@@ -1,0 +1,78 @@
+"""How long a step has been owed, as an agent measures it."""
+
+from __future__ import annotations
+
+from trainrun.agent.training.step_clock import StepClock
+from trainrun.contract.agent_state import LongSection
+from trainrun.contract.messages import SectionBegun
+
+
+def ticked(clock: StepClock, begin: float, end: float) -> StepClock:
+    """An agent that has run all the time."""
+    while begin <= end:
+        clock.tick(begin)
+        begin += 1.0
+    return clock
+
+
+def started(*, until: float, blocked: bool = False) -> StepClock:
+    clock = StepClock(excused=lambda: blocked)
+    clock.start(100.0)
+    return ticked(clock, 100.0, until)
+
+
+def test_a_step_is_owed_since_the_start_and_then_since_the_newest_report() -> None:
+    clock = started(until=160.0)
+    assert clock.owes(160.0) == 60.0
+    clock.moved(160.0)
+    assert clock.owes(163.0) == 3.0
+
+
+def test_nothing_is_owed_while_a_process_waits_for_its_agent() -> None:
+    clock = started(until=110.0)
+    clock.waits()
+    clock.waits()
+    clock.goes_on(110.0)
+    assert clock.owes(110.0) is None
+    ticked(clock, 110.0, 500.0).goes_on(500.0)
+    assert clock.owes(500.5) == 0.5
+
+
+def test_nothing_is_owed_while_the_store_holds_a_report_up() -> None:
+    assert started(until=500.0, blocked=True).owes(500.0) is None
+
+
+def test_nothing_is_owed_in_a_long_section_and_it_is_told_how_long_it_lasts() -> None:
+    clock = started(until=110.0)
+    clock.begun(3, SectionBegun(number=1, name="evaluate", seconds=60.0), 110.0)
+    clock.begun(4, SectionBegun(number=1, name="export", seconds=20.0), 112.0)
+    ticked(clock, 110.0, 140.0)
+    assert clock.owes(140.0) is None
+    assert clock.section(140.0) == LongSection(rank=4, name="export", timeout=20.0, lasts=28.0)
+    clock.ended(4, 1, 140.0)
+    assert clock.section(140.0) == LongSection(rank=3, name="evaluate", timeout=60.0, lasts=30.0)
+    assert clock.owes(140.0) is None
+    clock.ended(3, 1, 141.0)
+    assert (clock.section(142.0), clock.owes(142.0)) == (None, 1.0)
+
+
+def test_a_process_that_ends_leaves_its_sections() -> None:
+    clock = started(until=110.0)
+    clock.begun(3, SectionBegun(number=7, name="evaluate", seconds=60.0), 110.0)
+    clock.left(4, 110.0)
+    assert clock.owes(110.0) is None
+    clock.left(3, 110.0)
+    assert clock.owes(111.0) == 1.0
+
+
+def test_an_end_without_a_beginning_changes_nothing() -> None:
+    clock = started(until=160.0)
+    clock.ended(3, 9, 160.0)
+    assert clock.owes(160.0) == 60.0
+
+
+def test_an_agent_that_stood_still_itself_knows_nothing_and_counts_anew() -> None:
+    clock = started(until=110.0)
+    assert clock.owes(400.0) is None
+    clock.tick(400.0)
+    assert clock.owes(401.0) == 1.0

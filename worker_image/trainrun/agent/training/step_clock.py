@@ -1,0 +1,86 @@
+"""How long the processes of an attempt have owed a step, and the long sections that they are in.
+
+Layer: agent, pure bookkeeping on the monotonic clock. Invariants: nothing is owed while a process
+waits for its agent (a checkpoint to read, room in a full backlog, the outcome of a vote) or is in a
+long section; what ends such a time begins the count anew, and so does every report. An agent that
+stood still itself knows nothing: what was said meanwhile it has not read yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from trainrun.contract.agent_state import LongSection
+from trainrun.contract.messages import SectionBegun
+
+TICK = 1.0
+"""Seconds between two ticks."""
+LATE = 5.0
+"""Seconds without a tick after which the agent, or its machine, has stood still."""
+
+
+@dataclass(slots=True, kw_only=True)
+class StepClock:
+    """Of one attempt."""
+
+    excused: Callable[[], bool] = bool
+    """Whether some process waits for something that is none of its doing."""
+    _since: float = 0.0
+    _ticked: float = 0.0
+    _waiting: int = 0
+    _sections: dict[tuple[int, int], tuple[SectionBegun, float]] = field(default_factory=dict)
+    """By rank and number, with when each began."""
+
+    def start(self, now: float) -> None:
+        """The processes are started."""
+        self._since = self._ticked = now
+
+    def tick(self, now: float) -> None:
+        """Called every TICK seconds."""
+        if now - self._ticked > LATE:
+            self._since = now
+        self._ticked = now
+
+    def moved(self, now: float) -> None:
+        """A process has reported, or shown otherwise that it works."""
+        self._since = now
+
+    def waits(self) -> None:
+        """A process begins to wait for its agent."""
+        self._waiting += 1
+
+    def goes_on(self, now: float) -> None:
+        """It has waited, or has gone."""
+        self._waiting -= 1
+        self._since = now
+
+    def begun(self, rank: int, section: SectionBegun, now: float) -> None:
+        """A rank is in a long section."""
+        self._sections[rank, section.number] = (section, now)
+
+    def ended(self, rank: int, number: int, now: float) -> None:
+        """It has left it."""
+        if self._sections.pop((rank, number), None) is not None:
+            self._since = now
+
+    def left(self, rank: int, now: float) -> None:
+        """Its process has ended, wherever it was."""
+        for key in [key for key in self._sections if key[0] == rank]:
+            self.ended(*key, now)
+
+    def owes(self, now: float) -> float | None:
+        """Seconds for which a step has been owed; None: none is, or nobody knows."""
+        if self._waiting or self._sections or now - self._ticked > LATE or self.excused():
+            return None
+        return max(now - self._since, 0.0)
+
+    def section(self, now: float) -> LongSection | None:
+        """The open section whose time is over first, or has been over longest."""
+        found = [
+            LongSection(
+                rank=rank, name=begun.name, timeout=begun.seconds, lasts=max(now - since, 0.0)
+            )
+            for (rank, _), (begun, since) in sorted(self._sections.items())
+        ]
+        return min(found, key=lambda it: it.timeout - it.lasts, default=None)

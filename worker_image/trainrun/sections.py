@@ -1,0 +1,72 @@
+"""`long_section`: a part of the script that is meant to take long without a step."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from trainrun import session
+from trainrun.contract import messages
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_numbers = itertools.count(1)
+
+
+@contextmanager
+def long_section(name: str, *, timeout: float | timedelta) -> Iterator[None]:
+    """Say that this rank is about to do something long in which no step ends.
+
+        with trainrun.long_section("evaluate", timeout=1800):
+            evaluate(model)
+
+    While any rank is in one, `health.progressTimeout` and `health.firstStepTimeout` do not apply to
+    the run; they count anew from its end. A rank that is still in it after `timeout` counts as
+    hung, where one of these is set. Sections may be nested. Without an agent nothing happens.
+
+    Args:
+        name: What it is called in messages, at most 100 characters.
+        timeout: Seconds, or a timedelta, that it may take at most.
+
+    Raises:
+        TypeError: The name is no text, or the timeout no number.
+        ValueError: The name is empty or too long, or the timeout is not above 0 or not finite.
+    """
+    begun = messages.SectionBegun(
+        number=next(_numbers), name=_checked_name(name), seconds=_checked_seconds(timeout)
+    )
+    connection = session.current().connection
+    if connection is not None:
+        connection.send_surely(messages.line_of(begun))
+    try:
+        yield
+    finally:
+        if connection is not None:
+            connection.send_surely(messages.line_of(messages.SectionEnded(number=begun.number)))
+
+
+def _checked_name(name: object) -> str:
+    if not isinstance(name, str):
+        raise TypeError(f"long_section(): the name is a text, not {type(name).__name__}")
+    if not 0 < len(name) <= messages.SECTION_WIDTH:
+        raise ValueError(
+            f"long_section(): the name has 1 to {messages.SECTION_WIDTH} characters, "
+            f"not {len(name)}"
+        )
+    return name
+
+
+def _checked_seconds(timeout: object) -> float:
+    if isinstance(timeout, timedelta):
+        timeout = timeout.total_seconds()
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float):
+        raise TypeError(
+            f"long_section(): timeout= is a number of seconds or a timedelta, got {timeout!r:.80}"
+        )
+    if not (math.isfinite(timeout) and 0 < timeout <= messages.LONGEST_SECTION):
+        raise ValueError(f"long_section(): timeout={timeout!r:.80} must be above 0 and finite")
+    return float(timeout)
