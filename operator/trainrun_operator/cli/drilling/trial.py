@@ -100,7 +100,9 @@ def _seen(
         name=prepared.name, storage=prepared.run.spec.storage.uri, place=prepared.place
     )
     store = stored.checkpoints()
-    listed = {info.id.step for info in list_checkpoints(store) if info.id.attempt == 1}
+    ours = (it for it in list_checkpoints(store) if it.id.attempt == 1)
+    # One that a later attempt has fenced was not committed; an incomplete one never will be.
+    listed = {info.id.step for info in ours if info.state == "good"}
     failed = status.condition("Failed") if status.is_true("Failed") else None
     return Course(
         ending=_ending(status, watcher),
