@@ -82,7 +82,9 @@ async def test_the_token_of_a_deleted_pod_is_soon_not_accepted(
     path = f"/api/v1/namespaces/{namespace}/pods/run-0-1"
     await api.delete(path, body={"gracePeriodSeconds": 0})
 
-    async with asyncio.timeout(10):  # the API server looks for the pod in a cache of its own
+    # The API server looks for the pod in a cache of its own; an answer that came of an old one it
+    # repeats for 10 s (the time to live of its authenticated tokens, Kubernetes 1.36).
+    async with asyncio.timeout(30):
         while await review(api, token, AUDIENCE) is not None:
             await asyncio.sleep(0.02)
 
