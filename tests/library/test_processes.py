@@ -240,6 +240,7 @@ def test_public_names_are_these() -> None:
         "get_checkpoint",
         "get_context",
         "get_initial_checkpoint",
+        "long_section",
         "report",
         "should_save",
         "staging_directory",
