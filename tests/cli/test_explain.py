@@ -192,6 +192,13 @@ def test_a_name_is_looked_for_in_the_cluster_of_the_kubeconfig(
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
     result = call("team/llama")
     assert result.exit_code == 2
-    assert "no cluster: " in result.output
+    assert f"no cluster: {tmp_path / 'none'} does not exist; " in result.output
     missing = call("llama.yaml")
     assert "no cluster" not in missing.output
+
+
+def test_a_name_with_a_storage_is_the_run_of_that_name_in_it(tmp_path: Path) -> None:
+    a_folder(tmp_path / "runs", *a_life())
+    result = call("llama", "--storage", (tmp_path / "runs").as_uri())
+    assert result.exit_code == 0, result.output
+    assert "Run llama succeeded after 148 min" in result.output

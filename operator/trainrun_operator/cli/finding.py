@@ -31,7 +31,8 @@ _NAME = re.compile(r"(?:([a-z0-9][a-z0-9-]*)/)?([a-z0-9][a-z0-9.-]*)")
 
 def find_runs(where: str, *, storage: str | None, namespace: str | None = None) -> list[Source]:
     """The run of a YAML file, the run `<uri>/<name>`, the runs known here below a URI, or the
-    TrainRun `NAME` or `NAMESPACE/NAME` in the cluster of the user's kubeconfig.
+    TrainRun `NAME` or `NAMESPACE/NAME` in the cluster of the user's kubeconfig; with `storage`,
+    NAME is the run `<storage>/<name>`.
 
     Raises InvalidSpec when there is neither such a file nor such a run, and what a cluster answers.
     """
@@ -42,6 +43,8 @@ def find_runs(where: str, *, storage: str | None, namespace: str | None = None) 
         return _below(path.resolve().as_uri())
     name = _NAME.fullmatch(where)
     if name is not None and not path.exists() and not where.endswith(FILES):
+        if storage is not None and name[1] is None:
+            return [_source(where, storage.rstrip("/"))]
         return [_of_cluster(name[2], name[1] or namespace)]
     return [_of_file(path, storage)]
 

@@ -68,9 +68,8 @@ async def load_configuration() -> Configuration:
         if "KUBECONFIG" not in os.environ and SERVICE_HOST_ENV_NAME in os.environ:
             _load_in_cluster(configuration)
         else:
-            path = os.environ.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")
             await load_kube_config(
-                config_file=path, client_configuration=configuration, persist_config=False
+                config_file=_kubeconfig(), client_configuration=configuration, persist_config=False
             )
     except (ConfigException, OSError) as error:
         raise NoCluster(
@@ -79,11 +78,19 @@ async def load_configuration() -> Configuration:
     return configuration
 
 
+def _kubeconfig() -> str:
+    """The path, or several with colons between them. Raises FileNotFoundError where none is there:
+    the client library warns of each, and then speaks of a file that is not valid."""
+    paths = os.environ.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")
+    if not any(Path(path).exists() for path in paths.split(os.pathsep)):
+        raise FileNotFoundError(f"{paths} does not exist")
+    return paths
+
+
 def usual_namespace() -> str:
     """That of the kubeconfig's current context, as kubectl takes it; `default` where none says."""
-    path = os.environ.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")
     try:
-        _, current = list_kube_config_contexts(config_file=path)
+        _, current = list_kube_config_contexts(config_file=_kubeconfig())
     except (ConfigException, OSError):
         return "default"
     return str(current["context"].get("namespace") or "default")

@@ -151,10 +151,13 @@ def incident_lines(chapter: Chapter, life: Life) -> Iterator[str]:
     yield f"cost: {_cost(chapter, life)}"
     for name, value in incident.items():
         if name not in KNOWN and value not in (None, "", [], {}, False):
-            yield f"{name}: {printable(str(value))}"
+            yield f"{LABELS.get(name, name)}: {printable(str(value))}"
     for line in incident.get("lastLines", ()):
         yield f"| {printable(str(line))}"
 
+
+LABELS = {"knownBy": "known by"}
+"""Names of an incident's fields that are no words."""
 
 KNOWN = frozenset(
     {
