@@ -176,7 +176,7 @@ def test_a_script_that_fails_without_any_fault_is_no_finding(tmp_path: Path) -> 
 
 @pytest.mark.slow
 def test_what_has_no_time_is_not_rehearsed(tmp_path: Path) -> None:
-    result = call(a_file(tmp_path), "--json", within="3s")
+    result = call(a_file(tmp_path), "--json", within="1s")
     assert result.exit_code == 3, result.output
     told = json.loads(result.stdout)
     assert told["findings"] == []

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.runtime.test_reconciler import CREATE, Story, a_plan
 from trainrun_operator.api.run.standing import Failures
-from trainrun_operator.api.run.status import TrainRunStatus
+from trainrun_operator.api.run.status import Condition, TrainRunStatus
 from trainrun_operator.runtime import mishaps
 from trainrun_operator.runtime.mishaps import Kind, Mishaps, one_line
 from trainrun_operator.runtime.news import Happened
-from trainrun_operator.worlds.base import StatusRefused
+from trainrun_operator.worlds.base import Agents, Seen, StatusRefused
 
 if TYPE_CHECKING:
     from trainrun_operator.core.run.observation import Observation
@@ -137,3 +138,39 @@ def test_an_error_is_told_in_one_bounded_line_without_a_secret(
     line = one_line(error)
     assert told in (None, line)
     assert "abc123" not in line
+
+
+async def test_what_the_core_says_of_agents_is_not_written_over_again_and_again() -> None:
+    """Each would be news to the other."""
+    trouble = Trouble(ValueError("a bug"), ValueError("a bug"))
+    said = Condition(
+        type="OperatorError",
+        status="True",
+        reason="MessageUnreadable",
+        message="one cannot be read",
+        last_transition_time=datetime.now(UTC),
+    )
+    trouble.world.status = replace(trouble.world.status, conditions=(said,))
+    await trouble.over()
+    assert trouble.shown == ["one cannot be read"] * 3
+    assert [reason for reason, _ in trouble.events] == ["OperatorError"]
+
+
+async def test_a_pass_that_could_see_nothing_writes_no_status(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It would be that of an earlier pass, and what was written since would be gone."""
+    trouble = Trouble(ValueError("a bug"))
+    world, seen = trouble.world, trouble.world.observe
+    looks = [seen, None, seen, seen]
+
+    async def observe(agents: Agents) -> Seen:
+        look = looks.pop(0) if looks else seen
+        if look is None:
+            world.status = replace(world.status, attempt=4)  # as written by the pass before
+            raise RuntimeError("a bug in a fact")
+        return await look(agents)
+
+    monkeypatch.setattr(world, "observe", observe)
+    await trouble.over()
+    assert world.status.attempt == 4

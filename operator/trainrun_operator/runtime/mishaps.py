@@ -73,7 +73,11 @@ class Mishaps:
             return
         message = f"a pass of the operator failed: {one_line(error)}; {REMEDY}"
         new = self._tell(message)
-        if seen is not None and (new or seen.status.condition(OPERATOR_ERROR) is None):
+        if seen is None:
+            return
+        shown = seen.status.condition(OPERATOR_ERROR)
+        # What the core says of agents stays: it would say it again, and both write for ever.
+        if shown is None or (new and shown.reason == "PassFailed"):
             await self._show(seen, message)
 
     def refused(self, error: Exception) -> None:

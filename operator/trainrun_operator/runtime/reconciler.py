@@ -140,6 +140,7 @@ class Reconciler:
             _log.error("%s%s", self._prefix, message)
 
     async def _one_pass(self, over: Over) -> bool:
+        self._seen = None  # until it is known what this pass goes by: no older status is written
         seen = await self._world.observe(self._agents)
         if self._is_edited(seen.config.heartbeat_timeout):
             self._agents.restart_listening()  # agents went by the old one until now

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from trainrun.contract.agent_state import AgentState
 from trainrun.contract.answer import (
@@ -171,10 +171,17 @@ def _resolve_request(view: View) -> ResolveRequest:
     ended = f"{incident.cause}: {incident.message}"[:500] if incident is not None else ""
     return ResolveRequest(
         attempt=view.next_attempt,
-        on_existing=view.config.on_existing,
+        on_existing=_on_existing(view),
         ended=ended,
         committed=_newest_commit(view),
     )
+
+
+def _on_existing(view: View) -> Literal["Resume", "Fail", "StartFresh"]:
+    """Once a generation is its own, a run stays there: an edit begins no other one, and asks
+    nothing of an agent that is older than `StartFresh`."""
+    asked = view.config.on_existing
+    return "Resume" if asked == "StartFresh" and view.status.storage_generation else asked
 
 
 def _newest_commit(view: View) -> CheckpointId | None:

@@ -241,7 +241,7 @@ def _late(view: View, status: TrainRunStatus) -> tuple[Condition, ...]:
 
 def _misheard(view: View) -> tuple[Condition, ...]:
     """What agents say that cannot be read: of the lowest slot, and of how many."""
-    found = [w for w in view.workers if w.unreadable and w.phase == "Running"]
+    found = [w for w in view.workers if view.is_unreadable(w) and w.phase == "Running"]
     if not found:
         return ()
     others = f" (and {counted(len(found) - 1, 'other worker')})" if len(found) > 1 else ""

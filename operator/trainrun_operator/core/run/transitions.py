@@ -26,7 +26,7 @@ from trainrun_operator.api.run.status import (
     StartRecord,
 )
 from trainrun_operator.core.run import history, steps
-from trainrun_operator.core.run.causes import row_of
+from trainrun_operator.core.run.causes import Cause, row_of
 from trainrun_operator.core.run.display import (
     CONTESTED,
     condition,
@@ -112,7 +112,8 @@ def open_incident(view: View, loss: Loss, lost: frozenset[int], *, distrust: str
     )
     if distrust:
         status = replace(status, distrusted=_distrusting(view, Distrusted(node=distrust)))
-    return replace(plan, status=settling.opened(view, standstill.noted(view, status), incident))
+    noted = standstill.noted(view, status, hung=incident.cause == Cause.HUNG)
+    return replace(plan, status=settling.opened(view, noted, incident))
 
 
 def _unreachable(view: View) -> tuple[int, ...]:

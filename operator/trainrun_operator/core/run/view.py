@@ -195,6 +195,12 @@ class View:
         """It should have called: agents do so every third of the timeout at the latest."""
         return self._beyond(worker, limit=self.config.heartbeat_timeout / 2)
 
+    def is_unreadable(self, worker: WorkerFact) -> bool:
+        """What its agent says cannot be read, and it has said something lately."""
+        return bool(worker.unreadable) and not self._beyond(
+            worker, limit=self.config.heartbeat_timeout
+        )
+
     def _beyond(self, worker: WorkerFact, *, limit: timedelta) -> bool:
         silent_for = worker.silent_for or timedelta(0)
         return min(silent_for, self.observation.listening_for) > limit

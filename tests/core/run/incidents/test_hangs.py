@@ -175,11 +175,21 @@ def test_of_several_ranks_in_a_section_for_too_long_nobody_is_blamed() -> None:
     assert (incident.rank, incident.node) == (None, "")
 
 
-def test_a_section_holds_before_the_first_step_where_that_has_a_timeout() -> None:
+def test_a_section_holds_at_any_time_where_one_of_the_two_timeouts_is_set() -> None:
     late = section(0, lasts=61.0, name="compile")
     assert said(standing(None, owes=None).with_agent(0, section=late)) != ""
     scene = standing(None, owes=None, first_step_timeout=None).with_agent(0, section=late)
-    assert said(scene) == ""
+    assert said(scene) != ""
+    scene = standing(None, owes=None, first_step_timeout=None, progress_timeout=None)
+    assert said(scene.with_agent(0, section=late)) == ""
+
+
+def test_a_section_is_its_workers_whatever_the_spec_says_of_processes_now() -> None:
+    scene = standing(5, 5, owes=None).with_agent(1, section=section(3, lasts=70.0))
+    assert said(scene).startswith("rank 3 has been in the long section")
+    incident = scene.plan.status.incident
+    assert incident is not None
+    assert (incident.slot, incident.node) == (1, "node-1")
 
 
 def test_hangs_at_the_same_step_end_the_run_for_want_of_progress() -> None:

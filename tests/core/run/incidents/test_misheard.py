@@ -51,3 +51,10 @@ def test_no_attempt_starts_with_it_and_its_start_has_not_failed() -> None:
     scene = scene.listening(1000)
     assert scene.plan.reason == "StartFailed"
     assert scene.with_worker(1, unreadable=WHY).plan.reason == "Gathering"
+
+
+def test_one_that_says_nothing_any_more_is_lost_like_any_other() -> None:
+    scene = a_run(start_timeout=seconds(20)).running().listening(60).unheard(0)
+    scene = scene.with_worker(0, unreadable=WHY, silent_for=seconds(50))
+    assert scene.plan.reason == "StartFailed"
+    assert shown(scene) is None

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.builders import Scene, a_run
+from tests.support.builders import Scene, a_run, seconds
 from trainrun_operator.api.resources import TRAINRUN
 from trainrun_operator.api.run.standing import Progress
 from trainrun_operator.api.run.status import Condition
@@ -207,3 +207,15 @@ def test_a_step_that_is_told_late_is_progress() -> None:
 def test_a_start_that_fails_neither_counts_nor_ends_the_row() -> None:
     scene = crashes(a_run(no_progress_limit=3, **WITHOUT_LIMIT), 10, 10)
     assert crashes(scene, None, cause=Cause.START_FAILED).status.without_progress == 1
+
+
+def test_a_script_that_never_makes_its_first_step_gets_no_further_however_long_it_was_up() -> None:
+    limits = {"first_step_timeout": seconds(600), "no_progress_limit": 2}
+    scene = a_run(**limits, **WITHOUT_LIMIT)
+    for _ in (1, 2):
+        scene = scene.running(max(scene.status.attempt, 1))
+        scene = scene.with_all(steps=(None,), spawned=700.0, owes=601.0)
+        assert scene.plan.reason == "Hung"
+        scene = restarted(scene.after(scene.plan))
+        assert scene.status.fruitless > 0
+    assert verdict(scene) == "NoProgress"

@@ -88,3 +88,7 @@ def test_a_failed_run_goes_on_when_enough_fits_into_the_window() -> None:
     assert not ledger.admits(status, "failures", WINDOWED)
     assert ledger.admits(status, "failures", replace(WINDOWED, window=seconds(900)))
     assert ledger.admits(status, "failures", a_config(max_failures=3, window=HOUR))
+
+
+def test_failures_that_a_leader_whose_clock_was_ahead_has_counted_are_not_forgotten() -> None:
+    assert ledger.judge(after(180, 181), at(5), WINDOWED).allowed == "Fail"

@@ -470,6 +470,25 @@ def test_a_run_that_goes_on_in_its_generation_does_not_tell_of_it_again() -> Non
     assert [e.reason for e in scene.plan.events] == ["Started"]
 
 
+def test_no_checkpoint_of_another_generation_is_resumed_from() -> None:
+    """What an agent of a version that knows no generations finds after a rollback of its image."""
+    scene = a_run().with_status(attempt=1, storage_generation=2).waiting().resolved((1, 30))
+    assert scene.plan.reason == "StorageMisconfigured"
+    ready = scene.plan.status.condition("StorageReady")
+    assert ready is not None
+    assert "has looked into generation 1 of the run's folder, and the run is in generation 2" in (
+        ready.message
+    )
+    assert scene.plan.status.start_record is None
+
+
+def test_an_edit_to_start_fresh_begins_nothing_in_a_run_that_has_begun() -> None:
+    scene = a_run(on_existing="StartFresh").with_status(attempt=1, storage_generation=1).waiting()
+    request = scene.plan.answers["run-0-1"].order.resolve
+    assert request is not None
+    assert request.on_existing == "Resume"
+
+
 def test_a_run_that_resumes_its_own_work_does_not_wonder() -> None:
     own = a_run(max_failures=3).running().ended(an_incident()).resolved((1, 30))
     assert [e.reason for e in own.plan.events] == ["Started"]

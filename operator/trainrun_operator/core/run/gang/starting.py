@@ -89,7 +89,7 @@ def never_called(view: View, worker: WorkerFact) -> bool:
     return (
         worker.phase == "Running"
         and worker.agent is None
-        and not worker.unreadable  # it has called
+        and not view.is_unreadable(worker)  # it has called
         and min(running, view.observation.listening_for) > view.config.start_timeout
     )
 

@@ -9,7 +9,7 @@ save is asked for, and for ranks that have ended well or never reported.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -39,13 +39,13 @@ class _Rank:
 def hang_of(view: View) -> Loss | None:
     """What the newest attempt has lost by standing still; None while nothing says that it does."""
     living = _living(view)
+    overdue = {a.slot: a.section for a in living if a.section is not None and _is_over(a.section)}
+    if overdue and (view.config.progress_timeout or view.config.first_step_timeout):
+        return _in_section(view, overdue)
     found = _limit(view, living) if living else None
     if found is None:
         return None
     limit, field = found
-    overdue = [a.section for a in living if a.section is not None and _is_over(a.section)]
-    if overdue:
-        return _in_section(view, overdue)
     told = [agent.owes for agent in living]
     owed = [timedelta(seconds=seconds) for seconds in told if seconds is not None]
     if len(owed) < len(told) or min(owed) <= limit:
@@ -90,17 +90,16 @@ def _is_over(section: LongSection) -> bool:
     return section.lasts > section.timeout
 
 
-def _in_section(view: View, overdue: Sequence[LongSection]) -> Loss:
-    longest = max(overdue, key=lambda section: section.lasts - section.timeout)
+def _in_section(view: View, overdue: Mapping[int, LongSection]) -> Loss:
+    """`overdue`: by slot; what a slot is now, the spec need not say."""
+    longest = max(overdue.values(), key=lambda section: section.lasts - section.timeout)
     message = (
         f'rank {longest.rank} has been in the long section "{longest.name}" for '
         f"{longest.lasts:.0f} s, which may take {longest.timeout:g} s"
     )
     loss = _unattributed(message, timedelta(seconds=longest.lasts))
-    local = view.config.processes_per_worker
-    slots = {section.rank // local for section in overdue}
-    ranks = {section.rank for section in overdue}
-    return _blamed(view, loss, slots, ranks)
+    ranks = {section.rank for section in overdue.values()}
+    return _blamed(view, loss, set(overdue), ranks)
 
 
 def _behind(view: View, message: str, age: timedelta) -> Loss:

@@ -307,7 +307,7 @@ def _silent(worker: WorkerFact) -> Loss:
 def _never_joined(view: View, worker: WorkerFact) -> Loss | None:
     """It stands in the start record and never started its processes."""
     record = view.running
-    if record is None or view.joined(worker) is not None or worker.unreadable:
+    if record is None or view.joined(worker) is not None or view.is_unreadable(worker):
         return None  # who cannot be read may have started long ago
     since_start, listening = view.observation.now - record.time, view.observation.listening_for
     waited = min(since_start, listening)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from trainrun_operator.core.run.causes import Explains, row_of
+from trainrun_operator.core.run.causes import Cause, Explains, row_of
 from trainrun_operator.core.run.incidents import ledger, standstill
 from trainrun_operator.core.run.incidents.attribution import refined
 from trainrun_operator.core.run.incidents.standstill import highest_step
@@ -40,7 +40,8 @@ def fruitless_after(view: View, incident: Incident) -> int:
     What is free at first is no training, however long it took: it would be free for ever.
     """
     row = row_of(incident.cause)
-    if made_progress(view) or (not row.free_tries and gang_trained(view)):
+    trained = not row.free_tries and incident.cause != Cause.HUNG and gang_trained(view)
+    if made_progress(view) or trained:
         return 0
     return view.status.fruitless + row.slows_down
 

@@ -43,9 +43,9 @@ def furthest(view: View) -> int | None:
     return max((step for step in steps if step is not None), default=None)
 
 
-def noted(view: View, status: TrainRunStatus) -> TrainRunStatus:
-    """`status`, which ends the newest attempt, with what that attempt has gained."""
-    gain, ending = _gain(view), status.ending
+def noted(view: View, status: TrainRunStatus, *, hung: bool = False) -> TrainRunStatus:
+    """`status`, which ends the newest attempt (as `hung`), with what that attempt has gained."""
+    gain, ending = _gain(view, hung=hung), status.ending
     if ending is None:
         return status
     return replace(
@@ -56,7 +56,7 @@ def noted(view: View, status: TrainRunStatus) -> TrainRunStatus:
     )
 
 
-def _gain(view: View) -> Gain:
+def _gain(view: View, *, hung: bool = False) -> Gain:
     """What the newest attempt has gained, now that it ends."""
     record, highest = view.record, highest_step(view)
     if record is None:
@@ -68,7 +68,8 @@ def _gain(view: View) -> Gain:
     if reports(view):
         heard = any(agent is not None for agent in view.agents) or view.last_words
         return "None" if heard else "Unknown"
-    return "Some" if gang_trained(view) else "None"
+    # Who waits for a first step that never comes has not trained, however long it was up.
+    return "Some" if gang_trained(view) and not hung else "None"
 
 
 def in_a_row(view: View, incident: Incident) -> int:

@@ -189,8 +189,20 @@ def _resolution(view: View, ready: tuple[WorkerFact, ...]) -> Resolution | None:
     return found if found is not None and found.attempt == view.next_attempt else None
 
 
+def _is_elsewhere(view: View, found: Resolution) -> bool:
+    """What it has found is another run's: checkpoints of two generations have the same names."""
+    return view.status.storage_generation not in (0, found.generation)
+
+
 def _resolved(view: View, ready: tuple[WorkerFact, ...], found: Resolution) -> Plan:
     match found.outcome:
+        case "Resolved" if _is_elsewhere(view, found):
+            message = (
+                f"worker {ready[0].name} has looked into generation {found.generation} of the "
+                f"run's folder, and the run is in generation {view.status.storage_generation}: its "
+                "agent is of a version that knows none; give it an image with one of this version"
+            )
+            return store_wait(view, "StorageMisconfigured", message, grace=None)
         case "Resolved":
             return _barrier(view, ready, found)
         case "Finished":
