@@ -26,10 +26,10 @@ def an_incident(**fields: Any) -> dict[str, Any]:
     return {**told, **fields}
 
 
-def a_folder(root: Path, *chapters: Chapter, name: str = "llama") -> Path:
-    """The folder of a run with these chapters."""
+def a_folder(root: Path, *chapters: Chapter, name: str = "llama", generation: int = 1) -> Path:
+    """The folder of a run with these chapters, in this generation of it."""
     root.mkdir(parents=True, exist_ok=True)
-    run = RunStore(open_store(root.as_uri()), name)
+    run = RunStore(open_store(root.as_uri()), name, generation)
     for chapter in chapters:
         assert chapter.closed is not None
         whole = replace(chapter, spent=divided(chapter, chapter.closed))

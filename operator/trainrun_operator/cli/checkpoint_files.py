@@ -72,7 +72,7 @@ def set_checkpoint_aside(
 ) -> int:
     """Let the run never resume from a checkpoint again; returns the exit code."""
     try:
-        run = generation_of(find_run(where, storage=storage), generation)
+        run = generation_of(find_run(where, storage=storage), generation, certain=True)
         chosen = _chosen(list_checkpoints(run), step, uri=run.uri)
         set_aside(run, chosen.id, reason)
         left = [info for info in list_checkpoints(run) if info.state == "good"]

@@ -29,10 +29,10 @@ from trainrun_operator.cli.finding import find_runs
 from trainrun_operator.cli.refusal import refused
 from trainrun_operator.cli.scoring import best, wanted_score
 from trainrun_operator.cli.sources import Source, UnknownRun
-from trainrun_operator.cli.which_generation import generation_of
+from trainrun_operator.cli.which_generation import generation_of, own_generation
 
 Which = int | Literal["all"] | None
-"""Number of a generation; None: the newest."""
+"""Number of a generation; None: the run's own, or the newest where that is not known."""
 
 STATE_COLORS = {"good": "green", "incomplete": "yellow", "fenced": "yellow", "bad": "red"}
 
@@ -45,6 +45,8 @@ class Listing:
     generation: int
     generations: int
     """How many were begun in the run's folder."""
+    own: bool
+    """The run goes on in this one, as far as is known."""
     run_id: str
     checkpoints: tuple[CheckpointInfo, ...]
     verified: bool
@@ -74,9 +76,9 @@ def show_checkpoints(
     """Print them; returns 1 when `verify` found damage, 2 when there is nothing to look at."""
     try:
         listings = [
-            _listing(at, begun=begun, verify=verify, score=wanted_score(score, run))
+            _listing(at, begun=begun, own=own, verify=verify, score=wanted_score(score, run))
             for run in find_runs(where, storage=storage)
-            for at, begun in _shown(run, which)
+            for at, begun, own in _shown(run, which)
         ]
     except TrainRunError as error:
         return refused(error)
@@ -90,16 +92,16 @@ def show_checkpoints(
     return FAILED if verify and damaged else SUCCEEDED
 
 
-def _shown(source: Source, which: Which) -> list[tuple[RunStore, int]]:
-    """The generations that are asked for, each with the number of all."""
-    if which != "all":
-        at = generation_of(source, which)
-        return [(at, len(generations(at)))]
+def _shown(source: Source, which: Which) -> list[tuple[RunStore, int, bool]]:
+    """The generations that are asked for, each with the number of all and whether it is the
+    run's own."""
     begun = generations(source.checkpoints())
-    return [(at, len(begun)) for at in begun]
+    shown = begun if which == "all" else [generation_of(source, which)]
+    own = own_generation(source) or len(begun)
+    return [(at, len(begun), at.generation == own) for at in shown]
 
 
-def _listing(at: RunStore, *, begun: int, verify: bool, score: Score | None) -> Listing:
+def _listing(at: RunStore, *, begun: int, own: bool, verify: bool, score: Score | None) -> Listing:
     found = list_checkpoints(at)
     if not found and at.generation == 1 and not at.objects(""):
         raise UnknownRun(
@@ -111,6 +113,7 @@ def _listing(at: RunStore, *, begun: int, verify: bool, score: Score | None) -> 
         uri=at.uri,
         generation=at.generation,
         generations=begun,
+        own=own,
         run_id=known_run_id(at),
         checkpoints=tuple(found),
         verified=verify,
@@ -145,13 +148,14 @@ def _lines(listing: Listing) -> Iterator[str]:
 
 
 def _the_others(listing: Listing) -> str:
-    if listing.generation == listing.generations:
-        return ", the newest; --generation N and --all-generations show the others"
-    return ""
+    if not listing.own:
+        return ""
+    which = "the newest" if listing.generation == listing.generations else "this run's"
+    return f", {which}; --generation N and --all-generations show the others"
 
 
 def _about_the_newest(listing: Listing) -> str:
-    if listing.generation == listing.generations:
+    if listing.own:
         return "the next attempt resumes from this one"
     return "the newest good one"
 

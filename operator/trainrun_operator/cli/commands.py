@@ -16,6 +16,14 @@ import click
 from trainrun_operator.cli.ctrl_c import loaded
 from trainrun_operator.cli.exit_codes import INTERRUPTED
 
+GENERATION = click.option(
+    "--generation",
+    type=int,
+    metavar="N",
+    help="Of the run's folder (storage.onExisting: StartFresh), instead of the run's own, or the "
+    "newest where no status tells that.",
+)
+
 
 class QuietGroup(click.Group):
     """Commands that Ctrl-C ends with 130 and no words."""
@@ -98,6 +106,7 @@ def status(where: str, *, storage: str | None, as_json: bool) -> None:
 @click.argument("where", metavar="NAME|FILE|FOLDER|URI")
 @click.option("--storage", metavar="URI", help="Storage instead of the file's.")
 @click.option("-n", "--namespace", help="Namespace of NAME, instead of the kubeconfig's.")
+@GENERATION
 @click.option("--json", "to_json", is_flag=True, help="One JSON object per run.")
 @click.option(
     "--html",
@@ -106,7 +115,13 @@ def status(where: str, *, storage: str | None, as_json: bool) -> None:
     help="Write it as one page that needs nothing else, instead of printing it.",
 )
 def explain(
-    where: str, *, storage: str | None, namespace: str | None, to_json: bool, html: Path | None
+    where: str,
+    *,
+    storage: str | None,
+    namespace: str | None,
+    generation: int | None,
+    to_json: bool,
+    html: Path | None,
 ) -> None:
     """Tell what became of a run: attempts, incidents, what they cost, and what to change.
 
@@ -117,7 +132,15 @@ def explain(
     from trainrun_operator.cli.explain import explain as explain_runs
 
     loaded()
-    sys.exit(explain_runs(where, storage=storage, namespace=namespace, to_json=to_json, html=html))
+    code = explain_runs(
+        where,
+        storage=storage,
+        namespace=namespace,
+        generation=generation,
+        to_json=to_json,
+        html=html,
+    )
+    sys.exit(code)
 
 
 @trainrun.command()
@@ -195,14 +218,6 @@ SCORE = click.option(
     "--score",
     metavar="NAME:Max|Min",
     help="Metric by which the best is chosen, and its order, instead of the file's.",
-)
-
-
-GENERATION = click.option(
-    "--generation",
-    type=int,
-    metavar="N",
-    help="Of the run's folder (storage.onExisting: StartFresh), instead of the newest.",
 )
 
 

@@ -22,12 +22,18 @@ from trainrun_operator.cli.sources import UnknownRun
 
 
 def explain(
-    where: str, *, storage: str | None, namespace: str | None, to_json: bool, html: Path | None
+    where: str,
+    *,
+    storage: str | None,
+    namespace: str | None,
+    generation: int | None,
+    to_json: bool,
+    html: Path | None,
 ) -> int:
     """Print the story of each run that `where` names; returns the exit code."""
     try:
         found = find_runs(where, storage=storage, namespace=namespace)
-        lives = [life_of(run) for run in found]
+        lives = [life_of(run, generation=generation) for run in found]
     except TrainRunError as error:
         return refused(error)
     if html is not None:

@@ -23,6 +23,7 @@ from trainrun.errors import StoreError
 from trainrun_operator.api.run.status import TrainRunStatus
 from trainrun_operator.api.run.story import Chapter, chapter_from
 from trainrun_operator.cli.sources import RunState, Source, UnknownRun
+from trainrun_operator.cli.which_generation import generation_of
 from trainrun_operator.core.run.goodput import total
 from trainrun_operator.core.run.story import divided_now
 
@@ -33,7 +34,7 @@ class Life:
 
     name: str
     uri: str
-    """Its folder in its storage."""
+    """Its folder in its storage, or that of its generation where it is not the first."""
     chapters: tuple[Chapter, ...]
     """In the order of time; the last one may still be written."""
     attempts: tuple[AttemptRecord, ...] = ()
@@ -67,17 +68,18 @@ class Life:
         return any(chapter.reached is not None for chapter in self.chapters)
 
 
-def life_of(run: Source, *, now: datetime | None = None) -> Life:
-    """Read it. Raises UnknownRun where nothing is known, and StoreError where only the storage
-    could tell."""
+def life_of(run: Source, *, generation: int | None = None, now: datetime | None = None) -> Life:
+    """Read it; of this generation, or as `generation_of` chooses. Raises UnknownRun where nothing
+    is known, UnknownGeneration, and StoreError where only the storage could tell."""
     moment = now or datetime.now(UTC)
-    status, remarks = _status(run)
+    status, remarks = _status(run, generation)
     records: list[StoryRecord] = []
     attempts: list[AttemptRecord] = []
     checkpoints: list[CheckpointInfo] = []
     uri = f"{run.storage}/{run.name}"
     try:
-        at = run.checkpoints()
+        at = generation_of(run, generation)
+        uri = at.uri if at.generation > 1 else uri
         records, attempts = read_story(at), read_attempts(at)
         checkpoints = list_checkpoints(at)
     except StoreError as error:
@@ -101,11 +103,17 @@ def life_of(run: Source, *, now: datetime | None = None) -> Life:
     )
 
 
-def _status(run: Source) -> tuple[RunState | None, tuple[str, ...]]:
+def _status(run: Source, generation: int | None) -> tuple[RunState | None, tuple[str, ...]]:
+    """None where there is none, or where it tells of another generation than is asked for."""
     try:
-        return run.state(), ()
+        state = run.state()
     except UnknownRun:
         return None, ()
+    own = state.status.storage_generation
+    if generation in (None, own):
+        return state, ()
+    told = f"generation {own}" if own else "no generation yet"
+    return None, (f"the status is left out: it tells of {told}",)
 
 
 def _chapters(
