@@ -76,3 +76,14 @@ def test_an_agent_that_stood_still_itself_knows_nothing_and_counts_anew() -> Non
     assert clock.owes(400.0) is None
     clock.tick(400.0)
     assert clock.owes(401.0) == 1.0
+
+
+def test_a_long_section_does_not_last_longer_for_a_pause_of_the_whole_machine() -> None:
+    clock = started(until=110.0)
+    clock.begun(0, SectionBegun(number=1, name="evaluate", seconds=60.0), 110.0)
+    ticked(clock, 110.0, 130.0)
+    for now in (700.0, 701.0):
+        section = clock.section(now)
+        assert section is not None
+        assert section.lasts <= 26.0
+        clock.tick(now)

@@ -38,8 +38,12 @@ class StepClock:
 
     def tick(self, now: float) -> None:
         """Called every TICK seconds."""
-        if now - self._ticked > LATE:
+        gap = now - self._ticked
+        if gap > LATE:
             self._since = now
+            # The processes have most likely stood still as well: it is no time of theirs.
+            for key, (section, since) in self._sections.items():
+                self._sections[key] = section, since + gap
         self._ticked = now
 
     def moved(self, now: float) -> None:
@@ -77,9 +81,10 @@ class StepClock:
 
     def section(self, now: float) -> LongSection | None:
         """The open section whose time is over first, or has been over longest."""
+        until = min(now, self._ticked + LATE)
         found = [
             LongSection(
-                rank=rank, name=begun.name, timeout=begun.seconds, lasts=max(now - since, 0.0)
+                rank=rank, name=begun.name, timeout=begun.seconds, lasts=max(until - since, 0.0)
             )
             for (rank, _), (begun, since) in sorted(self._sections.items())
         ]
