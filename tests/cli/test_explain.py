@@ -104,6 +104,19 @@ def test_the_page_needs_nothing_and_holds_no_secret(tmp_path: Path) -> None:
     assert 'name="viewport"' in text
 
 
+def test_a_rank_that_is_markup_is_shown_as_text_on_the_page(tmp_path: Path) -> None:
+    evil = "<meta http-equiv=refresh content='0;url=//evil'>"
+    told = an_incident(**dict.fromkeys(("rank", "worker", "node", "cause", "budget", evil), evil))
+    first, second, *rest = a_life()
+    life = (first, replace(second, incident={**told, "lastLines": [evil]}), *rest)
+    file = tmp_path / "story.html"
+    result = call(str(a_folder(tmp_path / "runs", *life)), "--html", str(file))
+    assert result.exit_code == 0, result.output
+    text = file.read_text()
+    assert "<meta http-equiv=refresh" not in text
+    assert "<span>rank &lt;meta http-equiv=refresh" in text
+
+
 def test_a_page_tells_of_one_run_and_says_where_it_cannot_be_written(tmp_path: Path) -> None:
     folder = a_folder(tmp_path / "runs", *a_life())
     result = call(str(folder), "--html", str(tmp_path / "no" / "story.html"))

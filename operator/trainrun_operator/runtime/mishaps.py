@@ -7,7 +7,6 @@ leads must not look like one that is well. The condition goes with the first pas
 from __future__ import annotations
 
 import logging
-import re
 import traceback
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,6 +15,7 @@ from typing import Literal
 
 from trainrun.text import cleaned
 from trainrun_operator.api.run.status import Condition
+from trainrun_operator.core.masking import masked
 from trainrun_operator.core.run.display import OPERATOR_ERROR, with_condition
 from trainrun_operator.core.run.observation import Observation
 from trainrun_operator.core.run.plan import Event
@@ -35,11 +35,6 @@ REMEDY = (
 )
 
 Kind = Literal["PassFailed", "StatusRefused"]
-
-_SECRET = re.compile(
-    r"(?i)(\b\w*(?:token|password|secret|authorization|credential|apikey|access_?key)\w*['\"]?\s*[=:]\s*"
-    r"(?:bearer\s+)?|://[^/\s:@]*:|bearer\s+)[^\s,;@]+"
-)
 
 _log = logging.getLogger(__name__)
 
@@ -115,7 +110,7 @@ def one_line(error: Exception) -> str:
     """Class, message and place, without what looks like a secret."""
     lines = cleaned(str(error)).strip().splitlines()
     text = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
-    text = _SECRET.sub(r"\1***", text)
+    text = masked(text)
     if len(text) > LONGEST_ERROR:
         text = f"{text[: LONGEST_ERROR - 1]}…"
     frames = traceback.extract_tb(error.__traceback__)

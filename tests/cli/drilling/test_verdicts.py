@@ -11,7 +11,7 @@ import pytest
 from trainrun.contract.agent_state import AgentState, Committed, SaveVote, StagedStep
 from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun_operator.api.run.story import Chapter
-from trainrun_operator.cli.drilling.course import Course, Point
+from trainrun_operator.cli.drilling.course import Course, Ending, Point
 from trainrun_operator.cli.drilling.curves import Tolerance, deviations, tolerance
 from trainrun_operator.cli.drilling.findings import REMEDIES
 from trainrun_operator.cli.drilling.rehearsed import Rehearsed, findings_of_controls, judge
@@ -124,6 +124,38 @@ def test_what_was_not_seen_is_never_fine(
 ) -> None:
     told = verdict(course, scenario, within)
     assert told.outcome == "NotRehearsed"
+    assert why in told.why_not
+
+
+@pytest.mark.parametrize("ending", ["OutOfTime", "Stopped"])
+def test_a_recovery_that_hangs_after_one_step_is_not_called_equal(ending: Ending) -> None:
+    short = (*points(1, 1, 25), *points(2, 21, 21))
+    told = verdict(replace(struck(), ending=ending, points=short, reported={2: {0: 22, 1: 22}}))
+    assert (told.outcome, told.curves, told.findings) == ("NotRehearsed", "NotCompared", ())
+    assert told.why_not == "after the fault it got to step 22 of 30 only"
+
+
+def test_a_recovery_that_ends_early_is_not_called_fine() -> None:
+    short = (*points(1, 1, 25), *points(2, 21, 24))
+    told = verdict(replace(struck(), ending="Succeeded", points=short))
+    assert (told.outcome, told.curves) == ("NotRehearsed", "NotCompared")
+    assert told.why_not == "after the fault it got to step 24 of 30 only and ended with exit code 0"
+    assert verdict(replace(struck(), ending="Succeeded")).outcome == "Fine"
+
+
+@pytest.mark.parametrize(
+    ("course", "why"),
+    [
+        (replace(struck(), struck=False), "the fault never struck"),
+        (replace(struck(), chapters=CONTROL.chapters), "no attempt was started"),
+    ],
+    ids=["never struck", "no second attempt"],
+)
+def test_a_notice_that_was_not_seen_to_end_is_not_said_to_have_saved_nothing(
+    course: Course, why: str
+) -> None:
+    told = verdict(course, NOTICE)
+    assert (told.outcome, told.findings) == ("NotRehearsed", ())
     assert why in told.why_not
 
 

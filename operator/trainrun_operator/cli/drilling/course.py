@@ -69,11 +69,10 @@ class Course:
         """The ranks that reported a step in an attempt, ascending."""
         return sorted(self.reported.get(attempt, {}))
 
-    @property
-    def reached(self) -> int | None:
-        """The step that its first attempt got to on the lowest rank that reports."""
-        told = self.reported.get(1, {})
-        known = [*self.steps(1), *([told[min(told)]] if told else [])]
+    def reached(self, attempt: int) -> int | None:
+        """The step that an attempt got to on the lowest rank that reports."""
+        told = self.reported.get(attempt, {})
+        known = [*self.steps(attempt), *([told[min(told)]] if told else [])]
         return max(known, default=None)
 
     @property

@@ -130,6 +130,8 @@ def _sequence(course: Course, control: Course) -> Iterator[Finding]:
 
 def _notice(scenario: Scenario, course: Course, on_notice: OnNotice) -> Iterator[Finding]:
     fault = scenario.fault
+    if not course.struck or len(course.chapters) < 2:
+        return  # what a notice saved shows in what the next attempt was handed
     if scenario.name != "Notice" or fault is None or on_notice == "Stop":
         return
     saved = course.handed.step if course.handed is not None else None

@@ -87,7 +87,7 @@ class Rehearsal:
 
     def _reached(self, control: Course) -> int | None:
         """The step to which all other runs go."""
-        reached = control.reached
+        reached = control.reached(1)
         if reached is None or self.until is None:
             return reached
         return min(reached, self.until)

@@ -89,7 +89,7 @@ def judge(
         why_not=why_not,
         resumed_from=handed.step if handed is not None else None,
         lost_steps=lost_steps(ran[0]) if len(ran) > 1 else 0,
-        curves=_curves(found, within, compared=_compared(course, control, until)),
+        curves=_curves(found, within, seen=not _cut_short(course, control, until)),
         recovery=_recovery(course),
         seconds=course.seconds,
         findings=tuple(found),
@@ -130,16 +130,26 @@ def _unseen(
         return "there is no second undisturbed run to compare with"
     if not within.allowed:
         return "no metric can be compared: all of them are about time or memory, or no numbers"
-    if not _compared(course, control, until):
-        return "no step after the resume was reported in the time that was left"
-    return ""
+    return _cut_short(course, control, until)
 
 
-def _curves(found: list[Finding], within: Tolerance | None, *, compared: int) -> Curves:
+def _cut_short(course: Course, control: Course, until: int) -> str:
+    """Where the attempt after the fault has not done all steps to `until`."""
+    reached = course.reached(2)
+    # Of processes that have ended well the last heartbeat may be missed, their metrics are not.
+    last = max((s for s in control.steps(1) if s <= until), default=until)
+    if reached is None or reached >= (last if course.ending == "Succeeded" else until):
+        seen = _compared(course, control, until)
+        return "" if seen else "no step after the resume was reported in the time that was left"
+    ended = " and ended with exit code 0" if course.ending == "Succeeded" else ""
+    return f"after the fault it got to step {reached} of {until} only{ended}"
+
+
+def _curves(found: list[Finding], within: Tolerance | None, *, seen: bool) -> Curves:
     if any(finding.kind == "CurvesDiffer" for finding in found):
         return "Differ"
     mixed = {"StepsRepeated", "StepsSkipped", "CheckpointIgnored", "RecoveryFailed"}
-    if within is None or not within.allowed or not compared or mixed & {f.kind for f in found}:
+    if within is None or not within.allowed or not seen or mixed & {f.kind for f in found}:
         return "NotCompared"
     return "Equal" if within.exact else "WithinTolerance"
 

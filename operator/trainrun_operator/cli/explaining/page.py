@@ -7,7 +7,6 @@ training processes is in it.
 from __future__ import annotations
 
 import html
-import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -25,6 +24,7 @@ from trainrun_operator.cli.explaining.narrative import (
 from trainrun_operator.cli.explaining.style import STYLE
 from trainrun_operator.cli.explaining.text import ORDER, WORDS
 from trainrun_operator.cli.wording import seconds as in_words
+from trainrun_operator.core.masking import masked
 from trainrun_operator.core.run.goodput import BUCKETS
 
 if TYPE_CHECKING:
@@ -32,16 +32,6 @@ if TYPE_CHECKING:
 
     from trainrun_operator.api.run.story import Chapter
     from trainrun_operator.cli.explaining.life import Life
-
-_SECRETS = re.compile(
-    r"(AKIA|ASIA)[A-Z0-9]{16}"
-    r"|\b(hf_|ghp_|gho_|github_pat_|glpat-|sk-|xox[abp]-)[A-Za-z0-9_-]{8,}"
-    r"|eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*"
-    r"|(?<=://)[^/\s:@]+:[^/\s@]+(?=@)"
-    r"|(?i:(?<=bearer )|(?:password|passwd|secret|token|api[_-]?key|access[_-]?key)[\w-]*"
-    r"['\"]?\s*[=:]\s*)['\"]?[^\s'\",;]+"
-)
-"""Keys of clouds and services, tokens, `user:password@` in addresses, and `password=...`."""
 
 
 def page(life: Life) -> str:
@@ -68,7 +58,7 @@ def page(life: Life) -> str:
 
 def _text(text: str) -> str:
     """Escaped, and without what looks like a secret."""
-    return html.escape(_SECRETS.sub("[left out]", text))
+    return html.escape(masked(text))
 
 
 def _head(life: Life) -> str:
@@ -132,7 +122,8 @@ def _row(chapter: Chapter, begin: datetime, whole: float) -> str:
     left = 100 * (chapter.begun - begin).total_seconds() / whole
     width = 100 * sum(chapter.spent.values()) / whole
     name = f"attempt {chapter.attempt}" if chapter.workers else "preparing"
-    rank = f"<span>rank {chapter.incident['rank']} </span>" if "rank" in chapter.incident else ""
+    told = f"rank {chapter.incident['rank']} " if "rank" in chapter.incident else ""
+    rank = f"<span>{_text(told)}</span>" if told else ""
     mark = f"{rank}&#10007;" if chapter.incident else ""
     return (
         f'<a class="line" href="#chapter-{chapter.number}-{chapter.attempt}"><b>{name}</b>'
