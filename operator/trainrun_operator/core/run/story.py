@@ -255,7 +255,9 @@ def _rounded(seconds: dict[str, float]) -> dict[str, float]:
 
 def _closed(view: View, status: TrainRunStatus, chapter: Chapter) -> TrainRunStatus:
     """The status with this chapter among those that wait to be stored."""
-    now = view.observation.now
+    # The clock of another leader may have been ahead: no time is less than none.
+    known = (chapter.begun, chapter.since, chapter.ended)
+    now = max(view.observation.now, *(moment for moment in known if moment is not None))
     record, verdict = status.start_record, _verdict(status)
     if record is not None and record.attempt > chapter.attempt:
         survived = record.resume_point.step if record.resume_point is not None else None

@@ -208,6 +208,14 @@ def test_a_start_that_the_world_cut_short_is_not_its_own_fault(
     assert (scene.plan.reason == "StartFailed") is counts
 
 
+def test_of_several_containers_the_one_whose_end_it_was_is_named_with_its_exit_code() -> None:
+    loss = WorkerLoss(
+        cause=Cause.START_FAILED, message="the container logs ended", container="logs", exit_code=7
+    )
+    incident = failing(3, exit_code=0, loss=loss).plan.status.incidents[-1:]
+    assert [(i.container, i.exit_code) for i in incident] == [("logs", 7)]
+
+
 def test_a_start_cut_short_by_a_notice_is_not_its_own_fault() -> None:
     assert failing(3, notice=Notice(reason="spot")).plan.reason == "Gathering"
 

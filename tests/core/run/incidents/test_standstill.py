@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,9 +10,10 @@ import pytest
 from tests.support.builders import Scene, a_run, seconds
 from trainrun_operator.api.resources import TRAINRUN
 from trainrun_operator.api.run.standing import Progress
-from trainrun_operator.api.run.status import Condition
+from trainrun_operator.api.run.status import Condition, Ending
 from trainrun_operator.core.run.causes import CAUSES, Cause
 from trainrun_operator.core.run.config import config_of
+from trainrun_operator.core.run.incidents.standstill import noted
 
 WITHOUT_LIMIT = {"max_failures": -1, "max_preemptions": -1}
 
@@ -219,3 +221,11 @@ def test_a_script_that_never_makes_its_first_step_gets_no_further_however_long_i
         scene = restarted(scene.after(scene.plan))
         assert scene.status.fruitless > 0
     assert verdict(scene) == "NoProgress"
+
+
+def test_of_an_attempt_without_a_start_record_nobody_knows_what_it_has_gained() -> None:
+    view = a_run().view
+    ending = Ending(attempt=1, kind="Incident", time=view.observation.now)
+    ended = noted(view, replace(view.status, ending=ending)).ending
+    assert ended is not None
+    assert ended.gain == "Unknown"

@@ -46,8 +46,7 @@ def furthest(view: View) -> int | None:
 def noted(view: View, status: TrainRunStatus, *, hung: bool = False) -> TrainRunStatus:
     """`status`, which ends the newest attempt (as `hung`), with what that attempt has gained."""
     gain, ending = _gain(view, hung=hung), status.ending
-    if ending is None:
-        return status
+    assert ending is not None, "it ends"
     return replace(
         status,
         ending=replace(ending, gain=gain),
