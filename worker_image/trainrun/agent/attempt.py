@@ -6,14 +6,12 @@ ended attempt is told for as long as anybody may ask.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from trainrun.agent import background
 from trainrun.agent.checkpoints.fetching import Fetching
 from trainrun.agent.checkpoints.metrics_queue import MetricsQueue
 from trainrun.agent.checkpoints.overdue import overdue_checkpoint
@@ -33,7 +31,7 @@ from trainrun.agent.training.ipc import Handlers, IpcServer
 from trainrun.agent.training.loading import Loading
 from trainrun.agent.training.posts import Posts
 from trainrun.agent.training.progress import TrainingProgress
-from trainrun.agent.training.step_clock import TICK, StepClock
+from trainrun.agent.training.step_clock import StepClock
 from trainrun.agent.training.tally import Tally
 from trainrun.agent.training.vote import Voter
 from trainrun.contract.agent_config import AgentConfig
@@ -99,7 +97,6 @@ class Attempt:
     spawned: float = 0.0
     """When the processes were started, on the monotonic clock."""
     _server: IpcServer | None = None
-    _ticking: asyncio.Task[None] | None = None
     _files: dict[int, RankFiles] = field(default_factory=dict)
 
     @property
@@ -124,14 +121,8 @@ class Attempt:
             self.posts.open()
         self.spawned = time.monotonic()
         self.clock.start(self.spawned)
-        self._ticking = background.run(self._tick())
         self.processes.start([self._launch(local) for local in range(len(self.ranks))])
         around.news()
-
-    async def _tick(self) -> None:
-        while True:
-            await asyncio.sleep(TICK)
-            self.clock.tick(time.monotonic())
 
     def drain(self) -> None:
         """Read what the processes have sent so far."""
@@ -147,8 +138,6 @@ class Attempt:
         """The next attempt begins: nothing is written under this one any more."""
         if self._server is not None:
             self._server.close()
-        if self._ticking is not None:
-            self._ticking.cancel()
         self.tally.close()
         self.voter.close()
         self.uploads.close()
@@ -174,7 +163,8 @@ class Attempt:
         return tuple(problem for problem in found if problem is not None)
 
     def look(self, now: float) -> None:
-        """See who has asked `should_save()`; called about once a second."""
+        """See that time passes, and who has asked `should_save()`; called about once a second."""
+        self.clock.tick(now)
         vote = self.voter.vote
         stopped = vote.prepared is not None or vote.committed is not None
         self.asking.look(self.processes.living_ranks, now, stopped=stopped)

@@ -14,8 +14,6 @@ from dataclasses import dataclass, field
 from trainrun.contract.agent_state import LongSection
 from trainrun.contract.messages import SectionBegun
 
-TICK = 1.0
-"""Seconds between two ticks."""
 LATE = 5.0
 """Seconds without a tick after which the agent, or its machine, has stood still."""
 
@@ -37,7 +35,7 @@ class StepClock:
         self._since = self._ticked = now
 
     def tick(self, now: float) -> None:
-        """Called every TICK seconds."""
+        """Called about once a second."""
         gap = now - self._ticked
         if gap > LATE:
             self._since = now
