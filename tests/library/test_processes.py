@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.packaging.test_imports import PUBLIC
 from tests.support.eventually import eventually
 from tests.support.mounts import mounted
 from trainrun.contract import variables
@@ -224,25 +225,5 @@ def test_all_public_names_are_listed() -> None:
 def test_public_names_are_these() -> None:
     import trainrun
 
-    assert trainrun.__all__ == [
-        "AgentLost",
-        "AgentRefused",
-        "Checkpoint",
-        "Context",
-        "FatalError",
-        "ForeignLauncher",
-        "NotTheTrainingProcess",
-        "RetryError",
-        "SaveRequest",
-        "StagingFailed",
-        "TrainRunError",
-        "finish",
-        "get_checkpoint",
-        "get_context",
-        "get_initial_checkpoint",
-        "long_section",
-        "report",
-        "should_save",
-        "staging_directory",
-    ]
+    assert trainrun.__all__ == PUBLIC
     assert all(hasattr(trainrun, name) for name in trainrun.__all__)
