@@ -26,11 +26,11 @@ from trainrun_operator.api.run.status import (
     StartRecord,
 )
 from trainrun_operator.core.run import history, steps
+from trainrun_operator.core.run.beginnings import beginnings
 from trainrun_operator.core.run.causes import Cause, row_of
 from trainrun_operator.core.run.display import (
     CONTESTED,
     condition,
-    folder,
     gathering_phase,
     not_asked,
     refreshed,
@@ -41,10 +41,8 @@ from trainrun_operator.core.run.display import (
 from trainrun_operator.core.run.flush import (
     MAX_FLUSH,
     flush_until,
-    given_up,
     longer_grace,
     to_flush,
-    why_given_up,
 )
 from trainrun_operator.core.run.incidents import ledger, settling, standstill
 from trainrun_operator.core.run.incidents.attribution import incident_of
@@ -55,7 +53,6 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from trainrun.contract.agent_state import Resolution
-    from trainrun.contract.checkpoint_id import CheckpointId
     from trainrun_operator.api.run.status import Condition, TrainRunStatus
     from trainrun_operator.core.run.incidents.losses import Loss
     from trainrun_operator.core.run.observation import WorkerFact
@@ -285,52 +282,7 @@ def start(view: View, chosen: tuple[WorkerFact, ...], resolution: Resolution) ->
         restarts=view.status.restarts + (view.status.ending is not None),
     )
     plan = replace(plan, status=_with_marks(status, *marks))
-    found = (_beginning(view, resolution), _flush_given_up(view, point))
-    return replace(plan, events=(*plan.events, *filter(None, found)))
-
-
-def _flush_given_up(view: View, point: CheckpointId | None) -> Event | None:
-    """What every rank had staged is not in the store, although it was waited for."""
-    steps_lost = given_up(view, point)
-    if not steps_lost:
-        return None
-    listed = ", ".join(map(str, steps_lost[-10:]))
-    noun = "step" if len(steps_lost) == 1 else "steps"
-    return Event(
-        type="Warning",
-        reason="FlushGivenUp",
-        message=(
-            f"{noun} {listed}: staged on all ranks when the last attempt ended, and not stored "
-            f"before this one started: {why_given_up(view)}"
-        ),
-    )
-
-
-def _beginning(view: View, resolution: Resolution) -> Event | None:
-    """What is there is not this TrainRun's own, which has started nothing before: it is resumed, or
-    left as it is."""
-    status, point, generation = view.status, resolution.resume, resolution.generation
-    if status.start_record or status.ending or status.incidents or status.checkpoint:
-        return None
-    if status.storage_generation:  # of a run that goes on after it had failed
-        return None
-    place = folder(view, generation)
-    if point is None:
-        if generation == 1 or view.config.on_existing != "StartFresh":
-            return None
-        message = (
-            f"generation {generation} begins from nothing in {place}; what was saved before stays "
-            f"in {folder(view, generation - 1)}"
-        )
-        return Event(type="Normal", reason="StartedFresh", message=message)
-    return Event(
-        type="Normal",
-        reason="ResumedExisting",
-        message=(
-            f"resumes what an earlier TrainRun of this name left in {place}: step {point.step} of "
-            f"attempt {point.attempt}. To train from nothing use storage.onExisting: StartFresh"
-        ),
-    )
+    return replace(plan, events=(*plan.events, *beginnings(view, resolution)))
 
 
 def give_back(view: View, *, tries: int, until: datetime, message: str) -> Plan:

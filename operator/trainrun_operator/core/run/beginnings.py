@@ -1,0 +1,67 @@
+"""What is told beside a start: of whose work it goes on from, and what of the end before is lost.
+
+Layer: core.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from trainrun_operator.core.run.display import folder
+from trainrun_operator.core.run.flush import given_up, why_given_up
+from trainrun_operator.core.run.plan import Event
+
+if TYPE_CHECKING:
+    from trainrun.contract.agent_state import Resolution
+    from trainrun.contract.checkpoint_id import CheckpointId
+    from trainrun_operator.core.run.view import View
+
+
+def beginnings(view: View, resolution: Resolution) -> tuple[Event, ...]:
+    """The events of an attempt that starts from what the store has answered."""
+    found = (_beginning(view, resolution), _flush_given_up(view, resolution.resume))
+    return tuple(filter(None, found))
+
+
+def _flush_given_up(view: View, point: CheckpointId | None) -> Event | None:
+    """What every rank had staged is not in the store, although it was waited for."""
+    steps_lost = given_up(view, point)
+    if not steps_lost:
+        return None
+    listed = ", ".join(map(str, steps_lost[-10:]))
+    noun = "step" if len(steps_lost) == 1 else "steps"
+    return Event(
+        type="Warning",
+        reason="FlushGivenUp",
+        message=(
+            f"{noun} {listed}: staged on all ranks when the last attempt ended, and not stored "
+            f"before this one started: {why_given_up(view)}"
+        ),
+    )
+
+
+def _beginning(view: View, resolution: Resolution) -> Event | None:
+    """What is there is not this TrainRun's own, which has started nothing before: it is resumed, or
+    left as it is."""
+    status, point, generation = view.status, resolution.resume, resolution.generation
+    if status.start_record or status.ending or status.incidents or status.checkpoint:
+        return None
+    if status.storage_generation:  # of a run that goes on after it had failed
+        return None
+    place = folder(view, generation)
+    if point is None:
+        if generation == 1 or view.config.on_existing != "StartFresh":
+            return None
+        message = (
+            f"generation {generation} begins from nothing in {place}; what was saved before stays "
+            f"in {folder(view, generation - 1)}"
+        )
+        return Event(type="Normal", reason="StartedFresh", message=message)
+    return Event(
+        type="Normal",
+        reason="ResumedExisting",
+        message=(
+            f"resumes what an earlier TrainRun of this name left in {place}: step {point.step} of "
+            f"attempt {point.attempt}. To train from nothing use storage.onExisting: StartFresh"
+        ),
+    )
