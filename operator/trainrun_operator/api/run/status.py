@@ -392,6 +392,11 @@ class TrainRunStatus(Internal):
         return found is not None and found.status == "True"
 
     @property
+    def told_incidents(self) -> tuple[Incident, ...]:
+        """Those that are settled, in order, and the one that is not yet."""
+        return (*self.incidents, *filter(None, [self.incident]))
+
+    @property
     def finished(self) -> bool:
         """Succeeded, or Failed: a verdict that only its user takes back, by raising a limit."""
         return self.is_true("Complete") or self.is_true("Failed")

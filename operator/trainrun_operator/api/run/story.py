@@ -36,7 +36,8 @@ Bucket = Literal[
     "drain",
     "unknown",
 ]
-"""What the time of a run goes into; docs/explain.md says what each means."""
+"""What the time of a run goes into, in the order in which it is shown; what each means says
+docs/explain.md."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

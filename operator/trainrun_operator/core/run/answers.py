@@ -14,6 +14,7 @@ from trainrun.contract.answer import (
     Answer,
     Exit,
     Hold,
+    Order,
     PeerSource,
     ResolveRequest,
     RunSettings,
@@ -73,23 +74,25 @@ def start_order(record: StartRecord) -> Start:
     )
 
 
-def running(view: View, record: StartRecord, save: SaveOrder | None) -> dict[str, Answer]:
-    """Answers while the attempt runs, for its roster; older workers are told to leave."""
-    answer = Answer(
-        order=start_order(record),
-        save=save,
-        steps=steps.open_steps(view),
-        drop=steps.to_drop(view),
-        committed=steps.committed_id(view),
+def _answer(view: View, order: Order) -> Answer:
+    """The order, with what every answer says."""
+    return Answer(
+        order=order,
         generation=view.status.storage_generation,
         settings=settings(view),
         poll=poll(view),
     )
-    leave = Answer(
-        order=Exit(),
-        generation=view.status.storage_generation,
-        settings=settings(view),
-        poll=poll(view),
+
+
+def running(view: View, record: StartRecord, save: SaveOrder | None) -> dict[str, Answer]:
+    """Answers while the attempt runs, for its roster; older workers are told to leave."""
+    leave = _answer(view, Exit())
+    answer = replace(
+        _answer(view, start_order(record)),
+        save=save,
+        steps=steps.open_steps(view),
+        drop=steps.to_drop(view),
+        committed=steps.committed_id(view),
     )
     sources = _sources(view)
     speaker = view.speaker.slot if view.speaker is not None else 0
@@ -152,13 +155,7 @@ def gathering(view: View, lead: WorkerFact | None, *, resolve: bool) -> dict[str
         grace_seconds=grace_left(view).total_seconds(),
         flush_seconds=flush_left(view).total_seconds(),
     )
-    answer = Answer(
-        order=hold,
-        steps=steps.open_steps(view) if flush else (),
-        generation=view.status.storage_generation,
-        settings=settings(view),
-        poll=poll(view),
-    )
+    answer = replace(_answer(view, hold), steps=steps.open_steps(view) if flush else ())
     answers = {worker.name: answer for worker in view.workers}
     if lead is not None:
         request = _resolve_request(view) if resolve else None
@@ -204,10 +201,5 @@ def leaving(view: View, *, code: int, succeeded: bool) -> dict[str, Answer]:
         attempt=view.next_attempt,
         number=view.status.resumptions,
     )
-    answer = Answer(
-        order=order,
-        generation=view.status.storage_generation,
-        settings=settings(view),
-        poll=poll(view),
-    )
+    answer = _answer(view, order)
     return _with_story(view, {worker.name: answer for worker in view.workers})

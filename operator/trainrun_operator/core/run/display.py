@@ -255,7 +255,7 @@ def _misheard(view: View) -> tuple[Condition, ...]:
 
 def _repeated(view: View, status: TrainRunStatus) -> tuple[Condition, ...]:
     """The newest incident has struck before in the same way, and the run has not got beyond it."""
-    told = (*status.incidents, *filter(None, [status.incident]))
+    told = status.told_incidents
     reason, message = repeated(told)
     if not reason or status.finished:
         return ()

@@ -9,31 +9,18 @@ from __future__ import annotations
 
 from collections import defaultdict
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
+from trainrun_operator.api.run.story import Bucket
 from trainrun_operator.core.run.causes import Cause
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
 
-    from trainrun_operator.api.run.story import Bucket, Chapter
+    from trainrun_operator.api.run.story import Chapter
 
-BUCKETS: tuple[Bucket, ...] = (
-    "useful",
-    "queue",
-    "image",
-    "backoff",
-    "start",
-    "rendezvous",
-    "load",
-    "first_step",
-    "checkpoint_stall",
-    "rework",
-    "hang",
-    "drain",
-    "unknown",
-)
+BUCKETS: tuple[Bucket, ...] = get_args(Bucket)
 """In the order in which they are shown."""
 
 WAITS: Mapping[str, Bucket] = {

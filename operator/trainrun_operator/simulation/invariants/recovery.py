@@ -56,13 +56,11 @@ class Recovery:
 
     def _is_on_an_avoided_node(self, worker: SimWorker) -> bool:
         """A rule says that the run restarts without the node of an incident."""
-        status = self._case.world.status
-        known = (*status.incidents, *filter(None, [status.incident]))
         return any(
             i.action == "RestartAvoidingNode"
             and i.node == f"node-{worker.name}"
             and worker.created_for <= i.attempt
-            for i in known
+            for i in self._case.world.status.told_incidents
         )
 
     def status(self, old: TrainRunStatus, new: TrainRunStatus) -> None:

@@ -35,7 +35,7 @@ REMEMBERED = timedelta(days=1)
 
 def avoided(view: View) -> tuple[str, ...]:
     """Names of nodes that must not be used, in order."""
-    lately = {i.node for i in _told(view) if _is_still_lost(view, i)}
+    lately = {i.node for i in view.status.told_incidents if _is_still_lost(view, i)}
     lost = {w.node for w in view.workers if view.is_unreachable(w) or _fell_silent(view, w)}
     return tuple(sorted((lately | lost) - {""}))[:MOST]
 
@@ -45,11 +45,11 @@ def disfavored(view: View) -> tuple[str, ...]:
 
     Never more than that: the script may be at fault, and a run must not end up without a node.
     """
-    now = view.observation.now
-    asked = {i.node for i in _told(view) if _asked_for(i) and now - i.time < REMEMBERED}
+    now, told = view.observation.now, view.status.told_incidents
+    asked = {i.node for i in told if _asked_for(i) and now - i.time < REMEMBERED}
     times = Counter(
         i.node
-        for i in _told(view)
+        for i in told
         if row_of(i.cause).against_node != "Never"
         and not i.collateral
         and now - i.time < REMEMBERED
@@ -62,7 +62,7 @@ def must_leave(view: View, worker: WorkerFact) -> bool:
     """A rule has ended its attempt with a restart that avoids its node."""
     return bool(worker.node) and any(
         _asked_for(i) and i.node == worker.node and worker.created_for <= i.attempt
-        for i in _told(view)
+        for i in view.status.told_incidents
     )
 
 
@@ -78,12 +78,6 @@ def avoids_in_vain(view: View, worker: WorkerFact) -> bool:
         and worker.pending.kind == "Unschedulable"
         and not set(worker.avoids) <= set(avoided(view))
     )
-
-
-def _told(view: View) -> tuple[Incident, ...]:
-    """The incidents that the status tells of, with the one that is not settled yet."""
-    status = view.status
-    return (*status.incidents, *filter(None, [status.incident]))
 
 
 def _is_still_lost(view: View, incident: Incident) -> bool:
