@@ -54,6 +54,7 @@ def found(
     return list(verdict.findings)
 
 
+@pytest.mark.slow
 def test_a_sound_script_passes_and_nothing_of_the_run_is_touched(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -74,6 +75,7 @@ def test_a_sound_script_passes_and_nothing_of_the_run_is_touched(
     assert list(temporary.glob("trainrun-drill-*")) == []
 
 
+@pytest.mark.slow
 def test_as_json_a_script_that_never_loads_is_found_by_both_faults_that_leave_a_checkpoint(
     tmp_path: Path,
 ) -> None:

@@ -7,6 +7,7 @@ from datetime import timedelta
 import pytest
 
 from tests.simulation.one_run import HOUR, a_config, a_life, causes, runs, until, worker
+from tests.support.levels import some
 from trainrun_operator.core.run.causes import Cause
 from trainrun_operator.core.run.config import RunConfig
 from trainrun_operator.core.run.incidents import hangs
@@ -29,7 +30,7 @@ def training(world: Simulation) -> bool:
     return runs(world, 1) and all(a.training.step > 3 for a in world.gang(1) if a.training)
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", some(range(5), quick=2))
 def test_a_rank_that_hangs_is_named_and_the_run_goes_on(seed: int) -> None:
     world = a_life(seed=seed, config=watched(), weather=Weather(loss=0.05, delay=0.5))
     until(world, lambda: training(world))
@@ -48,7 +49,7 @@ def test_a_hang_without_timeouts_is_left_alone() -> None:
     world = a_life()
     until(world, lambda: training(world))
     world.hang(worker(world, 1).agent)
-    world.live(world.clock.now + HOUR)
+    world.live(world.clock.now + 600)
     assert (causes(world), world.status.incident) == ([], None)
 
 
@@ -62,11 +63,11 @@ def test_a_rank_that_never_gets_to_its_first_step() -> None:
     assert "spec.health.firstStepTimeout" in world.status.incidents[0].message
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", some(range(10), quick=1))
 def test_agents_that_nobody_has_heard_for_a_while_are_not_hung(seed: int) -> None:
     """They have trained on meanwhile, for longer than the timeout."""
     brief = watched(timedelta(seconds=8), heartbeat_timeout=timedelta(seconds=30))
-    world = a_life(seed=seed, config=brief, total_steps=400)
+    world = a_life(seed=seed, config=brief, total_steps=120)
     until(world, lambda: training(world))
     for slot in range(3):
         world.silence(worker(world, slot).agent, 13.0)

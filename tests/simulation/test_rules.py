@@ -24,8 +24,7 @@ def test_a_rule_that_is_not_the_first_is_noticed(monkeypatch: pytest.MonkeyPatch
     from trainrun_operator.core.run.incidents import ledger
 
     monkeypatch.setattr(ledger, "decision", lambda i, rules: decide(i, tuple(reversed(rules))))
-    mistakes = [judged(living(drawn_life(n, kinds=FAULTS))) for n in range(60)]
-    assert any("decides" in text for told in mistakes for text in told)
+    assert noticed()
 
 
 def test_a_run_that_goes_on_although_a_rule_fails_it_is_noticed(
@@ -34,5 +33,10 @@ def test_a_run_that_goes_on_although_a_rule_fails_it_is_noticed(
     from trainrun_operator.core.run.incidents import ledger
 
     monkeypatch.setattr(ledger, "decision", lambda *_: Decision(action=""))
-    mistakes = [judged(living(drawn_life(n, kinds=FAULTS))) for n in range(60)]
-    assert any("decides" in text for told in mistakes for text in told)
+    assert noticed()
+
+
+def noticed() -> bool:
+    """Whether some life ends in a mistake about a rule."""
+    lives = (judged(living(drawn_life(number, kinds=FAULTS))) for number in range(60))
+    return any("decides" in mistake for mistakes in lives for mistake in mistakes)
