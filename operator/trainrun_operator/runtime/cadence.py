@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 from trainrun.contract.answer import Answer
 from trainrun_operator.runtime.wakeup import PROGRESS_INTERVAL
 
-FLEET = 250
+FLEET = 200
 """Agents up to which those whose progress is the run's tell it each second. Others are asked so
-seldom that all of them together make 25 heartbeats a second, or poll. In gangs of ten that is 25
-passes a second, too: with 2,000 agents each run's in eight, and a status in the cluster shows
-progress every fifteen."""
+seldom that all of them together make 20 heartbeats a second, or poll. In gangs of ten that is 20
+passes a second, too: with 2,000 agents each run's in ten, and a status in the cluster shows
+progress every twenty."""
 LONGEST = 10.0
 """Seconds between two looks at the progress of a run, however large the fleet is."""
 
