@@ -97,7 +97,7 @@ quick: install ## lint, and all tests that need no cluster, server, torch, agent
 .PHONY: quick-tests
 quick-tests: export PYTHONDONTWRITEBYTECODE =
 quick-tests: install
-	@$(PYTHON) -m pytest --quick -q -n 2 $(PYTEST_ARGS)
+	@$(PYTHON) -m pytest --quick -q -n 3 $(PYTEST_ARGS)
 
 .PHONY: test
 test: install test-tools test-cluster ## install, run all tests; 100 % branch coverage of core and api

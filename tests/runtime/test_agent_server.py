@@ -59,7 +59,7 @@ async def test_the_answer_to_a_heartbeat_is_the_desired_state(talk: Talk) -> Non
 
 async def test_an_answer_asks_for_progress_as_often_as_the_fleet_allows(talk: Talk) -> None:
     talk.agents.publish({"run-0-1": hold()})
-    talk.server.cadence.agents = 1_250
+    talk.server.cadence.agents = 1_000
     _, body = await talk.post(a_state())
     assert Answer.from_json(body).progress == 5.0
 

@@ -19,6 +19,7 @@ def test_a_life_with_rules_keeps_the_promises(number: int) -> None:
     holds(drawn_life(number * 7 + 1, kinds=FAULTS))
 
 
+@pytest.mark.slow
 def test_a_rule_that_is_not_the_first_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     decide = rules_of_core.decision
     from trainrun_operator.core.run.incidents import ledger
@@ -27,6 +28,7 @@ def test_a_rule_that_is_not_the_first_is_noticed(monkeypatch: pytest.MonkeyPatch
     assert noticed()
 
 
+@pytest.mark.slow
 def test_a_run_that_goes_on_although_a_rule_fails_it_is_noticed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
