@@ -88,21 +88,38 @@ format: install ## let ruff repair what it can
 	@$(VENV)/bin/ruff check --fix .
 	@$(VENV)/bin/ruff format .
 
-# Lint and tests run side by side. Compiled tests are kept, whatever the environment says of bytecode:
-# reading them anew would take a third of the time. Three at a time, since some of them wait.
+# Lint and four processes of tests run side by side. Each process reads only its own folders, where
+# pytest-xdist would read all tests in each: a fifth of the CPU time. The core only
+# computes and is done first, so it makes way for tests that wait for something now and then. Compiled
+# tests are kept, whatever the environment says of bytecode: reading them anew would take a third of
+# the time.
+QUICK := quick-core quick-simulation quick-worker quick-rest
+QUICK_CORE := $(addprefix tests/,core/ api/ sweep/)
+quick-core: FOLDERS := $(QUICK_CORE)
+quick-core: NICE := 10
+quick-simulation: FOLDERS := tests/simulation/
+QUICK_WORKER := $(addprefix tests/,agent/ checkpoint/ contract/ library/ packaging/ worlds/)
+quick-worker: FOLDERS := $(QUICK_WORKER)
+quick-rest: FOLDERS := $(filter-out $(QUICK_CORE) tests/simulation/ $(QUICK_WORKER) %/__pycache__/,$(wildcard tests/*/))
+
 .PHONY: quick
 quick: install ## lint, and all tests that need no cluster, server, torch, agent or whole run (a minute)
-	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target lint quick-tests
+	@$(MAKE) --no-print-directory --jobs 5 --output-sync=target $(QUICK) lint
 
-.PHONY: quick-tests
-quick-tests: export PYTHONDONTWRITEBYTECODE =
-quick-tests: install
-	@$(PYTHON) -m pytest --quick -q -n 3 $(PYTEST_ARGS)
+# A temporary folder each: pytest tidies up the common one, and several at once trip over each other.
+# 5 is pytest's word for no tests: PYTEST_ARGS may choose some of one folder only.
+.PHONY: $(QUICK)
+$(QUICK): export PYTHONDONTWRITEBYTECODE =
+$(QUICK): install
+	@folder=$$(mktemp -d); code=0; \
+	nice -n $(or $(NICE),5) $(PYTHON) -m pytest --quick -q --basetemp $$folder/t $(FOLDERS) $(PYTEST_ARGS) || code=$$?; \
+	rm -rf $$folder; test $$code = 0 -o $$code = 5
 
+# Three at a time on two cores: two of them hold the tests of the clusters, which wait most of the time.
 .PHONY: test
 test: install test-tools test-cluster ## install, run all tests; 100 % branch coverage of core and api
 	@rm -f .coverage .coverage.*
-	@$(PYTHON) -m pytest -n 2 --hypothesis-profile=thorough --cov --cov-report= $(PYTEST_ARGS)
+	@$(PYTHON) -m pytest -n 3 --hypothesis-profile=thorough --cov --cov-report= $(PYTEST_ARGS)
 	@$(VENV)/bin/coverage report --include 'operator/trainrun_operator/core/*,operator/trainrun_operator/api/*' --fail-under 100
 
 .PHONY: test-tools
@@ -116,7 +133,8 @@ FRAMEWORKS := .venv-frameworks
 
 .PHONY: test-frameworks
 test-frameworks: $(FRAMEWORKS)/.installed ## let frameworks' trainings survive faults, in a virtual environment of its own
-	@$(FRAMEWORKS)/bin/python -m pytest -q tests/frameworks $(PYTEST_ARGS)
+	@# A file at a time: the undisturbed runs that others are compared with are made once.
+	@$(FRAMEWORKS)/bin/python -m pytest -q -n 2 --dist loadfile tests/frameworks $(PYTEST_ARGS)
 
 $(FRAMEWORKS)/.installed: tests/frameworks/requirements.lock pyproject.toml tools/uv
 	@$(call install-into,$(FRAMEWORKS),tests/frameworks/requirements.lock)
@@ -138,6 +156,23 @@ $(VERSITYGW): tests/tools/go.mod tests/tools/go.sum
 	@mkdir -p $(@D)
 	@cd tests/tools && CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o $@.new github.com/versity/versitygw/cmd/versitygw
 	@mv $@.new $@
+
+# --- for the night ------------------------------------------------------------------------------
+
+# Each life is drawn by its number, so the same numbers are the same lives: also the hashes must be the same.
+.PHONY: sim
+sim: install ## 100,000 random lives of runs in the simulated world, on all cores (LIVES=... FIRST=... JOBS=...)
+	@PYTHONHASHSEED=0 $(PYTHON) -m tests.simulation.nightly --lives $(or $(LIVES),100000) --first $(or $(FIRST),0) \
+	    $(if $(JOBS),--jobs $(JOBS))
+
+.PHONY: kills
+kills: install ## 200 kills of ranks, agents and drivers of local runs (KILLS=170 without torch, TORCH=30 with it, SEED=0)
+	@$(PYTHON) benchmarks/kills.py --kills $(or $(KILLS),170) --torch $(or $(TORCH),30) --seed $(or $(SEED),0)
+
+# Each small mistake in causes, ledger, losses, settling, resume and fencing; TARGETS="ledger settling": in these alone.
+.PHONY: mutants
+mutants: install ## mutation testing of what counts, settles and resumes; names the survivors (TARGETS=...)
+	@$(PYTHON) -m tools.mutants $(TARGETS)
 
 # --- the cluster --------------------------------------------------------------------------------
 

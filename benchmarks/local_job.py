@@ -24,7 +24,7 @@ metadata:
   name: bench
 spec:
   workers:
-    replicas: {ranks}
+    replicas: {ranks}{more}
     template:
       spec:
         containers:
@@ -64,6 +64,18 @@ class Job:
             time.sleep(0.005)
         return max(self.at(name) for name in names)
 
+    def wait_for_line(self, text: str, count: int, *, timeout: float = 180.0) -> list[str]:
+        """Wait until so many lines of its log have this text; the lines."""
+        deadline = time.monotonic() + timeout
+        while True:
+            log = (self.folder / "log.txt").read_text()
+            found = [line for line in log.splitlines() if text in line]
+            if len(found) >= count:
+                return found
+            if time.monotonic() > deadline or self.process.poll() is not None:
+                sys.exit(f"{len(found)} of {count} lines with {text!r}:\n{log[-3000:]}")
+            time.sleep(0.05)
+
     def at(self, name: str) -> float:
         """The time of a mark."""
         return float((self.marks / name).read_text())
@@ -87,11 +99,18 @@ class Job:
 
 
 def run_yaml(
-    script: Path, folder: Path, *, ranks: int, storage: str = "", max_failures: int = -1
+    script: Path,
+    folder: Path,
+    *,
+    ranks: int,
+    storage: str = "",
+    max_failures: int = -1,
+    warm: bool = False,
 ) -> str:
-    """A TrainRun of the script; `storage`: in YAML, else in `folder`."""
+    """A TrainRun of the script; `storage`: in YAML, else in `folder`; `warm`: with standbys."""
     return RUN.format(
         ranks=ranks,
+        more="\n    warmStart: {preload: [torch]}" if warm else "",
         python=sys.executable,
         script=script,
         storage=storage or f"{{uri: 'file://{folder}/storage'}}",
@@ -100,13 +119,22 @@ def run_yaml(
 
 
 def under_trainrun(
-    script: Path, folder: Path, *, ranks: int, storage: str = "", **environ: str
+    script: Path,
+    folder: Path,
+    *,
+    ranks: int,
+    storage: str = "",
+    warm: bool = False,
+    **environ: str,
 ) -> Job:
-    """Start the script as a TrainRun of `ranks` workers; `storage`: in YAML, else in `folder`."""
+    """Start the script as a TrainRun of `ranks` workers; `storage`: in YAML, else in `folder`;
+    `warm`: with standbys."""
     folder.mkdir(parents=True)
     file = folder / "run.yaml"
-    file.write_text(run_yaml(script, folder, ranks=ranks, storage=storage))
-    command = [sys.executable, "-m", "trainrun_operator.cli", "run", str(file), "--plain"]
+    file.write_text(run_yaml(script, folder, ranks=ranks, storage=storage, warm=warm))
+    # As JSON also what agents say is in the log: when standbys are ready.
+    shown = "--json" if warm else "--plain"
+    command = [sys.executable, "-m", "trainrun_operator.cli", "run", str(file), shown]
     return Job(command, folder, environ)
 
 

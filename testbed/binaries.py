@@ -114,6 +114,13 @@ KIND_NODE = replace(
     minutes="two minutes",
 )
 _MODULES = (KUBERNETES, TOOLS, KUBEADM, KIND, KIND_NODE)
+VERSITYGW = Module(
+    name="versitygw",
+    folder=PACKAGE.parent / "tests" / "tools",
+    commands={"versitygw": "github.com/versity/versitygw/cmd/versitygw"},
+    minutes="a minute",
+)
+"""Not among them, since `make test-tools` builds it at a place of its own."""
 
 
 def binary(name: str) -> Path:
@@ -192,12 +199,8 @@ def _versitygw() -> Path:
     """The S3 server; `make test-tools` builds the same file."""
     target = cache() / "bin" / "versitygw"
     if not target.is_file():
-        module = Module(
-            name="versitygw", folder=PACKAGE.parent / "tools", commands={}, minutes="a minute"
-        )
-        progress("building versitygw (once, about a minute)")
-        package = "github.com/versity/versitygw/cmd/versitygw"
-        compile_command(_go(), module, package, target)
+        progress(f"building versitygw (once, about {VERSITYGW.minutes})")
+        compile_command(_go(), VERSITYGW, VERSITYGW.commands["versitygw"], target)
     return target
 
 

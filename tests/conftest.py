@@ -13,6 +13,7 @@ from tests.support.cluster_session import NO_CLUSTER
 
 pytest_plugins = (
     "tests.support.levels",
+    "tests.support.measured",
     "tests.support.reruns",
     "tests.support.api_fixtures",
     "tests.support.s3_fixtures",
@@ -25,10 +26,14 @@ TOGETHER = {
     "tests/chart/": "the cluster itself",
     "tests/agent/test_injected.py": "the archive",
     "tests/packaging/test_extras.py": "the wheel",
+    "tests/frameworks/test_accelerate.py": "an undisturbed loop of Accelerate",
+    "tests/frameworks/test_fsdp2.py": "an undisturbed loop with shards",
+    "tests/frameworks/test_lightning.py": "an undisturbed Lightning Trainer",
+    "tests/frameworks/test_transformers.py": "an undisturbed Hugging Face Trainer",
 }
 """Tests that run one after the other in one of the processes of `make test`, by the beginning of
-their path: they share a cluster or something built, or build what others load. Everything else goes
-to whoever is free."""
+their path: they share a cluster or something built, or build what others load, or compare with one
+run. Everything else goes to whoever is free."""
 
 
 def pytest_configure() -> None:

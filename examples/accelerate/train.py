@@ -17,7 +17,7 @@ from accelerate import Accelerator
 from torch.nn.functional import mse_loss
 from torch.utils.data import DataLoader, TensorDataset
 
-from trainrun.accelerate import session
+from trainrun.accelerate import epochs
 
 
 def main() -> None:
@@ -42,16 +42,15 @@ def main() -> None:
     model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
     torch.manual_seed(accelerator.process_index)  # other dropout on every rank
 
-    with session(accelerator, every=10) as run:
-        for _ in range(run.epoch, options.steps // len(loader)):
-            for _, (x, y) in run.batches(loader):
-                time.sleep(options.pace)  # makes a small model slow enough to be watched
-                with accelerator.accumulate(model):
-                    loss = mse_loss(model(x), y)
-                    accelerator.backward(loss)
-                    optimizer.step()
-                    optimizer.zero_grad()
-                run.metrics["loss"] = loss.item()
+    for _, run in epochs(accelerator, options.steps // len(loader), every=10):
+        for _, (x, y) in run.batches(loader):
+            time.sleep(options.pace)  # makes a small model slow enough to be watched
+            with accelerator.accumulate(model):
+                loss = mse_loss(model(x), y)
+                accelerator.backward(loss)
+                optimizer.step()
+                optimizer.zero_grad()
+            run.metrics["loss"] = loss.item()
 
     weights = digest(accelerator.unwrap_model(model))
     print(f"rank {accelerator.process_index}: weights {weights}", flush=True)

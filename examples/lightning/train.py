@@ -80,7 +80,7 @@ def main() -> None:
     )
     trainer.fit(
         model,
-        ResumableLoader(training, batch_size=16, shuffle=True),
+        ResumableLoader.of(DataLoader(training, batch_size=16, shuffle=True)),
         DataLoader(validation, batch_size=50),
         ckpt_path=resume_path(),
     )

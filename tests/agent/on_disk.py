@@ -21,6 +21,7 @@ def a_config(folder: Path, **fields: Any) -> AgentConfig:
         operator_url="http://127.0.0.1:1",
         directory=str(folder / "node"),
         cache=str(folder / "cache"),
+        on_notice="Auto",
         storage=StorageConfig(uri=f"file://{folder}/storage", run_name="run"),
     )
     return replace(defaults, **fields)

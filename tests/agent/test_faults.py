@@ -37,6 +37,20 @@ def test_a_process_that_had_ended_on_its_own_leaves_the_fault_to_the_next(mark: 
     assert faults.strikes(1, 12)
 
 
+def test_a_fault_strikes_at_its_moment_of_the_step_only(tmp_path: Path) -> None:
+    faults = Faults(
+        [
+            KillFault(rank=1, step=10, mark=str(tmp_path / "0"), at="save"),
+            KillFault(rank=1, step=0, mark=str(tmp_path / "1"), at="load"),
+        ]
+    )
+    assert not faults.strikes(1, 10), "a report is neither"
+    assert not faults.strikes(1, 9, "save")
+    assert faults.strikes(1, 10, "save")
+    faults.ended(1, 9)
+    assert faults.strikes(1, 7, "load")
+
+
 def test_one_kill_is_one_fault(tmp_path: Path) -> None:
     first = KillFault(rank=1, step=10, mark=str(tmp_path / "0"))
     second = KillFault(rank=1, step=12, mark=str(tmp_path / "1"))

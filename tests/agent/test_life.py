@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tests.agent.workers import start
+from trainrun.checkpoint import RunStore, open_store, read_logs, stored_logs
 from trainrun.contract.answer import Exit, Hold, ResolveRequest
 from trainrun.contract.checkpoint_id import CheckpointId
 
@@ -63,3 +64,35 @@ def test_a_hold_order_kills_the_processes_at_once_and_a_start_order_starts_new_o
     again = operator.until(lambda s: s.attempt == 2)
     assert again.phase == "Running"
     assert again.exits == ()
+
+
+def test_the_last_lines_of_each_attempt_are_stored_when_the_agent_leaves(
+    operator: OperatorStandIn, workers: Workers
+) -> None:
+    script = (
+        "import os, time; n = int(os.environ['TRAINRUN_ATTEMPT'])\n"
+        "for i in range(300 * n): print('line', i, 'token=hunter2')\n"
+        "print('done', flush=True)\n"
+        "time.sleep(600 if n == 1 else 0)\n"
+    )
+    worker = workers.start(script)
+    operator.order(Hold(attempt=1, offer=True, resolve=ResolveRequest(attempt=1)))
+    operator.until(lambda s: s.resolution and s.offer)
+    operator.order(start())
+    worker.shows("[rank 0] done")
+    operator.order(Hold(attempt=2))
+    operator.until(lambda s: s.phase == "Idle")
+    operator.order(start(2))
+    operator.until(lambda s: s.attempt == 2 and s.exits)
+    operator.order(Exit(code=0, succeeded=True))
+    assert worker.code() == 0
+    run = RunStore(open_store(workers.storage.as_uri()), "run")
+    assert stored_logs(run) == [(1, 0), (2, 0)]
+    ended, succeeded = read_logs(run, [(1, 0), (2, 0)])
+    assert ended is not None
+    assert succeeded is not None
+    (first,), (second,) = ended.ranks, succeeded.ranks
+    texts = [line.text for line in first.lines]
+    assert texts == [*(f"line {i} token=***" for i in range(300)), "done"]
+    assert (second.rank, second.dropped, len(second.lines)) == (0, 401, 200)
+    assert second.lines[-1].text == "done"

@@ -87,7 +87,9 @@ def test_every_field_of_the_spec_is_explained() -> None:
 def test_every_default_is_named_in_its_description() -> None:
     for path, node in nodes(SCHEMA["properties"]["spec"], "spec"):
         if "default" in node and not isinstance(node["default"], dict):
-            shown = str(node["default"]).lower().removesuffix(".0")
+            value = node["default"]
+            text = ", ".join(value) if isinstance(value, list) else str(value)
+            shown = text.lower().removesuffix(".0")
             text = node["description"].lower()
             assert re.search(rf"default {re.escape(shown)}\b", text), path
 

@@ -69,12 +69,14 @@ def test_every_default_is_the_documented_one() -> None:
         "checkpoint": {"onNotice": "Auto", "flushTimeout": "30s", "maxPending": 2, "keep": 3},
         "failurePolicy": {
             "maxFailures": 0,
+            "maxAvoidedNodes": 4,
             "backoff": {"initial": "1s", "factor": 2.0, "max": "60s"},
         },
         "health": {
             "heartbeatTimeout": "30s",
             "startTimeout": "5m",
             "placementTimeout": "10m",
+            "hangPolicy": "Observe",
             "forceDeletePods": True,
         },
     }

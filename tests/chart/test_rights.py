@@ -99,6 +99,14 @@ def test_nodes_can_be_read_for_single_namespaces_too() -> None:
 
     assert found["", "trainrun-nodes"] == NODES
     assert found["kube-node-lease", "trainrun-nodes"] == NODE_LEASES
+    assert found["default", "trainrun-nodes"] == {("events", "create", "")}
+
+
+def test_events_on_nodes_need_no_right_of_their_own_where_the_operator_works_in_default() -> None:
+    values = {"watchNamespaces": ["default"], "nodes": {"enabled": True}}
+
+    assert granted(render(values))["default", "trainrun-work"] == WORK
+    assert ("default", "trainrun-nodes") not in granted(render(values))
 
 
 @pytest.mark.parametrize("values", MATRIX.values(), ids=MATRIX)

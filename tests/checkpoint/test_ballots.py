@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from trainrun.checkpoint import Ballot, asked_to_save, cast_ballot, read_ballots
+from trainrun.checkpoint import Ballot, asked_to_save, cast_ballot, read_ballots, retain
 from trainrun.contract.answer import SaveOrder
 
 if TYPE_CHECKING:
@@ -41,3 +41,20 @@ def test_a_damaged_ballot_is_counted_by_its_name_and_what_was_asked_is_read_else
     found = read_ballots(any_bench.run, 3)
     assert found == {12: {0: True, 1: True}}
     assert asked_to_save(any_bench.run, 3, 12, found[12]) == ASKED
+
+
+def test_ballots_of_attempts_before_the_last_two_go_with_old_checkpoints(any_bench: Bench) -> None:
+    for attempt in (1, 2, 3, 4):
+        any_bench.resolve(attempt)
+        ballot = Ballot(attempt=attempt, call=12, slot=0, agrees=True, asked=ASKED)
+        cast_ballot(any_bench.run, ballot)
+    any_bench.run.store.put(any_bench.run.key("saves/000001/notes.txt"), b"not a ballot")
+    retain(any_bench.run, attempt=4, keep=2)
+    assert [bool(read_ballots(any_bench.run, attempt)) for attempt in (1, 2, 3, 4)] == [
+        False,
+        False,
+        True,
+        True,
+    ]
+    left = [item.key for item in any_bench.run.objects("saves/000001/")]
+    assert left == ["saves/000001/notes.txt"], "what is not ours stays"

@@ -169,6 +169,7 @@ def test_a_flipped_bit_is_found_when_the_file_is_read(bench: Bench, damaged: Pat
     assert bench.resolve(3).resume == checkpoint_id(1, 10)
 
 
+@pytest.mark.slow
 def test_no_flipped_bit_anywhere_leads_to_a_bad_resume(bench: Bench, damaged: Path) -> None:
     chance = random.Random(4)
     kept = shutil.copytree(damaged.parent.parent, bench.scratch / "kept")
@@ -207,6 +208,22 @@ def test_when_no_good_one_is_left_nothing_is_not_chosen(bench: Bench, damaged: P
     ):
         assert part in answer.message
     assert not (damaged.parent.parent / "attempts" / "000002.json").exists()
+    again = bench.resolve(2).message
+    assert [again.count(f"step-0000000{step}-attempt-1: ") for step in (10, 20)] == [1, 1]
+
+
+@pytest.mark.parametrize("known", ["SetAside", "Reported"])
+def test_a_commit_that_came_too_late_to_count_is_not_missed(
+    bench: Bench, folder: Path, known: str
+) -> None:
+    bench.resolve(1)
+    bench.resolve(2)
+    late = bench.commit(step=10).id  # by a worker of attempt 1 that comes back
+    if known == "SetAside":
+        set_aside(bench.run, late, "two nodes read it wrongly")
+    shutil.rmtree(folder / "checkpoints")
+    answer = bench.resolve(3, committed=late if known == "Reported" else None)
+    assert (answer.outcome, answer.resume) == ("Resolved", None)
 
 
 def test_an_empty_listing_does_not_make_a_run_start_from_nothing(

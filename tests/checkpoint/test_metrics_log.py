@@ -35,3 +35,11 @@ def test_a_damaged_line_costs_only_itself(bench: Bench) -> None:
     bench.run.store.put("digits/metrics/000001-00002.jsonl", b'{"step": 2}\n{"st\n[]\n')
     bench.run.store.put("digits/metrics/notes.txt", b"x")
     assert [record["step"] for record in read_metrics(bench.run)] == [1, 2]
+
+
+def test_of_many_pieces_some_are_read_the_first_and_the_last_among_them(bench: Bench) -> None:
+    log = MetricsLog(bench.run, attempt=1)
+    for step in range(1, 42):
+        log.write([{"step": step}])
+    assert [record["step"] for record in read_metrics(bench.run, most=5)] == [1, 11, 21, 31, 41]
+    assert len(list(read_metrics(bench.run))) == 41

@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from trainrun_operator.cli.drilling.trial import Ground
+from trainrun_operator.cli.drilling.local_ground import LocalGround
 
 SCRIPT = Path(__file__).parent / "scripts" / "drilled.py"
 
@@ -36,8 +36,8 @@ def a_file(folder: Path, mode: str = "", *, env: dict[str, str] | None = None) -
     return path
 
 
-def a_ground(folder: Path, mode: str = "") -> Ground:
+def a_ground(folder: Path, mode: str = "") -> LocalGround:
     """Where single runs of it can be made."""
     work = folder / "work"
-    work.mkdir()
-    return Ground(file=a_file(folder, mode), replicas=None, folder=work)
+    work.mkdir(exist_ok=True)
+    return LocalGround(file=a_file(folder, mode), replicas=None, folder=work)

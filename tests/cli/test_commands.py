@@ -51,6 +51,7 @@ def test_the_status_as_json_names_run_and_leader(finished: LocalRuns) -> None:
     assert shown["status"]["phase"] == "Succeeded"
 
 
+@pytest.mark.whole_runs
 def test_the_status_of_a_run_that_is_on_names_phase_and_leader(tmp_path: Path) -> None:
     runs = LocalRuns(folder=tmp_path, env={"STEPS": "2000", "PAUSE": "0.05"})
     driver = runs.start()

@@ -12,7 +12,17 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tests.cli.stories import a_folder, a_life, an_incident, at
-from trainrun.checkpoint import RunStore, open_store
+from trainrun.checkpoint import (
+    HangRecord,
+    LogLine,
+    MetricsLog,
+    RankLog,
+    RunStore,
+    WorkerLog,
+    open_store,
+    write_hang,
+    write_log,
+)
 from trainrun.checkpoint.rules.records import AttemptRecord
 from trainrun.contract import layout
 from trainrun_operator.api.run.status import Condition, TrainRunStatus
@@ -215,3 +225,91 @@ def test_a_name_with_a_storage_is_the_run_of_that_name_in_it(tmp_path: Path) -> 
     result = call("llama", "--storage", (tmp_path / "runs").as_uri())
     assert result.exit_code == 0, result.output
     assert "Run llama succeeded after 148 min" in result.output
+
+
+def with_extras(folder: Path) -> Path:
+    """Metrics of two attempts, and the last lines of the one that failed."""
+    run = RunStore(open_store(folder.parent.as_uri()), folder.name)
+    for attempt in (1, 2):
+        steps = range(attempt, attempt + 5)
+        metrics = {"loss": 0.5, "<b>evil": 1}
+        MetricsLog(run, attempt=attempt).write(
+            {"step": step, "rank": 0, "metrics": metrics} for step in steps
+        )
+    for slot in (0, 1):
+        lines = tuple(LogLine(at=n, text=f"{n} of {slot} <i> password=hunter2") for n in range(70))
+        ranks = (RankLog(rank=slot, lines=lines, dropped=5),)
+        write_log(run, WorkerLog(attempt=1, slot=slot, workers=2, ranks=ranks))
+        write_log(run, WorkerLog(attempt=3, slot=slot, workers=2, ranks=ranks))
+    return folder
+
+
+def test_the_page_shows_curves_and_the_last_lines_of_what_failed(tmp_path: Path) -> None:
+    first, second, *rest = a_life()
+    failed = replace(second, incident=an_incident(rank=1, lastLines=["x"]))
+    file = tmp_path / "story.html"
+    folder = with_extras(a_folder(tmp_path / "runs", first, failed, *rest))
+    result = call(str(folder), "--html", str(file))
+    assert result.exit_code == 0, result.output
+    text = file.read_text()
+    page = Page()
+    page.feed(text)
+    assert page.open == []
+    assert not page.tags & {"script", "link", "img", "iframe"}
+    assert text.count("<svg") == 2
+    assert "<figcaption>loss</figcaption>" in text
+    assert "<figcaption>&lt;b&gt;evil</figcaption>" in text
+    assert '<i class="c1"></i>attempt 2' in text
+    assert "<b>0.5</b>" in text
+    assert "hunter2" not in text
+    summaries = re.findall(r"<summary>(rank[^<]*)</summary>", text)
+    assert summaries == [f"rank {rank}: 60 lines, 15 before them left out" for rank in (1, 0)]
+    assert "10 of 1 &lt;i&gt; password=***\n11 of 1" in text
+    assert "\n9 of 1" not in text
+    assert text.count("Last lines of its processes") == 1, "of the attempt that failed alone"
+
+
+def test_a_page_without_metrics_and_lines_has_neither(tmp_path: Path) -> None:
+    file = tmp_path / "story.html"
+    call(str(a_folder(tmp_path / "runs", *a_life())), "--html", str(file))
+    text = file.read_text()
+    assert "<svg" not in text
+    assert "<details" not in text
+
+
+def test_where_the_ranks_of_a_hang_stood_is_shown_in_text_json_and_on_the_page(
+    tmp_path: Path,
+) -> None:
+    *life, last = a_life()
+    hang = an_incident(cause="Hung", hang="OneRankAway", evidence="hangs/000002-1/")
+    life = [replace(c, incident=hang) if c.incident and c.attempt == 2 else c for c in life]
+    folder = a_folder(tmp_path / "runs", *life, last)
+    run = RunStore(open_store((tmp_path / "runs").as_uri()), "llama")
+    stack = "Current thread 0x1 (most recent call first):\n  File <data.py>, line 41 in __next__"
+    told: dict[str, object] = {"rank": 3, "step": 7, "state": "S", "cpu": 0.0, "stacks": stack}
+    told |= {"readBy": "faulthandler", "kernel": "read of /data/x"}
+    told |= {"flightRecorder": {"file": "/tmp/nccl_trace_rank_3", "base64": "AAAA"}}
+    write_hang(run, HangRecord(attempt=2, number=1, worker=1, ranks=(told,)))
+    gone: dict[str, object] = {"rank": 0, "remark": "nothing was found out in 7 s"}
+    write_hang(run, HangRecord(attempt=2, number=1, worker=0, ranks=(gone,)))
+    output = call(str(folder)).output
+    assert "stacks in: hangs/000002-1/" in output
+    head = "rank 3: step 7, state S, 0.0 cores, read of /data/x, by faulthandler, flight recorder:"
+    assert f"{head} /tmp/nccl_trace_rank_3" in output
+    assert "  File <data.py>, line 41 in __next__" in output
+    assert output.index("rank 0: no step, nothing was found out in 7 s") < output.index(head)
+    chapters = json.loads(call(str(folder), "--json").output)["chapters"]
+    (stacks,) = [chapter["stacks"] for chapter in chapters if chapter["stacks"]]
+    assert [(rank["rank"], rank["worker"]) for rank in stacks] == [(0, 0), (3, 1)]
+    assert stacks[1]["flightRecorder"] == "/tmp/nccl_trace_rank_3"
+    assert call(str(folder), "--html", str(tmp_path / "page.html")).exit_code == 0
+    page = (tmp_path / "page.html").read_text()
+    assert "Where the ranks stood:</p><pre>rank 0" in page
+    assert "File &lt;data.py&gt;, line 41 in __next__" in page
+
+
+def test_a_hang_of_which_nothing_was_stored_says_so(tmp_path: Path) -> None:
+    hang = an_incident(cause="Hung", evidence="hangs/000002-1/")
+    life = [replace(c, incident=hang) if c.incident else c for c in a_life()]
+    output = call(str(a_folder(tmp_path / "runs", *life))).output
+    assert "hangs/000002-1/: no stacks were stored" in " ".join(output.split())

@@ -348,3 +348,49 @@ def test_the_live_view_counts_down_in_place_of_the_plan() -> None:
     console = Console(file=io.StringIO(), width=100)
     console.print(view.render())
     assert "restarting in 50 s" in console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def recovered(**fields: Any) -> TrainRunStatus:
+    """A run that has recovered."""
+    parts = {"detect": 0.004, "stop": 0.1, "import": 6.1, "firstStep": 1.7}
+    told = {"recovery_seconds": 7.9, "restart_seconds": 0.1, "stages": parts, **fields}
+    incident = Incident(attempt=1, cause="AppError", time=NOW, detect_seconds=0.004, **told)
+    return replace(STATUS, attempt=2, incidents=(incident,))
+
+
+def test_the_summary_tells_the_parts_of_the_last_recovery_and_what_would_have_shortened_it() -> (
+    None
+):
+    text = "\n".join(summary("run", recovered()))
+    assert "last recovery 7.9 s: stop 100 ms, import 6.1 s, first step 1.7 s" in text
+    assert "imports were 6.1 s of 7.9 s: workers.warmStart would save most of it" in text
+
+
+def test_the_summary_of_a_warm_start_recommends_none() -> None:
+    text = "\n".join(summary("run", recovered(warm=2)))
+    assert "last recovery 7.9 s, 2 warm: " in text
+    assert "workers.warmStart" not in text
+
+
+def test_the_summary_tells_nothing_of_a_recovery_that_is_not_over() -> None:
+    text = "\n".join(summary("run", recovered(recovery_seconds=None)))
+    assert "last recovery" not in text
+
+
+def test_lines_for_programs_tell_of_each_recovery_once() -> None:
+    stream = io.StringIO()
+    lines = JsonLines(stream)
+    for status in (STATUS, recovered(recovery_seconds=None), recovered(), recovered()):
+        lines.emit(passed(running(), status=status))
+    told = [json.loads(line) for line in stream.getvalue().splitlines()]
+    (recovery,) = [line for line in told if line["event"] == "recovery"]
+    assert recovery["attempt"] == 1
+    assert recovery["seconds"] == pytest.approx(7.904)
+    assert recovery["stages"]["import"] == 6.1
+    assert recovery["warm"] == 0
+
+
+def test_a_recovery_before_this_program_is_not_told_again() -> None:
+    stream = io.StringIO()
+    JsonLines(stream).emit(passed(running(), status=recovered()))
+    assert "recovery" not in stream.getvalue()

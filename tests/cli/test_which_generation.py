@@ -110,6 +110,19 @@ def test_list_get_and_can_resume_look_at_the_generation_of_the_run(
     assert "of step-000000800-attempt-1, each verified" in fetched.output
 
 
+def test_an_empty_newest_generation_resumes_nothing_and_says_that_older_ones_are_there(
+    folder: RunStore, tmp_path: Path
+) -> None:
+    bench = Bench(run=folder, scratch=tmp_path / "newest", uid="uid-3")
+    assert bench.resolve(1, on_existing="StartFresh").generation == 3
+    asked = call("checkpoints", folder.uri, "--can-resume")
+    assert (asked.exit_code, asked.output) == (
+        3,
+        f"no: {folder.uri}/generation-000003: nothing was committed, a run starts from nothing; "
+        "earlier generations are not resumed\n",
+    )
+
+
 def test_the_story_of_a_run_that_began_afresh_is_its_own(folder: RunStore, tmp_path: Path) -> None:
     """That of the first generation was told, whatever became of the run since."""
     known_to_be_in(folder, 2)

@@ -42,7 +42,10 @@ def test_the_stages_of_a_recovery_are_observed_when_they_become_known() -> None:
     settled = TrainRunStatus(
         incidents=(an_incident(detect_seconds=0.01, restart_seconds=0.4, lost_steps=7),)
     )
-    stepped = TrainRunStatus(incidents=(replace(settled.incidents[0], recovery_seconds=2.0),))
+    recovered = replace(
+        settled.incidents[0], recovery_seconds=2.0, stages={"detect": 0.01, "import": 1.5}
+    )
+    stepped = TrainRunStatus(incidents=(recovered,))
     metrics.wrote(TrainRunStatus(), settled)
     metrics.wrote(settled, stepped)
     metrics.wrote(stepped, stepped)
@@ -50,6 +53,8 @@ def test_the_stages_of_a_recovery_are_observed_when_they_become_known() -> None:
     assert 'trainrun_recovery_seconds_sum{stage="detect"} 0.01' in text
     assert 'trainrun_recovery_seconds_sum{stage="restart"} 0.4' in text
     assert 'trainrun_recovery_seconds_sum{stage="first_step"} 2.0' in text
+    assert 'trainrun_recovery_stage_seconds_sum{stage="import"} 1.5' in text
+    assert 'trainrun_recovery_stage_seconds_count{stage="detect"} 1.0' in text
     assert "trainrun_lost_steps_total 7.0" in text
 
 

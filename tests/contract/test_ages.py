@@ -27,6 +27,7 @@ from trainrun.contract.agent_state import (
 from trainrun.contract.ages import Passing, aged, essence, passing
 from trainrun.contract.answer import Answer, Exit, Hold, Recheck, SaveOrder, Start
 from trainrun.contract.checkpoint_id import CheckpointId
+from trainrun.contract.evidence import Evidence, RankEvidence
 from trainrun.contract.posted import Posted
 
 STATE = AgentState(
@@ -75,6 +76,7 @@ OTHERS: dict[str, Any] = {
     "fatal": Problem(type="T", reason="R", message="m"),
     "damaged": Damaged(id=CheckpointId(attempt=1, step=1), message="m"),
     "suspect": Suspect(id=CheckpointId(attempt=1, step=1), files=("f",), message="m"),
+    "evidence": Evidence(attempt=3, number=1, ranks=(RankEvidence(rank=2),)),
     "recorded": (3,),
     "rechecked": Rechecked(
         recheck=Recheck(attempt=1, id=CheckpointId(attempt=1, step=1), files=("f",)), good=True

@@ -17,6 +17,7 @@ SIDES = (ROOT / "operator" / "trainrun_operator", ROOT / "worker_image" / "train
 NAMES = {value for name, value in vars(variables).items() if name.isupper()}
 ELSEWHERE = {
     "worlds/kubernetes/fetch.py",  # runs before anything can be imported
+    "agent/processes/standby_start.py",  # the same
     "cluster/settings.py",  # the operator's own settings, agreed on with the chart
 }
 

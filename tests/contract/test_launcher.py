@@ -104,6 +104,7 @@ def test_options_without_effect_are_named_in_one_line() -> None:
         ("python -m accelerate.commands.launch t.py", "accelerate launch starts processes"),
         ("/usr/bin/deepspeed t.py", "deepspeed starts processes by itself"),
         ("mpiexec -n 4 t", "mpirun starts processes by itself"),
+        ("accelerate-launch t.py", "accelerate launch starts processes by itself"),
         ("srun t", "write command: [python, train.py] (torch.distributed's env:// finds its"),
     ],
 )

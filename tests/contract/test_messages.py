@@ -8,6 +8,7 @@ import pytest
 
 from trainrun.contract import metrics
 from trainrun.contract.messages import (
+    AskedForCheckpoint,
     AskRoom,
     AskSave,
     DescribeCheckpoint,
@@ -49,6 +50,7 @@ SAVE_NOW = SaveNow(reason="SIGTERM", deadline=12.5, writer_rank=3)
         FetchInitial(),
         AskSave(call=9),
         Finish(),
+        AskedForCheckpoint(),
         Raised(error="ValueError: x", traceback="Traceback ..."),
     ],
 )

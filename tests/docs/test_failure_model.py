@@ -19,7 +19,8 @@ from trainrun_operator.core.run.plan import Event, Plan
 from trainrun_operator.core.run.rules import UNCOUNTED_TRIES
 
 TEXT = (ROOT / "docs" / "failure-model.md").read_text()
-CORE = ROOT / "operator" / "trainrun_operator" / "core"
+CORE = ROOT / "operator" / "trainrun_operator" / "core" / "run"
+"""What decides about runs: nobody meets a reason of a sweep yet."""
 AGENT = ROOT / "worker_image" / "trainrun" / "agent"
 
 OTHER_WORDS = {"True", "False", "Normal", "Warning", "Suspend", "TemplateChange", "Restart"}

@@ -30,6 +30,10 @@ def test_a_model_in_shards_ends_with_the_same_shards_after_two_faults(bed: Bed) 
     assert_that_faults_change_nothing(bed, "fsdp2_noise.py", Environment(ROOT / ".venv"))
 
 
+def test_a_hugging_face_trainer_ends_with_the_same_weights_after_two_faults(bed: Bed) -> None:
+    assert_that_faults_change_nothing(bed, "gpt2.py", Environment(ROOT / ".venv-frameworks"))
+
+
 def assert_that_faults_change_nothing(bed: Bed, script: str, environment: Environment) -> None:
     """The process of one rank is killed, then the worker of the other is taken away."""
     scripts = {path.name: path.read_text() for path in (SCRIPTS / script, SCRIPTS / "common.py")}
@@ -38,7 +42,8 @@ def assert_that_faults_change_nothing(bed: Bed, script: str, environment: Enviro
 
     # Both train at once: most of their time they wait.
     undisturbed = bed.run("undisturbed", gpus=0, **options(script, environment))
-    where = {"HANG_BEFORE_1": "15", "WAIT_AFTER_2": "18"}
+    # What is saved on notice is the last step before the worker is stopped.
+    where = {"HANG_BEFORE_1": "15", "WAIT_AFTER_2": "18", "HANG_BEFORE_2": "19"}
     # Of eight GPUs on each node, so there are two nodes.
     run = bed.run("run", gpus=5, **options(script, environment, **where))
 

@@ -219,7 +219,14 @@ def test_describe_tells_a_stranger_what_has_happened(bed: Bed, installation: Ins
     assert f"NodeLost   {node}" in wide
 
 
-def test_the_status_stays_small_however_much_goes_wrong(bed: Bed) -> None:
+def test_the_status_stays_small_however_much_goes_wrong_and_a_node_shows_it(bed: Bed) -> None:
+    killed = bed.run(
+        "killed",
+        replicas=1,
+        gpus=0,
+        args=["--pace", 0.01, "--kill-at", 7, "--bad-rank", 0, "--bad-attempts", 99],
+        health=HEALTH,
+    )
     run = bed.run(
         replicas=1,
         gpus=0,
@@ -233,3 +240,17 @@ def test_the_status_stays_small_however_much_goes_wrong(bed: Bed) -> None:
     assert run.incidents[-1]["lastLines"][-1] == "about to fail"
     assert all("about to fail" in incident["message"] for incident in run.incidents)
     assert len(json.dumps(status)) < STATUS_LIMIT
+    killed.wait_for_phase("Failed", seconds=180)
+    node = killed.incidents[0]["node"]
+    told = f"TrainRun {bed.namespace}/killed (AppError) has struck 3 times and more here"
+    eventually(
+        lambda: any(told in message for message in node_events(bed, node)),
+        what=f"an event on node {node} that tells of its incidents",
+    )
+
+
+def node_events(bed: Bed, node: str) -> list[str]:
+    """What `kubectl describe node` shows of TrainRuns."""
+    selector = f"involvedObject.name%3D{node},reason%3DTrainRunIncidents"
+    path = f"/api/v1/namespaces/default/events?fieldSelector={selector}"
+    return [event["message"] for event in bed.api.get(path)["items"]]

@@ -10,8 +10,13 @@ from trainrun_operator.api.loading import load_trainrun
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
-def last_words(name: str, folder: Path, word: str, *, fault: str = "") -> list[str]:
-    """The lines with this word that the example prints, in order, by whichever rank."""
+def last_words(
+    name: str, folder: Path, word: str, *, fault: str = "", options: tuple[str, ...] = ()
+) -> list[str]:
+    """The lines with this word that the example prints, in order, by whichever rank.
+
+    `options` are more of the script's.
+    """
     path = EXAMPLES / name / "trainrun.yaml"
     spec = load_trainrun(path.read_text(), source=str(path)).spec
     words = spec.workers.template.spec.training
@@ -20,7 +25,7 @@ def last_words(name: str, folder: Path, word: str, *, fault: str = "") -> list[s
         folder=folder,
         script=str(path.with_name("train.py")),
         launcher=tuple(words.command[:script]),
-        arguments=tuple(words.command[script + 1 :]),
+        arguments=(*words.command[script + 1 :], *options),
         env={variable.name: variable.value for variable in words.env},
         spec={"failurePolicy": {"maxFailures": 1}},
     )
@@ -35,8 +40,11 @@ def last_words(name: str, folder: Path, word: str, *, fault: str = "") -> list[s
     return sorted(said)
 
 
-def assert_that_it_changes_nothing(name: str, folder: Path, *, word: str) -> None:
+def assert_that_it_changes_nothing(
+    name: str, folder: Path, *, word: str, options: tuple[str, ...] = ()
+) -> None:
     """With a rank killed five steps after a checkpoint the example says the same at its end."""
-    undisturbed = last_words(name, folder / "undisturbed", word)
+    kill = "kill rank=1 step=45"
+    undisturbed = last_words(name, folder / "undisturbed", word, options=options)
     assert undisturbed
-    assert undisturbed == last_words(name, folder / "killed", word, fault="kill rank=1 step=45")
+    assert undisturbed == last_words(name, folder / "killed", word, fault=kill, options=options)

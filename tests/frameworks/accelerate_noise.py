@@ -16,7 +16,7 @@ from accelerate.utils import DataLoaderConfiguration
 from common import STEPS, hang_before, tell_weights, wait_after
 from torch.utils.data import DataLoader, TensorDataset
 
-from trainrun.accelerate import session
+from trainrun.accelerate import epochs
 
 
 def main() -> None:
@@ -40,23 +40,22 @@ def main() -> None:
     evaluation = accelerator.prepare(DataLoader(data, batch_size=8, shuffle=True))
     torch.manual_seed(accelerator.process_index)  # other dropout on every rank
 
-    with session(accelerator, every=4) as run:
-        for epoch in range(run.epoch, STEPS // 8):
-            model.train()
-            for step, (batch,) in run.batches(loader):
-                hang_before(step)
-                with accelerator.accumulate(model):
-                    loss = torch.nn.functional.mse_loss(model(batch), batch)
-                    accelerator.backward(loss)
-                    optimizer.step()
-                    scheduler.step()
-                    optimizer.zero_grad()
-                run.metrics["loss"] = loss.item()
-                wait_after(step)
-            model.eval()
-            with torch.no_grad():
-                losses = [torch.nn.functional.mse_loss(model(b), b) for (b,) in evaluation]
-            run.metrics |= {"epoch": epoch, "val_loss": torch.stack(losses).mean().item()}
+    for epoch, run in epochs(accelerator, STEPS // 8, every=4):
+        model.train()
+        for step, (batch,) in run.batches(loader):
+            hang_before(step)
+            with accelerator.accumulate(model):
+                loss = torch.nn.functional.mse_loss(model(batch), batch)
+                accelerator.backward(loss)
+                optimizer.step()
+                scheduler.step()
+                optimizer.zero_grad()
+            run.metrics["loss"] = loss.item()
+            wait_after(step)
+        model.eval()
+        with torch.no_grad():
+            losses = [torch.nn.functional.mse_loss(model(b), b) for (b,) in evaluation]
+        run.metrics |= {"epoch": epoch, "val_loss": torch.stack(losses).mean().item()}
     tell_weights(accelerator.unwrap_model(model))
 
 

@@ -11,6 +11,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import lean  # noqa: F401
 import lightning as L
 import torch
 from common import STEPS, hang_before, tell_weights, wait_after
@@ -76,7 +77,7 @@ def main() -> None:
     data = TensorDataset(torch.randn(60, 8))
     model = Net()
     torch.manual_seed(context.rank)
-    loader = ResumableLoader(
+    loader = DataLoader(
         data,
         batch_size=2,
         shuffle=True,
@@ -104,7 +105,7 @@ def main() -> None:
         ],
     )
     validation = DataLoader(data, batch_size=10, shuffle=True, collate_fn=collate)
-    trainer.fit(model, loader, validation, ckpt_path=resume_path())
+    trainer.fit(model, ResumableLoader.of(loader), validation, ckpt_path=resume_path())
     assert Path(best.best_model_path).exists()
     tell_weights(model)
 

@@ -1,70 +1,83 @@
-"""A loop of Accelerate in a run of two ranks ends with the same weights, whatever happens."""
+"""A loop of Accelerate in a run of two ranks ends with the same weights, whatever happens.
+
+Two workers have Accelerate's usual sampler, two processes of one worker the seedable one, which
+gives another order, and loading processes.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.frameworks.common import STEPS
-from tests.frameworks.trained import train
+from tests.frameworks.trained import (
+    BOTH_WAYS,
+    Trained,
+    assert_that_it_tells_every_step,
+    loading,
+    train,
+)
 
+if TYPE_CHECKING:
+    from tests.frameworks.conftest import Compare
+
+FRAMEWORK = "Accelerate"
 SCRIPT = Path(__file__).parent / "accelerate_noise.py"
+KILL_AT_THE_END_OF_AN_EPOCH = ("--fault", "kill rank=1 step=17")
+KILL_LATER = ("--fault", "kill rank=1 step=21")
+PREEMPT = ("--fault", "preempt rank=1 step=9 grace=600s")
+SAVE = {"WAIT_AFTER_1": "10", "HANG_BEFORE_1": "12"}
+"""On notice, and not once more at step 12 before the worker is stopped."""
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """The weights of each rank, with their buffers."""
-    run = train(SCRIPT, tmp_path_factory.mktemp("undisturbed"))
-    progress = run.ended.status["progress"]
-    assert progress["step"] == run.ended.status["checkpoint"]["step"] == STEPS
-    assert progress["metrics"].keys() == {"loss", "val_loss", "epoch"}
-    return run.weights
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Trained]:
+    """By the number of workers."""
+    return {
+        workers: train(
+            SCRIPT, tmp_path_factory.mktemp("undisturbed"), workers=workers, **variant(workers)
+        )
+        for workers in (2, 1)
+    }
 
 
-@pytest.fixture(scope="module")
-def seedable(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """The same with Accelerate's seedable sampler: another order."""
-    return train(SCRIPT, tmp_path_factory.mktemp("seedable"), SEEDABLE="1").weights
+def variant(workers: int) -> dict[str, str]:
+    return {**loading(workers, 2), **({"SEEDABLE": "1"} if workers == 1 else {})}
+
+
+@BOTH_WAYS
+def test_a_loop_tells_every_step(
+    workers: int, undisturbed: dict[int, Trained], compare: Compare
+) -> None:
+    run = undisturbed[workers]
+    assert_that_it_tells_every_step(run)
+    assert run.ended.status["progress"]["metrics"].keys() == {"loss", "val_loss", "epoch"}
+    compare(run, run, "undisturbed")
 
 
 def test_a_loop_goes_on_from_the_end_of_an_epoch_after_the_loss_of_a_rank(
-    tmp_path: Path, undisturbed: list[str]
+    tmp_path: Path, undisturbed: dict[int, Trained], compare: Compare
 ) -> None:
-    run = train(SCRIPT, tmp_path, "--fault", "kill rank=1 step=17", HANG_BEFORE_1="18")
-    (incident,) = run.ended.incidents
-    assert incident["resumedFrom"]["step"] == 16
-    assert incident["lostSteps"] == 1
-    assert run.weights == undisturbed
+    run = train(SCRIPT, tmp_path, *KILL_AT_THE_END_OF_AN_EPOCH, HANG_BEFORE_1="18")
+    assert run.incidents == [("AppError", 16)]
+    assert run.ended.incidents[0]["lostSteps"] == 1
+    compare(run, undisturbed[2], "killed")
 
 
-def test_a_loop_saves_inside_an_epoch_before_a_worker_is_taken_away(
-    tmp_path: Path, undisturbed: list[str]
+def test_a_loop_saves_inside_gradient_accumulation_before_a_worker_is_taken_away(
+    tmp_path: Path, undisturbed: dict[int, Trained], compare: Compare
 ) -> None:
-    fault = "preempt rank=1 step=12 grace=600s"
-    run = train(SCRIPT, tmp_path, "--fault", fault, WAIT_AFTER_1="13")
-    (incident,) = run.ended.incidents
-    assert incident["cause"] == "Preempted"
-    assert incident["resumedFrom"]["step"] == 13
-    assert run.weights == undisturbed
+    run = train(SCRIPT, tmp_path, *PREEMPT, **SAVE)
+    assert run.incidents == [("Preempted", 10)]
+    compare(run, undisturbed[2], "preempted")
 
 
-def test_two_processes_of_one_worker_save_inside_gradient_accumulation(
-    tmp_path: Path, seedable: list[str]
+@BOTH_WAYS
+def test_a_loop_goes_on_after_a_worker_was_taken_away_and_a_rank_was_lost(
+    workers: int, tmp_path: Path, undisturbed: dict[int, Trained], compare: Compare
 ) -> None:
-    run = train(
-        SCRIPT,
-        tmp_path,
-        *("--fault", "preempt rank=1 step=9 grace=600s"),
-        *("--fault", "kill rank=1 step=21"),
-        workers=1,
-        failures=2,
-        WAIT_AFTER_1="10",
-        HANG_BEFORE_2="22",
-        LOADERS="2",
-        SEEDABLE="1",
-    )
-    taken, killed = run.ended.incidents
-    assert (taken["cause"], taken["resumedFrom"]["step"]) == ("Preempted", 10)
-    assert (killed["cause"], killed["resumedFrom"]["step"]) == ("AppError", 20)
-    assert run.weights == seedable
+    where = {**SAVE, "HANG_BEFORE_2": "22", **variant(workers)}
+    run = train(SCRIPT, tmp_path, *PREEMPT, *KILL_LATER, workers=workers, failures=2, **where)
+    assert run.incidents == [("Preempted", 10), ("AppError", 20)]
+    compare(run, undisturbed[workers], "both")

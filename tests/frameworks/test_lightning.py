@@ -3,63 +3,72 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.frameworks.common import STEPS
-from tests.frameworks.trained import train
+from tests.frameworks.trained import BOTH_WAYS, Trained, loading, train
 
+if TYPE_CHECKING:
+    from tests.frameworks.conftest import Compare
+
+FRAMEWORK = "Lightning"
 SCRIPT = Path(__file__).parent / "lightning_noise.py"
+KILL = ("--fault", "kill rank=1 step=13")
+KILL_LATER = ("--fault", "kill rank=1 step=17")
+PREEMPT = ("--fault", "preempt rank=1 step=9 grace=600s")
+PREEMPT_BEFORE_A_VALIDATION = ("--fault", "preempt rank=1 step=6 grace=600s")
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """The weights of each rank, with their buffers."""
-    run = train(SCRIPT, tmp_path_factory.mktemp("undisturbed"))
-    progress = run.ended.status["progress"]
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    return train(SCRIPT, tmp_path_factory.mktemp("undisturbed"))
+
+
+def test_a_trainer_tells_every_step_and_keeps_its_own_files(
+    undisturbed: Trained, compare: Compare
+) -> None:
+    progress = undisturbed.ended.status["progress"]
     assert progress["step"] == STEPS
+    assert undisturbed.reported == set(range(1, STEPS + 1))
     assert {"loss", "val_loss"} <= progress["metrics"].keys()
     # `save_top_k=1`: ModelCheckpoint removes its own files as ever.
-    assert len(list((run.out / "disk").glob("*.ckpt"))) == 1
-    return run.weights
+    assert len(list((undisturbed.out / "disk").glob("*.ckpt"))) == 1
+    compare(undisturbed, undisturbed, "undisturbed")
+
+
+def test_two_processes_of_one_worker_end_like_two_workers(
+    tmp_path: Path, undisturbed: Trained, compare: Compare
+) -> None:
+    compare(train(SCRIPT, tmp_path, workers=1, **loading(1, 2)), undisturbed, "undisturbed")
 
 
 def test_a_trainer_goes_on_inside_an_epoch_after_the_loss_of_a_rank(
-    tmp_path: Path, undisturbed: list[str]
+    tmp_path: Path, undisturbed: Trained, compare: Compare
 ) -> None:
-    run = train(SCRIPT, tmp_path, "--fault", "kill rank=1 step=13", HANG_BEFORE_1="15")
-    (incident,) = run.ended.incidents
-    assert incident["resumedFrom"]["step"] == 12
-    assert incident["lostSteps"] == 1
-    assert run.weights == undisturbed
+    run = train(SCRIPT, tmp_path, *KILL, HANG_BEFORE_1="15")
+    assert run.incidents == [("AppError", 12)]
+    assert run.ended.incidents[0]["lostSteps"] == 1
+    compare(run, undisturbed, "killed")
 
 
 def test_a_trainer_saves_inside_an_epoch_before_a_worker_is_taken_away(
-    tmp_path: Path, undisturbed: list[str]
+    tmp_path: Path, undisturbed: Trained, compare: Compare
 ) -> None:
-    fault = "preempt rank=1 step=9 grace=600s"
-    run = train(SCRIPT, tmp_path, "--fault", fault, WAIT_AFTER_1="10")
-    (incident,) = run.ended.incidents
-    assert incident["cause"] == "Preempted"
-    assert incident["resumedFrom"]["step"] == 10
-    assert run.weights == undisturbed
+    # Not once more at step 12 before the worker is stopped.
+    run = train(SCRIPT, tmp_path, *PREEMPT, WAIT_AFTER_1="10", HANG_BEFORE_1="12")
+    assert run.incidents == [("Preempted", 10)]
+    compare(run, undisturbed, "preempted")
 
 
-def test_two_processes_of_one_worker_save_before_a_validation_and_go_on_from_the_end_of_an_epoch(
-    tmp_path: Path, undisturbed: list[str]
+@BOTH_WAYS
+def test_a_trainer_saves_before_a_validation_and_goes_on_from_the_end_of_an_epoch(
+    workers: int, tmp_path: Path, undisturbed: Trained, compare: Compare
 ) -> None:
-    run = train(
-        SCRIPT,
-        tmp_path,
-        *("--fault", "preempt rank=1 step=6 grace=600s"),
-        *("--fault", "kill rank=1 step=17"),
-        workers=1,
-        failures=2,
-        WAIT_AFTER_1="7",  # a validation follows it
-        HANG_BEFORE_2="19",
-        LOADERS="2",
-    )
-    taken, killed = run.ended.incidents
-    assert (taken["cause"], taken["resumedFrom"]["step"]) == ("Preempted", 7)
-    assert (killed["cause"], killed["resumedFrom"]["step"]) == ("AppError", 16)
-    assert run.weights == undisturbed
+    where = {"WAIT_AFTER_1": "7", "HANG_BEFORE_1": "9", "HANG_BEFORE_2": "19"}
+    where |= loading(workers, 2)
+    faults = (*PREEMPT_BEFORE_A_VALIDATION, *KILL_LATER)
+    run = train(SCRIPT, tmp_path, *faults, workers=workers, failures=2, **where)
+    assert run.incidents == [("Preempted", 7), ("AppError", 16)]
+    compare(run, undisturbed, "both")

@@ -11,7 +11,7 @@ import torch
 from accelerate import Accelerator
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
-from trainrun.accelerate import AccelerateSession, session
+from trainrun.accelerate import AccelerateSession, epochs, session
 from trainrun.torch import ResumableLoader
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*pin_memory.*")
@@ -44,6 +44,18 @@ def test_an_epoch_that_is_left_early_is_over() -> None:
             assert len(set(seen)) == 4, "each sample of an epoch comes once"
             assert run.epoch == epoch
         assert run.step == 6
+
+
+def test_a_loop_over_epochs_goes_through_those_that_are_left_in_one_session() -> None:
+    accelerator = an_accelerator()
+    loader = accelerator.prepare(DataLoader(SAMPLES, batch_size=2))
+    seen = []
+    for epoch, run in epochs(accelerator, 3, every=100):
+        seen += [(epoch, step) for step, _ in run.batches(loader)]
+    assert seen == [(0, 1), (0, 2), (0, 3), (0, 4)] + [(1, s) for s in range(5, 9)] + [
+        (2, s) for s in range(9, 13)
+    ]
+    assert list(epochs(accelerator, 0, every=100)) == []
 
 
 def test_metrics_that_are_set_before_the_first_batch_belong_to_its_step() -> None:

@@ -3,63 +3,84 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.frameworks.common import STEPS
-from tests.frameworks.trained import train
+from tests.frameworks.trained import BOTH_WAYS, Trained, loading, train
 
+if TYPE_CHECKING:
+    from tests.frameworks.conftest import Compare
+
+FRAMEWORK = "Hugging Face Trainer"
 SCRIPT = Path(__file__).parent / "gpt2.py"
+KILL = ("--fault", "kill rank=1 step=13")
+KILL_LATER = ("--fault", "kill rank=1 step=17")
+PREEMPT = ("--fault", "preempt rank=1 step=9 grace=600s")
+SAVE = {"WAIT_AFTER_1": "10", "HANG_BEFORE_1": "12"}
+"""On notice, and not once more at step 12 before the worker is stopped."""
+
+
+def disks(workers: int) -> dict[str, str]:
+    """Each worker has a disk of its own; the processes of one share its folder."""
+    return {"OWN_DISKS": "1"} if workers == 2 else {}
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """The weights of each rank."""
-    run = train(SCRIPT, tmp_path_factory.mktemp("undisturbed"))
-    assert isinstance(run.ended.status["progress"]["metrics"]["train_loss"], float)
-    # `save_total_limit=1`: the Trainer removes its own folders as ever.
-    kept = [path.name for path in (run.out / "disk").glob("checkpoint-*")]
-    assert kept == [f"checkpoint-{STEPS}"]
-    return run.weights
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    return train(SCRIPT, tmp_path_factory.mktemp("undisturbed"))
 
 
-@pytest.mark.parametrize("env", [{}, {"OWN_DISKS": "1"}], ids=["one disk", "own disks"])
-def test_a_trainer_goes_on_from_its_last_checkpoint_after_the_loss_of_a_rank(
-    env: dict[str, str], tmp_path: Path, undisturbed: list[str]
+def test_a_trainer_tells_what_it_logs_and_keeps_its_own_folders(
+    undisturbed: Trained, compare: Compare
 ) -> None:
-    run = train(SCRIPT, tmp_path, "--fault", "kill rank=1 step=13", HANG_BEFORE_1="15", **env)
+    progress = undisturbed.ended.status["progress"]
+    assert progress["step"] == STEPS
+    assert isinstance(progress["metrics"]["train_loss"], float)
+    assert undisturbed.reported >= set(range(2, STEPS + 1, 2))  # `logging_steps=2`
+    # `save_total_limit=1`: the Trainer removes its own folders as ever.
+    kept = [path.name for path in (undisturbed.out / "disk").glob("checkpoint-*")]
+    assert kept == [f"checkpoint-{STEPS}"]
+    compare(undisturbed, undisturbed, "undisturbed")
+
+
+def test_two_processes_of_one_worker_end_like_two_workers(
+    tmp_path: Path, undisturbed: Trained, compare: Compare
+) -> None:
+    compare(train(SCRIPT, tmp_path, workers=1, **loading(1, 1)), undisturbed, "undisturbed")
+
+
+def test_processes_of_one_worker_that_save_to_different_folders_are_refused(tmp_path: Path) -> None:
+    run = train(SCRIPT, tmp_path, workers=1, failures=0, fails=True, OWN_DISKS="1")
     (incident,) = run.ended.incidents
-    assert incident["resumedFrom"]["step"] == 12
-    assert incident["lostSteps"] == 1
-    assert run.weights == undisturbed
+    assert "ValueError: rank 0 has output_dir=" in incident["message"]
+    assert "disk-0' and rank 1 of the same worker" in incident["message"]
+    assert "Give the processes of a worker the same output_dir" in incident["message"]
+
+
+def test_a_trainer_goes_on_from_its_last_checkpoint_after_the_loss_of_a_rank(
+    tmp_path: Path, undisturbed: Trained, compare: Compare
+) -> None:
+    run = train(SCRIPT, tmp_path, *KILL, HANG_BEFORE_1="15")
+    assert run.incidents == [("AppError", 12)]
+    assert run.ended.incidents[0]["lostSteps"] == 1
+    compare(run, undisturbed, "killed")
 
 
 def test_a_trainer_saves_inside_an_epoch_before_a_worker_is_taken_away(
-    tmp_path: Path, undisturbed: list[str]
+    tmp_path: Path, undisturbed: Trained, compare: Compare
 ) -> None:
-    fault = "preempt rank=1 step=9 grace=600s"
-    run = train(SCRIPT, tmp_path, "--fault", fault, WAIT_AFTER_1="10", OWN_DISKS="1")
-    (incident,) = run.ended.incidents
-    assert incident["cause"] == "Preempted"
-    assert incident["resumedFrom"]["step"] == 10
-    assert run.weights == undisturbed
+    run = train(SCRIPT, tmp_path, *PREEMPT, **SAVE, **disks(2))
+    assert run.incidents == [("Preempted", 10)]
+    compare(run, undisturbed, "preempted")
 
 
-def test_two_processes_of_one_worker_go_on_after_it_was_taken_away_and_one_was_lost(
-    tmp_path: Path, undisturbed: list[str]
+@BOTH_WAYS
+def test_a_trainer_goes_on_after_a_worker_was_taken_away_and_a_rank_was_lost(
+    workers: int, tmp_path: Path, undisturbed: Trained, compare: Compare
 ) -> None:
-    run = train(
-        SCRIPT,
-        tmp_path,
-        *("--fault", "preempt rank=1 step=9 grace=600s"),
-        *("--fault", "kill rank=1 step=17"),
-        workers=1,
-        failures=2,
-        WAIT_AFTER_1="10",
-        HANG_BEFORE_2="19",
-        LOADERS="1",
-    )
-    taken, killed = run.ended.incidents
-    assert (taken["cause"], taken["resumedFrom"]["step"]) == ("Preempted", 10)
-    assert (killed["cause"], killed["resumedFrom"]["step"]) == ("AppError", 16)
-    assert run.weights == undisturbed
+    where = {**SAVE, "HANG_BEFORE_2": "19", **disks(workers), **loading(workers, 1)}
+    run = train(SCRIPT, tmp_path, *PREEMPT, *KILL_LATER, workers=workers, failures=2, **where)
+    assert run.incidents == [("Preempted", 10), ("AppError", 16)]
+    compare(run, undisturbed, "both")

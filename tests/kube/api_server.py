@@ -6,7 +6,6 @@ by static tokens, so a test can have one with few rights.
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 import secrets
@@ -29,6 +28,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from testbed.binaries import binary
 from testbed.errors import ClusterUnavailable
+from tests.support.kubeconfigs import written_kubeconfig
 from trainrun_operator.cluster.certificates import issue, new_ca
 
 ADMIN_TOKEN = "admin-token"
@@ -152,22 +152,7 @@ class ApiServer:
 
     def kubeconfig(self, path: Path, token: str = ADMIN_TOKEN) -> Path:
         """Write a kubeconfig for the user with this token."""
-        ca = base64.b64encode(self.ca.read_bytes()).decode()
-        config = {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "current-context": "test",
-            "clusters": [
-                {
-                    "name": "test",
-                    "cluster": {"server": self.url, "certificate-authority-data": ca},
-                }
-            ],
-            "users": [{"name": "user", "user": {"token": token}}],
-            "contexts": [{"name": "test", "context": {"cluster": "test", "user": "user"}}],
-        }
-        path.write_text(json.dumps(config))
-        return path
+        return written_kubeconfig(path, self.url, token=token, ca=self.ca.read_bytes())
 
     def kubectl(self, *arguments: str) -> str:
         """What it prints."""

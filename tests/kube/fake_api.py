@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
+from tests.support.kubeconfigs import written_kubeconfig
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
@@ -74,17 +76,7 @@ class FakeApi:
         await self._runner.cleanup()
 
     def kubeconfig(self, path: Path) -> Path:
-        server = {"server": f"http://127.0.0.1:{self.port}"}
-        config = {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "current-context": "fake",
-            "clusters": [{"name": "fake", "cluster": server}],
-            "users": [{"name": "fake", "user": {"token": "token"}}],
-            "contexts": [{"name": "fake", "context": {"cluster": "fake", "user": "fake"}}],
-        }
-        path.write_text(json.dumps(config))
-        return path
+        return written_kubeconfig(path, f"http://127.0.0.1:{self.port}")
 
     def of(self, kind: str) -> list[dict[str, str]]:
         """The parameters of all requests of this kind."""

@@ -247,3 +247,16 @@ async def test_what_was_recorded_last_is_written_after_the_writer_has_ended(
     await recorder.flush()
 
     assert len(await written(api, namespace)) == 1
+
+
+async def test_an_event_about_a_node_stands_in_the_namespace_default(api: KubeApi) -> None:
+    node = ObjectRef(
+        api_version="v1", kind="Node", namespace="", name="n7", uid="n7", resource_version=""
+    )
+    recorder = EventRecorder(api, instance="operator-1", optional=True)
+    recorder.record(about=node, type="Warning", reason="TrainRunIncidents", message="x", time=NOW)
+    await recorder.flush()
+
+    [event] = [e for e in await written(api, "default") if e["involvedObject"]["name"] == "n7"]
+    assert event["metadata"]["namespace"] == "default"
+    assert event["involvedObject"]["uid"] == "n7"

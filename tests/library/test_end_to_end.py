@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -74,3 +76,14 @@ def test_a_run_may_begin_from_pretrained_weights(runs: LocalRuns) -> None:
     ended = run(runs, "from_initial.py")
     assert ended.code == 0, ended.out
     assert (runs.folder / "seen").read_text() == "pretrained weights"
+
+
+def test_no_checkpoint_lacks_files_that_follow_the_report_of_their_step(runs: LocalRuns) -> None:
+    ended = run(runs, "hooks.py", "--fault", "kill rank=1 step=5")
+    assert ended.code == 0, ended.out
+    assert [incident["cause"] for incident in ended.incidents] == ["AppError"]
+    assert re.findall(r"with (\[.*\])", ended.out) == ["['rank-0', 'rank-1']"] * 2
+    assert committed_steps(runs)[-1] == 8
+    for manifest in runs.storage.glob("**/manifest.json"):
+        files = json.loads(manifest.read_text())["files"]
+        assert [file["name"] for file in files] == ["rank-0", "rank-1"]

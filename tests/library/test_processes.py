@@ -179,6 +179,11 @@ def test_a_rank_that_another_launcher_has_made_is_told_so(
         "a launcher in between"
     ) in ended.stderr
     assert agent.of_type("report") == []
+    # The agent hears of it as the end of the process that it has started: no restart helps.
+    eventually(lambda: agent.of_type("exception"))
+    (told,) = agent.of_type("exception")
+    assert told["kinds"][:2] == ["trainrun.errors.ForeignLauncher", "trainrun.FatalError"]
+    assert [message["rank"] for message in agent.of_type("hello")] == [0]
     same = run_script(
         "import trainrun; trainrun.report(step=1)", **{**ours, "RANK": "0", "WORLD_SIZE": "4"}
     )

@@ -34,7 +34,9 @@ def staged(agent: AgentStandIn, step: int) -> dict[str, str]:
 def test_the_first_message_is_hello_with_rank_and_pid(agent: AgentStandIn) -> None:
     trainrun.report(step=0)
     eventually(lambda: len(agent.messages) == 2)
-    assert agent.messages[0] == {"type": "hello", "rank": 2, "pid": os.getpid()}
+    hello = dict(agent.messages[0])
+    assert hello.pop("imported") >= 0.0
+    assert hello == {"type": "hello", "rank": 2, "pid": os.getpid(), "stacks": 0}
 
 
 def test_a_report_carries_step_and_metrics(agent: AgentStandIn) -> None:
@@ -321,13 +323,27 @@ def test_a_checkpoint_below_a_reported_step_is_refused(agent: AgentStandIn, tmp_
         trainrun.report(step=4, checkpoint=mine)
 
 
-def test_files_after_a_report_of_the_same_step_without_are_refused(
-    agent: AgentStandIn, tmp_path: Path
-) -> None:
+def test_files_may_follow_the_metrics_of_their_step(agent: AgentStandIn, tmp_path: Path) -> None:
     mine = directory_with(tmp_path / "mine", model="weights")
     trainrun.report({"loss": 1.0}, step=5)
-    with pytest.raises(ValueError, match=r"step 5 without files already.*in one call"):
+    trainrun.report(step=5, checkpoint=mine)
+    assert staged(agent, 5) == {"model": "weights"}
+    eventually(lambda: len(agent.of_type("report")) == 2)
+    assert not any("nothing" in report for report in agent.of_type("report"))
+
+
+@pytest.mark.parametrize("word", ["None", "an empty directory"])
+def test_files_after_a_word_that_there_are_none_are_refused(
+    agent: AgentStandIn, tmp_path: Path, word: str
+) -> None:
+    trainrun.report(step=5, checkpoint=None if word == "None" else trainrun.staging_directory())
+    mine = directory_with(tmp_path / "mine", model="weights")
+    told = r"None, or an empty directory, for step 5 already, which says that"
+    with pytest.raises(ValueError, match=told):
         trainrun.report(step=5, checkpoint=mine)
+    trainrun.report(step=6)
+    trainrun.report(step=6, checkpoint=mine)
+    assert staged(agent, 6) == {"model": "weights"}
 
 
 def test_a_whole_checkpoint_may_follow_the_metrics_of_its_step(
@@ -356,8 +372,16 @@ def test_a_refused_report_sends_nothing(agent: AgentStandIn, tmp_path: Path) -> 
 def test_an_empty_directory_brings_no_files(agent: AgentStandIn, tmp_path: Path) -> None:
     trainrun.report(step=3, checkpoint=directory_with(tmp_path / "mine"))
     eventually(lambda: agent.of_type("report"))
-    assert agent.of_type("report")[0]["files"] is None
+    [report] = agent.of_type("report")
+    assert (report["files"], report["nothing"]) == (None, True)
     assert agent.of_type("room") == []
+
+
+def test_a_rank_may_say_as_in_ray_that_it_has_no_checkpoint(agent: AgentStandIn) -> None:
+    trainrun.report({"loss": 1.0}, step=3, checkpoint=None)
+    eventually(lambda: agent.of_type("report"))
+    [report] = agent.of_type("report")
+    assert (report["files"], report["nothing"]) == (None, True)
 
 
 def test_rank_0_is_told_of_an_empty_directory(

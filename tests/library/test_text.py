@@ -7,7 +7,7 @@ from hypothesis import given, settings
 
 from tests.support.levels import examples
 from tests.support.texts import ANY_TEXT
-from trainrun.text import LONGEST_TEXT, cleaned
+from trainrun.text import LONGEST_TEXT, cleaned, one_line
 
 
 @pytest.mark.parametrize(
@@ -52,3 +52,17 @@ def test_any_text_can_be_written_afterwards_and_is_clean(text: str) -> None:
     clean.encode()
     assert cleaned(clean) == clean
     assert len(clean) <= LONGEST_TEXT
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("a b", "a b"),
+        (" indented", " indented"),
+        ("CUDA error: x\n\n  see the log\n", "CUDA error: x see the log"),
+        ("one\u2028two\x0bthree", "one two three"),
+        ("tab\there", "tab\there"),
+    ],
+)
+def test_a_text_of_several_lines_becomes_one(text: str, line: str) -> None:
+    assert one_line(text) == line

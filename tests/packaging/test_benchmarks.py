@@ -25,6 +25,14 @@ def test_the_run_that_peers_are_compared_with_is_valid(tmp_path: Path, failures:
     assert spec.storage.uri == f"file://{tmp_path}/storage"
 
 
+def test_the_run_that_starts_warm_is_valid(tmp_path: Path) -> None:
+    text = run_yaml(tmp_path / "script.py", tmp_path, ranks=2, warm=True)
+
+    warm = load_trainrun(text, source="run.yaml").spec.workers.warm_start
+    assert warm is not None
+    assert warm.preload == ("torch",)
+
+
 def test_the_run_that_report_is_measured_in_is_valid(tmp_path: Path) -> None:
     places = {"python": "python", "script": "script.py", "result": "result.json"}
     text = report.RUN.format(folder=tmp_path, **places)

@@ -27,7 +27,7 @@ SPELL_KEYS = {
     "staging.py",  # names of folders of its own, on the worker's disk
 }
 
-NOT_THE_LIBRARY = {"agent", "backoff", "checkpoint", "contract", "errors", "lazy", "text"}
+NOT_THE_LIBRARY = {"agent", "backoff", "checkpoint", "contract", "errors", "lazy", "sweep", "text"}
 """Of the package `trainrun`: the agent's side, and what both sides may import."""
 
 CLOCKS = {"now", "utcnow", "today", "monotonic", "perf_counter", "time_ns"}

@@ -11,6 +11,7 @@ from textwrap import dedent
 import pytest
 
 ROOT = Path(__file__).parents[2]
+PLUGINS = ("levels", "measured", "reruns")
 
 
 @pytest.fixture
@@ -32,7 +33,7 @@ def write(project: Path, name: str, source: str) -> None:
 def run(project: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     # Else the run inside takes itself for a part of the run outside.
     inherited = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}
-    plugins = ("-p", "tests.support.levels", "-p", "tests.support.reruns")
+    plugins = [word for name in PLUGINS for word in ("-p", f"tests.support.{name}")]
     return subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *plugins, *arguments],
         cwd=project,
@@ -70,6 +71,7 @@ def test_the_last_lines_name_who_needed_a_second_try_on_the_cluster(
     assert "1 passed, 1 rerun" in counts
 
 
+@pytest.mark.slow
 def test_away_from_the_cluster_a_test_that_fails_once_has_failed(project: Path) -> None:
     write(project, "agent/test_agent.py", FAILS_ONCE)
     done = run(project)
@@ -141,6 +143,7 @@ def test_quick_refuses_a_test_that_imports_torch_elsewhere(project: Path) -> Non
         (("--hypothesis-profile=thorough",), 200, list(range(8))),
     ],
 )
+@pytest.mark.slow
 def test_each_level_tries_its_share_of_the_promised_examples_and_cases(
     project: Path, options: tuple[str, ...], tried: int, cases: list[int]
 ) -> None:
@@ -157,3 +160,24 @@ def test_each_level_tries_its_share_of_the_promised_examples_and_cases(
     )
     done = run(project, *options)
     assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.slow
+def test_only_tests_of_core_and_api_measure_coverage_and_the_threads_of_others_neither(
+    project: Path,
+) -> None:
+    write(project, "core/run/test_a.py", "import sys\ndef test_it(): assert sys.gettrace()")
+    source = """
+        import sys, threading
+
+        def test_it():
+            traces = [sys.gettrace()]
+            thread = threading.Thread(target=lambda: traces.append(sys.gettrace()))
+            thread.start()
+            thread.join()
+            assert traces == [None, None]
+    """
+    write(project, "agent/test_b.py", source)
+    write(project, "core/run/test_c.py", "import sys\ndef test_it(): assert sys.gettrace()")
+    done = run(project, "--cov=tests", "--cov-report=")
+    assert "3 passed" in done.stdout, done.stdout

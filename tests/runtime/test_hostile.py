@@ -18,6 +18,7 @@ from tests.support.certificates import TestAuthority
 from trainrun.agent.exchange.http import HttpClient, Response
 from trainrun.contract.limits import LARGEST_HEARTBEAT
 from trainrun_operator.runtime import archive as downloads
+from trainrun_operator.runtime import fruitless
 from trainrun_operator.runtime.agent_server import (
     CONNECTIONS,
     AgentServer,
@@ -355,3 +356,22 @@ async def test_nonsense_instead_of_a_handshake_harms_nobody(port: Port) -> None:
         await asyncio.get_running_loop().sock_sendall(sock, b"GET / HTTP/1.0\r\n\r\n")
         await hangs_up(sock)
         await port.agent_is_answered()
+
+
+async def shake_hands(port: Port, times: int) -> None:
+    for _ in range(times):
+        _, writer = await port.connect()
+        writer.transport.abort()
+
+
+async def test_who_shakes_hands_again_and_again_is_turned_away_without_one(
+    port: Port, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fruitless, "AT_ONCE", 3.0)
+    monkeypatch.setattr(fruitless, "PER_SECOND", 0.001)
+    async with port.open():
+        with pytest.raises(OSError):
+            await shake_hands(port, 50)  # it may take a moment until each is seen to have gone
+        await hangs_up(await port.idle("127.0.0.66"))  # at once: patience is 30 s
+        for _ in range(5):
+            await port.agent_is_answered()  # those who show who they are come as often as they like

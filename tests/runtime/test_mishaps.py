@@ -112,6 +112,26 @@ async def test_a_status_that_is_refused_is_told_by_an_event_for_nothing_else_can
     assert trouble.counted == ["StatusRefused"]
 
 
+def refused_by(cause: Exception) -> StatusRefused:
+    error = StatusRefused(f"the status cannot be written: {cause}")
+    error.__cause__ = cause
+    return error
+
+
+async def test_a_refusal_that_may_pass_is_borne_for_a_while(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An API server that has just been started has not read the roles yet."""
+    monkeypatch.setattr(mishaps, "PATIENT_TRIES", 2)
+    early = Trouble(refused_by(Refusal("no roles yet")), passing=(Refusal,))
+    await early.over()
+    assert early.events == []
+    lasting = Trouble(*[refused_by(Refusal("no right"))] * 2, passing=(Refusal,))
+    await lasting.over()
+    ((reason, message),) = lasting.events
+    assert (reason, "no right" in message) == ("OperatorError", True)
+
+
 async def test_one_that_changes_with_every_try_makes_no_flood_of_events() -> None:
     trouble = Trouble()
     for number in range(20):

@@ -23,7 +23,8 @@ from trainrun_operator.runtime import reconciler
 from trainrun_operator.runtime.agents import RunAgents
 from trainrun_operator.runtime.news import Happened, Passed, RunNews
 from trainrun_operator.runtime.reconciler import Reconciler
-from trainrun_operator.runtime.wakeup import Wakeup
+from trainrun_operator.runtime.wakeup import PROGRESS_INTERVAL, Wakeup
+from trainrun_operator.simulation.clock import Clock
 from trainrun_operator.worlds.base import Agents, Seen, StatusConflict, StatusUnwritable
 
 CONFIG = a_config(
@@ -86,10 +87,11 @@ class Story:
         *,
         retell: timedelta = timedelta(0),
         cpu: Callable[[], float] = time.thread_time,
+        progress_interval: float = PROGRESS_INTERVAL,
     ) -> None:
         self.world = TinyWorld()
         self.news: list[RunNews] = []
-        self.wakeup = Wakeup()
+        self.wakeup = Wakeup(lambda: progress_interval)
         self.now = 0.0
         self.agents = RunAgents(
             run_uid=RUN_UID,
@@ -297,6 +299,24 @@ async def test_posts_that_change_all_the_time_are_written_as_seldom_as_steps(
     story.world.display_interval = 3600.0
     await story.until(lambda plan: plan.reason == "pass 3")
     assert len(story.world.diary) == 2  # the first, and the last word
+
+
+def test_in_a_large_fleet_the_next_look_at_progress_shows_it_and_no_pass_of_its_own() -> None:
+    clock, looks = Clock(), list[float]()
+
+    def decide(observation: Observation) -> Plan:
+        looks.append(clock.now)
+        posted = PostedProgress(step=len(looks), time=observation.now)
+        return a_plan(replace(observation.status, posted=posted), "Running")
+
+    story = Story(decide, cpu=lambda: 0.0, progress_interval=10.0)
+    story.world.display_interval = 15.0
+    life = clock.create_task(story.reconciler.run(lambda _seen, _plan: False))
+    while clock.now < 60 and clock.step():
+        story.wakeup.soon()  # steps are heard all the time
+    life.cancel()
+    assert looks == [0, 10, 20, 30, 40, 50, 60]
+    assert len(story.world.diary) == 4  # at 0, 20, 40 and 60
 
 
 async def test_news_of_an_agent_leads_to_a_pass() -> None:

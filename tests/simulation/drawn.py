@@ -10,7 +10,8 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, Any, get_args
 
-from tests.simulation.lives import FAULTS, Fault, FaultKind, Life
+from tests.simulation.lives import Life
+from tests.simulation.striking import FAULTS, Fault, FaultKind
 from trainrun_operator.api.run.rules import FailureRule, RuleAction
 
 if TYPE_CHECKING:
@@ -58,6 +59,11 @@ def drawn_life(number: int, kinds: Sequence[FaultKind] = FAULTS, within: float =
         force_delete=chance.random() < 0.9,
         raised_after=chance.choice([None, None, 0.2, 3.0, 70.0]),
         rules=tuple(_rule(chance) for _ in range(chance.choice([0, 0, 0, 1, 2, 3]))),
+        progress_timeout=chance.choice([None, 30.0, 45.0]),
+        first_step_timeout=chance.choice([None, 40.0, 90.0]),
+        on_existing=chance.choice(["Resume", "Resume", "Fail", "StartFresh"]),
+        before=chance.choice(["Nothing", "Nothing", "Unfinished", "Finished"]),
+        hang_policy=chance.choice(["Observe", "Observe", "Restart"]),
     )
 
 
@@ -70,6 +76,8 @@ MATCHERS: tuple[dict[str, Any], ...] = (
     {"causes": ("AppError", "Preempted", "RendezvousFailed")},
     {"causes": ("NodeLost", "OutOfMemory", "Silent", "StartFailed")},
     {"ranks": (0, 2)},
+    {"causes": ("FatalError", "RetryError", "Hung")},
+    {"exceptions": ("FatalError", "trainrun.RetryError")},
 )
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from tests.simulation.one_run import HOUR, until, worker
 from tests.support import builders
+from tests.support.levels import some
 from trainrun_operator.api.run.status import Distrusted
 from trainrun_operator.core.run.config import RunConfig
 from trainrun_operator.simulation.simulation import Simulation
@@ -41,7 +42,7 @@ def test_a_node_that_reads_wrongly_for_long_before_it_reads_is_found_then() -> N
 
 
 @pytest.mark.parametrize("slot", [0, 1, 2])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", some(range(3), quick=1))
 def test_one_node_that_reads_wrongly_costs_its_worker_and_no_checkpoint(
     seed: int, slot: int
 ) -> None:
@@ -89,6 +90,7 @@ def test_what_is_damaged_is_set_aside_once_a_second_node_has_read_it() -> None:
     assert world.status.distrusted == ()
 
 
+@pytest.mark.slow
 def test_with_one_node_one_checkpoint_falls_on_its_word_and_then_the_run_waits_and_says_why() -> (
     None
 ):

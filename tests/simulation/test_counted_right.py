@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.simulation.one_run import HOUR, a_config, a_life, causes, until, worker
 
 
@@ -16,6 +18,7 @@ def test_a_crash_after_which_the_template_is_edited_is_a_crash() -> None:
     assert world.status.phase == "Succeeded"
 
 
+@pytest.mark.slow
 def test_a_crash_stays_one_when_an_idle_survivor_loses_its_node_minutes_later() -> None:
     world = a_life()
     world.live(12)

@@ -99,7 +99,7 @@ def strike_when_due(world: Simulation, strike: Strike) -> None:
     """Strike slot 1 when its training is where the scenario wants it."""
     for worker in world.workers.values():
         training = worker.agent.training
-        saved = worker.agent.committed is not None
+        saved = worker.agent.staging.committed is not None
         if worker.slot == 1 and training is not None and training.step == STRIKE_AT and saved:
             strike(world, worker)
             return
@@ -150,7 +150,7 @@ def test_the_story_without_crashes(
     )
 
 
-@pytest.mark.parametrize("crash_after", some(EFFECTS, quick=2))
+@pytest.mark.parametrize("crash_after", some(EFFECTS, quick=1))
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_a_crash_after_any_effect_changes_nothing(scenario: str, crash_after: int) -> None:
     world, story = live(scenario, crash_after=crash_after)

@@ -51,7 +51,7 @@ def test_a_step_whose_part_a_worker_had_stored_is_resumed_when_its_pod_vanishes(
 
 def stored(world: Simulation) -> list[int]:
     """Slots whose part of step 10 is in the store."""
-    return [a.slot for a in world.gang(1) if 10 in a.staged and a.staged[10].uploaded]
+    return [a.slot for a in world.gang(1) if 10 in a.staging.steps and a.staging.steps[10].uploaded]
 
 
 @pytest.mark.slow

@@ -82,7 +82,6 @@ def test_the_goodput_of_a_run_that_loses_processes_is_exact() -> None:
     )
 
 
-@pytest.mark.usefixtures("unmeasured")
 def test_the_goodput_of_random_lives_is_what_was_made() -> None:
     """But for the step that is under way when an attempt ends, and the delays of the network."""
     for number in range(examples(300)):

@@ -10,7 +10,8 @@ from tests.simulation.one_run import HOUR, a_config, a_life, causes, runs, until
 from tests.support.levels import some
 from trainrun_operator.core.run.causes import Cause
 from trainrun_operator.core.run.config import RunConfig
-from trainrun_operator.core.run.incidents import hangs
+from trainrun_operator.core.run.incidents import hangs, learned
+from trainrun_operator.core.run.stages import running
 from trainrun_operator.simulation.simulation import Simulation
 from trainrun_operator.simulation.weather import Weather
 
@@ -37,7 +38,8 @@ def test_a_rank_that_hangs_is_named_and_the_run_goes_on(seed: int) -> None:
     begin = world.clock.now
     world.hang(worker(world, 1).agent)
     until(world, lambda: bool(causes(world)) or world.status.incident is not None)
-    assert 60 <= world.clock.now - begin <= 60 + 15
+    # A heartbeat later than the timeout, and after the wait for where the ranks stand.
+    assert 60 <= world.clock.now - begin <= 60 + 15 + 10
     assert lived_well(world)
     assert causes(world) == ["Hung"]
     (incident,) = world.status.incidents
@@ -45,12 +47,41 @@ def test_a_rank_that_hangs_is_named_and_the_run_goes_on(seed: int) -> None:
     assert incident.message.startswith("no step for 60 s (spec.health.progressTimeout): rank 1 ")
 
 
-def test_a_hang_without_timeouts_is_left_alone() -> None:
+def test_a_hang_without_timeouts_is_told_within_a_minute_and_a_half_and_left_alone() -> None:
     world = a_life()
     until(world, lambda: training(world))
+    begin = world.clock.now
     world.hang(worker(world, 1).agent)
+    until(world, lambda: world.status.condition("Hung") is not None)
+    assert 60 <= world.clock.now - begin <= 90
     world.live(world.clock.now + 600)
     assert (causes(world), world.status.incident) == ([], None)
+    told = world.status.condition("Hung")
+    assert told is not None
+    assert told.message.startswith("no step for 10 min or more, and one took ")
+    assert ": rank 1 " in told.message
+
+
+@pytest.mark.parametrize("seed", some(range(5), quick=1))
+def test_a_timeout_that_was_learned_ends_an_attempt_where_the_spec_says_so(seed: int) -> None:
+    config = a_config(hang_policy="Restart")
+    world = a_life(seed=seed, config=config, weather=Weather(loss=0.05, delay=0.5))
+    until(world, lambda: training(world))
+    world.hang(worker(world, 1).agent)
+    assert lived_well(world)
+    assert causes(world) == ["Hung"]
+    (incident,) = world.status.incidents
+    assert (incident.slot, incident.rank, incident.budget) == (1, 1, "failures")
+    assert incident.message.startswith("no step for 1 min or more, and one took ")
+
+
+@pytest.mark.parametrize("seed", some(range(10), quick=1))
+def test_no_life_that_goes_well_is_called_hung(seed: int) -> None:
+    world = a_life(seed=seed, weather=Weather(loss=0.1, delay=1.0), total_steps=300)
+    until(world, lambda: training(world))
+    world.kill_process(worker(world, 2).agent)
+    assert lived_well(world)
+    assert "Hung" not in {entry.reason for entry in world.status.history}
 
 
 def test_a_rank_that_never_gets_to_its_first_step() -> None:
@@ -75,6 +106,7 @@ def test_agents_that_nobody_has_heard_for_a_while_are_not_hung(seed: int) -> Non
     assert "Hung" not in causes(world)
 
 
+@pytest.mark.slow
 def test_the_judge_notices_a_gang_that_is_called_hung_and_was_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -83,3 +115,39 @@ def test_the_judge_notices_a_gang_that_is_called_hung_and_was_not(
     world = a_life(config=watched(limits={"failures": -1}))
     world.live(120)
     assert any(f"ended by {Cause.HUNG}" in mistake for mistake in world.judge.closing())
+
+
+def test_the_judge_notices_a_hang_that_ends_an_attempt_though_it_was_only_to_be_observed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(running, "learned_hang", learned.suspected_hang)
+    world = a_life()
+    until(world, lambda: training(world))
+    world.hang(worker(world, 1).agent)
+    world.live(world.clock.now + 120)
+    assert any("and hangPolicy is Observe" in mistake for mistake in world.judge.closing())
+
+
+def test_the_judge_notices_a_timeout_that_was_never_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    limit = timedelta(seconds=10), "spec.health.progressTimeout"
+    monkeypatch.setattr(hangs, "_limit", lambda _view, _living: limit)
+    world = a_life()
+    until(world, lambda: training(world))
+    world.hang(worker(world, 1).agent)
+    world.live(world.clock.now + 60)
+    mistakes = world.judge.closing()
+    assert any("progressTimeout'], which is not set" in mistake for mistake in mistakes)
+
+
+def told_of_a_straggler(seed: int) -> bool:
+    """In a life of some agents that tell that their ranks work longer than others."""
+    world = a_life(seed=seed, total_steps=60)
+    until(world, lambda: training(world) and world.clock.now > 40)
+    told = world.status.condition("Straggler") is not None
+    assert lived_well(world)
+    assert causes(world) == []
+    return told
+
+
+def test_a_rank_that_is_slower_than_its_peers_is_only_told() -> None:
+    assert {told_of_a_straggler(seed) for seed in range(4)} == {True, False}

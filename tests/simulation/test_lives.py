@@ -9,7 +9,9 @@ import pytest
 from hypothesis import settings
 
 from tests.simulation.drawn import drawn_life
-from tests.simulation.lives import PATIENCE, Fault, Life, judged, living
+from tests.simulation.holding import holds
+from tests.simulation.lives import Life
+from tests.simulation.striking import Fault
 from tests.support.levels import examples
 
 LIVES = int(os.environ.get("TRAINRUN_LIVES") or examples(3000))
@@ -125,7 +127,6 @@ ITS_LAST_STEP_IS_STORED_AND_A_RANK_FINDS_NOBODY = Life(
 """The others have nothing to do after it, and bring nothing that could be thrown away."""
 
 
-@pytest.mark.usefixtures("unmeasured")
 @pytest.mark.parametrize("part", range(PARTS))
 def test_every_life_keeps_the_promises_and_ends_when_faults_stop(part: int) -> None:
     """Counted once, one start record, never a bad resume, finished stays finished, and it ends."""
@@ -153,28 +154,3 @@ def test_no_worker_is_taken_from_an_attempt_that_its_operator_does_not_know_to_h
 
 def test_a_run_that_resumes_from_its_last_step_succeeds_once_all_ranks_have_met() -> None:
     holds(ITS_LAST_STEP_IS_STORED_AND_A_RANK_FINDS_NOBODY)
-
-
-def holds(life: Life) -> None:
-    """Live it; fails with the first mistake and what led to it."""
-    world = living(life)
-    mistakes = judged(world)
-    story = [f"{life!r}", f"attempt {world.status.attempt}, {world.status.phase}, incidents:"]
-    for incident in world.status.incidents:
-        story.append(f"  {incident.attempt} {incident.cause} {incident.budget} {incident.message}")
-    told = "\n".join(story)
-    assert not mistakes, f"{mistakes[0]}\n{told}"
-    assert world.status.finished, f"still {world.status.phase} after {PATIENCE} s\n{told}"
-    failed = world.status.condition("Failed") if world.status.is_true("Failed") else None
-    allowed = ["MaxFailuresExceeded", "MaxPreemptionsExceeded", "MaxStartFailuresExceeded", None]
-    struck = {fault.kind for fault in life.faults}
-    # The word of a node that reads wrongly is taken once where there is no other.
-    if "damage" in struck or ("misread" in struck and life.replicas == 1):
-        allowed.append("NoGoodCheckpoint")
-    if life.no_progress_limit:
-        allowed.append("NoProgress")
-    if any(rule.action == "FailRun" for rule in life.rules):
-        allowed.append("FailedByRule")
-    if life.deadline is not None:
-        allowed.append("DeadlineExceeded")
-    assert (failed.reason if failed else None) in allowed, f"{failed}\n{told}"

@@ -76,7 +76,7 @@ def test_a_worker_without_room_says_nothing(seed: int) -> None:
     assert all(world.operators[0].agents.heard(name).state is None for name in homeless)
 
 
-@pytest.mark.parametrize("seed", some(range(10), quick=2))
+@pytest.mark.parametrize("seed", some(range(10), quick=1))
 def test_two_runs_of_which_only_one_fits_both_finish(seed: int) -> None:
     clock, room = Clock(), Room(capacity=5)
     worlds = [

@@ -50,7 +50,8 @@ def nothing_happened(world: PartitionedLife) -> None:
 # ------------------------------------------------------------------ what users have seen
 
 
-@pytest.mark.parametrize("seed", some(range(5), quick=1))
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.slow
 def test_a_worker_beside_the_leader_is_kept_when_only_the_api_server_cannot_reach_them(
     seed: int,
 ) -> None:
@@ -60,6 +61,7 @@ def test_a_worker_beside_the_leader_is_kept_when_only_the_api_server_cannot_reac
     assert world.replicas["b"].operator is not None, "the other one leads"
 
 
+@pytest.mark.slow
 def test_without_addresses_that_worker_would_be_lost() -> None:
     world = a_life(leader_node="n0", addresses_told=False)
     world.clock.after(20.0, lambda: world.cut("n0", "api", 120.0))
@@ -105,8 +107,7 @@ def partition(world: PartitionedLife, rng: random.Random, at: float, longest: fl
     return at + seconds
 
 
-@pytest.mark.usefixtures("unmeasured")
-@pytest.mark.parametrize("seed", some(range(200), quick=3))
+@pytest.mark.parametrize("seed", some(range(200), quick=1))
 def test_no_partition_costs_a_healthy_worker_or_counts(seed: int) -> None:
     rng = random.Random(f"partition {seed}")
     replicas = rng.randint(1, 4)

@@ -11,7 +11,8 @@ import pytest
 
 from tests.simulation import one_run
 from tests.simulation.drawn import drawn_life
-from tests.simulation.lives import FAULTS, FaultKind, Life, judged, living
+from tests.simulation.lives import Life, judged, living
+from tests.simulation.striking import FAULTS, FaultKind
 from trainrun.contract.agent_state import Resolution, SaveVote
 from trainrun.contract.answer import ResolveRequest, SaveOrder
 from trainrun.contract.checkpoint_id import CheckpointId
@@ -32,10 +33,11 @@ from trainrun_operator.simulation.operator import SimOperator
 from trainrun_operator.simulation.store import SimStore
 
 LIVES = 300
+pytestmark = pytest.mark.slow  # what they try is the judge, which changes seldom
 
 
 def a_life(seed: int, kinds: Sequence[FaultKind], within: float = 40.0) -> Life:
-    """One that goes on whatever fails."""
+    """One that goes on whatever fails, and whose attempts are numbered from 1."""
     drawn = drawn_life(seed, kinds, within)
     return replace(
         drawn,
@@ -45,6 +47,8 @@ def a_life(seed: int, kinds: Sequence[FaultKind], within: float = 40.0) -> Life:
         no_progress_limit=0,
         deadline=None,
         rules=(),
+        before="Nothing",
+        on_existing="Resume",
     )
 
 

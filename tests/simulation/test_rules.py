@@ -5,11 +5,13 @@ from __future__ import annotations
 import pytest
 
 from tests.simulation.drawn import drawn_life
+from tests.simulation.holding import holds
 from tests.simulation.lives import judged, living
-from tests.simulation.test_lives import holds
+from tests.simulation.one_run import HOUR, a_config, a_life, causes, runs, until, worker
 from tests.support.levels import some
+from trainrun_operator.api.run.rules import FailureRule
 from trainrun_operator.core.run import rules as rules_of_core
-from trainrun_operator.core.run.rules import Decision
+from trainrun_operator.core.run.rules import Decision, rules_of
 
 FAULTS = ("exception", "kill", "oom", "node-loss", "preempt", "vanish", "rendezvous")
 
@@ -42,3 +44,19 @@ def noticed() -> bool:
     """Whether some life ends in a mistake about a rule."""
     lives = (judged(living(drawn_life(number, kinds=FAULTS))) for number in range(60))
     return any("decides" in mistake for mistakes in lives for mistake in mistakes)
+
+
+@pytest.mark.parametrize("seed", some(range(10), quick=2))
+def test_workers_that_are_well_are_not_replaced_while_a_dead_node_is_not_known_yet(
+    seed: int,
+) -> None:
+    """Their peers fail first, with the exit code that a rule avoids nodes for."""
+    rule = FailureRule(action="RestartAvoidingNode", exit_codes=(1,))
+    limits = {"failures": -1, "preemptions": -1}
+    world = a_life(seed=seed, config=a_config(rules=rules_of((rule,)), limits=limits))
+    until(world, lambda: runs(world, 1))
+    world.darken(worker(world, 2), suspected_after=4.0)
+    world.live(HOUR)
+    assert world.judge.closing() == []
+    assert (world.status.phase, causes(world)) == ("Succeeded", ["NodeLost"])
+    assert [worker(world, slot).created_for for slot in range(3)] == [1, 1, 2]

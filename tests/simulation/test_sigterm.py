@@ -8,9 +8,9 @@ from datetime import timedelta
 import pytest
 
 from tests.simulation.drawn import drawn_life
-from tests.simulation.lives import FaultKind
+from tests.simulation.holding import holds
 from tests.simulation.one_run import HOUR, a_config, a_life, causes, runs, until, worker
-from tests.simulation.test_lives import holds
+from tests.simulation.striking import FaultKind
 from tests.support.levels import examples
 from trainrun_operator.simulation.simulation import Simulation
 
@@ -86,14 +86,13 @@ def test_a_run_without_budget_fails_after_its_script_has_saved() -> None:
     world.edit_limits({"failures": 0})
     world.evict(worker(world, 1), grace=30)
     until(world, lambda: world.status.finished)
-    saved = {step for agent in world.gang(1) for step in agent.staged}
+    saved = {step for agent in world.gang(1) for step in agent.staging.steps}
     assert saved
     failed = world.status.condition("Failed")
     assert failed is not None
     assert failed.reason == "MaxFailuresExceeded"
 
 
-@pytest.mark.usefixtures("unmeasured")
 def test_lives_with_every_stop_keep_the_promises() -> None:
     for number in range(examples(300)):
         life = drawn_life(number, STOPS, within=30.0)

@@ -23,7 +23,6 @@ def chapters(world: Simulation) -> list[Chapter]:
     return [chapter_from(chapter) for _, chapter in sorted({**stored, **waiting}.items())]
 
 
-@pytest.mark.usefixtures("unmeasured")
 def test_every_life_is_told_and_nothing_twice() -> None:
     lives, gaps = examples(300), []
     for number in range(lives):

@@ -233,6 +233,7 @@ def test_a_commit_that_the_store_does_not_list_yet_is_waited_for() -> None:
     assert world.judge.closing() == []
 
 
+@pytest.mark.slow
 def test_the_only_commit_is_waited_for_that_the_store_does_not_list_for_minutes() -> None:
     """The run failed after one, NoGoodCheckpoint, though it knew the checkpoint by its name."""
     world = a_life()

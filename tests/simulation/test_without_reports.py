@@ -43,6 +43,7 @@ def test_a_script_that_trains_for_minutes_and_reports_nothing_restarts_at_once()
     assert world.judge.closing() == []
 
 
+@pytest.mark.slow
 def test_one_that_fails_within_seconds_waits_longer_and_longer() -> None:
     world = a_mute_life()
     first, second, *later = waits(world, trained=10)

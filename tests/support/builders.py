@@ -26,6 +26,7 @@ from trainrun.contract.agent_state import (
 )
 from trainrun.contract.answer import Answer, Hold
 from trainrun.contract.checkpoint_id import CheckpointId
+from trainrun_operator.api.run.asked import EvidenceAsked, SaveAsked
 from trainrun_operator.api.run.resource import TrainRun
 from trainrun_operator.api.run.status import (
     Condition,
@@ -33,7 +34,6 @@ from trainrun_operator.api.run.status import (
     Ending,
     EndingKind,
     Incident,
-    SaveAsked,
     StartRecord,
     TrainRunStatus,
 )
@@ -43,7 +43,13 @@ from trainrun_operator.core.run.flush import to_flush
 from trainrun_operator.core.run.incidents.attribution import incident_of
 from trainrun_operator.core.run.incidents.losses import Loss
 from trainrun_operator.core.run.installation import NAMELESS, Installation
-from trainrun_operator.core.run.observation import Observation, Refused, WorkerFact, WorkerLoss
+from trainrun_operator.core.run.observation import (
+    NodeStrike,
+    Observation,
+    Refused,
+    WorkerFact,
+    WorkerLoss,
+)
 from trainrun_operator.core.run.plan import Plan
 from trainrun_operator.core.run.planner import decide
 from trainrun_operator.core.run.view import View, worker_name
@@ -179,6 +185,8 @@ class Scene:
     last_words: tuple[AgentState, ...] = ()
     ready_since: Mapping[str, datetime] = field(default_factory=dict)
     refused: tuple[Refused, ...] = ()
+    strikes: tuple[NodeStrike, ...] = ()
+    """Of other runs of the namespace."""
     installation: Installation = NAMELESS
 
     # ------------------------------------------------------------------ what the core makes of it
@@ -195,6 +203,7 @@ class Scene:
             last_words=self.last_words,
             ready_since=self.ready_since,
             refused=self.refused,
+            strikes=self.strikes,
             installation=self.installation,
         )
 
@@ -274,6 +283,11 @@ class Scene:
         return self.with_status(conditions=(*self.status.conditions, mark))
 
     # ------------------------------------------------------------------ attempts
+
+    def asked_for_evidence(self, *, ago: float = 10.0) -> Scene:
+        """It stands still, and its agents were asked so many seconds ago where."""
+        asked = EvidenceAsked(attempt=self.status.attempt, number=1, time=self.now - seconds(ago))
+        return self.with_status(evidence_asked=asked)
 
     def running(self, attempt: int = 1, *, resume: tuple[int, int] | None = None) -> Scene:
         """`attempt` runs on all workers; `resume` is (attempt, step)."""

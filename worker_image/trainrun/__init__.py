@@ -22,8 +22,12 @@ from __future__ import annotations
 
 import importlib
 import sys
+import time
 
 from trainrun import excepthook
+
+IMPORTED = time.monotonic()
+"""When this was; told to the agent with the first call."""
 
 TYPE_CHECKING = False  # as type checkers know it; importing `typing` costs more than all of this
 if TYPE_CHECKING:

@@ -1,11 +1,10 @@
 """Let a loop of Hugging Face Accelerate save and resume with the run.
 
     model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
-    with session(accelerator, every=100) as run:
-        for epoch in range(run.epoch, epochs):
-            for step, batch in run.batches(loader):         # the rest of this epoch
-                ...                                         # train
-                run.metrics["loss"] = loss.item()
+    for epoch, run in epochs(accelerator, 10, every=100):   # was: for epoch in range(10)
+        for step, batch in run.batches(loader):             # was: for batch in loader
+            ...                                             # train
+            run.metrics["loss"] = loss.item()
 
 Nothing else imports this, and this is the only part that imports accelerate.
 """
@@ -29,15 +28,32 @@ from trainrun.torch import beside, modules, random_state
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["AccelerateSession", "session"]
+__all__ = ["AccelerateSession", "epochs", "session"]
 
 WHOLE = (DistributedType.NO, DistributedType.MULTI_CPU, DistributedType.MULTI_GPU)
 """Where rank 0 saves the whole model."""
 
 
+def epochs(accelerator: Any, number: int, *, every: int) -> Iterator[tuple[int, AccelerateSession]]:
+    """Give the epochs from 0 to `number` that are left, each with the `session` of all of them.
+
+    Begin it behind `accelerator.prepare()` and `register_for_checkpointing()`. The last step is
+    saved when the loop asks for one epoch more; not where it is left by `break`: take `session`.
+
+    Args and errors are those of `session`, and `number` is that of epochs in the whole run.
+    """
+    with session(accelerator, every=every) as run:
+        for epoch in range(run.epoch, number):
+            yield epoch, run
+
+
 @contextmanager
 def session(accelerator: Any, *, every: int) -> Iterator[AccelerateSession]:
-    """Load this attempt's checkpoint, and save and report within the block.
+    """Load this attempt's checkpoint, and save and report within the block: `epochs`, by hand.
+
+        with session(accelerator, every=100) as run:
+            for epoch in range(run.epoch, 10):
+                for step, batch in run.batches(loader): ...
 
     Enter it behind `accelerator.prepare()` and `register_for_checkpointing()`. Where the block ends
     without an error, the last step is saved.

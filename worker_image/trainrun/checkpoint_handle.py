@@ -166,6 +166,7 @@ def get_checkpoint() -> Checkpoint | None:
     It is the same on every rank and stays the same for the whole attempt, also after reports of
     newer ones. None in a run that starts from nothing, and without an agent.
     """
+    session.note_checkpoint_asked_for()
     given = Exchange.read(os.environ)
     if given is None or given.resume is None:
         return None

@@ -19,6 +19,7 @@
     ├── AgentRefused             the agent could not do what the script asked for
     ├── StagingFailed            a checkpoint directory could not be staged
     ├── FatalError               raised by a script: no restart makes sense
+    │   └── ForeignLauncher      another launcher has started this process
     └── RetryError               raised by a script: a restart makes it good, and is not counted
 
 Layer: the lowest one; imports nothing. Each message names the object, what happened and what to do.
@@ -95,6 +96,10 @@ class CheckpointDamaged(TrainRunError):
         self.file = file
 
 
+class SweepLogDamaged(TrainRunError):
+    """The log of a sweep has a hole, or a record that cannot be read; names the object."""
+
+
 class CheckpointConflict(TrainRunError):
     """Two ranks brought the same file name with different content for one checkpoint."""
 
@@ -116,9 +121,11 @@ class NotTheTrainingProcess(TrainRunError, RuntimeError):
     make."""
 
 
-class ForeignLauncher(TrainRunError, RuntimeError):
+class ForeignLauncher(FatalError, RuntimeError):
     """This process is not the one that the agent has started: a launcher in between, torchrun in a
-    shell script for instance, has started it, with a rank of its own."""
+    shell script for instance, has started it, with a rank of its own. No restart changes that."""
+
+    __module__ = "trainrun.errors"  # not that of its base
 
 
 class AgentLost(TrainRunError, RuntimeError):

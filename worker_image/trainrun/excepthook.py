@@ -85,7 +85,7 @@ def _tell(kind: type[BaseException], error: BaseException, traceback: TracebackT
     from trainrun.staging import remedy_of  # noqa: PLC0415
 
     try:
-        connection = session.current().connection
+        connection = session.connection_of(error)
         if connection is not None:
             said = describe(kind, error)
             remedy = remedy_of(error, Path(os.environ[variables.STAGING]))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numbers
 import warnings
 from pathlib import Path
+from types import EllipsisType
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from trainrun import session
@@ -40,19 +41,20 @@ def report(
     metrics: Mapping[str, object] | None = None,
     *,
     step: int,
-    checkpoint: Directory | None = None,
+    checkpoint: Directory | EllipsisType | None = ...,
     whole: bool = False,
     metadata: Mapping[str, object] | None = None,
 ) -> None:
-    """Tell the run that this rank has passed a step, with metrics and perhaps checkpoint files.
+    """Tell the run that this rank has done a step, with metrics and perhaps checkpoint files.
 
     Without files it never waits and does no network I/O. With files it waits only where the
     worker's disk already holds `checkpoint.maxPending` checkpoints that are not uploaded yet; the
     upload itself runs in the background, and a crash of the training does not end it.
 
-    A checkpoint of a step is complete once every rank has reported that step or a later one; any
-    subset of ranks may bring files, which together are one directory when read. So call it on
-    every rank, or say whole=True on the one that saves everything.
+    A checkpoint of a step is complete once every rank has brought its files or checkpoint=None, has
+    reported a later step or has ended with 0; any subset of ranks may bring files, which together
+    are one directory when read. So call it on every rank, or say whole=True on the one that saves
+    everything.
 
     Args:
         metrics: Numbers, strings and booleans by name; NaN and infinities survive. One that takes
@@ -60,8 +62,10 @@ def report(
             warning that names it; step and checkpoint are taken all the same.
         step: The optimizer step (or epoch) that these metrics and files are of, from 0. Steps with
             a checkpoint grow strictly within an attempt.
-        checkpoint: The directory with this rank's files, as a Checkpoint or a path. An empty one
-            is as good as none. It is free to be changed or removed when the call returns.
+        checkpoint: The directory with this rank's files, as a Checkpoint or a path; it is free to
+            be changed or removed when the call returns. None, or an empty one, says that this rank
+            has none for this step. Left out, it says neither: files may follow, and a checkpoint
+            of the others waits for them until this rank reports a later step or ends.
         whole: These files are the whole checkpoint: commit it without waiting for other ranks.
         metadata: What is to be known of the checkpoint without reading its files: a JSON object of
             at most 64 KiB and 16 levels, which `get_checkpoint().metadata` returns. A larger one is
@@ -82,12 +86,12 @@ def report(
     encoded = metrics_.to_json(metrics, left_out.append)
     if left_out:
         _warn_of(left_out)
-    if checkpoint is None:
+    if checkpoint is None or isinstance(checkpoint, EllipsisType):
         if whole:
             raise ValueError(f"report(step={step}, whole=True) without checkpoint= says nothing")
         if metadata is not None:
             raise ValueError(f"report(step={step}, metadata=...) without checkpoint= says nothing")
-        _report_plain(now, step, encoded)
+        _report_plain(now, step, encoded, nothing=checkpoint is None)
         return
     told = _Told(encoded, _encoded_metadata(metadata), whole)
     directory = _directory(checkpoint)
@@ -129,11 +133,13 @@ def _warn_of(left_out: list[str]) -> None:
     )
 
 
-def _report_plain(now: Session, step: int, metrics: str) -> None:
+def _report_plain(now: Session, step: int, metrics: str, *, nothing: bool = False) -> None:
     with now.ordering:
         now.highest_step = max(now.highest_step, step)
+        if nothing:
+            now.empty_step = max(now.empty_step, step)
         if now.connection is not None:
-            now.connection.send(messages.report_line(step, metrics))
+            now.connection.send(messages.report_line(step, metrics, nothing=nothing))
 
 
 def _report_files(now: Session, step: int, told: _Told, directory: Path) -> None:
@@ -185,7 +191,7 @@ def _report_empty(now: Session, step: int, metrics: str, directory: Path) -> Non
             stacklevel=3,
         )
     now.staging.forget(directory, step)
-    _report_plain(now, step, metrics)
+    _report_plain(now, step, metrics, nothing=True)
 
 
 def _checked_step(step: object) -> int:
@@ -214,11 +220,11 @@ def _check_order(now: Session, step: int, *, whole: bool) -> None:
             f"{now.highest_step} already, so its part of step {step} is closed; report a "
             "checkpoint before any later step"
         )
-    if step == now.highest_step and not whole:
+    if step == now.empty_step and not whole:
         raise ValueError(
-            f"report(step={step}, checkpoint=...): this rank has reported step {step} without "
-            "files already, so its part of that checkpoint is closed; give metrics and checkpoint "
-            "in one call"
+            f"report(step={step}, checkpoint=...): this rank has reported None, or an empty "
+            f"directory, for step {step} already, which says that it has no files for it; leave "
+            "that call out, or make it without checkpoint="
         )
 
 

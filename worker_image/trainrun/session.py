@@ -11,8 +11,11 @@ import atexit
 import os
 import tempfile
 import threading
+import time
 from pathlib import Path
 
+import trainrun
+from trainrun import stacks
 from trainrun.connection import Connection
 from trainrun.context import get_context
 from trainrun.contract import messages, variables
@@ -36,13 +39,15 @@ class Session:
         self.reporting = threading.Lock()
         """Held while a report with files is under way: one at a time."""
         self.ordering = threading.Lock()
-        """Held while a report takes its place in the order; guards the two steps below."""
+        """Held while a report takes its place in the order; guards the three steps below."""
         self.counting = threading.Lock()
         """Held while a call of `should_save()` takes its number."""
         self.highest_step = -1
         """Highest step that this rank has reported."""
         self.checkpoint_step = -1
         """Newest step that this rank has brought files for."""
+        self.empty_step = -1
+        """Newest step that this rank has said to have no files for."""
         self._staging: Staging | None = None
         self._own_root: Path | None = None
         self._given = Exchange.read(os.environ)
@@ -50,6 +55,8 @@ class Session:
             _check_place(self._given)
             _claim()
             self._join_agent(self._given)
+            if _asked_for_checkpoint:
+                self.asked_for_checkpoint()
 
     @property
     def staging(self) -> Staging:
@@ -73,6 +80,11 @@ class Session:
             raise AgentLost(self.lost)
         return self.connection
 
+    def asked_for_checkpoint(self) -> None:
+        """Tell the agent that this process has called `get_checkpoint()`."""
+        if self.connection is not None:
+            self.connection.send(messages.line_of(messages.AskedForCheckpoint()))
+
     def close(self) -> None:
         """Send what is left, remove what is ours."""
         if self.connection is not None:
@@ -84,7 +96,13 @@ class Session:
             remove_directory(self._own_root)
 
     def _join_agent(self, given: Exchange) -> None:
-        hello = messages.Hello(rank=get_context().rank, pid=os.getpid())
+        listens = stacks.listen(given.stacks)
+        hello = messages.Hello(
+            rank=get_context().rank,
+            pid=os.getpid(),
+            stacks=listens,
+            imported=round(time.monotonic() - trainrun.IMPORTED, 3),
+        )
         try:
             self.connection = Connection(str(given.socket), hello)
             self.calls = CallCounter(given.control_file)
@@ -94,6 +112,8 @@ class Session:
             self.lost = f"the agent of this worker has gone: its control file: {error}"
 
 
+_asked_for_checkpoint = False
+"""Told with the session's beginning: `get_checkpoint()` makes none, as a launcher may call it."""
 _current: Session | None = None
 _making = threading.Lock()
 
@@ -103,10 +123,20 @@ def current() -> Session:
     return _current or _make()
 
 
+def note_checkpoint_asked_for() -> None:
+    """Tell the agent, once, as soon as this process speaks to it."""
+    global _asked_for_checkpoint  # noqa: PLW0603 - said once per process
+    if _asked_for_checkpoint:
+        return
+    _asked_for_checkpoint = True
+    if _current is not None:
+        _current.asked_for_checkpoint()
+
+
 def close() -> None:
     """End the session of this process, where there is one; the next call begins a new one."""
-    global _current
-    ended, _current = _current, None
+    global _current, _asked_for_checkpoint
+    ended, _current, _asked_for_checkpoint = _current, None, False
     if ended is not None:
         ended.close()
 
@@ -117,6 +147,18 @@ def _make() -> Session:
         if _current is None:
             _current = Session()
         return _current
+
+
+def connection_of(error: BaseException) -> Connection | None:
+    """Where to tell of the exception that ends this process; None: nowhere.
+
+    What another launcher has started speaks for the process that the agent started, for this once.
+    """
+    given = Exchange.read(os.environ)
+    if not isinstance(error, ForeignLauncher) or given is None:
+        return current().connection
+    rank, _, _ = given.place.partition("/")
+    return Connection(str(given.socket), messages.Hello(rank=int(rank), pid=os.getpid()))
 
 
 def _check_place(given: Exchange) -> None:

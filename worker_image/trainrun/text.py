@@ -33,3 +33,11 @@ def cleaned(text: str) -> str:
         return text
     text = _LINE_ENDS.sub("\n", _ESCAPES.sub("", text))
     return _HARMFUL.sub("\ufffd", text)
+
+
+def one_line(text: str) -> str:
+    """The text with a space in the place of each line end and what surrounds it: for events, tables
+    and whatever else takes one line."""
+    if "\n" not in text and text.isprintable():  # nearly all
+        return text
+    return " ".join(filter(None, map(str.strip, text.splitlines())))

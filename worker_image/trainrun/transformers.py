@@ -3,23 +3,28 @@
     trainer.add_callback(TrainRunCallback())
     trainer.train(resume_from_checkpoint=resume_path())
 
-Nothing else imports this, and this is the only part that imports transformers.
+Nothing else imports this, and this is the only part that imports transformers, which brings
+accelerate.
 """
 
 from __future__ import annotations
 
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from accelerate.utils import gather_object
 from transformers import TrainerCallback
 
 from trainrun.checkpoint_handle import get_checkpoint
+from trainrun.context import get_context
 from trainrun.reporting import report, staging_directory
 from trainrun.save_request import should_save
 from trainrun.staging import copy_file
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from trainrun.contract.metrics import Metric
 
 __all__ = ["TrainRunCallback", "resume_path"]
@@ -68,6 +73,7 @@ class TrainRunCallback(TrainerCallback):  # type: ignore[misc]  # its types are 
             )
         if args.save_only_model:
             raise ValueError("save_only_model=True leaves nothing to resume from: leave it out")
+        _check_folders(gather_object([_Place.of(args)]))
         self._reported = state.global_step
         if args.local_process_index == 0:
             self._began = _now_on(Path(args.output_dir))
@@ -104,10 +110,11 @@ class TrainRunCallback(TrainerCallback):  # type: ignore[misc]  # its types are 
         metrics, self._metrics, self._reported = self._metrics, {}, step
         report(metrics, step=step, checkpoint=checkpoint)
 
-    def _staged(self, args: Any, name: str) -> Path | None:
-        """Copy what the ranks of this node have saved; None where this rank brings nothing."""
+    def _staged(self, args: Any, name: str) -> Path:
+        """Copy what the ranks of this node have saved; empty where this rank brings nothing."""
+        directory = staging_directory()
         if args.local_process_index != 0:
-            return None
+            return directory
         folder = Path(args.output_dir, name)
         # An earlier attempt may have left a folder of the same step: only what is new is of this.
         files = [
@@ -116,12 +123,37 @@ class TrainRunCallback(TrainerCallback):  # type: ignore[misc]  # its types are 
             if path.is_file() and path.stat().st_mtime_ns >= self._began
         ]
         if args.process_index != 0 and Path(ONLY_RANK_0) in files:
-            return None  # the folder is on a disk that all nodes share: rank 0 brings all of it
-        directory = staging_directory()
+            return directory  # it is on a disk that all nodes share: rank 0 brings all of it
         for file in files:
             (directory / file).parent.mkdir(parents=True, exist_ok=True)
             copy_file(folder / file, directory / file)
         return directory
+
+
+class _Place(NamedTuple):
+    """Where a rank saves."""
+
+    node: int
+    rank: int
+    folder: str
+
+    @classmethod
+    def of(cls, args: Any) -> _Place:
+        context = get_context()
+        return cls(context.node_rank, context.rank, str(Path(args.output_dir).resolve()))
+
+
+def _check_folders(places: Iterable[_Place]) -> None:
+    """Raises ValueError, on every rank alike, where the files of some would not be found."""
+    first: dict[int, _Place] = {}
+    for place in map(_Place._make, places):
+        before = first.setdefault(place.node, place)
+        if place.folder != before.folder:
+            raise ValueError(
+                f"rank {before.rank} has output_dir={before.folder!r} and rank {place.rank} of the "
+                f"same worker {place.folder!r}: a checkpoint would lack the files of one. Give the "
+                "processes of a worker the same output_dir"
+            )
 
 
 def _now_on(folder: Path) -> int:

@@ -133,7 +133,7 @@ class EachOnce(MapList):
                 if key in keys[:at]
             )
             if broken:
-                raise _broken_rules(broken)
+                raise broken_rules(broken)
             return entries
 
         return core_schema.no_info_after_validator_function(check, handler(source))
@@ -177,10 +177,11 @@ def refuse_broken(rules: tuple[Rule, ...], value: object) -> None:
         BrokenRule(path=rule.path, message=rule.message) for rule in rules if not rule.holds(value)
     )
     if broken:
-        raise _broken_rules(broken)
+        raise broken_rules(broken)
 
 
-def _broken_rules(broken: tuple[BrokenRule, ...]) -> PydanticCustomError:
+def broken_rules(broken: tuple[BrokenRule, ...]) -> PydanticCustomError:
+    """The one error for a validator to raise; each rule becomes a sentence of its own."""
     text = "; ".join(rule.message for rule in broken)
     return PydanticCustomError(BROKEN_RULE, "{text}", {"text": text, "broken": broken})
 

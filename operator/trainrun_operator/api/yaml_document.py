@@ -7,6 +7,7 @@ twice is an error, dates stay strings, and what JSON cannot hold is refused.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Hashable
 from typing import Any
 
@@ -19,6 +20,10 @@ MOST_VALUES = 100_000
 """Keys and values of a document; an object of a cluster has no room for as many."""
 DEEPEST = 100
 """Levels of lists and mappings in each other: four times what a pod template can have."""
+
+
+_EXPONENT = re.compile(r"^[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$")
+"""Numbers that PyYAML alone would take for strings."""
 
 
 class _Loader(yaml.SafeLoader):
@@ -73,6 +78,10 @@ class _Loader(yaml.SafeLoader):
                 )
             seen.add(key)
         return super().construct_mapping(node, deep=deep)
+
+
+# PyYAML follows YAML 1.1, where 1e-5 without a dot is a string; to kubectl it is a number.
+_Loader.add_implicit_resolver("tag:yaml.org,2002:float", _EXPONENT, list("-+0123456789"))
 
 
 def _refused(why: str, node: yaml.Node) -> yaml.constructor.ConstructorError:

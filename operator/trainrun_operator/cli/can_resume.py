@@ -51,7 +51,8 @@ def _why(uri: str, found: Resolution) -> str:
         at = found.resume
         return f"{uri}: a run resumes from step {at.step} of attempt {at.attempt}{aside}"
     if found.outcome == "Resolved":
-        return f"{uri}: nothing was committed, a run starts from nothing"
+        stays = "; earlier generations are not resumed" if found.generation > 1 else ""
+        return f"{uri}: nothing was committed, a run starts from nothing{stays}"
     return found.message
 
 

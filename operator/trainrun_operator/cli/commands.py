@@ -13,16 +13,9 @@ from pathlib import Path
 
 import click
 
+from trainrun_operator.cli.checkpoint_commands import GENERATION, checkpoints
 from trainrun_operator.cli.ctrl_c import loaded
 from trainrun_operator.cli.exit_codes import INTERRUPTED
-
-GENERATION = click.option(
-    "--generation",
-    type=int,
-    metavar="N",
-    help="Of the run's folder (storage.onExisting: StartFresh), instead of the run's own, or the "
-    "newest where no status tells that.",
-)
 
 
 class QuietGroup(click.Group):
@@ -52,7 +45,7 @@ def trainrun() -> None:
     multiple=True,
     metavar="FAULT",
     help='Inject a fault: "kill rank=2 step=30", "preempt rank=1 step=60 grace=20s", '
-    '"node-loss rank=3 step=40". May be repeated.',
+    '"node-loss rank=3 step=40", "hang rank=0 step=25". May be repeated.',
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per line, the status last.")
 @click.option("--plain", is_flag=True, help="Plain lines, even on a terminal.")
@@ -144,6 +137,64 @@ def explain(
 
 
 @trainrun.command()
+@click.argument("where", metavar="NAME|FILE|FOLDER|URI")
+@click.option("--storage", metavar="URI", help="Storage instead of the file's.")
+@click.option("-n", "--namespace", help="Namespace of NAME, instead of the kubeconfig's.")
+@GENERATION
+@click.option("-f", "--follow", is_flag=True, help="Go on, through restarts, until the run ends.")
+@click.option(
+    "--rank",
+    "ranks",
+    multiple=True,
+    type=click.IntRange(min=0),
+    metavar="R",
+    help="Only this rank. May be repeated.",
+)
+@click.option("--attempt", type=click.IntRange(min=1), metavar="N", help="Only this attempt.")
+@click.option(
+    "--tail",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Only the last N lines of each rank in each attempt; with -f, of those that are there.",
+)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
+def logs(
+    where: str,
+    *,
+    storage: str | None,
+    namespace: str | None,
+    generation: int | None,
+    follow: bool,
+    ranks: tuple[int, ...],
+    attempt: int | None,
+    tail: int | None,
+    as_json: bool,
+) -> None:
+    """Show what the processes of a run have printed, with attempt and rank in front.
+
+    Attempts that are over are read from the run's storage, so the cluster may be gone or the
+    TrainRun deleted: the last 2000 lines of each process, 200 where the run has succeeded. What is
+    missing, as of a worker that was lost with its node, is named. What looks like a secret is left
+    out.
+    """
+    from trainrun_operator.cli.log_lines.line import Wanted
+    from trainrun_operator.cli.logs import LogsOptions
+    from trainrun_operator.cli.logs import logs as show_logs
+
+    loaded()
+    options = LogsOptions(
+        where=where,
+        storage=storage,
+        namespace=namespace,
+        generation=generation,
+        wanted=Wanted(ranks=frozenset(ranks), attempt=attempt, tail=tail),
+        follow=follow,
+        as_json=as_json,
+    )
+    sys.exit(show_logs(options))
+
+
+@trainrun.command()
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--replicas", type=int, metavar="N", help="Number of workers instead of the file's.")
 @click.option(
@@ -151,32 +202,66 @@ def explain(
     "until",
     type=click.IntRange(min=1),
     metavar="N",
-    help="How far each run goes. Default: to the third checkpoint, or as far as a sixth of the "
-    "time takes it.",
+    help="How far each run goes. Default: to the third checkpoint, or as far as its share of the "
+    "time takes the first one.",
 )
 @click.option(
     "--within",
-    default="5m",
     metavar="TIME",
-    help="How long all of it may take, such as 90s or 20m. Default: 5m.",
+    help="How long all of it may take, such as 90s or 20m. Default: 5m, with --cluster 15m.",
+)
+@click.option(
+    "--all",
+    "everything",
+    is_flag=True,
+    help="Also what tests TrainRun: damage, a store that is away, a second failure, a lost node, a "
+    "hang.",
+)
+@click.option(
+    "--cluster",
+    is_flag=True,
+    help="As TrainRuns of their own in the cluster of your kubeconfig, which are removed again: "
+    "workers are deleted, at once and with notice.",
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@click.option(
+    "--html",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Also one static page with the curves over each other.",
+)
 def drill(
-    file: Path, *, replicas: int | None, until: int | None, within: str, as_json: bool
+    file: Path,
+    *,
+    replicas: int | None,
+    until: int | None,
+    within: str | None,
+    everything: bool,
+    cluster: bool,
+    as_json: bool,
+    html: Path | None,
 ) -> None:
-    """Rehearse on this machine what becomes of the TrainRun in FILE when something breaks.
+    """Rehearse what becomes of the TrainRun in FILE when something breaks.
 
-    Two undisturbed runs are compared with three others: a rank is killed after a checkpoint, one is
-    killed before the first, and a worker gets a notice. All in temporary storage, under another
-    name, trackers offline. Exit code: 0 all is well, 4 something was found, 3 nothing was found but
-    not everything was rehearsed, 1 the script fails without any fault.
+    Two undisturbed runs on this machine are compared with five others: a rank is killed after a
+    checkpoint, while it saves, before the first checkpoint and in mid-epoch, and a worker gets a
+    notice. All in temporary storage, under another name, trackers offline. Exit code: 0 all is
+    well, 4 something was found, 3 nothing was found but not everything was rehearsed, 1 the script
+    fails without any fault.
     """
     from trainrun_operator.cli.drill import DrillOptions
     from trainrun_operator.cli.drill import drill as hold_drill
 
     loaded()
     options = DrillOptions(
-        file=file, replicas=replicas, until=until, within=within, as_json=as_json
+        file=file,
+        replicas=replicas,
+        until=until,
+        within=within,
+        everything=everything,
+        cluster=cluster,
+        as_json=as_json,
+        html=html,
     )
     sys.exit(hold_drill(options))
 
@@ -196,127 +281,4 @@ def convert(file: Path, *, storage: str | None) -> None:
     sys.exit(convert_file(file, storage=storage))
 
 
-class ListUnlessNamed(click.Group):
-    """A group whose verb may be left out: then it is `list`."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Put the verb in its place."""
-        if args and args[0] not in (*self.commands, "-h", "--help"):
-            args = ["list", *args]
-        return super().parse_args(ctx, args)
-
-
-@trainrun.group(cls=ListUnlessNamed)
-def checkpoints() -> None:
-    """Look at the checkpoints of a run, fetch one, or set one aside.
-
-    `trainrun checkpoints FILE|URI` is `trainrun checkpoints list FILE|URI`.
-    """
-
-
-SCORE = click.option(
-    "--score",
-    metavar="NAME:Max|Min",
-    help="Metric by which the best is chosen, and its order, instead of the file's.",
-)
-
-
-@checkpoints.command("list")
-@click.argument("where", metavar="FILE|URI")
-@click.option("--storage", metavar="URI", help="Storage instead of the file's.")
-@click.option("--verify", is_flag=True, help="Read every file and compare its checksum.")
-@GENERATION
-@click.option("--all-generations", is_flag=True, help="All of them, oldest first.")
-@SCORE
-@click.option(
-    "--can-resume",
-    is_flag=True,
-    help="No list: say whether a run would resume from one, and exit with 0 for yes, 3 for no, "
-    "1 where that cannot be told.",
-)
-@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
-def list_(
-    where: str,
-    *,
-    storage: str | None,
-    verify: bool,
-    generation: int | None,
-    all_generations: bool,
-    score: str | None,
-    can_resume: bool,
-    as_json: bool,
-) -> None:
-    """List the checkpoints of the run of a YAML file, or of the run at <storage URI>/<run name>."""
-    from trainrun_operator.cli.can_resume import show_prospect
-    from trainrun_operator.cli.checkpoints import show_checkpoints
-
-    loaded()
-    if can_resume and verify:
-        raise click.UsageError("--can-resume reads no files; use --verify without it")
-    if all_generations and (can_resume or generation is not None):
-        raise click.UsageError("--all-generations lists; use --generation or --can-resume alone")
-    if can_resume:
-        code = show_prospect(where, storage=storage, generation=generation, as_json=as_json)
-        sys.exit(code)
-    code = show_checkpoints(
-        where,
-        storage=storage,
-        which="all" if all_generations else generation,
-        verify=verify,
-        score=score,
-        as_json=as_json,
-    )
-    sys.exit(code)
-
-
-@checkpoints.command()
-@click.argument("where", metavar="FILE|URI")
-@click.argument("steps", metavar="[STEP]", nargs=-1)
-@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
-@click.option("--storage", metavar="URI", help="Storage instead of the file's.")
-@GENERATION
-@SCORE
-def get(
-    where: str,
-    *,
-    steps: tuple[str, ...],
-    folder: Path,
-    storage: str | None,
-    generation: int | None,
-    score: str | None,
-) -> None:
-    """Bring the files of a checkpoint into the new folder DIR, each verified.
-
-    That of STEP (or of a name such as step-000001200-attempt-3), or the newest good one. `best`
-    instead of a step: the good one with the best value of checkpoint.scoreMetric.
-    """
-    from trainrun_operator.cli.checkpoint_files import get_checkpoint
-
-    if len(steps) > 1:
-        raise click.UsageError("give FILE|URI, at most one STEP, and DIR")
-    step = steps[0] if steps else None
-    code = get_checkpoint(
-        where, storage=storage, generation=generation, step=step, score=score, folder=folder
-    )
-    sys.exit(code)
-
-
-@checkpoints.command("set-aside")
-@click.argument("where", metavar="FILE|URI")
-@click.argument("step", metavar="STEP")
-@click.option("--storage", metavar="URI", help="Storage instead of the file's.")
-@GENERATION
-@click.option("--reason", default="set aside by hand", metavar="TEXT", help="Why, for the record.")
-def set_aside(
-    where: str, *, step: str, storage: str | None, generation: int | None, reason: str
-) -> None:
-    """Never resume from the checkpoint of STEP again: it is damaged, or poisons the training.
-
-    An attempt that runs goes on; the next one resumes from the newest checkpoint that is left.
-    """
-    from trainrun_operator.cli.checkpoint_files import set_checkpoint_aside
-
-    code = set_checkpoint_aside(
-        where, storage=storage, generation=generation, step=step, reason=reason
-    )
-    sys.exit(code)
+trainrun.add_command(checkpoints)

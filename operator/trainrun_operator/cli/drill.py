@@ -1,4 +1,4 @@
-"""`trainrun drill`: the recovery of a run rehearsed on this machine, before it is needed.
+"""`trainrun drill`: the recovery of a run rehearsed, here or in a cluster, before it is needed.
 
 Layer: cli. The run's own storage, name and trackers are not touched.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
-import tempfile
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,15 +16,24 @@ import click
 
 from trainrun.errors import InvalidSpec, TrainRunError
 from trainrun_operator.api.duration import Duration
+from trainrun_operator.api.run.launching import TEMPLATE, launching_of
 from trainrun_operator.cli.drilling.as_json import as_json
+from trainrun_operator.cli.drilling.local_ground import local_ground
+from trainrun_operator.cli.drilling.page import page
 from trainrun_operator.cli.drilling.rehearsal import Rehearsal, ScriptFails
+from trainrun_operator.cli.drilling.series import pictures
+from trainrun_operator.cli.drilling.terminal import drawn
 from trainrun_operator.cli.drilling.text import lines
-from trainrun_operator.cli.drilling.trial import Ground
 from trainrun_operator.cli.exit_codes import FAILED, FOUND, NOT_REHEARSED, SUCCEEDED
-from trainrun_operator.cli.preparation import prepare
+from trainrun_operator.cli.preparation import load_file, prepare
 from trainrun_operator.cli.refusal import refused
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from contextlib import AbstractContextManager
+
+    from trainrun_operator.api.run.resource import TrainRun
+    from trainrun_operator.cli.drilling.ground import Ground
     from trainrun_operator.cli.drilling.rehearsed import Drill
 
 
@@ -35,8 +44,15 @@ class DrillOptions:
     file: Path
     replicas: int | None = None
     until: int | None = None
-    within: str = "5m"
+    within: str | None = None
+    """None: five minutes here, fifteen in a cluster."""
+    cluster: bool = False
+    """As TrainRuns in the cluster of the user's kubeconfig."""
+    everything: bool = False
+    """Also the faults that test TrainRun."""
     as_json: bool = False
+    html: Path | None = None
+    """Where a page of it is written."""
 
 
 def drill(options: DrillOptions) -> int:
@@ -44,6 +60,8 @@ def drill(options: DrillOptions) -> int:
     logging.basicConfig(level=logging.ERROR, format="%(levelname)s %(message)s")
     try:
         held = _hold(options)
+        if options.html is not None:
+            _write(options.html, page(held))
     except ScriptFails as error:
         click.echo(f"error: {error}", err=True)
         return FAILED
@@ -53,26 +71,61 @@ def drill(options: DrillOptions) -> int:
     if options.as_json:
         click.echo(json.dumps(as_json(held, exit_code=code)))
     else:
-        for line in lines(held):
+        for line in (*lines(held), *_picture(held)):
             click.echo(line)
     return code
 
 
+def _picture(held: Drill) -> Iterator[str]:
+    """For people at a terminal."""
+    if sys.stdout.isatty():
+        for picture in pictures(held, most=1):
+            yield ""
+            yield from drawn(picture)
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text)
+    except OSError as error:
+        raise InvalidSpec(f"--html {path}: cannot be written: {error.strerror}") from error
+    _say(f"written: {path}")
+
+
 def _hold(options: DrillOptions) -> Drill:
-    within = _seconds(options.within)
+    within = _seconds(options.within or ("15m" if options.cluster else "5m"))
+    if options.html is not None and not options.html.parent.is_dir():
+        raise InvalidSpec(f"--html {options.html}: there is no folder {options.html.parent}")
+    run, place = _in_cluster(options) if options.cluster else _here(options)
+    with place as ground:
+        rehearsal = Rehearsal(
+            run=run,
+            ground=ground,
+            until=options.until,
+            within=within,
+            say=_say,
+            everything=options.everything,
+        )
+        return rehearsal.hold()
+
+
+def _here(options: DrillOptions) -> tuple[TrainRun, AbstractContextManager[Ground]]:
     # As it stands, so that every mistake in it is told first; this starts and writes nothing.
     prepared = prepare(options.file, replicas=options.replicas, storage=None, faults=())
     for note in prepared.notes:
         _say(note)
-    with tempfile.TemporaryDirectory(prefix="trainrun-drill-", ignore_cleanup_errors=True) as made:
-        rehearsal = Rehearsal(
-            run=prepared.run,
-            ground=Ground(file=options.file, replicas=options.replicas, folder=Path(made)),
-            until=options.until,
-            within=within,
-            say=_say,
-        )
-        return rehearsal.hold()
+    return prepared.run, local_ground(options.file, replicas=options.replicas)
+
+
+def _in_cluster(options: DrillOptions) -> tuple[TrainRun, AbstractContextManager[Ground]]:
+    # aiohttp and the client library: half a second that a drill here need not wait.
+    from trainrun_operator.cli.drilling.cluster.ground import cluster_ground  # noqa: PLC0415
+
+    run = load_file(options.file, replicas=options.replicas)
+    problem = launching_of(run.spec.workers).problem
+    if problem:
+        raise InvalidSpec(f"{options.file}: spec.{TEMPLATE}: {problem}")
+    return run, cluster_ground(run, say=_say)
 
 
 def _seconds(text: str) -> float:

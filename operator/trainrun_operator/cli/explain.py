@@ -13,12 +13,13 @@ import click
 from trainrun.errors import TrainRunError
 from trainrun_operator.cli.exit_codes import SUCCEEDED
 from trainrun_operator.cli.explaining.as_json import as_json
+from trainrun_operator.cli.explaining.extras import extras_of
 from trainrun_operator.cli.explaining.life import Life, life_of
 from trainrun_operator.cli.explaining.page import page
 from trainrun_operator.cli.explaining.text import lines
 from trainrun_operator.cli.finding import find_runs
 from trainrun_operator.cli.refusal import refused
-from trainrun_operator.cli.sources import UnknownRun
+from trainrun_operator.cli.sources import Source, UnknownRun
 
 
 def explain(
@@ -37,7 +38,7 @@ def explain(
     except TrainRunError as error:
         return refused(error)
     if html is not None:
-        return _write(lives, html)
+        return _write(found, lives, generation, html)
     for life in lives:
         if to_json:
             click.echo(json.dumps(as_json(life)))
@@ -47,12 +48,13 @@ def explain(
     return SUCCEEDED
 
 
-def _write(lives: list[Life], file: Path) -> int:
+def _write(found: list[Source], lives: list[Life], generation: int | None, file: Path) -> int:
     if len(lives) != 1:
         names = ", ".join(life.uri for life in lives)
         return refused(UnknownRun(f"a page tells of one run; name one of them: {names}"))
+    extras = extras_of(found[0], lives[0], generation=generation)
     try:
-        file.write_text(page(lives[0]), encoding="utf-8")
+        file.write_text(page(lives[0], extras), encoding="utf-8")
     except OSError as error:
         return refused(UnknownRun(f"{file} cannot be written: {error.strerror}"))
     click.echo(f"written to {file}")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from trainrun.checkpoint import Score
 from trainrun.errors import InvalidSpec
@@ -22,6 +23,9 @@ from trainrun_operator.cli.sources import (
     UnknownRun,
 )
 from trainrun_operator.worlds.local.place import place_of, places_root
+
+if TYPE_CHECKING:
+    from trainrun_operator.worlds.kubernetes.run_object import RunVersion
 
 FILES = (".yaml", ".yml", ".json")
 """How names end that are those of files, also where there is none."""
@@ -74,7 +78,11 @@ def _of_cluster(name: str, namespace: str | None) -> Source:
     # aiohttp and the client library: half a second that other commands need not wait.
     from trainrun_operator.worlds.kubernetes.reading import read_run  # noqa: PLC0415
 
-    version = read_run(name, namespace)
+    return cluster_source(read_run(name, namespace))
+
+
+def cluster_source(version: RunVersion) -> ClusterSource:
+    """The TrainRun that was read so."""
     run, at = version.run, version.run.spec.storage
     stored = StorageSource(
         name=run.run_name,
@@ -85,7 +93,13 @@ def _of_cluster(name: str, namespace: str | None) -> Source:
         place=place_of(at.uri, run.run_name, environ=os.environ),
     )
     state = RunState(uid=version.uid, status=version.status, leader=None)
-    return ClusterSource(stored=stored, known=state)
+    return ClusterSource(
+        stored=stored,
+        known=state,
+        namespace=run.metadata.namespace,
+        object_name=run.metadata.name,
+        per_worker=version.config.processes_per_worker,
+    )
 
 
 def _below(uri: str) -> list[Source]:

@@ -2,7 +2,9 @@
 
 Layer: cli. Objects: `{"event": "history", "time", "type", "reason", "message"}`,
 `{"event": "state", "time", "reason", "message", "phase", "step", ...}` whenever one changes,
-`{"event": "output", "worker", "line"}`, `{"event": "status", "exitCode", "status"}`.
+`{"event": "recovery", "time", "attempt", "seconds", "stages", "warm"}` with the first step after
+an incident of `attempt`, `{"event": "output", "worker", "line"}`,
+`{"event": "status", "exitCode", "status"}`.
 """
 
 from __future__ import annotations
@@ -21,6 +23,8 @@ class JsonLines:
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self._state: dict[str, Any] = {}
+        self._recovered: int | None = None
+        """The attempt whose recovery was told last, or whose end had been recovered from before."""
 
     def emit(self, news: RunNews) -> None:
         """Write one object."""
@@ -31,6 +35,7 @@ class JsonLines:
             case Output(worker=worker, line=line):
                 self._write({"event": "output", "worker": worker, "line": line})
             case Passed():
+                self._tell_recovery(news)
                 state = _state_of(news)
                 if state != self._state:
                     self._state = state
@@ -42,6 +47,17 @@ class JsonLines:
         """The last line."""
         data = json_object(status)
         self._write({"event": "status", "exitCode": exit_code, "status": data})
+
+    def _tell_recovery(self, news: Passed) -> None:
+        incidents = news.plan.status.incidents
+        last = incidents[-1] if incidents else None
+        over = last is not None and last.recovery_seconds is not None
+        known = last.attempt if last is not None and over else 0
+        if self._recovered is not None and known > self._recovered and last is not None:
+            told = {"attempt": last.attempt, "seconds": sum(last.stages.values())}
+            parts = {"stages": last.stages, "warm": last.warm}
+            self._write({"event": "recovery", "time": news.time.isoformat(), **told, **parts})
+        self._recovered = max(known, self._recovered or 0)
 
     def _write(self, fields: dict[str, Any]) -> None:
         try:

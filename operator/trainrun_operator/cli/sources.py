@@ -126,6 +126,11 @@ class ClusterSource(_Known):
     """A TrainRun in a cluster, as it was read there with the user's own credentials."""
 
     known: RunState
+    namespace: str
+    object_name: str
+    """Of the TrainRun, which its folder in the storage need not have."""
+    per_worker: int
+    """Processes of each worker."""
 
     def state(self) -> RunState:
         """See `Source`."""

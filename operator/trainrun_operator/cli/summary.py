@@ -27,6 +27,12 @@ COLUMNS = (
 """Heads of the table of incidents. Seconds: from the loss until we knew, from then until the next
 attempt was started, and until it reported its first step. Lost: steps done again."""
 
+STAGE_WORDS = {"firstStep": "first step"}
+SHOWN = 0.01
+"""Part of a recovery from which a stage of it is shown."""
+DOMINATES = 0.3
+"""Part of a recovery from which imports are worth a standby."""
+
 
 def summary(name: str, status: TrainRunStatus, *, continue_with: str = "") -> Iterator[str]:
     """The lines; `continue_with` is the command that goes on with an unfinished run."""
@@ -56,6 +62,7 @@ def facts(status: TrainRunStatus) -> Iterator[str]:
     if status.incidents:
         yield "  incidents"
         yield from (f"    {line}" for line in incident_table(status.incidents))
+        yield from (f"    {line}" for line in recovery_of(status.incidents[-1]))
 
 
 def _headline(name: str, status: TrainRunStatus) -> str:
@@ -110,6 +117,27 @@ def incident_table(incidents: tuple[Incident, ...]) -> Iterator[str]:
         yield "  ".join(cells).rstrip()
         if number:
             yield f"  {incidents[number - 1].message}"
+
+
+def recovery_of(incident: Incident) -> Iterator[str]:
+    """The parts of a recovery that is over, and what would have made it shorter."""
+    if incident.recovery_seconds is None or not incident.stages:
+        return
+    whole = sum(incident.stages.values())
+    parts = ", ".join(
+        f"{STAGE_WORDS.get(name, name)} {wording.seconds(seconds)}"
+        for name, seconds in incident.stages.items()
+        if seconds >= SHOWN * whole
+    )
+    warm = f", {incident.warm} warm" if incident.warm else ""
+    yield f"last recovery {wording.seconds(whole)}{warm}: {parts}"
+    imports = incident.stages.get("import", 0.0)
+    if imports >= DOMINATES * whole and not incident.warm:
+        yield (
+            f"imports were {wording.seconds(imports)} of {wording.seconds(whole)}: "
+            "workers.warmStart would save most of it, for the memory of the imports per rank "
+            "(torch: about 450 MB)"
+        )
 
 
 def _row(incident: Incident) -> tuple[str, ...]:

@@ -18,11 +18,20 @@ from trainrun_operator.api.resources import TRAINRUN
 from trainrun_operator.api.run.status import TrainRunStatus
 from trainrun_operator.cluster.metrics import Metrics
 from trainrun_operator.cluster.neighbours import Neighbours, Record
+from trainrun_operator.cluster.node_memory import NodeMemory, Tell
 from trainrun_operator.core.run.config import RunConfig
 from trainrun_operator.core.run.installation import Installation
 from trainrun_operator.core.run.plan import Event, Plan
 from trainrun_operator.core.run.planner import decide
-from trainrun_operator.kube.errors import AlreadyExists, Conflict, Gone, NotFound, Unavailable
+from trainrun_operator.kube.errors import (
+    AlreadyExists,
+    Conflict,
+    Forbidden,
+    Gone,
+    NotFound,
+    Unauthorized,
+    Unavailable,
+)
 from trainrun_operator.runtime.agent_server import AgentServer
 from trainrun_operator.runtime.agents import RunAgents
 from trainrun_operator.runtime.news import Happened, RunNews
@@ -40,8 +49,8 @@ from trainrun_operator.worlds.kubernetes.world import KubernetesWorld, Surroundi
 
 _log = logging.getLogger(__name__)
 
-PASSING = (AlreadyExists, Conflict, Gone, NotFound, Unavailable)
-"""What calls may meet while others write, or while the API server is away."""
+PASSING = (AlreadyExists, Conflict, Forbidden, Gone, NotFound, Unauthorized, Unavailable)
+"""What calls may meet while others write, or while the API server is away or has just begun."""
 
 RETOLD_WITHIN = timedelta(minutes=10)
 """Events this young are told again when we begin to lead: who led before may have died over them.
@@ -70,14 +79,24 @@ class RunManager:
     """Knows every run; leads them while `leading`."""
 
     def __init__(
-        self, *, installation: Installation, server: AgentServer, metrics: Metrics, record: Record
+        self,
+        *,
+        installation: Installation,
+        server: AgentServer,
+        metrics: Metrics,
+        record: Record,
+        tell_node: Tell = lambda _node, _event, _time: None,
     ) -> None:
-        """`installation` is ours; its key need not be known yet."""
+        """`installation` is ours; its key need not be known yet. `tell_node` takes events on nodes.
+
+        `nodes` tells what runs have met on them.
+        """
         self._installation = installation
         self._neighbours = Neighbours(installation.name, record)
         self._telling: asyncio.Task[None] | None = None
         self._server = server
         self._record = record
+        self.nodes = NodeMemory(tell_node)
         self._runs: dict[str, _Led] = {}
         self._unreadable: dict[str, _Unreadable] = {}
         self._around: Surroundings | None = None
@@ -106,6 +125,7 @@ class RunManager:
             if led is None:
                 self._add(raw)
             elif led.object.learn(raw):
+                self._remember(led)
                 led.wakeup.now()
         except InvalidSpec as error:
             self._refuse(raw, str(error))
@@ -119,6 +139,7 @@ class RunManager:
         led = self._runs.pop(uid, None)
         if led is None:
             return
+        self.nodes.forget(uid)
         led.object.deleted = True
         if led.task is not None:
             led.task.cancel()
@@ -180,6 +201,7 @@ class RunManager:
             agents=RunAgents(run_uid=version.uid, on_news=wakeup.now, on_progress=wakeup.soon),
         )
         self._runs[version.uid] = led
+        self._remember(led)
         if self._around is not None:
             self._start(led, self._around)
 
@@ -187,12 +209,18 @@ class RunManager:
         led.agents.restart_listening(grace=grace)
         metadata = led.object.current.run.metadata
         self._server.add(led.agents)
+
+        def wrote(before: TrainRunStatus, after: TrainRunStatus) -> None:
+            self._metrics.wrote(before, after)
+            self._remember(led, after)
+
         world = KubernetesWorld(
             run=led.object,
             around=around,
             wake=led.wakeup.after,
-            wrote=self._metrics.wrote,
+            wrote=wrote,
             tell=lambda event: self._record(led.object.current.raw, event, datetime.now(UTC)),
+            strikes=lambda: self.nodes.of(metadata.namespace),
         )
         reconciler = Reconciler(
             world=world,
@@ -211,6 +239,14 @@ class RunManager:
             return led.object.deleted
 
         led.task = asyncio.create_task(reconciler.run(over))
+
+    def _remember(self, led: _Led, status: TrainRunStatus | None = None) -> None:
+        self.nodes.learn(
+            led.object.current.raw["metadata"],
+            status or led.object.current.status,
+            now=datetime.now(UTC),
+            leads=self._around is not None,
+        )
 
     def _refuse(self, raw: Mapping[str, Any], message: str) -> None:
         metadata = raw["metadata"]

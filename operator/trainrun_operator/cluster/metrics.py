@@ -52,6 +52,15 @@ class Metrics:
             buckets=SECONDS,
             registry=self.registry,
         )
+        self._stages = Histogram(
+            "trainrun_recovery_stage_seconds",
+            "Seconds of a part of a recovery, from the loss to the first step of the next attempt: "
+            "detect, decide, stop, flush, pods, start, import, rendezvous, load, firstStep. They "
+            "sum to the whole.",
+            ["stage"],
+            buckets=SECONDS,
+            registry=self.registry,
+        )
         self._lost = Counter(
             "trainrun_lost_steps",
             "Steps that were done again after an incident.",
@@ -132,6 +141,9 @@ class Metrics:
             self._lost.inc(now.lost_steps or 0)
         if before is None or before.recovery_seconds is None:
             self._took("first_step", now.recovery_seconds)
+            if now.recovery_seconds is not None:
+                for stage, seconds in now.stages.items():
+                    self._stages.labels(stage=stage).observe(seconds)
 
     def _took(self, stage: str, seconds: float | None) -> None:
         if seconds is not None:

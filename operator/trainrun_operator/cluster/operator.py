@@ -71,6 +71,7 @@ class Operator:
         """What is wrong with the CRD."""
         self._leading = False
         self._recorder = EventRecorder(api)
+        self._node_recorder = EventRecorder(api, optional=True)
         self._pods = PodIndex(
             api,
             namespaces=settings.namespaces,
@@ -100,6 +101,7 @@ class Operator:
             server=self._server,
             metrics=metrics,
             record=self._record,
+            tell_node=self._tell_node,
         )
         self.watch = RunWatch(api, namespaces=settings.namespaces, manager=self._manager)
 
@@ -119,6 +121,7 @@ class Operator:
             for work in (
                 *(self._fill(informer) for informer in self._pods.informers),
                 self._recorder.run(),
+                self._node_recorder.run(),
                 self.watch.relist(),
             )
         ]
@@ -276,6 +279,25 @@ class Operator:
                 name=metadata["name"],
                 uid=metadata["uid"],
                 resource_version=metadata["resourceVersion"],
+            ),
+            type=event.type,
+            reason=event.reason,
+            message=event.message,
+            time=time,
+        )
+
+    def _tell_node(self, node: str, event: Event, time: datetime) -> None:
+        if not self._settings.nodes:
+            return
+        self._node_recorder.record(
+            # By its name as uid, as the kubelet does it: `kubectl describe node` finds it by that.
+            about=ObjectRef(
+                api_version="v1",
+                kind="Node",
+                namespace="",
+                name=node,
+                uid=node,
+                resource_version="",
             ),
             type=event.type,
             reason=event.reason,

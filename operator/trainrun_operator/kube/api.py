@@ -27,7 +27,7 @@ from trainrun_operator.kube.connection import (
     reload_token,
 )
 from trainrun_operator.kube.errors import Unavailable, error_of
-from trainrun_operator.kube.lines import json_lines
+from trainrun_operator.kube.lines import json_lines, text_lines
 
 if TYPE_CHECKING:
     from kubernetes.aio.client.configuration import Configuration
@@ -233,6 +233,23 @@ class KubeApi:
             with _as_unavailable(request):
                 async for event in json_lines(response.content.iter_any()):
                     yield event
+        finally:
+            _drop(response)
+
+    async def text_lines(self, path: str, *, params: Mapping[str, str]) -> AsyncGenerator[str]:
+        """An answer of lines, such as a container's log, each as it comes, without its end; until
+        the server ends it. Close it with `contextlib.aclosing`.
+
+        Nothing may come for hours; TCP's own probes tell whether the other side is still there.
+        Raises Unavailable when the connection breaks.
+        """
+        limits = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT, sock_read=None)
+        request = _Request(verb="get", path=path, params=params, limits=limits)
+        response = await self._answer(request)
+        try:
+            with _as_unavailable(request):
+                async for line in text_lines(response.content.iter_any()):
+                    yield line
         finally:
             _drop(response)
 

@@ -48,6 +48,7 @@ class ObjectRef:
     api_version: str
     kind: str
     namespace: str
+    """"" for what has none, as nodes."""
     name: str
     uid: str
     resource_version: str
@@ -64,14 +65,17 @@ class _Queued:
 class EventRecorder:
     """Writes events one after the other; `run` it in a task of its own."""
 
-    def __init__(self, api: KubeApi, *, instance: str = "") -> None:
-        """`instance`: who writes them, the host's name by default."""
+    def __init__(self, api: KubeApi, *, instance: str = "", optional: bool = False) -> None:
+        """`instance`: who writes them, the host's name by default; `optional`: the right to write
+        them may be missing, which is said once, and waited for once."""
         self._api = api
         self._instance = instance or socket.gethostname()
         self._queue: deque[_Queued] = deque()
         self._more = asyncio.Event()
         self._writing = asyncio.Lock()
         self._given_up = 0
+        self._optional = optional
+        self._has_no_right = False
 
     def record(
         self,
@@ -95,7 +99,7 @@ class EventRecorder:
             instance=self._instance,
         )
         deadline = asyncio.get_running_loop().time() + PATIENCE
-        path = f"/api/v1/namespaces/{about.namespace}/events"
+        path = f"/api/v1/namespaces/{_namespace(about)}/events"
         self._queue.append(_Queued(path=path, body=body, deadline=deadline))
         self._more.set()
 
@@ -141,12 +145,24 @@ class EventRecorder:
             except KubeError as error:
                 # The namespace is going, or the event itself is wrong: it will stay so.
                 lasting = not isinstance(error, Forbidden) or "being terminated" in error.message
-                if lasting or loop.time() > begun + PATIENCE_IF_FORBIDDEN:
-                    _log.warning("event %s was refused: %s", event.body["reason"], error)
+                patience = 0.0 if self._has_no_right else PATIENCE_IF_FORBIDDEN
+                if lasting or loop.time() >= begun + patience:
+                    self._refused(event, error)
                     return
             else:
+                self._has_no_right = False
                 return
             await asyncio.sleep(backoff.next())
+
+    def _refused(self, event: _Queued, error: KubeError) -> None:
+        if not self._has_no_right:
+            _log.warning("event %s was refused: %s", event.body["reason"], error)
+        self._has_no_right = self._optional and isinstance(error, Forbidden)
+
+
+def _namespace(about: ObjectRef) -> str:
+    """Events about what has no namespace stand in this one, where `kubectl describe` finds them."""
+    return about.namespace or "default"
 
 
 def _event(
@@ -161,7 +177,7 @@ def _event(
     return {
         "apiVersion": "v1",
         "kind": "Event",
-        "metadata": {"name": name, "namespace": about.namespace},
+        "metadata": {"name": name, "namespace": _namespace(about)},
         "involvedObject": {
             "apiVersion": about.api_version,
             "kind": about.kind,

@@ -1,7 +1,8 @@
 """Where agents come in: a listening socket that gives strangers little room and little time.
 
 Layer: runtime. A connection is a stranger's until somebody has shown on it who he is. Invariants:
-strangers are bounded, for each address and in all, and so is their time, the handshake included;
+strangers are bounded, for each address and in all, and so is their time, the handshake included,
+and how many of an address may come and go without having shown who they are;
 one who is cut was there long enough for anybody honest; who is known is not cut for what strangers
 do, and holds only so many connections himself.
 """
@@ -17,6 +18,8 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import cast
+
+from trainrun_operator.runtime.fruitless import Fruitless
 
 STRANGERS = 512
 """Connections of strangers in all; each costs some 100 kB before it has said a word."""
@@ -97,6 +100,7 @@ class Door:
     _known: dict[str, list[_Guest]] = field(default_factory=dict)
     """By who they are, oldest first."""
     _by_inner: dict[asyncio.BaseProtocol, _Guest] = field(default_factory=dict)
+    _fruitless: Fruitless = field(default_factory=Fruitless)
 
     def open(self, host: str, port: int) -> int:
         """Listen; returns the port. Raises OSError when it is taken."""
@@ -145,7 +149,8 @@ class Door:
     def left(self, guest: _Guest) -> None:
         """The connection has ended, or never came to be."""
         self._forget(guest)
-        self._by_inner.pop(guest.inner, None)
+        if self._by_inner.pop(guest.inner, None) is not None and not guest.name:
+            self._fruitless.count(guest.address, asyncio.get_running_loop().time())
 
     # ------------------------------------------------------------------------- letting in
 
@@ -194,6 +199,8 @@ class Door:
 
     def _has_room_for(self, address: str) -> bool:
         """Room for one more stranger, made if somebody had his time."""
+        if self._fruitless.had_its_share(address, asyncio.get_running_loop().time()):
+            return False
         if self._of_address[address] >= STRANGERS_PER_ADDRESS:
             oldest = next(guest for guest in self._strangers if guest.address == address)
         elif len(self._strangers) >= STRANGERS:

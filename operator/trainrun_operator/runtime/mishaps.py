@@ -13,9 +13,9 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Literal
 
+from trainrun.contract.masking import masked
 from trainrun.text import cleaned
 from trainrun_operator.api.run.status import Condition
-from trainrun_operator.core.masking import masked
 from trainrun_operator.core.run.display import OPERATOR_ERROR, with_condition
 from trainrun_operator.core.run.observation import Observation
 from trainrun_operator.core.run.plan import Event
@@ -23,8 +23,9 @@ from trainrun_operator.core.run.status_size import fitted
 from trainrun_operator.runtime.news import EventSink, Happened
 from trainrun_operator.worlds.base import World
 
-PATIENT_TRIES = 6
-"""Passes in a row that fail of what may pass by itself until it is told: 12 s."""
+PATIENT_TRIES = 8
+"""Passes in a row that fail of what may pass by itself until it is told: 22 s. An API server that
+has just been started refuses everything until it has read the roles."""
 MOST_TOLD = 5
 """Different ones that are told until a pass succeeds."""
 LONGEST_ERROR = 300
@@ -75,9 +76,11 @@ class Mishaps:
         if shown is None or (new and shown.reason == "PassFailed"):
             await self._show(seen, message)
 
-    def refused(self, error: Exception) -> None:
-        """The status cannot be written, whatever is tried: only an event can say so."""
+    def refused(self, error: Exception, *, tries: int) -> None:
+        """The status cannot be written, the last so many times: only an event can say so."""
         self._on_mishap("StatusRefused")
+        if isinstance(error.__cause__, self._passing) and tries < PATIENT_TRIES:
+            return
         self._tell(f"{one_line(error)}; {REMEDY}")
 
     def _tell(self, message: str) -> bool:

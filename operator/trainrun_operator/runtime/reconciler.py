@@ -112,10 +112,10 @@ class Reconciler:
                 self._mishaps.over()
             except StatusUnwritable as error:
                 self._log_trouble(str(error))
-                if isinstance(error, StatusRefused):
-                    self._mishaps.refused(error)
                 pause = self._retry(failures)
                 failures += 1
+                if isinstance(error, StatusRefused):
+                    self._mishaps.refused(error, tries=failures)
             # The supervised loop: whatever fails in one pass (disk full, API away, a bug), a run
             # must not be left alone because of it. The next pass starts from fresh facts.
             except Exception as error:  # noqa: BLE001
@@ -189,12 +189,13 @@ class Reconciler:
     async def _display(self, before: TrainRunStatus, after: TrainRunStatus, *, now: bool) -> None:
         if after == before:
             return
-        interval = self._world.display_interval
-        if not _only_progress(before, after):
+        interval, only_progress = self._world.display_interval, _only_progress(before, after)
+        if not only_progress:
             interval = min(interval, NOTABLE_INTERVAL)
         wait = self._displayed_at + interval - asyncio.get_running_loop().time()
         if wait > 0 and not now:
-            self._wakeup.after(wait)
+            # In a large fleet the next look at its progress tells it: no pass is made for that.
+            self._wakeup.after(max(wait, self._wakeup.progress_interval) if only_progress else wait)
             return
         try:
             await self._world.write_status(after)

@@ -25,13 +25,18 @@ class Wakeup:
         self._passed_at = -inf
         self._earlier = asyncio.Event()
 
+    @property
+    def progress_interval(self) -> float:
+        """Seconds in which steps and metrics alone lead to no more than one pass."""
+        return self._progress_interval()
+
     def now(self) -> None:
         """Something happened that a decision depends on."""
         self._at(_now())
 
     def soon(self) -> None:
         """Steps or metrics changed: the progress interval after the last pass is early enough."""
-        self._at(self._passed_at + self._progress_interval())
+        self._at(self._passed_at + self.progress_interval)
 
     def after(self, seconds: float) -> None:
         """No later than this."""

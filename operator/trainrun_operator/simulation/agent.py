@@ -22,7 +22,6 @@ from trainrun.contract.agent_state import (
     Rechecked,
     Resolution,
     SaveVote,
-    StagedStep,
     Suspect,
 )
 from trainrun.contract.answer import Answer, Exit, Hold, Recheck, ResolveRequest, Start
@@ -30,6 +29,7 @@ from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun_operator.simulation.processes import Training
 from trainrun_operator.simulation.recording import SimRecording
 from trainrun_operator.simulation.saving import SimBallotBox, SimVotes
+from trainrun_operator.simulation.staging import SimStaging
 
 if TYPE_CHECKING:
     import random
@@ -74,6 +74,8 @@ class AgentSurroundings(Protocol):
     rng: random.Random
     clock: Clock
     store: SimStore
+    step_seconds: float
+    together: bool
 
     @property
     def trainer(self) -> Trainer:
@@ -124,9 +126,7 @@ class SimAgent:
         self.generation = 0
         """Of the store's folder: where it reads and writes; 0: not known."""
         self.training: Training | None = None
-        self.staged: dict[int, StagedStep] = {}
-        self.dropped: set[int] = set()
-        self.committed: CheckpointId | None = None
+        self.staging = SimStaging()
         self.heard = 0.0
         """When the operator answered last."""
         self._new_votes()
@@ -140,8 +140,6 @@ class SimAgent:
         self.started: list[int] = []
         self.metrics: dict[str, object] = {}
         self.problems: tuple[Problem, ...] = ()
-        self.uploads_only: tuple[int, ...] | None = None
-        """While an order says so: no other steps are uploaded."""
         self._ask_store_at = 0.0
 
     # ------------------------------------------------------------------ what it says
@@ -171,8 +169,8 @@ class SimAgent:
     def _situation(self) -> Situation:
         alive = self.computes
         flush = self.duty.flush
-        staged = any(s in flush and not e.uploaded for s, e in self.staged.items())
-        uploading = staged or any(self.world.trainer.owes_commit(self, step) for step in flush)
+        owes_commit = self.world.trainer.owes_commit
+        uploading = self.staging.owes(flush) or any(owes_commit(self, step) for step in flush)
         return Situation(alive=alive, stopped=not alive, uploading=uploading)
 
     # ------------------------------------------------------------------ what it is told
@@ -227,7 +225,7 @@ class SimAgent:
             case duty.Flush():
                 self._flush(task.steps)
             case duty.GiveUp():
-                self.uploads_only = ()
+                self.staging.uploads_only = ()
             case duty.OfferPort():
                 offer = Offer(attempt=task.attempt, address=self.name, port=20000 + task.attempt)
                 self.duty = duty.offered(self.duty, offer)
@@ -242,9 +240,9 @@ class SimAgent:
                 assert_never(task)
 
     def _flush(self, steps: tuple[int, ...]) -> None:
-        before, self.uploads_only = self.uploads_only, steps
+        before, self.staging.uploads_only = self.staging.uploads_only, steps
         for step in steps:
-            if before is not None and step in self.staged and step not in before:
+            if before is not None and step in self.staging.steps and step not in before:
                 self.world.trainer.upload_later(self, self.attempt, step)
             self._learn(step)
 
@@ -252,8 +250,8 @@ class SimAgent:
         self.world.check_start(self, order)
         self.duty = duty.started(self.duty, order.attempt)
         self.started.append(order.attempt)
-        self.staged, self.dropped, self.committed = {}, set(), None
-        self.resolution = self.damaged = self.suspect = self.uploads_only = None
+        self.staging = SimStaging()
+        self.resolution = self.damaged = self.suspect = None
         self.training = Training(order=order, ranks=self.ranks)
         self.tally.close()
         self._new_votes(workers=order.workers)
@@ -283,10 +281,7 @@ class SimAgent:
         answer = self.duty.of_attempt
         if answer is None:
             return
-        for step in answer.drop:
-            if step in self.staged:
-                del self.staged[step]
-                self.dropped.add(step)
+        self.staging.drop(answer.drop)
         for entry in answer.steps:
             self._learn(entry.step)
         if answer.save is not None and isinstance(answer.order, Start):
@@ -294,13 +289,9 @@ class SimAgent:
 
     def _learn(self, step: int) -> None:
         """A worker without files joins a step that others brought files for."""
-        if self.training is not None and step not in self.staged and self._wants(step):
-            self.staged[step] = StagedStep(step=step)
+        if self.training is not None and self.staging.lacks(step):
+            self.staging.join(step)
             self.passes()
-
-    def _wants(self, step: int) -> bool:
-        over = self.committed is not None and self.committed.step >= step
-        return not over and step not in self.dropped
 
     def _read_again(self, order: Recheck | None) -> None:
         """What another node reads wrongly."""
@@ -366,32 +357,14 @@ class SimAgent:
 
     def bring(self, rank: int, step: int) -> None:
         """A rank has files for a step."""
-        if self.training is not None and self._wants(step):
-            entry = self.staged.setdefault(step, StagedStep(step=step))
-            ranks = tuple(sorted({*entry.ranks, rank}))
-            after_save = entry.after_save or rank in self.training.saving
-            self.staged[step] = replace(entry, ranks=ranks, after_save=after_save)
+        if self.training is not None:
+            self.staging.bring(rank, step, after_save=rank in self.training.saving)
 
     def passes(self) -> None:
         """Ranks have done a step or ended well: upload in the background what is complete now."""
-        for step, entry in self.staged.items():
-            if not entry.complete and self.training is not None and self.training.passed(step):
-                self.staged[step] = replace(entry, complete=True)
+        if self.training is not None:
+            for step in self.staging.completed(self.training.passed):
                 self.world.trainer.upload_later(self, self.attempt, step)
-
-    def uploaded(self, attempt: int, step: int) -> None:
-        """The worker's part is in the store."""
-        entry = self.staged.get(step)
-        if attempt == self.attempt and entry is not None:
-            self.staged[step] = replace(entry, uploaded=True)
-
-    def saw_commit(self, checkpoint: CheckpointId) -> None:
-        """A manifest of its attempt is in the store."""
-        if self.committed is None or self.committed < checkpoint:
-            self.committed = checkpoint
-            self.staged = {
-                s: e for s, e in self.staged.items() if s > checkpoint.step or e.after_save
-            }
 
     def end_process(self, rank: int, end: ProcessExit) -> None:
         """One process of the worker ends, now."""

@@ -16,7 +16,11 @@ from trainrun_operator.simulation.surroundings import TroubledCluster
 
 if TYPE_CHECKING:
     from trainrun_operator.simulation.agent import SimAgent
+    from trainrun_operator.simulation.processes import Training
     from trainrun_operator.simulation.worker import SimWorker
+
+SAID = {"trainrun.FatalError": Cause.FATAL_ERROR, "trainrun.RetryError": Cause.RETRY_ERROR}
+"""With what a script says itself what becomes of the run."""
 
 
 class FaultyCluster(TroubledCluster):
@@ -47,6 +51,24 @@ class FaultyCluster(TroubledCluster):
         if rank is not None and agent.training is not None:
             self.judge.struck(agent, Cause.HUNG, lasting=False)
             agent.training.hung.add(rank)
+
+    def stall(self, agent: SimAgent, seconds: float, *, watched: bool) -> None:
+        """A rank does nothing for a while, and goes on; `watched`: it may be taken for a hang."""
+        rank, training = self._one_of(agent), agent.training
+        if rank is None or training is None:
+            return
+        if watched:
+            self.judge.struck(agent, Cause.HUNG, lasting=False, takes=seconds)
+        else:
+            self.judge.disturbed(seconds)
+        training.hung.add(rank)
+        self.clock.after(seconds, lambda: self.release(agent, training, rank))
+
+    def release(self, agent: SimAgent, training: Training, rank: int) -> None:
+        """A rank that has hung goes on, unless its attempt is over."""
+        if agent.alive and agent.training is training and rank in training.hung:
+            training.hung.remove(rank)
+            self.trainer.goes_on(agent, rank)
 
     def leave_early(self, agent: SimAgent) -> None:
         """The script of one rank ends well, before the others do."""
@@ -158,5 +180,7 @@ class FaultyCluster(TroubledCluster):
 
 def causes_of(text: str) -> tuple[Cause, ...]:
     """What operators may make of a process that ends with this exception."""
+    if (said := SAID.get(text.partition(":")[0])) is not None:
+        return (said,)
     clash = "address already in use" in text.lower()
     return (Cause.RENDEZVOUS_FAILED, Cause.APP_ERROR) if clash else (Cause.APP_ERROR,)

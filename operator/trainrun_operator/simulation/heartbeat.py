@@ -8,20 +8,24 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from trainrun.contract.agent_state import AgentState, Committed, Notice, ProcessExit
+from trainrun.contract.agent_state import AgentState, Committed, Notice, Pace, ProcessExit
 from trainrun.contract.ages import aged
+from trainrun.contract.evidence import Evidence, RankEvidence
 from trainrun.contract.posted import Posted
 
 if TYPE_CHECKING:
     from trainrun_operator.simulation.agent import SimAgent
     from trainrun_operator.simulation.processes import Training
 
+MEASURED = 6.0
+"""Seconds of steps after which an agent tells how its ranks work; a real one takes a minute."""
+
 
 def next_state(agent: SimAgent) -> AgentState:
     """The next heartbeat of this agent."""
     agent.sequence += 1
     now = agent.world.clock.now
-    training = agent.training
+    training, committed = agent.training, agent.staging.committed
 
     def since(time: float | None) -> float | None:
         return None if time is None else now - time
@@ -39,17 +43,21 @@ def next_state(agent: SimAgent) -> AgentState:
         attempt=agent.attempt,
         exits=_exits(training, now),
         steps=training.reported if training is not None else (),
+        passed=training.passed_by_all if training is not None else -1,
         finished=training is not None and training.finished.issuperset(training.ranks),
         spawned=since(training.spawned if training else None),
         first_step=since(training.first_step if training else None),
         stepped=since(training.last_step if training else None),
         owes=_owes(agent, now),
-        staged=tuple(agent.staged[step] for step in sorted(agent.staged)),
-        dropped=tuple(sorted(agent.dropped)),
+        slowest=training.slowest if training is not None else 0.0,
+        quiet=_quiet(agent, now),
+        paces=_paces(agent, now),
+        staged=tuple(entry for _, entry in sorted(agent.staging.steps.items())),
+        dropped=tuple(sorted(agent.staging.dropped)),
         metrics=agent.metrics,
         posted=_posted(training),
         problems=agent.problems,
-        committed=Committed(id=agent.committed) if agent.committed is not None else None,
+        committed=Committed(id=committed) if committed is not None else None,
         save=agent.vote,
         notice=stated_notice(agent),
         held=agent.duty.acknowledged,
@@ -58,9 +66,23 @@ def next_state(agent: SimAgent) -> AgentState:
         damaged=agent.damaged,
         suspect=agent.suspect,
         rechecked=agent.rechecked,
+        evidence=_evidence(agent),
         recorded=agent.recording.done,
         seen=agent.duty.seen,
     )
+
+
+def _evidence(agent: SimAgent) -> Evidence | None:
+    """Where its ranks stand, as far as an agent can tell that reads no stacks; some are older and
+    do not answer."""
+    told, training = agent.duty.of_attempt, agent.training
+    request = told.evidence if told is not None else None
+    if request is None or training is None or request.attempt != agent.attempt:
+        return None
+    if int(agent.id, 16) % 4 == 0:
+        return None
+    ranks = tuple(RankEvidence(rank=rank, state="S") for rank in training.living)
+    return Evidence(attempt=request.attempt, number=request.number, ranks=ranks)
 
 
 def _owes(agent: SimAgent, now: float) -> float | None:
@@ -69,6 +91,28 @@ def _owes(agent: SimAgent, now: float) -> float | None:
     if training is None or not training.alive or training.moved is None:
         return None
     return None if agent.suspect is not None else now - training.moved
+
+
+def _quiet(agent: SimAgent, now: float) -> float | None:
+    """Whoever waits for others sleeps or computes meanwhile, by the library that it uses; who hangs
+    sleeps. Some agents are older and do not tell."""
+    training, kind = agent.training, int(agent.id, 16) % 3
+    if training is None or not training.alive or training.moved is None or kind == 0:
+        return None
+    return now - training.moved if kind == 1 or training.hung.issuperset(training.living) else 0.0
+
+
+def _paces(agent: SimAgent, now: float) -> tuple[Pace | None, ...]:
+    """Measured for a while. Some ranks work longer in each step than their peers, some need longer
+    for it where nobody waits for them: both are only told."""
+    training = agent.training
+    if training is None or training.first_step is None or now - training.first_step < MEASURED:
+        return ()
+    slow = 1 if int(agent.id, 16) % 4 else 3
+    world = agent.world
+    step = world.step_seconds * (1 if world.together else slow)
+    pace = Pace(step=step, busy=0.3 * slow)
+    return tuple(None if rank in training.exits else pace for rank in training.ranks)
 
 
 def _posted(training: Training | None) -> Posted | None:

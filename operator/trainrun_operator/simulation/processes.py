@@ -41,6 +41,8 @@ class Training:
     last_step: float | None = None
     """When its processes were started, and when the first and the newest step were done."""
 
+    slowest: float = 0.0
+    """Seconds that a step took at most, the first one not counted."""
     moved: float | None = None
     """When they were started, had waited for their checkpoint, or reported last."""
 
@@ -84,6 +86,12 @@ class Training:
         """The last step that each rank has reported in this attempt."""
         begin = self.begin if self.reports else self.step
         return tuple(step if step > begin else None for step in self.steps.values())
+
+    @property
+    def passed_by_all(self) -> int:
+        """The newest step for which all ranks have brought files, or said that they have none."""
+        told = zip(self.ranks, self.reported, strict=True)
+        return min((-1 if at is None else at for r, at in told if not self.left(r)), default=-1)
 
     def left(self, rank: int) -> bool:
         """This rank has ended well."""

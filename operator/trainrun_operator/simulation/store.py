@@ -58,6 +58,8 @@ class SimStore:
     """That which all of this is in."""
     others: bool = False
     """An earlier TrainRun has made all of this, and the run has claimed nothing yet."""
+    inherited: int = 0
+    """Attempts up to this one were an earlier TrainRun's."""
     left: list[SimStore] = field(default_factory=list)
     """Earlier generations, as the run has found them."""
     story: dict[int, str] = field(default_factory=dict)
@@ -160,6 +162,8 @@ class SimStore:
             self.bad, self.unlisted, self.unlisted_parts = set(), set(), set()
             self.finished = False
             self.generation += 1
+        elif self.others:
+            self.inherited = max(self.claims, default=0)
         self.others = False
 
     def resolve(self, request: ResolveRequest, *, generation: int = 0) -> Resolution:
@@ -173,11 +177,13 @@ class SimStore:
         if self.used_by:
             message = f"the storage belongs to TrainRun {self.used_by}, which is alive"
             return Resolution(attempt=attempt, outcome="InUse", message=message)
+        if self.others and request.on_existing == "Fail":
+            return Resolution(attempt=attempt, outcome="NotEmpty", message="it is not empty")
         self._enter(request, generation)
         highest = max(self.claims, default=0)
         if self.finished:
             return Resolution(attempt=attempt, outcome="Finished")
-        if attempt in self.claims:
+        if attempt in self.claims and attempt > self.inherited:
             resume = self.claims[attempt]
         elif attempt <= highest:
             return Resolution(attempt=attempt, outcome="Behind", highest_attempt=highest)

@@ -117,6 +117,16 @@ class TrainingLoop:
         for rank in training.living:
             self.world.clock.after(after, lambda rank=rank: self._meet(agent, attempt, rank))  # type: ignore[misc]
 
+    def goes_on(self, agent: SimAgent, rank: int) -> None:
+        """A rank that has done nothing for some seconds does what it would have done then."""
+        training = agent.training
+        if training is None or training.moved is None or agent.suspect is not None:
+            return  # it has not got that far: it is called once it has its checkpoint
+        if training.steps[rank] > training.begin:
+            self._advance(agent, agent.attempt, rank)
+        else:
+            self._meet(agent, agent.attempt, rank)
+
     def _meet(self, agent: SimAgent, attempt: int, rank: int) -> None:
         """A rank looks for the others; who needs them all waits until all have met."""
         training, apart = agent.training, self.world.apart(attempt)
@@ -252,6 +262,8 @@ class TrainingLoop:
     def _report(self, agent: SimAgent, rank: int, step: int, *, save: bool) -> None:
         training, last = agent.training, self.world.last_step
         assert training is not None
+        if training.first_step is not None and training.moved is not None:
+            training.slowest = max(training.slowest, self.world.clock.now - training.moved)
         training.last_step = training.moved = self.world.clock.now
         training.first_step = training.first_step or training.last_step
         if step % self.world.save_every == 0 or step == last or save:
@@ -306,9 +318,7 @@ class TrainingLoop:
         )
 
     def _upload(self, agent: SimAgent, *, attempt: int, step: int) -> None:
-        if not agent.alive or agent.attempt != attempt or step not in agent.staged:
-            return
-        if agent.uploads_only is not None and step not in agent.uploads_only:
+        if not agent.alive or agent.attempt != attempt or not agent.staging.uploads(step):
             return
         if not self.world.store.available:
             self.upload_later(agent, attempt, step)
@@ -317,7 +327,7 @@ class TrainingLoop:
         assert training is not None
         checkpoint = CheckpointId(attempt=attempt, step=step)
         self.world.store.put_part(checkpoint, slot=agent.slot, workers=training.order.workers)
-        agent.uploaded(attempt, step)
+        agent.staging.uploaded(step)
         self._commit(checkpoint)
         agent.changed()
 
@@ -333,7 +343,8 @@ class TrainingLoop:
     def owes_commit(self, agent: SimAgent, step: int) -> bool:
         """Every part of a step is stored, and this agent is to commit it."""
         checkpoint = CheckpointId(attempt=agent.attempt, step=step)
-        newer = agent.committed is None or agent.committed < checkpoint
+        committed = agent.staging.committed
+        newer = committed is None or committed < checkpoint
         return agent.slot == 0 and newer and self.world.store.uncommitted(checkpoint)
 
     def _commit(self, checkpoint: CheckpointId, *, all_listed: bool = False) -> None:
@@ -341,7 +352,7 @@ class TrainingLoop:
             self.world.committed(checkpoint)
             for agent in self.world.gang(checkpoint.attempt):
                 if agent.alive and agent.attempt == checkpoint.attempt:
-                    agent.saw_commit(checkpoint)
+                    agent.staging.saw_commit(checkpoint)
         elif self.world.store.uncommitted(checkpoint):
             self.world.clock.after(LISTS_AGAIN, lambda: self._commit_again(checkpoint))
 

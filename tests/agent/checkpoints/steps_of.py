@@ -14,5 +14,5 @@ def staging(*ranks: int) -> StagedSteps:
 def bring(steps: StagedSteps, rank: int, step: int, **more: object) -> bool:
     values = {"metrics": {}, "whole": False, "after_save": False, "now": 0.0, **more}
     wanted = steps.bring(rank, step, Path(f"{rank}/{step}"), **values)  # type: ignore[arg-type]
-    steps.passes(rank, step)
+    steps.reports(rank, step)
     return wanted

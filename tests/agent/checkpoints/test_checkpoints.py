@@ -465,6 +465,7 @@ def test_a_rank_that_says_nothing_about_anothers_step_is_told_until_it_does(
     prepare_storage(workers)
     workers.start(
         PRELUDE + "if RANK == 0: save(4)\nelse:\n    wait_for('go'); trainrun.report(step=4)\n"
+        "    wait_for('on'); trainrun.report(step=5)\n"
         "time.sleep(600)",
         processes_per_worker=2,
         checkpoint_patience=0.2,
@@ -474,4 +475,41 @@ def test_a_rank_that_says_nothing_about_anothers_step_is_told_until_it_does(
     assert problem.type == "CheckpointWaiting"
     assert problem.message.startswith("rank 1 has not reported step 4 or a later one")
     (workers.folder / "go").touch()
+    [problem] = operator.until(lambda s: "without" in str(s.problems)).problems
+    assert problem.message.startswith("rank 1 has reported step 4 without files and nothing since")
+    (workers.folder / "on").touch()
     operator.until(lambda s: s.committed and not s.problems)
+
+
+def test_files_that_follow_the_report_of_their_step_are_part_of_its_checkpoint(
+    operator: OperatorStandIn, workers: Workers
+) -> None:
+    prepare_storage(workers)
+    workers.start(
+        PRELUDE + "if RANK == 1: trainrun.report(step=4); wait_for('go')\n"
+        "save(4, f'rank{RANK}.bin')\ntime.sleep(600)",
+        processes_per_worker=2,
+    )
+    operator.order(start(per_worker=2))
+    state = operator.until(lambda s: s.staged and s.steps == (4, 4))
+    assert [(entry.ranks, entry.complete) for entry in state.staged] == [((0,), False)]
+    (workers.folder / "go").touch()
+    operator.until(lambda s: s.committed)
+    manifest = json.loads((folder(workers, 4) / "manifest.json").read_text())
+    assert [item["name"] for item in manifest["files"]] == ["rank0.bin", "rank1.bin"]
+
+
+def test_an_empty_directory_keeps_no_checkpoint_waiting(
+    operator: OperatorStandIn, workers: Workers
+) -> None:
+    prepare_storage(workers)
+    workers.start(
+        PRELUDE + "if RANK == 0: save(4)\n"
+        "else: trainrun.report(step=4, checkpoint=trainrun.staging_directory())\n"
+        "time.sleep(600)",
+        processes_per_worker=2,
+    )
+    operator.order(start(per_worker=2))
+    state = operator.until(lambda s: s.committed)
+    assert state.committed is not None
+    assert state.committed.id.step == 4

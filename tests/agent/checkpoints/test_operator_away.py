@@ -80,6 +80,7 @@ async def test_workers_find_open_steps_and_slot_0_finds_done_markers_in_the_stor
     assert other.orders.attempt is not None
     report(lead, 7, files=True)
     report(other, 7, files=False)
+    report(other, 8, files=False)
     uploads = lead.orders.attempt.uploads
 
     def committed() -> CheckpointId | None:

@@ -20,6 +20,21 @@ def test_a_silent_rank_is_named_with_step_and_remedy() -> None:
     )
 
 
+def test_a_rank_whose_files_may_still_follow_is_named_with_what_it_can_do() -> None:
+    steps = staging()
+    bring(steps, 0, 40)
+    steps.reports(1, 40)
+    problem = overdue_checkpoint(steps, (0, 1), 31.0, 30.0)
+    assert problem is not None
+    assert problem.type == "CheckpointWaiting"
+    assert problem.message == (
+        "rank 1 has reported step 40 without files and nothing since, and rank 0 brought "
+        "checkpoint files more than 30 s ago: the checkpoint waits, since files may follow. Report "
+        "the next step, say checkpoint=None where there are no files, or call report(..., "
+        "whole=True) on the rank that saves everything"
+    )
+
+
 def test_ranks_that_wait_for_another_worker_are_named_too() -> None:
     steps = staging(2, 3)
     steps.open([40], 0.0)

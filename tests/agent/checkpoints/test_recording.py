@@ -78,3 +78,13 @@ async def test_nothing_to_store_takes_no_time() -> None:
     recording.want(())
     await recording.finished()
     assert recording.done == ()
+
+
+async def test_no_secret_is_stored() -> None:
+    store = Store()
+    recording, _ = a_recording(store)
+    text = '{"incident":{"lastLines":["login with password=hunter2 now"]}}'
+    recording.want((StoryEntry(number=1, text=text),))
+    await recording.finished()
+    told = {"incident": {"lastLines": ["login with password=*** now"]}}
+    assert store.written == [(1, told)]

@@ -27,6 +27,24 @@ async def test_room_is_given_to_the_other_ranks_of_a_step_that_has_it() -> None:
     await next_step
 
 
+async def test_a_step_that_only_waits_for_a_next_step_takes_no_room() -> None:
+    """The rank that asks for room may be the one that the others wait for."""
+    steps = staging(0, 1)
+    rooms = Rooms(staged=steps, max_pending=1)
+    bring(steps, 0, 5)
+    steps.reports(1, 5)
+    await rooms.wait(0, 6)
+    bring(steps, 0, 6)
+    rooms.used(0)
+    steps.reports(1, 6)
+    after = asyncio.create_task(rooms.wait(0, 7))
+    await asyncio.sleep(0)
+    assert not after.done(), "step 5 is complete now, and fills the backlog"
+    steps.uploaded(5, [0])
+    rooms.wake()
+    await after
+
+
 async def test_ranks_that_wait_for_room_together_stall_the_training_once() -> None:
     steps = staging(0, 1)
     rooms = Rooms(staged=steps, max_pending=1)

@@ -11,9 +11,59 @@ def test_a_part_is_complete_when_every_rank_has_passed_its_step() -> None:
     steps = staging()
     bring(steps, 0, 5)
     assert not steps.complete(5)
-    assert steps.passes(1, 7), "somebody waited for that"
+    assert steps.reports(1, 7), "somebody waited for that"
     assert steps.complete(5)
     assert [entry.step for entry in steps.uploadable()] == [5]
+
+
+def test_a_part_is_open_while_a_rank_may_bring_files_for_the_step_that_it_has_reported() -> None:
+    steps = staging()
+    bring(steps, 0, 5)
+    assert not steps.reports(1, 5)
+    assert not steps.complete(5)
+    assert steps.not_passed_by(5) == (1,)
+    assert steps.only_open(5)
+    assert steps.last_steps == (5, 5)
+    assert steps.reports(1, 6), "now it is clear that it has none"
+    assert steps.complete(5)
+
+
+def test_files_that_follow_a_report_of_their_step_complete_it() -> None:
+    steps = staging()
+    bring(steps, 0, 5)
+    steps.reports(1, 5)
+    bring(steps, 1, 5)
+    [entry] = steps.uploadable()
+    assert sorted(entry.files) == [0, 1]
+
+
+def test_a_rank_that_says_that_it_has_no_files_passes_at_once() -> None:
+    steps = staging()
+    bring(steps, 0, 5)
+    assert not steps.only_open(5), "rank 1 has said nothing"
+    assert steps.reports(1, 5, nothing=True)
+    assert steps.complete(5)
+
+
+def test_the_newest_step_that_all_have_passed_is_told() -> None:
+    steps = staging()
+    bring(steps, 0, 5)
+    assert steps.passed_by_all == -1
+    steps.reports(1, 5)
+    assert steps.passed_by_all == 4
+    steps.exited_well(1)
+    assert steps.passed_by_all == 5
+    steps.exited_well(0)
+    assert steps.passed_by_all == -1, "whose end is told anyway"
+
+
+def test_metrics_of_an_earlier_step_open_nothing_again() -> None:
+    steps = staging()
+    bring(steps, 0, 5)
+    steps.reports(1, 6)
+    steps.reports(1, 5)
+    assert steps.complete(5)
+    assert steps.last_step(1) == 6
 
 
 def test_a_rank_that_exited_well_passes_every_step() -> None:
@@ -86,7 +136,7 @@ def test_a_step_whose_files_could_not_be_staged_is_lost_once_its_rank_goes_on() 
     bring(steps, 0, 5)
     steps.lacks(1, 5)
     assert steps.lost() == []
-    steps.passes(1, 6)
+    steps.reports(1, 6)
     assert steps.lost() == [5]
     assert steps.lost() == [], "told once"
 
@@ -95,7 +145,7 @@ def test_a_rank_that_stages_its_files_after_all_has_lost_nothing() -> None:
     steps = staging()
     steps.lacks(1, 5)
     bring(steps, 1, 5)
-    steps.passes(1, 6)
+    steps.reports(1, 6)
     assert steps.lost() == []
 
 

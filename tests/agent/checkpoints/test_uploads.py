@@ -62,7 +62,7 @@ class Bench:
         self.staged.bring(
             0, step, directory, metrics={}, whole=whole, after_save=False, now=float(step)
         )
-        self.staged.passes(0, step)
+        self.staged.reports(0, step)
         self.uploads.wake()
 
     def part_of_slot_1(self, step: int) -> None:
@@ -199,10 +199,10 @@ async def test_an_upload_of_something_older_than_a_commit_is_given_up(
         under_way[0].advance(0)
 
 
-async def test_a_whole_checkpoint_after_plain_metrics_of_its_step_is_committed(
+async def test_a_whole_checkpoint_after_an_empty_part_of_its_step_is_committed(
     bench: Bench,
 ) -> None:
-    bench.staged.passes(0, 5)
+    bench.staged.reports(0, 5, nothing=True)
     bench.staged.open([5], 0.0)
     bench.uploads.wake()
     await until(lambda: [(s.step, s.uploaded) for s in bench.staged.describe(0.0)] == [(5, True)])

@@ -12,7 +12,12 @@ import pytest
 from tests.agent.on_disk import a_config
 from tests.agent.workers import start
 from tests.docs.documents import ROOT, section, tables
-from trainrun.agent.processes.environment import LEFT_TO_USERS, RankFiles, process_environment
+from trainrun.agent.processes.environment import (
+    LEFT_TO_USERS,
+    RankFiles,
+    lasting,
+    process_environment,
+)
 from trainrun.contract import variables
 from trainrun.contract.agent_config import AgentConfig
 
@@ -22,6 +27,7 @@ FILES = RankFiles(
     control_file=Path("/w/control"),
     error_file=Path("/w/error"),
     token_file=Path("/w/token"),
+    stacks=Path("/w/stacks"),
 )
 URL = "http://127.0.0.1:41999/"
 
@@ -37,6 +43,24 @@ def environment(
 
 def jax(told: dict[str, str]) -> dict[str, str]:
     return {name: value for name, value in told.items() if name.startswith("JAX_")}
+
+
+def test_caches_of_compilers_are_on_the_disk_of_the_worker_whatever_the_attempt() -> None:
+    told = environment()
+    folder = Path(a_config(Path("/w")).directory)
+    assert told["TORCHINDUCTOR_CACHE_DIR"] == str(folder / "compiled" / "inductor")
+    assert told["TRITON_CACHE_DIR"] == str(folder / "compiled" / "triton")
+
+
+def test_caches_of_compilers_stay_where_their_user_wants_them() -> None:
+    assert environment(base={"TRITON_CACHE_DIR": "/mine"})["TRITON_CACHE_DIR"] == "/mine"
+
+
+def test_what_lasts_of_an_environment_leads_to_no_agent_and_no_master() -> None:
+    kept = lasting(environment())
+    assert (kept["RANK"], kept["WORLD_SIZE"]) == ("0", "2")
+    for name in ("TRAINRUN_SOCKET", "TRAINRUN_CONTROL", "MASTER_PORT", "TRAINRUN_ATTEMPT"):
+        assert name not in kept
 
 
 def test_jax_is_told_the_port_after_the_master_port_and_one_device_for_each_process() -> None:

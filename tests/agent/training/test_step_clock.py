@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainrun.agent.training.step_clock import StepClock
+from trainrun.agent.training.step_clock import LONGEST_WAIT, StepClock
 from trainrun.contract.agent_state import LongSection
 from trainrun.contract.messages import SectionBegun
 
@@ -87,3 +87,57 @@ def test_a_long_section_does_not_last_longer_for_a_pause_of_the_whole_machine() 
         assert section is not None
         assert section.lasts <= 26.0
         clock.tick(now)
+
+
+def test_the_slowest_step_is_one_that_came_and_not_the_first() -> None:
+    clock = started(until=160.0)
+    clock.stepped(160.0)
+    assert clock.slowest == 0.0, "it may have compiled for a minute"
+    ticked(clock, 160.0, 167.0).stepped(167.0)
+    ticked(clock, 167.0, 169.0).stepped(169.0)
+    assert clock.slowest == 7.0
+    ticked(clock, 169.0, 300.0)
+    assert clock.slowest == 7.0, "nobody knows whether it will come"
+
+
+def test_a_step_that_nobody_owed_was_not_slow() -> None:
+    clock = started(until=160.0)
+    clock.stepped(160.0)
+    clock.begun(0, SectionBegun(number=1, name="evaluate", seconds=60.0), 161.0)
+    ticked(clock, 160.0, 200.0).ended(0, 1, 200.0)
+    clock.stepped(201.0)
+    clock.waits()
+    ticked(clock, 201.0, 300.0).stepped(300.0)
+    clock.goes_on(300.0)
+    clock.tick(900.0)
+    clock.stepped(901.0)
+    assert clock.slowest == 1.0
+
+
+def test_a_transfer_that_never_ends_does_not_excuse_for_ever() -> None:
+    end = 100.0 + LONGEST_WAIT
+    for blocked in (True, False):
+        clock = started(until=100.0, blocked=blocked)
+        if not blocked:
+            clock.waits()
+        ticked(clock, 100.0, end + 10.0)
+        assert clock.owes(end) is None
+        assert clock.owes(end + 10.0) == 10.0
+        clock.moved(end + 10.0)  # another process has reported
+        assert clock.owes(end + 11.0) is None
+
+
+def test_waits_one_after_the_other_are_not_one_long_wait() -> None:
+    clock, now = started(until=100.0), 100.0
+    for _ in range(3):
+        clock.waits()
+        ticked(clock, now, now + LONGEST_WAIT / 2)
+        now += LONGEST_WAIT / 2
+        clock.goes_on(now)
+    assert clock.owes(now) == 0.0
+
+
+def test_a_store_that_is_known_to_be_away_is_waited_for_without_end() -> None:
+    clock = StepClock(excused=lambda: True, away=lambda: True)
+    clock.start(100.0)
+    assert ticked(clock, 100.0, 200.0 + LONGEST_WAIT).owes(200.0 + LONGEST_WAIT) is None

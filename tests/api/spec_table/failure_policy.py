@@ -12,6 +12,8 @@ VALID = (
     ok("no limit of failed starts", spec__failurePolicy__maxStartFailures=-1),
     ok("a limit of failures without progress", spec__failurePolicy__noProgressLimit=1),
     ok("no limit of failures without progress", spec__failurePolicy__noProgressLimit=-1),
+    ok("no nodes avoided", spec__failurePolicy__maxAvoidedNodes=0),
+    ok("as many nodes avoided as there may be", spec__failurePolicy__maxAvoidedNodes=32),
     ok("a window", spec__failurePolicy={"maxFailures": 64, "window": "1h"}),
     ok("a window without a limit", spec__failurePolicy={"maxFailures": -1, "window": "1m"}),
     ok("a constant backoff", spec__failurePolicy__backoff={"initial": "5s", "max": "5s"}),
@@ -76,6 +78,16 @@ INVALID = (
         {"spec.failurePolicy.noProgressLimit": 0},
         "spec.failurePolicy.noProgressLimit: 0 is not allowed: it must be at least 1, or -1 for "
         "no limit",
+    ),
+    bad(
+        "fewer nodes avoided than none",
+        {"spec.failurePolicy.maxAvoidedNodes": -1},
+        "spec.failurePolicy.maxAvoidedNodes: -1 is less than 0",
+    ),
+    bad(
+        "more nodes avoided than a scheduler should look at",
+        {"spec.failurePolicy.maxAvoidedNodes": 33},
+        "spec.failurePolicy.maxAvoidedNodes: 33 is greater than 32",
     ),
     bad(
         "a rule without an action",

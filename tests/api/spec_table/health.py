@@ -10,6 +10,7 @@ VALID = (
     ok("a heartbeat in parts", spec__health__heartbeatTimeout="1m30s"),
     ok("no forced deletion", spec__health__forceDeletePods=False),
     ok("hangs are looked for", spec__health__progressTimeout="5s"),
+    ok("learned timeouts end an attempt", spec__health__hangPolicy="Restart"),
     ok("a first step is waited for", spec__health__firstStepTimeout="24h"),
     ok("seconds beyond a minute", spec__health__heartbeatTimeout="90s"),
 )
@@ -29,6 +30,11 @@ INVALID = (
         "a hasty hang",
         {"spec.health.progressTimeout": "4s"},
         'spec.health.progressTimeout: "4s" is not allowed: it must be between 5s and 24h',
+    ),
+    bad(
+        "a policy that nobody knows",
+        {"spec.health.hangPolicy": "Kill"},
+        "spec.health.hangPolicy: \"Kill\" is not known; it must be 'Observe' or 'Restart'",
     ),
     bad(
         "a first step of days",

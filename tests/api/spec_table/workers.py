@@ -15,6 +15,8 @@ VALID = (
     ok("the largest numbers", spec__workers__replicas=1024, spec__checkpoint__keep=1000),
     ok("64 processes per worker", spec__workers__processesPerWorker=64),
     ok("an agent in the image", spec__workers__agent="InImage"),
+    ok("a warm start", spec__workers__warmStart={}),
+    ok("a warm start with modules", spec__workers__warmStart={"preload": ["torch", "a_b.c1"]}),
     Case("args alone", containers({"name": "main", "args": ["train.py"]})),
     Case(
         "a sidecar before the worker",
@@ -181,6 +183,17 @@ INVALID = (
         "two init containers of one name",
         {"spec.workers.template.spec.initContainers": [{"name": "a"}, {"name": "a"}]},
         "spec.workers.template.spec.initContainers[1]: has the name a of another entry",
+    ),
+    bad(
+        "a warm start of nothing",
+        {"spec.workers.warmStart": {"preload": []}},
+        "spec.workers.warmStart.preload: is empty; at least 1 entry is needed",
+    ),
+    bad(
+        "a warm start of something that is no module",
+        {"spec.workers.warmStart": {"preload": ["torch", "my-package"]}},
+        'spec.workers.warmStart.preload[1]: "my-package" is not allowed: it must be the name of a '
+        "Python module such as torch or transformers",
     ),
     bad(
         "an agent from elsewhere",

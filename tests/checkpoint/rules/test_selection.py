@@ -63,12 +63,24 @@ def test_a_listing_is_sorted_into_checkpoints_and_strangers_are_ignored() -> Non
         "checkpoints/step-000000001-attempt-1/worker-00001.done.json": 7,
         "checkpoints/notes.txt": 1,
         "checkpoints/step-000000002-attempt-1": 1,
+        "checkpoints/somebody-elses/notes.txt": 1,
     }
     found = group(ObjectInfo(key=key, size=size, modified=size) for key, size in keys.items())
     assert list(found) == [cid(1, 1)]
     assert found[cid(1, 1)].done == {1}
     assert found[cid(1, 1)].has_manifest
     assert found[cid(1, 1)].modified == 5
+
+
+def test_a_checkpoint_that_is_not_committed_is_as_old_as_its_newest_object() -> None:
+    ages = {"worker-00000/a": 3.0, "worker-00000.done.json": 7.0, "worker-00001/a": 5.0}
+    folder = "checkpoints/step-000000001-attempt-1"
+    found = group(ObjectInfo(key=f"{folder}/{n}", size=1, modified=at) for n, at in ages.items())
+    assert found[cid(1, 1)].modified == 7.0
+
+
+def test_a_checkpoint_that_two_attempts_have_started_from_is_fenced_by_none_between() -> None:
+    assert fenced_by(cid(1, 20), {2: cid(1, 20), 3: cid(1, 10), 4: cid(1, 20)}) is None
 
 
 def test_a_checkpoint_is_fenced_by_a_later_attempt_that_started_from_something_older() -> None:
@@ -266,3 +278,47 @@ def test_the_manifest_is_deleted_first_and_files_last() -> None:
         ["worker-00000.done.json"],
         ["worker-00000/a"],
     )
+
+
+def committed(*ids: tuple[int, int]) -> dict[CheckpointId, Folder]:
+    return {cid(*each): a_folder(*each) for each in ids}
+
+
+def test_a_checkpoint_that_could_not_be_judged_takes_no_place_of_those_that_are_kept() -> None:
+    found = committed((1, 1), (1, 2), (1, 3))
+    given = {"attempt": 2, "keep": 2, "bad": (), "resumes": {}}
+    assert superfluous(found, unread={cid(1, 3)}, **given) == []
+    assert superfluous(found, **given) == [cid(1, 1)]
+
+
+def test_the_resume_points_of_the_last_two_attempts_are_kept_and_no_third() -> None:
+    found = committed((1, 1), (1, 2), (1, 3), (4, 8), (4, 9))
+    started = {2: cid(1, 1), 3: cid(1, 2), 4: cid(1, 3)}
+    gone = superfluous(found, attempt=4, keep=2, bad=(), resumes=started)
+    assert gone == [cid(1, 1)]
+
+
+def test_a_score_that_nobody_has_reported_keeps_the_two_newest() -> None:
+    found = committed((1, 1), (1, 2), (1, 3))
+    best = Score(metric="loss", order="Min")
+    gone = superfluous(found, attempt=1, keep=2, bad=(), resumes={}, score=best)
+    assert cid(1, 3) not in gone
+    assert cid(1, 2) not in gone
+
+
+def test_the_first_checkpoint_of_an_attempt_may_still_be_uploading_whatever_its_step() -> None:
+    begun = {cid(2, 0): a_folder(2, 0, committed=False), **committed((1, 5))}
+    assert superfluous(begun, attempt=2, keep=2, bad=(), resumes={}) == []
+
+
+def test_while_less_than_two_are_good_nothing_that_was_committed_is_deleted() -> None:
+    left = {cid(1, 3): a_folder(1, 3, committed=False)}
+    found = committed((1, 1), (1, 2)) | left
+    given = {"attempt": 2, "keep": 2, "bad": {cid(1, 1)}, "resumes": {}}
+    assert superfluous(found, **given) == [cid(1, 3)]
+    assert superfluous(found | committed((2, 4)), **given) == [cid(1, 1), cid(1, 3)]
+
+
+def test_what_a_later_attempt_uploads_is_left_alone_by_one_that_does_not_know_of_it() -> None:
+    found = {cid(3, 1): a_folder(3, 1, committed=False), **committed((4, 1), (4, 2))}
+    assert superfluous(found, attempt=2, keep=2, bad=(), resumes={}) == []

@@ -9,20 +9,24 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from trainrun.contract.agent_state import AgentState, Committed, SaveVote, StagedStep
+from trainrun.contract.answer import OnNotice
 from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun_operator.api.run.story import Chapter
-from trainrun_operator.cli.drilling.course import Course, Ending, Point
+from trainrun_operator.cli.drilling.contents import agreed
+from trainrun_operator.cli.drilling.course import Course, Ending, Noticed, Point
 from trainrun_operator.cli.drilling.curves import Tolerance, deviations, tolerance
-from trainrun_operator.cli.drilling.findings import REMEDIES
+from trainrun_operator.cli.drilling.findings import Undisturbed
+from trainrun_operator.cli.drilling.hardships import hardships
 from trainrun_operator.cli.drilling.rehearsed import Rehearsed, findings_of_controls, judge
-from trainrun_operator.cli.drilling.scenarios import Scenario, scenarios
+from trainrun_operator.cli.drilling.remedies import REMEDIES, Finding
+from trainrun_operator.cli.drilling.scenarios import OURS, Scenario, scenarios
 from trainrun_operator.cli.drilling.watching import Watcher
 from trainrun_operator.worlds.local.faults import Fault
 
 UNTIL = 30
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
-KILL = Scenario(name="KillAfterCheckpoint", fault=Fault(kind="kill", rank=1, step=25))
-NOTICE = Scenario(name="Notice", fault=Fault(kind="preempt", rank=1, step=25, grace=20))
+KILL = Scenario(name="KillAfterCheckpoint", faults=(Fault(kind="kill", rank=1, step=25),))
+NOTICE = Scenario(name="Notice", faults=(Fault(kind="preempt", rank=1, step=25, grace=20),))
 
 
 def points(attempt: int, first: int, last: int, *, plus: float = 0.0) -> tuple[Point, ...]:
@@ -79,7 +83,11 @@ def struck(*, handed: int | None = 20, begins: int = 21, plus: float = 0.0) -> C
 def verdict(
     course: Course, scenario: Scenario = KILL, within: Tolerance | None = EXACT
 ) -> Rehearsed:
-    return judge(scenario, course, CONTROL, within, until=UNTIL, on_notice="Auto")
+    return judge(scenario, course, beside(within))
+
+
+def beside(within: Tolerance | None = EXACT, *, on_notice: OnNotice = "Auto") -> Undisturbed:
+    return Undisturbed(control=CONTROL, within=within, until=UNTIL, on_notice=on_notice)
 
 
 def test_a_run_that_goes_on_equally_is_fine_with_its_numbers() -> None:
@@ -88,13 +96,27 @@ def test_a_run_that_goes_on_equally_is_fine_with_its_numbers() -> None:
     assert (told.curves, told.recovery, told.findings) == ("Equal", 0.5, ())
 
 
+def test_a_notice_that_saved_nothing_in_a_cluster_is_found_without_a_guess_at_the_reason() -> None:
+    (finding,) = verdict(replace(struck(), listened=False), NOTICE).findings
+    assert finding.kind == "NoticeSavedNothing"
+    assert "should_save() was asked too late, or the save was not over in time" in finding.text
+    silent = replace(struck(), listened=False, asked=frozenset())
+    (finding,) = verdict(silent, NOTICE).findings
+    assert finding.kind == "ShouldSaveNeverAsked"
+
+
 @pytest.mark.parametrize(
     ("course", "kind", "text"),
     [
-        (replace(struck(begins=1), opened=frozenset()), "CheckpointIgnored", "began again with st"),
+        (replace(struck(begins=1), opened=frozenset()), "CheckpointNeverAsked", "no process that"),
+        (
+            replace(struck(begins=1), opened=frozenset(), sought=frozenset({2})),
+            "CheckpointNeverOpened",
+            "opened nothing of it and began again with step 1",
+        ),
         (struck(begins=18), "StepsRepeated", "3 of the steps in the checkpoint were done twice"),
         (struck(begins=23), "StepsSkipped", "is step 23; an undisturbed run reports step 21"),
-        (struck(plus=0.5), "CurvesDiffer", "loss differs from an undisturbed run in 10 of 10"),
+        (struck(plus=0.5), "WeightsDiffer", "loss differs from an undisturbed run in 10 of 10"),
         (replace(struck(), ending="Failed", failure="boom"), "RecoveryFailed", "boom"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
@@ -161,22 +183,45 @@ def test_a_notice_that_was_not_seen_to_end_is_not_said_to_have_saved_nothing(
 
 def test_a_notice_that_saves_nothing_is_found_and_says_whether_the_script_asks() -> None:
     (asked,) = verdict(struck(), NOTICE).findings
-    assert asked.kind == "NoticeNotUsed"
+    assert "by then not all ranks had asked should_save() and were told" in asked.text
+    idle = Noticed(agreed=0.5, calls=7)
+    (asked_for,) = verdict(replace(struck(), noticed=idle), NOTICE).findings
+    assert asked_for.kind == "NoticeNotUsed"
+    assert "the script asked it 7 times more and" in asked_for.text
+    busy = Noticed(agreed=0.5, reported=15.0)
+    (slow,) = verdict(replace(struck(), noticed=busy), NOTICE).findings
+    assert slow.kind == "SaveTooSlow"
+    assert "said so after 500 ms, files were reported after 15 s" in slow.text
+    assert asked.kind == "SaveTooLate"
     (never,) = verdict(replace(struck(), asked=frozenset()), NOTICE).findings
     assert never.kind == "ShouldSaveNeverAsked"
     assert "a notice of 20 s at step 25 saved nothing: it went on from step 20" in never.text
     assert verdict(struck(handed=25, begins=26), NOTICE).outcome == "Fine"
-    stops = judge(NOTICE, struck(), CONTROL, EXACT, until=UNTIL, on_notice="Stop")
+    stops = judge(NOTICE, struck(), beside(on_notice="Stop"))
     assert stops.outcome == "Fine"
+
+
+def of_controls(controls: list[Course]) -> tuple[Finding, ...]:
+    return findings_of_controls(controls, grace=30, on_notice="Auto")
+
+
+def test_a_notice_that_a_checkpoint_outlived_by_chance_is_not_called_fine() -> None:
+    regular = replace(CONTROL, committed=(10, 20, 26))
+    late = struck(handed=26, begins=27)
+    told = judge(NOTICE, late, replace(beside(), control=regular))
+    assert told.outcome == "NotRehearsed"
+    assert told.why_not == "the checkpoint of step 26 came anyway: what a notice saves was not seen"
+    asked_for = replace(late, noticed=Noticed(agreed=0.1, reported=0.2, committed=0.3))
+    assert judge(NOTICE, asked_for, replace(beside(), control=regular)).outcome == "Fine"
 
 
 def test_a_rank_that_reports_nothing_is_found_only_where_a_checkpoint_waits_for_it() -> None:
     alone = replace(CONTROL, reported={1: {0: UNTIL}}, parts=(10,))
-    (finding,) = findings_of_controls([alone, alone])
+    (finding,) = of_controls([alone, alone])
     assert finding.kind == "RanksSilent"
     assert "rank 1 of 2 reported nothing, and the checkpoint of step 10" in finding.text
-    assert findings_of_controls([replace(alone, parts=())]) == ()
-    assert findings_of_controls([alone, CONTROL]) == ()
+    assert of_controls([replace(alone, parts=())]) == ()
+    assert of_controls([alone, CONTROL]) == ()
 
 
 def test_the_difference_of_two_undisturbed_runs_twice_is_allowed_and_no_more() -> None:
@@ -197,18 +242,122 @@ def test_numbers_that_are_none_are_equal_to_each_other_and_to_nothing_else() -> 
     assert wrong.largest.size == math.inf
 
 
-def test_faults_strike_the_highest_rank_that_reports_between_checkpoints() -> None:
-    after, before, notice = scenarios(CONTROL, until=UNTIL, grace=20)
-    assert after.fault == Fault(kind="kill", rank=1, step=25)
-    assert before.fault == Fault(kind="kill", rank=1, step=5)
-    assert notice.fault == Fault(kind="preempt", rank=1, step=25, grace=20)
+def test_faults_strike_the_highest_rank_that_reports_or_the_one_that_saves() -> None:
+    saves = replace(CONTROL, savers=(0,))
+    planned = {it.name: it.faults for it in scenarios(saves, until=UNTIL, grace=20)}
+    assert planned == {
+        "KillAfterCheckpoint": (Fault(kind="kill", rank=1, step=21),),
+        "KillWhileSaving": (Fault(kind="kill", rank=0, step=20, at="save"),),
+        "Notice": (Fault(kind="preempt", rank=1, step=25, grace=20),),
+        "KillBeforeCheckpoint": (Fault(kind="kill", rank=1, step=5),),
+        "KillMidEpoch": (Fault(kind="kill", rank=1, step=25),),
+    }
 
 
 def test_without_room_for_a_fault_it_is_said_why() -> None:
-    none = scenarios(replace(CONTROL, committed=()), until=UNTIL, grace=20)
-    assert none[0].why_not.startswith("no checkpoint was committed before step 30")
-    each = scenarios(replace(CONTROL, committed=(1, 2)), until=2, grace=20)
-    assert each[1].why_not == "the first checkpoint comes with step 1 already"
+    none = {it.name: it for it in scenarios(replace(CONTROL, committed=()), until=30, grace=20)}
+    assert none["KillAfterCheckpoint"].why_not.startswith("no checkpoint was committed before st")
+    assert none["KillMidEpoch"].why_not == none["KillAfterCheckpoint"].why_not
+    assert none["KillWhileSaving"].why_not.startswith("no rank is known to have brought files")
+    close = replace(CONTROL, committed=(1, 2))
+    each = {it.name: it for it in scenarios(close, until=4, grace=20)}
+    assert each["KillBeforeCheckpoint"].why_not == "the first checkpoint comes with step 1 already"
+    assert "no step is far from them" in each["KillMidEpoch"].why_not
+
+
+def test_what_tests_us_strikes_in_mid_epoch_with_a_checkpoint_behind_it() -> None:
+    planned = {
+        it.name: it
+        for it in hardships(replace(CONTROL, savers=(0,), longest_step=4.0), until=UNTIL)
+    }
+    assert tuple(planned) == OURS
+    assert planned["CorruptNewest"].store == "SpoilNewest"
+    assert planned["StoreAway"].store == "Away"
+    assert planned["DoubleFailure"].shown == "kill rank=1 step=25, kill rank=1 step=0 at=load"
+    assert planned["NodeLoss"].shown == "node-loss rank=1 step=25"
+    assert (planned["Hang"].shown, planned["Hang"].watched) == ("hang rank=1 step=25", 12.0)
+    one = {it.name: it for it in hardships(replace(CONTROL, committed=(10,)), until=UNTIL)}
+    assert "it takes two checkpoints" in one["CorruptNewest"].why_not
+    assert one["StoreAway"].faults
+    for without in (replace(CONTROL, committed=()), replace(CONTROL, committed=(29,))):
+        assert all(it.why_not for it in hardships(without, until=UNTIL))
+
+
+def test_damage_that_nobody_read_is_not_called_rehearsed() -> None:
+    damage = Scenario(name="CorruptNewest", faults=KILL.faults, store="SpoilNewest")
+    assert (
+        verdict(struck(), damage).why_not == "no checkpoint was committed yet that could be damaged"
+    )
+    unread = verdict(replace(struck(), spoilt=20), damage)
+    assert unread.why_not == "the damaged file of the checkpoint of step 20 was never read"
+    closed = verdict(replace(struck(), spoilt=20, opened=frozenset()), damage)
+    assert closed.why_not == "the checkpoint of step 20 was damaged, and nothing of it was opened"
+    assert verdict(replace(struck(handed=10, begins=11), spoilt=20), damage).outcome == "Fine"
+
+
+def test_checkpoints_that_two_undisturbed_runs_save_alike_are_compared() -> None:
+    saved = {(1, 30): {"a": (1, 1), "random": (1, 8)}}
+    one = replace(CONTROL, contents=saved)
+    other = replace(CONTROL, contents={(1, 30): {"a": (1, 1), "random": (1, 9)}})
+    contents = agreed(one, other)
+    assert contents == {30: {"a": (1, 1)}}
+    against = replace(beside(), contents=contents)
+    same = replace(struck(), contents={(2, 30): {"a": (1, 1), "random": (1, 7)}})
+    told = judge(KILL, same, against)
+    assert (told.outcome, told.checkpoints) == ("Fine", "Equal")
+    changed = judge(KILL, replace(struck(), contents={(2, 30): {"a": (1, 2)}}), against)
+    (finding,) = changed.findings
+    assert finding.kind == "CheckpointsDiffer"
+    assert "the checkpoint of step 30, saved after the resume" in finding.text
+    assert finding.text.endswith("equal: a (1 of 1 files). No metric shows it")
+    assert (changed.checkpoints, changed.curves) == ("Differ", "Equal")
+    assert judge(KILL, struck(), against).checkpoints == "NotCompared"
+
+
+def test_the_stages_of_a_recovery_sum_to_it() -> None:
+    course = struck()
+    first, second = course.chapters
+    spawned = second.begun + timedelta(seconds=0.2)
+    told = verdict(
+        replace(
+            course,
+            chapters=(first, replace(second, spawned=spawned, rendezvous_seconds=0.1)),
+        )
+    )
+    assert told.stages == {
+        "stop": 0.0,
+        "start": 0.2,
+        "rendezvous": 0.1,
+        "load": 0.0,
+        "firstStep": 0.2,
+    }
+    assert told.recovery == pytest.approx(sum(told.stages.values()))
+
+
+def test_how_long_a_notice_takes_to_be_saved_is_measured_from_the_strike() -> None:
+    now = [100.0]
+    struck_by: list[int] = []
+    watcher = Watcher(
+        until=9,
+        attempt=2,
+        ready=lambda: True,
+        enough=lambda: None,
+        began=lambda: True,
+        on_strike=lambda: struck_by.append(1),
+        clock=lambda: now[0],
+    )
+    watcher.hear(heartbeat(0, 5))
+    now[0] = 101.0
+    watcher.hear(heartbeat(0, 5, save=SaveVote(calls=6, committed=7)))
+    now[0] = 103.0
+    staged = StagedStep(step=6, ranks=(0,), after_save=True)
+    watcher.hear(heartbeat(0, 6, save=SaveVote(calls=9, committed=7), staged=(staged,)))
+    now[0] = 104.5
+    commit = Committed(id=CheckpointId(attempt=1, step=6))
+    watcher.hear(heartbeat(0, 6, committed=commit, ask_gap=1.5))
+    assert struck_by == [1]
+    assert watcher.noticed(5) == Noticed(agreed=1.0, reported=3.0, committed=4.5, calls=2)
+    assert watcher.ask_gap == 1.5
 
 
 def heartbeat(slot: int, step: int | None, **more: object) -> AgentState:

@@ -43,6 +43,7 @@ def test_every_field_that_decisions_need_is_taken_over() -> None:
             "placementTimeout": "2m",
             "progressTimeout": "3m",
             "firstStepTimeout": "20m",
+            "hangPolicy": "Restart",
         },
         activeDeadline="2h",
         ttlAfterFinished="0s",
@@ -62,7 +63,7 @@ def test_every_field_that_decisions_need_is_taken_over() -> None:
     assert (config.placement_timeout, config.retain_failed_workers) == (seconds(120), 7)
     assert (config.progress_timeout, config.first_step_timeout) == (seconds(180), seconds(1200))
     assert (config.flush_timeout, config.max_pending) == (seconds(7), 5)
-    assert config.on_notice == "Signal"
+    assert (config.on_notice, config.hang_policy) == ("Signal", "Restart")
     assert (config.active_deadline, config.ttl_after_finished) == (seconds(7200), seconds(0))
 
 
@@ -100,6 +101,20 @@ def test_the_hash_follows_the_template_and_nothing_else() -> None:
     assert template_hash(run.spec.workers) == template_hash(same.spec.workers)
     assert template_hash(run.spec.workers) != template_hash(other.spec.workers)
     assert len(template_hash(run.spec.workers)) == 12
+
+
+def test_workers_with_other_standbys_have_another_hash() -> None:
+    template = {"spec": {"containers": [{"name": "worker", "image": "img:1", "command": ["a"]}]}}
+    hashes = {
+        template_hash(a_resource(workers={"template": template, **more}).spec.workers)
+        for more in (
+            {},
+            {"warmStart": {}},
+            {"warmStart": {"preload": ["torch"]}},
+            {"warmStart": {"preload": ["torch", "transformers"]}},
+        )
+    }
+    assert len(hashes) == 3
 
 
 def test_another_way_in_for_the_agent_is_another_hash() -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.support.builders import Scene, a_loss, a_new_run, a_run
+from tests.support.levels import some
 from trainrun_operator.core.run.causes import Cause
 from trainrun_operator.core.run.history import KEPT, with_history
 from trainrun_operator.core.run.plan import Event, Plan
@@ -84,7 +85,7 @@ def test_the_newest_events_are_kept_for_whoever_takes_over() -> None:
     assert len(told(scene, *"abcdef").status.history) == 6
 
 
-@pytest.mark.parametrize("text", ["x", "ü€", "\x1b[0m\n"])
+@pytest.mark.parametrize("text", some(["x", "ü€", "\x1b[0m\n"], quick=1))
 def test_the_history_has_room_of_its_own(text: str) -> None:
     """Earlier events give way, new ones are shortened, none of them is left out."""
     scene = told(told(a_run(), "short"), text * 5000)

@@ -26,13 +26,13 @@ from trainrun.contract.agent_state import (
     StagedStep,
 )
 from trainrun.contract.checkpoint_id import CheckpointId
+from trainrun_operator.api.run.asked import SaveAsked
 from trainrun_operator.api.run.standing import Progress
 from trainrun_operator.api.run.status import (
     Condition,
     Ending,
     EndingKind,
     Incident,
-    SaveAsked,
     StartRecord,
     TrainRunStatus,
 )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import pytest
 
-from tests.support.builders import Scene, a_config, a_run, a_worker, an_incident
+from tests.support.builders import Scene, a_config, a_run, a_worker, an_agent, an_incident, seconds
 from trainrun_operator.api.run.rules import CauseName, FailureRule, SignalName
 from trainrun_operator.api.run.status import TrainRunStatus
 from trainrun_operator.core.run.causes import Cause
@@ -331,3 +331,53 @@ def test_the_worker_that_takes_its_place_is_not_replaced_again() -> None:
     scene = scene.after(scene.plan).with_all(phase="Idle").without(0)
     scene = scene.plus(a_worker(0, created_for=2, node="node-0"))
     assert [a for a in scene.plan.actions if isinstance(a, DeleteWorker | CreateWorker)] == []
+
+
+def dismissed(scene: Scene) -> list[str]:
+    """Workers that are deleted by a rule, once whom it deletes stands in the status."""
+    for _ in range(3):
+        if scene.plan.transition:
+            scene = scene.after(scene.plan)
+    actions = (a for a in scene.plan.actions if isinstance(a, DeleteWorker))
+    return [a.name for a in actions if a.reason.startswith("a rule of failurePolicy keeps")]
+
+
+def a_consequence() -> Scene:
+    """Rank 0 lost its peer, and the rule is about its exit code; slot 1 has not said a word yet."""
+    text = "RuntimeError: Connection closed by peer [10.0.0.2]:41000"
+    scene = a_run(max_failures=-1, rules=rules(AVOIDING)).running()
+    scene = scene.with_exit(0, code=7, exception=text).silent(1, 20)
+    return scene.after(scene.plan).with_agent(0, phase="Idle")
+
+
+def test_workers_that_are_well_are_not_replaced_for_an_explanation_that_may_still_change() -> None:
+    scene = a_consequence()
+    incident = scene.status.incident
+    assert incident is not None
+    assert (incident.collateral, incident.action) == (True, "RestartAvoidingNode")
+    assert dismissed(scene) == []
+    lost = scene.lost(1, Cause.NODE_LOST, "its node is off")
+    lost = lost.after(lost.plan)
+    better = lost.status.incident
+    assert better is not None
+    assert (better.cause, better.action) == ("NodeLost", "")
+    assert dismissed(lost) == []
+
+
+def test_they_are_replaced_once_nobody_else_can_explain_it() -> None:
+    assert dismissed(a_consequence().with_all(phase="Idle").silent(1, 1)) == ["run-0-1"]
+
+
+def test_the_next_attempt_waits_until_it_is_known_which_node_to_avoid() -> None:
+    rule = {"action": "RestartAvoidingNode", "causes": ("Silent",)}
+    scene = a_run(max_failures=-1, heartbeat_timeout=seconds(10), rules=rules(rule)).running()
+    scene = scene.with_worker(0, node="node-1").silent(1, 11)
+    scene = scene.after(scene.plan).with_agent(0, phase="Idle")
+    new = a_worker(1, 2, node="node-2", agent=an_agent(1, 2, held=scene.held))
+    scene = scene.plus(new).resolved().without_backoff()
+    assert (scene.plan.reason, scene.plan.message) == (
+        "Attributing",
+        "which node to keep away from is not known for sure yet; waiting for news of it",
+    )
+    assert dismissed(scene) == []
+    assert dismissed(scene.after(passed=41.0).with_agent(0, phase="Idle")) == ["run-0-1"]

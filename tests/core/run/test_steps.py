@@ -30,8 +30,8 @@ def test_the_newest_commit_that_anybody_knows_counts() -> None:
 
 def test_a_step_is_staged_when_every_worker_has_passed_it() -> None:
     scene = a_run().running().staged(0, 10, after_save=True)
-    assert steps.saved_step(scene.with_agent(1, steps=(10,)).view) == 10
-    assert steps.saved_step(scene.with_agent(1, steps=(9,)).view) is None
+    assert steps.saved_step(scene.with_agent(1, steps=(11,)).view) == 10
+    assert steps.saved_step(scene.with_agent(1, steps=(10,)).view) is None, "files may follow"
     assert steps.saved_step(scene.with_agent(1, steps=(None,)).view) is None
     assert steps.saved_step(scene.with_agent(1, steps=()).view) is None
 
@@ -39,9 +39,15 @@ def test_a_step_is_staged_when_every_worker_has_passed_it() -> None:
 def test_a_rank_that_has_left_early_holds_no_step_of_its_worker_up() -> None:
     scene = a_run(processes_per_worker=2).running().staged(0, 10, after_save=True)
     left = scene.with_exit(1, code=0, rank=2).with_agent(1, phase="Running")
-    assert steps.saved_step(left.with_agent(1, steps=(3, 10)).view) == 10
-    assert steps.saved_step(left.with_agent(1, steps=(3, 9)).view) is None
-    assert steps.saved_step(left.with_agent(1, steps=(10, 3)).view) is None
+    assert steps.saved_step(left.with_agent(1, steps=(3, 11)).view) == 10
+    assert steps.saved_step(left.with_agent(1, steps=(3, 10)).view) is None
+    assert steps.saved_step(left.with_agent(1, steps=(11, 3)).view) is None
+
+
+def test_a_worker_that_says_itself_that_nothing_more_comes_has_passed() -> None:
+    scene = a_run().running().staged(0, 10, after_save=True)
+    assert steps.saved_step(scene.with_agent(1, steps=(10,), passed=10).view) == 10
+    assert steps.saved_step(scene.with_agent(1, steps=(10,), passed=9).view) is None
 
 
 def test_a_worker_that_ended_well_has_passed_every_step() -> None:

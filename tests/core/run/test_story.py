@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-from tests.support.builders import Scene, a_new_run, a_run
+from tests.support.builders import BEGIN, Scene, a_new_run, a_run
 from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun_operator.api.run.story import Chapter, chapter_from, chapter_object, chapter_size
 from trainrun_operator.core.run.plan import Event, Plan
-from trainrun_operator.core.run.story import LIMIT, told
+from trainrun_operator.core.run.story import LIMIT, OPEN_LIMIT, _kept, told
 
 
 def a_life(**config: object) -> Scene:
@@ -219,3 +219,25 @@ def test_nothing_is_told_of_a_run_that_nobody_has_accepted() -> None:
     scene = a_new_run()
     plan = Plan(reason="LedElsewhere", message="", status=scene.status)
     assert told(scene.view, plan) is plan
+
+
+def test_a_chapter_with_long_names_of_exceptions_keeps_its_share() -> None:
+    """Sixteen classes with names of 120 characters, of three bytes each."""
+    incident = {
+        "cause": "AppError",
+        "attempt": 1,
+        "message": "语" * 1000,
+        "rule": "r" * 500,
+        "exception": ["语" * 120] * 16,
+        "lastLines": ["x" * 160] * 6,
+    }
+    chapter = Chapter(number=1, attempt=1, begun=BEGIN, incident=incident, facts={"i": "f" * 900})
+    (kept,) = _kept((chapter,))
+    assert chapter_size(kept) <= LIMIT - OPEN_LIMIT
+    assert (kept.incident["cause"], kept.incident["attempt"]) == ("AppError", 1)
+    assert len(kept.incident["exception"]) == 1
+    assert kept.incident["message"].endswith("…")
+    small = Chapter(number=1, attempt=1, begun=BEGIN, facts={"i": "f"})
+    assert _kept((small,)) == (small,)
+    without = replace(chapter, incident={}, facts={"i": "f" * 3000})
+    assert _kept((without,))[0].facts == {}

@@ -100,7 +100,9 @@ def misbehave(options: argparse.Namespace, context: trainrun.Context, step: int)
     if step == options.fail_at:
         print(*["a long story " * 100] * options.stories, sep="\n")
         print("about to fail", flush=True)
-        sys.exit(options.exit_code)
+        sys.exit(options.exit_code[min(context.attempt, len(options.exit_code)) - 1])
+    if step == options.hang_at:
+        time.sleep(3600)
     if step == options.kill_at:
         os.kill(os.getpid(), signal.SIGKILL)
     if step == options.hog_at:
@@ -122,9 +124,10 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--bad-rank", type=int, default=-1)
     parser.add_argument("--bad-attempts", type=int, default=1, help="misbehave up to this attempt")
     parser.add_argument("--fail-at", type=int)
-    parser.add_argument("--exit-code", type=int, default=3)
+    parser.add_argument("--exit-code", type=int, nargs="+", default=[3], help="by attempt")
     parser.add_argument("--stories", type=int, default=0, help="long lines before it fails")
     parser.add_argument("--kill-at", type=int)
+    parser.add_argument("--hang-at", type=int, help="do nothing any more")
     parser.add_argument("--hog-at", type=int, help="take memory until somebody stops it")
     return parser.parse_args()
 

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import boto3
 import yaml
 
 from testbed.cluster import Cluster
@@ -47,10 +48,7 @@ class Bed:
                 "apiVersion": "v1",
                 "kind": "Secret",
                 "metadata": {"name": "storage", "namespace": namespace},
-                "stringData": {
-                    "AWS_ACCESS_KEY_ID": cluster.s3.access_key,
-                    "AWS_SECRET_ACCESS_KEY": cluster.s3.secret_key,
-                },
+                "stringData": self.credentials,
             },
             {
                 "apiVersion": "v1",
@@ -134,6 +132,24 @@ class Bed:
                 **spec,
             },
         }
+
+    @property
+    def credentials(self) -> dict[str, str]:
+        """Variables with the keys of the store."""
+        s3 = self.cluster.s3
+        return {"AWS_ACCESS_KEY_ID": s3.access_key, "AWS_SECRET_ACCESS_KEY": s3.secret_key}
+
+    @property
+    def s3(self) -> Any:
+        """A client of the store, with its keys."""
+        s3 = self.cluster.s3
+        return boto3.client(
+            "s3",
+            endpoint_url=s3.endpoint,
+            region_name="us-east-1",
+            aws_access_key_id=s3.access_key,
+            aws_secret_access_key=s3.secret_key,
+        )
 
     def story(self) -> str:
         """Everything there is to know about the runs, for a test that failed."""

@@ -7,8 +7,6 @@ import json
 import time
 from typing import TYPE_CHECKING, Any
 
-import boto3
-
 from tests.support.eventually import eventually
 
 if TYPE_CHECKING:
@@ -173,28 +171,17 @@ class ClusterRun:
         keys = [key for key in self._keys() if folder in key and "/rank-" in key]
         ranks = {}
         for key in keys:
-            body = self._s3.get_object(Bucket=self.bed.bucket, Key=key)["Body"].read()
+            body = self.bed.s3.get_object(Bucket=self.bed.bucket, Key=key)["Body"].read()
             ranks[int(key.rpartition("/rank-")[2].removesuffix(".json"))] = json.loads(body)[
                 "chain"
             ]
         return [ranks[rank] for rank in sorted(ranks)]
 
     def _keys(self) -> list[str]:
-        pages = self._s3.get_paginator("list_objects_v2").paginate(
+        pages = self.bed.s3.get_paginator("list_objects_v2").paginate(
             Bucket=self.bed.bucket, Prefix=f"runs/{self.in_storage}/"
         )
         return [item["Key"] for page in pages for item in page.get("Contents", [])]
-
-    @property
-    def _s3(self) -> Any:
-        s3 = self.bed.cluster.s3
-        return boto3.client(
-            "s3",
-            endpoint_url=s3.endpoint,
-            region_name="us-east-1",
-            aws_access_key_id=s3.access_key,
-            aws_secret_access_key=s3.secret_key,
-        )
 
 
 def undisturbed(*, ranks: int, steps: int) -> list[str]:

@@ -1,6 +1,7 @@
 """Packages of this machine for pods: the embedded cluster's nodes share its disk.
 
-Debian's PyTorch cannot shard on CPUs, and one that can brings gigabytes of CUDA into an image.
+Debian's PyTorch cannot shard on CPUs, and one that can brings gigabytes of CUDA into an image; of
+transformers Debian has none. The image gives the system, the agent its library.
 """
 
 from __future__ import annotations

@@ -42,6 +42,7 @@ EDITED: dict[str, tuple[Any, Any]] = {
         {"spec": {"containers": [{"name": "w", "image": "img:2", "command": ["train"]}]}},
     ),
     "workers.agent": ("Inject", "InImage"),
+    "workers.warmStart.preload": (["torch"], ["torch", "transformers"]),
     "storage.uri": ("s3://bucket/prefix", "s3://other/prefix"),
     "storage.runName": ("one", "other"),
     "storage.endpointURL": ("http://old:9000", "http://new:9000"),
@@ -60,6 +61,7 @@ EDITED: dict[str, tuple[Any, Any]] = {
     "failurePolicy.maxStartFailures": (1, 5),
     "failurePolicy.window": ("1h", "2h"),
     "failurePolicy.noProgressLimit": (3, 5),
+    "failurePolicy.maxAvoidedNodes": (4, 0),
     "failurePolicy.backoff.initial": ("1s", "2s"),
     "failurePolicy.backoff.factor": (2, 3),
     "failurePolicy.backoff.max": ("60s", "90s"),
@@ -72,6 +74,7 @@ EDITED: dict[str, tuple[Any, Any]] = {
     "health.placementTimeout": ("10m", "20m"),
     "health.progressTimeout": ("2m", "5m"),
     "health.firstStepTimeout": ("10m", "20m"),
+    "health.hangPolicy": ("Observe", "Restart"),
     "health.forceDeletePods": (True, False),
     "activeDeadline": ("1h", "2h"),
     "ttlAfterFinished": ("1h", "2h"),
@@ -149,7 +152,8 @@ def a_gang(path: str, value: Any) -> tuple[WorkerFact, ...]:
 def test_an_edit_of_what_workers_depend_on_together_replaces_all_of_them(edit: Edit) -> None:
     """Not one by one: the replacement of one would write to another place than its peers."""
     before, after = EDITED[edit.path]
-    said = "workers.template" if edit.path == "workers.agent" else edit.path.removesuffix(".name")
+    with_template = edit.path in ("workers.agent", "workers.warmStart.preload")
+    said = "workers.template" if with_template else edit.path.removesuffix(".name")
     config = config_with(edit.path, before)
     scene = Scene(config=config, status=TrainRunStatus(), workers=a_gang(edit.path, before))
     assert {outdated(worker, config) for worker in scene.workers} == {""}

@@ -19,6 +19,8 @@ from trainrun_operator.worlds.local.faults import OWN_TIME, Fault, FaultPlan, pa
         ("preempt step=60 rank=1", Fault(kind="preempt", rank=1, step=60, grace=30)),
         ("preempt rank=0 step=1 grace=1.5m", Fault(kind="preempt", rank=0, step=1, grace=90)),
         ("node-loss rank=3 step=40", Fault(kind="node-loss", rank=3, step=40)),
+        ("hang rank=3 step=40", Fault(kind="hang", rank=3, step=40)),
+        ("kill rank=3 step=40 at=save", Fault(kind="kill", rank=3, step=40, at="save")),
     ],
 )
 def test_a_fault_is_read(text: str, fault: Fault) -> None:
@@ -28,13 +30,14 @@ def test_a_fault_is_read(text: str, fault: Fault) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "'' is no fault; use kill, preempt, node-loss"),
-        ("kil rank=2 step=3", "'kil' is no fault; use kill, preempt, node-loss"),
+        ("", "'' is no fault; use kill, preempt, node-loss, hang"),
+        ("kil rank=2 step=3", "'kil' is no fault; use kill, preempt, node-loss, hang"),
+        ("kill rank=2 step=3 at=dawn", "at=dawn is no moment of a step: use report, save, load"),
         ("kill rank=2", "step= is missing or no number"),
         ("kill rank=x step=3", "rank=x is missing or no number"),
         ("kill rank=4 step=3", "there is no rank 4: ranks are 0 to 3"),
         ("kill rank=2 step=3 grace=2s", "'grace=2s' is not understood; a kill takes step=..."),
-        ("kill rank 2", "'rank' is not understood; a kill takes step=..., rank=..."),
+        ("kill rank 2", "'rank' is not understood; a kill takes step=..., rank=..., at=..."),
         ("preempt rank=1 step=1 grace=soon", "grace=soon is no duration such as 20s or 1m"),
     ],
 )
@@ -45,7 +48,7 @@ def test_a_wrong_fault_names_the_word_that_is_wrong(text: str, message: str) -> 
 
 
 def test_a_fault_is_shown_as_it_is_typed() -> None:
-    for text in ("kill rank=2 step=30", "preempt rank=1 step=60 grace=20s"):
+    for text in ("kill rank=2 step=30 at=save", "preempt rank=1 step=60 grace=20s"):
         assert str(parse_fault(text, world_size=4)) == text
 
 
@@ -71,6 +74,13 @@ def test_a_rank_that_reports_nothing_is_struck_when_another_reports_the_step(
     plan = a_plan(tmp_path, "kill rank=1 step=5")
     assert reached(plan, slot=0, steps=(4,)) == []
     assert reached(plan, slot=0, steps=(5,)) == [("kill rank=1 step=5", OWN_TIME)]
+
+
+def test_moments_that_only_the_agent_sees_are_left_to_it(tmp_path: Path) -> None:
+    plan = a_plan(tmp_path, "kill rank=1 step=5 at=save")
+    assert reached(plan, slot=1, steps=(6,)) == []
+    (told,) = plan.kills_of(1)
+    assert (told.step, told.at) == (5, "save")
 
 
 def test_the_steps_of_an_attempt_that_is_over_strike_nobody(tmp_path: Path) -> None:

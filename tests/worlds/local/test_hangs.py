@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.worlds.local.local_runs import LocalRuns
 
 WATCHED = {"heartbeatTimeout": "6s", "progressTimeout": "5s"}
@@ -17,9 +19,12 @@ def test_a_rank_that_sleeps_in_a_step_is_named_and_the_run_goes_on(runs: LocalRu
     assert ended.code == 0
     (incident,) = ended.incidents
     assert (incident["cause"], incident["rank"], incident["budget"]) == ("Hung", 1, "failures")
-    assert incident["message"] == (
-        "no step for 5 s (spec.health.progressTimeout): rank 1 stands at step 3, 1 other at 4"
+    message = incident["message"]
+    assert message.startswith(
+        "no step for 5 s (spec.health.progressTimeout): rank 1 stands at step 3, 1 other at 4; "
+        "cause unknown: rank 1 stands in `<module>` (hanging.py:"
     )
+    assert "; 1 other in `barrier` (hanging.py:" in message
     assert incident["detectSeconds"] < 30
     assert incident["resumedFrom"]["step"] == 3
 
@@ -29,3 +34,20 @@ def test_a_long_section_is_no_hang(runs: LocalRuns) -> None:
     runs.script, runs.env = "hanging.py", {"SECTION_AT": "4", "SECTION": "12"}
     ended = runs.run()
     assert (ended.code, ended.incidents) == (0, [])
+
+
+@pytest.mark.slow
+def test_a_rank_that_stands_still_without_a_timeout_is_told_and_left_alone(runs: LocalRuns) -> None:
+    runs.spec = {"failurePolicy": {"maxFailures": 0}}
+    runs.script, runs.env = "hanging.py", {"PAUSE_AT": "4"}
+    run = runs.start()
+    told = run.wait_for_event("Hung")
+    (runs.journal / "go").touch()
+    ended = run.end()
+    assert (ended.code, ended.incidents) == (0, [])
+    assert told["type"] == "Warning"
+    assert told["message"].startswith("no step for 1 min or more, and one took ")
+    assert ": rank 1 stands at step 3, 1 other at 4 (worker tiny-1-1 on node " in told["message"]
+    assert "Only observed: wrap what takes long" in told["message"]
+    assert [e["reason"] for e in ended.history].count("Hung") == 1
+    assert "Hung" not in [c["type"] for c in ended.status["conditions"]]

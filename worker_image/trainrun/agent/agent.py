@@ -17,12 +17,14 @@ from dataclasses import dataclass, field
 
 from trainrun.agent import alone, background
 from trainrun.agent.attempt import AttemptContext
+from trainrun.agent.checkpoints.log_keeping import LogKeeping
 from trainrun.agent.checkpoints.owner_beat import Ownership
 from trainrun.agent.checkpoints.rechecking import Rechecking
 from trainrun.agent.checkpoints.recording import Recording
 from trainrun.agent.checkpoints.resolving import Resolving
 from trainrun.agent.checkpoints.sharing import Sharing
 from trainrun.agent.checkpoints.storage import AsyncRunStore
+from trainrun.agent.evidence.gathering import Gathering
 from trainrun.agent.exchange.heartbeat import Heartbeat
 from trainrun.agent.exchange.http import HttpClient
 from trainrun.agent.exchange.trust import token_source
@@ -30,9 +32,10 @@ from trainrun.agent.exchange.ways import Ways
 from trainrun.agent.faults import Faults
 from trainrun.agent.leaving import Farewell, Leaving
 from trainrun.agent.orders import Orders
-from trainrun.agent.processes import children, oom
+from trainrun.agent.processes import children, memory, oom
 from trainrun.agent.processes.folders import Folders
 from trainrun.agent.processes.output import Sink
+from trainrun.agent.processes.standbys import Standbys
 from trainrun.agent.state import Identity, describe, problems
 from trainrun.contract.agent_config import AgentConfig
 from trainrun.contract.agent_state import AgentState, Notice, Problem
@@ -115,6 +118,12 @@ class Agent:
             storage=self.storage,
             sink=self.sink,
             oom=oom.OomCounter(oom.find_counter()),
+            standbys=Standbys(
+                preload=config.preload,
+                folder=self.folders.standby,
+                memory=memory.find(),
+                news=self.heartbeat.progress,
+            ),
             faults=Faults(config.faults),
             news=self.news,
             progress=self.heartbeat.progress,
@@ -124,6 +133,8 @@ class Agent:
             resolving=Resolving(storage=self.storage, news=self.news, resolved=ownership.keep),
             rechecking=Rechecking(storage=self.storage, news=self.news),
             recording=Recording(storage=self.storage, news=self.news),
+            logs=LogKeeping(storage=self.storage),
+            gathering=Gathering(storage=self.storage, news=self.news),
             ownership=ownership,
             leave=self._leave_on_order,
         )
@@ -326,11 +337,19 @@ class Agent:
             self.heartbeat.tick(now)
             self._end_alone(now)
             self._drain(now)
+            self._keep_standbys(now)
             self._count_votes(now)
             if now - max(self.heartbeat.last_answer, self._asked_store) > AWAY:
                 self._asked_store = now
                 # Not awaited: a store that hangs must not hide that the grace is over.
                 self._asking = background.run(self._ask_store())
+
+    def _keep_standbys(self, now: float) -> None:
+        """Not for a worker that is about to go."""
+        attempt, told = self.orders.attempt, self.orders.duty.of_attempt
+        running = told is not None and isinstance(told.order, Start)
+        if attempt is not None and running and self._noticed is None and not self.leaving.begun:
+            attempt.keep_standbys(now)
 
     def _count_votes(self, now: float) -> None:
         """Where the operator does not, ask the store on which call of should_save() to save."""

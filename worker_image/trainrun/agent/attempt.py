@@ -6,6 +6,7 @@ ended attempt is told for as long as anybody may ask.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import time
@@ -19,6 +20,7 @@ from trainrun.agent.checkpoints.rooms import Rooms
 from trainrun.agent.checkpoints.staged import StagedSteps
 from trainrun.agent.checkpoints.storage import AsyncRunStore
 from trainrun.agent.checkpoints.uploads import Uploads
+from trainrun.agent.evidence.looking import Subject, subjects_of
 from trainrun.agent.exhaustive import assert_never
 from trainrun.agent.faults import Faults
 from trainrun.agent.processes.environment import RankFiles, process_environment
@@ -26,9 +28,12 @@ from trainrun.agent.processes.folders import Folders
 from trainrun.agent.processes.group import Launch, ProcessGroup
 from trainrun.agent.processes.oom import OomCounter
 from trainrun.agent.processes.output import Sink
+from trainrun.agent.processes.standbys import Standbys
+from trainrun.agent.training.activity import Activity
 from trainrun.agent.training.asking import Asking
 from trainrun.agent.training.ipc import Handlers, IpcServer
 from trainrun.agent.training.loading import Loading
+from trainrun.agent.training.pacing import Pacing
 from trainrun.agent.training.posts import Posts
 from trainrun.agent.training.progress import TrainingProgress
 from trainrun.agent.training.step_clock import StepClock
@@ -37,8 +42,8 @@ from trainrun.agent.training.vote import Voter
 from trainrun.contract.agent_config import AgentConfig
 from trainrun.contract.agent_state import Problem, ProcessExit
 from trainrun.contract.answer import Start
-from trainrun.contract.control_file import CallGate
 from trainrun.contract.messages import (
+    AskedForCheckpoint,
     AskRoom,
     AskSave,
     DescribeCheckpoint,
@@ -57,6 +62,12 @@ from trainrun.contract.replies import Decided, Granted, Reply
 
 LOG = logging.getLogger("trainrun.agent")
 
+SETTLED = 3.0
+"""Seconds after the first step from which standbys are loaded: by then an attempt has everything
+in memory that it needs, and its peers are not kept waiting in their first steps."""
+SETTLED_UNTOLD = 60.0
+"""The same after the spawn, of a script that reports nothing."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptContext:
@@ -67,6 +78,7 @@ class AttemptContext:
     storage: AsyncRunStore
     sink: Sink
     oom: OomCounter
+    standbys: Standbys
     faults: Faults
     news: Callable[[], None]
     """Something changed that the operator waits for."""
@@ -93,9 +105,14 @@ class Attempt:
     posts: Posts | None
     asking: Asking
     clock: StepClock
+    activity: Activity = field(default_factory=Activity)
+    pacing: Pacing = field(default_factory=Pacing)
     loading: Loading = field(default_factory=Loading)
     spawned: float = 0.0
     """When the processes were started, on the monotonic clock."""
+    begun: float = 0.0
+    """The same by the wall clock, for people."""
+    _launches: list[Launch] = field(default_factory=list)
     _server: IpcServer | None = None
     _files: dict[int, RankFiles] = field(default_factory=dict)
 
@@ -110,7 +127,7 @@ class Attempt:
         self._server = IpcServer(
             around.folders.socket(self.number),
             self.ranks,
-            Handlers(statement=self.hear, request=self.answer),
+            Handlers(statement=self.hear, request=self.answer, hello=self.processes.met),
         )
         self.processes.before_exit = self.drain
         self.processes.on_exit = self._on_exit
@@ -119,9 +136,11 @@ class Attempt:
             self.metrics.start()
         if self.posts is not None:
             self.posts.open()
-        self.spawned = time.monotonic()
+        self.spawned, self.begun = time.monotonic(), time.time()
         self.clock.start(self.spawned)
-        self.processes.start([self._launch(local) for local in range(len(self.ranks))])
+        self.activity.start(self.spawned)
+        self._launches = [self._launch(local) for local in range(len(self.ranks))]
+        self.processes.start(self._launches)
         around.news()
 
     def drain(self) -> None:
@@ -159,15 +178,28 @@ class Attempt:
             uploads.turns.problem,
             self.fetching.problem,
             self.tally.problem,
+            self.around.standbys.problem,
         )
         return tuple(problem for problem in found if problem is not None)
 
     def look(self, now: float) -> None:
         """See that time passes, and who has asked `should_save()`; called about once a second."""
         self.clock.tick(now)
+        if self.activity.look(self.processes.living_pids, now):
+            excused = self.clock.owes(now) is None
+            self.pacing.look(self.activity.busy, now, excused=excused)
         vote = self.voter.vote
         stopped = vote.prepared is not None or vote.committed is not None
         self.asking.look(self.processes.living_ranks, now, stopped=stopped)
+
+    def keep_standbys(self, now: float) -> None:
+        """See to it that each rank has one, while nothing more urgent is to be done."""
+        first, vote = self.report.first_report, self.voter.vote
+        begun, settled = (self.spawned, SETTLED_UNTOLD) if first is None else (first, SETTLED)
+        complete = len(self.processes.living_ranks) == len(self.ranks)
+        saving = vote.prepared is not None or vote.committed is not None
+        if complete and not saving and now - begun >= settled:
+            self.around.standbys.keep(self._launches)
 
     def changed(self) -> None:
         """What is staged or stored has changed: whoever waits for that looks again."""
@@ -186,6 +218,9 @@ class Attempt:
             case Finish():
                 self.report.finished.add(rank)
                 self.around.news()
+            case AskedForCheckpoint():
+                self.report.asked_for_checkpoint = True
+                self.around.progress()
             case Raised():
                 self.processes.exception(rank, statement)
             case SectionBegun():
@@ -197,6 +232,9 @@ class Attempt:
 
     async def answer(self, rank: int, request: Request) -> Reply:
         """Do what a process asks for."""
+        if self._dies_of(rank, request):
+            self.processes.kill(rank)
+            await asyncio.Event().wait()  # until its connection closes: it is to get no answer
         if isinstance(request, AskRoom):  # a wait that other ranks may have to end
             await self.rooms.wait(rank, request.step)
             self.clock.moved(time.monotonic())
@@ -226,15 +264,21 @@ class Attempt:
             case _:
                 assert_never(request)
 
+    def subjects(self) -> tuple[Subject, ...]:
+        """Where to look for the ranks whose processes live."""
+        files = {rank: files.stacks for rank, files in self._files.items()}
+        return subjects_of(self.processes.living, self.staged.last_step, files)
+
     def _report(self, rank: int, report: Report) -> None:
         now = time.monotonic()
         before = self.staged.last_step(rank)
         first = self.report.first_report is None
         self.report.report(rank, report.step, report.metrics, now)
-        self.clock.moved(now)
+        self.clock.stepped(now)
+        self.pacing.stepped(rank, report.step, now)
         if report.files is not None:
             self._bring(rank, report, report.files, now)
-        awaited = self.staged.passes(rank, report.step)
+        awaited = self.staged.reports(rank, report.step, nothing=report.nothing)
         self._drop_lost()
         if self.metrics is not None and report.metrics and rank == self.ranks[0]:
             self.metrics.add(rank, report.step, report.metrics)
@@ -247,6 +291,17 @@ class Attempt:
             self.around.progress()
         if rank in self.processes.living_ranks and self.around.faults.strikes(rank, report.step):
             self.processes.kill(rank)
+
+    def _dies_of(self, rank: int, request: Request) -> bool:
+        """A fault on demand waits for this."""
+        if rank not in self.processes.living_ranks:
+            return False
+        if isinstance(request, AskRoom):
+            return self.around.faults.strikes(rank, request.step, "save")
+        resume = self.start.resume
+        if not isinstance(request, FetchCheckpoint) or resume is None:
+            return False
+        return self.around.faults.strikes(rank, resume.step, "load")
 
     def _drop_lost(self) -> None:
         for step in self.staged.lost():
@@ -302,67 +357,3 @@ class Attempt:
                 generation=self.around.storage.generation,
             ),
         )
-
-
-def build(start: Start, around: AttemptContext) -> Attempt:
-    """Put the parts of an attempt together; `launch` brings them to life."""
-    config = around.config
-    ranks = tuple(range(config.first_rank, config.first_rank + config.processes_per_worker))
-    files = {rank: around.folders.of_rank(start.attempt, rank) for rank in ranks}
-    processes = ProcessGroup(sink=around.sink, oom=around.oom)
-    staged = StagedSteps(ranks)
-    rooms = Rooms(staged=staged, max_pending=config.max_pending)
-
-    gates = {rank: CallGate(paths.control_file) for rank, paths in files.items()}
-    voter = Voter(
-        files=gates,
-        living=lambda: processes.living_ranks,
-        news=around.news,
-        ended_well=lambda: processes.ended_well,
-    )
-
-    def stored() -> None:
-        rooms.wake()
-        around.news()
-
-    return Attempt(
-        start=start,
-        ranks=ranks,
-        around=around,
-        processes=processes,
-        staged=staged,
-        rooms=rooms,
-        voter=voter,
-        tally=Tally(
-            attempt=start.attempt,
-            slot=config.slot,
-            workers=start.workers,
-            votes=voter,
-            box=around.storage,
-        ),
-        uploads=Uploads(
-            attempt=start.attempt,
-            slot=config.slot,
-            workers=start.workers,
-            staged=staged,
-            storage=around.storage,
-            news=stored,
-        ),
-        fetching=Fetching(
-            storage=around.storage,
-            resume=start.resume,
-            initial=config.initial_from,
-            news=around.news,
-            source=start.source,
-        ),
-        clock=StepClock(excused=lambda: rooms.wait_for_store),
-        report=TrainingProgress(ranks=ranks, resume=start.resume),
-        metrics=(
-            MetricsQueue(attempt=start.attempt, storage=around.storage)
-            if config.slot == 0
-            else None
-        ),
-        asking=Asking(files=gates),
-        posts=Posts(files[0].token_file, news=around.progress) if config.slot == 0 else None,
-        _files=files,
-    )

@@ -1,4 +1,4 @@
-"""Faults on demand, for demonstrations and tests: a rank that dies at a step.
+"""Faults on demand, for rehearsals, demonstrations and tests: a rank that dies at a step.
 
 Layer: agent. A fault has struck when its rank was killed by it; a process that had ended on its own
 leaves it to the next attempt.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from trainrun.contract import fault_mark
-from trainrun.contract.agent_config import KillFault
+from trainrun.contract.agent_config import KillFault, KillMoment
 
 
 class Faults:
@@ -20,11 +20,12 @@ class Faults:
         self._struck: dict[int, KillFault] = {}
         """By the rank whose end is awaited."""
 
-    def strikes(self, rank: int, step: int) -> bool:
-        """Say whether the process of `rank`, which reports `step`, is to be killed now."""
+    def strikes(self, rank: int, step: int, at: KillMoment = "report") -> bool:
+        """Say whether the process of `rank`, which has come to this moment of `step`, is to be
+        killed now."""
         if rank in self._struck:
             return False  # what it said before its end
-        due = (fault for fault in self._left if fault.rank == rank and step >= fault.step)
+        due = (f for f in self._left if (f.rank, f.at) == (rank, at) and step >= f.step)
         fault = next((fault for fault in due if fault_mark.make(fault.mark)), None)
         if fault is None:
             return False

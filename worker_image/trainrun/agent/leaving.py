@@ -24,6 +24,8 @@ LOG = logging.getLogger("trainrun.agent")
 
 LAST_WORD = 1.0
 """Seconds for the last heartbeat."""
+LINES_TIME = 3.0
+"""Seconds at most for the last lines of the processes."""
 LOOK = 0.02
 """Seconds between two looks at whether something has ended."""
 STOP_TIME = 5.0
@@ -78,13 +80,22 @@ class Leaving:
             deadline = time.monotonic() + farewell.seconds
             await _until(self.orders.stop, time.monotonic() + STOP_TIME)
             await self._finish_uploads(deadline)
+            self.orders.keep_lines(succeeded=farewell.succeeded)
             if self.slot == 0:
                 await self._write_end(farewell, deadline)
             await self._try("the story", self.orders.recording.finished, deadline)
+            await self._store_lines(farewell, deadline)
+            await self._try("the evidence of a hang", self.orders.gathering.stored, deadline)
             await self.heartbeat.post_last(LAST_WORD)
         finally:
             if not self.done.done():
                 self.done.set_result(farewell.code)
+
+    async def _store_lines(self, farewell: Farewell, deadline: float) -> None:
+        now = time.monotonic()
+        # Worth some time where others wait for this worker's end, and no more than that.
+        until = max(deadline, now + LAST_WORD) if farewell.ended else deadline
+        await self._try("the last lines", self.orders.logs.finished, min(until, now + LINES_TIME))
 
     async def _finish_uploads(self, deadline: float) -> None:
         attempt = self.orders.attempt

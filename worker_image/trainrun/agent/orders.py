@@ -14,13 +14,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from trainrun.agent import background, duty
-from trainrun.agent.attempt import Attempt, AttemptContext, build
+from trainrun.agent.assembly import build
+from trainrun.agent.attempt import Attempt, AttemptContext
+from trainrun.agent.checkpoints.log_keeping import LogKeeping
 from trainrun.agent.checkpoints.owner_beat import Ownership
 from trainrun.agent.checkpoints.rechecking import Rechecking
 from trainrun.agent.checkpoints.recording import Recording
 from trainrun.agent.checkpoints.resolving import Resolving
 from trainrun.agent.duty import Duty, Situation, Task
+from trainrun.agent.evidence.gathering import Gathering
 from trainrun.agent.exhaustive import assert_never
+from trainrun.agent.last_lines import last_lines
 from trainrun.agent.processes import children
 from trainrun.agent.processes.port import pick_port
 from trainrun.contract.agent_state import Offer, Phase
@@ -37,6 +41,8 @@ class Orders:
     resolving: Resolving
     rechecking: Rechecking
     recording: Recording
+    logs: LogKeeping
+    gathering: Gathering
     ownership: Ownership
     leave: Callable[[Exit], None]
     """Begins the agent's end."""
@@ -61,6 +67,7 @@ class Orders:
         self.around.storage.enter(answer.generation)
         self.rechecking.want(answer.recheck)
         self.recording.want(answer.story)
+        self._gather(answer)
         self._take_settings()
         self._take_steps()
         self.reconcile()
@@ -73,6 +80,7 @@ class Orders:
 
     def release(self) -> None:
         """Orders no longer matter: nothing is begun any more."""
+        self.around.standbys.stop()
         self.duty = duty.released(self.duty)
 
     def reaped(self, pid: int, status: int) -> None:
@@ -101,12 +109,19 @@ class Orders:
             attempt.stop()
             return False
         # What the processes left behind is ours now, whatever session it made for itself.
-        if children.children():
-            children.kill_all()
+        left = set(children.children()) - self.around.standbys.pids
+        if left:
+            children.kill_all(left)
             return False
         self._swept = attempt.number
         self.around.news()  # and what is to be done then
         return True
+
+    def keep_lines(self, *, succeeded: bool = False) -> None:
+        """Have the last lines of the attempt stored, of which nothing runs any more."""
+        attempt = self.attempt
+        if attempt is not None:
+            self.logs.keep(attempt.number, lambda: last_lines(attempt, succeeded=succeeded))
 
     @property
     def _situation(self) -> Situation:
@@ -132,6 +147,7 @@ class Orders:
             case duty.OfferPort():
                 self._offer(task.attempt)
             case duty.Resolve():
+                self.keep_lines()  # uploads are done
                 self.resolving.want(task.request)
             case duty.Begin():
                 self._launch(task.order)
@@ -168,6 +184,7 @@ class Orders:
 
     def _launch(self, order: Start) -> None:
         if self.attempt is not None:
+            self.keep_lines()
             self.attempt.close()
         self.resolving.want(None)
         LOG.info("starting attempt %d", order.attempt)
@@ -177,6 +194,14 @@ class Orders:
         self.attempt.launch()
         self._take_steps()  # the same answer may already tell of others' checkpoints
         self._in_background(self._forget_below(order.attempt))
+
+    def _gather(self, answer: Answer) -> None:
+        """Find out where the ranks stand, while the operator wants to know."""
+        attempt, request = self.attempt, answer.evidence
+        if attempt is None or request is None or request.attempt != attempt.number:
+            self.gathering.want(None, ())
+        else:
+            self.gathering.want(request, attempt.subjects())
 
     def _take_settings(self) -> None:
         self.around.storage.settings = self.settings

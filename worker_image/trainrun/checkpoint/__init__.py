@@ -10,7 +10,18 @@ from __future__ import annotations
 from trainrun.checkpoint.ballots import asked_to_save, cast_ballot, read_ballots
 from trainrun.checkpoint.choice import shown_damage
 from trainrun.checkpoint.generation import generations
+from trainrun.checkpoint.hangs import read_hang, write_hang
 from trainrun.checkpoint.inspection import CheckpointInfo, list_checkpoints, verify
+from trainrun.checkpoint.logs import (
+    KEPT_ATTEMPTS,
+    LogLine,
+    RankLog,
+    WorkerLog,
+    forget_logs,
+    read_logs,
+    stored_logs,
+    write_log,
+)
 from trainrun.checkpoint.metrics_log import MetricsLog, read_metrics
 from trainrun.checkpoint.ownership import BeatWatch, beat, known_run_id, owner_uid, release
 from trainrun.checkpoint.prospect import next_resolution
@@ -20,6 +31,7 @@ from trainrun.checkpoint.rules.listing import ObjectInfo
 from trainrun.checkpoint.rules.records import (
     AttemptRecord,
     Ballot,
+    HangRecord,
     Manifest,
     ManifestFile,
     StoryRecord,
@@ -44,22 +56,27 @@ from trainrun.checkpoint.transfer.writer import (
 )
 
 __all__ = [
+    "KEPT_ATTEMPTS",
     "AttemptRecord",
     "Ballot",
     "BeatWatch",
     "CachedFile",
     "CheckpointInfo",
     "FilesOnNode",
+    "HangRecord",
     "LocalFile",
+    "LogLine",
     "Manifest",
     "ManifestFile",
     "MetricsLog",
     "ObjectInfo",
     "ObjectStore",
+    "RankLog",
     "RunStore",
     "Score",
     "StoryRecord",
     "Upload",
+    "WorkerLog",
     "asked_to_save",
     "beat",
     "cast_ballot",
@@ -67,6 +84,7 @@ __all__ = [
     "checkpoint_on_node",
     "commit_if_complete",
     "finish",
+    "forget_logs",
     "generations",
     "initial_on_node",
     "known_run_id",
@@ -78,6 +96,8 @@ __all__ = [
     "read_again",
     "read_attempts",
     "read_ballots",
+    "read_hang",
+    "read_logs",
     "read_manifest",
     "read_metrics",
     "read_story",
@@ -87,7 +107,10 @@ __all__ = [
     "scan",
     "set_aside",
     "shown_damage",
+    "stored_logs",
     "verify",
+    "write_hang",
+    "write_log",
     "write_part",
     "write_story",
 ]

@@ -7,8 +7,10 @@ reader may keep what it has read; a repeated write of the same piece is harmless
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
+from trainrun.checkpoint.stores.run_store import READERS
 from trainrun.contract import layout
 
 if TYPE_CHECKING:
@@ -43,21 +45,33 @@ class MetricsLog:
         return key
 
 
-def read_metrics(run: RunStore) -> Iterator[dict[str, Any]]:
+def read_metrics(run: RunStore, *, most: int | None = None) -> Iterator[dict[str, Any]]:
     """All records of a run in the order of attempts and pieces; unreadable lines are left out.
 
-    Each has the field `attempt` besides what was written. Raises StoreError.
+    With `most` at most so many pieces are read, spread over all of them. Each record has the field
+    `attempt` besides what was written. Raises StoreError.
     """
     pieces = sorted(
         (place, item.key)
         for item in run.objects(layout.METRICS)
         if (place := layout.read_metrics(item.key)) is not None
     )
-    for (attempt, _), key in pieces:
-        for line in run.store.get(run.key(key)).splitlines():
-            try:
-                record = json.loads(line)
-            except ValueError:
-                continue
-            if isinstance(record, dict):
-                yield {"attempt": attempt, **record}
+    if most is not None and len(pieces) > most:
+        last = len(pieces) - 1
+        pieces = [pieces[round(n * last / (most - 1))] for n in range(most)]
+    with ThreadPoolExecutor(READERS) as pool:
+        for begin in range(0, len(pieces), READERS):
+            some = pieces[begin : begin + READERS]
+            contents = pool.map(lambda piece: run.store.get(run.key(piece[1])), some)
+            for ((attempt, _), _), data in zip(some, contents, strict=True):
+                yield from _records(attempt, data)
+
+
+def _records(attempt: int, data: bytes) -> Iterator[dict[str, Any]]:
+    for line in data.splitlines():
+        try:
+            record = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(record, dict):
+            yield {"attempt": attempt, **record}

@@ -19,8 +19,13 @@ from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun.errors import CheckpointDamaged, StoreError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from trainrun.checkpoint.rules.score import Score
     from trainrun.checkpoint.stores.run_store import RunStore
+
+PROTECTED = 2
+"""Newest attempts of which everything stays."""
 
 
 def retain(
@@ -29,15 +34,16 @@ def retain(
     """Delete what retention allows and return it, oldest first.
 
     Keeps the `keep` (at least two) newest complete checkpoints, or the `keep` best ones by `score`
-    and the two newest, and the resume points of the last two attempts; nothing happens when a
-    higher attempt than `attempt` exists. Raises StoreError.
+    and the two newest, and the resume points of the last two attempts; ballots of attempts before
+    those go, too. Nothing happens when a higher attempt than `attempt` exists. Raises StoreError.
     """
     view = look(run)
     if view.highest != attempt:
         return ()
-    if any(number not in view.resumes for number in view.attempts[-2:]):
+    if any(number not in view.resumes for number in view.attempts[-PROTECTED:]):
         return ()  # a resume point that cannot be read cannot be protected
     _abort_uploads(run, attempt=attempt)
+    _delete_ballots(run, view.attempts)
     judged = _judge(run, view, enough=max(keep, 2) if score is None else None, score=score)
     doomed = superfluous(
         view.folders,
@@ -74,6 +80,15 @@ def _abort_uploads(run: RunStore, *, attempt: int) -> None:
     # Not every server, nor every account, may list them; what is left costs no more than room.
     with contextlib.suppress(StoreError):
         run.store.abort_uploads(prefix, of=is_lower)
+
+
+def _delete_ballots(run: RunStore, attempts: Sequence[int]) -> None:
+    """How agents of attempts below the last two have voted: nobody counts that any more."""
+    if len(attempts) <= PROTECTED:
+        return
+    first = attempts[-PROTECTED]
+    numbers = ((item.key, layout.ballot_attempt(item.key)) for item in run.objects(layout.SAVES))
+    run.delete([key for key, number in numbers if number is not None and number < first])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

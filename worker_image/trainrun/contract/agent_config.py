@@ -35,13 +35,21 @@ class StorageConfig:
     version 0.1.0. For the operator, which reads in a pod what its agent was told."""
 
 
+KillMoment = Literal[
+    "report",  # it has reported the step
+    "save",  # its files of the step are written, and nothing of them is handed over
+    "load",  # it asks for the files of the checkpoint of the step, that its attempt resumes from
+]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KillFault:
-    """A fault on demand: the process of `rank` is killed when it reports `step` or a later one."""
+    """A fault on demand: the process of `rank` is killed at `step` or a later one."""
 
     kind: Literal["kill"] = "kill"
     rank: int
     step: int
+    at: KillMoment = "report"
     mark: str
     """Path of its mark: see `contract.fault_mark`."""
 
@@ -92,6 +100,8 @@ class AgentConfig:
     """Where processes start; empty: the agent's own working directory."""
     env: dict[str, str] = field(default_factory=dict)
     """Environment of the processes, on top of the agent's own."""
+    preload: tuple[str, ...] = ()
+    """What a standby interpreter beside each process has imported; empty: there are none."""
     address: str = "127.0.0.1"
     """Where other workers reach this one; slot 0 offers it as MASTER_ADDR."""
     heartbeat_timeout: float = 30.0
@@ -106,8 +116,9 @@ class AgentConfig:
     """It keeps the best ones by this metric; empty: the newest ones."""
     score_order: Literal["Max", "Min"] = "Max"
     """Which value of the metric is the best."""
-    on_notice: OnNotice = "Auto"
-    """What becomes of a training that has to stop: for an agent that reaches no operator."""
+    on_notice: OnNotice = "AskScript"
+    """What becomes of a training that has to stop: for an agent that reaches no operator. The
+    operators of versions that do not say it send no SIGTERM."""
     checkpoint_patience: float = 30.0
     """A rank that says nothing for so long about a step for which another brought files is told
     of in the condition CheckpointWaiting."""

@@ -15,6 +15,7 @@ from trainrun.contract import wire
 from trainrun.contract.ages import Age, Changing, Remaining
 from trainrun.contract.answer import Recheck
 from trainrun.contract.checkpoint_id import CheckpointId
+from trainrun.contract.evidence import Evidence
 from trainrun.contract.limits import checked
 from trainrun.contract.metrics import bounded
 from trainrun.contract.posted import Posted
@@ -208,6 +209,17 @@ class LongSection:
     """Seconds that it has taken when this was told."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """How a rank has worked for the last minutes; medians."""
+
+    step: float
+    """Seconds of a step."""
+    busy: float
+    """Part of the time for which its process, and all that this has started, has computed or waited
+    for a CPU; above 1 where several do so at a time."""
+
+
 Phase = Literal[
     "Idle",  # no process lives and nothing is being flushed: `held` says what it is ready for
     "Running",  # at least one process of `attempt` lives
@@ -248,6 +260,9 @@ class AgentState:
     """Ended processes of `attempt`."""
     steps: Changing[tuple[int | None, ...]] = ()
     """Last step reported by each local rank in `attempt`."""
+    passed: Changing[int] = -1
+    """Newest step of `attempt` for which nothing more comes from its ranks: each has brought files
+    for it or said that it has none, or has reported a later one, or has ended well. -1: none."""
     metrics: Changing[dict[str, Any]] = field(default_factory=dict)
     """Last metrics reported by the lowest local rank, JSON-safe (see `contract.metrics`)."""
     posted: Changing[Posted | None] = None
@@ -274,10 +289,15 @@ class AgentState:
     """The resume point of `attempt` reads wrongly here: its processes wait for a second reader."""
     rechecked: Rechecked | None = None
     """What the last `Answer.recheck` has led to."""
+    evidence: Evidence | None = None
+    """What the last `Answer.evidence` has led to, of `attempt`."""
     recorded: tuple[int, ...] = ()
     """Numbers of `Answer.story` that are in the store."""
     finished: bool = False
     """Every local rank called `trainrun.finish()`."""
+    asked_for_checkpoint: Changing[bool] = False
+    """A process of `attempt` called `trainrun.get_checkpoint()`; a library of version 0.1.0 does
+    not say."""
     spawned: Age | None = None
     """Seconds since the processes of `attempt` were spawned."""
     first_step: Age | None = None
@@ -289,6 +309,14 @@ class AgentState:
     newest report, the end of a wait for the agent or of a long section, or the spawn. Absent while
     they wait for their agent or are in a section, and where none of them lives. Unlike an age it
     does not grow in what was kept: of what an agent has not told nobody knows that nothing came."""
+    slowest: Changing[float] = 0.0
+    """Seconds for which a step of `attempt` was owed at most before it came, the first one of the
+    worker not counted. 0: nobody knows."""
+    quiet: Changing[float | None] = None
+    """Seconds for which the processes of `attempt`, with all that they have started, had used next
+    to no CPU and I/O when this was told. Absent: nobody knows."""
+    paces: Changing[tuple[Pace | None, ...]] = ()
+    """Of each local rank, where its agent has measured it for a minute; empty: of none."""
     section: Changing[LongSection | None] = None
     """The open long section whose time is over first, or has been over longest."""
     stall: Changing[float] = 0.0
@@ -297,6 +325,11 @@ class AgentState:
     rendezvous: Changing[float] = 0.0
     """Seconds from the spawn of the processes of `attempt` until one of them asked for a
     checkpoint; 0: none has."""
+    imports: Changing[float] = 0.0
+    """Seconds from the spawn of the processes of `attempt` until the last of them that has spoken
+    to its agent had imported trainrun; 0: none has, or a library that does not say."""
+    warm: Changing[int] = 0
+    """Processes of `attempt` that a standby interpreter became."""
     load: Changing[float] = 0.0
     """Seconds from then until the last of them had it."""
     ask_gap: Changing[float] = 0.0

@@ -14,6 +14,7 @@ from typing import Literal
 from trainrun.contract import wire
 from trainrun.contract.ages import Changing, Remaining, essence
 from trainrun.contract.checkpoint_id import CheckpointId
+from trainrun.contract.evidence import EvidenceRequest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,8 +164,9 @@ class RunSettings:
     """It keeps the best ones by this metric; empty: the newest ones."""
     score_order: Literal["Max", "Min"] = "Max"
     """Which value of the metric is the best."""
-    on_notice: OnNotice = "Auto"
-    """What becomes of a training that has to stop: for an agent that reaches no operator."""
+    on_notice: OnNotice = "AskScript"
+    """What becomes of a training that has to stop: for an agent that reaches no operator. One that
+    says nothing of it is of a version that sends no SIGTERM."""
     heartbeat_timeout: float
     """The operator takes an agent that was silent for this long for lost."""
     flush_timeout: float
@@ -185,6 +187,8 @@ class Answer:
     """The newest commit that the operator has heard of."""
     recheck: Recheck | None = None
     """What another node reads wrongly."""
+    evidence: EvidenceRequest | None = None
+    """The gang stands still: find out where, before anything is done about it."""
     generation: int = 0
     """In which generation of its folder the run is; 0: not known, and with it whoever claims the
     next attempt finds that out."""

@@ -105,6 +105,8 @@ class Exchange:
     socket: Path
     staging: Path
     control_file: Path
+    stacks: Path | None = None
+    """Where it writes the stacks of its threads; None: an agent that never asks for them."""
     place: str = ""
     """`<rank>/<world size>` of the process that the agent has started; "" where it did not say, as
     in version 0.1.0."""
@@ -126,6 +128,7 @@ class Exchange:
             socket=Path(env[variables.SOCKET]),
             staging=Path(env[variables.STAGING]),
             control_file=Path(env[variables.CONTROL]),
+            stacks=Path(env[variables.STACKS]) if env.get(variables.STACKS) else None,
             place=env.get(variables.PLACE, ""),
             resume=_handed(resume) if resume else None,
             initial=env.get(variables.INITIAL) or None,
@@ -139,6 +142,8 @@ class Exchange:
             variables.CONTROL: str(self.control_file),
             variables.PLACE: self.place,
         }
+        if self.stacks is not None:
+            written[variables.STACKS] = str(self.stacks)
         if self.resume is not None:
             given = self.resume
             written[variables.CHECKPOINT] = json.dumps(

@@ -44,7 +44,12 @@ INSTEAD = {
 }
 """Launchers whose place cannot be taken, and what to write instead."""
 
-ALIASES = {"mpiexec": "mpirun", "mpiexec.hydra": "mpirun", "orterun": "mpirun"}
+ALIASES = {
+    "accelerate-launch": "accelerate launch",
+    "mpiexec": "mpirun",
+    "mpiexec.hydra": "mpirun",
+    "orterun": "mpirun",
+}
 
 MODULES = {
     "accelerate.commands.launch": "accelerate launch",

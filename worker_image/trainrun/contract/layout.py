@@ -23,12 +23,18 @@ METRICS = "metrics/"
 SAVES = "saves/"
 GENERATIONS = "generations/"
 STORY = "story/"
+LOGS = "logs/"
+HANGS = "hangs/"
+SWEEP_LOG = "log/"
+"""In the folder of a sweep."""
 MANIFEST = "manifest.json"
 
 _NUMBERED = re.compile(r"(\d{6,})\.json")
 _MARKER = re.compile(r"worker-(\d{5,})\.done\.json")
 _BALLOT = re.compile(r"(\d{9,})/worker-(\d{5,})\.(yes|no)\.json")
 _STORY = re.compile(r"(\d{6,})-[0-9a-zA-Z]+\.json")
+_LOG = re.compile(r"(\d{6,})-(\d{5,})\.jsonl\.gz")
+_HANG = re.compile(r"hangs/(\d{6,})-(\d+)/worker-(\d{5,})\.json")
 _METRICS = re.compile(r"(\d{6,})-(\d{5,})\.jsonl")
 
 
@@ -68,6 +74,11 @@ def beat_key(number: int) -> str:
     return f"{OWNERS}{number:06d}.beat"
 
 
+def sweep_record_key(position: int) -> str:
+    """The write-once record of a sweep's log at this position, from 1."""
+    return f"{SWEEP_LOG}{position:09d}.json"
+
+
 def attempt_key(attempt: int) -> str:
     """The write-once record of what an attempt resumed from."""
     return f"{ATTEMPTS}{attempt:06d}.json"
@@ -89,14 +100,49 @@ def story_key(number: int, uid: str) -> str:
     return f"{STORY}{number:06d}-{re.sub('[^0-9a-zA-Z]', '', uid)[:12] or '0'}.json"
 
 
+def hang_folder(attempt: int, number: int) -> str:
+    """Where the workers of an attempt put what was found when it stood still, with the number of
+    the request."""
+    return f"{HANGS}{attempt:06d}-{number}/"
+
+
+def hang_key(attempt: int, number: int, worker: int) -> str:
+    """The write-once record of one worker there."""
+    return f"{hang_folder(attempt, number)}worker-{worker:05d}.json"
+
+
+def read_hang(key: str) -> tuple[int, int, int] | None:
+    """Attempt, number and worker of such a record; None for any other key."""
+    match = _HANG.fullmatch(key)
+    return (int(match[1]), int(match[2]), int(match[3])) if match else None
+
+
 def is_story(key: str) -> bool:
     """Whether a chapter of the story has this key."""
     return _STORY.fullmatch(key.rpartition("/")[2]) is not None
 
 
+def log_key(attempt: int, slot: int) -> str:
+    """The write-once last lines of the processes of one worker in an attempt."""
+    return f"{LOGS}{attempt:06d}-{slot:05d}.jsonl.gz"
+
+
+def read_log(key: str) -> tuple[int, int] | None:
+    """Attempt and slot of stored last lines; None for any other key."""
+    match = _LOG.fullmatch(key.rpartition("/")[2])
+    return (int(match[1]), int(match[2])) if match else None
+
+
 def ballots_prefix(attempt: int) -> str:
     """Where the agents of an attempt tell each other at which call of `should_save()` they save."""
     return f"{SAVES}{attempt:06d}/"
+
+
+def ballot_attempt(key: str) -> int | None:
+    """The attempt whose agents this ballot is for; None for any other key."""
+    number = key.removeprefix(SAVES).partition("/")[0]
+    known = key.startswith(SAVES) and number.isdecimal() and read_ballot(key, int(number))
+    return int(number) if known else None
 
 
 def ballot_key(attempt: int, call: int, worker: int, *, agrees: bool) -> str:

@@ -53,11 +53,16 @@ class Hello:
     type: ClassVar[str] = "hello"
     rank: int
     pid: int
+    stacks: int = 0
+    """The signal on which it writes where its threads stand (`variables.STACKS`); 0: it does not
+    listen for any, and one would end it."""
+    imported: float | None = None
+    """Seconds since it imported trainrun; None: a library that does not say."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """`trainrun.report`: the rank has passed `step`. Written by `report_line`."""
+    """`trainrun.report`: the rank has done `step`. Written by `report_line`."""
 
     type: ClassVar[str] = "report"
     step: int
@@ -67,6 +72,8 @@ class Report:
     whole: bool
     metadata: Fields = field(default_factory=dict)
     """Of the files."""
+    nothing: bool = False
+    """It has no files for this step; without this word they may follow."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,6 +143,13 @@ class Finish:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AskedForCheckpoint:
+    """`trainrun.get_checkpoint()`, told with the first thing that this process says."""
+
+    type: ClassVar[str] = "get-checkpoint"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Unstaged:
     """The rank has files for `step` that could not be staged: it may try again."""
 
@@ -179,7 +193,7 @@ class SectionEnded:
 Request = AskRoom | FetchCheckpoint | DescribeCheckpoint | FetchInitial | AskSave
 """Messages that are answered, in their order."""
 
-Statement = Report | Unstaged | Finish | Raised | SectionBegun | SectionEnded
+Statement = Report | Unstaged | Finish | AskedForCheckpoint | Raised | SectionBegun | SectionEnded
 """Messages that are not answered."""
 
 Message = Hello | Statement | Request
@@ -194,7 +208,7 @@ class MalformedLine(ValueError):
 _encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
 
-Plain = Hello | Unstaged | Finish | Raised | SectionBegun | SectionEnded
+Plain = Hello | Unstaged | Finish | AskedForCheckpoint | Raised | SectionBegun | SectionEnded
 
 
 def line_of(message: Plain | Question[object]) -> str:
@@ -209,6 +223,7 @@ def report_line(
     files: str | None = None,
     whole: bool = False,
     metadata: str = "",
+    nothing: bool = False,
 ) -> str:
     """The line of a `Report`; `metrics` are JSON already, as `contract.metrics.to_json` makes it,
     and so is `metadata` (empty: none).
@@ -217,6 +232,8 @@ def report_line(
     """
     named = f'"{files}"' if files is not None else "null"
     more = f',"metadata":{metadata}' if metadata else ""
+    if nothing:
+        more += ',"nothing":true'
     return (
         f'{{"type":"report","step":{step},"metrics":{metrics},"files":{named},'
         f'"whole":{"true" if whole else "false"}{more}}}'
@@ -264,6 +281,7 @@ def _report(given: Fields) -> Report:
         files=files,
         whole=bool(given.get("whole")),
         metadata=metadata,
+        nothing=bool(given.get("nothing")),
     )
 
 
@@ -291,8 +309,18 @@ def _section(given: Fields) -> SectionBegun:
     return SectionBegun(number=integer(given, "number"), name=name, seconds=seconds)
 
 
+def _seconds(given: object) -> float | None:
+    """None: not said, or by a clock that was set back."""
+    return max(float(given), 0.0) if isinstance(given, int | float) else None
+
+
 _READERS: Mapping[str, Callable[[Fields], Message]] = {
-    Hello.type: lambda given: Hello(rank=integer(given, "rank"), pid=integer(given, "pid")),
+    Hello.type: lambda given: Hello(
+        rank=integer(given, "rank"),
+        pid=integer(given, "pid"),
+        stacks=integer(given, "stacks") if "stacks" in given else 0,
+        imported=_seconds(given.get("imported")),
+    ),
     Report.type: _report,
     AskRoom.type: lambda given: AskRoom(step=integer(given, "step")),
     FetchCheckpoint.type: _fetch,
@@ -301,6 +329,7 @@ _READERS: Mapping[str, Callable[[Fields], Message]] = {
     AskSave.type: lambda given: AskSave(call=integer(given, "call")),
     Unstaged.type: lambda given: Unstaged(step=integer(given, "step")),
     Finish.type: lambda _given: Finish(),
+    AskedForCheckpoint.type: lambda _given: AskedForCheckpoint(),
     Raised.type: _raised,
     SectionBegun.type: _section,
     SectionEnded.type: lambda given: SectionEnded(number=integer(given, "number")),

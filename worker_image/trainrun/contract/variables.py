@@ -1,8 +1,9 @@
 """Names of the environment variables on which two sides agree: ours and torchrun's.
 
-Layer: contract, leaf. Each name is spelled here alone, but for `worlds/kubernetes/fetch.py`, which
-runs before anything can be imported. Imports nothing: `import trainrun` reads one of them. What
-the variables of a training process hold is in `contract.environment`.
+Layer: contract, leaf. Each name is spelled here alone, but for `worlds/kubernetes/fetch.py` and
+`agent/processes/standby_start.py`, which run before anything can be imported. Imports nothing:
+`import trainrun` reads one of them. What the variables of a training process hold is in
+`contract.environment`.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ STAGING = "TRAINRUN_STAGING"
 """The rank's folder for checkpoint files."""
 CONTROL = "TRAINRUN_CONTROL"
 """Path of the rank's control file."""
+STACKS = "TRAINRUN_STACKS"
+"""Path of the file into which the rank writes where its threads stand, when it is asked."""
 CHECKPOINT = "TRAINRUN_CHECKPOINT"
 """The resume point as JSON; unset where the attempt starts from nothing."""
 INITIAL = "TRAINRUN_INITIAL"
@@ -38,6 +41,14 @@ PLACE = "TRAINRUN_PLACE"
 """`<rank>/<world size>` as the agent has given them, whatever becomes of the two variables."""
 PROCESS = "TRAINRUN_PROCESS"
 """Id of the process that speaks for the rank: set by it, inherited by its children."""
+PARAMETER_PREFIX = "TRAINRUN_PARAM_"
+"""Before the name of a sweep's parameter, in capital letters."""
+
+# To an interpreter that stands by for a rank, from its agent.
+STANDBY = "TRAINRUN_STANDBY"
+"""What it is to import, and where it waits; gone once it is the rank's process."""
+STANDBY_NAME = "trainrun-stdby"
+"""How it is called by `ps` until then."""
 
 # To the training process of rank 0, from its agent, where its user has not set them.
 WANDB_RUN_ID = "WANDB_RUN_ID"

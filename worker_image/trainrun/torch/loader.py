@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from torch.utils.data import IterableDataset, default_collate
+from torch.utils.data import (
+    DataLoader,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+    default_collate,
+)
 
 from trainrun.context import get_context
 from trainrun.torch.sources import IterableSource, MapSource, Share
@@ -94,6 +100,48 @@ class ResumableLoader:
             raise ValueError("an iterable dataset takes neither shuffle nor persistent_workers")
         else:
             self._source = IterableSource(dataset, share, seed=seed, split=split)
+
+    @classmethod
+    def of(cls, loader: DataLoader[Any], *, seed: int = 0) -> ResumableLoader:
+        """Load as a DataLoader would: its dataset, batches, workers and options, shared out anew.
+
+        Args:
+            loader: With batches and an order of its own making: `shuffle=True` or False.
+            seed: As above; its orders are others than the DataLoader's.
+
+        Raises ValueError for one with a sampler, batch sampler or generator of a user's.
+        """
+        sampler = loader.sampler
+        shuffle = type(sampler) is RandomSampler and not sampler.replacement
+        plain = shuffle or type(sampler) is SequentialSampler
+        iterable = isinstance(loader.dataset, IterableDataset)
+        if loader.batch_size is None or loader.generator is not None or not (plain or iterable):
+            raise ValueError(
+                "this DataLoader has a sampler, a batch_sampler or a generator of its own, which "
+                "ResumableLoader would not follow: give it a DataLoader with batch_size and "
+                "shuffle alone"
+            )
+        options: dict[str, Any] = {
+            "pin_memory": loader.pin_memory,
+            "timeout": loader.timeout,
+            "worker_init_fn": loader.worker_init_fn,
+        }
+        if loader.num_workers:
+            options |= {
+                "multiprocessing_context": loader.multiprocessing_context,
+                "prefetch_factor": loader.prefetch_factor,
+                "persistent_workers": loader.persistent_workers,
+            }
+        return cls(
+            loader.dataset,
+            loader.batch_size,
+            shuffle=shuffle,
+            seed=seed,
+            drop_last=loader.drop_last,
+            num_workers=loader.num_workers,
+            collate_fn=loader.collate_fn,
+            **options,
+        )
 
     @property
     def epoch(self) -> int:

@@ -42,6 +42,20 @@ StorageUri = Annotated[
 ]
 """The address of a folder in object storage or on a file system."""
 
+EndpointUrl = Annotated[
+    str,
+    Field(max_length=1024),
+    matches(r"^https?://[^/?#][^?#]*$", "must be http://host:port or https://host:port"),
+]
+"""Address of an S3-compatible server."""
+
+Region = Annotated[
+    str,
+    Field(max_length=64),
+    matches(r"^[a-z0-9-]+$", "must be the name of a region such as eu-central-1"),
+]
+"""A region of S3."""
+
 RunName = Annotated[
     str,
     Field(max_length=MAX_NAME),
@@ -66,6 +80,26 @@ SecretName = Annotated[
 """A DNS subdomain."""
 
 
+ModuleName = Annotated[
+    str,
+    Field(max_length=128),
+    matches(
+        r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$",
+        "must be the name of a Python module such as torch or transformers",
+    ),
+]
+"""As `import` takes it."""
+
+
+class WarmStart(Model):
+    """A standby interpreter beside each training process: it has imported what takes long, and
+    takes over when the process has to be started again."""
+
+    preload: Annotated[tuple[ModuleName, ...], Field(min_length=1, max_length=16)] = ("torch",)
+    """Modules that a standby imports, 1 to 16. torch stands for itself and what DDP, FSDP2, the
+    optimizers and distributed checkpoints import in their first steps. Default torch."""
+
+
 class WorkersSpec(Model):
     """The gang: identical workers that start, work and restart together."""
 
@@ -82,6 +116,11 @@ class WorkersSpec(Model):
     """How the agent gets into the container that trains. Inject: the container fetches it from the
     operator; the image needs Python 3.10 or newer and nothing else. InImage: the image has the
     package trainrun installed. Not used by `trainrun run`. Default Inject."""
+    warm_start: WarmStart | None = None
+    """Keeps a standby interpreter beside each training process, for restarts in place within a
+    second. Each takes the memory of its imports, about 450 MB for torch, within the limit of the
+    container, and is given up where that runs short. Only for commands that are a Python and a
+    script or module, or torchrun. Default: none."""
 
 
 class SecretReference(Model):
@@ -102,23 +141,9 @@ class StorageSpec(Model):
     run_name: RunName | None = None
     """Name of the run's own folder below uri, at most 48 characters. Default: metadata.name. Cannot
     be changed."""
-    endpoint_url: (
-        Annotated[
-            str,
-            Field(max_length=1024),
-            matches(r"^https?://[^/?#][^?#]*$", "must be http://host:port or https://host:port"),
-        ]
-        | None
-    ) = Field(default=None, alias="endpointURL")
+    endpoint_url: EndpointUrl | None = Field(default=None, alias="endpointURL")
     """Address of an S3-compatible server. Default: AWS. Not used for file:// storage."""
-    region: (
-        Annotated[
-            str,
-            Field(max_length=64),
-            matches(r"^[a-z0-9-]+$", "must be the name of a region such as eu-central-1"),
-        ]
-        | None
-    ) = None
+    region: Region | None = None
     """S3 region. Default: that of the worker's environment. Not used for file:// storage."""
     credentials_secret_ref: Annotated[
         SecretReference | None, Hint("write credentialsSecretRef: {name: my-secret}")
@@ -264,6 +289,11 @@ class FailurePolicy(Model):
     of their attempts got further: to a step above any before, or, while the script has never
     reported a step, to a minute of training. N: the Nth fails it. -1: no limit. Default: 5 where
     maxFailures is -1, else no limit, since maxFailures is a bound of its own."""
+    max_avoided_nodes: Annotated[int, Field(ge=0, le=32)] = 4
+    """Nodes that new workers are put on only where no other has room, at most, the worst first:
+    those on which this run, or several runs of its namespace, have lost workers lately, and those
+    that a rule keeps it away from. 0: none. 0 to 32, default 4. Not used by `trainrun run`, where
+    each worker is a node of its own."""
     backoff: BackoffSpec = BackoffSpec()
     """How long to wait before a restart."""
     rules: Annotated[tuple[FailureRule, ...], Field(max_length=20, exclude_if=not_)] = ()
@@ -295,6 +325,12 @@ class Health(Model):
     """The attempt ends as Hung when no rank has reported a first step this long after the last
     process was started, or after the last of them had read its checkpoint. Only for scripts that
     call `trainrun.report()`. Between 5s and 24h. Default: waited for without end."""
+    hang_policy: Literal["Observe", "Restart"] = "Observe"
+    """What becomes of an attempt that stands still, where the timeout for that is not set and was
+    learned from the steps of the run. Observe: the condition Hung tells of it, and nothing is
+    ended. Restart: the attempt ends as Hung, charged to maxFailures; so it does where a
+    `trainrun.long_section()` takes longer than it may. Ranks that never reported are only ever
+    observed. Default Observe."""
     force_delete_pods: bool = True
     """Pods on lost nodes are deleted by force, since no kubelet can confirm their end; what still
     runs there cannot commit. false: they are deleted without force, and hold quota and volumes

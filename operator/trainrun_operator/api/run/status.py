@@ -22,7 +22,9 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from trainrun_operator.api.base import MapList
+from trainrun_operator.api.run.asked import EvidenceAsked, SaveAsked
 from trainrun_operator.api.run.handed import HandedCheckpoint
+from trainrun_operator.api.run.learned import Learned
 from trainrun_operator.api.run.standing import (
     CheckpointStatus,
     Failures,
@@ -35,9 +37,6 @@ from trainrun_operator.api.run.story import MAX_CHAPTERS, Chapter, Goodput
 
 IDENTITY_LENGTH = 4
 """Characters of an agent's random identity kept in the start record: 1,024 of them are 4 KB."""
-
-MAX_LEAVING = 64
-"""Slots under notice that are remembered: of more than that, enough are seen to know the cause."""
 
 MAX_DISTRUSTED = 8
 """Nodes remembered whose word about a checkpoint is not enough."""
@@ -144,6 +143,10 @@ class Incident(StatusPart):
     """What happened, for a person: signal, exception, or the node's condition."""
     last_lines: Annotated[tuple[str, ...], Field(max_length=20, exclude_if=not_)] = ()
     """The culprit's last lines of output; absent where there are none."""
+    hang: Annotated[str, Field(max_length=32, exclude_if=not_)] = ""
+    """Of a hang, where its ranks stood: OneRankAway, SameCollective, WaitingForInput or Unknown."""
+    evidence: Annotated[str, Field(max_length=64, exclude_if=not_)] = ""
+    """The folder within the run's with the stacks of all ranks, where they were asked for."""
     collateral: bool = False
     """Only consequences of a loss elsewhere have been seen so far (broken collectives)."""
     time: datetime
@@ -154,6 +157,12 @@ class Incident(StatusPart):
     """Seconds from knowing until the next attempt reported its first step."""
     restart_seconds: float | None = None
     """Seconds from knowing until the next attempt was started."""
+    stages: Annotated[dict[str, float], Field(exclude_if=not_)] = field(default_factory=dict)
+    """Of the last incident, the seconds of the parts of its recovery, in their order: detect,
+    decide, stop, flush, pods, start, import, rendezvous, load, firstStep. They sum to
+    detectSeconds and recoverySeconds; a part that took no time is absent."""
+    warm: Annotated[int, Field(exclude_if=not_)] = 0
+    """Processes of the next attempt that a standby interpreter became."""
     lost_steps: int | None = None
     """Steps done by the attempt beyond the checkpoint that the next one resumed from, as far as the
     operator has heard of them; absent where it cannot know."""
@@ -193,23 +202,6 @@ class Ending(StatusPart):
     def dismissing(self, slots: Iterable[int]) -> str:
         """`dismissed`, with these slots."""
         return f"{sum(1 << slot for slot in set(slots)) | int(self.dismissed or '0', 16):x}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SaveAsked(StatusPart):
-    """The running attempt was asked to save a checkpoint through `should_save()`."""
-
-    attempt: Annotated[int, Field(ge=1)]
-    """The attempt that was asked."""
-    reason: Annotated[str, Field(max_length=256)]
-    """Preemption notice, suspend, template change."""
-    time: datetime
-    """When it was asked first."""
-    writer_rank: Annotated[int, Field(ge=0)] = 0
-    """The lowest rank not under notice at that moment: the same on every rank, whoever is told."""
-    leaving: Annotated[tuple[int, ...], Field(max_length=MAX_LEAVING)] = ()
-    """Slots under notice since then: a worker of them that is gone later was preempted, also when
-    nobody saw it end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -282,6 +274,8 @@ class Internal(StatusPart):
     """Set from the moment the newest attempt is given up until the next one starts."""
     save_asked: SaveAsked | None = None
     """Set while the running attempt is asked to save."""
+    evidence_asked: EvidenceAsked | None = None
+    """Set while the running attempt stands still, before anything is done about it."""
     placement: Placement | None = None
     """Set from the moment the pods are given back for lack of room until an attempt starts."""
     incident: Incident | None = None
@@ -308,6 +302,8 @@ class Internal(StatusPart):
     without_progress: Annotated[int, Field(exclude_if=not_)] = 0
     """Settled incidents in a row whose attempts gained nothing, of the causes that count for
     failurePolicy.noProgressLimit; those of other causes in between do not end the row."""
+    learned: Learned | None = None
+    """Absent: nothing yet."""
     restart: Annotated[str, Field(max_length=64, exclude_if=not_)] = ""
     """Which value of the annotation trainrun.dev/restart has been obeyed, as a hash."""
     history: Annotated[tuple[HistoryEntry, ...], Field(max_length=32, exclude_if=not_)] = ()

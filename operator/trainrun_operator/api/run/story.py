@@ -2,7 +2,7 @@
 
 Layer: api. The chapter that is being written and those that no agent has stored yet stand in the
 status; slot 0's agent stores the closed ones beside the run's checkpoints, where they stay
-(docs/adr/0009-the-story-of-a-run.md). Written by `core/run/story.py` alone.
+(docs/adr/0012-the-story-of-a-run.md). Written by `core/run/story.py` alone.
 """
 
 from __future__ import annotations
@@ -38,6 +38,20 @@ Bucket = Literal[
 ]
 """What the time of a run goes into, in the order in which it is shown; what each means says
 docs/explain.md."""
+
+RecoveryStage = Literal[
+    "detect",
+    "decide",
+    "stop",
+    "flush",
+    "pods",
+    "start",
+    "import",
+    "rendezvous",
+    "load",
+    "firstStep",
+]
+"""A part of a recovery; docs/warm-start.md says what each is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from trainrun_operator.cli.drilling.curves import Tolerance
-    from trainrun_operator.cli.drilling.findings import Finding
     from trainrun_operator.cli.drilling.rehearsed import Drill, Rehearsed
+    from trainrun_operator.cli.drilling.remedies import Finding
 
 
 def as_json(drill: Drill, *, exit_code: int) -> dict[str, Any]:
@@ -52,16 +52,20 @@ def _control(within: Tolerance | None) -> dict[str, Any] | None:
 
 
 def _fault(it: Rehearsed) -> dict[str, Any]:
-    fault = it.scenario.fault
     return {
         "name": it.scenario.name,
-        "fault": str(fault) if fault is not None else None,
+        "fault": it.scenario.shown or None,
+        "store": it.scenario.store,
         "outcome": it.outcome,
         "whyNot": it.why_not,
         "resumedFrom": it.resumed_from,
         "lostSteps": it.lost_steps,
         "curves": it.curves,
+        "checkpoints": it.checkpoints,
+        "detectSeconds": it.detected,
         "recoverySeconds": it.recovery,
+        "stages": dict(it.stages),
+        "committedSeconds": it.committed,
         "seconds": it.seconds,
     }
 

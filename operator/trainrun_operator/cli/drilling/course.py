@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 Curve = Mapping[int, "Mapping[str, Metric]"]
 """Metrics by step."""
 
+Files = Mapping[str, tuple[int, int]]
+"""Size and checksum of the files of a checkpoint, by name."""
+
 Ending = Literal["Stopped", "Succeeded", "Failed", "OutOfTime"]
 """Stopped: it had got as far as was asked of it."""
 
@@ -28,6 +31,20 @@ class Point:
     attempt: int
     step: int
     metrics: Mapping[str, Metric]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Noticed:
+    """How a notice went on: seconds after it, None for what did not come."""
+
+    agreed: float | None = None
+    """The ranks had agreed on the call of should_save() that says yes."""
+    reported: float | None = None
+    """A rank had reported the checkpoint that was asked for."""
+    committed: float | None = None
+    """That one was committed; where none was asked for, one of a step not before the notice."""
+    calls: int = 0
+    """Of should_save() that a rank made after the one that said yes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,16 +61,32 @@ class Course:
     """Those in which an attempt ran."""
     committed: tuple[int, ...] = ()
     """Steps of the first attempt's checkpoints, ascending."""
+    contents: Mapping[tuple[int, int], Files] = field(default_factory=dict)
+    """By attempt and step what the good checkpoints hold that were kept."""
+    savers: tuple[int, ...] = ()
+    """Ranks that brought files for them, ascending."""
     reported: Mapping[int, Mapping[int, int]] = field(default_factory=dict)
     """By attempt and rank the highest step that was heard of."""
+    sought: frozenset[int] = frozenset()
+    """Attempts in which a process called get_checkpoint()."""
     asked: frozenset[int] = frozenset()
     """Attempts in which a process called should_save()."""
+    ask_gap: float = 0.0
+    """Seconds between two calls of should_save() in the first attempt, at most."""
+    longest_step: float = 0.0
+    """Seconds for which a rank of the first attempt had owed a step, at most, as far as heard."""
     opened: frozenset[int] = frozenset()
     """Attempts in which a process opened a checkpoint."""
     parts: tuple[int, ...] = ()
     """Steps of which some ranks had brought files, while others had not got there."""
+    listened: bool = True
+    """Its agents were listened to. Else nothing is known of `ask_gap`, `longest_step`, `parts` and
+    `noticed`; `sought` and `asked` are those of which nothing says otherwise."""
     struck: bool = False
-    """Its fault has struck."""
+    """Its faults have struck."""
+    noticed: Noticed = Noticed()
+    spoilt: int | None = None
+    """Step of the checkpoint that was damaged on purpose."""
     failure: str = ""
     """Why it failed."""
 
@@ -76,6 +109,11 @@ class Course:
         return max(known, default=None)
 
     @property
+    def last(self) -> int:
+        """The attempt that went on after everything that happened."""
+        return self.chapters[-1].attempt if self.chapters else 1
+
+    @property
     def handed(self) -> CheckpointId | None:
-        """The checkpoint that the second attempt was handed."""
-        return self.chapters[1].resumed_from if len(self.chapters) > 1 else None
+        """The checkpoint that it was handed."""
+        return self.chapters[-1].resumed_from if len(self.chapters) > 1 else None

@@ -1,4 +1,4 @@
-"""What is wrong with a script's recovery, and what to do about it.
+"""What is wrong with a script's recovery.
 
 Layer: cli; pure. Each finding follows from what one run did and what the undisturbed ones did.
 """
@@ -6,114 +6,81 @@ Layer: cli; pure. Each finding follows from what one run did and what the undist
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from trainrun_operator.cli.drilling.curves import Deviation, deviations
+from trainrun_operator.cli.drilling.contents import Contents, compare
+from trainrun_operator.cli.drilling.curves import deviations
+from trainrun_operator.cli.drilling.likeness import After
+from trainrun_operator.cli.drilling.likeness import findings as looks_like
+from trainrun_operator.cli.drilling.notices import of_gap, of_notice
+from trainrun_operator.cli.drilling.remedies import Finding
 
 if TYPE_CHECKING:
     from trainrun.contract.answer import OnNotice
+    from trainrun.contract.checkpoint_id import CheckpointId
     from trainrun_operator.cli.drilling.course import Course
     from trainrun_operator.cli.drilling.curves import Tolerance
     from trainrun_operator.cli.drilling.scenarios import Scenario
 
-Kind = Literal[
-    "RanksSilent",
-    "RecoveryFailed",
-    "CheckpointIgnored",
-    "StepsRepeated",
-    "StepsSkipped",
-    "CurvesDiffer",
-    "ShouldSaveNeverAsked",
-    "NoticeNotUsed",
-]
-
-REMEDIES: dict[Kind, str] = {
-    "RanksSilent": "call trainrun.report(step=..., checkpoint=...) on every rank, or "
-    "report(..., whole=True) on the one that saves everything",
-    "RecoveryFailed": "read the error: what was saved is not what is loaded, or the script cannot "
-    "begin where its own files are already",
-    "CheckpointIgnored": "call trainrun.get_checkpoint() before the loop, load its files from "
-    "as_directory(), and go on from its step + 1",
-    "StepsRepeated": "go on from get_checkpoint().step + 1, and report a checkpoint with the last "
-    "step that is in it",
-    "StepsSkipped": "go on from get_checkpoint().step + 1, and report a checkpoint with the last "
-    "step that is in it",
-    "CurvesDiffer": "save and load all that the next step depends on: weights, optimizer, "
-    "learning-rate schedule, place in the data, random numbers (trainrun.torch.State does)",
-    "ShouldSaveNeverAsked": "ask trainrun.should_save() after each step on every rank, and save "
-    "when it is true; or save on SIGTERM",
-    "NoticeNotUsed": "save as soon as should_save() is true, ask it after each step, and give the "
-    "workers a terminationGracePeriodSeconds in which a save fits",
-}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    """One thing that would go wrong on the day."""
+class Undisturbed:
+    """What runs are compared with."""
 
-    kind: Kind
-    text: str
+    control: Course
+    """The first undisturbed run."""
+    within: Tolerance | None
+    """None: curves cannot be compared."""
+    contents: Contents = field(default_factory=dict)
+    """Of checkpoints that both undisturbed runs saved alike."""
+    until: int
+    """The step that everything goes to."""
+    on_notice: OnNotice
+    """`checkpoint.onNotice` of the run."""
 
-    @property
-    def remedy(self) -> str:
-        """What to change."""
-        return REMEDIES[self.kind]
 
-
-def of_control(control: Course) -> list[Finding]:
+def of_control(control: Course, *, grace: float, on_notice: OnNotice) -> list[Finding]:
     """What an undisturbed run shows already."""
+    return [*_silent(control), *of_gap(control, grace=grace, on_notice=on_notice)]
+
+
+def _silent(control: Course) -> Iterator[Finding]:
     silent = [r for r in range(control.world_size) if r not in control.ranks(1)]
     if not silent or not control.parts:
-        return []
+        return
     named = ", ".join(map(str, silent[:8])) + (", ..." if len(silent) > 8 else "")
     word = "rank" if len(silent) == 1 else "ranks"
     text = (
         f"{word} {named} of {control.world_size} reported nothing, and the checkpoint of step "
         f"{control.parts[0]} waited for them: it can be committed only when they have ended"
     )
-    return [Finding(kind="RanksSilent", text=text)]
+    yield Finding(kind="RanksSilent", text=text)
 
 
-def of_fault(
-    scenario: Scenario,
-    course: Course,
-    control: Course,
-    within: Tolerance | None,
-    *,
-    until: int,
-    on_notice: OnNotice,
-) -> list[Finding]:
-    """What a run shows that a fault has struck. `within`: None where curves cannot be compared."""
+def of_fault(scenario: Scenario, course: Course, beside: Undisturbed) -> list[Finding]:
+    """What a run shows that a fault has struck."""
     if course.ending == "Failed":
         text = f"the run failed after the fault: {course.failure}"
         return [Finding(kind="RecoveryFailed", text=text)]
-    found = [*_notice(scenario, course, on_notice)]
-    sequence = [*_sequence(course, control)]
+    found = [*of_notice(scenario, course, beside.on_notice)]
+    sequence = [*_sequence(course, beside.control)]
     found += sequence
-    if within is not None and not sequence:
-        # Else the steps do not stand for the same work, and would differ in everything.
-        after = course.handed.step if course.handed is not None else -1
-        wrong = deviations(course.curve(2), control.curve(1), within, after=after, until=until)
-        found += [_differs(it, opened=2 in course.opened) for it in wrong[:1]]
-    return found
+    if sequence:
+        return found  # the steps do not stand for the same work, and would differ in everything
+    wrong = _curves(course, beside)
+    return [*found, *(wrong or _contents(course, beside.contents))]
 
 
 def _sequence(course: Course, control: Course) -> Iterator[Finding]:
-    """The second attempt has to go on where its checkpoint ends."""
-    steps = course.steps(2)
-    if not steps:
+    """The attempt after the fault has to go on where its checkpoint ends."""
+    steps, handed = course.steps(course.last), course.handed
+    if not steps or handed is None:
         return
-    handed, begun = course.handed, steps[0]
-    if handed is None:
-        return
+    begun = steps[0]
     expected = min((s for s in control.steps(1) if s > handed.step), default=None)
-    if begun <= handed.step and 2 not in course.opened:
-        text = (
-            f"it was handed the checkpoint of step {handed.step}, opened nothing of it and began "
-            f"again with step {begun}"
-        )
-        yield Finding(kind="CheckpointIgnored", text=text)
+    if begun <= handed.step and course.last not in course.opened:
+        yield _ignored(course, handed, begun)
     elif begun <= handed.step:
         text = (
             f"after the resume from step {handed.step} the first report is step {begun} again: "
@@ -128,42 +95,44 @@ def _sequence(course: Course, control: Course) -> Iterator[Finding]:
         yield Finding(kind="StepsSkipped", text=text)
 
 
-def _notice(scenario: Scenario, course: Course, on_notice: OnNotice) -> Iterator[Finding]:
-    fault = scenario.fault
-    if not course.struck or len(course.chapters) < 2:
-        return  # what a notice saved shows in what the next attempt was handed
-    if scenario.name != "Notice" or fault is None or on_notice == "Stop":
-        return
-    saved = course.handed.step if course.handed is not None else None
-    if saved is not None and saved >= fault.step:
-        return
-    where = "from nothing" if saved is None else f"from step {saved}"
-    cost = f"a notice of {fault.grace:g} s at step {fault.step} saved nothing: it went on {where}"
-    if 1 in course.asked:
-        text = f"{cost}, although the script asks should_save()"
-        yield Finding(kind="NoticeNotUsed", text=text)
-    else:
-        text = f"{cost}; the script never asked should_save()"
-        yield Finding(kind="ShouldSaveNeverAsked", text=text)
-
-
-def _differs(it: Deviation, *, opened: bool) -> Finding:
-    first, largest = it.first, it.largest
-    hint = (
-        "equal in the first step, so rather optimizer, schedule or random numbers than weights"
-        if it.compared > it.steps
-        else "different at once, so weights, data or random numbers"
-    )
-    if not opened:
-        hint = "no rank opened the files of the checkpoint"
+def _ignored(course: Course, handed: CheckpointId, begun: int) -> Finding:
+    given = f"it was handed the checkpoint of step {handed.step}"
+    if course.last in course.sought:
+        text = f"{given}, opened nothing of it and began again with step {begun}"
+        return Finding(kind="CheckpointNeverOpened", text=text)
     text = (
-        f"{first.metric} differs from an undisturbed run in {it.steps} of {it.compared} steps "
-        f"after the resume, first in step {first.step} ({_shown(first.got)} instead of "
-        f"{_shown(first.expected)}), most in step {largest.step} (by {largest.size:.4g}; "
-        f"{it.allowed:.4g} is allowed): {hint}"
+        f"{given}, no process that reports called get_checkpoint(), and it began again with step "
+        f"{begun}"
     )
-    return Finding(kind="CurvesDiffer", text=text)
+    return Finding(kind="CheckpointNeverAsked", text=text)
 
 
-def _shown(value: object) -> str:
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
+def _curves(course: Course, beside: Undisturbed) -> list[Finding]:
+    within, until = beside.within, beside.until
+    if within is None:
+        return []
+    after = course.handed.step if course.handed is not None else -1
+    run, control = course.curve(course.last), beside.control.curve(1)
+    wrong = deviations(run, control, within, after=after, until=until)
+    if not wrong:
+        return []
+    steps = tuple(sorted(s for s in run.keys() & control.keys() if after < s <= until))
+    told = looks_like(After(run=run, control=control, within=within, steps=steps), wrong)
+    if course.handed is not None and course.last not in course.opened:
+        text = f"no rank opened the files of the checkpoint. {told[0].text}"
+        return [Finding(kind="CheckpointNeverOpened", text=text)]
+    return told
+
+
+def _contents(course: Course, contents: Contents) -> Iterator[Finding]:
+    compared = compare(course, contents)
+    if not compared.files:
+        return
+    named = ", ".join(f"{name:.60}" for name in compared.files[:3])
+    named += ", ..." if len(compared.files) > 3 else ""
+    text = (
+        f"the checkpoint of step {compared.step}, saved after the resume, is not that of two "
+        f"undisturbed runs, which are equal: {named} ({len(compared.files)} of {compared.of} files)"
+        ". No metric shows it"
+    )
+    yield Finding(kind="CheckpointsDiffer", text=text)

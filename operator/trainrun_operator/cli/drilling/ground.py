@@ -1,56 +1,49 @@
-"""Where a drill's runs take place: the user's file, with all that is the run's own replaced.
+"""Where a drill's runs take place.
 
-Layer: cli. Nothing is read from or written to the run's storage.
+Layer: cli. This machine and a cluster are one each: how runs are made and disturbed, and what can
+be seen of them. What is concluded from that is the same.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING
-
-from trainrun_operator.cli.preparation import Preparation, prepare
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from trainrun_operator.worlds.local.faults import Fault
-
-NAME = "drill"
-"""Of every run of a drill, whatever the file says."""
+    from trainrun_operator.cli.drilling.course import Course
+    from trainrun_operator.cli.drilling.scenarios import FaultName, Scenario
 
 
-def prepare_drill(
-    file: Path, *, replicas: int | None, folder: Path, fault: Fault | None
-) -> Preparation:
-    """The run of this file as a drill in a folder that is there. Raises InvalidSpec."""
-    storage = folder / "storage"
-    storage.mkdir(parents=True)
-    prepared = prepare(
-        file,
-        replicas=replicas,
-        storage=None,
-        faults=(str(fault),) if fault is not None else (),
-        overrides={
-            "metadata.name": NAME,
-            "spec.storage": {"uri": storage.as_uri()},
-            # One fault is to be survived, and a second incident is a finding.
-            "spec.failurePolicy": {"maxFailures": 1, "backoff": {"initial": "0s"}},
-            "spec.suspend": False,
-            "spec.activeDeadline": None,
-            "spec.ttlAfterFinished": None,
-        },
-    )
-    program = replace(prepared.program, env={**prepared.program.env, **_offline(folder)})
-    return replace(prepared, program=program)
+class Ground(Protocol):
+    """One of them."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the reader of a drill that was held here should know first."""
+
+    def names(self, *, everything: bool) -> tuple[FaultName, ...]:
+        """The faults to rehearse here; with `everything` all that there are."""
+
+    def possible(self, scenario: Scenario, control: Course, *, until: int) -> Scenario:
+        """It as it can be made here, after this undisturbed run; without faults, and with why,
+        where it cannot."""
+
+    def try_run(self, *, scenario: Scenario | None, until: int | None, seconds: float) -> Course:
+        """Run from fresh storage until a step, at most so long, and leave nothing behind.
+
+        Raises InvalidSpec, StoreError, KeyboardInterrupt, and what a cluster answers.
+        """
 
 
-def _offline(folder: Path) -> dict[str, str]:
-    """Environment in which trackers write below a folder and send nothing."""
-    trackers = folder / "trackers"
-    trackers.mkdir()
+def offline(runs: str) -> dict[str, str]:
+    """Environment in which trackers send nothing; `runs`: URI of the folder for those of MLflow."""
     return {
         "WANDB_MODE": "offline",
-        "WANDB_DIR": str(trackers),
-        "MLFLOW_TRACKING_URI": (trackers / "mlruns").as_uri(),
+        "MLFLOW_TRACKING_URI": runs,
         "MLFLOW_ALLOW_FILE_STORE": "true",
     }
+
+
+def survives(faults: int) -> dict[str, object]:
+    """The failurePolicy of a drill's run: what was asked for is to be survived, and one incident
+    more is a finding."""
+    return {"maxFailures": max(faults, 1), "backoff": {"initial": "0s"}}

@@ -5,21 +5,25 @@ Layer: cli; pure. What was not seen is never fine.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
+from trainrun_operator.cli.drilling.contents import compare
 from trainrun_operator.cli.drilling.curves import compared_steps
-from trainrun_operator.cli.drilling.findings import Finding, of_control, of_fault
-from trainrun_operator.cli.explaining.figures import lost_steps
+from trainrun_operator.cli.drilling.findings import Undisturbed, of_control, of_fault
+from trainrun_operator.cli.drilling.stages import detected, recovery, stages
 
 if TYPE_CHECKING:
     from trainrun.contract.answer import OnNotice
-    from trainrun_operator.cli.drilling.course import Course
+    from trainrun_operator.cli.drilling.course import Course, Curve
     from trainrun_operator.cli.drilling.curves import Tolerance
+    from trainrun_operator.cli.drilling.remedies import Finding
     from trainrun_operator.cli.drilling.scenarios import Scenario
 
 Outcome = Literal["Fine", "Found", "NotRehearsed"]
 Curves = Literal["Equal", "WithinTolerance", "Differ", "NotCompared"]
+Checkpoints = Literal["Equal", "Differ", "NotCompared"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,8 +39,18 @@ class Rehearsed:
     lost_steps: int = 0
     """That had to be done again."""
     curves: Curves = "NotCompared"
+    checkpoints: Checkpoints = "NotCompared"
+    """Those that were saved after the resume, by content."""
     recovery: float | None = None
-    """Seconds from the end of the first attempt to the first step of the next."""
+    """Seconds from the end of the first attempt to the first step of the one that went on."""
+    detected: float | None = None
+    """Seconds until the first failure was found, as far as that is known; not part of it."""
+    stages: Mapping[str, float] = field(default_factory=dict)
+    """Its parts; empty: not known."""
+    committed: float | None = None
+    """Seconds from a notice until what it saved was committed; None: nothing was."""
+    curve: Curve = field(default_factory=dict)
+    """Metrics after the resume, by step."""
     seconds: float = 0.0
     """The whole run took."""
     findings: tuple[Finding, ...] = ()
@@ -54,6 +68,8 @@ class Drill:
     seconds: float
     within: Tolerance | None
     """From the two undisturbed runs; None: they were not both made, or told no metrics."""
+    curve: Curve = field(default_factory=dict)
+    """Metrics of the first undisturbed run, by step."""
     control_findings: tuple[Finding, ...] = ()
     rehearsed: tuple[Rehearsed, ...] = ()
     notes: tuple[str, ...] = ()
@@ -70,92 +86,145 @@ class Drill:
         return all(it.outcome != "NotRehearsed" for it in self.rehearsed)
 
 
-def judge(
-    scenario: Scenario,
-    course: Course,
-    control: Course,
-    within: Tolerance | None,
-    *,
-    until: int,
-    on_notice: OnNotice,
-) -> Rehearsed:
+def judge(scenario: Scenario, course: Course, beside: Undisturbed) -> Rehearsed:
     """The verdict on one fault."""
-    found = of_fault(scenario, course, control, within, until=until, on_notice=on_notice)
-    why_not = "" if found else _unseen(scenario, course, control, within, until=until)
+    found = of_fault(scenario, course, beside)
+    why_not = "" if found else unseen(scenario, course, beside)
     handed, ran = course.handed, course.chapters
+    went_on = course.struck and len(ran) > 1
     return Rehearsed(
         scenario=scenario,
         outcome="Found" if found else "NotRehearsed" if why_not else "Fine",
         why_not=why_not,
         resumed_from=handed.step if handed is not None else None,
-        lost_steps=lost_steps(ran[0]) if len(ran) > 1 else 0,
-        curves=_curves(found, within, seen=not _cut_short(course, control, until)),
-        recovery=_recovery(course),
+        lost_steps=_lost(course) if len(ran) > 1 else 0,
+        curves=_curves(found, beside.within, seen=not _cut_short(course, beside)),
+        checkpoints=_checkpoints(course, beside),
+        recovery=recovery(course),
+        detected=detected(course),
+        stages=stages(course),
+        committed=course.noticed.committed if scenario.name == "Notice" else None,
+        curve=course.curve(course.last) if went_on else {},
         seconds=course.seconds,
         findings=tuple(found),
     )
 
 
-def findings_of_controls(controls: list[Course]) -> tuple[Finding, ...]:
+def findings_of_controls(
+    controls: list[Course], *, grace: float, on_notice: OnNotice
+) -> tuple[Finding, ...]:
     """What all undisturbed runs show: one alone may have ended before a slow rank got ready."""
-    each = [of_control(control) for control in controls]
-    return tuple(each[0]) if each and all(each) else ()
+    each = [of_control(control, grace=grace, on_notice=on_notice) for control in controls]
+    shown = [{it.kind for it in found} for found in each]
+    return tuple(it for it in each[0] if all(it.kind in kinds for kinds in shown)) if each else ()
 
 
-def _compared(course: Course, control: Course, until: int) -> int:
-    after = course.handed.step if course.handed is not None else -1
-    return compared_steps(course.curve(2), control.curve(1), after=after, until=until)
-
-
-def _unseen(
-    scenario: Scenario,
-    course: Course,
-    control: Course,
-    within: Tolerance | None,
-    *,
-    until: int,
-) -> str:
+def unseen(scenario: Scenario, course: Course, beside: Undisturbed) -> str:
     """What of this fault could not be seen; empty: nothing is missing."""
     if not course.struck:
         return "the fault never struck: the training was over before, or out of time"
     if len(course.chapters) < 2:
         return "no attempt was started after the fault in the time that was left"
-    if scenario.name == "KillAfterCheckpoint" and course.handed is None:
+    return (
+        _not_as_planned(scenario, course)
+        or _by_luck(scenario, course, beside)
+        or _not_comparable(beside.control, beside.within)
+        or _cut_short(course, beside)
+    )
+
+
+def _not_as_planned(scenario: Scenario, course: Course) -> str:
+    name, handed = scenario.name, course.handed
+    if name in ("KillAfterCheckpoint", "KillMidEpoch") and handed is None:
         return "no checkpoint was committed yet when the rank was killed"
-    if scenario.name == "KillBeforeCheckpoint" and course.handed is not None:
-        return f"the checkpoint of step {course.handed.step} was committed before the kill"
+    if name == "KillBeforeCheckpoint" and handed is not None:
+        return f"the checkpoint of step {handed.step} was committed before the kill"
+    if name != "CorruptNewest":
+        return ""
+    if course.spoilt is None:
+        return "no checkpoint was committed yet that could be damaged"
+    if handed is not None and handed.step >= course.spoilt:
+        if course.last in course.opened:
+            return f"the damaged file of the checkpoint of step {course.spoilt} was never read"
+        return f"the checkpoint of step {course.spoilt} was damaged, and nothing of it was opened"
+    return ""
+
+
+def _by_luck(scenario: Scenario, course: Course, beside: Undisturbed) -> str:
+    """A notice was survived by a checkpoint that came anyway."""
+    if scenario.name != "Notice" or beside.on_notice == "Stop":
+        return ""
+    if course.handed is None or course.noticed.reported is not None:
+        return ""
+    step = course.handed.step
+    if step < scenario.faults[0].step or step not in beside.control.committed:
+        return ""
+    return f"the checkpoint of step {step} came anyway: what a notice saves was not seen"
+
+
+def _not_comparable(control: Course, within: Tolerance | None) -> str:
     if not control.steps(1):
         return "rank 0 reports no metrics: whether the training goes on equally was not seen"
     if within is None:
         return "there is no second undisturbed run to compare with"
     if not within.allowed:
         return "no metric can be compared: all of them are about time or memory, or no numbers"
-    return _cut_short(course, control, until)
+    return ""
 
 
-def _cut_short(course: Course, control: Course, until: int) -> str:
-    """Where the attempt after the fault has not done all steps to `until`."""
-    reached = course.reached(2)
+def _cut_short(course: Course, beside: Undisturbed) -> str:
+    """Where the attempt after the fault has not done all steps."""
+    control, until, reached = beside.control, beside.until, course.reached(course.last)
     # Of processes that have ended well the last heartbeat may be missed, their metrics are not.
     last = max((s for s in control.steps(1) if s <= until), default=until)
     if reached is None or reached >= (last if course.ending == "Succeeded" else until):
-        seen = _compared(course, control, until)
+        after = course.handed.step if course.handed is not None else -1
+        seen = compared_steps(course.curve(course.last), control.curve(1), after=after, until=until)
         return "" if seen else "no step after the resume was reported in the time that was left"
     ended = " and ended with exit code 0" if course.ending == "Succeeded" else ""
     return f"after the fault it got to step {reached} of {until} only{ended}"
 
 
+NOT_COMPARED = frozenset(
+    {
+        "StepsRepeated",
+        "StepsSkipped",
+        "CheckpointNeverAsked",
+        "RecoveryFailed",
+    }
+)
+"""Findings after which the steps do not stand for the same work."""
+OTHER = frozenset(
+    {
+        "CheckpointsDiffer",
+        "ShouldSaveNeverAsked",
+        "NoticeNotUsed",
+        "SaveTooSlow",
+        "SaveTooLate",
+        "NoticeSavedNothing",
+    }
+)
+"""Findings that say nothing about curves."""
+
+
+def _lost(course: Course) -> int:
+    """Steps that had to be done again: that earlier attempts had got to beyond the checkpoint that
+    was gone on from in the end."""
+    reached = max((it.reached or 0 for it in course.chapters[:-1]), default=0)
+    return max(reached - (course.handed.step if course.handed is not None else 0), 0)
+
+
 def _curves(found: list[Finding], within: Tolerance | None, *, seen: bool) -> Curves:
-    if any(finding.kind == "CurvesDiffer" for finding in found):
-        return "Differ"
-    mixed = {"StepsRepeated", "StepsSkipped", "CheckpointIgnored", "RecoveryFailed"}
-    if within is None or not within.allowed or not seen or mixed & {f.kind for f in found}:
+    kinds = {finding.kind for finding in found} - OTHER
+    if within is None or not within.allowed or not seen or kinds & NOT_COMPARED:
         return "NotCompared"
+    if kinds:
+        return "Differ"
     return "Equal" if within.exact else "WithinTolerance"
 
 
-def _recovery(course: Course) -> float | None:
-    if len(course.chapters) < 2:
-        return None
-    ended, first = course.chapters[0].ended, course.chapters[1].first_step
-    return (first - ended).total_seconds() if ended is not None and first is not None else None
+def _checkpoints(course: Course, beside: Undisturbed) -> Checkpoints:
+    compared = compare(course, beside.contents)
+    if not compared.steps or len(course.chapters) < 2:
+        return "NotCompared"
+    return "Differ" if compared.files else "Equal"

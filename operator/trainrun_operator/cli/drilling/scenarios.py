@@ -1,4 +1,5 @@
-"""The faults of a drill, and at which step each strikes: from what the undisturbed run did.
+"""The faults that test the script, and at which step each strikes: from what the undisturbed run
+did.
 
 Layer: cli; pure.
 """
@@ -13,7 +14,34 @@ from trainrun_operator.worlds.local.faults import Fault
 if TYPE_CHECKING:
     from trainrun_operator.cli.drilling.course import Course
 
-FaultName = Literal["KillAfterCheckpoint", "KillBeforeCheckpoint", "Notice"]
+FaultName = Literal[
+    "KillAfterCheckpoint",
+    "KillWhileSaving",
+    "Notice",
+    "KillBeforeCheckpoint",
+    "KillMidEpoch",
+    "CorruptNewest",
+    "StoreAway",
+    "DoubleFailure",
+    "NodeLoss",
+    "Hang",
+]
+
+OF_SCRIPT: tuple[FaultName, ...] = (
+    "KillAfterCheckpoint",
+    "KillWhileSaving",
+    "Notice",
+    "KillBeforeCheckpoint",
+    "KillMidEpoch",
+)
+"""In the order in which they are rehearsed: those that find most come first, for time may be
+short."""
+
+OURS: tuple[FaultName, ...] = ("CorruptNewest", "DoubleFailure", "NodeLoss", "StoreAway", "Hang")
+"""Those that test TrainRun, likewise."""
+
+Store = Literal["Kept", "SpoilNewest", "Away"]
+"""What happens to the storage when the fault strikes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,8 +49,17 @@ class Scenario:
     """One fault to rehearse, or why it cannot be."""
 
     name: FaultName
-    fault: Fault | None = None
+    faults: tuple[Fault, ...] = ()
+    """In the order in which they strike; each ends an attempt."""
+    store: Store = "Kept"
+    watched: float = 0.0
+    """Seconds of health.progressTimeout; 0: as the file has it."""
     why_not: str = ""
+
+    @property
+    def shown(self) -> str:
+        """As on the command line."""
+        return ", ".join(map(str, self.faults))
 
 
 def scenarios(control: Course, *, until: int, grace: float) -> tuple[Scenario, ...]:
@@ -35,21 +72,31 @@ def scenarios(control: Course, *, until: int, grace: float) -> tuple[Scenario, .
     first = min(control.steps(1), default=0)
     return (
         _after_checkpoint(rank, saves, until),
-        _before_checkpoint(rank, saves, first=first, until=until),
+        _while_saving(control, saves),
         _notice(rank, saves, first=first, until=until, grace=grace),
+        _before_checkpoint(rank, saves, first=first, until=until),
+        _mid_epoch(rank, saves, until),
     )
 
 
 def _after_checkpoint(rank: int, saves: list[int], until: int) -> Scenario:
     name: FaultName = "KillAfterCheckpoint"
     if not saves:
-        why = f"no checkpoint was committed before step {until}: save more often, or go further"
-        return Scenario(name=name, why_not=why)
-    step = _middle(saves, until)
+        return Scenario(name=name, why_not=_none_committed(until))
+    step = second(saves) + 1
     if step >= until:
         why = f"no step is left between the checkpoint of step {saves[-1]} and step {until}"
         return Scenario(name=name, why_not=why)
-    return Scenario(name=name, fault=Fault(kind="kill", rank=rank, step=step))
+    return Scenario(name=name, faults=(Fault(kind="kill", rank=rank, step=step),))
+
+
+def _while_saving(control: Course, saves: list[int]) -> Scenario:
+    name: FaultName = "KillWhileSaving"
+    if not saves or not control.savers:
+        return Scenario(name=name, why_not="no rank is known to have brought files before the end")
+    # The second one: so one is there that is whole.
+    fault = Fault(kind="kill", rank=control.savers[-1], step=second(saves), at="save")
+    return Scenario(name=name, faults=(fault,))
 
 
 def _before_checkpoint(rank: int, saves: list[int], *, first: int, until: int) -> Scenario:
@@ -58,18 +105,39 @@ def _before_checkpoint(rank: int, saves: list[int], *, first: int, until: int) -
     step = (first + end) // 2
     if step >= end:
         return Scenario(name=name, why_not=f"the first checkpoint comes with step {end} already")
-    return Scenario(name=name, fault=Fault(kind="kill", rank=rank, step=step))
+    return Scenario(name=name, faults=(Fault(kind="kill", rank=rank, step=step),))
+
+
+def _mid_epoch(rank: int, saves: list[int], until: int) -> Scenario:
+    name: FaultName = "KillMidEpoch"
+    if not saves:
+        return Scenario(name=name, why_not=_none_committed(until))
+    step = middle(saves, until)
+    if step >= until or step <= second(saves) + 1:
+        why = f"checkpoints are so close (step {second(saves)}) that no step is far from them"
+        return Scenario(name=name, why_not=why)
+    return Scenario(name=name, faults=(Fault(kind="kill", rank=rank, step=step),))
 
 
 def _notice(rank: int, saves: list[int], *, first: int, until: int, grace: float) -> Scenario:
-    step = _middle(saves, until) if saves else (first + until) // 2
+    step = middle(saves, until) if saves else (first + until) // 2
     if step >= until:
         return Scenario(name="Notice", why_not=f"no step is left before step {until}")
-    return Scenario(name="Notice", fault=Fault(kind="preempt", rank=rank, step=step, grace=grace))
+    fault = Fault(kind="preempt", rank=rank, step=step, grace=grace)
+    return Scenario(name="Notice", faults=(fault,))
 
 
-def _middle(saves: list[int], until: int) -> int:
-    """Between the second checkpoint and the next: so one is there, even if commits are slow."""
-    saved = saves[min(1, len(saves) - 1)]
+def _none_committed(until: int) -> str:
+    return f"no checkpoint was committed before step {until}: save more often, or go further"
+
+
+def second(saves: list[int]) -> int:
+    """The second checkpoint: so one is there, even if commits are slow."""
+    return saves[min(1, len(saves) - 1)]
+
+
+def middle(saves: list[int], until: int) -> int:
+    """The step between the second checkpoint and the next one that is farthest from both."""
+    saved = second(saves)
     later = next((step for step in saves if step > saved), until)
     return saved + max((later - saved) // 2, 1)

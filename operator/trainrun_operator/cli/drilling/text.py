@@ -13,19 +13,36 @@ from trainrun_operator.cli.wording import seconds as in_words
 
 if TYPE_CHECKING:
     from trainrun_operator.cli.drilling.rehearsed import Curves, Drill, Outcome, Rehearsed
+    from trainrun_operator.cli.drilling.remedies import Kind
     from trainrun_operator.cli.drilling.scenarios import FaultName
 
 WIDTH = 79
+LONG = 1.0
+"""Seconds until a failure was found that are worth a word."""
 
 FAULTS: dict[FaultName, str] = {
     "KillAfterCheckpoint": "kill after a checkpoint",
-    "KillBeforeCheckpoint": "kill before the first",
+    "KillWhileSaving": "kill while saving",
     "Notice": "notice",
+    "KillBeforeCheckpoint": "kill before the first",
+    "KillMidEpoch": "kill in mid-epoch",
+    "CorruptNewest": "newest one damaged",
+    "StoreAway": "store away",
+    "DoubleFailure": "kill in the recovery",
+    "NodeLoss": "node lost",
+    "Hang": "hang",
 }
 OUTCOMES: dict[Outcome, str] = {
     "Fine": "fine",
     "Found": "FOUND",
     "NotRehearsed": "not rehearsed",
+}
+STAGES = {
+    "stop": "stop",
+    "start": "start",
+    "rendezvous": "rendezvous",
+    "load": "load",
+    "firstStep": "first step",
 }
 CURVES: dict[Curves, str] = {
     "Equal": "equal",
@@ -40,7 +57,7 @@ def lines(drill: Drill) -> Iterator[str]:
     to = f"to step {drill.until}" if drill.until is not None else "without a step"
     word = "process" if drill.world_size == 1 else "processes"
     yield f"Drill of {drill.run}: {drill.world_size} {word}, {to}, {in_words(drill.seconds)}"
-    for text in (*_control(drill), *drill.notes):
+    for text in (*control_lines(drill), *drill.notes):
         yield from _wrapped(text, "  ")
     yield ""
     yield _row("fault", "verdict", "resumed from", "lost", "curves", "back after")
@@ -50,7 +67,8 @@ def lines(drill: Drill) -> Iterator[str]:
     yield from _findings(drill)
 
 
-def _control(drill: Drill) -> Iterator[str]:
+def control_lines(drill: Drill) -> Iterator[str]:
+    """What two undisturbed runs say of each other."""
     within = drill.within
     if within is None:
         yield "two undisturbed runs could not be compared"
@@ -79,6 +97,20 @@ def _verdict(it: Rehearsed) -> Iterator[str]:
     )
     if it.why_not:
         yield from _wrapped(it.why_not, "    ")
+    if it.stages:
+        yield from _wrapped(stage_words(it), "    ")
+    if it.committed is not None:
+        (fault,) = it.scenario.faults
+        took = f"committed {in_words(it.committed)} after the notice, of {in_words(fault.grace)}"
+        yield from _wrapped(took, "    ")
+
+
+def stage_words(it: Rehearsed) -> str:
+    """`stop 130 ms, start 93 ms, ...`, and when it was found where that took long."""
+    parts = [f"{STAGES[name]} {in_words(took)}" for name, took in it.stages.items()]
+    if it.detected is not None and it.detected >= LONG:
+        parts.insert(0, f"found after {in_words(it.detected)}")
+    return ", ".join(parts)
 
 
 def _row(*cells: str) -> str:
@@ -92,14 +124,23 @@ def _findings(drill: Drill) -> Iterator[str]:
         for it in drill.control_findings:
             yield from _wrapped(f"undisturbed: {it.text}", "  ")
             yield from _wrapped(it.remedy, "    -> ")
-        for rehearsed in drill.rehearsed:
-            for it in rehearsed.findings:
-                yield from _wrapped(f"{FAULTS[rehearsed.scenario.name]}: {it.text}", "  ")
-                yield from _wrapped(it.remedy, "    -> ")
+        for kind in dict.fromkeys(f.kind for it in drill.rehearsed for f in it.findings):
+            yield from _found(drill, kind)
     elif drill.complete:
         yield "Nothing was found."
     else:
         yield "Nothing was found in what was rehearsed."
+
+
+def _found(drill: Drill, kind: Kind) -> Iterator[str]:
+    """Once, however many faults have shown it."""
+    shown = [(it, f) for it in drill.rehearsed for f in it.findings if f.kind == kind]
+    (rehearsed, first), *others = shown
+    yield from _wrapped(f"{FAULTS[rehearsed.scenario.name]}: {first.text}", "  ")
+    if others:
+        also = ", ".join(FAULTS[it.scenario.name] for it, _ in others)
+        yield from _wrapped(f"(likewise: {also})", "  ")
+    yield from _wrapped(first.remedy, "    -> ")
 
 
 def _wrapped(text: str, indent: str) -> list[str]:

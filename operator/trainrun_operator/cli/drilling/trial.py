@@ -1,135 +1,101 @@
-"""One run of a drill, from fresh storage to what was seen of it.
+"""One run of a drill on this machine, from fresh storage to what was seen of it.
 
-Layer: cli. The storage is removed when it has been read.
+Layer: cli.
 """
 
 from __future__ import annotations
 
 import asyncio
-import shutil
 import time
-from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trainrun.checkpoint import list_checkpoints, read_metrics
-from trainrun.contract.metrics import decode
-from trainrun_operator.cli.drilling.course import Course, Ending, Point
-from trainrun_operator.cli.drilling.ground import prepare_drill
+from trainrun_operator.cli.drilling.seeing import seen
+from trainrun_operator.cli.drilling.store import AWAY, DrillStore, spoil_newest
 from trainrun_operator.cli.drilling.watching import Watcher
-from trainrun_operator.cli.explaining.life import life_of
 from trainrun_operator.cli.local_run import LocalRun
 from trainrun_operator.cli.opening import open_run
-from trainrun_operator.cli.sources import LocalSource, StorageSource
+from trainrun_operator.cli.sources import StorageSource
 from trainrun_operator.runtime.news import Everyone
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from trainrun.checkpoint import RunStore
     from trainrun_operator.api.run.status import TrainRunStatus
+    from trainrun_operator.cli.drilling.course import Course
+    from trainrun_operator.cli.drilling.scenarios import Scenario
     from trainrun_operator.cli.preparation import Preparation
-    from trainrun_operator.worlds.local.faults import Fault
 
 ENDING = 20.0
 """Seconds that a run may take to end once it is told to."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ground:
-    """What all runs of a drill have in common."""
+class Trial:
+    """One run."""
 
-    file: Path
-    replicas: int | None
-    folder: Path
-    """For the storage of one run at a time."""
+    def __init__(
+        self,
+        prepared: Preparation,
+        store: DrillStore,
+        scenario: Scenario | None,
+        until: int | None,
+    ) -> None:
+        prepared.place.folder.parent.mkdir(exist_ok=True)
+        self._prepared = prepared
+        self._store = store
+        self._scenario = scenario
+        self._spoilt: int | None = None
+        self._watcher = Watcher(
+            until=until,
+            attempt=1 + len(prepared.faults),
+            ready=lambda: not self._run.never_struck,
+            enough=lambda: self._run.end(),  # noqa: PLW0108 - there is no run yet
+            began=lambda: len(self._run.never_struck) < len(prepared.faults),
+            on_strike=self._on_strike,
+        )
+        self._run = LocalRun(
+            prepared,
+            open_run(prepared).stored,
+            events=Everyone([]),
+            heard=self._watcher.hear,
+            save_on_interrupt=False,
+        )
 
-    def try_run(self, *, fault: Fault | None, until: int | None, seconds: float) -> Course:
-        """Run until a step, at most so long. Raises InvalidSpec, StoreError, KeyboardInterrupt."""
-        folder = self.folder / "run"
-        folder.mkdir()
+    def run(self, seconds: float) -> Course:
+        """At most so long. Raises InvalidSpec, StoreError, KeyboardInterrupt."""
+        begun = time.monotonic()
         try:
-            prepared = prepare_drill(self.file, replicas=self.replicas, folder=folder, fault=fault)
-            return _run(prepared, until=until, seconds=seconds)
+            status = asyncio.run(self._bounded(seconds))
         finally:
-            shutil.rmtree(folder, ignore_errors=True)
+            self._store.bring_back()
+        if self._run.interrupted:
+            raise KeyboardInterrupt
+        return seen(
+            self._prepared,
+            status,
+            self._watcher,
+            struck=bool(self._prepared.faults) and not self._run.never_struck,
+            spoilt=self._spoilt,
+            seconds=time.monotonic() - begun,
+        )
 
+    async def _bounded(self, seconds: float) -> TrainRunStatus:
+        leading = asyncio.create_task(self._run.lead(say=lambda _text: None))
+        for limit, then in ((seconds, self._run.end), (ENDING, self._run.abandon)):
+            done, _ = await asyncio.wait({leading}, timeout=limit)
+            if done:
+                break
+            self._store.bring_back()
+            then()
+        return await leading
 
-def _run(prepared: Preparation, *, until: int | None, seconds: float) -> Course:
-    prepared.place.folder.parent.mkdir(exist_ok=True)
-    watcher = Watcher(
-        until=until,
-        attempt=2 if prepared.faults else 1,
-        ready=lambda: not run.never_struck,
-        enough=lambda: run.end(),  # noqa: PLW0108 - there is no run yet
-    )
-    run = LocalRun(
-        prepared,
-        open_run(prepared).stored,
-        events=Everyone([]),
-        heard=watcher.hear,
-        save_on_interrupt=False,
-    )
-    begun = time.monotonic()
-    status = asyncio.run(_bounded(run, seconds))
-    if run.interrupted:
-        raise KeyboardInterrupt
-    return _seen(prepared, run, watcher, status, seconds=time.monotonic() - begun)
-
-
-async def _bounded(run: LocalRun, seconds: float) -> TrainRunStatus:
-    leading = asyncio.create_task(run.lead(say=lambda _text: None))
-    for limit, then in ((seconds, run.end), (ENDING, run.abandon)):
-        done, _ = await asyncio.wait({leading}, timeout=limit)
-        if done:
-            break
-        then()
-    return await leading
-
-
-def _seen(
-    prepared: Preparation,
-    run: LocalRun,
-    watcher: Watcher,
-    status: TrainRunStatus,
-    *,
-    seconds: float,
-) -> Course:
-    workers = prepared.run.spec.workers
-    stored = StorageSource(
-        name=prepared.name, storage=prepared.run.spec.storage.uri, place=prepared.place
-    )
-    store = stored.checkpoints()
-    ours = (it for it in list_checkpoints(store) if it.id.attempt == 1)
-    # One that a later attempt has fenced was not committed; an incomplete one never will be.
-    listed = {info.id.step for info in ours if info.state == "good"}
-    failed = status.condition("Failed") if status.is_true("Failed") else None
-    return Course(
-        ending=_ending(status, watcher),
-        world_size=workers.replicas * prepared.processes_per_worker,
-        seconds=seconds,
-        points=tuple(_points(store)),
-        chapters=life_of(LocalSource(stored=stored)).ran,
-        committed=tuple(sorted(watcher.committed | listed)),
-        reported={attempt: dict(told) for attempt, told in watcher.reported.items()},
-        asked=frozenset(watcher.asked),
-        opened=frozenset(watcher.opened),
-        parts=tuple(sorted(watcher.parts)),
-        struck=bool(prepared.faults) and not run.never_struck,
-        failure=failed.message if failed is not None else "",
-    )
-
-
-def _ending(status: TrainRunStatus, watcher: Watcher) -> Ending:
-    if status.is_true("Failed"):
-        return "Failed"
-    if status.is_true("Complete"):
-        return "Succeeded"
-    return "Stopped" if watcher.reached_it else "OutOfTime"
-
-
-def _points(store: RunStore) -> Iterator[Point]:
-    for record in read_metrics(store):
-        if record.get("rank") == 0:
-            metrics = decode(record["metrics"])
-            yield Point(attempt=record["attempt"], step=record["step"], metrics=metrics)
+    def _on_strike(self) -> None:
+        """Before anything is decided: the run has heard of the strike as we have."""
+        kind = self._scenario.store if self._scenario is not None else "Kept"
+        if kind == "Away":
+            self._store.take_away()
+            asyncio.get_running_loop().call_later(AWAY, self._store.bring_back)
+        elif kind == "SpoilNewest":
+            uri = self._prepared.run.spec.storage.uri
+            source = StorageSource(
+                name=self._prepared.name, storage=uri, place=self._prepared.place
+            )
+            folder = self._store.link / self._prepared.name
+            self._spoilt = spoil_newest(source.checkpoints(), folder)

@@ -33,6 +33,7 @@ def as_json(life: Life) -> dict[str, Any]:
                 **chapter_object(chapter),
                 "lostSteps": lost_steps(chapter),
                 "changes": list(changed.get(number, ())),
+                "stacks": list(life.hangs.get(str(chapter.incident.get("evidence")), ())),
             }
             for number, chapter in enumerate(life.chapters)
         ],

@@ -6,26 +6,32 @@ being written and those that no agent has stored yet. What is in both is the sam
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import pairwise
 
 from trainrun.checkpoint import (
     AttemptRecord,
     CheckpointInfo,
+    RunStore,
     StoryRecord,
     list_checkpoints,
     read_attempts,
+    read_hang,
     read_story,
 )
 from trainrun.errors import StoreError
 from trainrun_operator.api.run.status import TrainRunStatus
 from trainrun_operator.api.run.story import Chapter, chapter_from
+from trainrun_operator.cli.explaining.stacks import Rank, ranks_of
 from trainrun_operator.cli.sources import RunState, Source, UnknownRun
 from trainrun_operator.cli.which_generation import generation_of
 from trainrun_operator.core.run.goodput import total
 from trainrun_operator.core.run.story import divided_now
+
+MOST_HANGS = 10
+"""Of which stacks are read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +46,8 @@ class Life:
     attempts: tuple[AttemptRecord, ...] = ()
     """What the storage says that attempts were started from."""
     checkpoints: tuple[CheckpointInfo, ...] = ()
+    hangs: Mapping[str, tuple[Rank, ...]] = field(default_factory=dict)
+    """By the folder that an incident names, where its ranks stood."""
     status: TrainRunStatus | None = None
     remarks: tuple[str, ...] = ()
     """What could not be read, or is missing."""
@@ -76,7 +84,7 @@ def life_of(run: Source, *, generation: int | None = None, now: datetime | None 
     records: list[StoryRecord] = []
     attempts: list[AttemptRecord] = []
     checkpoints: list[CheckpointInfo] = []
-    uri = f"{run.storage}/{run.name}"
+    uri, at = f"{run.storage}/{run.name}", None
     try:
         at = generation_of(run, generation)
         uri = at.uri if at.generation > 1 else uri
@@ -92,6 +100,7 @@ def life_of(run: Source, *, generation: int | None = None, now: datetime | None 
             "file, or the name of a TrainRun"
         )
     chapters, missing = _chapters(records, status.status if status else None, moment)
+    hangs, unread = _hangs(at, chapters)
     return Life(
         name=run.name,
         uri=uri,
@@ -99,8 +108,26 @@ def life_of(run: Source, *, generation: int | None = None, now: datetime | None 
         attempts=tuple(attempts),
         checkpoints=tuple(checkpoints),
         status=status.status if status else None,
-        remarks=(*remarks, *missing),
+        hangs=hangs,
+        remarks=(*remarks, *missing, *unread),
     )
+
+
+def _hangs(
+    run: RunStore | None, chapters: Iterable[Chapter]
+) -> tuple[dict[str, tuple[Rank, ...]], tuple[str, ...]]:
+    """The stacks of the newest hangs, and why there are none."""
+    named = [str(c.incident["evidence"]) for c in chapters if c.incident.get("evidence")]
+    found: dict[str, tuple[Rank, ...]] = {}
+    if run is None:
+        return {}, ()
+    try:
+        for folder in named[-MOST_HANGS:]:
+            found[folder] = ranks_of(read_hang(run, folder))
+    except StoreError as error:
+        return found, (f"the stacks of hangs cannot be read: {error}",)
+    empty = [folder for folder, ranks in found.items() if not ranks]
+    return found, tuple(f"{folder}: no stacks were stored" for folder in empty)
 
 
 def _status(run: Source, generation: int | None) -> tuple[RunState | None, tuple[str, ...]]:

@@ -156,7 +156,7 @@ def incident_lines(chapter: Chapter, life: Life) -> Iterator[str]:
         yield f"| {printable(str(line))}"
 
 
-LABELS = {"knownBy": "known by"}
+LABELS = {"knownBy": "known by", "evidence": "stacks in"}
 """Names of an incident's fields that are no words."""
 
 KNOWN = frozenset(

@@ -6,7 +6,6 @@ training processes is in it.
 
 from __future__ import annotations
 
-import html
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -21,31 +20,34 @@ from trainrun_operator.cli.explaining.narrative import (
     title,
     waits_of,
 )
+from trainrun_operator.cli.explaining.page_parts import curves_section, lines_of, safe
+from trainrun_operator.cli.explaining.stacks import stack_lines
 from trainrun_operator.cli.explaining.style import STYLE
 from trainrun_operator.cli.explaining.text import ORDER, WORDS
 from trainrun_operator.cli.wording import seconds as in_words
-from trainrun_operator.core.masking import masked
 from trainrun_operator.core.run.goodput import BUCKETS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from trainrun_operator.api.run.story import Chapter
+    from trainrun_operator.cli.explaining.extras import Extras
     from trainrun_operator.cli.explaining.life import Life
 
 
-def page(life: Life) -> str:
+def page(life: Life, extras: Extras) -> str:
     """The whole page."""
     parts = [
-        _head(life),
+        _head(life, extras),
         _goodput(life),
         _advice(life),
         _timeline(life),
-        *_chapters(life),
+        curves_section(extras.curves),
+        *_chapters(life, extras),
         _checkpoints(life),
     ]
     body = "\n".join(part for part in parts if part)
-    name = _text(life.name)
+    name = safe(life.name)
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
@@ -56,18 +58,15 @@ def page(life: Life) -> str:
     )
 
 
-def _text(text: str) -> str:
-    """Escaped, and without what looks like a secret."""
-    return html.escape(masked(text))
-
-
-def _head(life: Life) -> str:
+def _head(life: Life, extras: Extras) -> str:
     said = headline(life)
     state = "bad" if " failed" in said else "good" if " succeeded" in said else "open"
-    notes = "".join(f'<p class="note">{_text(remark)}</p>' for remark in life.remarks)
+    notes = "".join(
+        f'<p class="note">{safe(remark)}</p>' for remark in (*life.remarks, *extras.remarks)
+    )
     return (
-        f'<header class="{state}"><h1>{_text(life.name)}</h1><p>{_text(said)}</p>'
-        f'<p class="dim">{_text(life.uri)}</p></header>{notes}'
+        f'<header class="{state}"><h1>{safe(life.name)}</h1><p>{safe(said)}</p>'
+        f'<p class="dim">{safe(life.uri)}</p></header>{notes}'
     )
 
 
@@ -76,14 +75,14 @@ def _goodput(life: Life) -> str:
     if not sum(spent.values()):
         return ""
     rows = "".join(
-        f'<tr><td><i class="{bucket}"></i>{_text(WORDS[bucket])}</td>'
+        f'<tr><td><i class="{bucket}"></i>{safe(WORDS[bucket])}</td>'
         f"<td>{100 * spent[bucket] / sum(spent.values()):.1f} %</td>"
-        f"<td>{_text(in_words(spent[bucket]))}</td></tr>"
+        f"<td>{safe(in_words(spent[bucket]))}</td></tr>"
         for bucket in BUCKETS
         if bucket in spent
     )
     return (
-        f"<section><h2>Where the time went</h2><p>{_text(goodput_sentence(life))}</p>"
+        f"<section><h2>Where the time went</h2><p>{safe(goodput_sentence(life))}</p>"
         f'<div class="bar tall">{_segments(spent, sum(spent.values()))}</div>'
         f'<table class="sums">{rows}</table></section>'
     )
@@ -92,7 +91,7 @@ def _goodput(life: Life) -> str:
 def _segments(spent: Mapping[str, float], whole: float) -> str:
     return "".join(
         f'<i class="{bucket}" style="width:{100 * spent[bucket] / whole:.3f}%" '
-        f'title="{_text(WORDS[bucket])}: {_text(in_words(spent[bucket]))}"></i>'
+        f'title="{safe(WORDS[bucket])}: {safe(in_words(spent[bucket]))}"></i>'
         for bucket in ORDER
         if spent.get(bucket)
     )
@@ -100,7 +99,7 @@ def _segments(spent: Mapping[str, float], whole: float) -> str:
 
 def _advice(life: Life) -> str:
     found = advice(life)
-    items = "".join(f"<li>{_text(item.text)}</li>" for item in found)
+    items = "".join(f"<li>{safe(item.text)}</li>" for item in found)
     said = f"<ul>{items}</ul>" if found else "<p>Nothing that these numbers show.</p>"
     return f"<section><h2>What to change</h2>{said}</section>"
 
@@ -123,7 +122,7 @@ def _row(chapter: Chapter, begin: datetime, whole: float) -> str:
     width = 100 * sum(chapter.spent.values()) / whole
     name = f"attempt {chapter.attempt}" if chapter.workers else "preparing"
     told = f"rank {chapter.incident['rank']} " if "rank" in chapter.incident else ""
-    rank = f"<span>{_text(told)}</span>" if told else ""
+    rank = f"<span>{safe(told)}</span>" if told else ""
     mark = f"{rank}&#10007;" if chapter.incident else ""
     return (
         f'<a class="line" href="#chapter-{chapter.number}-{chapter.attempt}"><b>{name}</b>'
@@ -137,19 +136,25 @@ def _last(chapter: Chapter) -> datetime:
     return chapter.closed or chapter.ended or chapter.stepped or chapter.begun
 
 
-def _chapters(life: Life) -> Iterator[str]:
+def _chapters(life: Life, extras: Extras) -> Iterator[str]:
     changed = changes(life)
     for number, chapter in enumerate(life.chapters):
-        said = "".join(f'<li class="change">{_text(text)}</li>' for text in changed.get(number, ()))
+        said = "".join(f'<li class="change">{safe(text)}</li>' for text in changed.get(number, ()))
         for moment, text in sorted(sentences(chapter), key=lambda item: item[0]):
-            said += f"<li><time>{moment:%H:%M:%S}</time> {_text(text)}</li>"
-        said += "".join(f"<li>{_text(text)}</li>" for text in waits_of(chapter))
+            said += f"<li><time>{moment:%H:%M:%S}</time> {safe(text)}</li>"
+        said += "".join(f"<li>{safe(text)}</li>" for text in waits_of(chapter))
         yield (
             f'<section id="chapter-{chapter.number}-{chapter.attempt}" class="chapter">'
-            f"<h3>{_text(title(chapter))}</h3>"
+            f"<h3>{safe(title(chapter))}</h3>"
             f'<p class="dim">{_moment(chapter.begun)}, {in_words(sum(chapter.spent.values()))}</p>'
-            f"<ul>{said}</ul>{_incident(chapter, life)}</section>"
+            f"<ul>{said}</ul>{_incident(chapter, life)}"
+            f"{_lines(chapter, extras)}</section>"
         )
+
+
+def _lines(chapter: Chapter, extras: Extras) -> str:
+    failed = chapter.incident and chapter.workers
+    return lines_of(extras.logs.get(chapter.attempt, ())) if failed else ""
 
 
 def _incident(chapter: Chapter, life: Life) -> str:
@@ -158,16 +163,19 @@ def _incident(chapter: Chapter, life: Life) -> str:
         return ""
     plain = [line for line in told[1:] if not line.startswith("| ")]
     tail = "\n".join(line[2:] for line in told if line.startswith("| "))
-    facts = "".join(f"<li>{_text(line)}</li>" for line in plain)
-    log = f"<pre>{_text(tail)}</pre>" if tail else ""
-    return f'<div class="incident"><strong>{_text(told[0])}</strong><ul>{facts}</ul>{log}</div>'
+    facts = "".join(f"<li>{safe(line)}</li>" for line in plain)
+    log = f"<pre>{safe(tail)}</pre>" if tail else ""
+    stood = "\n".join(stack_lines(life.hangs.get(str(chapter.incident.get("evidence")), ())))
+    stacks = f"<p>Where the ranks stood:</p><pre>{safe(stood)}</pre>" if stood else ""
+    head = f"<strong>{safe(told[0])}</strong>"
+    return f'<div class="incident">{head}<ul>{facts}</ul>{log}{stacks}</div>'
 
 
 def _checkpoints(life: Life) -> str:
     if not life.checkpoints:
         return ""
     rows = "".join(
-        f"<tr><td>{info.id.step}</td><td>{info.id.attempt}</td><td>{_text(info.state)}</td>"
+        f"<tr><td>{info.id.step}</td><td>{info.id.attempt}</td><td>{safe(info.state)}</td>"
         f"<td>{_committed(info.modified)}</td></tr>"
         for info in life.checkpoints
     )

@@ -27,7 +27,7 @@ header.good{border-color:var(--useful)}header.bad{border-color:var(--rework)}
 .bar.tall{height:1.6rem}.bar i{display:block;height:100%}
 table{border-collapse:collapse;font-size:.9rem;margin-top:.6rem}
 td,th{padding:.15rem .9rem .15rem 0;text-align:left}
-.sums td:nth-child(n+2){text-align:right;font-variant-numeric:tabular-nums}
+.sums td:nth-child(n+2){text-align:right;white-space:nowrap;font-variant-numeric:tabular-nums}
 td i{display:inline-block;width:.8em;height:.8em;border-radius:.15em;margin-right:.5em}
 .line{display:flex;align-items:center;gap:.5rem;color:inherit;text-decoration:none;padding:.12rem 0}
 .line b{flex:0 0 6.2rem;font-weight:400;font-size:.875rem}.line em{flex:0 0 4.2rem;
@@ -38,6 +38,22 @@ font-style:normal;font-size:.8rem;color:var(--rework);white-space:nowrap}
 .incident{background:var(--card);border-left:.25rem solid var(--rework);padding:.5rem .7rem}
 pre{overflow-x:auto;font-size:.8rem;background:var(--bg);border:1px solid var(--line);padding:.5rem;
 margin:.4rem 0 0}
+.figures{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,18rem),1fr));gap:1rem}
+figure{margin:0}figcaption{font-size:.9rem;font-weight:600;overflow-wrap:anywhere}
+.plot{position:relative;background:var(--card);border-radius:.2rem;padding:1.2rem .4rem}
+.plot svg{display:block;width:100%;height:8rem;overflow:visible}
+.plot b{position:absolute;left:.4rem;font:400 .75rem system-ui,sans-serif;color:var(--dim)}
+.plot b:first-child{top:.1rem}.plot b:last-child{bottom:.1rem}
+.plot path{fill:none;stroke-width:1.8;stroke-linecap:round;stroke-linejoin:round;
+vector-effect:non-scaling-stroke}
+.steps{display:flex;justify-content:space-between;color:var(--dim);font-size:.75rem;margin:0}
+.legend{display:flex;flex-wrap:wrap;gap:.2rem .9rem;font-size:.875rem}
+.legend i{display:inline-block;width:.8em;height:.8em;border-radius:.15em;margin-right:.35em}
+.c0{stroke:var(--rdv)}.c1{stroke:var(--stall)}.c2{stroke:var(--useful)}.c3{stroke:var(--drain)}
+.c4{stroke:var(--rework)}.c5{stroke:var(--load)}
+i.c0{background:var(--rdv)}i.c1{background:var(--stall)}i.c2{background:var(--useful)}
+i.c3{background:var(--drain)}i.c4{background:var(--rework)}i.c5{background:var(--load)}
+details{margin:.4rem 0 0}details details{margin-left:.9rem}summary{cursor:pointer;font-size:.9rem}
 .useful{background:var(--useful)}.rework{background:var(--rework)}
 .checkpoint_stall{background:var(--stall)}.hang{background:var(--hang)}
 .drain{background:var(--drain)}.start{background:var(--start)}.rendezvous{background:var(--rdv)}

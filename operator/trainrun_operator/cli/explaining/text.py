@@ -22,6 +22,7 @@ from trainrun_operator.cli.explaining.narrative import (
     title,
     waits_of,
 )
+from trainrun_operator.cli.explaining.stacks import stack_lines
 from trainrun_operator.cli.wording import seconds as in_words
 from trainrun_operator.core.run.goodput import BUCKETS
 
@@ -144,6 +145,8 @@ def _chapter(chapter: Chapter, life: Life, changed: tuple[str, ...]) -> Iterator
             yield from _wrapped(text, indent=11)
         else:
             yield from _wrapped(f"{when} {text}", indent=2, hang=9, color="red")
+    for line in stack_lines(life.hangs.get(str(chapter.incident.get("evidence")), ())):
+        yield f"{' ' * 11}{line}"
     for text in waits_of(chapter):
         yield from _wrapped(text, indent=11)
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 def agent_config(run: TrainRun, config: RunConfig) -> AgentConfig:
     """What is the same for all workers of the run; the rest is left empty."""
+    warm = run.spec.workers.warm_start
     return AgentConfig(
         run=config.name,
         run_uid=config.uid,
@@ -28,6 +29,7 @@ def agent_config(run: TrainRun, config: RunConfig) -> AgentConfig:
         storage=config.storage,
         initial_from=run.spec.checkpoint.initial_from,
         processes_per_worker=config.processes_per_worker,
+        preload=warm.preload if warm is not None else (),
         heartbeat_timeout=config.heartbeat_timeout.total_seconds(),
         flush_timeout=config.flush_timeout.total_seconds(),
         max_pending=config.max_pending,

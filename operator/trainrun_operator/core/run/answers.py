@@ -26,6 +26,7 @@ from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun_operator.api.run.story import chapter_text
 from trainrun_operator.core.run import steps
 from trainrun_operator.core.run.flush import flush_left, to_flush
+from trainrun_operator.core.run.incidents import evidence
 from trainrun_operator.core.run.sigterm import grace_left
 
 if TYPE_CHECKING:
@@ -93,6 +94,7 @@ def running(view: View, record: StartRecord, save: SaveOrder | None) -> dict[str
         steps=steps.open_steps(view),
         drop=steps.to_drop(view),
         committed=steps.committed_id(view),
+        evidence=evidence.request(view),
     )
     sources = _sources(view)
     speaker = view.speaker.slot if view.speaker is not None else 0

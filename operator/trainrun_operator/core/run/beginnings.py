@@ -48,20 +48,36 @@ def _beginning(view: View, resolution: Resolution) -> Event | None:
         return None
     if status.storage_generation:  # of a run that goes on after it had failed
         return None
-    place = folder(view, generation)
     if point is None:
-        if generation == 1 or view.config.on_existing != "StartFresh":
-            return None
-        message = (
-            f"generation {generation} begins from nothing in {place}; what was saved before stays "
-            f"in {folder(view, generation - 1)}"
-        )
-        return Event(type="Normal", reason="StartedFresh", message=message)
+        return _from_nothing(view, generation)
+    place = folder(view, generation)
     return Event(
         type="Normal",
         reason="ResumedExisting",
         message=(
             f"resumes what an earlier TrainRun of this name left in {place}: step {point.step} of "
             f"attempt {point.attempt}. To train from nothing use storage.onExisting: StartFresh"
+        ),
+    )
+
+
+def _from_nothing(view: View, generation: int) -> Event | None:
+    """There are older generations; whoever wanted them resumed has to hear that they are not."""
+    if generation == 1:
+        return None
+    place, before = folder(view, generation), folder(view, generation - 1)
+    if view.config.on_existing == "StartFresh":
+        message = (
+            f"generation {generation} begins from nothing in {place}; what was saved before stays "
+            f"in {before}"
+        )
+        return Event(type="Normal", reason="StartedFresh", message=message)
+    return Event(
+        type="Warning",
+        reason="NothingToResume",
+        message=(
+            f"generation {generation}, the newest, has no checkpoint in {place}, so the run begins "
+            f"from nothing there. What was saved before stays in {before} and is not resumed; "
+            "checkpoint.initialFrom takes weights from there"
         ),
     )

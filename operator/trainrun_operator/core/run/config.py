@@ -61,6 +61,8 @@ class RunConfig:
     """Only incidents of the last so long count towards a limit; None: all do."""
     no_progress_limit: int
     """Incidents in a row without progress that end the run; 0: any number is survived."""
+    max_avoided_nodes: int
+    """Nodes that others are preferred to, at most; 0: workers stay where they are, too."""
     rules: tuple[PolicyRule, ...]
     """Of the failure policy: the first that matches an incident decides."""
     backoff_initial: timedelta
@@ -73,6 +75,8 @@ class RunConfig:
     """None: hangs are not looked for, once there was a step."""
     first_step_timeout: timedelta | None
     """None: neither before."""
+    hang_policy: Literal["Observe", "Restart"]
+    """What becomes of an attempt that stands still for longer than a timeout that was learned."""
     on_notice: OnNotice
     """What becomes of a training that has to stop; see the field of the spec."""
     grace: timedelta
@@ -117,6 +121,7 @@ def config_of(run: TrainRun) -> RunConfig:
         limits=limits_of(policy),
         window=_length(policy.window),
         no_progress_limit=no_progress_limit(policy),
+        max_avoided_nodes=policy.max_avoided_nodes,
         rules=rules_of(policy.rules),
         backoff_initial=policy.backoff.initial.timedelta,
         backoff_factor=policy.backoff.factor,
@@ -126,6 +131,7 @@ def config_of(run: TrainRun) -> RunConfig:
         placement_timeout=health.placement_timeout.timedelta,
         progress_timeout=_length(health.progress_timeout),
         first_step_timeout=_length(health.first_step_timeout),
+        hang_policy=health.hang_policy,
         on_notice=spec.checkpoint.on_notice,
         grace=timedelta(seconds=spec.workers.template.spec.grace),
         flush_timeout=spec.checkpoint.flush_timeout.timedelta,
@@ -172,5 +178,7 @@ def template_hash(workers: WorkersSpec) -> str:
     template = workers.template.model_dump(mode="json", by_alias=True, exclude_unset=True)
     if workers.agent == "InImage":  # the default leaves no trace: hashes outlive our versions
         template["agent"] = workers.agent
+    if workers.warm_start is not None:
+        template["warmStart"] = list(workers.warm_start.preload)
     text = json.dumps(template, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:HASH_DIGITS]

@@ -20,12 +20,22 @@ from trainrun_operator.api.run.status import (
     PhaseName,
     TrainRunStatus,
 )
-from trainrun_operator.core.run import progress, readiness, steps
+from trainrun_operator.core.run import (
+    observed_hang,
+    progress,
+    readiness,
+    recovery,
+    steps,
+    stragglers,
+)
+from trainrun_operator.core.run.gang.avoiding import told_offenders
 from trainrun_operator.core.run.gang.roster import is_ready, kept_on_lost_nodes
 from trainrun_operator.core.run.incidents import ledger, standstill
 from trainrun_operator.core.run.incidents.attribution import refined
 from trainrun_operator.core.run.incidents.fingerprints import repeated
+from trainrun_operator.core.run.incidents.learned import HUNG
 from trainrun_operator.core.run.incidents.window import recent
+from trainrun_operator.core.run.stragglers import STRAGGLER
 from trainrun_operator.core.run.view import STORE_AWAY, View, counted
 
 if TYPE_CHECKING:
@@ -127,7 +137,7 @@ def refreshed(
         phase=phase,
         reason=reason[:64],
         incident=pending,
-        incidents=_with_recovery(view, status),
+        incidents=recovery.with_first_step(view, status),
         failures=ledger.tally(status.failures, view.config, pending=pending, used=used),
         workers=Workers(
             ready=ready,
@@ -179,24 +189,6 @@ def _checkpoint(view: View, status: TrainRunStatus) -> CheckpointStatus | None:
     )
 
 
-def _with_recovery(view: View, status: TrainRunStatus) -> tuple[Incident, ...]:
-    """Fill in how long the last recovery took, once, when the first step is reported.
-
-    Not where the run was suspended in between: that wait was wanted.
-    """
-    record = view.running
-    if record is None or not status.incidents:
-        return status.incidents
-    last = status.incidents[-1]
-    ages = [a.first_step for a in view.agents if a is not None and a.first_step is not None]
-    recovers = last.restart_seconds is not None and last.recovery_seconds is None
-    if not recovers or last.attempt >= record.attempt or not ages:
-        return status.incidents
-    took = view.observation.now - last.time - timedelta(seconds=max(ages))
-    seconds = round(max(took.total_seconds(), 0.0), 3)
-    return (*status.incidents[:-1], replace(last, recovery_seconds=seconds))
-
-
 def _conditions(
     view: View,
     status: TrainRunStatus,
@@ -209,8 +201,14 @@ def _conditions(
     runs = phase in ("Running", "Preempting", "Finishing")
     message = waiting_for or _PHASES[phase]
     running = condition(view, "Running", "True" if runs else "False", phase, message)
-    own = (*_template(view), *_kept(view), *_repeated(view, status), *_misheard(view))
-    for mark in (running, *own, *_late(view, status), *marks):
+    own = (
+        *_template(view),
+        *_kept(view),
+        *_repeated(view, status),
+        *_offenders(view, phase),
+        *_misheard(view),
+    )
+    for mark in (running, *own, *_late(view, status), *_slow(view), *marks):
         kept = with_condition(kept, mark)
     problems = _problems(view)
     for mark in _store(view, problems):
@@ -233,10 +231,24 @@ def _kept(view: View) -> tuple[Condition, ...]:
     return (condition(view, "PodsKept", "True", "NodeLost", text),) if text else ()
 
 
+def _offenders(view: View, phase: PhaseName) -> tuple[Condition, ...]:
+    """Not with a verdict: there will be no new workers."""
+    text = told_offenders(view) if phase not in ("Succeeded", "Failed") else ""
+    return (condition(view, "NodesAvoided", "True", "RepeatedIncidents", text),) if text else ()
+
+
 def _late(view: View, status: TrainRunStatus) -> tuple[Condition, ...]:
     """Whether a notice would come too late for the script."""
     type_, text = readiness.SAVE_TOO_LATE, readiness.warning(view, status)
     return (condition(view, type_, "True", "AsksTooSeldom", text),) if text else ()
+
+
+def _slow(view: View) -> tuple[Condition, ...]:
+    """Whether the gang stands still, by what was learned, and whether a rank holds it up."""
+    told = (HUNG, *observed_hang.warning(view)), (STRAGGLER, *stragglers.warning(view))
+    return tuple(
+        condition(view, type_, "True", reason, text) for type_, reason, text in told if reason
+    )
 
 
 def _misheard(view: View) -> tuple[Condition, ...]:

@@ -37,6 +37,17 @@ class WorkerLoss:
     """Its node cannot be reached, so nobody there can end it: it is deleted by force."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeStrike:
+    """An incident that speaks against the node it began on."""
+
+    node: str
+    run: str
+    """Name of the run, in its namespace."""
+    cause: str
+    time: datetime
+
+
 PendingKind = Literal["Unschedulable", "ImagePull", "ConfigError", "Starting"]
 
 
@@ -134,6 +145,8 @@ class Observation:
     """Of each slot the last heartbeat of the newest agent whose worker is not there any more."""
     ready_since: Mapping[str, datetime] = field(default_factory=dict)
     """Of nodes that incidents of the status name: since when they are Ready, those that are."""
+    strikes: tuple[NodeStrike, ...] = ()
+    """What the statuses of the runs of its namespace, of its own or not, tell against nodes."""
     installation: Installation = NAMELESS
     """The one that this operator belongs to."""
     refused: tuple[Refused, ...] = ()

@@ -76,12 +76,18 @@ def _gang_step(view: View, step: int, by_slot: dict[int, StagedStep]) -> GangSte
 
 
 def passed(agent: AgentState | None, step: int) -> bool:
-    """Every process of the worker has reported this step or a later one, or ended well."""
+    """Nothing more comes from the processes of the worker for this step.
+
+    It says so itself, or each has reported a later step or ended well. A report of this very step
+    is no such word: files may follow.
+    """
+    if agent is not None and agent.passed >= step:
+        return True
     if agent is None or not agent.steps:
         return False
     left = {end.rank for end in agent.exits if end.well}
     ranks = enumerate(agent.steps, agent.slot * len(agent.steps))
-    return done(agent) or all(rank in left or (at is not None and at >= step) for rank, at in ranks)
+    return done(agent) or all(rank in left or (at is not None and at > step) for rank, at in ranks)
 
 
 def newest_commit(view: View) -> Committed | None:

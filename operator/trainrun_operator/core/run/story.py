@@ -26,7 +26,7 @@ from trainrun_operator.core.run.incidents.uptime import shows_steps
 from trainrun_operator.core.run.status_size import cut
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from datetime import datetime
 
     from trainrun.contract.agent_state import AgentState
@@ -243,7 +243,14 @@ def _doing(view: View, plan: Plan) -> str:
     busy = any(agent is not None and agent.phase != "Idle" for agent in view.agents)
     if plan.reason != "Gathering":
         return plan.reason[:64]
-    return "Ending" if busy else (plan.status.reason or plan.reason)[:64]
+    if not busy:
+        return (plan.status.reason or plan.reason)[:64]
+    return "Ending" if any(_works(agent) for agent in view.agents) else "Flushing"
+
+
+def _works(agent: AgentState | None) -> bool:
+    """Processes of it still live."""
+    return agent is not None and agent.phase == "Running"
 
 
 def _rounded(seconds: dict[str, float]) -> dict[str, float]:
@@ -308,11 +315,34 @@ def _kept(chapters: tuple[Chapter, ...]) -> tuple[Chapter, ...]:
     chapters = chapters[-MAX_CHAPTERS:]
     while len(chapters) > 1 and sum(map(chapter_size, chapters)) > LIMIT - OPEN_LIMIT:
         chapters = chapters[1:]
-    if chapter_size(chapters[0]) > LIMIT - OPEN_LIMIT:
-        last = chapters[0]
-        incident = {**last.incident, "lastLines": []} if last.incident else {}
-        chapters = (replace(last, notes=last.notes[-1:], incident=incident),)
-    return chapters
+    last = chapters[-1]
+    for shorter in SHORTER:
+        if len(chapters) > 1 or chapter_size(last) <= LIMIT - OPEN_LIMIT:
+            break
+        last = shorter(last)
+    return (*chapters[:-1], last)
+
+
+def _without_lines(chapter: Chapter) -> Chapter:
+    incident = {**chapter.incident, "lastLines": []} if chapter.incident else {}
+    return replace(chapter, notes=chapter.notes[-1:], incident=incident)
+
+
+def _without_bases(chapter: Chapter) -> Chapter:
+    incident = dict(chapter.incident)
+    if kinds := incident.get("exception"):
+        incident["exception"] = [cut(kinds[0], LINE)]
+    return replace(chapter, incident=incident)
+
+
+def _in_short(chapter: Chapter) -> Chapter:
+    """Nothing but what happened, in few words, and what it cost."""
+    incident = {k: cut(v, LINE) if isinstance(v, str) else v for k, v in chapter.incident.items()}
+    return replace(chapter, notes=(), facts={}, incident=incident)
+
+
+SHORTER: tuple[Callable[[Chapter], Chapter], ...] = (_without_lines, _without_bases, _in_short)
+"""What a chapter gives up that alone is larger than its share, least important first."""
 
 
 # ---------------------------------------------------------------- goodput

@@ -11,18 +11,17 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Literal
 
 from trainrun.contract import run_id
+from trainrun_operator.api.run.asked import MAX_LEAVING, SaveAsked
 from trainrun_operator.api.run.standing import Progress
 from trainrun_operator.api.run.status import (
     IDENTITY_LENGTH,
     MAX_DISTRUSTED,
-    MAX_LEAVING,
     Distrusted,
     Ending,
     EndingKind,
     Incident,
     PhaseName,
     Placement,
-    SaveAsked,
     StartRecord,
 )
 from trainrun_operator.core.run import history, steps
@@ -44,8 +43,9 @@ from trainrun_operator.core.run.flush import (
     longer_grace,
     to_flush,
 )
-from trainrun_operator.core.run.incidents import ledger, settling, standstill
+from trainrun_operator.core.run.incidents import evidence, ledger, settling, standstill
 from trainrun_operator.core.run.incidents.attribution import incident_of
+from trainrun_operator.core.run.incidents.learned import remembered
 from trainrun_operator.core.run.plan import Event, Plan
 from trainrun_operator.core.run.view import View, counted
 
@@ -105,12 +105,17 @@ def open_incident(view: View, loss: Loss, lost: frozenset[int], *, distrust: str
     ending = replace(ending, dismissed=ending.dismissing(_unreachable(view)))
     free_ends = {} if settling.made_progress(view) else view.status.free_ends
     status = replace(
-        plan.status, ending=ending, save_asked=None, fruitless=fruitless, free_ends=free_ends
+        plan.status,
+        ending=ending,
+        save_asked=None,
+        evidence_asked=None,
+        fruitless=fruitless,
+        free_ends=free_ends,
     )
     if distrust:
         status = replace(status, distrusted=_distrusting(view, Distrusted(node=distrust)))
     noted = standstill.noted(view, status, hung=incident.cause == Cause.HUNG)
-    return replace(plan, status=settling.opened(view, noted, incident))
+    return replace(plan, status=settling.opened(view, remembered(view, noted), incident))
 
 
 def _unreachable(view: View) -> tuple[int, ...]:
@@ -147,13 +152,27 @@ def refine(view: View, incident: Incident) -> Plan:
     return replace(plan, status=replace(plan.status, fruitless=fruitless))
 
 
+def ask_for_evidence(view: View, hang: Loss, *, observed: bool = False) -> Plan:
+    """The gang stands still: agents are asked where, before anything is done about it.
+
+    Of what is only `observed` a condition tells.
+    """
+    message = f"{hang.message}; asking the agents where their ranks stand"
+    plan = transition(view, "StandsStill", message, phase="Running", type_="Warning")
+    events = () if observed else plan.events
+    status = replace(plan.status, evidence_asked=evidence.next_request(view))
+    return replace(plan, status=status, events=events)
+
+
 def end_uncounted(view: View, kind: EndingKind, reason: str, message: str) -> Plan:
     """Give the attempt up for a reason that is nobody's failure."""
     lost: frozenset[int] = frozenset()
     ending = _ending(view, kind, flush=steps.flushable(view, lost), wait=timedelta(0))
     plan = transition(view, reason, message, phase="Restarting")
-    status = replace(plan.status, ending=ending, save_asked=None, fruitless=0, free_ends={})
-    return replace(plan, status=standstill.noted(view, status))
+    status = replace(
+        plan.status, ending=ending, save_asked=None, evidence_asked=None, fruitless=0, free_ends={}
+    )
+    return replace(plan, status=remembered(view, standstill.noted(view, status)))
 
 
 def take_over(view: View, before: str) -> Plan:
@@ -275,6 +294,7 @@ def start(view: View, chosen: tuple[WorkerFact, ...], resolution: Resolution) ->
         start_record=record,
         ending=None,
         save_asked=None,
+        evidence_asked=None,
         placement=None,
         # Not the step that the attempt before had reached: it may be far beyond.
         progress=Progress(step=point.step if point else None, time=view.status.progress.time),
@@ -310,6 +330,7 @@ def skip_to(view: View, highest: int) -> Plan:
         start_record=None,
         ending=ending if ending is None else replace(ending, flush=to_flush(view)),
         save_asked=None,
+        evidence_asked=None,
     )
     return replace(plan, status=status)
 
@@ -352,10 +373,12 @@ def fail(view: View, reason: str, message: str) -> Plan:
 
 
 def _over(view: View, plan: Plan, verdict: Condition) -> Plan:
+    known = plan.status if view.running is None else remembered(view, plan.status)
     status = replace(
-        settling.settled(view, plan.status),
+        settling.settled(view, known),
         completion_time=view.observation.now,
         save_asked=None,
+        evidence_asked=None,
     )
     return replace(plan, status=_with_marks(status, verdict))
 

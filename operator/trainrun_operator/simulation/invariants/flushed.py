@@ -38,21 +38,21 @@ def thrown_away(
     if world.clock.datetime > until:
         return None
     begin = resume.step if resume is not None and resume.attempt == gang[0].attempt else -1
-    steps = {step for agent in gang for step, entry in agent.staged.items() if entry.ranks}
+    steps = {step for agent in gang for step, entry in agent.staging.steps.items() if entry.ranks}
     lost = (step for step in steps if step > begin and all(_brings(agent, step) for agent in gang))
     return max((step for step in lost if any(_lacks(agent, step) for agent in gang)), default=None)
 
 
 def _lacks(agent: SimAgent, step: int) -> bool:
-    entry = agent.staged.get(step)
+    entry = agent.staging.steps.get(step)
     return entry is None or not entry.uploaded
 
 
 def _brings(agent: SimAgent, step: int) -> bool:
     """It has stored its part, or is going to. Of one that is gone nobody may know what it had."""
-    if not agent.alive or agent.unheard or step in agent.dropped:
+    if not agent.alive or agent.unheard or step in agent.staging.dropped:
         return False
-    entry = agent.staged.get(step)
+    entry = agent.staging.steps.get(step)
     if entry is not None:
         return entry.complete
     return agent.training is not None and agent.training.passed(step)

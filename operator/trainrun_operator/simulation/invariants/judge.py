@@ -13,6 +13,7 @@ from trainrun_operator.core.run.causes import Cause
 from trainrun_operator.simulation.invariants.case import Case, Strike, Truth
 from trainrun_operator.simulation.invariants.events import EventsTold
 from trainrun_operator.simulation.invariants.explained import Explained
+from trainrun_operator.simulation.invariants.hangs_ended import HangsEnded
 from trainrun_operator.simulation.invariants.orders import OrdersGiven
 from trainrun_operator.simulation.invariants.recovery import Recovery
 from trainrun_operator.simulation.invariants.resume_points import ResumePoints
@@ -45,6 +46,7 @@ class Judge:
         self._history = EventsTold(self.case)
         self._verdicts = Verdicts(self.case)
         self._standing_still = StandingStill(self.case)
+        self._hangs_ended = HangsEnded(self.case)
         self.spec_edited(world.config.limits)
 
     @property
@@ -81,6 +83,7 @@ class Judge:
         self._recovery.status(old, new)
         self._verdicts.status(old, new)
         self._standing_still.status(old, new)
+        self._hangs_ended.status(new)
 
     def plan_made(self, observation: Observation, plan: Plan) -> None:
         """Before a plan is acted on."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from trainrun_operator.core.run.plan import DeleteWorker
+from trainrun_operator.simulation.invariants.explained import NODE_EVIDENCE
 
 if TYPE_CHECKING:
     from trainrun_operator.api.run.status import TrainRunStatus
@@ -75,8 +76,15 @@ class Recovery:
             return
         self._timed.add(record.attempt)
         ended = case.ended_at.get(record.attempt - 1, 0.0)
-        quiet = case.now - max(ended + self._waits, min(case.disturbed_until, case.now))
+        waits = max(self._waits, self._is_told_which_node(new, record.attempt - 1))
+        quiet = case.now - max(ended + waits, min(case.disturbed_until, case.now))
         self._waits = 0.0
         stayed_away = old.placement is not None  # for minutes, whoever else needs the room
         if quiet > SOON and not stayed_away and not case.heartbeats_lost:
             case.wrong(f"attempt {record.attempt} starts after {quiet:.0f} s without any trouble")
+
+    def _is_told_which_node(self, status: TrainRunStatus, ended: int) -> float:
+        """Seconds for which a rule that asks for another node may wait until that one is known."""
+        longest = self._case.world.config.heartbeat_timeout.total_seconds() + NODE_EVIDENCE
+        asked = {i.attempt for i in status.incidents if i.action == "RestartAvoidingNode"}
+        return longest if ended in asked else 0.0

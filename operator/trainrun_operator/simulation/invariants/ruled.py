@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from trainrun_operator.core.run.rules import PolicyRule
     from trainrun_operator.simulation.invariants.case import Case
 
+SAID_BY_SCRIPT = {"FatalError": "FailRun", "RetryError": "RestartUncounted"}
+"""What a script asks for itself, where no rule was written for it."""
+
 
 class Ruled:
     """Judges each incident once it is settled."""
@@ -35,7 +38,8 @@ class Ruled:
             return  # what it went by is gone
         rules = self._case.world.config.rules
         right = next((rule for rule in rules if _agrees(rule, incident)), None)
-        label, action = (right.label, right.action) if right is not None else ("", "")
+        of_itself = SAID_BY_SCRIPT.get(incident.cause, "")
+        label, action = (right.label, right.action) if right is not None else ("", of_itself)
         if (incident.rule, incident.action) != (label, action):
             self._case.wrong(
                 f"{incident.rule or 'no rule'} decides {incident.action or 'nothing'} about "
@@ -53,6 +57,8 @@ class Ruled:
 
 
 def _agrees(rule: PolicyRule, incident: Incident) -> bool:
+    if incident.cause in SAID_BY_SCRIPT and not _is_for_it(rule, incident):
+        return False
     code = incident.exit_code
     wanted = {
         "exit codes": not rule.exit_codes or code in rule.exit_codes,
@@ -61,7 +67,21 @@ def _agrees(rule: PolicyRule, incident: Incident) -> bool:
         "causes": not rule.causes or incident.cause in rule.causes,
         "ranks": not rule.ranks or incident.rank in rule.ranks,
         "pattern": not rule.pattern or re.search(rule.pattern, incident.message) is not None,
-        "exceptions": not rule.exceptions or bool({*incident.exception} & {*rule.exceptions}),
+        "exceptions": not rule.exceptions or _raised(rule, incident),
         "containers": not rule.containers or incident.container in rule.containers,
     }
     return all(wanted.values())
+
+
+def _is_for_it(rule: PolicyRule, incident: Incident) -> bool:
+    named = bool(rule.exceptions) and _raised(rule, incident)
+    return incident.cause in rule.causes or named
+
+
+def _raised(rule: PolicyRule, incident: Incident) -> bool:
+    """One of the rule's classes, with or without its module."""
+    return any(
+        kind == wanted or kind.endswith(f".{wanted}")
+        for kind in incident.exception
+        for wanted in rule.exceptions
+    )

@@ -15,7 +15,7 @@ from typing import Any, assert_never
 from trainrun_operator.api.run.status import TrainRunStatus
 from trainrun_operator.api.run.status_json import json_object
 from trainrun_operator.core.run.installation import NAMELESS, Installation
-from trainrun_operator.core.run.observation import Observation, WorkerFact
+from trainrun_operator.core.run.observation import NodeStrike, Observation, WorkerFact
 from trainrun_operator.core.run.plan import Action, CreateWorker, DeleteRun, DeleteWorker, Event
 from trainrun_operator.kube.api import KubeApi
 from trainrun_operator.kube.errors import (
@@ -88,15 +88,17 @@ class KubernetesWorld:
         wake: Callable[[float], None],
         wrote: Callable[[TrainRunStatus, TrainRunStatus], None],
         tell: Callable[[Event], None],
+        strikes: Callable[[], tuple[NodeStrike, ...]] = tuple,
     ) -> None:
         """`wake` asks for a pass within so many seconds; `wrote` is told of every status written,
         whether we heard so or not: the one before and the new one; `tell` takes events of which the
-        core knows nothing."""
+        core knows nothing; `strikes`: what the runs of the namespace have met on nodes."""
         self._run = run
         self._around = around
         self._wake = wake
         self._wrote = wrote
         self._tell = tell
+        self._strikes = strikes
         self._refusals = Refusals()
         self._strangers = Strangers(run.current.run.metadata.name)
         self._sightings = Sightings()
@@ -135,6 +137,7 @@ class KubernetesWorld:
             ordered=agents.ordered,
             last_words=agents.last_words,
             ready_since=self._ready_since(version.status),
+            strikes=self._strikes(),
             installation=self._around.installation,
             refused=self._refusals.facts(),
         )

@@ -1,10 +1,10 @@
 """Faults on demand: `kill rank=2 step=30`, `preempt rank=1 step=60 grace=20s`,
-`node-loss rank=3 step=40`.
+`node-loss rank=3 step=40`, `hang rank=0 step=25`.
 
 Layer: worlds/local. Each strikes once per `trainrun run`, when its rank has reported its step, or
-some other rank has, since many ranks report nothing. A kill at a report is done by the rank's
-agent, which sees it first; everything else by us. Who strikes makes the fault's mark: so it strikes
-once, and it is known which never did.
+some other rank has, since many ranks report nothing. A kill at a report, in a save or at a load is
+done by the rank's agent, which sees it first; everything else by us. Who strikes makes the fault's
+mark: so it strikes once, and it is known which never did.
 """
 
 from __future__ import annotations
@@ -14,21 +14,24 @@ import shutil
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from trainrun.contract import fault_mark
-from trainrun.contract.agent_config import KillFault
+from trainrun.contract.agent_config import KillFault, KillMoment
 from trainrun.contract.agent_state import AgentState
 from trainrun.errors import InvalidSpec
 from trainrun_operator.api.pod_template import DEFAULT_GRACE
 
-FaultKind = Literal["kill", "preempt", "node-loss"]
+FaultKind = Literal["kill", "preempt", "node-loss", "hang"]
 
 FIELDS: dict[FaultKind, frozenset[str]] = {
-    "kill": frozenset({"rank", "step"}),
+    "kill": frozenset({"rank", "step", "at"}),
     "preempt": frozenset({"rank", "step", "grace"}),
     "node-loss": frozenset({"rank", "step"}),
+    "hang": frozenset({"rank", "step"}),
 }
+
+MOMENTS: dict[str, KillMoment] = {moment: moment for moment in get_args(KillMoment)}
 
 OWN_TIME = 1.0
 """Seconds from the report of another rank that the fault's own rank gets to report the step: most
@@ -44,11 +47,14 @@ class Fault:
     step: int
     grace: float = DEFAULT_GRACE
     """Seconds between the notice and the end (preempt)."""
+    at: KillMoment = "report"
+    """Of the step (kill)."""
 
     def __str__(self) -> str:
         """As it stands on the command line."""
         grace = f" grace={self.grace:g}s" if self.kind == "preempt" else ""
-        return f"{self.kind} rank={self.rank} step={self.step}{grace}"
+        at = f" at={self.at}" if self.at != "report" else ""
+        return f"{self.kind} rank={self.rank} step={self.step}{grace}{at}"
 
 
 def parse_fault(text: str, *, world_size: int) -> Fault:
@@ -68,7 +74,7 @@ def parse_fault(text: str, *, world_size: int) -> Fault:
     if rank >= world_size:
         raise _wrong(text, f"there is no rank {rank}: ranks are 0 to {world_size - 1}")
     grace = _seconds(text, values["grace"]) if "grace" in values else DEFAULT_GRACE
-    return Fault(kind=known, rank=rank, step=step, grace=grace)
+    return Fault(kind=known, rank=rank, step=step, grace=grace, at=_moment(text, values))
 
 
 def _number(text: str, values: dict[str, str], name: str) -> int:
@@ -76,6 +82,13 @@ def _number(text: str, values: dict[str, str], name: str) -> int:
     if not value.isascii() or not value.isdigit():
         raise _wrong(text, f"{name}={value} is missing or no number")
     return int(value)
+
+
+def _moment(text: str, values: dict[str, str]) -> KillMoment:
+    named = values.get("at", "report")
+    if named not in MOMENTS:
+        raise _wrong(text, f"at={named} is no moment of a step: use {', '.join(MOMENTS)}")
+    return MOMENTS[named]
 
 
 def _seconds(text: str, value: str) -> float:
@@ -135,7 +148,7 @@ class FaultPlan:
     def kills_of(self, slot: int) -> tuple[KillFault, ...]:
         """The kills that this slot's agent carries out when their rank reports."""
         return tuple(
-            KillFault(rank=p.fault.rank, step=p.fault.step, mark=str(p.mark))
+            KillFault(rank=p.fault.rank, step=p.fault.step, at=p.fault.at, mark=str(p.mark))
             for p in self.pending
             if p.fault.kind == "kill" and p.slot == slot
         )
@@ -151,6 +164,8 @@ class FaultPlan:
             return  # its steps are those of an attempt that is over
         first = state.slot * self._per_worker
         for planned in self.pending:
+            if planned.fault.at != "report":
+                continue  # only the agent sees these moments
             ranks = {
                 rank
                 for rank, step in enumerate(state.steps, start=first)

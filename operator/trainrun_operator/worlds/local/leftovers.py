@@ -35,14 +35,16 @@ def kill_all(folder: Path) -> int:
     return len(killed)
 
 
-def kill_child(parent: int, folder: Path, *, rank: int, if_: Callable[[], bool]) -> None:
-    """SIGKILL the training process of `rank` that the agent `parent` of this folder has started.
+def signal_child(
+    number: signal.Signals, parent: int, folder: Path, *, rank: int, if_: Callable[[], bool]
+) -> None:
+    """Signal the training process of `rank` that the agent `parent` of this folder has started.
 
-    Nothing where none runs; `if_` is asked just before.
+    Nothing where none runs; `if_` is asked just before. A standby of the rank is left alone.
     """
     for pid, handle in _processes(folder, f"{variables.RANK}={rank}".encode()):
-        if _parent_of(pid) == parent and if_():
-            signal.pidfd_send_signal(handle, signal.SIGKILL)
+        if _parent_of(pid) == parent and not _stands_by(pid) and if_():
+            signal.pidfd_send_signal(handle, number)
 
 
 def _kill_once(folder: Path) -> Iterator[int]:
@@ -83,6 +85,14 @@ def _belongs(pid: int, folder: Path, marks: tuple[bytes, ...]) -> bool:
     mark = f"{variables.NODE_FOLDER}={folder}".encode()
     here = any(entry == mark or entry.startswith(mark + b"/") for entry in environ)
     return here and all(other in environ for other in marks)
+
+
+def _stands_by(pid: int) -> bool:
+    """By its name, since its environment stays what it was started with."""
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().rstrip("\n") == variables.STANDBY_NAME
+    except OSError:
+        return False
 
 
 def _parent_of(pid: int) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import signal
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -24,7 +25,7 @@ from trainrun_operator.core.run.plan import Action, CreateWorker, DeleteRun, Del
 from trainrun_operator.worlds.base import Agents, Seen, StatusConflict
 from trainrun_operator.worlds.local.agent_process import OUTPUT_FILE, AgentProcess
 from trainrun_operator.worlds.local.faults import FaultPlan, PlannedFault
-from trainrun_operator.worlds.local.leftovers import kill_all, kill_child
+from trainrun_operator.worlds.local.leftovers import kill_all, signal_child
 from trainrun_operator.worlds.local.place import RunPlace
 from trainrun_operator.worlds.local.status_file import StatusFile, StoredRun
 from trainrun_operator.worlds.local.worker import LocalWorker
@@ -62,7 +63,8 @@ class LocalWorld:
         self._place = place
         self._file = StatusFile(place.status)
         self._stored = stored
-        self._config = config
+        # Each worker is a node of its own: there is no other one to prefer.
+        self._config = replace(config, max_avoided_nodes=0)
         self._template = template
         self._faults = faults
         self._wake = wake
@@ -244,8 +246,10 @@ class LocalWorld:
             return  # the next heartbeat that shows the step finds another one
         fault = planned.fault
         match fault.kind:
-            case "kill":
-                kill_child(worker.agent.pid, worker.folder, rank=fault.rank, if_=planned.strike)
+            case "kill" | "hang":
+                number = signal.SIGKILL if fault.kind == "kill" else signal.SIGSTOP
+                agent, strike = worker.agent.pid, planned.strike
+                signal_child(number, agent, worker.folder, rank=fault.rank, if_=strike)
             case "preempt":
                 if planned.strike():
                     self._preempt(worker, fault.grace)

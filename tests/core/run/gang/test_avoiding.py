@@ -5,9 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from tests.support.builders import Scene, a_run, a_worker, an_incident, seconds
+from tests.support.builders import (
+    BEGIN,
+    HOUR,
+    Scene,
+    a_run,
+    a_worker,
+    an_agent,
+    an_incident,
+    seconds,
+)
+from trainrun_operator.api.run.status import Condition
 from trainrun_operator.core.run.causes import Cause
-from trainrun_operator.core.run.observation import Pending, WorkerLoss
+from trainrun_operator.core.run.observation import NodeStrike, Pending, WorkerLoss
 from trainrun_operator.core.run.plan import CreateWorker, DeleteWorker
 
 
@@ -18,6 +28,7 @@ def avoid(scene: Scene) -> dict[str, tuple[str, ...]]:
 
 def disfavor(scene: Scene) -> dict[str, tuple[str, ...]]:
     """Of every worker that is created: the nodes that it is better not put on."""
+    scene = scene.after(scene.plan)  # that nodes are avoided stands in the status first
     return {a.name: a.disfavor for a in scene.plan.actions if isinstance(a, CreateWorker)}
 
 
@@ -122,7 +133,7 @@ def failed_before(*causes: Cause, collateral: bool = False) -> Scene:
 def test_a_new_worker_is_better_not_put_on_a_node_with_repeated_incidents() -> None:
     scene = failed_before(Cause.OUT_OF_MEMORY)
     assert disfavor(scene) == {"run-1-2": ("node-1",)}
-    assert avoid(scene) == {"run-1-2": ()}
+    assert avoid(scene.after(scene.plan)) == {"run-1-2": ()}
 
 
 def test_a_single_incident_does_not_speak_against_a_node() -> None:
@@ -135,8 +146,113 @@ def test_incidents_that_are_not_a_nodes_fault_do_not_speak_against_it() -> None:
     assert disfavor(failed_before(Cause.APP_ERROR, collateral=True)) == {"run-1-2": ()}
 
 
-def test_repeated_incidents_are_forgotten_after_a_day() -> None:
+def test_two_incidents_are_forgotten_after_four_hours_and_each_after_a_day() -> None:
     scene = failed_before(Cause.UNKNOWN)
-    begin = scene.status.incidents[0]
-    assert disfavor(replace(scene, now=begin.time + seconds(86_399))) == {"run-1-2": ("node-1",)}
-    assert disfavor(replace(scene, now=begin.time + seconds(86_401))) == {"run-1-2": ()}
+    begin = scene.status.incidents[0].time
+    for hours, nodes in ((4, ("node-1",)), (4.1, ()), (25, ())):
+        assert disfavor(replace(scene, now=begin + seconds(3600 * hours))) == {"run-1-2": nodes}
+
+
+def elsewhere(node: str, *hours_ago: float, cause: str = "AppError") -> tuple[NodeStrike, ...]:
+    """An incident of a run each, so many hours ago."""
+    now = BEGIN + HOUR
+    return tuple(
+        NodeStrike(node=node, run=f"{node}-{number}", cause=cause, time=now - hours * HOUR)
+        for number, hours in enumerate(hours_ago)
+    )
+
+
+def test_a_new_worker_is_better_not_put_where_other_runs_have_lost_theirs() -> None:
+    scene = replace(a_run(replicas=1), strikes=elsewhere("n7", 1, 2))
+    assert disfavor(scene) == {"run-0-1": ("n7",)}
+    assert scene.plan.status.condition("NodesAvoided") == Condition(
+        type="NodesAvoided",
+        status="True",
+        reason="RepeatedIncidents",
+        message="new workers are put elsewhere where there is room: n7 (2 incidents of 2 runs: "
+        "AppError; the last on 2026-01-01 at 00:00 UTC); have them checked",
+        last_transition_time=scene.now,
+        observed_generation=1,
+    )
+    assert [event.reason for event in scene.plan.events] == ["NodesAvoided"]
+
+
+def test_a_run_that_has_failed_puts_no_workers_elsewhere() -> None:
+    """Its last event was that, and not why it had failed."""
+    scene = a_run(replicas=1, max_failures=0).running().with_exit(0, code=1)
+    scene = replace(scene, strikes=elsewhere("n7", 1, 2))
+    plan = scene.after(scene.plan).plan
+    assert plan.status.phase == "Failed"
+    assert plan.status.condition("NodesAvoided") is None
+    assert [event.reason for event in plan.events] == ["MaxFailuresExceeded"]
+
+
+def test_the_worst_nodes_are_avoided_and_no_more_than_the_spec_says() -> None:
+    strikes = (*elsewhere("n7", 1, 2), *elsewhere("n8", 0, 1, 2), *elsewhere("n9", 0, 1))
+    for most, nodes in ((0, ()), (1, ("n8",)), (2, ("n8", "n9")), (4, ("n7", "n8", "n9"))):
+        scene = replace(a_run(replicas=1, max_avoided_nodes=most), strikes=strikes)
+        assert disfavor(scene) == {"run-0-1": nodes}
+
+
+def test_many_nodes_are_told_in_short() -> None:
+    strikes = tuple(s for n in range(6) for s in elsewhere(f"n{n}", 1, 2))
+    scene = replace(a_run(replicas=1, max_avoided_nodes=5), strikes=strikes)
+    mark = scene.plan.status.condition("NodesAvoided")
+    assert mark is not None
+    assert mark.message.count("incidents of") == 3
+    assert mark.message.endswith(" and 2 more; have them checked")
+
+
+def test_nodes_that_only_others_have_met_are_not_told_while_the_run_trains() -> None:
+    scene = replace(a_run(replicas=1).running(), strikes=elsewhere("n7", 1, 2))
+    assert scene.plan.status.condition("NodesAvoided") is None
+    met = scene.with_status(incidents=(an_incident(node="n7", time=BEGIN + HOUR),))
+    mark = met.plan.status.condition("NodesAvoided")
+    assert mark is not None
+    assert "3 incidents of 3 runs" in mark.message
+
+
+def test_what_the_index_tells_of_the_run_itself_is_not_counted_twice() -> None:
+    own = NodeStrike(node="node-1", run="run", cause="AppError", time=BEGIN)
+    scene = replace(after_a_loss(Cause.APP_ERROR), strikes=(own,))
+    assert disfavor(scene) == {"run-1-2": ()}
+
+
+def always_there(times: int = 3, node: str = "node-1", **config: Any) -> Scene:
+    """The process of slot 1 has died of SIGSEGV so many times in a row."""
+    told = tuple(
+        an_incident(attempt=number, node=node, rank=1, exit_code=139, step=7)
+        for number in range(1, times + 1)
+    )
+    scene = a_run(max_failures=-1, **config).running(times).ended(told[-1])
+    return scene.with_status(incidents=told[:-1])
+
+
+def dismissed(scene: Scene) -> list[tuple[str, str]]:
+    for _ in range(3):
+        scene = scene.after(scene.plan) if scene.plan.transition else scene
+    return [(a.name, a.reason) for a in scene.plan.actions if isinstance(a, DeleteWorker)]
+
+
+def test_a_worker_leaves_a_node_on_which_alone_the_same_failure_strikes_three_times() -> None:
+    why = "the same failure has struck 3 times, and on its node node-1 alone"
+    assert dismissed(always_there()) == [("run-1-1", why)]
+
+
+def test_it_stays_where_the_failure_is_not_the_nodes_or_nodes_are_not_avoided() -> None:
+    elsewhere_too = always_there()
+    first = replace(elsewhere_too.status.incidents[0], node="node-0")
+    others = elsewhere_too.status.incidents[1:]
+    assert dismissed(elsewhere_too.with_status(incidents=(first, *others))) == []
+    assert dismissed(always_there(2)) == []
+    assert dismissed(always_there(max_avoided_nodes=0)) == []
+
+
+def test_one_that_came_back_to_the_node_for_want_of_room_is_left_there() -> None:
+    scene = always_there(4)
+    record = scene.status.start_record
+    assert record is not None
+    made = a_worker(1, 3, agent=an_agent(1, 3, attempt=4, held=scene.held))
+    roster = replace(record, roster=(1, 3), agents=record.agents[:4] + "0103")
+    scene = scene.without(1).plus(made).with_status(start_record=roster)
+    assert dismissed(scene) == []

@@ -195,9 +195,13 @@ def test_workers_that_were_told_once_are_not_told_again() -> None:
     [
         (Cause.PREEMPTED, False),
         (Cause.NODE_LOST, False),
+        (Cause.EVICTED, False),
         (Cause.INTERRUPTED, False),
+        (Cause.MISREAD, False),
         (Cause.OUT_OF_MEMORY, True),
+        (Cause.APP_ERROR, True),
         (Cause.START_FAILED, True),
+        (Cause.SILENT, True),
         (Cause.UNKNOWN, True),
     ],
 )

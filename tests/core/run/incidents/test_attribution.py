@@ -39,6 +39,18 @@ def test_of_two_losses_the_better_explanation_wins_whenever_it_happened(
     assert best([better, older]) is better
 
 
+def test_an_exception_of_several_lines_makes_a_message_of_one() -> None:
+    error = "RuntimeError: CUDA error: out of memory\n  Compile with `TORCH_USE_CUDA_DSA`\n"
+    scene = a_run(replicas=2, max_failures=5).running().with_exit(1, code=1, exception=error)
+    incident = scene.plan.status.incident
+    assert incident is not None
+    assert incident.message.startswith(
+        "rank 1 exited with code 1: RuntimeError: CUDA error: out of "
+    )
+    assert "out of memory Compile with `TORCH_USE_CUDA_DSA`" in incident.message
+    assert all("\n" not in event.message for event in scene.plan.events)
+
+
 @pytest.mark.parametrize(("better", "worse"), list(pairwise(RANKED)))
 def test_an_open_incident_is_refined_by_better_explanations_only(better: Loss, worse: Loss) -> None:
     scene = a_run(replicas=2, max_failures=5).running()
@@ -265,6 +277,19 @@ def test_a_failing_verdict_waits_for_a_rank_whose_last_word_came_after_the_crash
     scene = scene.after(scene.plan, passed=30).silent(1, 29)
     assert scene.plan.reason == "Attributing"
     lost = scene.silent(1, 31).with_worker(1, suspect_node="NotReady").plan
+    assert (lost.reason, lost.transition) == ("NodeLost", True)
+
+
+def test_news_of_a_dead_node_that_come_after_its_silent_worker_was_named_explain_it() -> None:
+    """The run failed with MaxFailuresExceeded: the worker's last word was read after the crash."""
+    scene = a_run(max_preemptions=-1).running().with_exit(0, exception=BROKEN)
+    scene = scene.after(scene.plan, passed=31).silent(1, 30.9)
+    scene = scene.after(scene.plan, passed=4).silent(1, 34.9)
+    assert scene.plan.message == (
+        "worker run-1-1 has not been heard for 31 s: its node may explain it; "
+        "waiting for news of the node"
+    )
+    lost = scene.with_worker(1, suspect_node="NotReady").plan
     assert (lost.reason, lost.transition) == ("NodeLost", True)
 
 

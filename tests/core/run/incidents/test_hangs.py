@@ -18,7 +18,7 @@ def standing(*steps: int | None, owes: float | None = 121.0, **config: Any) -> S
     scene = a_run(replicas=len(steps), max_failures=3, **(LIMITS | config)).running()
     for slot, step in enumerate(steps):
         scene = scene.with_agent(slot, steps=(step,), owes=owes)
-    return scene
+    return scene.asked_for_evidence()
 
 
 def said(scene: Scene) -> str:
@@ -86,6 +86,7 @@ def test_a_node_that_hangs_twice_is_not_preferred_any_more() -> None:
         scene = scene.after(scene.plan).waiting().resolved().without_backoff()
         scene = scene.after(scene.plan).running(scene.status.attempt + 1)
         scene = scene.with_agent(0, steps=(5,), owes=130.0).with_agent(1, steps=(4,), owes=130.0)
+        scene = scene.asked_for_evidence()
     assert disfavored(scene.view) == ("node-1",)
 
 
@@ -195,7 +196,7 @@ def test_a_section_is_its_workers_whatever_the_spec_says_of_processes_now() -> N
 def test_hangs_at_the_same_step_end_the_run_for_want_of_progress() -> None:
     scene = a_run(replicas=2, max_failures=-1, no_progress_limit=1, **LIMITS)
     for attempt in (1, 2):
-        scene = scene.running(attempt).with_all(steps=(7,), owes=130.0)
+        scene = scene.running(attempt).with_all(steps=(7,), owes=130.0).asked_for_evidence()
         scene = scene.after(scene.plan).waiting().resolved().without_backoff()
         scene = scene.after(scene.plan)
     failed = scene.status.condition("Failed")

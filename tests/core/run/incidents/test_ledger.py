@@ -173,6 +173,28 @@ def test_a_new_step_begins_the_row_of_free_tries_anew() -> None:
     assert (scene.status.fruitless, scene.status.free_ends) == (0, {})
 
 
+@pytest.mark.parametrize(
+    ("cause", "fruitless", "left"),
+    [
+        (Cause.RENDEZVOUS_FAILED, 3, {"RendezvousFailed": 3, "Misread": 1}),
+        (Cause.RENDEZVOUS_FAILED, 0, {}),
+        (Cause.APP_ERROR, 3, {}),
+        (Cause.INTERRUPTED, 3, {"RendezvousFailed": 2, "Misread": 1}),
+    ],
+)
+def test_an_end_that_is_charged_begins_all_rows_of_free_ends_anew(
+    cause: Cause, fruitless: int, left: dict[str, int]
+) -> None:
+    known = {"RendezvousFailed": 2, "Misread": 1}
+    status = TrainRunStatus(fruitless=fruitless, free_ends=known)
+    assert ledger.free_ends_after(status, an_incident(cause), a_config()) == left
+
+
+def test_a_run_without_an_incident_does_not_go_on_because_a_limit_was_raised() -> None:
+    assert not ledger.admits(TrainRunStatus(), "failures", a_config(max_failures=3))
+    assert ledger.admits(TrainRunStatus(), "failures", a_config(max_failures=-1))
+
+
 def test_the_budget_follows_an_edit_of_the_failure_policy_until_it_is_settled() -> None:
     incident = replace(an_incident(Cause.PREEMPTED), budget="preemptions")
     failures, settled = ledger.settle(TrainRunStatus(), incident, a_config(max_failures=1))
@@ -217,6 +239,17 @@ def test_only_the_newest_two_incidents_keep_their_lines_and_long_messages() -> N
     assert [len(i.last_lines) for i in status.incidents] == [0, 0, 20, 20]
     assert [len(i.message) for i in status.incidents] == [200, 200, 900, 900]
     assert status.incidents[0].message.endswith("m…")
+
+
+def test_an_older_incident_keeps_the_class_of_its_exception_and_its_first_words() -> None:
+    told = an_incident(message="x" * 500, exception=("ValueError", "Exception"), known_by="a text")
+    status = TrainRunStatus(incidents=(told, an_incident(), an_incident()))
+    _, (old, *_) = ledger.settle(status, an_incident(), a_config())
+    assert (old.exception, old.known_by, old.last_lines) == (("ValueError",), "", ())
+    assert old.message.endswith("x…")
+    short = replace(told, message=old.message)
+    status = TrainRunStatus(incidents=(short, an_incident(), an_incident()))
+    assert ledger.settle(status, an_incident(), a_config())[1][0].message == old.message
 
 
 def test_a_status_after_many_ugly_incidents_stays_small() -> None:

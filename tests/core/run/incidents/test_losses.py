@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.support.builders import Scene, a_run, an_incident, seconds
@@ -187,6 +189,59 @@ def test_of_several_processes_the_one_that_failed_first_explains_the_worker() ->
     (end,) = agent.exits
     first = type(end)(rank=1, code=2, age=5.0)
     assert the_loss(scene.with_agent(0, exits=(end, first))).rank == 1
+
+
+WORST_FIRST: list[dict[str, object]] = [
+    {"oom": True},
+    {"code": 1, "exception": "trainrun.FatalError: the data is gone"},
+    {"signal": 11},
+    {"code": 1, "exception": "ValueError: bad batch"},
+    {"code": 1, "exception": "RuntimeError: Connection reset by peer"},
+]
+"""Ends of processes of one worker: who of them explains it, before all that follow."""
+
+
+@pytest.mark.parametrize("worse", range(len(WORST_FIRST) - 1))
+@pytest.mark.parametrize("first", [True, False])
+def test_of_several_processes_the_one_that_says_most_explains_the_worker(
+    worse: int, first: bool
+) -> None:
+    scene = a_run(processes_per_worker=2).running()
+    age = 9.0 if first else 1.0
+    said = scene.with_exit(0, age=age, **WORST_FIRST[worse]).worker(0).agent
+    for less in WORST_FIRST[worse + 1 :]:
+        other = scene.with_exit(0, age=5.0, **less).worker(0).agent
+        assert said is not None
+        assert other is not None
+        beside = replace(other.exits[0], rank=1)
+        for exits in ((*said.exits, beside), (beside, *said.exits)):
+            assert the_loss(scene.with_agent(0, exits=exits)).rank == 0
+
+
+def test_a_notice_that_came_after_the_signal_explains_nothing() -> None:
+    scene = a_run().running().noticed(0, age=1.0)
+    assert the_loss(scene.with_exit(0, signal=9, age=2.0)).cause is Cause.APP_ERROR
+    assert the_loss(scene.with_exit(0, signal=9, age=1.0)).cause is Cause.PREEMPTED
+
+
+def test_of_several_ranks_that_have_left_the_first_is_named() -> None:
+    broken = "RuntimeError: Connection closed by peer"
+    scene = a_run(replicas=4).running().with_exit(0, code=1, exception=broken, age=2.0)
+    left = scene.with_exit(1, code=0, age=3.0).with_exit(2, code=0, age=9.0)
+    assert the_loss(left.with_exit(3, code=0, age=5.0)).message.endswith(
+        "; rank 2 had ended with exit code 0 before"
+    )
+
+
+def test_a_worker_that_is_gone_is_named() -> None:
+    loss = the_loss(a_run().running().without(1))
+    assert (loss.slot, loss.worker) == (1, "run-1-1")
+
+
+def test_the_node_is_known_from_the_agent_where_the_world_does_not_tell_it() -> None:
+    scene = a_run().running().with_exit(1)
+    assert the_loss(scene.with_worker(1, node="")).node == "node-1"
+    assert the_loss(scene.with_agent(1, node="elsewhere")).node == "node-1"
 
 
 def test_a_collective_that_breaks_after_a_rank_has_left_names_that_rank() -> None:

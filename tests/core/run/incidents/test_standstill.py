@@ -94,7 +94,7 @@ def test_out_of_memory_counts_as_well() -> None:
     scene = crashes(a_run(no_progress_limit=2, **WITHOUT_LIMIT), 10, 10, 10, oom=True)
     assert verdict(scene) == "NoProgress"
     counting = {cause for cause, row in CAUSES.items() if row.stands_still}
-    assert counting >= {Cause.APP_ERROR, Cause.OUT_OF_MEMORY}
+    assert counting == {Cause.APP_ERROR, Cause.OUT_OF_MEMORY, Cause.HUNG}
 
 
 def test_a_suspension_neither_counts_nor_ends_the_row() -> None:
@@ -216,7 +216,7 @@ def test_a_script_that_never_makes_its_first_step_gets_no_further_however_long_i
     scene = a_run(**limits, **WITHOUT_LIMIT)
     for _ in (1, 2):
         scene = scene.running(max(scene.status.attempt, 1))
-        scene = scene.with_all(steps=(None,), spawned=700.0, owes=601.0)
+        scene = scene.with_all(steps=(None,), spawned=700.0, owes=601.0).asked_for_evidence()
         assert scene.plan.reason == "Hung"
         scene = restarted(scene.after(scene.plan))
         assert scene.status.fruitless > 0

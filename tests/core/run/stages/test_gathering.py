@@ -220,6 +220,15 @@ def test_the_store_is_asked_with_a_checkpoint_that_the_status_does_not_show_yet(
     assert request.committed == CheckpointId(attempt=2, step=30)
 
 
+def test_the_store_is_asked_with_what_the_attempt_before_was_handed() -> None:
+    """Nothing newer is known, and a listing that lags might show none at all."""
+    scene = a_run().running(2, resume=(1, 20)).ended(kind="Yielded")
+    assert scene.status.checkpoint is None
+    request = scene.hold(0).resolve
+    assert request is not None
+    assert request.committed == CheckpointId(attempt=1, step=20)
+
+
 def test_a_run_that_has_finished_before_succeeds_at_once() -> None:
     plan = a_run().waiting().resolved(outcome="Finished").plan
     assert (plan.reason, plan.status.phase) == ("AlreadyFinished", "Succeeded")
@@ -425,7 +434,7 @@ def test_a_run_that_resumes_what_another_one_left_says_so() -> None:
 
 
 def test_a_run_that_starts_fresh_says_where_and_what_stays() -> None:
-    scene = a_run(on_existing="StartFresh").waiting()
+    scene = a_run(on_existing="StartFresh").waiting().with_all(phase="Idle")
     assert scene.answer(0).generation == 0
     scene = scene.resolved(generation=3)
     assert [(e.type, e.reason, e.message) for e in scene.plan.events] == [
@@ -440,8 +449,24 @@ def test_a_run_that_starts_fresh_says_where_and_what_stays() -> None:
     assert scene.plan.status.storage_generation == 3
 
 
+def test_a_run_that_finds_nothing_in_the_newest_generation_says_that_older_ones_stay() -> None:
+    """Whoever began it was abandoned before its first checkpoint."""
+    scene = a_run(on_existing="Resume").waiting().with_all(phase="Idle").resolved(generation=2)
+    assert [(e.type, e.reason, e.message) for e in scene.plan.events] == [
+        ("Normal", "Started", "attempt 1 starts from nothing with 2 workers"),
+        (
+            "Warning",
+            "NothingToResume",
+            "generation 2, the newest, has no checkpoint in s3://bucket/run/generation-000002, so "
+            "the run begins from nothing there. What was saved before stays in s3://bucket/run and "
+            "is not resumed; checkpoint.initialFrom takes weights from there",
+        ),
+    ]
+
+
 def test_all_workers_are_told_the_generation_from_the_start_on() -> None:
-    scene = a_run(max_failures=1, on_existing="StartFresh").waiting().resolved(generation=2)
+    scene = a_run(max_failures=1, on_existing="StartFresh").waiting()
+    scene = scene.with_all(phase="Idle").resolved(generation=2)
     running = scene.after(scene.plan).with_all(attempt=1, phase="Running")
     assert {running.answer(slot).generation for slot in (0, 1)} == {2}
     ended = running.ended(an_incident())
@@ -466,7 +491,7 @@ def test_a_run_that_starts_fresh_in_an_empty_folder_has_nothing_to_tell() -> Non
 
 def test_a_run_that_goes_on_in_its_generation_does_not_tell_of_it_again() -> None:
     scene = a_run(on_existing="StartFresh").with_status(attempt=1, storage_generation=2).waiting()
-    scene = scene.resolved(generation=2)
+    scene = scene.with_all(phase="Idle").resolved(generation=2)
     assert [e.reason for e in scene.plan.events] == ["Started"]
 
 
@@ -480,6 +505,22 @@ def test_no_checkpoint_of_another_generation_is_resumed_from() -> None:
         ready.message
     )
     assert scene.plan.status.start_record is None
+
+
+def test_an_agent_that_knows_no_generations_is_given_no_checkpoint_of_a_later_one() -> None:
+    scene = a_run().with_status(attempt=1, storage_generation=2).waiting()
+    scene = scene.with_all(phase="Idle").resolved((1, 30), generation=2)
+    assert scene.plan.status.start_record is not None
+    older = scene.with_agent(1, held=None).plan
+    assert older.reason == "StorageMisconfigured"
+    ready = older.status.condition("StorageReady")
+    assert ready is not None
+    assert ready.message.startswith(
+        "worker run-1-1 would read generation 1 of the run's folder, and the run is in generation 2"
+    )
+    assert older.status.start_record is None
+    first = a_run().waiting().resolved((1, 30)).with_agent(1, held=None)
+    assert first.plan.status.start_record is not None
 
 
 def test_an_edit_to_start_fresh_begins_nothing_in_a_run_that_has_begun() -> None:

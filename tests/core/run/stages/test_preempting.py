@@ -186,6 +186,16 @@ def test_a_save_that_only_some_ranks_staged_is_waited_for() -> None:
     assert scene.staged(0, 12, after_save=True).plan.reason == "Preempting"
 
 
+def test_a_checkpoint_for_a_call_that_nobody_has_agreed_to_ends_nothing() -> None:
+    """Ranks may still be told to prepare that call: ending now would cut their save in two."""
+    scene = a_run().running().noticed(1, remaining=30.0).asked_to_save()
+    scene = scene.voted(0, calls=9, prepared=10).voted(1, calls=9)
+    scene = scene.staged_by_all(12, after_save=True)
+    assert scene.plan.reason == "Preempting"
+    agreed = scene.voted(0, calls=10, committed=10)
+    assert agreed.plan.reason == "Preempted"
+
+
 def test_a_whole_checkpoint_of_one_rank_is_enough() -> None:
     scene = a_run().running().noticed(1).asked_to_save().voted(0, calls=9, committed=9)
     assert scene.staged(0, 12, after_save=True, whole=True).plan.reason == "Preempted"

@@ -21,7 +21,24 @@ def test_a_running_attempt_goes_on() -> None:
     assert (plan.reason, plan.message) == ("Running", "attempt 2 is running")
     assert plan.status.phase == "Running"
     assert plan.actions == ()
-    assert plan.requeue_after == seconds(5)
+
+
+def test_a_gang_that_trains_is_looked_at_every_fifteen_seconds_if_nothing_is_heard() -> None:
+    assert a_run(replicas=3).running().plan.requeue_after == seconds(15)
+
+
+def test_what_wakes_nobody_is_looked_for_more_often() -> None:
+    assert a_run(progress_timeout=seconds(60)).running().plan.requeue_after == seconds(5)
+    assert a_run(first_step_timeout=seconds(60)).running().plan.requeue_after == seconds(5)
+    # One rank has ended, and the last checkpoint is awaited.
+    one_done = a_run(replicas=2).running().with_exit(0, code=0)
+    assert one_done.plan.requeue_after == seconds(5)
+
+
+def test_a_deadline_is_not_slept_through() -> None:
+    # The run began an hour ago.
+    assert a_run(active_deadline=seconds(3604)).running().plan.requeue_after == seconds(4.01)
+    assert a_run(active_deadline=seconds(9999)).running().plan.requeue_after == seconds(15)
 
 
 def test_every_rank_gets_the_same_copy_of_the_start_record() -> None:

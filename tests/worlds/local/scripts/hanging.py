@@ -1,7 +1,8 @@
 """Counts steps with a real collective between two of them: all ranks wait for the slowest one.
 
 In attempt 1 rank 1 sleeps for ever inside step HANG_AT, and does not hear SIGTERM. Before step
-SECTION_AT all ranks are in a long section for SECTION seconds.
+SECTION_AT all ranks are in a long section for SECTION seconds. Before step PAUSE_AT rank 1 waits
+for the file JOURNAL/go.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import trainrun
 HANG_AT = int(os.environ.get("HANG_AT", "0"))
 SECTION_AT = int(os.environ.get("SECTION_AT", "0"))
 SECTION = float(os.environ.get("SECTION", "0"))
+PAUSE_AT = int(os.environ.get("PAUSE_AT", "0"))
 STEPS = 6
 
 context = trainrun.get_context()
@@ -39,6 +41,8 @@ for step in range(checkpoint.step + 1 if checkpoint else 1, STEPS + 1):
     if context.attempt == 1 and context.rank == 1 and step == HANG_AT:
         while True:
             time.sleep(3600)
+    while context.rank == 1 and step == PAUSE_AT and not (here.parent / "go").exists():
+        time.sleep(0.2)
     directory = trainrun.staging_directory()
     (directory / f"rank-{context.rank}.txt").write_text(str(step))
     trainrun.report({"loss": 1 / step}, step=step, checkpoint=directory)

@@ -23,18 +23,26 @@ def overdue_checkpoint(
             return Problem(
                 type="CheckpointWaiting",
                 reason="RanksSilent",
-                message=_message(entry, silent, patience),
+                message=_message(entry, silent, staged, patience),
             )
     return None
 
 
-def _message(entry: Step, silent: list[int], patience: float) -> str:
+def _message(entry: Step, silent: list[int], staged: StagedSteps, patience: float) -> str:
     brought = f"{_name(sorted(entry.files))}" if entry.files else "another worker"
+    since = f"{brought} brought checkpoint files more than {patience:.0f} s ago"
+    if staged.only_open(entry.step):
+        return (
+            f"{_name(silent)} {'has' if len(silent) == 1 else 'have'} reported step {entry.step} "
+            f"without files and nothing since, and {since}: the checkpoint waits, since files may "
+            "follow. Report the next step, say checkpoint=None where there are no files, or call "
+            "report(..., whole=True) on the rank that saves everything"
+        )
     return (
         f"{_name(silent)} {'has' if len(silent) == 1 else 'have'} not reported step {entry.step} "
-        f"or a later one, for which {brought} brought checkpoint files more than {patience:.0f} s "
-        f"ago: the checkpoint waits. Call trainrun.report(step={entry.step}) on every rank, or "
-        "report(..., whole=True) on the rank that saves everything"
+        f"or a later one, for which {since}: the checkpoint waits. Call "
+        f"trainrun.report(step={entry.step}) on every rank, or report(..., whole=True) on the rank "
+        "that saves everything"
     )
 
 

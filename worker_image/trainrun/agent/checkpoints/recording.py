@@ -1,7 +1,7 @@
 """Storing what the operator tells of the run's story, as long as it asks for it.
 
 Layer: agent. In the background and best effort: no process and no order waits for it. Each chapter
-is written once, so an agent that dies while writing has written it or not, and the next one is
+is written once, masked: an agent that dies while writing has written it or not, and the next one is
 asked again.
 """
 
@@ -18,6 +18,7 @@ from trainrun.agent.checkpoints.storage import AsyncRunStore
 from trainrun.backoff import Backoff
 from trainrun.contract.answer import StoryEntry
 from trainrun.contract.limits import LARGEST_STORY_ENTRY
+from trainrun.contract.masking import masked_object
 from trainrun.errors import StoreError
 
 LOG = logging.getLogger("trainrun.agent")
@@ -68,7 +69,7 @@ class Recording:
         except (ValueError, RecursionError):
             chapter = None
         if isinstance(chapter, dict):
-            await self.storage.write_story(number, chapter)
+            await self.storage.write_story(number, masked_object(chapter))
         else:
             LOG.warning("chapter %d of the story is none: not stored", number)
         self._done.add(number)

@@ -1,7 +1,8 @@
 """Room for staged checkpoints: `report(checkpoint=)` waits while the backlog is full.
 
 Layer: agent. At most `max_pending` steps with files that are not in the store yet. A step that has
-room has it for every rank: else one rank's files could keep out those that complete them.
+room has it for every rank: else one rank's files could keep out those that complete them. One that
+only waits for ranks to report their next step takes none: they may wait for the rank that asks.
 """
 
 from __future__ import annotations
@@ -72,6 +73,11 @@ class Rooms:
         return max((self._stalled.get(r, 0.0) + waits.get(r, 0.0) for r in ranks), default=0.0)
 
     def _has_room(self, step: int) -> bool:
-        taken = {entry.step for entry in self.staged.pending()} | set(self._granted.values())
+        pending = {entry.step for entry in self.staged.pending()}
+        taken = {step for step in pending if not self._waits_for_a_word(step)}
+        taken |= set(self._granted.values())
         unwanted = step <= self.staged.committed or step in self.staged.dropped
-        return unwanted or step in taken or len(taken) < self.max_pending
+        return unwanted or step in pending | taken or len(taken) < self.max_pending
+
+    def _waits_for_a_word(self, step: int) -> bool:
+        return not self.staged.complete(step) and self.staged.only_open(step)

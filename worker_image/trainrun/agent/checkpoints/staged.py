@@ -1,8 +1,10 @@
 """Which checkpoint steps of an attempt are staged on this worker, and how far each is.
 
 Layer: agent, pure bookkeeping: no I/O and no clock of its own (times are handed in). Words: a rank
-has *passed* a step when it reported that or a later one or exited 0; the worker's part of a step is
-*complete* when all its ranks have passed, or one said that its files are the whole checkpoint.
+has *passed* a step when nothing more comes from it for that: it brought its files, said that it has
+none, reported a later step or exited 0. A report without files says neither: the files may follow.
+The worker's part of a step is *complete* when all its ranks have passed, or one said that its files
+are the whole checkpoint.
 """
 
 from __future__ import annotations
@@ -44,6 +46,8 @@ class StagedSteps:
         self._ranks = ranks
         self._steps: dict[int, Step] = {}
         self._last: dict[int, int] = {}
+        self._passed: dict[int, int] = {}
+        """Newest step that each rank has passed."""
         self._done: set[int] = set()
         self._dropped: list[int] = []
         self._committed = -1
@@ -54,6 +58,14 @@ class StagedSteps:
     def last_steps(self) -> tuple[int | None, ...]:
         """Last step reported by each rank."""
         return tuple(self._last.get(rank) for rank in self._ranks)
+
+    @property
+    def passed_by_all(self) -> int:
+        """Newest step that all ranks have passed which have not exited with 0; -1: none."""
+        return min(
+            (self._passed.get(rank, -1) for rank in self._ranks if rank not in self._done),
+            default=-1,
+        )
 
     def last_step(self, rank: int) -> int:
         """The last step that `rank` reported, -1 before the first."""
@@ -69,13 +81,14 @@ class StagedSteps:
         """The newest step known to be committed, -1 before the first."""
         return self._committed
 
-    def passes(self, rank: int, step: int) -> bool:
-        """`rank` reported `step`; says whether a staged step waited for that."""
-        before = self.last_step(rank)
-        if step <= before:
-            return False
-        self._last[rank] = step
-        return any(before < staged <= step for staged in self._steps)
+    def reports(self, rank: int, step: int, *, nothing: bool = False) -> bool:
+        """`rank` reported `step`, and perhaps that it has no files for it.
+
+        Says whether a staged step waited for that.
+        """
+        self._last[rank] = max(self.last_step(rank), step)
+        before, now = self._passed.get(rank, -1), self._passes(rank, step if nothing else step - 1)
+        return any(before < staged <= now for staged in self._steps)
 
     def exited_well(self, rank: int) -> None:
         """`rank` has exited with 0: it passes every step."""
@@ -95,6 +108,7 @@ class StagedSteps:
     ) -> bool:
         """`rank` brings the files of a step; False when nobody wants them any more."""
         self._lacking.discard((rank, step))
+        self._passes(rank, step)
         if step <= self._committed or step in self._dropped:
             return False
         entry = self._steps.setdefault(step, Step(step=step, first=now))
@@ -132,7 +146,15 @@ class StagedSteps:
 
     def passed(self, rank: int, step: int) -> bool:
         """Say whether nothing more comes from `rank` for `step`."""
-        return rank in self._done or self.last_step(rank) >= step
+        return rank in self._done or self._passed.get(rank, -1) >= step
+
+    def only_open(self, step: int) -> bool:
+        """Say whether all that is missing for `step` is a word of ranks that have reported it."""
+        return all(self.last_step(rank) >= step for rank in self.not_passed_by(step))
+
+    def _passes(self, rank: int, step: int) -> int:
+        self._passed[rank] = max(self._passed.get(rank, -1), step)
+        return self._passed[rank]
 
     def complete(self, step: int) -> bool:
         """Say whether the worker's part of `step` is known in full."""

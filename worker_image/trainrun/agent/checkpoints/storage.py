@@ -22,6 +22,7 @@ from trainrun.contract.agent_config import AgentConfig
 from trainrun.contract.agent_state import Resolution
 from trainrun.contract.answer import OpenStep, PeerSource, Recheck, ResolveRequest, SaveOrder
 from trainrun.contract.checkpoint_id import CheckpointId
+from trainrun.contract.evidence import EvidenceRequest
 from trainrun.errors import ObjectNotFound, StoreError
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
         ObjectStore,
         RunStore,
         Upload,
+        WorkerLog,
     )
 
 T = TypeVar("T")
@@ -202,6 +204,10 @@ class AsyncRunStore:
         """Write the next piece of an attempt's metrics."""
         await self._call(self._write_metrics, attempt, records)
 
+    async def write_log(self, log: WorkerLog) -> None:
+        """Write the last lines of this worker's processes; slot 0 forgets those of old attempts."""
+        await self._call(self._write_log, log)
+
     async def write_story(self, number: int, chapter: Mapping[str, Any]) -> None:
         """Write a chapter of the run's story; one that stands there stays."""
         config = self._config
@@ -209,6 +215,18 @@ class AsyncRunStore:
             number=number, uid=config.run_uid, run=config.run, chapter=dict(chapter)
         )
         await self._call(lambda: api.write_story(self._run(), record))
+
+    async def write_hang(self, request: EvidenceRequest, ranks: Sequence[dict[str, Any]]) -> None:
+        """Write where the ranks of this worker stand; what stands there already stays."""
+        config = self._config
+        record = api.HangRecord(
+            attempt=request.attempt,
+            number=request.number,
+            worker=config.slot,
+            node=config.node,
+            ranks=tuple(ranks),
+        )
+        await self._call(lambda: api.write_hang(self._run(), record))
 
     async def cast_ballot(
         self, attempt: int, call: int, *, agrees: bool, asked: SaveOrder | None
@@ -327,6 +345,12 @@ class AsyncRunStore:
             if found.outcome in ("Resolved", "Finished"):
                 self.enter(found.generation)
             return found
+
+    def _write_log(self, log: WorkerLog) -> None:
+        run = self._run()
+        api.write_log(run, log)
+        if log.slot == 0:
+            api.forget_logs(run, attempt=log.attempt)
 
     def _commit(self, checkpoint: CheckpointId) -> Manifest | None:
         run = self._run()

@@ -11,9 +11,12 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from trainrun.contract.agent_state import AgentState, Problem, ProcessExit
+from trainrun.contract.evidence import RankEvidence
 
 FEW_LINES, SHORT_LINE = 5, 100
 """Last lines of an ended process, and characters of each, where there is no room for all."""
+FEW_FRAMES = 4
+"""Frames of a rank that stands still, the innermost ones, where there is no room for more."""
 FEW_KINDS = 4
 """Classes of an exception, its own first, where there is no room for more."""
 SHORT_TEXT = 200
@@ -50,6 +53,16 @@ def _without_metrics(state: AgentState) -> AgentState:
     return replace(state, metrics={}, posted=shown)
 
 
+def _places_alone(state: AgentState) -> AgentState:
+    def short(rank: RankEvidence) -> RankEvidence:
+        return replace(rank, stack=rank.stack[:FEW_FRAMES], last_lines=())
+
+    found = state.evidence
+    if found is None:
+        return state
+    return replace(state, evidence=replace(found, ranks=tuple(map(short, found.ranks))))
+
+
 def _few_lines(state: AgentState) -> AgentState:
     def short(end: ProcessExit) -> ProcessExit:
         lines = (line[:SHORT_LINE] for line in end.last_lines[-FEW_LINES:])
@@ -76,6 +89,7 @@ def _short_texts(state: AgentState) -> AgentState:
 
 CUTS: tuple[tuple[Callable[[AgentState], AgentState], str], ...] = (
     (_without_metrics, "metrics"),
+    (_places_alone, "most of the stacks of ranks that stand still"),
     (_few_lines, "most of the last lines of processes"),
     (_short_texts, "their last lines, and the ends of long texts"),
 )

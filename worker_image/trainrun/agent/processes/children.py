@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 PROC = Path("/proc")
@@ -47,10 +47,10 @@ def children_of(parent: int) -> list[int]:
     return found
 
 
-def kill_all() -> None:
-    """Send SIGKILL to every child and its process group; ours is spared."""
+def kill_all(pids: Iterable[int]) -> None:
+    """Send SIGKILL to these children and their process groups; ours is spared."""
     own_group = os.getpgrp()
-    for pid in children():
+    for pid in pids:
         kill_group(pid, own_group)
 
 

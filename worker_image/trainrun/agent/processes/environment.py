@@ -39,6 +39,29 @@ LEFT_TO_USERS = (
 )
 """What a container sets of these stands; what a process of an outer run was given does not."""
 
+OF_AN_ATTEMPT = frozenset(
+    (
+        variables.ATTEMPT,
+        variables.SOCKET,
+        variables.STAGING,
+        variables.CONTROL,
+        variables.STACKS,
+        variables.CHECKPOINT,
+        variables.MASTER_ADDR,
+        variables.MASTER_PORT,
+        variables.TORCH_RESTART_COUNT,
+        variables.TORCH_ERROR_FILE,
+        variables.JAX_COORDINATOR_ADDRESS,
+        variables.POSTS_URL,
+        variables.POSTS_TOKEN,
+    )
+)
+"""What the agent tells a process anew in each attempt."""
+
+COMPILED = {"TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton"}
+"""Caches of compilers, in folders on the worker's disk, where their user has not set them: by
+default they are below /tmp and the home folder."""
+
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
@@ -52,6 +75,8 @@ class RankFiles:
     error_file: Path
     token_file: Path
     """What it shows with a post."""
+    stacks: Path
+    """Where it writes the stacks of its threads."""
 
 
 def process_environment(
@@ -88,6 +113,7 @@ def process_environment(
         socket=files.socket,
         staging=files.staging,
         control_file=files.control_file,
+        stacks=files.stacks,
         place=place_of(place),
         resume=(
             _handed(config.storage, generation, start.resume) if start.resume is not None else None
@@ -98,6 +124,9 @@ def process_environment(
     environment[variables.TORCH_ERROR_FILE] = str(files.error_file)
     if config.address in LOOPBACK or config.parent_pid is not None:
         environment.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    compiled = Path(config.directory).absolute() / "compiled"
+    for name, folder in COMPILED.items():  # so that the next attempt need not compile it anew
+        environment.setdefault(name, str(compiled / folder))
     if config.gpus:
         # All of the worker's, as in a pod: scripts take theirs by LOCAL_RANK.
         environment["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, config.gpus))
@@ -105,6 +134,12 @@ def process_environment(
     if posts and place.rank == 0 and not others:
         environment.update(_for_posts(posts, files.token_file, environment))
     return {**_for_jax(place), **_for_trackers(place), **environment}
+
+
+def lasting(environment: Mapping[str, str]) -> dict[str, str]:
+    """The part of a process's environment that is the same in all attempts. Without the rest a
+    process is no rank's: it does not find the agent."""
+    return {name: value for name, value in environment.items() if name not in OF_AN_ATTEMPT}
 
 
 def _for_posts(url: str, token_file: Path, known: Mapping[str, str]) -> dict[str, str]:

@@ -35,11 +35,17 @@ class Folders:
             control_file=own / f"rank-{rank}",
             error_file=own / f"rank-{rank}.error.json",
             token_file=own / f"rank-{rank}.token",
+            stacks=own / f"rank-{rank}.stacks",
         )
 
     def staging(self, attempt: int) -> Path:
         """Where the ranks of `attempt` stage their checkpoints."""
         return self._root / "staging" / f"attempt-{attempt}"
+
+    @property
+    def standby(self) -> Path:
+        """What standby interpreters start with."""
+        return self._root / "standby"
 
     def socket(self, attempt: int) -> Path:
         """The socket on which the processes of `attempt` reach the agent."""

@@ -16,9 +16,10 @@ from dataclasses import dataclass, field, replace
 from trainrun.agent.processes import children, sigterm
 from trainrun.agent.processes.oom import OomCounter
 from trainrun.agent.processes.output import OutputPump, Sink
-from trainrun.agent.processes.spawn import StartFailed, spawn
+from trainrun.agent.processes.spawn import Spawned, StartFailed, spawn
 from trainrun.contract.agent_state import ProcessExit
-from trainrun.contract.messages import Raised
+from trainrun.contract.masking import masked
+from trainrun.contract.messages import Hello, Raised
 
 LOG = logging.getLogger("trainrun.agent")
 
@@ -36,6 +37,8 @@ class TrainingProcess:
     exit: ProcessExit | None = None
     ended: float = 0.0
     """When it ended, on the monotonic clock."""
+    hello: Hello | None = None
+    """How the process that speaks for the rank has introduced itself."""
     told: Raised | None = None
     """The exception that the process itself told us of."""
 
@@ -60,10 +63,19 @@ class ProcessGroup:
     """Called before an end is recorded: last messages are read then."""
     on_exit: Callable[[ProcessExit], None] = lambda _end: None
     """Called with each exit, at once."""
+    standby: Callable[[Launch], Spawned | None] = lambda _launch: None
+    """Returns a process that was started before, as that of this launch; None: there is none."""
+    standby_ended: Callable[[int], bool] = lambda _pid: False
+    """Called with the pid of any other child that has ended; says whether it was such a process."""
     all: list[TrainingProcess] = field(default_factory=list)
     terminated: bool = False
     """Its processes were sent SIGTERM."""
     stopped: bool = False
+    imported: float = 0.0
+    """When the last of those that have spoken had imported trainrun, on the monotonic clock; 0:
+    nobody has said so."""
+    warm: int = 0
+    """How many were started before, as standbys."""
     _living: dict[int, TrainingProcess] = field(default_factory=dict)
 
     @property
@@ -77,6 +89,11 @@ class ProcessGroup:
         return tuple(sorted(process.rank for process in self._living.values()))
 
     @property
+    def living_pids(self) -> dict[int, int]:
+        """By rank, the pids of those that live."""
+        return {process.rank: pid for pid, process in self._living.items()}
+
+    @property
     def ended_well(self) -> bool:
         """Every process has ended by itself, with exit code 0."""
         ends = [process.exit for process in self.all]
@@ -88,7 +105,9 @@ class ProcessGroup:
             process = TrainingProcess(rank=launch.rank)
             self.all.append(process)
             try:
-                spawned = spawn(launch.command, launch.working_dir, launch.environment)
+                standby = self.standby(launch)
+                self.warm += standby is not None
+                spawned = standby or spawn(launch.command, launch.working_dir, launch.environment)
             except StartFailed as error:
                 self._ended(
                     process, ProcessExit(rank=launch.rank, exception=f"StartFailed: {error}")
@@ -99,14 +118,29 @@ class ProcessGroup:
             self._living[spawned.pid] = process
 
     def reaped(self, pid: int, status: int) -> None:
-        """Take note of a child's end; pids that are none of ours are ignored."""
+        """Take note of a child's end; pids that are none of ours are handed on."""
         process = self._living.pop(pid, None)
         if process is None:
+            if self.standby_ended(pid):
+                self.oom.rose()  # if that was for memory, it explains no end of a rank
             return
         self.before_exit()
         if process.pump is not None:
             process.pump.finish()
         self._ended(process, self._describe(process, status))
+
+    @property
+    def living(self) -> tuple[TrainingProcess, ...]:
+        """Those that live, by rank."""
+        return tuple(sorted(self._living.values(), key=lambda process: process.rank))
+
+    def met(self, hello: Hello) -> None:
+        """Keep how the process of a rank has introduced itself, and when it had its imports."""
+        if hello.imported is not None:
+            self.imported = max(self.imported, time.monotonic() - hello.imported)
+        for process in self.all:
+            if process.rank == hello.rank:
+                process.hello = hello
 
     def exception(self, rank: int, raised: Raised) -> None:
         """Keep what the process of `rank` said about its end."""
@@ -172,7 +206,7 @@ class ProcessGroup:
         told = Raised(error="")
         if code != 0 and not ordered:
             told = process.told or Raised(error=tail.exception if tail is not None else "")
-        exception = told.error
+        exception = masked(told.error)
         memory_suspect = code == -signal.SIGKILL or KILLED_HELPER in exception
         return ProcessExit(
             rank=process.rank,
@@ -182,7 +216,7 @@ class ProcessGroup:
             exception=exception,
             kinds=told.kinds,
             raised_at=told.at,
-            last_lines=tail.last_lines if tail is not None else (),
+            last_lines=tuple(map(masked, tail.last_lines)) if tail is not None else (),
             ordered=ordered,
         )
 

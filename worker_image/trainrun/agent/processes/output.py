@@ -15,6 +15,7 @@ import threading
 import time
 from typing import Final
 
+from trainrun.agent.processes.log_tail import LogTail
 from trainrun.agent.processes.tail import Tail
 
 READ_SIZE = 65536
@@ -84,6 +85,8 @@ class OutputPump:
 
     def __init__(self, fd: int, prefix: str, sink: Sink) -> None:
         self.tail: Final = Tail()
+        self.log: Final = LogTail()
+        """What was shown of it last."""
         self._fd = fd
         self._prefix = prefix.encode()
         self._sink = sink
@@ -142,15 +145,19 @@ class OutputPump:
         self._partial = unfinished + end
         if time.monotonic() - self._bar_shown >= BAR_INTERVAL and state.strip():
             self._bar_shown = time.monotonic()
+            self.log.add(self._bar_shown, state.decode(errors="replace"))
             self._sink.write(self._prefix + state + b"\n")
 
     def _pass_on(self, lines: list[bytes]) -> None:
         shown = []
+        now = time.monotonic()
         for line in lines:
             # A progress bar rewrites its line with carriage returns: keep its last state.
             text = line.rstrip(b"\r").rpartition(b"\r")[2]
             shown.append(self._prefix + text + b"\n")
-            self.tail.add(text.decode(errors="replace"))
+            words = text.decode(errors="replace")
+            self.tail.add(words)
+            self.log.add(now, words)
         if shown:
             self._sink.write(b"".join(shown))
 

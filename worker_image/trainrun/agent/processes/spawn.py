@@ -36,8 +36,17 @@ class Spawned:
     """File descriptor of the pipe with its standard output and error."""
 
 
-def spawn(command: Sequence[str], working_dir: str, environment: Mapping[str, str]) -> Spawned:
-    """Start `command`, or what a launcher at its beginning would start. Raises StartFailed."""
+def spawn(
+    command: Sequence[str],
+    working_dir: str,
+    environment: Mapping[str, str],
+    *,
+    keep: Sequence[int] = (),
+) -> Spawned:
+    """Start `command`, or what a launcher at its beginning would start. Raises StartFailed.
+
+    It gets the file descriptors of `keep` beside its own three.
+    """
     try:
         command = instead_of_launcher(command, environment, working_dir)
     except LauncherRefused as refused:  # the operator knows an option that we do not
@@ -53,6 +62,7 @@ def spawn(command: Sequence[str], working_dir: str, environment: Mapping[str, st
                 stdout=writing,
                 stderr=writing,
                 start_new_session=True,
+                pass_fds=keep,
                 # Safe with threads: it looks nothing up and takes no lock.
                 preexec_fn=_bound_to(os.getpid()),  # noqa: PLW1509
             )

@@ -42,6 +42,8 @@ class Handlers:
     statement: Callable[[int, Statement], None]
     request: Callable[[int, Request], Awaitable[Reply]]
     """Its exceptions are a bug; what the user should know is `Failed`."""
+    hello: Callable[[Hello], None] = lambda _hello: None
+    """A process of ours has introduced itself."""
 
 
 class IpcServer:
@@ -169,6 +171,7 @@ class ProcessStream:
     def _introduce(self, hello: Hello) -> None:
         if hello.rank in self._ranks:
             self._rank = hello.rank
+            self._handlers.hello(hello)
         else:
             # Somebody else's process, or one that changed RANK: it must not speak for ours.
             LOG.warning("process %d says it is rank %d, not ours", hello.pid, hello.rank)

@@ -26,6 +26,8 @@ class TrainingProgress:
     """When the newest report came."""
     finished: set[int] = field(default_factory=set)
     """Ranks that called `trainrun.finish()`."""
+    asked_for_checkpoint: bool = False
+    """A rank called `trainrun.get_checkpoint()`."""
     ignored: Problem | None = None
     """A rank began below the step that it was handed."""
     _metrics_rank: int | None = None

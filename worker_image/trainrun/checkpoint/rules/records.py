@@ -105,6 +105,19 @@ class StoryRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HangRecord:
+    """`hangs/000003-1/worker-00001.json`: where the ranks of a worker stood when the gang did."""
+
+    attempt: int
+    number: int
+    """Of the request, within the run."""
+    worker: int
+    node: str = ""
+    ranks: tuple[dict[str, Any], ...] = ()
+    """Any JSON: see docs/hangs.md."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PartFile:
     """A file of one worker's part of a checkpoint."""
 

@@ -2,20 +2,30 @@
 
 Layer: core. The scheduler hears of a dead node from the node controller, 40 to 50 s late, and until
 then likes it best: it is the emptiest. A worker that was put there would be one more to replace.
-Of a node on which workers fail again and again, as on one with a broken GPU, it never hears.
+Of a node on which workers fail again and again, as on one with a broken GPU, it never hears: the
+statuses of the runs tell (`offenders`).
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from trainrun_operator.core.run.causes import row_of
+from trainrun_operator.core.run.gang.offenders import (
+    REMEMBERED,
+    Offender,
+    offenders,
+    strikes_of,
+)
+from trainrun_operator.core.run.incidents.attribution import attribution_open
+from trainrun_operator.core.run.incidents.fingerprints import AGAIN, same_node
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
     from trainrun_operator.api.run.status import Incident
-    from trainrun_operator.core.run.observation import WorkerFact
+    from trainrun_operator.core.run.observation import NodeStrike, WorkerFact
     from trainrun_operator.core.run.view import View
 
 LATELY = timedelta(minutes=1)
@@ -26,11 +36,8 @@ nothing is placed there anyway."""
 MOST = 32
 """Nodes at most: every one is a term that the scheduler looks at."""
 
-REPEATED = 2
-"""Incidents from which on a node is better not used: one may be anybody's fault."""
-
-REMEMBERED = timedelta(days=1)
-"""An incident speaks against its node for so long; until then somebody has looked at the node."""
+TOLD = 3
+"""Nodes that a message names."""
 
 
 def avoided(view: View) -> tuple[str, ...]:
@@ -43,27 +50,77 @@ def avoided(view: View) -> tuple[str, ...]:
 def disfavored(view: View) -> tuple[str, ...]:
     """Names of nodes that others are preferred to, in order.
 
-    Never more than that: the script may be at fault, and a run must not end up without a node.
+    Never more than that: the script may be at fault, and a run must not end up without a node. At
+    most failurePolicy.maxAvoidedNodes, those that a rule asks for before all others.
     """
     now, told = view.observation.now, view.status.told_incidents
-    asked = {i.node for i in told if _asked_for(i) and now - i.time < REMEMBERED}
-    times = Counter(
-        i.node
-        for i in told
-        if row_of(i.cause).against_node != "Never"
-        and not i.collateral
-        and now - i.time < REMEMBERED
-    )
-    repeated = {node for node, n in times.items() if n >= REPEATED}
-    return tuple(sorted((asked | repeated) - {""}))
+    asked = sorted({i.node for i in told if _asked_for(i) and now - i.time < REMEMBERED} - {""})
+    worst = (offender.node for offender in offending(view))
+    return tuple(sorted([*dict.fromkeys((*asked, *worst))][: view.config.max_avoided_nodes]))
 
 
-def must_leave(view: View, worker: WorkerFact) -> bool:
-    """A rule has ended its attempt with a restart that avoids its node."""
-    return bool(worker.node) and any(
-        _asked_for(i) and i.node == worker.node and worker.created_for <= i.attempt
-        for i in view.status.told_incidents
-    )
+def offending(view: View) -> tuple[Offender, ...]:
+    """Nodes on which this run, or several of its namespace, have lost workers; the worst first."""
+    strikes = (*_own_strikes(view), *_strikes_of_others(view))
+    return _worst(view, strikes)
+
+
+def _met(view: View) -> tuple[Offender, ...]:
+    """Those that this run has met."""
+    own = _own_strikes(view)
+    here = {strike.node for strike in own}
+    return _worst(view, (*own, *(s for s in _strikes_of_others(view) if s.node in here)))
+
+
+def _own_strikes(view: View) -> tuple[NodeStrike, ...]:
+    return strikes_of(view.config.name, view.status.told_incidents)
+
+
+def _strikes_of_others(view: View) -> Iterator[NodeStrike]:
+    return (strike for strike in view.observation.strikes if strike.run != view.config.name)
+
+
+def _worst(view: View, strikes: Iterable[NodeStrike]) -> tuple[Offender, ...]:
+    config, now = view.config, view.observation.now
+    return offenders(strikes, own=config.name, now=now)[: config.max_avoided_nodes]
+
+
+def told_offenders(view: View) -> str:
+    """What to say of them: of all while workers are gathered, then of those that this run has met;
+    "" where there are none."""
+    if view.status.finished or view.config.suspend:
+        return ""
+    if view.running is not None and not view.status.told_incidents:
+        return ""
+    found = offending(view) if view.running is None else _met(view)
+    if not found:
+        return ""
+    rest = f" and {len(found) - TOLD} more" if len(found) > TOLD else ""
+    named = ", ".join(offender.text for offender in found[:TOLD])
+    return f"new workers are put elsewhere where there is room: {named}{rest}; have them checked"
+
+
+def must_leave(view: View, worker: WorkerFact) -> str:
+    """Why it gives its place up though it is well; "": it need not."""
+    if not worker.node:
+        return ""
+    told = view.status.incidents if may_be_another(view) else view.status.told_incidents
+    if any(
+        _asked_for(i) and i.node == worker.node and worker.created_for <= i.attempt for i in told
+    ):
+        return f"a rule of failurePolicy keeps the run away from its node {worker.node}"
+    node, since = same_node(told)
+    if node == worker.node and worker.created_for <= since and view.config.max_avoided_nodes:
+        return f"the same failure has struck {AGAIN} times, and on its node {node} alone"
+    return ""
+
+
+def may_be_another(view: View) -> bool:
+    """A rule asks for another node than that of the open incident, which may find a better
+    explanation yet: of another node, or of a kind that the rule says nothing about. Workers that
+    are well are not replaced for a guess."""
+    incident = view.status.incident
+    return incident is not None and _asked_for(incident) and attribution_open(view, incident)
 
 
 def _asked_for(incident: Incident) -> bool:

@@ -203,8 +203,9 @@ def _dismissal(view: View, worker: WorkerFact, *, flushing: bool) -> str:
         return "it finds no room, and a node that it keeps away from may be used again"
     if misreads(view, worker):
         return "it reads a checkpoint wrongly that another node reads well"
-    if must_leave(view, worker) and not flushing:
-        return f"a rule of failurePolicy keeps the run away from its node {worker.node}"
+    leaves = must_leave(view, worker)
+    if leaves and not flushing:
+        return leaves
     edited = outdated(worker, view.config)
     if edited and not flushing:
         return f"{edited} has changed"

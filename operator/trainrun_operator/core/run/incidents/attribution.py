@@ -13,6 +13,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from trainrun.text import one_line
 from trainrun_operator.api.run.status import Incident
 from trainrun_operator.core.run.causes import Cause, Explains, row_of
 from trainrun_operator.core.run.incidents.losses import Loss, losses_of
@@ -67,8 +68,10 @@ def incident_of(loss: Loss, *, attempt: int, now: datetime) -> Incident:
         exception=tuple(kind[:120] for kind in loss.exception[:16]),
         raised_at=loss.raised_at[:120],
         known_by=loss.known_by,
-        message=loss.message[:1000],
+        message=one_line(loss.message)[:1000],  # for events and tables
         last_lines=_last(loss.last_lines),
+        hang=loss.hang,
+        evidence=loss.evidence,
         collateral=loss.collateral,
         time=now,
         detect_seconds=round(loss.age.total_seconds(), 3),
@@ -110,7 +113,11 @@ def refined(view: View, incident: Incident) -> Incident:
 
 
 def _may_explain(view: View, incident: Incident, loss: Loss) -> bool:
-    """It began before the incident was seen; or nobody knows when, nor a cause of the incident."""
+    """It began before the incident was seen; or nobody knows when, nor a cause of the incident.
+
+    What is known of the incident's own worker may begin later: the last heartbeat of a node that
+    has died can be read after the failures of its peers.
+    """
     late = view.observation.now - incident.time
     worker = view.roster[loss.slot]
     if worker is not None:
@@ -119,7 +126,9 @@ def _may_explain(view: View, incident: Incident, loss: Loss) -> bool:
             return True
         if worker.agent is None:  # this operator has never heard it
             return explains(incident) >= Explains.LITTLE
-    return explains(incident) >= Explains.NOT_MET and late <= _patience(view)
+    own = bool(loss.worker) and loss.worker == incident.worker
+    weak = Explains.LITTLE if own else Explains.NOT_MET
+    return explains(incident) >= weak and late <= _patience(view)
 
 
 def _began(worker: WorkerFact, loss: Loss) -> timedelta:

@@ -1,15 +1,16 @@
 """Whether a gang has hung: nobody is lost, and no rank has reported a step for too long.
 
 Layer: core. Judged by what all agents have told of how long a step has been owed, and by nothing
-that an operator has measured: what an agent has not told counts for nothing. Only explicit timeouts
-end an attempt. Invariants: no gang is judged before every agent of it was heard, while one of them
-is overdue, while any rank is excused (it waits for its agent, or is in a long section), while a
-save is asked for, and for ranks that have ended well or never reported.
+that an operator has measured: what an agent has not told counts for nothing. Here only
+timeouts of the spec are judged; for learned ones see `learned`. Invariants: no gang is judged
+before every agent of it was heard, while one of them is overdue, while any rank is excused (it
+waits for its agent, or is in a long section), while a save is asked for, and for ranks that have
+ended well or never reported.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -20,6 +21,7 @@ from trainrun_operator.core.run.view import View, counted, done, max_step
 
 if TYPE_CHECKING:
     from trainrun.contract.agent_state import AgentState, LongSection
+    from trainrun_operator.core.run.config import RunConfig
 
 NAMED = 5
 """Ranks that a message names."""
@@ -36,12 +38,16 @@ class _Rank:
     step: int
 
 
+def _seconds(seconds: float) -> str:
+    return f"{seconds:.0f} s"
+
+
 def hang_of(view: View) -> Loss | None:
     """What the newest attempt has lost by standing still; None while nothing says that it does."""
-    living = _living(view)
-    overdue = {a.slot: a.section for a in living if a.section is not None and _is_over(a.section)}
-    if overdue and (view.config.progress_timeout or view.config.first_step_timeout):
-        return _in_section(view, overdue)
+    living = living_agents(view)
+    overdue = overdue_sections(living)
+    if overdue and _acts_on_sections(view.config):
+        return in_section(view, overdue)
     found = _limit(view, living) if living else None
     if found is None:
         return None
@@ -50,12 +56,12 @@ def hang_of(view: View) -> Loss | None:
     owed = [timedelta(seconds=seconds) for seconds in told if seconds is not None]
     if len(owed) < len(told) or min(owed) <= limit:
         return None
-    if not _has_stepped(view):
-        return _unattributed(f"no first step within {_text(limit)} ({field})", min(owed))
-    return _behind(view, f"no step for {_text(limit)} ({field})", min(owed))
+    if not has_stepped(view):
+        return unattributed(f"no first step within {_text(limit)} ({field})", min(owed))
+    return behind(view, f"no step for {_text(limit)} ({field})", min(owed))
 
 
-def _living(view: View) -> list[AgentState]:
+def living_agents(view: View) -> list[AgentState]:
     """The agents of which processes live; none where they cannot be judged."""
     if view.status.save_asked is not None:
         return []
@@ -73,38 +79,51 @@ def _living(view: View) -> list[AgentState]:
 
 def _limit(view: View, living: Sequence[AgentState]) -> tuple[timedelta, str] | None:
     """The timeout that holds now, and its name."""
-    if not _has_stepped(view):
+    if not has_stepped(view):
         limit, field = view.config.first_step_timeout, "spec.health.firstStepTimeout"
-    elif any(True for agent in living for _ in _ranks(agent)):
+    elif any(True for agent in living for _ in ranks_of(agent)):
         limit, field = view.config.progress_timeout, "spec.health.progressTimeout"
     else:  # only ranks that never reported are left
         return None
     return (limit, field) if limit is not None else None
 
 
-def _has_stepped(view: View) -> bool:
+def has_stepped(view: View) -> bool:
+    """Somebody has reported a step in the newest attempt."""
     return any(max_step(agent) is not None for agent in view.agents)
 
 
-def _is_over(section: LongSection) -> bool:
-    return section.lasts > section.timeout
+def overdue_sections(living: Sequence[AgentState]) -> dict[int, LongSection]:
+    """By slot, the long sections that have taken longer than they may."""
+    return {
+        agent.slot: agent.section
+        for agent in living
+        if agent.section is not None and agent.section.lasts > agent.section.timeout
+    }
 
 
-def _in_section(view: View, overdue: Mapping[int, LongSection]) -> Loss:
-    """`overdue`: by slot; what a slot is now, the spec need not say."""
+def _acts_on_sections(config: RunConfig) -> bool:
+    timeouts = config.progress_timeout or config.first_step_timeout
+    return timeouts is not None or config.hang_policy == "Restart"
+
+
+def in_section(
+    view: View, overdue: Mapping[int, LongSection], *, told: Callable[[float], str] = _seconds
+) -> Loss:
+    """`overdue`: by slot; what a slot is now, the spec need not say. `told`: how long one lasts."""
     longest = max(overdue.values(), key=lambda section: section.lasts - section.timeout)
     message = (
         f'rank {longest.rank} has been in the long section "{longest.name}" for '
-        f"{longest.lasts:.0f} s, which may take {longest.timeout:g} s"
+        f"{told(longest.lasts)}, which may take {longest.timeout:g} s"
     )
-    loss = _unattributed(message, timedelta(seconds=longest.lasts))
+    loss = unattributed(message, timedelta(seconds=longest.lasts))
     ranks = {section.rank for section in overdue.values()}
     return _blamed(view, loss, set(overdue), ranks)
 
 
-def _behind(view: View, message: str, age: timedelta) -> Loss:
+def behind(view: View, message: str, age: timedelta) -> Loss:
     """The ranks with the lowest step are behind, where not all have the same."""
-    ranks = [rank for a in view.agents if a is not None and not done(a) for rank in _ranks(a)]
+    ranks = [rank for a in view.agents if a is not None and not done(a) for rank in ranks_of(a)]
     lowest = min(rank.step for rank in ranks)
     behind = [rank for rank in ranks if rank.step == lowest]
     others = [rank.step for rank in ranks if rank.step != lowest]
@@ -118,13 +137,14 @@ def _behind(view: View, message: str, age: timedelta) -> Loss:
         message = f"{message}, {counted(len(others), 'other')} at {at}"
     if ended:
         message = f"{message}, {counted(ended, 'other')} ended with exit code 0"
-    loss = _unattributed(message, age)
+    loss = unattributed(message, age)
     if not others and not ended:
         return loss
     return _blamed(view, loss, {it.slot for it in behind}, {it.rank for it in behind})
 
 
-def _ranks(agent: AgentState) -> Iterator[_Rank]:
+def ranks_of(agent: AgentState) -> Iterator[_Rank]:
+    """Those that live and have reported."""
     left = {end.rank for end in agent.exits}
     first = agent.slot * len(agent.steps)
     for rank, step in enumerate(agent.steps, first):
@@ -140,7 +160,8 @@ def _named(ranks: Sequence[int]) -> str:
     return f"{counted(len(ranks), 'rank')} ({', '.join(map(str, ranks[:NAMED]))}, ...)"
 
 
-def _unattributed(message: str, age: timedelta) -> Loss:
+def unattributed(message: str, age: timedelta) -> Loss:
+    """Nobody is to blame, as far as is known."""
     return Loss(
         slot=0,
         cause=Cause.HUNG,
@@ -169,4 +190,4 @@ def _blamed(view: View, loss: Loss, slots: set[int], ranks: set[int]) -> Loss:
 
 
 def _text(limit: timedelta) -> str:
-    return f"{limit.total_seconds():.0f} s"
+    return _seconds(limit.total_seconds())

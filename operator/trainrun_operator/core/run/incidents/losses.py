@@ -85,6 +85,10 @@ class Loss:
     """Why it was possible to know."""
     message: str
     last_lines: tuple[str, ...] = ()
+    hang: str = ""
+    """Of a hang: in which of the four classes it is."""
+    evidence: str = ""
+    """Where the stacks of all ranks are stored."""
     collateral: bool = False
     """It may only be the consequence of another worker's loss."""
     age: timedelta = timedelta(0)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from trainrun_operator.core.run import recovery
 from trainrun_operator.core.run.causes import Cause, Explains, row_of
 from trainrun_operator.core.run.incidents import ledger, standstill
 from trainrun_operator.core.run.incidents.attribution import refined
@@ -102,7 +103,10 @@ def measured(view: View, status: TrainRunStatus, point: CheckpointId | None) -> 
         lost_steps=_lost_steps(view, last, point),
         restart_seconds=round((view.observation.now - last.time).total_seconds(), 3),
     )
-    return replace(status, incidents=(*status.incidents[:-1], priced))
+    priced = replace(priced, stages=recovery.until_start(view, priced))
+    # One recovery in all its parts is enough for a status.
+    before = tuple(replace(incident, stages={}) for incident in status.incidents[:-1])
+    return replace(status, incidents=(*before, priced))
 
 
 def _lost_steps(view: View, incident: Incident, point: CheckpointId | None) -> int | None:

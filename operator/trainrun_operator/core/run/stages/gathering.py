@@ -16,6 +16,7 @@ from trainrun_operator.core.run.display import condition, not_asked, whole
 from trainrun_operator.core.run.flush import still_flushing
 from trainrun_operator.core.run.gang import roster as gang
 from trainrun_operator.core.run.gang import starting
+from trainrun_operator.core.run.gang.avoiding import may_be_another
 from trainrun_operator.core.run.gang.missing import PLACED, missing
 from trainrun_operator.core.run.incidents import ledger, standstill
 from trainrun_operator.core.run.incidents.attribution import attribution_open, explains, refined
@@ -170,6 +171,9 @@ def _complete(view: View, ready: tuple[WorkerFact, ...], dismiss: tuple[Action, 
         noun = "slot" if len(uploading) == 1 else "slots"
         message = f"waiting for the uploads of {noun} {', '.join(map(str, uploading[:10]))}"
         return wait(view, "Flushing", message, actions=dismiss, marks=marks)
+    if may_be_another(view):
+        message = "which node to keep away from is not known for sure yet; waiting for news of it"
+        return wait(view, "Attributing", message, actions=dismiss, marks=marks)
     until = view.status.ending.not_before if view.status.ending is not None else None
     left = until - view.observation.now if until is not None else timedelta(0)
     # What lies further ahead was written by a leader whose clock was ahead of ours.
@@ -194,6 +198,12 @@ def _is_elsewhere(view: View, found: Resolution) -> bool:
     return view.status.storage_generation not in (0, found.generation)
 
 
+def _know_no_generations(ready: tuple[WorkerFact, ...], found: Resolution) -> list[WorkerFact]:
+    """Workers with agents of version 0.1.0, which do not say what they hold either."""
+    later = found.generation > 1
+    return [worker for worker in ready if later and worker.agent and worker.agent.held is None]
+
+
 def _resolved(view: View, ready: tuple[WorkerFact, ...], found: Resolution) -> Plan:
     match found.outcome:
         case "Resolved" if _is_elsewhere(view, found):
@@ -201,6 +211,13 @@ def _resolved(view: View, ready: tuple[WorkerFact, ...], found: Resolution) -> P
                 f"worker {ready[0].name} has looked into generation {found.generation} of the "
                 f"run's folder, and the run is in generation {view.status.storage_generation}: its "
                 "agent is of a version that knows none; give it an image with one of this version"
+            )
+            return store_wait(view, "StorageMisconfigured", message, grace=None)
+        case "Resolved" if strangers := _know_no_generations(ready, found):
+            message = (
+                f"worker {strangers[0].name} would read generation 1 of the run's folder, and the "
+                f"run is in generation {found.generation}: its agent is of a version that knows "
+                "none; give it an image with one of this version"
             )
             return store_wait(view, "StorageMisconfigured", message, grace=None)
         case "Resolved":

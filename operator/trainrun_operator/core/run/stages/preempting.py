@@ -11,9 +11,9 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from trainrun_operator.api.run.asked import MAX_LEAVING
 from trainrun_operator.api.run.launching import TEMPLATE
 from trainrun_operator.api.run.resource import RESTART
-from trainrun_operator.api.run.status import MAX_LEAVING
 from trainrun_operator.core.run import sigterm, steps, transitions
 from trainrun_operator.core.run.causes import Cause
 from trainrun_operator.core.run.gang.outdated import outdated
@@ -24,7 +24,7 @@ from trainrun_operator.core.run.view import View, done
 
 if TYPE_CHECKING:
     from trainrun.contract.answer import SaveOrder
-    from trainrun_operator.api.run.status import SaveAsked
+    from trainrun_operator.api.run.asked import SaveAsked
     from trainrun_operator.core.run.plan import Plan
 
 SAVE_TIMEOUT = timedelta(minutes=10)

@@ -6,6 +6,7 @@ Layer: core. The checks of STAGE are tried in order; the first that returns a pl
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -13,21 +14,27 @@ from trainrun_operator.core.run import answers, steps, transitions
 from trainrun_operator.core.run.causes import Cause
 from trainrun_operator.core.run.display import refreshed, running_phase
 from trainrun_operator.core.run.gang.roster import deletion, surplus
+from trainrun_operator.core.run.incidents import evidence
 from trainrun_operator.core.run.incidents.attribution import best
 from trainrun_operator.core.run.incidents.hangs import hang_of
+from trainrun_operator.core.run.incidents.learned import learned_hang, suspected_hang
 from trainrun_operator.core.run.incidents.losses import Loss, losses_of
 from trainrun_operator.core.run.plan import Plan
 from trainrun_operator.core.run.stages import preempting, suspecting
 from trainrun_operator.core.run.stages.waiting import IDLE_CHECK
-from trainrun_operator.core.run.view import View
+from trainrun_operator.core.run.view import A_MOMENT, View
 
 if TYPE_CHECKING:
     from trainrun.contract.checkpoint_id import CheckpointId
-    from trainrun_operator.api.run.status import StartRecord
+    from trainrun_operator.api.run.status import PhaseName, StartRecord
     from trainrun_operator.core.run.observation import WorkerFact
 
 FINISH_TIMEOUT = timedelta(minutes=10)
 """How long the last checkpoint may take to be committed after all processes have ended."""
+
+TRAINING_CHECK = timedelta(seconds=15)
+"""Look again at least this often while all train: longer than the operator lets pass between two
+looks at the progress of a run, or these looks would be what a fleet costs it."""
 
 Check = Callable[[View], "Plan | None"]
 
@@ -127,8 +134,23 @@ def _loss(view: View) -> Plan | None:
 
 def _hang(view: View) -> Plan | None:
     """Nobody is lost, and the gang has owed a step for too long."""
-    hang = hang_of(view)
-    return transitions.open_incident(view, hang, frozenset()) if hang is not None else None
+    hang = hang_of(view) or learned_hang(view)
+    if hang is None:
+        return _observed(view)
+    stage = evidence.stage_of(view, hang)
+    if stage == "Ask":
+        return transitions.ask_for_evidence(view, hang)
+    if stage == "Wait":
+        return None
+    return transitions.open_incident(view, evidence.explained(view, hang), frozenset())
+
+
+def _observed(view: View) -> Plan | None:
+    """What only looks like a hang, and ends nothing, is asked about as well."""
+    hang = suspected_hang(view)
+    if hang is None or evidence.stage_of(view, hang) != "Ask":
+        return None
+    return transitions.ask_for_evidence(view, hang, observed=True)
 
 
 def _unreachable(view: View, loss: Loss) -> bool:
@@ -171,20 +193,35 @@ def _go_on(view: View, record: StartRecord) -> Plan:
         if w.phase != "Ended" and _left(view, record, w)
         for action in deletion(view, w, f"not part of attempt {record.attempt}")
     )
+    status = view.status
+    if evidence.is_over(view):
+        status = replace(status, evidence_asked=None)
     return Plan(
         reason=phase,
         message=f"attempt {record.attempt} is running",
         status=refreshed(
             view,
-            view.status,
+            status,
             phase=phase,
             reason="SaveAsked" if phase == "Preempting" else "",
             marks=suspecting.warning(view),
         ),
         actions=(*leavers, *surplus(view)),
         answers=answers.running(view, record, preempting.save_order(view)),
-        requeue_after=min(IDLE_CHECK, view.next_silence),
+        requeue_after=min(_next_look(view, phase), view.next_silence, evidence.time_left(view)),
     )
+
+
+def _next_look(view: View, phase: PhaseName) -> timedelta:
+    """What agents tell wakes the run; that they tell nothing, a hang and a deadline do not."""
+    config, begin = view.config, view.status.start_time
+    all_train = all(agent is not None and not agent.exits for agent in view.agents)
+    if phase != "Running" or not all_train or config.progress_timeout or config.first_step_timeout:
+        return IDLE_CHECK
+    if config.active_deadline is None or begin is None:
+        return TRAINING_CHECK
+    left = config.active_deadline - (view.observation.now - begin)
+    return min(TRAINING_CHECK, left + A_MOMENT)
 
 
 def _left(view: View, record: StartRecord, worker: WorkerFact) -> bool:

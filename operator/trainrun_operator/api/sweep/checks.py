@@ -1,0 +1,119 @@
+"""Rules of a TrainSweep over several fields: the space as a whole, what goes with which sampler.
+
+Layer: api. Each problem is a path below `spec` and what is allowed there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from trainrun.sweep.space import same
+from trainrun_operator.api.sweep.values import (
+    FloatDomain,
+    IntDomain,
+    SearchedParameter,
+    variable_of,
+)
+
+MAX_GRID = 10_000
+"""Points of a grid."""
+
+ROUNDING = 1e-9
+"""Of steps: 0.3 / 0.1 is meant to be 3."""
+
+Problem = tuple[tuple[int | str, ...], str]
+
+
+def names_given_once(
+    space: tuple[SearchedParameter, ...], fixed: Mapping[str, Any]
+) -> Iterator[Problem]:
+    """Each name is given once, also as an environment variable."""
+    places: list[Problem] = [
+        *((("space", at, "name"), it.name) for at, it in enumerate(space)),
+        *((("fixed", name), name) for name in fixed),
+    ]
+    taken: dict[str, str] = {}
+    for path, name in places:
+        other = taken.get(variable_of(name), "")
+        taken.setdefault(variable_of(name), name)
+        if other == name:
+            yield path, f"must not give {name} a second time"
+        elif other:
+            yield path, f"must not become the same variable as {other}: {variable_of(name)}"
+
+
+def conditions(space: tuple[SearchedParameter, ...]) -> Iterator[Problem]:
+    """Conditions speak of parameters, and values, that may have been chosen before."""
+    before: dict[str, SearchedParameter] = {}
+    for at, parameter in enumerate(space):
+        for condition, when in enumerate(parameter.when):
+            path = ("space", at, "when", condition)
+            if when.name not in before:
+                yield (*path, "name"), "must be a parameter that stands before this one in space"
+                continue
+            for value in when.is_in:
+                if not allows(before[when.name], value):
+                    yield (*path, "in"), f"must be values of {when.name}, which {value!r} is not"
+        before[parameter.name] = parameter
+
+
+def first_trials(
+    space: tuple[SearchedParameter, ...], trials: tuple[Mapping[str, Any], ...]
+) -> Iterator[Problem]:
+    """Trials that a user tries first lie in the space."""
+    by_name = {parameter.name: parameter for parameter in space}
+    for at, trial in enumerate(trials):
+        for name, value in trial.items():
+            path = ("firstTrials", at, name)
+            if name not in by_name:
+                yield path, f"must be a parameter of space: {', '.join(by_name)}"
+            elif not allows(by_name[name], value):
+                yield path, "must be a value that space allows"
+
+
+def grid(space: tuple[SearchedParameter, ...]) -> Iterator[Problem]:
+    """Every point of the space can be listed, and not too many are."""
+    listed = True
+    for at, parameter in enumerate(space):
+        if parameter.when:
+            yield ("space", at, "when"), "must be absent with the sampler Grid"
+        if parameter.real is not None and parameter.real.step is None:
+            listed = False
+            yield ("space", at, "float", "step"), "must be given with the sampler Grid"
+    size = math.prod(points(parameter) for parameter in space) if listed else 0
+    if size > MAX_GRID:
+        yield (
+            ("space",),
+            f"must have at most {MAX_GRID} points for a Grid; it has {size}",
+        )
+
+
+def points(parameter: SearchedParameter) -> int:
+    """How many values a parameter of a grid has."""
+    if parameter.choice is not None:
+        return len(parameter.choice)
+    # Counted, not listed: a range of a million million numbers is one line of a file.
+    domain = parameter.real or parameter.whole
+    assert domain is not None, "exactly one is given"
+    return math.floor((domain.high - domain.low) / (domain.step or 1) + ROUNDING) + 1
+
+
+def allows(parameter: SearchedParameter, value: Any) -> bool:
+    """Whether a parameter can have this value."""
+    if parameter.choice is not None:
+        return any(same(value, option) for option in parameter.choice)
+    if isinstance(value, bool | str):
+        return False
+    domain = parameter.real or parameter.whole
+    assert domain is not None, "exactly one is given"
+    whole = parameter.whole is None or isinstance(value, int)
+    return whole and domain.low <= value <= domain.high and _on_step(value, domain)
+
+
+def _on_step(value: float, domain: FloatDomain | IntDomain) -> bool:
+    if domain.step is None:
+        return True
+    steps = (value - domain.low) / domain.step
+    return abs(steps - round(steps)) < ROUNDING

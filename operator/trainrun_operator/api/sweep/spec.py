@@ -1,0 +1,223 @@
+"""The spec of a TrainSweep: what a user asks for.
+
+Layer: api. Rules over several fields stand in `checks.py`. Their CEL comes with the CRD; until then
+these models are read from files alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from trainrun.sweep.search import Goal, SamplerName, ValueOf
+from trainrun_operator.api.base import API_VERSION, Hint, Model
+from trainrun_operator.api.duration import Duration, between
+from trainrun_operator.api.run.resource import ObjectMeta
+from trainrun_operator.api.run.spec import (
+    NO_LIMIT,
+    CheckpointSpec,
+    EndpointUrl,
+    FailurePolicy,
+    Health,
+    Region,
+    RunName,
+    SecretReference,
+    StorageUri,
+    WorkersSpec,
+)
+from trainrun_operator.api.sweep import checks
+from trainrun_operator.api.sweep.values import ParameterName, SearchedParameter, Value, refuse
+
+MAX_SWEEP_NAME = 34
+"""Characters: a trial's run is called `<sweep>-<number, 5 digits>-o<opening>`, and has 48."""
+MAX_TRIALS = 99_999
+"""Trials of a sweep: numbers have five digits."""
+TrialNumber = Annotated[int, Field(ge=0, lt=MAX_TRIALS)]
+
+
+class SweepStorage(Model):
+    """Where the log of the sweep and the folders of its trials are kept."""
+
+    uri: StorageUri
+    """Folder for sweeps: s3://bucket/prefix, or file:///path on a file system that every node
+    mounts. The server must be able to write an object only where none is. Cannot be changed."""
+    sweep_name: RunName | None = None
+    """Name of the sweep's own folder below uri. Default: metadata.name. Cannot be changed."""
+    endpoint_url: EndpointUrl | None = Field(default=None, alias="endpointURL")
+    """Address of an S3-compatible server. Default: AWS. Not used for file:// storage."""
+    region: Region | None = None
+    """S3 region. Default: that of the environment. Not used for file:// storage."""
+    credentials_secret_ref: Annotated[
+        SecretReference | None, Hint("write credentialsSecretRef: {name: my-secret}")
+    ] = None
+    """Secret with AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, as for a TrainRun."""
+    on_existing: Literal["Resume", "Fail"] = "Resume"
+    """What to do when the sweep's folder holds a log already. Resume: go on with it, with every
+    trial that has ended and the same parameters for every open one. Fail: do not start. Default
+    Resume."""
+
+
+class ObjectiveSpec(Model):
+    """What is to be as small, or as great, as possible."""
+
+    metric: Annotated[str, Field(min_length=1, max_length=256)]
+    """As trainrun.report names it. Cannot be changed."""
+    goal: Goal
+    """minimize or maximize; no default, since the wrong one finds the worst. Cannot be changed."""
+    value: ValueOf = "last"
+    """Which of a trial's values is its own. last: that of its last step. best: its best one.
+    Default last. Cannot be changed."""
+    target: Annotated[float, Field(allow_inf_nan=False)] | None = None
+    """The sweep is over once some trial has reported a value as good as this. Default: none."""
+    stop_on_nan: bool = Field(default=True, alias="stopOnNaN")
+    """A trial whose value is not a number at two steps is ended. Default true."""
+
+
+class SamplerSpec(Model):
+    """Who chooses the parameters."""
+
+    name: SamplerName = "Random"
+    """Random: by chance. Grid: every combination, once, in an order drawn by the seed. Default
+    Random. Cannot be changed."""
+    seed: Annotated[int, Field(ge=0, lt=2**53)] = 0
+    """The same seed gives the same parameters. Default 0. Cannot be changed."""
+
+
+class SweepBudget(Model):
+    """How much may be spent; it may be raised at any time, also once the sweep has ended."""
+
+    trials: Annotated[int, Field(ge=1, le=MAX_TRIALS)] | None = None
+    """Trials to try. Required, but with the sampler Grid: there the default is the whole grid."""
+    active_time: Annotated[Duration, between("1s", "87600h")] | None = None
+    """Time with trials at work, summed over all sessions; time between them is not counted. The
+    open trials are saved when it is spent. Between 1s and 87600h. Default: no limit."""
+
+
+class ResumeSpec(Model):
+    """What becomes of the trials when the sweep is taken up again: applied anew, on another
+    cluster, or with a new token."""
+
+    resume_unfinished: bool = True
+    """Open trials go on from their own checkpoints; false: they are skipped. Default true."""
+    resume_errored: bool = False
+    """Errored trials go on from their newest good checkpoint, with a fresh failure budget. Default
+    false."""
+    restart_errored: bool = False
+    """Errored trials begin again from nothing, with the same parameters. Default false."""
+    token: Annotated[int, Field(ge=0, lt=2**31)] = 0
+    """Add 1 to take the same TrainSweep up again with these flags. Default 0."""
+
+
+class SweepRetention(Model):
+    """What is kept of trials that have ended."""
+
+    failed_runs: Annotated[int, Field(ge=0, le=100)] = 5
+    """TrainRuns of errored trials that are kept for their logs, the newest ones, 0 to 100. Default
+    5."""
+
+
+class TrialSpec(Model):
+    """What every trial is: a TrainRun whose storage and suspension the sweep decides."""
+
+    workers: WorkersSpec
+    """The gang of workers of each trial."""
+    checkpoint: CheckpointSpec = CheckpointSpec()
+    """How checkpoints are read, saved and kept."""
+    failure_policy: FailurePolicy = FailurePolicy()
+    """How many failures each trial survives."""
+    health: Health = Health()
+    """When a worker counts as lost, and how long a gang may be placed only in part."""
+    active_deadline: Annotated[Duration, between("1s", "87600h")] | None = None
+    """A trial fails when it has not succeeded within this time. Default: no deadline."""
+
+
+class TrainSweepSpec(Model):
+    """What the user asks for."""
+
+    suspend: bool = False
+    """true: save and stop all trials, and wait. Default false."""
+    storage: SweepStorage
+    """Where the log of the sweep and the folders of its trials are kept."""
+    objective: ObjectiveSpec
+    """What is to be as small, or as great, as possible."""
+    space: Annotated[tuple[SearchedParameter, ...], Field(min_length=1, max_length=64)]
+    """The parameters that are searched, in the order in which they are chosen. Cannot be
+    changed."""
+    fixed: Annotated[dict[ParameterName, Value], Field(max_length=64)] = Field(default_factory=dict)
+    """Parameters that every trial gets as they are. Cannot be changed."""
+    first_trials: Annotated[tuple[dict[str, Value], ...], Field(max_length=256)] = ()
+    """Parameters to try first; what one of them leaves out is chosen by the sampler. Cannot be
+    changed."""
+    sampler: SamplerSpec = SamplerSpec()
+    """Who chooses the parameters."""
+    max_concurrent: Annotated[int, Field(ge=1, le=1000)] = 1
+    """Trials at work at the same time. Lowered, it ends none: the next ones wait. Default 1."""
+    max_unplaced: Annotated[int, Field(ge=1, le=1000)] = 1
+    """Trials that may wait for room at the same time, so that their gangs do not starve each other.
+    Default 1."""
+    budget: SweepBudget = SweepBudget()
+    """How much may be spent."""
+    max_failed_trials: Annotated[int, Field(ge=-1, le=MAX_TRIALS), NO_LIMIT] = -1
+    """Errored trials that the sweep survives. 0: the first one fails it. -1: no limit. Those that
+    were stopped or have diverged do not count. Default -1."""
+    resume: ResumeSpec = ResumeSpec()
+    """What becomes of the trials when the sweep is taken up again."""
+    paused_trials: Annotated[tuple[TrialNumber, ...], Field(max_length=256)] = ()
+    """Trials that are saved and wait until they are taken out of this list."""
+    stopped_trials: Annotated[tuple[TrialNumber, ...], Field(max_length=256)] = ()
+    """Trials that are ended for good; they keep the value that they have."""
+    retention: SweepRetention = SweepRetention()
+    """What is kept of trials that have ended."""
+    run: TrialSpec
+    """What every trial is."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        refuse([*self._of_the_space(), *self._of_the_rest()])
+        return self
+
+    def _of_the_space(self) -> Iterator[checks.Problem]:
+        yield from checks.names_given_once(self.space, self.fixed)
+        yield from checks.conditions(self.space)
+        yield from checks.first_trials(self.space, self.first_trials)
+        if self.sampler.name == "Grid":
+            yield from checks.grid(self.space)
+
+    def _of_the_rest(self) -> Iterator[checks.Problem]:
+        if self.sampler.name == "Grid" and self.first_trials:
+            yield (
+                ("firstTrials",),
+                "must be absent with the sampler Grid, which tries all there is",
+            )
+        if self.sampler.name != "Grid" and self.budget.trials is None:
+            yield ("budget", "trials"), "must be given, but with the sampler Grid"
+        if self.resume.resume_errored and self.resume.restart_errored:
+            yield ("resume", "restartErrored"), "must not be true together with resumeErrored"
+        for number in sorted({*self.paused_trials} & {*self.stopped_trials}):
+            yield ("pausedTrials",), f"must not name trial {number}, which stoppedTrials names"
+
+
+class TrainSweep(Model):
+    """Many trials of one training, each with parameters and a failure budget of its own."""
+
+    api_version: Literal["trainrun.dev/v1alpha1"] = API_VERSION
+    """trainrun.dev/v1alpha1."""
+    kind: Literal["TrainSweep"] = "TrainSweep"
+    """TrainSweep."""
+    metadata: ObjectMeta
+    """Name, namespace, labels."""
+    spec: TrainSweepSpec
+    """What the user asks for."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if len(self.metadata.name) > MAX_SWEEP_NAME:
+            refuse([(("metadata", "name"), f"must be at most {MAX_SWEEP_NAME} characters")])
+        return self
+
+    @property
+    def sweep_name(self) -> str:
+        """Name of the sweep's folder: storage.sweepName, by default metadata.name."""
+        return self.spec.storage.sweep_name or self.metadata.name

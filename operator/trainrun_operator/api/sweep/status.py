@@ -1,0 +1,76 @@
+"""The status of a TrainSweep: what the operator says about it.
+
+Layer: api. Invariant: under 16 KiB, whatever the number of trials: lists and texts are bounded. The
+log is the truth; nothing here is read back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+SweepPhase = Literal["Pending", "Running", "Suspended", "Succeeded", "Failed"]
+
+MAX_RUNNING = 32
+MAX_LAST_ENDED = 10
+MAX_MESSAGE = 512
+"""Characters."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialCounts:
+    """How many trials are in which state."""
+
+    open: int = 0
+    succeeded: int = 0
+    stopped: int = 0
+    diverged: int = 0
+    errored: int = 0
+    skipped: int = 0
+    text: str = ""
+    """Ended of all that are to be tried: `37/100`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BestTrial:
+    """The trial that is ahead."""
+
+    trial: int
+    value: str
+    """As Python writes it: JSON has no infinity."""
+    step: int
+    params: dict[str, Any] = field(default_factory=dict)
+    """Left out where they are long; the log has them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EndedTrial:
+    """A trial that has ended."""
+
+    trial: int
+    state: str
+    reason: str
+    message: str = ""
+    value: str = ""
+    restarts: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainSweepStatus:
+    """What the operator says about a sweep."""
+
+    phase: SweepPhase = "Pending"
+    reason: str = ""
+    message: str = ""
+    asked: int = 0
+    """Trials that have parameters."""
+    trials: TrialCounts = TrialCounts()
+    best: BestTrial | None = None
+    running: tuple[int, ...] = ()
+    """Trials at work, the lowest numbers, at most 32."""
+    last_ended: tuple[EndedTrial, ...] = ()
+    """Those with the highest numbers, at most 10."""
+    active_seconds: int = 0
+    """Time with trials at work."""
+    position: int = 0
+    """Of the log, as far as it was acted on."""

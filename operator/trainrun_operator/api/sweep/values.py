@@ -1,0 +1,140 @@
+"""Parameters as a user writes them: names, values, domains.
+
+Layer: api. Invariants: a value is a number, a string, true or false; a domain has at least one
+value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Annotated, Any, Self
+
+from pydantic import AfterValidator, Field, model_validator
+
+from trainrun.contract import variables
+from trainrun_operator.api.base import BrokenRule, Model, broken_rules, matches
+
+MAX_CHOICES = 64
+MAX_TEXT = 1024
+"""Characters of a value."""
+
+
+def refuse(problems: Iterable[tuple[tuple[int | str, ...], str]]) -> None:
+    """Raise one error for all of these (path below the value, what is allowed), if any."""
+    broken = tuple(BrokenRule(path=path, message=message) for path, message in problems)
+    if broken:
+        raise broken_rules(broken)
+
+
+def _scalar(value: object) -> object:
+    fits = isinstance(value, bool | int | float | str)
+    if not fits or (isinstance(value, str) and len(value) > MAX_TEXT):
+        needed = f"must be a number, true or false, or a string of at most {MAX_TEXT} characters"
+        refuse([((), needed)])
+    return value
+
+
+Value = Annotated[Any, AfterValidator(_scalar)]
+"""A parameter's value."""
+
+ParameterName = Annotated[
+    str,
+    Field(max_length=64),
+    matches(
+        r"^[A-Za-z][A-Za-z0-9_.-]*$",
+        "must begin with a letter and consist of letters, digits, dots, dashes and underscores",
+    ),
+]
+"""A parameter's name, at most 64 characters."""
+
+
+def variable_of(name: str) -> str:
+    """The environment variable that hands a parameter over: `TRAINRUN_PARAM_LR`."""
+    return variables.PARAMETER_PREFIX + "".join(c if c.isalnum() else "_" for c in name.upper())
+
+
+class FloatDomain(Model):
+    """Real numbers between two bounds."""
+
+    low: Annotated[float, Field(allow_inf_nan=False)]
+    """Least value."""
+    high: Annotated[float, Field(allow_inf_nan=False)]
+    """Greatest value."""
+    log: bool = False
+    """Drawn evenly by magnitude; needs low above 0. Default false."""
+    step: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    """Only low, low + step, and so on. Not together with log. Default: any number."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        refuse(_bounds(self.low, self.high, log=self.log, least=0.0))
+        if self.step is not None:
+            refuse(_steps(self.low, self.high, self.step, log=self.log))
+        return self
+
+
+class IntDomain(Model):
+    """Whole numbers between two bounds."""
+
+    low: Annotated[int, Field(ge=-(2**53), le=2**53)]
+    """Least value."""
+    high: Annotated[int, Field(ge=-(2**53), le=2**53)]
+    """Greatest value."""
+    log: bool = False
+    """Drawn evenly by magnitude; needs low above 0. Default false."""
+    step: Annotated[int, Field(ge=1, le=2**53)] = 1
+    """Only low, low + step, and so on. Not together with log. Default 1."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        refuse(_bounds(self.low, self.high, log=self.log, least=0))
+        refuse(_steps(self.low, self.high, self.step, log=self.log and self.step > 1))
+        return self
+
+
+def _bounds(
+    low: float, high: float, *, log: bool, least: float
+) -> Iterator[tuple[tuple[str], str]]:
+    # One value is a search, too: it keeps its place in the file when it is not searched for now.
+    if high < low:
+        yield ("high",), f"must not be below low ({low:g})"
+    if log and low <= least:
+        yield ("low",), "must be above 0 where log is true"
+
+
+def _steps(low: float, high: float, step: float, *, log: bool) -> Iterator[tuple[tuple[str], str]]:
+    if log:
+        yield ("step",), "must be absent where log is true"
+    elif high > low and step > high - low:
+        yield ("step",), f"must not be above high - low ({high - low:g})"
+
+
+class When(Model):
+    """A condition on one parameter that was declared before."""
+
+    name: ParameterName
+    """The other parameter."""
+    is_in: Annotated[tuple[Value, ...], Field(alias="in", min_length=1, max_length=MAX_CHOICES)]
+    """It has one of these values."""
+
+
+class SearchedParameter(Model):
+    """One dimension of the space: exactly one of float, int and choice."""
+
+    name: ParameterName
+    """As the script reads it, at most 64 characters."""
+    real: FloatDomain | None = Field(default=None, alias="float")
+    """Real numbers."""
+    whole: IntDomain | None = Field(default=None, alias="int")
+    """Whole numbers."""
+    choice: Annotated[tuple[Value, ...], Field(min_length=1, max_length=MAX_CHOICES)] | None = None
+    """One of these: numbers, strings, true or false."""
+    when: Annotated[tuple[When, ...], Field(max_length=8)] = ()
+    """It is there only where all of this holds. Default: always."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        given = [it for it in (self.real, self.whole, self.choice) if it is not None]
+        if len(given) != 1:
+            refuse([((), "must have exactly one of float, int and choice")])
+        return self

@@ -1,0 +1,148 @@
+"""`trainrun checkpoints` and its verbs: names, options, help texts.
+
+Layer: cli. Only click is imported here; what a command does is imported when it is called.
+"""
+# ruff: noqa: PLC0415 - the late imports are the point of this module
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from trainrun_operator.cli.ctrl_c import loaded
+
+GENERATION = click.option(
+    "--generation",
+    type=int,
+    metavar="N",
+    help="Of the run's folder (storage.onExisting: StartFresh), instead of the run's own, or the "
+    "newest where no status tells that.",
+)
+
+
+class ListUnlessNamed(click.Group):
+    """A group whose verb may be left out: then it is `list`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Put the verb in its place."""
+        if args and args[0] not in (*self.commands, "-h", "--help"):
+            args = ["list", *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group(cls=ListUnlessNamed)
+def checkpoints() -> None:
+    """Look at the checkpoints of a run, fetch one, or set one aside.
+
+    `trainrun checkpoints FILE|URI` is `trainrun checkpoints list FILE|URI`.
+    """
+
+
+SCORE = click.option(
+    "--score",
+    metavar="NAME:Max|Min",
+    help="Metric by which the best is chosen, and its order, instead of the file's.",
+)
+
+
+@checkpoints.command("list")
+@click.argument("where", metavar="FILE|URI")
+@click.option("--storage", metavar="URI", help="Storage instead of the file's.")
+@click.option("--verify", is_flag=True, help="Read every file and compare its checksum.")
+@GENERATION
+@click.option("--all-generations", is_flag=True, help="All of them, oldest first.")
+@SCORE
+@click.option(
+    "--can-resume",
+    is_flag=True,
+    help="No list: say whether a run would resume from one, and exit with 0 for yes, 3 for no, "
+    "1 where that cannot be told.",
+)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+def list_(
+    where: str,
+    *,
+    storage: str | None,
+    verify: bool,
+    generation: int | None,
+    all_generations: bool,
+    score: str | None,
+    can_resume: bool,
+    as_json: bool,
+) -> None:
+    """List the checkpoints of the run of a YAML file, or of the run at <storage URI>/<run name>."""
+    from trainrun_operator.cli.can_resume import show_prospect
+    from trainrun_operator.cli.checkpoints import show_checkpoints
+
+    loaded()
+    if can_resume and verify:
+        raise click.UsageError("--can-resume reads no files; use --verify without it")
+    if all_generations and (can_resume or generation is not None):
+        raise click.UsageError("--all-generations lists; use --generation or --can-resume alone")
+    if can_resume:
+        code = show_prospect(where, storage=storage, generation=generation, as_json=as_json)
+        sys.exit(code)
+    code = show_checkpoints(
+        where,
+        storage=storage,
+        which="all" if all_generations else generation,
+        verify=verify,
+        score=score,
+        as_json=as_json,
+    )
+    sys.exit(code)
+
+
+@checkpoints.command()
+@click.argument("where", metavar="FILE|URI")
+@click.argument("steps", metavar="[STEP]", nargs=-1)
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.option("--storage", metavar="URI", help="Storage instead of the file's.")
+@GENERATION
+@SCORE
+def get(
+    where: str,
+    *,
+    steps: tuple[str, ...],
+    folder: Path,
+    storage: str | None,
+    generation: int | None,
+    score: str | None,
+) -> None:
+    """Bring the files of a checkpoint into the new folder DIR, each verified.
+
+    That of STEP (or of a name such as step-000001200-attempt-3), or the newest good one. `best`
+    instead of a step: the good one with the best value of checkpoint.scoreMetric.
+    """
+    from trainrun_operator.cli.checkpoint_files import get_checkpoint
+
+    if len(steps) > 1:
+        raise click.UsageError("give FILE|URI, at most one STEP, and DIR")
+    step = steps[0] if steps else None
+    code = get_checkpoint(
+        where, storage=storage, generation=generation, step=step, score=score, folder=folder
+    )
+    sys.exit(code)
+
+
+@checkpoints.command("set-aside")
+@click.argument("where", metavar="FILE|URI")
+@click.argument("step", metavar="STEP")
+@click.option("--storage", metavar="URI", help="Storage instead of the file's.")
+@GENERATION
+@click.option("--reason", default="set aside by hand", metavar="TEXT", help="Why, for the record.")
+def set_aside(
+    where: str, *, step: str, storage: str | None, generation: int | None, reason: str
+) -> None:
+    """Never resume from the checkpoint of STEP again: it is damaged, or poisons the training.
+
+    An attempt that runs goes on; the next one resumes from the newest checkpoint that is left.
+    """
+    from trainrun_operator.cli.checkpoint_files import set_checkpoint_aside
+
+    code = set_checkpoint_aside(
+        where, storage=storage, generation=generation, step=step, reason=reason
+    )
+    sys.exit(code)

@@ -1,0 +1,1 @@
+"""A drill in a cluster: `trainrun drill FILE --cluster`."""

@@ -1,0 +1,220 @@
+"""What a difference after a resume looks like: which part of the training's state it points at.
+
+Layer: cli; pure. Certain where the script reports what says so (a learning rate, a hash of the
+batch); else what the curve looks like, and said so.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, TypeAlias
+
+from trainrun_operator.cli.drilling.curves import Deviation, distance
+from trainrun_operator.cli.drilling.remedies import Finding, Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from trainrun.contract.metrics import Metric
+    from trainrun_operator.cli.drilling.course import Curve
+    from trainrun_operator.cli.drilling.curves import Tolerance
+
+RATE = re.compile(r"(^|[/_.\-])lr([/_.\-\d]|$)|learning_?rate")
+DATA = re.compile(r"(batch|data|sample|input)\w*[/_.\-]?(hash|digest|ids?$)")
+RANDOM = re.compile(r"(rng|random|seed)\w*[/_.\-]?(hash|digest|state)")
+WEIGHTS = re.compile(r"(weight|param|model)\w*[/_.\-]?(hash|digest)")
+
+NEARER = 0.2
+"""Of its distance to the curve where it should be, that a curve may be away from the curve of the
+first steps and still look like it."""
+SCATTERED = 0.5
+"""Of the usual size of the differences, that their average may be and they still lie on both
+sides."""
+FEW = 4
+"""Steps below which nobody can tell which side differences are on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class After:
+    """A run after its resume, beside the undisturbed one."""
+
+    run: Curve
+    control: Curve
+    within: Tolerance
+    steps: tuple[int, ...]
+    """That are compared, ascending."""
+
+    def pairs(self, name: str) -> Iterator[tuple[Metric, Metric]]:
+        """(in the run, undisturbed) of a metric, by step."""
+        for step in self.steps:
+            if name in self.run[step] and name in self.control[step]:
+                yield self.run[step][name], self.control[step][name]
+
+    def pairs_from_the_start(self, name: str) -> Iterator[tuple[Metric, Metric]]:
+        """Likewise, with the undisturbed run's first steps instead of the same ones."""
+        for step, first in zip(self.steps, sorted(self.control), strict=False):
+            if name in self.run[step] and name in self.control[first]:
+                yield self.run[step][name], self.control[first][name]
+
+    def repeats(self, name: str) -> bool:
+        """It has the values of the first steps again."""
+        pairs = list(self.pairs_from_the_start(name))
+        allowed = self.within.allowed.get(name, 0.0)
+        return len(pairs) > 1 and all(distance(a, b) <= allowed for a, b in pairs)
+
+    def equal(self, pattern: re.Pattern[str]) -> str:
+        """A metric of such a name that is the same in all steps; "" where there is none."""
+        for name, allowed in self.within.allowed.items():
+            pairs = list(self.pairs(name)) if pattern.search(name.lower()) else []
+            if pairs and all(distance(a, b) <= allowed for a, b in pairs):
+                return name
+        return ""
+
+
+def findings(after: After, deviations: list[Deviation]) -> list[Finding]:
+    """What these deviations, of which there is one at least, say: one finding for each part of the
+    state that has a metric of its own; where none of those differs, what the first curve looks
+    like."""
+    found: list[tuple[Tell, Deviation]] = []
+    others: list[Deviation] = []
+    for it in deviations:
+        name = it.first.metric.lower()
+        tell = next((tell for pattern, tell in NAMED.items() if pattern.search(name)), None)
+        if tell is None:
+            others.append(it)
+        elif tell not in [told for told, _ in found]:
+            found.append((tell, it))
+    told = [_told(it, tell(after, it)) for tell, it in found]
+    curves = [it for it in others if not isinstance(it.first.expected, str | bool)]
+    if curves:
+        shape = _by_shape(after, curves[0])
+        if not told or shape[0] == "WeightsNotLoaded":  # the rest may follow from what was told
+            told.append(_told(curves[0], shape))
+    return told or [_told(others[0], ("CurvesDiffer", "which is no number"))]
+
+
+def _told(it: Deviation, why: tuple[Kind, str]) -> Finding:
+    return Finding(kind=why[0], text=f"{differs(it)}: {why[1]}")
+
+
+def differs(it: Deviation) -> str:
+    """What was seen of it."""
+    first, largest = it.first, it.largest
+    text = (
+        f"{first.metric} differs from an undisturbed run in {it.steps} of {it.compared} steps "
+        f"after the resume, first in step {first.step} ({_shown(first.got)} instead of "
+        f"{_shown(first.expected)})"
+    )
+    if not math.isfinite(largest.size):
+        return text
+    return (
+        f"{text}, most in step {largest.step} (by {largest.size:.4g}; {it.allowed:.4g} is allowed)"
+    )
+
+
+def _rate(after: After, it: Deviation) -> tuple[Kind, str]:
+    if after.repeats(it.first.metric):
+        return (
+            "LearningRateReset",
+            "these are the values of the first steps, the schedule began anew",
+        )
+    return "LearningRateReset", "the schedule does not go on where it was"
+
+
+def _data(after: After, it: Deviation) -> tuple[Kind, str]:
+    if after.repeats(it.first.metric):
+        return "DataRestarted", "these are the batches of the first steps, the data began anew"
+    return "DataDiffers", "other batches than without a restart"
+
+
+def _random(_after: After, _it: Deviation) -> tuple[Kind, str]:
+    return "RandomNotRestored", "the random generators are not where they were"
+
+
+def _weights(_after: After, it: Deviation) -> tuple[Kind, str]:
+    if it.steps == it.compared:
+        return "WeightsDiffer", "from the first step on, so other weights than the saved ones"
+    return "OptimizerReset", "not from the first step on, so the weights were the saved ones"
+
+
+Tell: TypeAlias = Callable[[After, Deviation], tuple[Kind, str]]
+
+NAMED: dict[re.Pattern[str], Tell] = {
+    RATE: _rate,
+    DATA: _data,
+    RANDOM: _random,
+    WEIGHTS: _weights,
+}
+"""What a metric of such a name says when it differs."""
+
+
+def _by_shape(after: After, it: Deviation) -> tuple[Kind, str]:
+    name = it.first.metric
+    if after.repeats(name):
+        return (
+            "WeightsNotLoaded",
+            "these are the values of the first steps, as if nothing was loaded",
+        )
+    known = _known(after)
+    if it.first.step != after.steps[0]:
+        return "OptimizerReset", (
+            "equal in the first step and not after it, so it looks like optimizer or schedule "
+            f"rather than weights{known}"
+        )
+    wrong = _apart(after.pairs(name))
+    if _near_the_start(after, name, wrong):
+        return "WeightsNotLoaded", (
+            f"much nearer to the curve of the first steps, so it looks like new weights{known}"
+        )
+    if len(wrong) < FEW:
+        return "CurvesDiffer", f"at once, so weights, data or random numbers{known}"
+    if _on_both_sides(wrong):
+        what = "random numbers" if after.equal(DATA) else "random numbers, or the order of the data"
+        return "RandomNotRestored", (
+            f"at once, and on both sides of the undisturbed curve, so it looks like {what}{known}"
+        )
+    return "WeightsDiffer", (
+        "at once, and on one side of the undisturbed curve, so it looks like other weights than "
+        f"the saved ones{known}"
+    )
+
+
+def _known(after: After) -> str:
+    same = [name for pattern in (RATE, DATA, RANDOM, WEIGHTS) if (name := after.equal(pattern))]
+    if same:
+        return f" ({', '.join(same)}: equal)"
+    return " (report a batch_hash, too, to know more)"
+
+
+def _apart(pairs: Iterator[tuple[Metric, Metric]]) -> list[float]:
+    """How far the run is above the undisturbed one, where both are finite numbers."""
+    found = [
+        float(a) - float(b)
+        for a, b in pairs
+        if not isinstance(a, str | bool) and not isinstance(b, str | bool)
+    ]
+    return [it for it in found if math.isfinite(it)]
+
+
+def _near_the_start(after: After, name: str, wrong: list[float]) -> bool:
+    begun = _apart(after.pairs_from_the_start(name))
+    if len(begun) < FEW or not wrong:
+        return False
+    return _size(begun) < NEARER * _size(wrong)
+
+
+def _on_both_sides(wrong: list[float]) -> bool:
+    crossings = sum(a * b < 0 for a, b in pairwise(wrong))
+    return crossings > 0 and abs(sum(wrong)) / len(wrong) < SCATTERED * _size(wrong)
+
+
+def _size(values: list[float]) -> float:
+    return sum(map(abs, values)) / len(values)
+
+
+def _shown(value: object) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else f"{value!s:.40}"

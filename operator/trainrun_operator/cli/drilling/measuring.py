@@ -1,0 +1,46 @@
+"""How long a save on a notice takes where it did not fit: tried again with a longer grace.
+
+Layer: cli; pure.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from trainrun_operator.cli.wording import seconds as in_words
+
+if TYPE_CHECKING:
+    from trainrun_operator.cli.drilling.course import Course
+    from trainrun_operator.cli.drilling.rehearsed import Rehearsed
+    from trainrun_operator.cli.drilling.scenarios import Scenario
+
+LONGER, MORE = 10.0, 30.0
+"""Times the grace, and seconds beside that."""
+
+
+def longer(told: Rehearsed) -> Scenario | None:
+    """The notice with time enough to see when it saves; None where that is not the question."""
+    kinds = {finding.kind for finding in told.findings}
+    if told.scenario.name != "Notice" or not kinds & {"SaveTooSlow", "SaveTooLate"}:
+        return None
+    (fault,) = told.scenario.faults
+    return replace(told.scenario, faults=(replace(fault, grace=LONGER * fault.grace + MORE),))
+
+
+def with_measured(told: Rehearsed, course: Course) -> Rehearsed:
+    """The verdict with what the longer grace has shown."""
+    took = course.noticed.committed
+    if took is None:
+        said = ". With a much longer grace it saved nothing either"
+    else:
+        said = (
+            f". With a longer grace it was committed {in_words(took)} after the notice: "
+            f"terminationGracePeriodSeconds of {math.ceil(1.5 * took)} would leave some room"
+        )
+    findings = tuple(
+        replace(it, text=it.text + said) if it.kind in ("SaveTooSlow", "SaveTooLate") else it
+        for it in told.findings
+    )
+    return replace(told, findings=findings, committed=took)

@@ -1,0 +1,1 @@
+"""`trainrun logs`: lines of training processes, from wherever they are kept."""

@@ -1,0 +1,118 @@
+"""The output of the worker pods of a run in a cluster, read with the user's own credentials.
+
+Layer: cli. An attempt goes on in the pods that are left, so one log has lines of several.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+
+import click
+
+from trainrun_operator.cli.log_lines.line import Line, Shown, Wanted
+from trainrun_operator.cli.log_lines.output import WorkerOutput
+from trainrun_operator.cli.sources import ClusterSource
+from trainrun_operator.worlds.kubernetes.pod_logs import (
+    MOST_PODS,
+    PodGone,
+    PodLine,
+    follow_pods,
+    read_pods,
+)
+
+MOST_LINES = 2000
+"""Lines of each pod that are read where nobody follows."""
+FOR_EVER = 1 << 60
+
+
+@dataclass(slots=True, kw_only=True)
+class ClusterLines:
+    """Those of one run."""
+
+    source: ClusterSource
+    wanted: Wanted
+    _outputs: dict[str, WorkerOutput] = field(default_factory=dict)
+
+    def history(self) -> Iterator[Line]:
+        """The last lines of all pods that are there, by attempt. Raises KubeError, NoCluster."""
+        pods = asyncio.run(
+            read_pods(self.source.namespace, self._uid, wanted=self._has, tail=MOST_LINES)
+        )
+        found = [line for lines in pods for line in self._attributed(lines)]
+        kept = self.wanted.last(found)
+        yield from sorted(kept, key=lambda line: (line.attempt or 0, _time(line)))
+
+    def follow(self, show: Callable[[Shown], None]) -> None:
+        """Show what there is, and what comes, until the run has ended. Raises as `history`."""
+
+        def event(told: PodLine | PodGone) -> None:
+            output = self._output(told.pod.name)
+            if isinstance(told, PodLine):
+                line = output.line(told.text, _moment(told.stamp))
+                if line is not None and self.wanted.has(line.attempt, [line.rank]):
+                    show(line)
+            else:
+                for missing in output.lost(FOR_EVER):
+                    if self.wanted.attempt in (None, missing.attempt):
+                        show(missing)
+
+        asyncio.run(
+            follow_pods(
+                self.source.namespace,
+                self.source.object_name,
+                self._uid,
+                wanted=self._has,
+                tail=self.wanted.tail,
+                too_many=_too_many,
+                show=event,
+            )
+        )
+
+    @property
+    def _uid(self) -> str:
+        return self.source.known.uid
+
+    def _has(self, slot: int | None) -> bool:
+        """Whether the worker of this slot has a wanted rank."""
+        each = self.source.per_worker
+        ranks = range(slot * each, slot * each + each) if slot is not None else ()
+        return slot is None or not self.wanted.ranks or not self.wanted.ranks.isdisjoint(ranks)
+
+    def _output(self, pod: str) -> WorkerOutput:
+        if pod not in self._outputs:
+            # Where only its end is read, no line need say which attempt it is of.
+            known = self.source.known.status.attempt if self.wanted.tail is not None else None
+            self._outputs[pod] = WorkerOutput(worker=pod, attempt=known)
+        return self._outputs[pod]
+
+    def _attributed(self, lines: list[PodLine]) -> list[Line]:
+        if not lines:
+            return []
+        output = WorkerOutput(worker=lines[0].pod.name)
+        told = (output.line(line.text, _moment(line.stamp)) for line in lines)
+        found = [line for line in told if line is not None]
+        if output.attempt is not None:
+            return found
+        # So many lines have come since the attempt was started that its start is not among them.
+        return [replace(line, attempt=self.source.known.status.attempt) for line in found]
+
+
+def _too_many(pods: int) -> None:
+    click.echo(
+        f"only the first {MOST_PODS} of {pods} workers are followed: choose with --rank", err=True
+    )
+
+
+def _time(line: Line) -> datetime:
+    return line.time or datetime.min.replace(tzinfo=UTC)
+
+
+def _moment(stamp: str) -> datetime | None:
+    try:
+        moment = datetime.fromisoformat(stamp)
+    except ValueError:
+        return None
+    return moment.replace(tzinfo=moment.tzinfo or UTC).astimezone(UTC)

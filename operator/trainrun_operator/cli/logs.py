@@ -1,0 +1,180 @@
+"""`trainrun logs`: what the processes of a run have printed, attempt by attempt, and print now.
+
+Layer: cli. From the workers while they are there, else from the run's storage; with the user's own
+credentials.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import click
+
+from trainrun.errors import StoreError, TrainRunError
+from trainrun_operator.cli.exit_codes import SUCCEEDED
+from trainrun_operator.cli.finding import FILES, find_runs
+from trainrun_operator.cli.log_lines.history import History
+from trainrun_operator.cli.log_lines.line import Line, Shown, Wanted
+from trainrun_operator.cli.log_lines.local import LocalLines
+from trainrun_operator.cli.log_lines.printer import Printer
+from trainrun_operator.cli.log_lines.stored import StoredLines
+from trainrun_operator.cli.refusal import refused
+from trainrun_operator.cli.sources import (
+    ClusterSource,
+    LocalSource,
+    RunState,
+    Source,
+    StorageSource,
+    UnknownRun,
+)
+from trainrun_operator.cli.which_generation import generation_of
+from trainrun_operator.worlds.local.place import RunPlace, place_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogsOptions:
+    """What was asked for."""
+
+    where: str
+    storage: str | None
+    namespace: str | None
+    generation: int | None
+    wanted: Wanted
+    follow: bool
+    as_json: bool
+
+
+def logs(options: LogsOptions) -> int:
+    """Print the lines; returns the exit code."""
+    printer = Printer.for_stdout(as_json=options.as_json)
+    try:
+        source = _only(options)
+        state = _state(source)
+        if isinstance(source, ClusterSource) and options.follow and not _over(source.known):
+            _follow_cluster(source, options, printer)
+            return SUCCEEDED
+        for shown in _shown(source, state, options):
+            printer.show(shown)
+    except TrainRunError as error:
+        return refused(error)
+    return SUCCEEDED
+
+
+def _only(options: LogsOptions) -> Source:
+    found = find_runs(options.where, storage=options.storage, namespace=options.namespace)
+    if len(found) != 1:
+        names = ", ".join(f"{run.storage}/{run.name}" for run in found)
+        raise UnknownRun(f"lines are those of one run; name one of them: {names}")
+    return found[0]
+
+
+def _shown(source: Source, state: RunState | None, options: LogsOptions) -> Iterator[Shown]:
+    if not options.follow or (state is not None and _over(state)):
+        return _history(source, state, options)
+    if isinstance(source, StorageSource) and not options.where.endswith(FILES):
+        raise UnknownRun(
+            f"{source.storage}/{source.name} is a storage, where lines come when an attempt has "
+            "ended: to follow a run give its YAML file, or its name in the cluster"
+        )
+    return _follow_local(source, options)
+
+
+def _state(source: Source) -> RunState | None:
+    try:
+        return source.state()
+    except UnknownRun:
+        return None
+
+
+def _over(state: RunState) -> bool:
+    """Finished, and nobody leads it (again)."""
+    return state.status.finished and state.leader is None
+
+
+# ------------------------------------------------------------------------------ what there is
+
+
+def _history(source: Source, state: RunState | None, options: LogsOptions) -> Iterator[Shown]:
+    stored: StoredLines | None = None
+    claimed: tuple[int, ...] = ()
+    try:
+        run = generation_of(source, options.generation)
+        stored = StoredLines(run=run, wanted=options.wanted)
+        stored.look()
+        claimed = tuple(run.attempts())
+    except StoreError as error:
+        if isinstance(source, StorageSource):
+            raise
+        stored = None
+        click.echo(f"the storage cannot be read: {error}", err=True)
+    own = options.generation is None or state is None
+    history = History(
+        stored=stored,
+        live=_live(source, options) if own else (),
+        claimed=claimed,
+        running=state.status.attempt if state is not None and not state.status.finished else None,
+        wanted=options.wanted,
+    )
+    some = False
+    for shown in history.shown():
+        some = True
+        yield shown
+    if not some and not claimed and state is None:
+        raise UnknownRun(
+            f"{source.storage}/{source.name}: there is nothing; give <storage URI>/<run name>, the "
+            "run's folder, its YAML file, or the name of a TrainRun"
+        )
+    if not some:
+        click.echo("no such lines are there", err=True)
+
+
+def _live(source: Source, options: LogsOptions) -> Iterable[Line]:
+    if isinstance(source, LocalSource):
+        nodes = source.stored.place.nodes
+        lines = LocalLines(nodes=nodes, wanted=options.wanted).history()
+        return (line for line in lines if isinstance(line, Line))
+    if isinstance(source, ClusterSource):
+        return _of_pods(source, options)
+    return ()
+
+
+def _of_pods(source: ClusterSource, options: LogsOptions) -> Iterable[Line]:
+    from trainrun_operator.cli.log_lines.cluster import ClusterLines  # noqa: PLC0415 - slow
+
+    try:
+        return list(ClusterLines(source=source, wanted=options.wanted).history())
+    except TrainRunError as error:
+        click.echo(f"the pods' logs cannot be read: {error}", err=True)
+        return ()
+
+
+# -------------------------------------------------------------------------------- what comes
+
+
+def _follow_local(source: Source, options: LogsOptions) -> Iterator[Shown]:
+    place = _place(source)
+    if not place.status.exists():
+        click.echo(f"waiting for run {source.name} to be started on this machine", err=True)
+
+    def over() -> bool:
+        state = _state(LocalSource(stored=_stored(source)))
+        return state is not None and _over(state)
+
+    return LocalLines(nodes=place.nodes, wanted=options.wanted).follow(over=over)
+
+
+def _place(source: Source) -> RunPlace:
+    return place_of(source.storage, source.name, environ=os.environ)
+
+
+def _stored(source: Source) -> StorageSource:
+    return StorageSource(name=source.name, storage=source.storage, place=_place(source))
+
+
+def _follow_cluster(source: ClusterSource, options: LogsOptions, printer: Printer) -> None:
+    from trainrun_operator.cli.log_lines.cluster import ClusterLines  # noqa: PLC0415 - slow
+
+    click.echo(f"following run {source.object_name} in {source.namespace}", err=True)
+    ClusterLines(source=source, wanted=options.wanted).follow(printer.show)

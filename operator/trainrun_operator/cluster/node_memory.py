@@ -1,0 +1,121 @@
+"""What the runs of each namespace have met on nodes, from their statuses as they are seen.
+
+Layer: cluster. An index and no store: a leader that begins reads it from the statuses of all runs,
+and no pass looks at the status of another run. Only incidents that are settled count: what explains
+an open one may still change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from trainrun_operator.api.run.status import Incident, TrainRunStatus
+from trainrun_operator.core.run.gang.offenders import offenders, strikes_of
+from trainrun_operator.core.run.incidents.fingerprints import AGAIN, same_node
+from trainrun_operator.core.run.observation import NodeStrike
+from trainrun_operator.core.run.plan import Event
+
+MOST = 256
+"""Incidents of a namespace that are looked at, the newest ones."""
+
+TOLD_WITHIN = timedelta(minutes=10)
+"""What is older was told by who led before."""
+
+NAMED = 5
+"""Runs that an event names."""
+
+REASON = "TrainRunIncidents"
+"""Of the event on a node."""
+
+Tell = Callable[[str, Event, datetime], None]
+"""Takes the name of a node, and an event on it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Met:
+    namespace: str
+    incidents: tuple[Incident, ...]
+    strikes: tuple[NodeStrike, ...]
+
+
+class NodeMemory:
+    """Of all runs that we know."""
+
+    def __init__(self, tell: Tell) -> None:
+        self._tell = tell
+        self._runs: dict[str, dict[str, _Met]] = {}
+        """By namespace and uid; only runs that speak against a node."""
+        self._where: dict[str, str] = {}
+        """The namespace of each of them."""
+        self._of: dict[str, tuple[NodeStrike, ...]] = {}
+        """What `of` has answered, until it changes."""
+
+    def of(self, namespace: str) -> tuple[NodeStrike, ...]:
+        """What the runs of a namespace have met, the newest first."""
+        if namespace not in self._of:
+            runs = self._runs.get(namespace, {}).values()
+            strikes = [strike for known in runs for strike in known.strikes]
+            newest = sorted(strikes, key=lambda s: (s.time, s.run, s.node), reverse=True)
+            self._of[namespace] = tuple(newest[:MOST])
+        return self._of[namespace]
+
+    def learn(
+        self,
+        metadata: Mapping[str, str],
+        status: TrainRunStatus,
+        *,
+        now: datetime,
+        leads: bool,
+    ) -> None:
+        """A status of this run was seen or written; one who leads tells of nodes."""
+        namespace, name, uid = metadata["namespace"], metadata["name"], metadata["uid"]
+        known = self._runs.get(namespace, {}).get(uid)
+        if status.incidents == (known.incidents if known is not None else ()):
+            return
+        strikes = strikes_of(name, status.incidents)
+        before = known.strikes if known is not None else ()
+        self.forget(uid)
+        if strikes:
+            new = _Met(namespace=namespace, incidents=status.incidents, strikes=strikes)
+            self._runs.setdefault(namespace, {})[uid] = new
+            self._where[uid] = namespace
+        self._of.pop(namespace, None)
+        for strike in (s for s in strikes if s not in before):
+            if leads and now - strike.time < TOLD_WITHIN:
+                self._look_at(strike, namespace, status, now)
+
+    def forget(self, uid: str) -> None:
+        """The run is gone."""
+        namespace = self._where.pop(uid, None)
+        if namespace is not None:
+            runs = self._runs[namespace]
+            del runs[uid]
+            self._of.pop(namespace, None)
+            if not runs:
+                del self._runs[namespace]
+
+    def _look_at(
+        self, strike: NodeStrike, namespace: str, status: TrainRunStatus, now: datetime
+    ) -> None:
+        here = [s for s in self.of(namespace) if s.node == strike.node]
+        node, _ = same_node(status.incidents)
+        for offender in offenders(here, now=now):
+            names = ", ".join(offender.runs[:NAMED])
+            more = ", ..." if len(offender.runs) > NAMED else ""
+            causes = ", ".join(sorted({s.cause for s in offender.strikes}))
+            text = f"{len(offender.strikes)} TrainRuns ({names}{more}: {causes})"
+            self._say(
+                strike, f"{text} of namespace {namespace} have lost workers here within a day"
+            )
+            return
+        if node == strike.node:
+            text = f"the same failure of TrainRun {namespace}/{strike.run} ({strike.cause})"
+            self._say(strike, f"{text} has struck {AGAIN} times and more here, and nowhere else")
+
+    def _say(self, strike: NodeStrike, what: str) -> None:
+        message = (
+            f"{what}; their new workers are put elsewhere where there is room: have it checked"
+        )
+        self._tell(strike.node, Event(type="Warning", reason=REASON, message=message), strike.time)

@@ -1,0 +1,182 @@
+"""Asking where the ranks stand before anything is done about a gang that does not move.
+
+Layer: core. For any loss of a hang, whoever has found it: `stage_of` says what comes next, and
+`explained` makes the loss say what was found. Status first: who has asked is in the status, agents
+are told by their answers, and they tell in their states. Nobody is waited for longer than
+`evidence.SECONDS`: agents that are older, or cannot answer, only leave a gap.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Literal
+
+from trainrun.contract import evidence as contract
+from trainrun.contract import layout
+from trainrun.contract.evidence import EvidenceRequest
+from trainrun_operator.api.run.asked import EvidenceAsked
+from trainrun_operator.core.run.incidents.standing import Judgement, Standing, judged, standing
+from trainrun_operator.core.run.view import View, done
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from trainrun.contract.agent_state import AgentState
+    from trainrun.contract.evidence import Evidence, RankEvidence
+    from trainrun_operator.core.run.incidents.losses import Loss
+
+PATIENCE = timedelta(seconds=contract.SECONDS)
+"""For which evidence is waited at most."""
+
+NEVER = timedelta.max
+
+CLASSES = {
+    "OneRankAway": "one rank away",
+    "SameCollective": "all in the same collective",
+    "WaitingForInput": "waiting for input or storage",
+    "Unknown": "cause unknown",
+}
+"""The classes, in words."""
+
+KNOWN_BY = "how long ago each agent has seen its last step, and where the ranks stood then"
+
+Stage = Literal[
+    "Ask",  # nobody has asked yet: `transitions.ask_for_evidence`
+    "Wait",  # agents are asked, and there is time
+    "Act",  # what is known now is all that will be: `explained`
+]
+
+
+def stage_of(view: View, hang: Loss) -> Stage:
+    """What comes next about a gang that stands still."""
+    asked = _asked(view)
+    if asked is None or _is_of_another_hang(view, asked, hang) or _is_ahead(view, asked):
+        return "Ask"
+    answered = all(_told(view, agent) is not None for agent in _living(view))
+    late = view.observation.now - asked.time >= PATIENCE
+    return "Act" if answered or late else "Wait"
+
+
+def next_request(view: View) -> EvidenceAsked:
+    """To be written by `transitions.ask_for_evidence`."""
+    asked = _asked(view)
+    return EvidenceAsked(
+        attempt=view.status.attempt,
+        number=asked.number + 1 if asked is not None else 1,
+        time=view.observation.now,
+    )
+
+
+def request(view: View) -> EvidenceRequest | None:
+    """What agents are asked now."""
+    asked = _asked(view)
+    if asked is None:
+        return None
+    return EvidenceRequest(attempt=asked.attempt, number=asked.number)
+
+
+def time_left(view: View) -> timedelta:
+    """Until nobody is waited for any more: a pass is due then."""
+    asked = _asked(view)
+    left = asked.time + PATIENCE - view.observation.now if asked is not None else NEVER
+    return left if left > timedelta(0) else NEVER
+
+
+def is_over(view: View) -> bool:
+    """Whoever was asked trains again: all that live have reported since."""
+    asked = _asked(view)
+    if asked is None:
+        return False
+    since = (view.observation.now - asked.time).total_seconds()
+    living = list(_living(view))
+    stepped = all(it.stepped is not None and it.stepped < since for it in living)
+    return since > contract.SECONDS and bool(living) and stepped
+
+
+def explained(view: View, hang: Loss) -> Loss:
+    """The loss with what was found; who is to blame follows from that, where it is conclusive."""
+    verdict = verdict_of(view)
+    if verdict is None:
+        return hang
+    message = f"{hang.message}; {CLASSES[verdict.kind]}: {verdict.message}"
+    told = replace(hang, message=message[:1000], known_by=KNOWN_BY, hang=verdict.kind)
+    told = replace(told, evidence=_folder(view))
+    if verdict.kind == "SameCollective":
+        told = replace(told, slot=0, rank=None, worker="", node="", attributed=False)
+    if verdict.culprit is not None:
+        told = _blaming(view, told, verdict)
+    found = {rank.rank: rank for _, rank in _ranks(view)}
+    shown = told.rank if told.rank is not None else _first(verdict)
+    lines = found[shown].last_lines if shown in found else ()
+    return replace(told, last_lines=lines)
+
+
+def verdict_of(view: View) -> Judgement | None:
+    """What follows from all that was told; None where nothing was."""
+    found = [standing(rank, slot) for slot, rank in _ranks(view)]
+    if not found:
+        return None
+    silent = (agent for agent in _living(view) if _told(view, agent) is None)
+    return judged(found, missing=sum(len(agent.steps) for agent in silent))
+
+
+def _blaming(view: View, loss: Loss, verdict: Judgement) -> Loss:
+    culprit = verdict.culprit
+    assert culprit is not None, "asked only where there is one"
+    worker = view.roster[culprit.slot]
+    assert worker is not None, "it has told where its ranks stand"
+    return replace(
+        loss,
+        slot=culprit.slot,
+        rank=culprit.rank if verdict.alone else None,
+        worker=worker.name,
+        node=worker.node,
+        attributed=True,
+    )
+
+
+def _first(verdict: Judgement) -> int | None:
+    culprit: Standing | None = verdict.culprit
+    return culprit.rank if culprit is not None else None
+
+
+def _asked(view: View) -> EvidenceAsked | None:
+    asked = view.status.evidence_asked
+    return asked if asked is not None and asked.attempt == view.status.attempt else None
+
+
+def _is_of_another_hang(view: View, asked: EvidenceAsked, hang: Loss) -> bool:
+    """The gang has moved since then. By less than a heartbeat nobody can tell."""
+    began = view.observation.now - hang.age
+    return began > asked.time + view.config.heartbeat_timeout / 2
+
+
+def _is_ahead(view: View, asked: EvidenceAsked) -> bool:
+    """Written by a leader whose clock was ahead of ours: nobody would wait so long."""
+    return asked.time - view.observation.now > PATIENCE
+
+
+def _living(view: View) -> Iterator[AgentState]:
+    return (agent for agent in view.agents if agent is not None and not done(agent))
+
+
+def _told(view: View, agent: AgentState) -> Evidence | None:
+    """What the agent has told about this hang."""
+    asked, found = _asked(view), agent.evidence
+    if asked is None or found is None:
+        return None
+    same = (found.attempt, found.number) == (asked.attempt, asked.number)
+    return found if same else None
+
+
+def _ranks(view: View) -> Iterator[tuple[int, RankEvidence]]:
+    for agent in _living(view):
+        found = _told(view, agent)
+        if found is not None:
+            yield from ((agent.slot, rank) for rank in found.ranks)
+
+
+def _folder(view: View) -> str:
+    asked = _asked(view)
+    return layout.hang_folder(asked.attempt, asked.number) if asked is not None else ""

@@ -1,0 +1,293 @@
+"""Where the ranks of a gang stand that does not move, and which of them is the one to look at.
+
+Layer: core. A pure function over what agents have found (`trainrun.contract.evidence`). What counts
+is the stack first: a rank that waits for NCCL may burn a whole core, and one in a collective of
+gloo sleeps. Invariant: a rank is blamed only where all others are known to wait for it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import TYPE_CHECKING, Literal
+
+from trainrun_operator.core.run.view import counted
+
+if TYPE_CHECKING:
+    from trainrun.contract.evidence import Frame, RankEvidence
+
+HangClass = Literal[
+    "OneRankAway",  # the others are in a collective, and wait for it
+    "SameCollective",  # all are in the same one: the network, or a rank that has left
+    "WaitingForInput",  # for input or storage
+    "Unknown",
+]
+
+COLLECTIVES = (
+    "torch/distributed/distributed_c10d.py",
+    "torch/distributed/_functional_collectives.py",
+    "torch/nn/parallel/distributed.py",
+    "torch/distributed/fsdp/",
+    "torch/distributed/utils.py",
+    "torch/autograd/graph.py",  # DDP reduces gradients within backward()
+    "torch/cuda/streams.py",
+    "horovod/",
+    "mpi4py/",
+    "deepspeed/comm/",
+    "jax/_src/array.py",  # block_until_ready and its like: of a program of all devices
+)
+"""Ends of paths of files in which a process waits for its peers."""
+INPUT = (
+    "torch/utils/data/",
+    "multiprocessing/queues.py",
+    "multiprocessing/connection.py",
+    "multiprocessing/pool.py",
+    "concurrent/futures/",
+    "botocore/",
+    "s3transfer/",
+    "urllib3/",
+    "http/client.py",
+    "fsspec/",
+    "aiobotocore/",
+    "datasets/",
+    "webdataset/",
+    "streaming/base/",
+    "grain/",
+    "h5py/",
+    "zarr/",
+)
+"""The same for input: data loaders, helper processes, clients of object stores."""
+
+STORAGE_CALLS = (
+    "read of /", "pread64 of /", "readv of /", "write of /", "pwrite64 of /", "writev of /",
+    "fsync of", "fdatasync of", "getdents64 of", "flock of", "open", "openat", "stat", "lstat",
+    "newfstatat", "fstat of /", "statx", "read of pipe:", "read of socket:",
+)  # fmt: skip
+"""How calls of the kernel begin that wait for files, or for what another process brings."""
+OUTPUT_CALLS = ("write of its output", "writev of its output")
+STORAGE_WAITS = (
+    "fuse", "request_wait", "nfs", "rpc_wait", "cifs", "ceph", "lustre", "folio_wait",
+    "io_schedule", "wait_on_page", "wait_for_partner", "pipe_read", "jbd2", "xfs_", "ext4_",
+)  # fmt: skip
+"""Functions of the kernel, as they begin, in which processes wait for storage."""
+
+BUSY = 0.5
+"""Cores above which a rank computes."""
+RUNS = "R"
+"""State of a rank that computes, however little of a busy machine it gets."""
+STOPPED = ("T", "t")
+
+
+class At(Enum):
+    """What a rank does where it stands."""
+
+    STOPPED = auto()
+    COLLECTIVE = auto()
+    OUTPUT = auto()
+    INPUT = auto()
+    COMPUTING = auto()
+    ELSEWHERE = auto()
+    UNKNOWN = auto()
+
+
+WAITS_FOR_OTHERS_THAN_RANKS = (At.INPUT, At.OUTPUT)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """One rank."""
+
+    rank: int
+    slot: int
+    step: int | None
+    at: At
+    place: str
+    """`all_reduce`, or "`DataLoader.__next__` (data.py:41)"; "" where nothing is known."""
+    text: str
+    """The same as the rest of a sentence that begins with the rank."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    """What follows from where they stand."""
+
+    kind: HangClass
+    message: str
+    """For people: who is behind, in which frame."""
+    culprit: Standing | None = None
+    """OneRankAway: whose worker is to blame."""
+    alone: bool = True
+    """It is the only rank that is away; False: others of its worker are, too."""
+
+
+def standing(found: RankEvidence, slot: int) -> Standing:
+    """What one rank does."""
+    at = _at(found)
+    place = _place(found, at)
+    return Standing(
+        rank=found.rank,
+        slot=slot,
+        step=found.step,
+        at=at,
+        place=place,
+        text=_text(found, at, place) + _lost(found),
+    )
+
+
+def judged(ranks: Sequence[Standing], *, missing: int = 0) -> Judgement:
+    """Of all ranks that are known; of `missing` others that live nothing is known."""
+    known = [it for it in ranks if it.at is not At.UNKNOWN]
+    missing += len(ranks) - len(known)
+    together = [it for it in known if it.at is At.COLLECTIVE]
+    apart = [it for it in known if it.at is not At.COLLECTIVE]
+    stopped = [it for it in known if it.at is At.STOPPED]
+    if len(stopped) == 1 and len(ranks) > 1:
+        return _away(stopped, [it for it in known if it not in stopped])
+    if together and apart:
+        return _some_apart(together, apart, missing)
+    if together:
+        return _all_together(together, missing)
+    return _none_together(known, missing)
+
+
+def _some_apart(together: list[Standing], apart: list[Standing], missing: int) -> Judgement:
+    if len({it.slot for it in apart}) == 1 and not missing:
+        return _away(apart, together)
+    waiting = all(it.at in WAITS_FOR_OTHERS_THAN_RANKS for it in apart)
+    kind: HangClass = "WaitingForInput" if waiting else "Unknown"
+    return Judgement(kind=kind, message=_listed(apart, together, missing))
+
+
+def _all_together(together: list[Standing], missing: int) -> Judgement:
+    """By name: what is called by different names cannot fit together."""
+    names = Counter(it.place for it in together)
+    (most, count), *others = names.most_common()
+    if not others:
+        every = "all " if not missing and len(together) > 1 else ""
+        stand = "stands" if len(together) == 1 else "stand"
+        who = f"{every}{counted(len(together), 'rank')} {stand}"
+        return Judgement(
+            kind="Unknown" if missing else "SameCollective",
+            message=f"{who} in {most}{_unknown(missing)}; no rank is known to be behind",
+        )
+    odd = [it for it in together if it.place != most]
+    rest = [it for it in together if it.place == most]
+    if len({it.slot for it in odd}) == 1 and count > len(odd) and not missing:
+        return _away(odd, rest)
+    return Judgement(
+        kind="Unknown",
+        message=f"the ranks stand in different collectives: {_listed(odd, rest, missing)}",
+    )
+
+
+def _none_together(known: list[Standing], missing: int) -> Judgement:
+    if not known:
+        return Judgement(kind="Unknown", message=f"where the ranks stand is not known ({missing})")
+    lowest = min(_step(it) for it in known)
+    behind = [it for it in known if _step(it) == lowest]
+    others = [it for it in known if it not in behind]
+    waiting = [it for it in behind if it.at in WAITS_FOR_OTHERS_THAN_RANKS]
+    if waiting:
+        rest = [it for it in known if it not in waiting]
+        return Judgement(kind="WaitingForInput", message=_listed(waiting, rest, missing))
+    return Judgement(kind="Unknown", message=_listed(behind, others, missing))
+
+
+def _away(apart: list[Standing], others: list[Standing]) -> Judgement:
+    culprit = min(apart, key=lambda it: it.rank)
+    return Judgement(
+        kind="OneRankAway",
+        message=_listed(apart, others, 0),
+        culprit=culprit,
+        alone=len(apart) == 1,
+    )
+
+
+def _listed(first: Sequence[Standing], others: Sequence[Standing], missing: int) -> str:
+    """`rank 3 stands in `load` (data.py:41); 7 others in all_reduce`."""
+    lead = min(first, key=lambda it: it.rank)
+    more = [it for it in first if it is not lead]
+    parts = [f"rank {lead.rank} {lead.text}"]
+    groups = Counter(it.place or "an unknown place" for it in (*more, *others))
+    parts += [f"{counted(n, 'other')} in {place}" for place, n in groups.most_common(3)]
+    rest = sum(groups.values()) - sum(n for _, n in groups.most_common(3))
+    parts += [f"{counted(rest, 'other')} elsewhere"] if rest else []
+    return "; ".join(parts) + _unknown(missing)
+
+
+def _unknown(missing: int) -> str:
+    return f"; of {counted(missing, 'other')} nothing is known" if missing else ""
+
+
+def _step(it: Standing) -> int:
+    return -1 if it.step is None else it.step
+
+
+def _at(found: RankEvidence) -> At:
+    if found.state in STOPPED:
+        return At.STOPPED
+    if any(_is_in(frame, COLLECTIVES) for frame in found.stack):
+        return At.COLLECTIVE
+    if found.kernel.startswith(OUTPUT_CALLS):
+        return At.OUTPUT
+    if _waits_for_storage(found) or any(_is_in(frame, INPUT) for frame in found.stack):
+        return At.INPUT
+    if found.cpu >= BUSY or found.state == RUNS:
+        return At.COMPUTING
+    return At.ELSEWHERE if found.stack or found.kernel else At.UNKNOWN
+
+
+def _waits_for_storage(found: RankEvidence) -> bool:
+    call, _, symbol = found.kernel.partition("; ")
+    return call.startswith(STORAGE_CALLS) or (symbol or call).startswith(STORAGE_WAITS)
+
+
+def _is_in(frame: Frame, files: tuple[str, ...]) -> bool:
+    return not frame.own and any(part in frame.file for part in files)
+
+
+def _place(found: RankEvidence, at: At) -> str:
+    frames = found.stack
+    if at is At.COLLECTIVE:
+        return next(f.name for f in frames if _is_in(f, COLLECTIVES))
+    if at is At.INPUT:
+        loaders = [f for f in frames if "torch/utils/data/" in f.file and f.name == "__next__"]
+        if loaders:
+            return _shown(loaders[-1])
+    own = next((f for f in frames if f.own), frames[0] if frames else None)
+    return _shown(own) if own is not None else ""
+
+
+def _shown(frame: Frame) -> str:
+    base = frame.file.replace("\\", "/").rpartition("/")[2]
+    return f"`{frame.name}` ({base}:{frame.line})"
+
+
+def _text(found: RankEvidence, at: At, place: str) -> str:
+    where = f" in {place}" if place else ""
+    match at:
+        case At.STOPPED:
+            text = f"is stopped by a signal (state {found.state}){where}"
+        case At.OUTPUT:
+            text = f"waits until somebody reads its output{where}"
+        case At.COMPUTING:
+            text = f"computes ({100 * found.cpu:.0f} % of a core){where}"
+        case At.INPUT if found.kernel:
+            text = f"stands{where} ({found.kernel})" if place else f"waits ({found.kernel})"
+        case _ if place:
+            text = f"stands{where}"
+        case _:
+            text = f"waits in the kernel ({found.kernel})" if found.kernel else "has told no stack"
+    return text
+
+
+def _lost(found: RankEvidence) -> str:
+    """A helper that died may be what it waits for."""
+    number = found.helpers_lost
+    if not number:
+        return ""
+    return (
+        f", and {number} of the processes that it has started {'is' if number == 1 else 'are'} dead"
+    )

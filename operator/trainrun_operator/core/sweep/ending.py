@@ -1,0 +1,81 @@
+"""When a sweep is over, and as what: the first rule that holds.
+
+Layer: core, pure.
+"""
+
+from __future__ import annotations
+
+import math
+
+from trainrun.sweep.records import End
+from trainrun.sweep.view import SweepView
+from trainrun_operator.core.sweep.config import SweepConfig
+
+
+def ending(view: SweepView, config: SweepConfig) -> End | None:
+    """What the sweep ends with now; None: it goes on."""
+    return (
+        _too_many_failed(view, config)
+        or _target_reached(view, config)
+        or _time_spent(view, config)
+        or _all_ended(view, config)
+    )
+
+
+def _too_many_failed(view: SweepView, config: SweepConfig) -> End | None:
+    errored = [trial for trial in view.trials.values() if trial.state == "Errored"]
+    if not 0 <= config.max_failed_trials < len(errored):
+        return None
+    last = errored[-1]
+    return End(
+        "Failed",
+        "TooManyFailedTrials",
+        f"{len(errored)} trials have errored and maxFailedTrials is {config.max_failed_trials}; "
+        f"trial {last.number}: {last.reason}{_because(last.message)}. Raise maxFailedTrials, or "
+        "set resume.resumeErrored and add 1 to resume.token, to go on",
+    )
+
+
+def _target_reached(view: SweepView, config: SweepConfig) -> End | None:
+    goal = config.search.objective
+    for trial in view.trials.values():
+        # As reported: a trial that has diverged since has reached it all the same.
+        reached = [step for step, value in trial.values.items() if goal.reached(value)]
+        if reached:
+            step = min(reached)
+            return End(
+                "Succeeded",
+                "TargetReached",
+                f"trial {trial.number} has reported {goal.metric} {trial.values[step]:g} at step "
+                f"{step}; the target is {goal.target:g}",
+            )
+    return None
+
+
+def _time_spent(view: SweepView, config: SweepConfig) -> End | None:
+    if time_left(view, config) > 0:
+        return None
+    return End(
+        "Succeeded",
+        "BudgetExhausted",
+        f"trials have worked for {view.active:.0f} s and budget.activeTime is "
+        f"{config.active_time:.0f} s; open trials are saved: raise it to go on with them",
+    )
+
+
+def time_left(view: SweepView, config: SweepConfig) -> float:
+    """Seconds of work that the budget still allows; infinite without one."""
+    return math.inf if config.active_time is None else config.active_time - view.active
+
+
+def _all_ended(view: SweepView, config: SweepConfig) -> End | None:
+    if view.asked < config.trials or view.count("Open"):
+        return None
+    counts = f"all {view.asked} trials have ended, {view.count('Succeeded')} with success"
+    if view.count("Succeeded"):
+        return End("Succeeded", "AllTrialsEnded", counts)
+    return End("Failed", "NoTrialSucceeded", f"{counts}; `lastEnded` of the status says why")
+
+
+def _because(message: str) -> str:
+    return f" ({message.splitlines()[0][:200]})" if message.strip() else ""

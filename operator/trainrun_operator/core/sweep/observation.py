@@ -1,0 +1,73 @@
+"""What a decision about a sweep looks at.
+
+Layer: core, pure.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from trainrun.sweep.records import TrialReport
+from trainrun.sweep.view import SweepView
+
+TrialRunPhase = Literal["Waiting", "Running", "Suspended", "Succeeded", "Failed"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialRun:
+    """The TrainRun of one opening of a trial, as it is now."""
+
+    name: str
+    uid: str
+    trial: int
+    opening: int
+    phase: TrialRunPhase
+    """Waiting: for room; also one that nobody has looked at yet."""
+    suspend: bool = False
+    """spec.suspend."""
+    reason: str = ""
+    """Of its verdict."""
+    message: str = ""
+    restarts: int = 0
+    attempt: int = 0
+    """The newest one."""
+    resumed: int = 0
+    """The step that it went on from."""
+    seq: int = 0
+    """The newest report of this attempt."""
+    reports: tuple[TrialReport, ...] = ()
+    """Those that the log may not have, in order."""
+    created: float = 0.0
+    """Only compared with one another: later ones are greater."""
+
+    @property
+    def ended(self) -> bool:
+        """Nothing of it works any more, or ever will."""
+        return self.phase in ("Succeeded", "Failed")
+
+    @property
+    def live(self) -> bool:
+        """It takes one of the sweep's slots: it works, is on its way to, or is still saving."""
+        return not self.ended and not (self.suspend and self.phase == "Suspended")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClerkUnknown:
+    """Nobody can say what stands in the log."""
+
+    message: str
+    reason: str = "ClerkNotHeard"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepObservation:
+    """One look at a sweep."""
+
+    log: SweepView | ClerkUnknown
+    acted_on: int = 0
+    """Position of the log that somebody has acted on already: an older view is out of date."""
+    in_use: str = ""
+    """Why another TrainSweep may not be superseded; empty: nobody objects."""
+    runs: tuple[TrialRun, ...] = ()
+    """Those that this TrainSweep owns, in any order."""

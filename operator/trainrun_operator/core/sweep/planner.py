@@ -1,0 +1,224 @@
+"""decide_sweep: from a look at a sweep to what follows from it.
+
+Layer: core, pure and total. The rules stand in the order in which they count. Invariants: a run is
+created, suspended or deleted only where the log says so; a view that is older than what was acted
+on decides nothing; nothing that trains is disturbed because somebody is not heard.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from trainrun.sweep.records import SweepSession
+from trainrun.sweep.targets import EndedRun, Targets
+from trainrun.sweep.view import SweepView
+from trainrun_operator.core.sweep.config import SweepConfig, changed_fields
+from trainrun_operator.core.sweep.ending import ending, time_left
+from trainrun_operator.core.sweep.observation import ClerkUnknown, SweepObservation, TrialRun
+from trainrun_operator.core.sweep.plan import SuspendTrial, SweepPlan, SweepVerdict, TrialAction
+from trainrun_operator.core.sweep.slots import Slots, fill
+from trainrun_operator.core.sweep.superfluous import deletions
+
+LOOK_AGAIN = 5.0
+"""Seconds, while something is waited for that may not announce itself."""
+
+
+def decide_sweep(observation: SweepObservation, config: SweepConfig, *, name: str) -> SweepPlan:
+    """The plan for one look at the sweep of this name."""
+    log = observation.log
+    if isinstance(log, ClerkUnknown):
+        return _wait("Pending", log.reason, log.message)
+    if log.position < observation.acted_on:
+        message = f"the log was acted on up to {observation.acted_on}, and {log.position} is known"
+        return _wait("Running", "LogBehind", message)
+    newest = max((it.token for it in log.sessions if it.uid == config.uid), default=0)
+    if newest > config.token:
+        message = f"resume.token {newest} is newer than {config.token}"
+        return _wait("Running", "SpecBehind", message)
+    if not log.holds(config.uid, config.token):
+        return _take_up(log, observation, config)
+    if not log.led_by(config.uid, config.token):
+        return _superseded(log, observation.runs)
+    if log.end is not None:
+        return _ended(log, observation, config)
+    return _going_on(log, observation, config, name)
+
+
+# ------------------------------------------------------------------------------ who leads it
+
+
+def _take_up(log: SweepView, observation: SweepObservation, config: SweepConfig) -> SweepPlan:
+    """A session is recorded before anything else is done."""
+    refusal = _refusal(log, config)
+    if refusal is not None:
+        return SweepPlan(verdict=refusal, over=True)
+    if observation.in_use:
+        return _wait("Pending", "StorageInUse", observation.in_use)
+    message = "the sweep is taken up" if log.sessions else "the log is begun"
+    plan = _wait("Pending", "TakingUp", message)
+    targets = replace(_session(config), after=len(log.sessions))
+    return replace(plan, targets=targets, takes_up=True)
+
+
+def _refusal(log: SweepView, config: SweepConfig) -> SweepVerdict | None:
+    if log.sessions and log.sessions[0].spec != config.immutable:
+        fields = changed_fields(log.sessions[0].spec, config.immutable)
+        return SweepVerdict(
+            phase="Failed",
+            reason="SpecChanged",
+            message=f"the folder holds a search with another {', '.join(fields)}: what was learned "
+            "there is of something else. Use another storage.sweepName, or change it back",
+        )
+    known = any(it.uid == config.uid for it in log.sessions)
+    if config.fail_on_existing and log.sessions and not known:
+        return SweepVerdict(
+            phase="Failed",
+            reason="AlreadyExists",
+            message=f"the folder holds a search of {log.asked} trials already and onExisting is "
+            "Fail; use another storage.sweepName, or onExisting: Resume to go on with it",
+        )
+    return None
+
+
+def _superseded(log: SweepView, runs: tuple[TrialRun, ...]) -> SweepPlan:
+    """Somebody else goes on with it: our runs are saved, and give their folders up."""
+    newest = log.sessions[-1]
+    return SweepPlan(
+        verdict=SweepVerdict(
+            phase="Failed",
+            reason="TakenOver",
+            message=f"TrainSweep uid {newest.uid} goes on with this search: it was applied again, "
+            "on another cluster or under another name, with the same storage",
+        ),
+        actions=_suspended(runs),
+        over=not any(run.live for run in runs),
+    )
+
+
+def _session(config: SweepConfig) -> Targets:
+    session = SweepSession(
+        uid=config.uid,
+        token=config.token,
+        spec=config.immutable,
+        resume_unfinished=config.resume_unfinished,
+        resume_errored=config.resume_errored,
+        restart_errored=config.restart_errored,
+    )
+    return Targets(session=session)
+
+
+# ---------------------------------------------------------------------------- while it is led
+
+
+def _ended(log: SweepView, observation: SweepObservation, config: SweepConfig) -> SweepPlan:
+    """Open trials are saved and stay open; a larger budget lets the sweep go on with them."""
+    assert log.end is not None, "looked at by the caller"
+    targets, end = _told(log, observation.runs, config), log.end.record
+    verdict = SweepVerdict(phase=end.verdict, reason=end.reason, message=end.message)
+    if ending(log, config) is None:
+        return SweepPlan(verdict=verdict, targets=replace(targets, amend=log.end.position))
+    actions: tuple[TrialAction, ...] = (
+        *deletions(log, observation.runs, config),
+        *_suspended(_of_open_trials(log, observation.runs)),
+    )
+    live = any(run.live for run in observation.runs)
+    return SweepPlan(verdict=verdict, targets=targets, actions=actions, over=not (live or actions))
+
+
+def _going_on(
+    log: SweepView, observation: SweepObservation, config: SweepConfig, name: str
+) -> SweepPlan:
+    runs, targets = observation.runs, _told(log, observation.runs, config)
+    deleted = deletions(log, runs, config)
+    end = ending(log, config)
+    if end is not None:
+        verdict = SweepVerdict(phase="Running", reason="Ending", message=end.message)
+        return SweepPlan(verdict=verdict, targets=replace(targets, end=end), actions=deleted)
+    mine = _of_open_trials(log, runs)
+    if config.suspend:
+        live = any(run.live for run in runs)
+        verdict = SweepVerdict(
+            phase="Running" if live else "Suspended",
+            reason="Suspended",
+            message="spec.suspend is true" + ("; trials are being saved" if live else ""),
+        )
+        return SweepPlan(verdict=verdict, targets=targets, actions=(*deleted, *_suspended(mine)))
+    paused = tuple(run for run in mine if run.trial in config.paused)
+    slots = fill(log, runs, config, name=name)
+    left = time_left(log, config)
+    return SweepPlan(
+        verdict=_at_work(log, runs, config, slots),
+        targets=replace(targets, asked=min(config.trials, log.asked + slots.left)),
+        actions=(*deleted, *_suspended(paused), *slots.actions),
+        wake_after=None if math.isinf(left) else max(left, 1.0),
+    )
+
+
+def _told(log: SweepView, runs: tuple[TrialRun, ...], config: SweepConfig) -> Targets:
+    """What the log is to hold of the runs: their reports, and their ends."""
+    mine = _of_open_trials(log, runs)
+    return replace(
+        _session(config),
+        reports=tuple(report for run in mine for report in run.reports),
+        ended=tuple(_end_of(run) for run in mine if run.ended),
+        stopped=tuple(it for it in sorted(config.stopped) if it in log.trials),
+        asked=log.asked,
+    )
+
+
+def _end_of(run: TrialRun) -> EndedRun:
+    return EndedRun(
+        trial=run.trial,
+        opening=run.opening,
+        succeeded=run.phase == "Succeeded",
+        reason=run.reason,
+        message=run.message,
+        restarts=run.restarts,
+        attempt=run.attempt,
+        resumed=run.resumed,
+        seq=run.seq,
+    )
+
+
+def _of_open_trials(log: SweepView, runs: tuple[TrialRun, ...]) -> list[TrialRun]:
+    """The runs of openings that are open, by number: an order of their own changes nothing."""
+    by_number = sorted(runs, key=lambda run: (run.trial, run.opening))
+    return [run for run in by_number if _is_open(log, run)]
+
+
+def _is_open(log: SweepView, run: TrialRun) -> bool:
+    trial = log.trials.get(run.trial)
+    return trial is not None and trial.open and trial.opening == run.opening
+
+
+def _suspended(runs: tuple[TrialRun, ...] | list[TrialRun]) -> tuple[SuspendTrial, ...]:
+    return tuple(
+        SuspendTrial(name=run.name, uid=run.uid, suspend=True)
+        for run in sorted(runs, key=lambda run: run.name)
+        if not run.suspend and not run.ended
+    )
+
+
+# --------------------------------------------------------------------------------- for people
+
+
+def _at_work(
+    log: SweepView, runs: tuple[TrialRun, ...], config: SweepConfig, slots: Slots
+) -> SweepVerdict:
+    live = sum(run.live for run in runs)
+    message = f"{live} trials at work, {log.asked} of {config.trials} have parameters"
+    if slots.held_back:
+        return SweepVerdict(
+            phase="Running",
+            reason="WaitingForRoom",
+            message=f"{message}; the next ones wait until {slots.held_back} have found room",
+        )
+    return SweepVerdict(phase="Running", reason="TrialsAtWork", message=message)
+
+
+def _wait(phase: str, reason: str, message: str) -> SweepPlan:
+    verdict = SweepVerdict(
+        phase="Running" if phase == "Running" else "Pending", reason=reason, message=message
+    )
+    return SweepPlan(verdict=verdict, wake_after=LOOK_AGAIN)

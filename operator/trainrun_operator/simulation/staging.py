@@ -1,0 +1,83 @@
+"""What a simulated worker holds for the store in one attempt: which steps, and how far each is.
+
+Layer: simulation; pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from trainrun.contract.agent_state import StagedStep
+
+if TYPE_CHECKING:
+    from trainrun.contract.checkpoint_id import CheckpointId
+
+
+@dataclass(slots=True, kw_only=True)
+class SimStaging:
+    """Empty when an attempt is started."""
+
+    steps: dict[int, StagedStep] = field(default_factory=dict)
+    """Those that it takes part in and that are not committed yet."""
+    dropped: set[int] = field(default_factory=set)
+    """Those that will never be."""
+    committed: CheckpointId | None = None
+    """The newest of the attempt."""
+    uploads_only: tuple[int, ...] | None = None
+    """While an order says so: no other steps are uploaded."""
+
+    def lacks(self, step: int) -> bool:
+        """A worker without files is to join this step, for which others brought some."""
+        return step not in self.steps and self._wants(step)
+
+    def join(self, step: int) -> None:
+        """Without files."""
+        self.steps[step] = StagedStep(step=step)
+
+    def bring(self, rank: int, step: int, *, after_save: bool) -> None:
+        """A rank has files for a step; `after_save`: it was asked for them."""
+        if not self._wants(step):
+            return
+        entry = self.steps.setdefault(step, StagedStep(step=step))
+        ranks = tuple(sorted({*entry.ranks, rank}))
+        self.steps[step] = replace(entry, ranks=ranks, after_save=entry.after_save or after_save)
+
+    def completed(self, passed: Callable[[int], bool]) -> list[int]:
+        """Steps for which nothing more comes since `passed` says so; each is told once."""
+        found = [step for step, entry in self.steps.items() if not entry.complete and passed(step)]
+        for step in found:
+            self.steps[step] = replace(self.steps[step], complete=True)
+        return found
+
+    def uploads(self, step: int) -> bool:
+        """Whether its part of this step is to be uploaded now."""
+        return step in self.steps and (self.uploads_only is None or step in self.uploads_only)
+
+    def uploaded(self, step: int) -> None:
+        """Its part is in the store."""
+        if step in self.steps:
+            self.steps[step] = replace(self.steps[step], uploaded=True)
+
+    def owes(self, steps: Iterable[int]) -> bool:
+        """Whether a part of these has still to be uploaded."""
+        return any(step in self.steps and not self.steps[step].uploaded for step in steps)
+
+    def drop(self, steps: Iterable[int]) -> None:
+        """These will never be committed."""
+        for step in steps:
+            if self.steps.pop(step, None) is not None:
+                self.dropped.add(step)
+
+    def saw_commit(self, checkpoint: CheckpointId) -> None:
+        """A manifest of its attempt is in the store."""
+        if self.committed is None or self.committed < checkpoint:
+            self.committed = checkpoint
+            self.steps = {
+                s: e for s, e in self.steps.items() if s > checkpoint.step or e.after_save
+            }
+
+    def _wants(self, step: int) -> bool:
+        over = self.committed is not None and self.committed.step >= step
+        return not over and step not in self.dropped

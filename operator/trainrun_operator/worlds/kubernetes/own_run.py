@@ -1,0 +1,194 @@
+"""A TrainRun that its user makes, watches, disturbs and removes: for a drill in a cluster.
+
+Layer: worlds/kubernetes. With the credentials of the user's kubeconfig, and nothing else.
+Invariant: only the run of this name and its own pods are ever touched.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from trainrun_operator.api.base import GROUP
+from trainrun_operator.api.resources import TRAINRUN
+from trainrun_operator.kube.api import KubeApi
+from trainrun_operator.kube.connection import usual_namespace
+from trainrun_operator.kube.errors import Conflict, NotFound, Unavailable
+from trainrun_operator.kube.raw import mapping
+from trainrun_operator.worlds.kubernetes.pod_logs import WorkerPod, worker_pods
+from trainrun_operator.worlds.kubernetes.run_object import RunVersion, run_version
+
+if TYPE_CHECKING:
+    from trainrun_operator.api.run.resource import TrainRun
+
+LOOK = 0.3
+"""Seconds between two looks at what is awaited."""
+CREATING = 10.0
+"""Seconds for which an answer is awaited that says whether the run was made."""
+REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+
+NEEDED = (
+    *((GROUP, TRAINRUN.plural, verb) for verb in ("create", "get", "update", "delete")),
+    *(("", "pods", verb) for verb in ("list", "delete")),
+)
+"""Group, resource and verb of all that a drill does."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UsersCluster:
+    """The cluster that the kubeconfig names."""
+
+    api: KubeApi
+
+    def namespace_of(self, run: TrainRun) -> str:
+        """Where kubectl would create it: as its file says, else as the kubeconfig does."""
+        told = run.metadata
+        return told.namespace if "namespace" in told.model_fields_set else usual_namespace()
+
+    async def missing_rights(self, namespace: str) -> list[str]:
+        """What a drill does in this namespace and its user may not, such as `delete pods`. Raises
+        KubeError."""
+        reviews = (self.api.post(REVIEWS, _review(namespace, *needed)) for needed in NEEDED)
+        answers = await asyncio.gather(*reviews)
+        return [
+            f"{verb} {resource}"
+            for (_, resource, verb), answer in zip(NEEDED, answers, strict=True)
+            if not mapping(answer, "status").get("allowed")
+        ]
+
+    def own_run(self, document: Mapping[str, Any]) -> OwnRun:
+        """To be made from this TrainRun, whose metadata has name and namespace."""
+        return OwnRun(api=self.api, document=document)
+
+
+@asynccontextmanager
+async def users_cluster() -> AsyncIterator[UsersCluster]:
+    """A connection to it. Raises NoCluster."""
+    api = await KubeApi.connect()
+    try:
+        yield UsersCluster(api=api)
+    finally:
+        await api.close()
+
+
+def _review(namespace: str, group: str, resource: str, verb: str) -> dict[str, Any]:
+    asked = {"namespace": namespace, "group": group, "resource": resource, "verb": verb}
+    return {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectAccessReview",
+        "spec": {"resourceAttributes": asked},
+    }
+
+
+@dataclass(slots=True, kw_only=True)
+class OwnRun:
+    """One of them. Every call raises KubeError but where it says otherwise."""
+
+    api: KubeApi
+    document: Mapping[str, Any]
+    """The TrainRun; metadata has name and namespace."""
+    _creating: asyncio.Task[dict[str, Any]] | None = field(default=None)
+    _uid: str = ""
+
+    @property
+    def name(self) -> str:
+        """metadata.name."""
+        return str(self.document["metadata"]["name"])
+
+    @property
+    def namespace(self) -> str:
+        """metadata.namespace."""
+        return str(self.document["metadata"]["namespace"])
+
+    async def create(self) -> RunVersion:
+        """Make it."""
+        path = TRAINRUN.path(self.namespace)
+        # Whoever gives up waiting for the answer still has to know whether there is a run now.
+        self._creating = asyncio.create_task(self.api.post(path, self.document))
+        version = run_version(await asyncio.shield(self._creating))
+        self._uid = version.uid
+        return version
+
+    async def read(self) -> RunVersion | None:
+        """How it is now; None: the API server does not answer."""
+        try:
+            return run_version(await self.api.get(self._path))
+        except Unavailable:
+            return None
+
+    async def suspend(self) -> None:
+        """Ask for its end; what it has staged is stored. Nothing where it is gone."""
+        while True:
+            try:
+                raw = await self.api.get(self._path)
+                spec = {**raw["spec"], "suspend": True}
+                await self.api.put(self._path, {**raw, "spec": spec})
+            except NotFound:
+                return
+            except (Conflict, Unavailable):
+                await asyncio.sleep(LOOK)  # its operator has written meanwhile, most often
+            else:
+                return
+
+    async def delete_pod(self, slot: int, *, grace: float | None) -> bool:
+        """Delete the worker of this slot; `grace` in seconds, None: that of its template. Says
+        whether there was one."""
+        pods = [pod for pod in await self._pods() if pod.slot == slot and not pod.over]
+        if not pods:
+            return False
+        body = None if grace is None else {"gracePeriodSeconds": int(grace)}
+        try:
+            await self.api.delete(pods[-1].path, body=body)
+        except NotFound:
+            return False
+        return True
+
+    async def works(self) -> bool:
+        """Whether a worker of it may still run."""
+        try:
+            return any(not pod.over for pod in await self._pods())
+        except Unavailable:
+            return True
+
+    async def remove(self, *, patience: float) -> bool:
+        """Delete it, and wait until its pods are gone, at most so many seconds; says whether they
+        are. Also where it was never made."""
+        if self._creating is not None and not self._creating.done():
+            await asyncio.wait({self._creating}, timeout=CREATING)
+        if self._creating is None or self._refused(self._creating):
+            return True
+        deadline = time.monotonic() + patience
+        while time.monotonic() < deadline:
+            try:
+                if await self._is_gone():
+                    return True
+            except Unavailable:
+                pass
+            await asyncio.sleep(LOOK)
+        return False
+
+    async def _is_gone(self) -> bool:
+        try:
+            raw = await self.api.delete(self._path, body={"propagationPolicy": "Background"})
+        except NotFound:
+            return not self._uid or not await self._pods()
+        self._uid = self._uid or str(mapping(raw, "metadata").get("uid", ""))
+        return False
+
+    async def _pods(self) -> list[WorkerPod]:
+        return await worker_pods(self.api, self.namespace, self._uid)
+
+    def _refused(self, creating: asyncio.Task[dict[str, Any]]) -> bool:
+        """Nothing of this name is ours. Without an answer it may be there."""
+        if not creating.done() or creating.cancelled():
+            return False
+        error = creating.exception()
+        return error is not None and not isinstance(error, Unavailable)
+
+    @property
+    def _path(self) -> str:
+        return TRAINRUN.path(self.namespace, self.name)

@@ -1,0 +1,271 @@
+"""The logs of a run's worker pods, as its user may read them: for the command line.
+
+Layer: worlds/kubernetes. With the credentials of the user's kubeconfig, and nothing else.
+Invariant: a line is given once, however often the connection breaks: each has the time stamp of the
+kubelet, and after a break the log is read again from the last one's second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass, field
+
+from trainrun.errors import TrainRunError
+from trainrun_operator.api.resources import TRAINRUN
+from trainrun_operator.kube.api import KubeApi
+from trainrun_operator.kube.errors import Invalid, NotFound, Unavailable
+from trainrun_operator.kube.raw import mapping
+from trainrun_operator.worlds.kubernetes import names
+from trainrun_operator.worlds.kubernetes.run_object import run_version
+
+LOOK = 1.0
+"""Seconds between two looks at which pods there are, and before a log is asked for again."""
+MOST_PODS = 100
+"""Logs that are read at once: the rest of a larger gang is to be asked for by rank."""
+MOST_WAITING = 10_000
+"""Lines that wait to be shown; until then no more are read."""
+LAST_LINES = 10.0
+"""Seconds that logs may take to end when the run has."""
+READERS = 16
+"""Logs that are read at once where nobody follows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerPod:
+    """A pod of a run."""
+
+    namespace: str
+    name: str
+    slot: int | None
+    """None: it has none yet."""
+    container: str
+    """Which trains."""
+    phase: str
+
+    @property
+    def over(self) -> bool:
+        """It prints nothing any more."""
+        return self.phase in ("Succeeded", "Failed")
+
+    @property
+    def path(self) -> str:
+        """Of the pod, in the API."""
+        return f"/api/v1/namespaces/{self.namespace}/pods/{self.name}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodLine:
+    """A line of a pod's log."""
+
+    pod: WorkerPod
+    stamp: str
+    """When it came, in RFC 3339."""
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodGone:
+    """Nothing more comes from this pod."""
+
+    pod: WorkerPod
+
+
+@dataclass(slots=True, kw_only=True)
+class _Reader:
+    """Reads one pod's log, once."""
+
+    api: KubeApi
+    pod: WorkerPod
+    tail: int | None
+    _last: str = ""
+    _same: int = 0
+    """Lines with the stamp `_last` that were given."""
+
+    async def read(self, *, follow: bool) -> AsyncGenerator[PodLine]:
+        """What there is, and with `follow` what comes until the connection ends."""
+        params = {"container": self.pod.container, "timestamps": "true"}
+        if follow:
+            params["follow"] = "true"
+        if self._last:
+            params["sinceTime"] = f"{self._last[:19]}Z"
+        elif self.tail is not None:
+            params["tailLines"] = str(self.tail)
+        known, skip = self._last, self._same
+        async with aclosing(self.api.text_lines(f"{self.pod.path}/log", params=params)) as lines:
+            async for line in lines:
+                stamp, _, text = line.partition(" ")
+                if stamp < known:
+                    continue
+                if stamp == known and skip:
+                    skip -= 1
+                    continue
+                self._same = self._same + 1 if stamp == self._last else 1
+                self._last = stamp
+                yield PodLine(pod=self.pod, stamp=stamp, text=text)
+
+    async def follow(self) -> AsyncGenerator[PodLine]:
+        """Until the pod has ended, or is gone."""
+        while True:
+            try:
+                async with aclosing(self.read(follow=True)) as lines:
+                    async for line in lines:
+                        yield line
+                now = await self.api.get(self.pod.path)
+                if _pod(now, self.pod.namespace).over:
+                    return
+            except NotFound:
+                return
+            except (Unavailable, Invalid):
+                pass  # its node does not answer, or it has not been started yet
+            await asyncio.sleep(LOOK)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Follower:
+    """Follows the pods of one run that there are and that come."""
+
+    api: KubeApi
+    namespace: str
+    run: str
+    uid: str
+    wanted: Callable[[int | None], bool]
+    tail: int | None
+    _queue: asyncio.Queue[PodLine | PodGone | TrainRunError | None] = field(
+        default_factory=lambda: asyncio.Queue(MOST_WAITING)
+    )
+    """None: the run has ended."""
+    _tasks: dict[str, asyncio.Task[None]] = field(default_factory=dict)
+    _first: bool = True
+
+    async def events(self, too_many: Callable[[int], None]) -> AsyncGenerator[PodLine | PodGone]:
+        """Lines, and pods that have ended, until the run has."""
+        looking = asyncio.create_task(self._look(too_many))
+        try:
+            while True:
+                event = await self._queue.get()
+                if event is None:
+                    return
+                if isinstance(event, TrainRunError):
+                    raise event
+                yield event
+        finally:
+            looking.cancel()
+            for task in self._tasks.values():
+                task.cancel()
+            await asyncio.gather(looking, *self._tasks.values(), return_exceptions=True)
+
+    async def _look(self, too_many: Callable[[int], None]) -> None:
+        try:
+            while not await self._over():
+                try:
+                    pods = await worker_pods(self.api, self.namespace, self.uid)
+                    self._begin([pod for pod in pods if self.wanted(pod.slot)], too_many)
+                except Unavailable:
+                    pass  # the API server comes back, or the user gives up
+                await asyncio.sleep(LOOK)
+            if self._tasks:
+                await asyncio.wait(self._tasks.values(), timeout=LAST_LINES)
+        except TrainRunError as error:
+            await self._queue.put(error)
+        else:
+            await self._queue.put(None)
+
+    def _begin(self, pods: list[WorkerPod], too_many: Callable[[int], None]) -> None:
+        new = [pod for pod in pods if pod.name not in self._tasks]
+        alive = sum(not task.done() for task in self._tasks.values())
+        room = max(0, MOST_PODS - alive)
+        if self._first and len(new) > room:
+            too_many(len(new))
+        # Of pods that come later everything is wanted.
+        tail = self.tail if self._first else None
+        for pod in new[:room]:
+            reader = _Reader(api=self.api, pod=pod, tail=tail)
+            self._tasks[pod.name] = asyncio.create_task(self._follow(reader))
+        self._first = self._first and not pods
+
+    async def _follow(self, reader: _Reader) -> None:
+        try:
+            async with aclosing(reader.follow()) as lines:
+                async for line in lines:
+                    await self._queue.put(line)
+        except TrainRunError as error:
+            await self._queue.put(error)
+        await self._queue.put(PodGone(pod=reader.pod))
+
+    async def _over(self) -> bool:
+        try:
+            raw = await self.api.get(TRAINRUN.path(self.namespace, self.run))
+        except NotFound:
+            return True
+        except Unavailable:
+            return False
+        return run_version(raw).status.finished
+
+
+async def worker_pods(api: KubeApi, namespace: str, uid: str) -> list[WorkerPod]:
+    """The pods of the run with this uid, by slot."""
+    params = {"labelSelector": f"{names.RUN_UID_LABEL}={uid}"}
+    raws = await api.list_all(f"/api/v1/namespaces/{namespace}/pods", params=params)
+    pods = [_pod(raw, namespace) for raw in raws]
+    return sorted(pods, key=lambda pod: (pod.slot is None, pod.slot or 0, pod.name))
+
+
+def _pod(raw: Mapping[str, object], namespace: str) -> WorkerPod:
+    metadata = mapping(raw, "metadata")
+    slot = str(mapping(metadata, "labels").get(names.SLOT_LABEL, ""))
+    container = mapping(metadata, "annotations").get(names.DEFAULT_CONTAINER_ANNOTATION)
+    return WorkerPod(
+        namespace=namespace,
+        name=str(metadata.get("name", "")),
+        slot=int(slot) if slot.isdecimal() else None,
+        container=str(container or "worker"),
+        phase=str(mapping(raw, "status").get("phase", "")),
+    )
+
+
+async def read_pods(
+    namespace: str, uid: str, *, wanted: Callable[[int | None], bool], tail: int
+) -> list[list[PodLine]]:
+    """The last lines of each pod of a run that is there now. Raises KubeError, NoCluster."""
+    api = await KubeApi.connect()
+    reading = asyncio.Semaphore(READERS)
+
+    async def read(pod: WorkerPod) -> list[PodLine]:
+        async with reading:
+            try:
+                reader = _Reader(api=api, pod=pod, tail=tail)
+                return [line async for line in reader.read(follow=False)]
+            except (Invalid, NotFound, Unavailable):
+                return []  # not started yet, gone, or its node does not answer
+
+    try:
+        pods = await worker_pods(api, namespace, uid)
+        return list(await asyncio.gather(*(read(pod) for pod in pods if wanted(pod.slot))))
+    finally:
+        await api.close()
+
+
+async def follow_pods(
+    namespace: str,
+    run: str,
+    uid: str,
+    *,
+    wanted: Callable[[int | None], bool],
+    tail: int | None,
+    too_many: Callable[[int], None],
+    show: Callable[[PodLine | PodGone], None],
+) -> None:
+    """Show the lines of a run's pods, those that are there and those that come, until the run has
+    ended. Raises KubeError, NoCluster."""
+    api = await KubeApi.connect()
+    try:
+        follower = _Follower(
+            api=api, namespace=namespace, run=run, uid=uid, wanted=wanted, tail=tail
+        )
+        async with aclosing(follower.events(too_many)) as events:
+            async for event in events:
+                show(event)
+    finally:
+        await api.close()

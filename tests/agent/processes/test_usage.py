@@ -1,0 +1,76 @@
+"""What the kernel says that a process and its descendants have used."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from trainrun.agent.processes import usage
+from trainrun.agent.processes.usage import usage_of
+
+BURNS = """
+import subprocess, sys, time
+code = "import time\\nwhile time.process_time() < 0.3: pass\\nprint('burnt', flush=True)\\ninput()"
+child = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE)
+sys.stdin.readline()
+child.communicate(b"\\n")
+print("waited", flush=True)
+time.sleep(600)
+"""
+
+
+@contextmanager
+def running(code: str) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, "-c", code]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def said(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+def test_what_a_child_uses_is_its_parents_also_when_it_has_ended() -> None:
+    with running(BURNS) as process:
+        assert said(process) == "burnt"
+        alive = usage_of(process.pid)
+        assert process.stdin is not None
+        process.stdin.write("\n")
+        process.stdin.flush()
+        assert said(process) == "waited"
+        ended = usage_of(process.pid)
+        assert alive is not None
+        assert ended is not None
+        assert alive.cpu >= 0.25
+        assert ended.cpu >= alive.cpu
+        assert ended.io > 0
+        assert alive.delayed >= 0.0
+
+
+def test_of_a_process_that_has_gone_nothing_is_known() -> None:
+    with running("") as process:
+        process.wait()
+    assert usage_of(process.pid) is None
+
+
+def test_where_io_may_not_be_read_the_cpu_time_is_known_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # The kernel counts hundredths of a second.
+    spend = "import time\nwhile time.process_time() < 0.05: pass\nprint(1, flush=True); input()"
+    with running(spend) as process:
+        assert said(process) == "1"
+        monkeypatch.setattr(usage, "_io", lambda _pid: 0)
+        found = usage_of(process.pid)
+        assert found is not None
+        assert (found.io, found.cpu > 0) == (0, True)

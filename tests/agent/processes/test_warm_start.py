@@ -1,0 +1,379 @@
+"""A warm start is a cold start but for the time it takes: every property of one, held against the
+other; and what becomes of a standby that cannot be used."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.agent.workers import alive, start
+from tests.support.eventually import eventually
+from trainrun.contract import variables
+from trainrun.contract.answer import Hold
+
+if TYPE_CHECKING:
+    from tests.agent.workers import Worker, Workers
+    from tests.support.operator_stand_in import OperatorStandIn
+    from trainrun.contract.agent_state import ProcessExit
+
+SCRIPT = Path(__file__).with_name("properties_of_a_start.py")
+
+LOUD = """
+import os, random, sys, warnings
+print('from the preload'); print('and its errors', file=sys.stderr)
+os.write(1, b'straight to the descriptor')
+"""
+"""A module that says things while it is imported."""
+
+FORMS: dict[str, tuple[str, ...]] = {
+    "script": (sys.executable, "SCRIPT", "--an", "argument"),
+    "module": (sys.executable, "-u", "-m", "properties_of_a_start", "--an", "argument"),
+    "torchrun": (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "1", "SCRIPT"),
+    "options": (sys.executable, "-X", "dev", "-W", "error::FutureWarning", "-O", "SCRIPT"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Started:
+    """The second attempt of a worker."""
+
+    found: dict[str, Any]
+    end: ProcessExit
+    output: str
+
+
+def second_start(
+    operator: OperatorStandIn,
+    workers: Workers,
+    folder: Path,
+    *,
+    form: str = "script",
+    preload: tuple[str, ...],
+    env: dict[str, str] | None = None,
+) -> Started:
+    """What the script finds in its second attempt, and how it ends."""
+    (folder / "loud.py").write_text(LOUD)
+    (folder / SCRIPT.name).write_text(SCRIPT.read_text())
+    found = folder / "properties.json"
+    found.unlink(missing_ok=True)
+    script = str(folder / SCRIPT.name)
+    command = tuple(script if word == "SCRIPT" else word for word in FORMS[form])
+    given = {"PROPERTIES": str(found), "PYTHONPATH": str(folder), "PYTHONHASHSEED": "7"}
+    worker = workers.start("", command=command, preload=preload, env={**given, **(env or {})})
+    operator.order(start())
+    operator.until(lambda s: s.steps == (1,))
+    if preload:
+        worker.shows("standby ready")
+    operator.order(Hold(attempt=2))
+    operator.until(lambda s: s.phase == "Idle" and s.held and s.held.attempt == 2)
+    operator.order(start(2))
+    [end] = operator.until(lambda s: s.attempt == 2 and s.exits, timeout=90).exits
+    worker.shows("at the end" if (env or {}).get("END") != "kill" else "written")
+    output = worker.output
+    worker.kill()
+    assert ("rank 0: warm start" in output) == bool(preload)
+    return Started(found=json.loads(found.read_text()), end=end, output=output)
+
+
+def comparable(found: dict[str, Any]) -> dict[str, Any]:
+    """Without what differs between any two starts."""
+    text = json.dumps(found)
+    port = found["environ"].get(variables.POSTS_URL)
+    return json.loads(text.replace(port, "URL") if port else text)  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_script_cannot_tell_a_warm_start_from_a_cold_one(
+    operator: OperatorStandIn, workers: Workers, tmp_path: Path, form: str
+) -> None:
+    cold = second_start(operator, workers, tmp_path, form=form, preload=())
+    warm = second_start(operator, workers, tmp_path, form=form, preload=("decimal", "loud"))
+    expected, seen = comparable(cold.found), comparable(warm.found)
+    assert set(expected.pop("modules")) <= set(seen.pop("modules"))
+    # What was imported from a folder is known to be there.
+    assert set(expected.pop("importers")) <= set(seen.pop("importers"))
+    assert seen == expected
+    assert warm.end.code == cold.end.code == 7
+    assert warm.end.last_lines == cold.end.last_lines
+    for line in ("[rank 0] written", "[rank 0] and to stderr", "[rank 0] at the end"):
+        assert line in warm.output
+    for said in ("from the preload", "and its errors", "straight to"):
+        assert said not in warm.output
+
+
+def test_an_exception_after_a_warm_start_is_told_as_after_a_cold_one(
+    operator: OperatorStandIn, workers: Workers, tmp_path: Path
+) -> None:
+    ends = [
+        second_start(operator, workers, tmp_path, preload=preload, env={"END": "raise"}).end
+        for preload in ((), ("decimal",))
+    ]
+    assert [end.code for end in ends] == [1, 1]
+    assert ends[1].exception == ends[0].exception == "RuntimeError: the end"
+    assert ends[1].last_lines == ends[0].last_lines
+
+
+def test_a_signal_that_ends_a_warm_start_is_told(
+    operator: OperatorStandIn, workers: Workers, tmp_path: Path
+) -> None:
+    warm = second_start(operator, workers, tmp_path, preload=("decimal",), env={"END": "kill"})
+    assert warm.end.signal == signal.SIGSEGV
+    assert not warm.end.ordered
+
+
+# ---------------------------------------------------------------- standbys that are of no use
+
+TRAIN = """
+import os, sys, time
+import trainrun
+trainrun.report(step=int(os.environ['TRAINRUN_ATTEMPT']))
+print('trains', flush=True)
+time.sleep(600)
+"""
+
+
+def training(
+    operator: OperatorStandIn,
+    workers: Workers,
+    folder: Path,
+    *,
+    preload: tuple[str, ...],
+    options: tuple[str, ...] = (),
+    command: tuple[str, ...] = (),
+) -> Worker:
+    """A worker in its first attempt, after its first step."""
+    (folder / "train.py").write_text(TRAIN)
+    worker = workers.start(
+        "",
+        command=command or (sys.executable, *options, str(folder / "train.py")),
+        preload=preload,
+        env={"PYTHONPATH": str(folder)},
+    )
+    operator.order(start())
+    operator.until(lambda s: s.steps == (1,))
+    return worker
+
+
+def again(operator: OperatorStandIn, attempt: int = 2) -> None:
+    """The next attempt, up to its first step."""
+    operator.order(Hold(attempt=attempt))
+    operator.until(lambda s: s.phase == "Idle" and s.held and s.held.attempt == attempt)
+    operator.order(start(attempt))
+    operator.until(lambda s: s.steps == (attempt,))
+
+
+def standbys_of(worker: Worker) -> list[int]:
+    """Pids of processes that stand by."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            stands_by = (entry / "comm").read_text().strip() == variables.STANDBY_NAME
+            stat = (entry / "stat").read_text()
+        except OSError:
+            continue
+        parent = int(stat.rpartition(")")[2].split()[1])
+        if stands_by and parent == worker.process.pid and stat.rpartition(")")[2].split()[0] != "Z":
+            found.append(int(entry.name))
+    return found
+
+
+def test_each_start_uses_a_standby_and_a_new_one_takes_its_place(
+    operator: OperatorStandIn, workers: Workers, tmp_path: Path
+) -> None:
+    worker = training(operator, workers, tmp_path, preload=("decimal",))
+    used = []
+    for attempt in (2, 3):
+        eventually(lambda n=attempt: worker.output.count("standby ready") == n - 1, what="ready")
+        used += standbys_of(worker)
+        again(operator, attempt)
+        assert worker.output.count("rank 0: warm start") == attempt - 1
+        told = operator.until(lambda s: s.warm == 1 and s.imports > 0)
+        assert told.imports < (told.spawned or 0.0) + 1.0
+        assert Path(f"/proc/{used[-1]}/comm").read_text().strip() != variables.STANDBY_NAME
+    assert len(set(used)) == 2
+
+
+def test_a_standby_that_died_is_a_cold_start_and_no_failure(
+    operator: OperatorStandIn, workers: Workers, tmp_path: Path
+) -> None:
+    worker = training(operator, workers, tmp_path, preload=("decimal",))
+    worker.shows("standby ready")
+    [pid] = standbys_of(worker)
+    os.kill(pid, signal.SIGKILL)
+    worker.shows("rank 0: standby given up: it ended")
+    again(operator)
+    worker.shows("rank 0: cold start: it has no standby yet")
+    assert operator.state().exits == ()
+
+
+def test_a_standby_that_is_stopped_is_not_waited_for(
+    operator: OperatorStandIn, workers: Workers, tmp_path: Path
+) -> None:
+    worker = training(operator, workers, tmp_path, preload=("decimal",))
+    worker.shows("standby ready")
+    [pid] = standbys_of(worker)
+    os.kill(pid, signal.SIGSTOP)
+    again(operator)
+    worker.shows("rank 0: cold start: it did not answer")
+    assert standbys_of(worker) == []
+
+
+def test_a_standby_that_still_loads_is_ended_for_a_cold_start(
+    operator: OperatorStandIn, workers: Workers, tmp_path: Path
+) -> None:
+    (tmp_path / "slow.py").write_text("import time; time.sleep(600)")
+    worker = training(operator, workers, tmp_path, preload=("slow",))
+    eventually(lambda: len(standbys_of(worker)) == 1, what="a standby that loads")
+    again(operator)
+    worker.shows("rank 0: cold start: its standby was not ready")
+    assert standbys_of(worker) == []
+
+
+def test_a_module_that_cannot_be_imported_ends_the_attempts_to_keep_standbys(
+    operator: OperatorStandIn, workers: Workers, tmp_path: Path
+) -> None:
+    worker = training(operator, workers, tmp_path, preload=("no_such_module",))
+    worker.shows(
+        "workers.warmStart has no effect any more: 3 standbys came to nothing: it ended: "
+        "ModuleNotFoundError: No module named 'no_such_module'"
+    )
+    again(operator)
+    assert worker.output.count("trains") == 2
+
+
+@pytest.mark.parametrize(
+    ("command", "why"),
+    [
+        ((sys.executable, "-I", "SCRIPT"), "python -I ignores PYTHONPATH"),
+        (("bash", "-c", f"exec {sys.executable} SCRIPT"), "bash is no Python; write the command"),
+    ],
+)
+def test_another_command_starts_cold_with_a_line_that_says_why(
+    operator: OperatorStandIn,
+    workers: Workers,
+    tmp_path: Path,
+    command: tuple[str, ...],
+    why: str,
+) -> None:
+    words = tuple(word.replace("SCRIPT", str(tmp_path / "train.py")) for word in command)
+    worker = training(operator, workers, tmp_path, preload=("decimal",), command=words)
+    worker.shows(f"workers.warmStart has no effect: {why}")
+    again(operator)
+    worker.shows("rank 0: cold start: ")
+    assert worker.output.count("WARNING workers.warmStart has no effect") == 1
+    assert standbys_of(worker) == []
+
+
+def test_an_interpreter_that_reads_no_pythonpath_never_runs_the_script_as_a_standby(
+    operator: OperatorStandIn, workers: Workers, tmp_path: Path
+) -> None:
+    wrapper = tmp_path / "python3"
+    wrapper.write_text(
+        f'#!/bin/sh\nPYTHONPATH={os.pathsep.join(sys.path)} exec {sys.executable} "$@"\n'
+    )
+    wrapper.chmod(0o755)
+    command = (str(wrapper), str(tmp_path / "train.py"))
+    worker = training(operator, workers, tmp_path, preload=("decimal",), command=command)
+    worker.shows("has no effect any more: 3 standbys came to nothing: its interpreter runs no")
+    assert worker.output.count("trains") == 1
+
+
+def test_a_sitecustomize_of_the_user_runs_before_the_script_once(
+    operator: OperatorStandIn, workers: Workers, tmp_path: Path
+) -> None:
+    count = tmp_path / "count"
+    (tmp_path / "sitecustomize.py").write_text(f"open({str(count)!r}, 'a').write('x')")
+    (tmp_path / "check.py").write_text(
+        "import os, sys, trainrun\n"
+        "assert sys.modules['sitecustomize'].__file__.startswith(os.path.dirname(__file__))\n"
+        "exec(open(os.path.join(os.path.dirname(__file__), 'train.py')).read())\n"
+    )
+    command = (sys.executable, str(tmp_path / "check.py"))
+    worker = training(operator, workers, tmp_path, preload=("decimal",), command=command)
+    worker.shows("standby ready")
+    before = count.read_text()
+    again(operator)
+    worker.shows("warm start")
+    assert count.read_text().startswith(before)
+    assert worker.output.count("trains") == 2
+
+
+def test_a_standby_ends_with_its_agent(
+    operator: OperatorStandIn, workers: Workers, tmp_path: Path
+) -> None:
+    worker = training(operator, workers, tmp_path, preload=("decimal",))
+    worker.shows("standby ready")
+    [pid] = standbys_of(worker)
+    worker.kill()
+    eventually(lambda: not alive(pid), what="the standby's end")
+
+
+# ---------------------------------------------------------------- torch
+
+TORCH = """
+import json, logging, os, sys, threading, time, warnings
+import trainrun
+if os.environ['TRAINRUN_ATTEMPT'] == '1':
+    trainrun.report(step=1)
+    time.sleep(600)
+import random
+import numpy
+import torch
+mine = numpy.random.get_state()[1].tolist()
+found = {
+    'threads': [thread.name for thread in threading.enumerate()],
+    'kernel threads': len(os.listdir('/proc/self/task')),
+    'threads of torch': [torch.get_num_threads(), torch.get_num_interop_threads()],
+    'descriptors': sorted(os.readlink(f'/proc/self/fd/{n}').partition(':')[0] for n in range(3)),
+    'number of descriptors': len(os.listdir('/proc/self/fd')),
+    'recursion': sys.getrecursionlimit(),
+    'warnings': [str(item) for item in warnings.filters],
+    'logging': [str(handler) for handler in logging.root.handlers],
+    'level': logging.root.level,
+    'cuda': torch.cuda.is_initialized(),
+    'default type': str(torch.get_default_dtype()),
+    'deterministic': torch.are_deterministic_algorithms_enabled(),
+    'grad': torch.is_grad_enabled(),
+    'environment': {k: v for k, v in os.environ.items() if 'SERVER_URL' not in k},
+    'children': len(open(f'/proc/self/task/{os.getpid()}/children').read().split()),
+}
+found['numbers'] = [random.random(), mine[:8], torch.initial_seed(), len(sys.modules)]
+open(os.environ['FOUND'], 'w').write(json.dumps(found))
+"""
+
+
+def test_torch_that_was_imported_before_is_as_if_the_script_had_done_it(
+    operator: OperatorStandIn, workers: Workers, tmp_path: Path
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(TORCH)
+    found = tmp_path / "found.json"
+    seen = []
+    for preload in ((), ("torch",)):
+        command = (sys.executable, str(script))
+        worker = workers.start("", command=command, preload=preload, env={"FOUND": str(found)})
+        operator.order(start())
+        operator.until(lambda s: s.steps == (1,))
+        if preload:
+            worker.shows("standby ready", timeout=200)
+        operator.order(Hold(attempt=2))
+        operator.until(lambda s: s.phase == "Idle" and s.held and s.held.attempt == 2)
+        operator.order(start(2))
+        operator.until(lambda s: s.attempt == 2 and s.exits, timeout=200)
+        worker.kill()
+        assert ("warm start" in worker.output) == bool(preload)
+        seen.append(json.loads(found.read_text()))
+    cold, warm = seen
+    for drawn in seen:
+        *drawn["numbers"], drawn["modules"] = drawn["numbers"]
+    for numbers in zip(*(each.pop("numbers") for each in seen), strict=True):
+        assert len(set(map(str, numbers))) == 2  # every process draws numbers of its own
+    assert warm.pop("modules") > cold.pop("modules") + 500
+    assert warm == cold

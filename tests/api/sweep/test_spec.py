@@ -1,0 +1,253 @@
+"""What a TrainSweep file may say, and what a user reads where it may not."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from trainrun_operator.api.loading import InvalidFile, load
+from trainrun_operator.api.resources import RESOURCES
+from trainrun_operator.api.sweep.resource import TRAINSWEEP
+from trainrun_operator.api.sweep.spec import TrainSweep
+
+WORKERS = {"template": {"spec": {"containers": [{"name": "w", "command": ["python", "t.py"]}]}}}
+LR = {"name": "lr", "float": {"low": 1e-5, "high": 0.1, "log": True}}
+LAYERS = {"name": "layers", "int": {"low": 2, "high": 12, "step": 2}}
+OPTIMIZER = {"name": "optimizer", "choice": ["adamw", "sgd"]}
+MOMENTUM = {
+    "name": "momentum",
+    "float": {"low": 0.0, "high": 0.99},
+    "when": [{"name": "optimizer", "in": ["sgd"]}],
+}
+
+
+def document(**changes: object) -> dict[str, Any]:
+    spec: dict[str, Any] = {
+        "storage": {"uri": "s3://bucket/prefix"},
+        "objective": {"metric": "loss", "goal": "minimize"},
+        "space": [LR],
+        "budget": {"trials": 10},
+        "run": {"workers": WORKERS},
+    }
+    name = changes.pop("name", "lr-search")
+    for path, value in changes.items():
+        spec[path] = value
+    return {
+        "apiVersion": "trainrun.dev/v1alpha1",
+        "kind": "TrainSweep",
+        "metadata": {"name": name},
+        "spec": spec,
+    }
+
+
+def read(**changes: object) -> TrainSweep:
+    return load(json.dumps(document(**changes)), TRAINSWEEP, source="sweep.yaml")
+
+
+def problems(**changes: object) -> list[str]:
+    with pytest.raises(InvalidFile) as caught:
+        read(**changes)
+    return list(caught.value.problems)
+
+
+def test_a_whole_sweep_is_read_and_written_as_it_was() -> None:
+    sweep = read(
+        space=[LR, LAYERS, OPTIMIZER, MOMENTUM],
+        fixed={"epochs": 20, "amp": True},
+        firstTrials=[{"lr": 0.001, "layers": 4, "optimizer": "sgd", "momentum": 0.5}],
+        maxConcurrent=4,
+        maxFailedTrials=0,
+        budget={"trials": 100, "activeTime": "24h"},
+        pausedTrials=[3],
+        stoppedTrials=[4],
+        resume={"resumeErrored": True, "token": 2},
+    )
+
+    again = load(json.dumps(sweep.to_json_object()), TRAINSWEEP, source="again.yaml")
+    assert again == sweep
+    assert sweep.sweep_name == "lr-search"
+
+
+def test_a_sweep_may_have_a_folder_of_another_name() -> None:
+    sweep = read(storage={"uri": "s3://bucket/prefix", "sweepName": "first"})
+
+    assert sweep.sweep_name == "first"
+
+
+def test_a_parameter_may_have_one_value() -> None:
+    assert read(space=[{"name": "a", "int": {"low": 3, "high": 3}}]).spec.space[0].whole
+
+
+def test_nothing_of_a_sweep_can_be_applied_to_a_cluster_yet() -> None:
+    assert TRAINSWEEP not in RESOURCES
+    assert TRAINSWEEP.rights() >= {("trainsweeps.trainrun.dev", "watch")}
+
+
+GRID = {"sampler": {"name": "Grid"}}
+
+REFUSED: list[tuple[str, dict[str, object], list[str]]] = [
+    ("no space", {"space": []}, ["spec.space: is empty; at least 1 entry is needed"]),
+    (
+        "no domain",
+        {"space": [{"name": "a"}]},
+        ["spec.space[0]: must have exactly one of float, int and choice"],
+    ),
+    (
+        "two domains",
+        {"space": [{**LR, "choice": [1]}]},
+        ["spec.space[0]: must have exactly one of float, int and choice"],
+    ),
+    (
+        "bounds the wrong way",
+        {"space": [{"name": "a", "float": {"low": 2, "high": 1}}]},
+        ["spec.space[0].float.high: 1 is not allowed: it must not be below low (2)"],
+    ),
+    (
+        "log from zero",
+        {"space": [{"name": "a", "int": {"low": 0, "high": 9, "log": True}}]},
+        ["spec.space[0].int.low: 0 is not allowed: it must be above 0 where log is true"],
+    ),
+    (
+        "log and step",
+        {"space": [{"name": "a", "float": {"low": 1, "high": 9, "log": True, "step": 1}}]},
+        ["spec.space[0].float.step: 1 is not allowed: it must be absent where log is true"],
+    ),
+    (
+        "a step too wide",
+        {"space": [{"name": "a", "int": {"low": 1, "high": 3, "step": 3}}]},
+        ["spec.space[0].int.step: 3 is not allowed: it must not be above high - low (2)"],
+    ),
+    (
+        "a choice that is a list",
+        {"space": [{"name": "a", "choice": [[1]]}]},
+        [
+            "spec.space[0].choice[0]: must be a number, true or false, or a string of at most "
+            "1024 characters"
+        ],
+    ),
+    (
+        "the same name twice",
+        {"space": [LR, LR]},
+        ["spec.space[1].name: must not give lr a second time"],
+    ),
+    (
+        "searched and fixed",
+        {"fixed": {"lr": 1}},
+        ["spec.fixed.lr: 1 is not allowed: it must not give lr a second time"],
+    ),
+    (
+        "two names, one variable",
+        {"space": [LR, {"name": "LR", "choice": [1]}]},
+        ["spec.space[1].name: must not become the same variable as lr: TRAINRUN_PARAM_LR"],
+    ),
+    (
+        "when on what comes later",
+        {"space": [MOMENTUM, OPTIMIZER]},
+        ["spec.space[0].when[0].name: must be a parameter that stands before this one in space"],
+    ),
+    (
+        "when on a value that is never there",
+        {"space": [OPTIMIZER, {**MOMENTUM, "when": [{"name": "optimizer", "in": ["adam"]}]}]},
+        ["spec.space[1].when[0].in: must be values of optimizer, which 'adam' is not"],
+    ),
+    (
+        "a first trial of another space",
+        {"firstTrials": [{"lr": 0.01, "depth": 3}]},
+        ["spec.firstTrials[0].depth: must be a parameter of space: lr"],
+    ),
+    (
+        "a first trial out of range",
+        {"firstTrials": [{"lr": 1}, {"lr": "fast"}]},
+        [
+            "spec.firstTrials[0].lr: must be a value that space allows",
+            "spec.firstTrials[1].lr: must be a value that space allows",
+        ],
+    ),
+    (
+        "a first trial beside the steps",
+        {"space": [LAYERS], "firstTrials": [{"layers": 3}, {"layers": 4.0}, {"layers": 4}]},
+        [
+            "spec.firstTrials[0].layers: must be a value that space allows",
+            "spec.firstTrials[1].layers: must be a value that space allows",
+        ],
+    ),
+    (
+        "a grid of all numbers",
+        {**GRID, "space": [{"name": "a", "float": {"low": 0, "high": 1}}]},
+        ["spec.space[0].float.step: must be given with the sampler Grid"],
+    ),
+    (
+        "a grid with conditions and first trials",
+        {
+            **GRID,
+            "space": [OPTIMIZER, {**LAYERS, "when": [{"name": "optimizer", "in": ["sgd"]}]}],
+            "firstTrials": [{"layers": 2}],
+        },
+        [
+            "spec.firstTrials: must be absent with the sampler Grid, which tries all there is",
+            "spec.space[1].when: must be absent with the sampler Grid",
+        ],
+    ),
+    (
+        "a grid without end",
+        {**GRID, "space": [OPTIMIZER, {"name": "a", "int": {"low": 1, "high": 10**12}}]},
+        ["spec.space: must have at most 10000 points for a Grid; it has 2000000000000"],
+    ),
+    (
+        "no number of trials",
+        {"budget": {}},
+        ["spec.budget.trials: must be given, but with the sampler Grid"],
+    ),
+    (
+        "resumed and restarted",
+        {"resume": {"resumeErrored": True, "restartErrored": True}},
+        [
+            "spec.resume.restartErrored: true is not allowed: it must not be true together with "
+            "resumeErrored"
+        ],
+    ),
+    (
+        "paused and stopped",
+        {"pausedTrials": [1, 2], "stoppedTrials": [2]},
+        ["spec.pausedTrials: must not name trial 2, which stoppedTrials names"],
+    ),
+    (
+        "a name too long for the names of runs",
+        {"name": "a" * 35},
+        [f'metadata.name: "{"a" * 35}" is not allowed: it must be at most 34 characters'],
+    ),
+    (
+        "no goal",
+        {"objective": {"metric": "loss"}},
+        [
+            "spec.objective.goal: is missing: minimize or maximize; no default, since the wrong "
+            "one finds the worst. Cannot be changed."
+        ],
+    ),
+    (
+        "a parameter that is no variable",
+        {"space": [{"name": "learning rate", "choice": [1]}]},
+        [
+            'spec.space[0].name: "learning rate" is not allowed: it must begin with a letter and '
+            "consist of letters, digits, dots, dashes and underscores"
+        ],
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("changes", "wanted"), [r[1:] for r in REFUSED], ids=[r[0] for r in REFUSED]
+)
+def test_a_bad_sweep_is_refused_by_field(changes: dict[str, object], wanted: list[str]) -> None:
+    assert sorted(problems(**changes)) == sorted(wanted)
+
+
+def test_a_number_with_an_exponent_is_a_number_with_or_without_a_dot() -> None:
+    text = json.dumps(document()).replace("1e-05", "1e-5").replace("0.1", "1E3")
+
+    real = load(text, TRAINSWEEP, source="sweep.yaml").spec.space[0].real
+
+    assert real is not None
+    assert (real.low, real.high) == (1e-5, 1000.0)

@@ -1,0 +1,128 @@
+"""Which checkpoint is chosen where newer ones are damaged, set aside or gone, and what is told."""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support.checkpoints import Bench, checkpoint_id
+from trainrun.checkpoint import beat, set_aside
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from trainrun.contract.checkpoint_id import CheckpointId
+
+GONE = "manifest.json: missing, but it was reported to be committed"
+OWNERS = "manifest.json: missing, but its owner had committed it"
+OLD, MIDDLE, NEW = (checkpoint_id(1, step) for step in (10, 20, 30))
+
+
+@pytest.fixture
+def checkpoints(bench: Bench, folder: Path) -> Path:
+    """The folder of three checkpoints."""
+    bench.resolve(1)
+    for checkpoint in (OLD, MIDDLE, NEW):
+        bench.commit(step=checkpoint.step)
+    return folder / "checkpoints"
+
+
+def remove(checkpoints: Path, *which: CheckpointId) -> None:
+    for checkpoint in which:
+        shutil.rmtree(checkpoints / checkpoint.name)
+
+
+def test_a_commit_that_has_vanished_is_never_resumed_even_if_it_comes_back(
+    bench: Bench, checkpoints: Path, tmp_path: Path
+) -> None:
+    shutil.move(checkpoints / NEW.name, tmp_path / "kept")
+    assert bench.resolve(2, committed=NEW).resume == MIDDLE
+    assert bench.run.is_bad(NEW)
+    shutil.move(tmp_path / "kept", checkpoints / NEW.name)
+    assert bench.resolve(3).resume == MIDDLE
+
+
+def test_commits_that_have_vanished_are_told_newest_first(bench: Bench, checkpoints: Path) -> None:
+    assert beat(bench.run, uid="uid-1", counter=1, committed=MIDDLE)
+    remove(checkpoints, MIDDLE, NEW)
+    answer = bench.resolve(2, committed=NEW)
+    assert answer.resume == OLD
+    assert answer.set_aside == (f"{NEW.name}: {GONE}", f"{MIDDLE.name}: {OWNERS}")
+
+
+def test_a_commit_that_has_vanished_and_is_older_than_what_is_used_is_not_missed(
+    bench: Bench, checkpoints: Path
+) -> None:
+    remove(checkpoints, OLD)
+    answer = bench.resolve(2, committed=OLD)
+    assert (answer.resume, answer.set_aside) == (NEW, ())
+    assert not bench.run.is_bad(OLD)
+
+
+def test_what_was_set_aside_and_then_removed_is_not_told_again(
+    bench: Bench, checkpoints: Path
+) -> None:
+    set_aside(bench.run, NEW, "it poisons the training")
+    remove(checkpoints, NEW)
+    answer = bench.resolve(2, committed=NEW)
+    assert (answer.resume, answer.set_aside) == (MIDDLE, ())
+
+
+def test_a_damaged_commit_that_is_known_is_told_once(bench: Bench, checkpoints: Path) -> None:
+    (checkpoints / NEW.name / "worker-00000" / "model-rank0.pt").unlink()
+    answer = bench.resolve(2, committed=NEW)
+    assert answer.resume == MIDDLE
+    assert answer.set_aside == (f"{NEW.name}: worker-00000/model-rank0.pt: missing",)
+
+
+def test_nothing_older_is_chosen_while_a_manifest_is_suspect(
+    bench: Bench, checkpoints: Path
+) -> None:
+    manifest = checkpoints / NEW.name / "manifest.json"
+    manifest.write_bytes(b"x" * manifest.stat().st_size)
+    answer = bench.resolve(2)
+    assert (answer.outcome, answer.resume) == ("Suspect", None)
+    assert answer.suspect is not None
+    assert answer.suspect.id == NEW
+
+
+def test_where_nothing_is_left_all_is_told_newest_first_with_the_first_witness(
+    bench: Bench, checkpoints: Path
+) -> None:
+    bench.resolve(2)
+    bench.resolve(3)
+    assert beat(bench.run, uid="uid-1", counter=1, committed=MIDDLE)
+    remove(checkpoints, OLD, MIDDLE, NEW)
+    answer = bench.resolve(4)
+    assert answer.outcome == "NoGoodCheckpoint"
+    started = f"{NEW.name}: manifest.json: missing, but attempt 2 was started from it"
+    assert started in answer.message
+    assert f"{MIDDLE.name}: {OWNERS}" in answer.message
+    assert answer.message.index(NEW.name) < answer.message.index(MIDDLE.name)
+
+
+def test_why_a_checkpoint_was_set_aside_counts_more_than_that_it_is_gone(
+    bench: Bench, checkpoints: Path
+) -> None:
+    remove(checkpoints, OLD, MIDDLE)
+    bench.resolve(2)
+    set_aside(bench.run, NEW, "two nodes read it wrongly")
+    remove(checkpoints, NEW)
+    answer = bench.resolve(3)
+    assert answer.outcome == "NoGoodCheckpoint"
+    assert f"{NEW.name}: two nodes read it wrongly" in answer.message
+    assert "attempt 2 was started from it" not in answer.message
+
+
+def test_a_checkpoint_that_was_set_aside_stays_so_where_the_reason_cannot_be_read(
+    bench: Bench, checkpoints: Path
+) -> None:
+    set_aside(bench.run, NEW, "it poisons the training")
+    (record,) = (checkpoints.parent / "bad").iterdir()
+    record.write_bytes(b"{")
+    answer = bench.resolve(2)
+    assert answer.resume == MIDDLE
+    reason = "set aside for a reason that can no longer be read"
+    assert answer.set_aside == (f"{NEW.name}: {reason}",)

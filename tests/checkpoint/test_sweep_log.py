@@ -1,0 +1,119 @@
+"""The log of a sweep in a real folder: several write at once, records are lost or damaged."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.support.sweeps import a_search, asked, begun, report, told
+from trainrun.checkpoint.stores.opening import open_store
+from trainrun.checkpoint.stores.run_store import RunStore
+from trainrun.checkpoint.sweep_log import SweepLog
+from trainrun.errors import StoreUnavailable, SweepLogDamaged
+from trainrun.sweep.records import Ask, End
+from trainrun.sweep.targets import EndedRun, Targets
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunStore:
+    store = open_store(tmp_path.as_uri())
+    store.probe()
+    return RunStore(store, "lr-search")
+
+
+def test_a_log_is_read_as_it_was_written_by_another_process(folder: RunStore) -> None:
+    ended = EndedRun(trial=0, opening=1, succeeded=True, attempt=1, seq=1)
+    first = SweepLog(folder)
+    first.settle(Targets(session=begun()), a_search())
+    first.settle(Targets(session=begun(), asked=2), a_search())
+    reports = (report(0, 1, float("inf")), report(0, 2, 0.1))
+    first.settle(Targets(session=begun(), reports=reports, ended=(ended,)), a_search())
+
+    again = SweepLog(folder)
+
+    assert again.read_on() == first.view
+    assert (again.view.position, again.view.asked, again.view.trials[0].value) == (5, 2, 0.1)
+    assert (Path(folder.store.root) / "lr-search/log/000000005.json").is_file()  # type: ignore[attr-defined]
+
+
+def test_four_clerks_at_once_ask_each_number_once(folder: RunStore) -> None:
+    logs = [SweepLog(folder) for _ in range(4)]
+    barrier = threading.Barrier(4)
+
+    def write(log: SweepLog) -> None:
+        barrier.wait()
+        for asked_for in range(1, 11):
+            log.settle(Targets(session=begun(), asked=asked_for), a_search(), active=10.0)
+
+    threads = [threading.Thread(target=write, args=(log,)) for log in logs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    views = [log.read_on() for log in logs]
+    assert views == [views[0]] * 4
+    assert views[0].asked == 10
+    assert len(views[0].sessions) == 1
+    records = [SweepLog(folder)._read(it) for it in range(1, views[0].position + 1)]
+    assert [it.trial for it in records if isinstance(it, Ask)] == list(range(10))
+
+
+def test_the_loser_of_a_race_reads_what_the_winner_wrote(folder: RunStore) -> None:
+    winner, loser = SweepLog(folder), SweepLog(folder)
+    for log in (winner, loser):
+        log.settle(Targets(session=begun()), a_search())
+    assert winner.append(End("Succeeded", "BudgetExhausted", "spent"))
+
+    assert not loser.append(asked(0))
+
+    view = loser.settle(Targets(session=begun(), asked=1), a_search())
+    assert (view.asked, view.end is not None) == (0, True)
+
+
+def test_a_damaged_record_is_named_and_nothing_is_guessed(folder: RunStore) -> None:
+    log = SweepLog(folder)
+    for record in (begun(), asked(0), told(0)):
+        assert log.append(record)
+    data = folder.store.get("lr-search/log/000000002.json")
+    folder.store.put("lr-search/log/000000002.json", data.replace(b"0.1", b"0.2"))
+
+    with pytest.raises(SweepLogDamaged) as damaged:
+        SweepLog(folder).read_on()
+    assert str(damaged.value) == (
+        f"{folder.uri}/log/000000002.json: log/000000002.json: its checksum does not fit: its "
+        "content changed; the log is all that is known of the trials: put the object back from a "
+        "copy, or use another sweepName"
+    )
+    folder.delete(["log/000000002.json"])
+    with pytest.raises(SweepLogDamaged, match="it is missing, and record 3 is there"):
+        SweepLog(folder).read_on()
+
+
+def test_a_store_that_is_away_changes_nothing_of_what_is_known(folder: RunStore) -> None:
+    log = SweepLog(folder)
+    before = log.settle(Targets(session=begun(), asked=1), a_search())
+    root = Path(folder.store.root)  # type: ignore[attr-defined]
+    root.rename(root.with_name("unmounted"))
+
+    with pytest.raises(StoreUnavailable, match="is the volume mounted"):
+        log.settle(Targets(session=begun(), asked=3), a_search())
+
+    assert log.view == before
+    root.with_name("unmounted").rename(root)
+    assert log.settle(Targets(session=begun(), asked=3), a_search()).asked == 3
+
+
+def test_a_clerk_of_an_old_session_meets_the_newer_one_before_it_can_write(
+    folder: RunStore,
+) -> None:
+    old, new = SweepLog(folder), SweepLog(folder)
+    old.settle(Targets(session=begun()), a_search())
+    new.settle(Targets(session=begun(uid="new"), after=1), a_search())
+
+    view = old.settle(replace(Targets(session=begun()), asked=3), a_search())
+
+    assert (view.asked, len(view.sessions)) == (0, 2)

@@ -1,0 +1,112 @@
+"""What a difference after a resume is taken for."""
+
+from __future__ import annotations
+
+import pytest
+
+from trainrun.contract.metrics import Metric
+from trainrun_operator.cli.drilling.course import Curve
+from trainrun_operator.cli.drilling.curves import deviations, tolerance
+from trainrun_operator.cli.drilling.likeness import After, findings
+from trainrun_operator.cli.drilling.remedies import Finding
+
+UNTIL, HANDED = 30, 20
+
+
+def undisturbed(step: int) -> dict[str, Metric]:
+    return {"loss": 2.0 - step * 0.05, "lr": 0.1 * 0.9**step, "batch_hash": f"b{step}"}
+
+
+CONTROL: Curve = {step: undisturbed(step) for step in range(1, UNTIL + 1)}
+
+
+def told(*names: str, **changed: list[Metric]) -> list[Finding]:
+    """Of a run whose metrics have these values after the resume, one by one; of other metrics only
+    those named are reported, as without a restart."""
+    steps = range(HANDED + 1, UNTIL + 1)
+    keep = {*names, *changed}
+    run: dict[int, dict[str, Metric]] = {
+        step: {name: value for name, value in CONTROL[step].items() if name in keep}
+        for step in steps
+    }
+    for name, values in changed.items():
+        for step, value in zip(steps, values, strict=False):
+            run[step][name] = value
+    within = tolerance(CONTROL, CONTROL, until=UNTIL)
+    wrong = deviations(run, CONTROL, within, after=HANDED, until=UNTIL)
+    return findings(After(run=run, control=CONTROL, within=within, steps=tuple(steps)), wrong)
+
+
+def losses(*plus: float) -> list[Metric]:
+    return [2.0 - step * 0.05 + more for step, more in zip(range(21, 31), plus, strict=True)]
+
+
+FIRST = [CONTROL[step] for step in range(1, 11)]
+
+
+@pytest.mark.parametrize(
+    ("found", "kind", "text"),
+    [
+        (
+            told("lr", loss=losses(0, *[0.3] * 9)),
+            "OptimizerReset",
+            "looks like optimizer or schedule rather than weights (lr: equal)",
+        ),
+        (
+            told(loss=losses(*[0.01, -0.02] * 5)),
+            "RandomNotRestored",
+            "looks like random numbers, or the order of the data (report a batch_hash",
+        ),
+        (
+            told("batch_hash", loss=losses(*[0.01, -0.02] * 5)),
+            "RandomNotRestored",
+            "looks like random numbers (batch_hash: equal)",
+        ),
+        (told(loss=losses(*[0.1] * 10)), "WeightsDiffer", "on one side of the undisturbed curve"),
+        (
+            told(loss=[it["loss"] for it in FIRST]),
+            "WeightsNotLoaded",
+            "these are the values of the first steps, as if nothing was loaded",
+        ),
+        (
+            told(loss=[float(it["loss"]) + 0.01 for it in FIRST]),
+            "WeightsNotLoaded",
+            "much nearer to the curve of the first steps",
+        ),
+        (
+            told(lr=[it["lr"] for it in FIRST]),
+            "LearningRateReset",
+            "the schedule began anew",
+        ),
+        (told(lr=[0.5] * 10), "LearningRateReset", "does not go on where it was"),
+        (
+            told(batch_hash=[it["batch_hash"] for it in FIRST]),
+            "DataRestarted",
+            "the data began anew",
+        ),
+        (told(batch_hash=["x"] * 10), "DataDiffers", "other batches than without a restart"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_it_is_named_by_what_was_seen(found: list[Finding], kind: str, text: str) -> None:
+    (finding,) = found
+    assert finding.kind == kind
+    assert text in finding.text
+
+
+def test_what_follows_from_another_part_is_not_told_beside_it() -> None:
+    both = told(lr=[it["lr"] for it in FIRST], loss=losses(0, *[0.3] * 9))
+    assert [it.kind for it in both] == ["LearningRateReset"]
+
+
+def test_where_everything_began_anew_all_of_it_is_told() -> None:
+    everything = told(
+        lr=[it["lr"] for it in FIRST],
+        batch_hash=[it["batch_hash"] for it in FIRST],
+        loss=[it["loss"] for it in FIRST],
+    )
+    assert {it.kind for it in everything} == {
+        "LearningRateReset",
+        "DataRestarted",
+        "WeightsNotLoaded",
+    }

@@ -1,0 +1,107 @@
+"""Settling an incident: what it is charged for, and what it says about progress."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.builders import Scene, a_run, an_incident
+from trainrun_operator.core.run.causes import Cause
+from trainrun_operator.core.run.incidents.settling import (
+    fruitless_after,
+    fruitless_refined,
+    made_progress,
+    settled,
+)
+
+BROKEN = "RuntimeError: [pair.cc] Connection reset by peer [10.0.0.2]"
+
+
+def with_news_of_the_node() -> Scene:
+    """A collective broke, was written as the incident, and now the node of a peer is gone."""
+    scene = a_run(max_failures=3, max_preemptions=3).running().with_exit(0, exception=BROKEN)
+    return scene.after(scene.plan).lost(1, Cause.NODE_LOST, "node b is gone")
+
+
+def test_an_incident_is_charged_for_what_explains_it_best_when_it_is_settled() -> None:
+    """Not for what the status says from the pass before: it would cost the other budget."""
+    scene = with_news_of_the_node()
+    assert scene.status.incident is not None
+    assert scene.status.incident.cause == "AppError"
+    after = settled(scene.view, scene.status)
+    (incident,) = after.incidents
+    assert (incident.cause, incident.message) == ("NodeLost", "node b is gone")
+    assert (incident.budget, incident.counted) == ("preemptions", True)
+    assert (after.failures.counted, after.failures.preemptions) == (0, 1)
+    assert after.incident is None
+
+
+def test_nothing_is_charged_where_nothing_is_open() -> None:
+    scene = a_run().running()
+    assert settled(scene.view, scene.status) is scene.status
+
+
+def resumed_at_10(reached: int | None, **status: int) -> Scene:
+    """An attempt that began at step 10, and has come so far."""
+    scene = a_run().running(2, resume=(1, 10)).with_all(steps=(reached,))
+    return scene.with_status(**status)
+
+
+@pytest.mark.parametrize(("reached", "progress"), [(None, False), (10, False), (11, True)])
+def test_progress_is_a_step_beyond_the_one_that_was_handed_out(
+    reached: int | None, progress: bool
+) -> None:
+    assert made_progress(resumed_at_10(reached).view) is progress
+
+
+@pytest.mark.parametrize(("lost_steps", "progress"), [(1, True), (2, False), (None, True)])
+def test_steps_that_the_attempt_before_had_done_as_well_are_no_progress(
+    lost_steps: int | None, progress: bool
+) -> None:
+    """It had been at step 12, and lost two."""
+    before = an_incident(attempt=1, lost_steps=lost_steps)
+    assert made_progress(resumed_at_10(12).with_status(incidents=(before,)).view) is progress
+
+
+def test_what_an_attempt_had_reached_long_before_the_last_one_says_nothing() -> None:
+    older = an_incident(attempt=0, lost_steps=50)
+    assert made_progress(resumed_at_10(12).with_status(incidents=(older,)).view)
+
+
+@pytest.mark.parametrize(
+    ("cause", "reached", "before", "after"),
+    [
+        (Cause.RENDEZVOUS_FAILED, None, 0, 1),
+        (Cause.RENDEZVOUS_FAILED, None, 4, 4),
+        (Cause.RENDEZVOUS_FAILED, 15, 0, 0),
+        (Cause.APP_ERROR, None, 0, 0),
+        (Cause.APP_ERROR, 15, 3, 3),
+    ],
+)
+def test_an_end_that_turns_out_to_be_free_begins_a_row_where_nothing_was_gained(
+    cause: Cause, reached: int | None, before: int, after: int
+) -> None:
+    scene = resumed_at_10(reached, fruitless=before)
+    assert fruitless_refined(scene.view, an_incident(cause, attempt=2)) == after
+
+
+@pytest.mark.parametrize(
+    ("cause", "reached", "after"),
+    [
+        (Cause.APP_ERROR, 15, 0),
+        (Cause.RENDEZVOUS_FAILED, None, 4),
+        (Cause.HUNG, 10, 4),
+        (Cause.INTERRUPTED, None, 3),
+    ],
+)
+def test_only_a_step_ends_a_row_of_ends_that_are_free_or_hang(
+    cause: Cause, reached: int | None, after: int
+) -> None:
+    scene = resumed_at_10(reached, fruitless=3)
+    assert fruitless_after(scene.view, an_incident(cause, attempt=2)) == after
+
+
+@pytest.mark.parametrize(("reached", "progress"), [(5, False), (6, True)])
+def test_from_nothing_progress_begins_beyond_what_was_lost(reached: int, progress: bool) -> None:
+    scene = a_run().running(2).with_all(steps=(reached,))
+    before = an_incident(attempt=1, lost_steps=5)
+    assert made_progress(scene.with_status(incidents=(before,)).view) is progress

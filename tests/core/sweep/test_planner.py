@@ -1,0 +1,429 @@
+"""decide_sweep, rule by rule."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import permutations
+
+from tests.support.sweeps import (
+    SPEC,
+    a_config,
+    a_run,
+    a_search,
+    a_view,
+    asked,
+    begun,
+    decided,
+    report,
+    reported,
+    told,
+)
+from trainrun.sweep.fold import fold
+from trainrun.sweep.records import Amend, End, Reports
+from trainrun.sweep.view import SweepView
+from trainrun_operator.core.sweep.observation import ClerkUnknown, SweepObservation
+from trainrun_operator.core.sweep.plan import CreateTrial, DeleteTrial, SuspendTrial
+from trainrun_operator.core.sweep.planner import decide_sweep
+
+# 1: nobody is disturbed because the clerk is not heard
+
+
+def test_while_the_log_is_not_known_every_run_is_kept_as_it_is() -> None:
+    unknown = ClerkUnknown(message="the store is away")
+    observation = SweepObservation(log=unknown, runs=(a_run(0), a_run(1, "Failed")))
+
+    plan = decide_sweep(observation, a_config(), name="s")
+
+    assert (plan.actions, plan.targets) == ((), None)
+    assert (plan.verdict.reason, plan.verdict.message) == ("ClerkNotHeard", "the store is away")
+    assert plan.wake_after == 5
+
+
+def test_a_log_older_than_what_was_acted_on_decides_nothing() -> None:
+    plan = decided(a_view(asked(0)), acted_on=3)
+
+    assert (plan.actions, plan.targets) == ((), None)
+    assert plan.verdict.message == "the log was acted on up to 3, and 2 is known"
+
+
+# 2: another search, or another leader
+
+
+def test_a_changed_choice_list_is_refused_and_named() -> None:
+    """Edge case 35."""
+    other = SPEC.replace('"space": []', '"space": [{"choice": [1]}]')
+    theirs = SPEC.replace('"space": []', '"space": [{"choice": [2]}]')
+
+    plan = decided(fold([begun(uid="old", spec=theirs)]), config=a_config(immutable=other))
+
+    assert (plan.verdict.phase, plan.verdict.reason) == ("Failed", "SpecChanged")
+    assert "with another space[0].choice[0]: what was learned" in plan.verdict.message
+    assert (plan.targets, plan.over) == (None, True)
+
+
+def test_a_list_of_another_length_and_a_new_field_are_named_as_a_whole() -> None:
+    longer = SPEC.replace('"space": []', '"space": [1]').replace(
+        '"fixed": {}', '"fixed": {"epochs": 1}'
+    )
+
+    plan = decided(fold([begun(uid="old")]), config=a_config(immutable=longer))
+
+    assert "another space, fixed.epochs: what" in plan.verdict.message
+
+
+def test_an_existing_log_fails_where_the_user_wants_that_and_not_after_our_own_session() -> None:
+    config = a_config(fail_on_existing=True)
+    existing = fold([begun(uid="old"), asked(0)])
+
+    plan = decided(existing, config=config)
+    assert (plan.verdict.phase, plan.verdict.reason) == ("Failed", "AlreadyExists")
+    assert "a search of 1 trials already and onExisting is Fail" in plan.verdict.message
+
+    again = decided(a_view(asked(0)), config=replace(config, token=1))
+    assert again.verdict.reason == "TakingUp"
+
+
+def test_storage_that_somebody_uses_is_waited_for() -> None:
+    plan = decided(SweepView(), in_use="s3://b/s is in use by TrainSweep uid you")
+
+    assert (plan.verdict.reason, plan.targets) == ("StorageInUse", None)
+    assert plan.verdict.message == "s3://b/s is in use by TrainSweep uid you"
+
+
+def test_a_sweep_that_was_taken_over_saves_its_runs_and_says_by_whom() -> None:
+    log = a_view(asked(0), begun(uid="new"))
+
+    plan = decided(log, a_run(0), a_run(1, suspend=True, phase="Suspended"))
+
+    assert (plan.verdict.phase, plan.verdict.reason) == ("Failed", "TakenOver")
+    assert plan.verdict.message.startswith("TrainSweep uid new goes on with this search")
+    assert plan.actions == (SuspendTrial(name="s-00000", uid="uid-s-00000", suspend=True),)
+    assert not plan.over
+    assert decided(log, a_run(0, "Suspended", suspend=True)).over
+
+
+def test_a_spec_behind_its_own_newest_token_does_nothing() -> None:
+    plan = decided(a_view(begun(token=1)), a_run(0))
+
+    assert (plan.verdict.reason, plan.actions, plan.guarded) == ("SpecBehind", (), False)
+    assert plan.verdict.message == "resume.token 1 is newer than 0"
+
+
+# 3: a session comes before everything else
+
+
+def test_a_session_is_ordered_first_and_nothing_with_it() -> None:
+    config = a_config(resume_errored=True, token=2)
+    log = a_view(asked(0))
+
+    plan = decided(log, a_run(0, "Failed"), config=config)
+
+    assert plan.actions == ()
+    assert plan.targets is not None
+    assert plan.targets.session == begun(resume_errored=True, token=2)
+    assert (plan.targets.after, plan.guarded) == (1, True)
+    assert (plan.targets.ended, plan.targets.asked) == ((), 0)
+    assert plan.verdict.message == "the sweep is taken up"
+    assert decided(SweepView()).verdict.message == "the log is begun"
+
+
+# 4, 5: ends are told, then runs are deleted
+
+
+def test_the_end_of_a_run_is_ordered_and_the_run_is_kept_until_the_log_has_it() -> None:
+    run = a_run(0, "Failed", reason="OutOfMemory", message="killed", restarts=2, attempt=3, seq=9)
+
+    plan = decided(a_view(asked(0)), run)
+
+    assert plan.targets is not None
+    (end,) = plan.targets.ended
+    assert (end.trial, end.opening, end.succeeded, end.reason) == (0, 1, False, "OutOfMemory")
+    assert (end.restarts, end.attempt, end.seq) == (2, 3, 9)
+    assert not [it for it in plan.actions if isinstance(it, DeleteTrial)]
+
+
+def test_reports_that_the_log_may_not_have_are_sent_along() -> None:
+    plan = decided(a_view(asked(0)), a_run(0, reports=(report(0, 1, 0.5),)))
+
+    assert plan.targets is not None
+    assert plan.targets.reports == (report(0, 1, 0.5),)
+
+
+def test_a_trial_object_deleted_by_hand_comes_back() -> None:
+    """Edge case 19."""
+    plan = decided(a_view(asked(0)))
+
+    assert plan.actions[0] == CreateTrial(
+        name="s-00000", trial=0, opening=1, folder="00000", params={"lr": 0.1}
+    )
+
+
+def test_runs_of_closed_trials_are_deleted_but_for_the_newest_failed_ones() -> None:
+    log = a_view(*map(asked, range(4)), told(0), *(told(it, "Errored") for it in (1, 2, 3)))
+    runs = [a_run(0, "Succeeded"), *(a_run(it, "Failed", created=it) for it in (1, 2, 3))]
+
+    plan = decided(log, *runs, config=a_config(failed_runs=2))
+
+    deleted = [it.name for it in plan.actions if isinstance(it, DeleteTrial)]
+    assert deleted == ["s-00000", "s-00001"]
+
+
+def test_runs_that_the_view_does_not_know_yet_are_kept() -> None:
+    log = a_view(asked(0))
+
+    plan = decided(log, a_run(0, opening=2), a_run(7))
+
+    assert not [it for it in plan.actions if isinstance(it, DeleteTrial)]
+
+
+def test_the_run_of_an_older_opening_is_deleted() -> None:
+    log = a_view(asked(0), told(0, "Errored"), begun(token=1, resume_errored=True))
+
+    plan = decided(log, a_run(0), config=a_config(token=1, failed_runs=0))
+
+    assert DeleteTrial(name="s-00000", uid="uid-s-00000") in plan.actions
+    assert [it.name for it in plan.actions if isinstance(it, CreateTrial)] == ["s-00000-o2"]
+
+
+# 6: the end
+
+
+def test_trials_are_saved_only_once_the_end_stands_in_the_log() -> None:
+    """Edge case 20: trials run on after the experiment failed."""
+    log = a_view(asked(0), asked(1), told(0, "Errored", message="no\ndata"))
+    config = a_config(max_failed_trials=0)
+
+    plan = decided(log, a_run(1), config=config)
+    assert plan.targets is not None
+    end = plan.targets.end
+    assert end is not None
+    assert (end.verdict, end.reason) == ("Failed", "TooManyFailedTrials")
+    assert "trial 0: Ended (no). Raise maxFailedTrials, or" in end.message
+    assert plan.actions == ()
+
+    ended = fold([end], log)
+    plan = decided(ended, a_run(1), config=config)
+    assert plan.actions == (SuspendTrial(name="s-00001", uid="uid-s-00001", suspend=True),)
+    assert (plan.verdict.phase, plan.verdict.reason, plan.over) == (
+        "Failed",
+        "TooManyFailedTrials",
+        False,
+    )
+    assert ended.trials[1].open
+
+
+def test_an_ended_sweep_whose_runs_are_saved_is_over() -> None:
+    log = a_view(asked(0), End("Failed", "X", "x"))
+    config = a_config(max_failed_trials=0, active_time=0.0)
+
+    assert decided(log, a_run(0, "Suspended", suspend=True), config=config).over
+
+
+def test_more_trials_after_the_end() -> None:
+    """Edge case 9: a larger budget lets an ended sweep go on."""
+    log = a_view(asked(0), told(0), End("Succeeded", "AllTrialsEnded", "done"))
+
+    ended = decided(log, config=a_config(trials=1))
+    assert ended.over
+    more = decided(log, config=a_config(trials=2))
+    assert more.targets is not None
+    assert more.targets.amend == 4
+    again = decided(fold([Amend(4)], log), config=a_config(trials=2))
+    assert again.targets is not None
+    assert again.targets.asked == 2
+
+
+def test_a_target_reached_by_a_trial_that_then_diverged_counts_as_reported() -> None:
+    """Edge case 45."""
+    log = a_view(asked(0), asked(1), reported(0, s1=0.04, s2=float("nan")), told(0, "Diverged"))
+
+    plan = decided(log, config=a_config(search=a_search(target=0.05)))
+
+    assert plan.targets is not None
+    assert plan.targets.end is not None
+    assert plan.targets.end.reason == "TargetReached"
+    assert plan.targets.end.message == (
+        "trial 0 has reported loss 0.04 at step 1; the target is 0.05"
+    )
+    missed = decided(log, config=a_config(search=a_search(target=0.01)))
+    assert missed.targets is not None
+    assert missed.targets.end is None
+
+
+def test_work_that_is_spent_ends_the_sweep_and_time_between_sessions_does_not_count() -> None:
+    """Edge case 7."""
+    log = a_view(asked(0), Reports(active=50.0), begun(uid="me", token=1), Reports(active=10.0))
+
+    spent = decided(log, config=a_config(token=1, active_time=60.0))
+    assert spent.targets is not None
+    assert spent.targets.end is not None
+    assert spent.targets.end.reason == "BudgetExhausted"
+    assert "worked for 60 s and budget.activeTime is 60 s" in spent.targets.end.message
+
+    left = decided(log, config=a_config(token=1, active_time=90.0))
+    assert left.targets is not None
+    assert left.targets.end is None
+    assert left.wake_after == 30.0
+
+
+def test_a_sweep_without_one_success_has_failed() -> None:
+    """Edge case 22: all trials fail, and the failed count is not 0."""
+    log = a_view(asked(0), told(0, "Errored"))
+
+    plan = decided(log, config=a_config(trials=1))
+
+    assert plan.targets is not None
+    assert plan.targets.end is not None
+    assert (plan.targets.end.verdict, plan.targets.end.reason) == ("Failed", "NoTrialSucceeded")
+    message = "all 1 trials have ended, 0 with success; `lastEnded` of the status says why"
+    assert plan.targets.end.message == message
+
+
+def test_failed_trials_within_the_limit_end_nothing_and_the_message_may_be_empty() -> None:
+    log = a_view(asked(0), told(0, "Errored", reason="Hung"))
+
+    assert decided(log, config=a_config(max_failed_trials=1)).verdict.reason == "TrialsAtWork"
+    plan = decided(log, config=a_config(max_failed_trials=0))
+    assert "trial 0: Hung. Raise" in plan.verdict.message
+
+
+# 7: suspended, paused, stopped
+
+
+def test_a_suspended_sweep_saves_its_trials_and_waits() -> None:
+    log, config = a_view(asked(0)), a_config(suspend=True)
+
+    saving = decided(log, a_run(0), config=config)
+    assert saving.actions == (SuspendTrial(name="s-00000", uid="uid-s-00000", suspend=True),)
+    assert (saving.verdict.phase, saving.verdict.message) == (
+        "Running",
+        "spec.suspend is true; trials are being saved",
+    )
+    saved = decided(log, a_run(0, "Suspended", suspend=True), config=config)
+    assert (saved.actions, saved.verdict.phase) == ((), "Suspended")
+    assert saved.targets is not None
+    assert saved.targets.asked == 1
+
+
+def test_pause_without_losing_trials() -> None:
+    """Edge case 26: a paused trial is saved, another takes its slot, and it comes back last."""
+    log = a_view(asked(0), asked(1), asked(2))
+    config = a_config(paused=frozenset({0}))
+
+    paused = decided(log, a_run(0), a_run(1), config=config)
+    assert paused.actions == (SuspendTrial(name="s-00000", uid="uid-s-00000", suspend=True),)
+
+    released = decided(log, a_run(0, "Suspended", suspend=True), a_run(1))
+    assert [it.name for it in released.actions if isinstance(it, CreateTrial)] == ["s-00002"]
+    last = decided(
+        log, a_run(0, "Suspended", suspend=True), a_run(1), config=a_config(max_concurrent=3)
+    )
+    assert last.actions[-1] == SuspendTrial(name="s-00000", uid="uid-s-00000", suspend=False)
+
+
+def test_trials_that_the_user_stops_are_ordered_to_end_and_unknown_numbers_are_not() -> None:
+    plan = decided(a_view(asked(0)), a_run(0), config=a_config(stopped=frozenset({0, 9})))
+
+    assert plan.targets is not None
+    assert plan.targets.stopped == (0,)
+
+
+# 9, 10: slots
+
+
+def test_parameters_are_asked_for_only_where_slots_are_left() -> None:
+    one = decided(a_view(asked(0)), a_run(0))
+    assert one.targets is not None
+    assert one.targets.asked == 2
+    full = decided(a_view(asked(0), asked(1)), a_run(0), a_run(1))
+    assert full.targets is not None
+    assert full.targets.asked == 2
+
+
+def test_no_trial_too_many_after_resume() -> None:
+    """Edge case 4."""
+    log = a_view(*map(asked, range(4)), told(0), told(1))
+
+    plan = decided(log)
+
+    assert [it.name for it in plan.actions if isinstance(it, CreateTrial)] == ["s-00002", "s-00003"]
+    assert plan.targets is not None
+    assert plan.targets.asked == 4
+
+
+def test_reopened_trials_obey_max_concurrent() -> None:
+    """Edge case 5."""
+    records = [asked(0), asked(1), asked(2), *(told(it, "Errored") for it in range(3))]
+    log = a_view(*records, begun(token=1, restart_errored=True))
+
+    plan = decided(log, config=a_config(token=1))
+
+    made = [it for it in plan.actions if isinstance(it, CreateTrial)]
+    assert [(it.name, it.folder) for it in made] == [
+        ("s-00000-o2", "00000-i2"),
+        ("s-00001-o2", "00001-i2"),
+    ]
+
+
+def test_a_lowered_max_concurrent_ends_no_run() -> None:
+    """Edge case 40."""
+    log = a_view(*map(asked, range(3)))
+
+    plan = decided(log, *map(a_run, range(3)), config=a_config(max_concurrent=1))
+
+    assert plan.actions == ()
+
+
+def test_gangs_of_trials_do_not_starve_each_other() -> None:
+    """Edge case 16."""
+    log = a_view(*map(asked, range(3)))
+    config = a_config(max_concurrent=3, max_unplaced=1)
+
+    plan = decided(log, a_run(0, "Waiting"), config=config)
+
+    assert plan.actions == ()
+    assert plan.verdict.reason == "WaitingForRoom"
+    assert plan.verdict.message == (
+        "1 trials at work, 3 of 4 have parameters; the next ones wait until 1 have found room"
+    )
+    placed = decided(log, a_run(0), config=config)
+    assert [it.name for it in placed.actions if isinstance(it, CreateTrial)] == ["s-00001"]
+
+
+def test_a_trial_that_is_still_being_saved_keeps_its_slot() -> None:
+    log = a_view(asked(0), asked(1))
+    config = a_config(max_concurrent=1, paused=frozenset({0}))
+
+    plan = decided(log, a_run(0, suspend=True), config=config)
+
+    assert plan.actions == ()
+
+
+def test_a_lowered_number_of_trials_asks_no_more_and_lets_the_open_ones_end() -> None:
+    plan = decided(a_view(*map(asked, range(3))), a_run(0), config=a_config(trials=1))
+
+    assert plan.targets is not None
+    assert plan.targets.asked == 1
+    assert plan.targets.end is None
+
+
+def test_the_order_of_the_runs_changes_nothing() -> None:
+    log = a_view(*map(asked, range(4)), told(0), told(1, "Errored"))
+    runs = [a_run(0, "Succeeded"), a_run(1, "Failed"), a_run(2, "Failed"), a_run(3)]
+
+    plans = {repr(decided(log, *some)) for some in permutations(runs)}
+
+    assert len(plans) == 1
+
+
+def test_a_token_that_was_skipped_does_not_take_the_sweep_back() -> None:
+    plan = decided(a_view(begun(token=3)), config=a_config(token=2))
+
+    assert (plan.verdict.reason, plan.targets) == ("SpecBehind", None)
+
+
+def test_only_what_acts_or_takes_up_is_guarded() -> None:
+    full = decided(a_view(asked(0), asked(1)), a_run(0), a_run(1))
+
+    assert not full.guarded
+    assert decided(a_view(asked(0))).guarded

@@ -1,0 +1,57 @@
+"""`make sim`: what it says of lives that break a promise, and how it ends."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.simulation import nightly
+from tests.simulation.drawn import drawn_life
+from tests.simulation.lives import Life
+
+
+def broken(life: Life) -> str:
+    """Two of the lives break a promise, one raises."""
+    bad = {drawn_life(6): "at 3.00 s: a promise", drawn_life(7): "損" * 5000}
+    if life == drawn_life(8):
+        raise ValueError("a pass raised")
+    return bad.get(life, "")
+
+
+def test_a_life_that_breaks_a_promise_is_named_with_the_command_that_lives_it_again(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(nightly, "mistake_in", broken)
+    assert nightly.main(["--first", "4", "--lives", "6", "--jobs", "2"]) == 1
+    told = capsys.readouterr().out
+    assert "life 6: at 3.00 s: a promise\nlive it again: make sim FIRST=6 LIVES=1\n" in told
+    assert f"{'損' * 1500} [...]\nlive it again: make sim FIRST=7 LIVES=1" in told
+    assert "ValueError: a pass raised" in told
+    assert "6 of 6 lives, 3 broke a promise" in told
+    assert told.endswith("broke a promise: 6, 7, 8\n")
+
+
+def test_lives_that_keep_the_promises_end_with_0(capsys: pytest.CaptureFixture[str]) -> None:
+    assert nightly.main(["--lives", "2", "--jobs", "1"]) == 0
+    assert "2 of 2 lives, 0 broke a promise" in capsys.readouterr().out
+
+
+def test_an_interruption_says_how_to_go_on(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(tally: nightly.Tally, *_: object, **__: object) -> None:
+        tally.done = 3
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(nightly, "_follow", interrupted)
+    assert nightly.main(["--first", "10", "--lives", "8", "--jobs", "1"]) == 130
+    assert "interrupted; go on with: make sim FIRST=13 LIVES=5" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("lives", ["0", "many", "-3"])
+def test_a_number_of_lives_that_is_none_is_refused(
+    lives: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as refused:
+        nightly.main(["--lives", lives])
+    assert refused.value.code == 2
+    assert "--lives" in capsys.readouterr().err

@@ -1,0 +1,97 @@
+"""Putting the parts of one attempt together.
+
+Layer: agent, wiring.
+"""
+
+from __future__ import annotations
+
+from trainrun.agent.attempt import Attempt, AttemptContext
+from trainrun.agent.checkpoints.fetching import Fetching
+from trainrun.agent.checkpoints.metrics_queue import MetricsQueue
+from trainrun.agent.checkpoints.rooms import Rooms
+from trainrun.agent.checkpoints.staged import StagedSteps
+from trainrun.agent.checkpoints.uploads import Uploads
+from trainrun.agent.processes.group import ProcessGroup
+from trainrun.agent.training.asking import Asking
+from trainrun.agent.training.posts import Posts
+from trainrun.agent.training.progress import TrainingProgress
+from trainrun.agent.training.step_clock import StepClock
+from trainrun.agent.training.tally import Tally
+from trainrun.agent.training.vote import Voter
+from trainrun.contract.answer import Start
+from trainrun.contract.control_file import CallGate
+
+
+def build(start: Start, around: AttemptContext) -> Attempt:
+    """Put the parts of an attempt together; `launch` brings them to life."""
+    config = around.config
+    ranks = tuple(range(config.first_rank, config.first_rank + config.processes_per_worker))
+    files = {rank: around.folders.of_rank(start.attempt, rank) for rank in ranks}
+    processes = ProcessGroup(
+        sink=around.sink,
+        oom=around.oom,
+        standby=around.standbys.take,
+        standby_ended=around.standbys.reaped,
+    )
+    staged = StagedSteps(ranks)
+    rooms = Rooms(staged=staged, max_pending=config.max_pending)
+
+    gates = {rank: CallGate(paths.control_file) for rank, paths in files.items()}
+    voter = Voter(
+        files=gates,
+        living=lambda: processes.living_ranks,
+        news=around.news,
+        ended_well=lambda: processes.ended_well,
+    )
+
+    def stored() -> None:
+        rooms.wake()
+        around.news()
+
+    uploads = Uploads(
+        attempt=start.attempt,
+        slot=config.slot,
+        workers=start.workers,
+        staged=staged,
+        storage=around.storage,
+        news=stored,
+    )
+    fetching = Fetching(
+        storage=around.storage,
+        resume=start.resume,
+        initial=config.initial_from,
+        news=around.news,
+        source=start.source,
+    )
+
+    return Attempt(
+        start=start,
+        ranks=ranks,
+        around=around,
+        processes=processes,
+        staged=staged,
+        rooms=rooms,
+        voter=voter,
+        tally=Tally(
+            attempt=start.attempt,
+            slot=config.slot,
+            workers=start.workers,
+            votes=voter,
+            box=around.storage,
+        ),
+        uploads=uploads,
+        fetching=fetching,
+        clock=StepClock(
+            excused=lambda: rooms.wait_for_store,
+            away=lambda: uploads.problem is not None or fetching.problem is not None,
+        ),
+        report=TrainingProgress(ranks=ranks, resume=start.resume),
+        metrics=(
+            MetricsQueue(attempt=start.attempt, storage=around.storage)
+            if config.slot == 0
+            else None
+        ),
+        asking=Asking(files=gates),
+        posts=Posts(files[0].token_file, news=around.progress) if config.slot == 0 else None,
+        _files=files,
+    )

@@ -1,0 +1,175 @@
+"""A standby interpreter beside each running rank: when they are started, and who gets them.
+
+Layer: agent. A standby is a help and never a condition: whatever is wrong with one means a cold
+start, and a line that says so. One is loaded at a time; each is used once and then replaced.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from trainrun.agent.processes.environment import lasting
+from trainrun.agent.processes.group import Launch
+from trainrun.agent.processes.launcher import instead_of_launcher
+from trainrun.agent.processes.memory import Memory
+from trainrun.agent.processes.preloads import preload_text
+from trainrun.agent.processes.python_command import PythonCommand, python_command
+from trainrun.agent.processes.spawn import Spawned
+from trainrun.agent.processes.standby import Beginning, Standby, write_start
+from trainrun.contract.agent_state import Problem
+from trainrun.contract.launcher import LauncherRefused
+
+LOG = logging.getLogger("trainrun.agent")
+
+NO_EFFECT = "workers.warmStart has no effect"
+MOST_FAILURES = 3
+"""Standbys in a row that came to nothing, after which none is started any more."""
+FULL, ROOM = 0.9, 0.8
+"""Parts of the container's memory in use, above which standbys are given up, and up to which new
+ones are started."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Standbys:
+    """Of one agent."""
+
+    preload: Sequence[str]
+    """Names of modules; empty: there are no standbys."""
+    folder: Path
+    """Of the worker's own folder, for what they start with."""
+    memory: Memory
+    news: Callable[[], None] = lambda: None
+    """One has become ready, or has gone."""
+    warm: dict[int, str] = field(default_factory=dict)
+    """By rank that was started last: "" where a standby was used, else why none was."""
+    _kept: dict[int, Standby] = field(default_factory=dict)
+    _failures: int = 0
+    _refused: str = ""
+    """Why there are none, although there should be."""
+
+    @property
+    def pids(self) -> frozenset[int]:
+        """Of processes that are no rank's, yet."""
+        return frozenset(pid for one in self._kept.values() for pid in one.pids)
+
+    @property
+    def problem(self) -> Problem | None:
+        """Why starts are cold, for the user who wanted others."""
+        if not self._refused:
+            return None
+        return Problem(
+            type="ColdStarts", reason="NoStandby", message=f"{NO_EFFECT}: {self._refused}"
+        )
+
+    def keep(self, launches: Iterable[Launch]) -> None:
+        """Start one for a rank that has none, unless one is loading or there is no room for it."""
+        if not self.preload or self._spare_memory() or self._refused:
+            return
+        if any(not one.ready for one in self._kept.values()):
+            return
+        for launch in launches:
+            if launch.rank not in self._kept:
+                self._start(launch)
+                return
+
+    def take(self, launch: Launch) -> Spawned | None:
+        """The standby of this rank, as its process; None: it has to be started cold."""
+        if not self.preload:
+            return None
+        standby = self._kept.pop(launch.rank, None)
+        why = self._refused or "it has no standby yet"
+        if standby is not None:
+            why = "its standby was not ready"
+            if standby.beginning != _beginning(launch):
+                why = "its standby was started with another command or environment"
+            elif standby.ready and (spawned := standby.take(launch.environment)) is not None:
+                self._say(launch.rank, "")
+                return spawned
+            standby.stop(why)
+            why = standby.gone
+        self._say(launch.rank, why)
+        return None
+
+    def reaped(self, pid: int) -> bool:
+        """A child has ended; True: it was a standby."""
+        ours = pid in self.pids
+        for one in list(self._kept.values()):
+            one.reaped(pid)
+        return ours
+
+    def stop(self) -> None:
+        """End them all."""
+        for one in list(self._kept.values()):
+            one.stop("the worker ends")
+
+    def _say(self, rank: int, why: str) -> None:
+        self.warm[rank] = why
+        LOG.info("rank %d: %s", rank, f"cold start: {why}" if why else "warm start")
+
+    def _start(self, launch: Launch) -> None:
+        python = self._python(launch)
+        if isinstance(python, str):
+            self._refused = python
+            LOG.warning("%s: %s", NO_EFFECT, python)
+            return
+        standby = Standby(
+            beginning=_beginning(launch),
+            python=python,
+            preload=preload_text(self.preload),
+            folder=self.folder,
+            changed=lambda: self._changed(launch.rank),
+        )
+        self._kept[launch.rank] = standby
+        standby.start()
+
+    def _python(self, launch: Launch) -> PythonCommand | str:
+        try:
+            python = python_command(_resolved(launch))
+            write_start(self.folder)
+        except (LauncherRefused, OSError) as error:
+            return str(error)
+        return python
+
+    def _changed(self, rank: int) -> None:
+        standby = self._kept.get(rank)
+        if standby is None:
+            return
+        if standby.ready:
+            self._failures = 0
+            size = f", {standby.memory / 1e6:.0f} MB" if standby.memory else ""
+            LOG.info("rank %d: standby ready after %.1f s%s", rank, standby.seconds, size)
+        elif standby.gone:
+            del self._kept[rank]
+            self._failures += 1
+            LOG.info("rank %d: standby given up: %s", rank, standby.gone)
+            if self._failures >= MOST_FAILURES:
+                self._refused = f"{self._failures} standbys came to nothing: {standby.gone}"
+                LOG.warning("%s any more: %s", NO_EFFECT, self._refused)
+        self.news()
+
+    def _spare_memory(self) -> bool:
+        """Give up what there is where memory is short; True: this is no time for a new one."""
+        used = self.memory.used()
+        if used is None:
+            return False
+        if used > FULL:
+            for rank, one in list(self._kept.items()):
+                del self._kept[rank]  # that is no failure
+                one.stop("memory is short")
+                LOG.info("rank %d: standby given up: %.0f %% of memory in use", rank, 100 * used)
+        return used > ROOM
+
+
+def _resolved(launch: Launch) -> tuple[str, ...]:
+    return instead_of_launcher(launch.command, launch.environment, launch.working_dir)
+
+
+def _beginning(launch: Launch) -> Beginning:
+    return Beginning(
+        command=_resolved(launch),
+        working_dir=launch.working_dir,
+        environment=lasting(launch.environment),
+    )

@@ -1,0 +1,86 @@
+"""What a process and all that it has started have used of the machine, as the kernel counts it.
+
+Layer: agent, leaf. Descendants that have ended and were waited for are booked with their parent;
+those that outlive their parent are nobody's any more.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from itertools import islice
+
+from trainrun.agent.processes.children import PROC, children_of
+
+TICKS = os.sysconf("SC_CLK_TCK")
+"""Of the kernel's clock, in a second."""
+
+MOST = 256
+"""Processes of a tree, and threads of a process, that are looked at."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """Up to a moment."""
+
+    cpu: float = 0.0
+    """Seconds of CPU time."""
+    delayed: float = 0.0
+    """Seconds for which its threads were ready to run, and another one had the CPU; 0 where the
+    kernel does not count that."""
+    io: int = 0
+    """Bytes that were read and written, whatever from; 0 where that cannot be read."""
+
+    def __add__(self, other: Usage) -> Usage:
+        """Of two processes together."""
+        return Usage(
+            cpu=self.cpu + other.cpu,
+            delayed=self.delayed + other.delayed,
+            io=self.io + other.io,
+        )
+
+
+def usage_of(pid: int) -> Usage | None:
+    """Of a process and its descendants; None: it has gone, or nobody may know."""
+    root = _of_one(pid)
+    if root is None:
+        return None
+    total, tree = root, children_of(pid)
+    for number, child in enumerate(tree):  # it grows meanwhile
+        found = _of_one(child)
+        if found is None or number >= MOST:
+            continue
+        total += found
+        tree += children_of(child)
+    return total
+
+
+def _of_one(pid: int) -> Usage | None:
+    try:
+        stat = (PROC / str(pid) / "stat").read_text()
+    except OSError:
+        return None
+    # "pid (name) state ppid ...": the name may hold anything, spaces and brackets too.
+    fields = stat.rpartition(")")[2].split()
+    ticks = sum(map(int, fields[11:15]))  # utime, stime, and those of children waited for
+    return Usage(cpu=ticks / TICKS, delayed=_delayed(pid), io=_io(pid))
+
+
+def _delayed(pid: int) -> float:
+    """Of its threads that live."""
+    nanoseconds = 0
+    try:
+        for thread in islice((PROC / str(pid) / "task").iterdir(), MOST):
+            nanoseconds += int((thread / "schedstat").read_text().split()[1])
+    except (OSError, LookupError, ValueError):  # it ends, or the kernel does not count
+        return nanoseconds / 1e9
+    return nanoseconds / 1e9
+
+
+def _io(pid: int) -> int:
+    try:
+        lines = (PROC / str(pid) / "io").read_text().splitlines()
+    except OSError:  # not ours to read, or a kernel that does not count
+        return 0
+    found = dict(line.split(": ", 1) for line in lines if ": " in line)
+    return int(found.get("rchar", "0")) + int(found.get("wchar", "0"))

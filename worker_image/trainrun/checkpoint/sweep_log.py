@@ -1,0 +1,101 @@
+"""A sweep's log in its folder: read on, written by whoever is first, folded as it is read.
+
+Layer: above `RunStore`. Invariants: record n is written only by somebody who has read all before
+it, and only where none is; a log that has a hole, or a record that cannot be read, is never
+guessed at.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from trainrun.checkpoint.stores.run_store import READERS
+from trainrun.contract import layout
+from trainrun.errors import CheckpointDamaged, ObjectNotFound, SweepLogDamaged
+from trainrun.sweep.clerk import next_record
+from trainrun.sweep.fold import apply
+from trainrun.sweep.records import LogEntry, Record
+from trainrun.sweep.view import SweepView
+
+if TYPE_CHECKING:
+    from trainrun.checkpoint.stores.run_store import RunStore
+    from trainrun.sweep.records import TrialReport
+    from trainrun.sweep.search import Search
+    from trainrun.sweep.targets import Targets
+
+
+@dataclass
+class SweepLog:
+    """The log in the folder of a sweep, as far as this process has read it."""
+
+    folder: RunStore
+    view: SweepView = field(default_factory=SweepView)
+    """What it says so far."""
+
+    def read_on(self) -> SweepView:
+        """Everything that stands in the log now. Raises StoreError, SweepLogDamaged."""
+        if self.view.position == 0:
+            self._read_listed()
+        # A listing may be late; what is asked for by its name is there or not.
+        while (record := self._read(self.view.position + 1)) is not None:
+            self.view = apply(self.view, record)
+        return self.view
+
+    def append(self, record: Record) -> bool:
+        """Write the next record; False: somebody was faster, or nothing is known of who was.
+
+        Raises StoreError: then it may have been written all the same.
+        """
+        key = layout.sweep_record_key(self.view.position + 1)
+        if not self.folder.write_once(key, LogEntry(record)):
+            return False
+        self.view = apply(self.view, record)
+        return True
+
+    def settle(
+        self,
+        targets: Targets,
+        search: Search,
+        *,
+        active: float = 0.0,
+        stored: tuple[TrialReport, ...] = (),
+    ) -> SweepView:
+        """Write all that the targets want; see `trainrun.sweep.clerk.next_record`.
+
+        Raises StoreError, SweepLogDamaged.
+        """
+        counted = self.read_on().counted_at
+        while True:
+            # Work is counted once, by whoever is first.
+            left = active if self.view.counted_at == counted else 0.0
+            record = next_record(self.view, targets, search, active=left, stored=stored)
+            if record is None:
+                return self.view
+            if not self.append(record):
+                self.read_on()
+
+    def _read_listed(self) -> None:
+        """Many at once: one after the other a long log would take minutes from a distant store."""
+        numbers = (layout.read_number(it.key) for it in self.folder.objects(layout.SWEEP_LOG))
+        last = max((number for number in numbers if number is not None), default=0)
+        with ThreadPoolExecutor(READERS) as pool:
+            for position, record in enumerate(pool.map(self._read, range(1, last + 1)), start=1):
+                if record is None:
+                    raise self._damaged(position, f"it is missing, and record {last} is there")
+                self.view = apply(self.view, record)
+
+    def _read(self, position: int) -> Record | None:
+        try:
+            return self.folder.read(LogEntry, layout.sweep_record_key(position)).record
+        except ObjectNotFound:
+            return None
+        except CheckpointDamaged as error:
+            raise self._damaged(position, str(error)) from error
+
+    def _damaged(self, position: int, why: str) -> SweepLogDamaged:
+        return SweepLogDamaged(
+            f"{self.folder.uri}/{layout.sweep_record_key(position)}: {why}; the log is all that is "
+            "known of the trials: put the object back from a copy, or use another sweepName"
+        )

@@ -1,0 +1,118 @@
+"""What is written into the log next: one record at a time, from the log and the targets alone.
+
+Layer: pure. Whoever keeps a log calls `next_record` with the view of everything that stands in it,
+puts the answer at the next position if nothing stands there, and reads on: the loser of a race
+reads what the winner wrote and asks again. Invariant: only the newest session writes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from trainrun.sweep import results
+from trainrun.sweep.records import Amend, Ask, Record, Reports, SweepSession, Tell, TrialReport
+from trainrun.sweep.reports import diverged, on_report
+from trainrun.sweep.samplers import ask
+
+if TYPE_CHECKING:
+    from trainrun.sweep.search import Search
+    from trainrun.sweep.targets import Targets
+    from trainrun.sweep.view import SweepView
+
+MAX_REPORTS = 1000
+"""In one record."""
+COUNT_ACTIVE = 10.0
+"""Seconds of work after which they are counted, where nothing else is to be written."""
+
+
+def next_record(
+    view: SweepView,
+    targets: Targets,
+    search: Search,
+    *,
+    active: float = 0.0,
+    stored: tuple[TrialReport, ...] = (),
+) -> Record | None:
+    """The record that the targets want at `view.position + 1`; None: the log says it all.
+
+    `active` is the time in seconds that was worked since `view.counted_at`; `stored` are reports
+    that the folders of the ended runs hold, by attempts that could not send them.
+    """
+    if not view.led_by(targets.session.uid, targets.session.token):
+        return _session(view, targets)
+    return (
+        _reports(view, (*targets.reports, *stored), active)
+        or _verdict(view, search)
+        or _tell(view, targets, search)
+        or _stop(view, targets, search)
+        or _ending(view, targets)
+        or _ask(view, targets, search)
+        or (Reports(active=active) if active >= COUNT_ACTIVE else None)
+    )
+
+
+def _session(view: SweepView, targets: Targets) -> SweepSession | None:
+    """Nothing where ours was superseded: a newer one leads, and we have nothing to say."""
+    wanted = targets.session
+    late = view.holds(wanted.uid, wanted.token) or len(view.sessions) != targets.after
+    return None if late else wanted
+
+
+def _reports(view: SweepView, reports: tuple[TrialReport, ...], active: float) -> Reports | None:
+    trials, fresh = dict(view.trials), list[TrialReport]()
+    for report in reports:
+        trial = trials.get(report.trial)
+        if trial is None or (after := on_report(trial, report)) is trial:
+            continue
+        trials[report.trial] = after
+        fresh.append(report)
+        if len(fresh) == MAX_REPORTS:
+            break
+    return Reports(tuple(fresh), active) if fresh else None
+
+
+def _verdict(view: SweepView, search: Search) -> Tell | None:
+    for trial in view.trials.values():
+        if trial.open and diverged(trial, search.objective):
+            metric = search.objective.metric
+            message = f"its {metric} was not a number at two steps; objective.stopOnNaN ends it"
+            return results.stopped(
+                trial, search.objective, state="Diverged", reason="NotANumber", message=message
+            )
+    return None
+
+
+def _tell(view: SweepView, targets: Targets, search: Search) -> Tell | None:
+    for run in targets.ended:
+        trial = view.trials.get(run.trial)
+        if trial is None or not trial.open or trial.opening != run.opening:
+            continue
+        if trial.heard.get(run.attempt, 0) >= run.seq:
+            return results.ended(trial, run, search.objective)
+    return None
+
+
+def _stop(view: SweepView, targets: Targets, search: Search) -> Tell | None:
+    for number in targets.stopped:
+        trial = view.trials.get(number)
+        if trial is not None and trial.open:
+            return results.stopped(
+                trial,
+                search.objective,
+                state="Stopped",
+                reason="StoppedByUser",
+                message="spec.stoppedTrials names it",
+            )
+    return None
+
+
+def _ending(view: SweepView, targets: Targets) -> Record | None:
+    if view.end is not None:
+        return Amend(targets.amend) if targets.amend == view.end.position else None
+    return targets.end
+
+
+def _ask(view: SweepView, targets: Targets, search: Search) -> Ask | None:
+    if view.end is not None or view.asked >= targets.asked:
+        return None
+    return Ask(view.asked, {**ask(search, view.asked), **dict(search.fixed)})

@@ -1,0 +1,62 @@
+"""Which parameters trial k gets: by chance, or the k-th point of a grid.
+
+Layer: pure. The same seed and number give the same parameters, on any machine and in any version of
+Python: chance is SHA-256. Each parameter has a chance of its own, so one that does not apply shifts
+none of the others.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import math
+from typing import TYPE_CHECKING
+
+from trainrun.sweep.space import Parameter, Scalar, choose
+
+if TYPE_CHECKING:
+    from trainrun.sweep.search import Search
+
+
+def ask(search: Search, number: int) -> dict[str, Scalar]:
+    """The parameters of trial `number` (from 0), without the fixed ones.
+
+    Raises IndexError where a grid has no such point.
+    """
+    if search.sampler == "Grid":
+        return _grid_point(search, number)
+    said = search.first[number] if number < len(search.first) else {}
+
+    def pick(parameter: Parameter) -> Scalar:
+        if parameter.name in said:
+            return said[parameter.name]
+        return parameter.domain.at(_share(search.seed, number, parameter.name))
+
+    return choose(search.space, pick)
+
+
+def grid_size(space: tuple[Parameter, ...]) -> int:
+    """The number of points of a grid."""
+    return math.prod(len(parameter.domain.points()) for parameter in space)
+
+
+def _grid_point(search: Search, number: int) -> dict[str, Scalar]:
+    """Digits of a number in a mixed base: the last parameter changes fastest."""
+    rest = _order(grid_size(search.space), search.seed)[number]
+    point: dict[str, Scalar] = {}
+    for parameter in reversed(search.space):
+        points = parameter.domain.points()
+        rest, digit = divmod(rest, len(points))
+        point[parameter.name] = points[digit]
+    return {parameter.name: point[parameter.name] for parameter in search.space}
+
+
+@functools.lru_cache(maxsize=8)
+def _order(size: int, seed: int) -> tuple[int, ...]:
+    return tuple(sorted(range(size), key=lambda point: _share(seed, point, "")))
+
+
+def _share(seed: int, number: int, name: str) -> float:
+    """Evenly distributed, 0 <= share < 1; as many bits as a float has."""
+    digest = hashlib.sha256(f"{seed}:{number}:{name}".encode()).digest()
+    return (int.from_bytes(digest[:8], "big") >> 11) / 2**53
