@@ -88,6 +88,17 @@ def test_processes_get_sigterm_where_the_hold_gives_them_time_and_are_killed_whe
     assert phase(held, ALIVE) == "Running"
 
 
+def test_processes_that_may_still_end_by_themselves_are_let_alone_until_that_time_is_over() -> None:
+    held = after(1, a_hold(2, linger_seconds=2.0))
+    assert to_do(held, ALIVE, passed=1.9) == ()
+    assert phase(held, ALIVE, passed=1.9) == "Running"
+    assert to_do(held, ALIVE, passed=2.0) == (duty.Stop(),)
+    assert to_do(held, HELPERS_LEFT) == (duty.Stop(),)
+    assert to_do(told(a_hold(2), before=held), ALIVE) == (duty.Stop(),), "the culprit was heard"
+    graceful = after(1, a_hold(2, linger_seconds=2.0, grace_seconds=20.0))
+    assert to_do(graceful, ALIVE, passed=2.0) == (duty.Terminate(),)
+
+
 def test_helpers_that_outlive_their_process_are_not_waited_for() -> None:
     assert to_do(after(1, a_hold(2, grace_seconds=20.0)), HELPERS_LEFT) == (duty.Stop(),)
 

@@ -17,6 +17,7 @@ from trainrun_operator.cli.drilling.course import Course, Ending, Noticed, Point
 from trainrun_operator.cli.drilling.curves import Tolerance, deviations, tolerance
 from trainrun_operator.cli.drilling.findings import Undisturbed
 from trainrun_operator.cli.drilling.hardships import hardships
+from trainrun_operator.cli.drilling.measuring import earlier
 from trainrun_operator.cli.drilling.rehearsed import Rehearsed, findings_of_controls, judge
 from trainrun_operator.cli.drilling.remedies import REMEDIES, Finding
 from trainrun_operator.cli.drilling.scenarios import OURS, Scenario, scenarios
@@ -213,6 +214,19 @@ def test_a_notice_that_a_checkpoint_outlived_by_chance_is_not_called_fine() -> N
     assert told.why_not == "the checkpoint of step 26 came anyway: what a notice saves was not seen"
     asked_for = replace(late, noticed=Noticed(agreed=0.1, reported=0.2, committed=0.3))
     assert judge(NOTICE, asked_for, replace(beside(), control=regular)).outcome == "Fine"
+
+
+def test_a_notice_whose_save_came_with_the_last_step_is_given_once_more_and_earlier() -> None:
+    late = replace(struck(handed=32), points=points(1, 1, 31), reported={1: {0: 31}, 2: {0: 32}})
+    late = replace(late, noticed=Noticed(reported=0.5, committed=0.6))
+    told = verdict(late, NOTICE)
+    assert "no step after the resume" in told.why_not
+    again = earlier(told, late, until=UNTIL)
+    assert again is not None
+    assert again.shown == "preempt rank=1 step=16 grace=20s"
+    assert earlier(verdict(struck(), NOTICE), struck(), until=UNTIL) is None
+    early = replace(NOTICE, faults=(replace(NOTICE.faults[0], step=1),))
+    assert earlier(verdict(late, early), late, until=UNTIL) is None, "it cannot come earlier"
 
 
 def test_a_rank_that_reports_nothing_is_found_only_where_a_checkpoint_waits_for_it() -> None:

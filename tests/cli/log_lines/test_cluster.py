@@ -103,12 +103,14 @@ class Cluster:
         request.send_response(200)
         request.end_headers()
         while True:
+            # Asked first: what it printed before it ended is served, as a kubelet does.
+            ends = "follow" not in params or pod.phase != "Running" or pod.cut
             for stamp, text in pod.lines[begin:]:
                 begin += 1
                 if stamp >= since:
                     request.wfile.write(f"{stamp} {text}\n".encode())
             request.wfile.flush()
-            if "follow" not in params or pod.phase != "Running" or pod.cut:
+            if ends:
                 pod.cut = False
                 return
             time.sleep(0.01)

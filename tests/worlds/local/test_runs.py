@@ -56,6 +56,18 @@ def test_the_failure_after_the_last_allowed_one_fails_the_run(runs: LocalRuns) -
     assert runs.our_processes() == []
 
 
+def test_a_culprit_that_takes_its_time_to_end_is_blamed_and_not_the_peer_that_died_of_it(
+    runs: LocalRuns,
+) -> None:
+    runs.script = "slow_to_go.py"
+    runs.spec = budget(1)
+    ended = runs.run()
+    assert ended.code == 0, ended.out[-3000:]
+    (incident,) = ended.incidents
+    assert (incident["rank"], incident["exitCode"]) == (1, 3)
+    assert incident["message"] == "rank 1 exited with code 3: no exception was seen"
+
+
 def test_the_end_of_a_failed_run_begins_with_the_culprit(runs: LocalRuns) -> None:
     runs.env = {"FAIL_AT": "3"}
     ended = runs.run(json_lines=False)

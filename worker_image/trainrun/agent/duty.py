@@ -33,6 +33,8 @@ class Duty:
     """When the uploads that a Hold names are given up."""
     kill_at: float = 0.0
     """Until then the processes that a Hold ends may end by themselves, after SIGTERM."""
+    linger_until: float = 0.0
+    """Until then nothing is done to them at all."""
     offer: Offer | None = None
 
     @property
@@ -142,8 +144,13 @@ def told(duty: Duty, answer: Answer, now: float) -> Duty:
     duty = replace(duty, answer=answer, seen=digest)
     if isinstance(order, Hold):
         held = max(duty.held, (order.attempt, order.number))
-        kill_at, until = now + order.grace_seconds, now + order.flush_seconds
-        duty = replace(duty, held=held, kill_at=kill_at, flush_until=until)
+        duty = replace(
+            duty,
+            held=held,
+            linger_until=now + order.linger_seconds,
+            kill_at=now + order.grace_seconds,
+            flush_until=now + order.flush_seconds,
+        )
     return duty
 
 
@@ -178,8 +185,7 @@ def to_do(  # noqa: RET503 - closed union
             if order.attempt <= duty.attempt:
                 return ()  # a late answer: that attempt is running already
             if not situation.stopped:
-                waits = situation.alive and now < duty.kill_at
-                return (Terminate(),) if waits else (Stop(),)
+                return _ending(duty, situation, now)
             return (*_uploads(duty, situation, now), *_preparation(duty, order, situation, now))
         case Exit():
             # Nobody comes back from this: one that was said before the last Hold is refused.
@@ -199,6 +205,12 @@ def phase(duty: Duty, situation: Situation, now: float) -> Phase:
 def settled(found: Resolution | None, request: ResolveRequest) -> bool:
     """Whether the store has given the answer that it would give again."""
     return found is not None and found.attempt == request.attempt and found.outcome not in ASK_AGAIN
+
+
+def _ending(duty: Duty, situation: Situation, now: float) -> tuple[Task, ...]:
+    if situation.alive and now < duty.linger_until:
+        return ()
+    return (Terminate(),) if situation.alive and now < duty.kill_at else (Stop(),)
 
 
 def _flushing(duty: Duty, situation: Situation, now: float) -> bool:

@@ -45,6 +45,9 @@ class Hold:
     grace_seconds: Remaining = 0.0
     """How long processes of the ended attempt may take to end after SIGTERM; 0: they are killed at
     once, and so they are by agents that do not know this field."""
+    linger_seconds: float = 0.0
+    """How long processes of the ended attempt may still end by themselves, from when this is heard
+    first: nothing is done to them, since who broke the collective may be about to say so."""
     flush_seconds: Remaining = 0.0
     """How long the uploads may still take; then they are abandoned."""
     offer: bool = False
@@ -53,8 +56,8 @@ class Hold:
     @property
     def deadlines(self) -> tuple[float, ...]:
         """Seconds after which something is to be done about it again."""
-        grace = (self.grace_seconds,) if self.grace_seconds else ()
-        return (*grace, self.flush_seconds)
+        ends = (it for it in (self.linger_seconds, self.grace_seconds) if it)
+        return (*ends, self.flush_seconds)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,7 @@
-"""How long a save on a notice takes where it did not fit: tried again with a longer grace.
+"""A notice that did not show what it was to show, and how it is given once more.
 
-Layer: cli; pure.
+Layer: cli; pure. With a longer grace, where a save did not fit: how long does it take? Earlier,
+where so many steps were done before it was saved that none was left to compare.
 """
 
 from __future__ import annotations
@@ -27,6 +28,21 @@ def longer(told: Rehearsed) -> Scenario | None:
         return None
     (fault,) = told.scenario.faults
     return replace(told.scenario, faults=(replace(fault, grace=LONGER * fault.grace + MORE),))
+
+
+def earlier(told: Rehearsed, course: Course, *, until: int) -> Scenario | None:
+    """The notice so early that twice as many steps may be done until it is saved; None where it was
+    not too late, or cannot come so early."""
+    if told.scenario.name != "Notice" or told.outcome != "NotRehearsed":
+        return None
+    handed, first = course.handed, min(course.steps(1), default=until)
+    if handed is None or handed.step < until:
+        return None
+    (fault,) = told.scenario.faults
+    step = max(first, until - 2 * (handed.step - fault.step))
+    return (
+        replace(told.scenario, faults=(replace(fault, step=step),)) if step < fault.step else None
+    )
 
 
 def with_measured(told: Rehearsed, course: Course) -> Rehearsed:

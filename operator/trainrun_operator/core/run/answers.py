@@ -27,6 +27,7 @@ from trainrun_operator.api.run.story import chapter_text
 from trainrun_operator.core.run import steps
 from trainrun_operator.core.run.flush import flush_left, to_flush
 from trainrun_operator.core.run.incidents import evidence
+from trainrun_operator.core.run.incidents.attribution import linger
 from trainrun_operator.core.run.sigterm import grace_left
 
 if TYPE_CHECKING:
@@ -155,6 +156,7 @@ def gathering(view: View, lead: WorkerFact | None, *, resolve: bool) -> dict[str
         number=view.status.resumptions,
         flush=flush,
         grace_seconds=grace_left(view).total_seconds(),
+        linger_seconds=linger(view),
         flush_seconds=flush_left(view).total_seconds(),
     )
     answer = replace(_answer(view, hold), steps=steps.open_steps(view) if flush else ())

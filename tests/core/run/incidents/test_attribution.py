@@ -7,8 +7,9 @@ from itertools import pairwise
 import pytest
 
 from tests.support.builders import Scene, a_loss, a_run, an_incident, seconds
+from trainrun.contract.answer import Hold
 from trainrun_operator.core.run.causes import Cause
-from trainrun_operator.core.run.incidents.attribution import best, incident_of
+from trainrun_operator.core.run.incidents.attribution import LINGER, best, incident_of
 from trainrun_operator.core.run.incidents.losses import Loss
 
 BROKEN = "RuntimeError: [pair.cc] Connection reset by peer [10.0.0.2]"
@@ -109,6 +110,28 @@ def test_a_refinement_is_written_before_anything_follows_from_it() -> None:
     incident = later.plan.status.incident
     assert incident is not None
     assert (incident.cause, incident.node) == ("NodeLost", "node-1")
+
+
+def test_ranks_may_end_by_themselves_for_a_moment_while_only_consequences_are_known() -> None:
+    scene = a_run(max_failures=3).running().with_exit(0, exception=BROKEN)
+    scene = scene.after(scene.plan)
+    assert lingering(scene) == LINGER
+    assert lingering(scene.after(passed=1.9)) == LINGER
+    assert lingering(scene.after(passed=2.0)) == 0.0
+    scene = scene.with_exit(1, code=3)
+    assert lingering(scene.after(scene.plan)) == 0.0, "the culprit is known"
+
+
+def test_nobody_waits_for_ranks_whose_peer_is_known_to_be_the_culprit() -> None:
+    scene = a_run(max_failures=3).running().with_exit(0)
+    assert lingering(scene.after(scene.plan)) == 0.0
+
+
+def lingering(scene: Scene) -> float:
+    """What its second worker is told."""
+    order = scene.answer(1).order
+    assert isinstance(order, Hold)
+    return order.linger_seconds
 
 
 def test_a_refined_incident_keeps_when_it_was_seen_and_how_fast() -> None:

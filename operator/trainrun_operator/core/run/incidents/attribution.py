@@ -30,6 +30,8 @@ LINES_TEXT = 2000
 """Characters that the last lines of an incident take together, at most."""
 
 
+LINGER = 2.0
+"""Seconds within which a process that has closed its connections is gone; our choice."""
 NODE_EVIDENCE = timedelta(seconds=30)
 """Besides the heartbeat timeout: a node that is dead is known to be so by then."""
 
@@ -164,6 +166,19 @@ def attribution_open(view: View, incident: Incident) -> bool:
             return any(_still_owes_an_answer(view, incident, slot) for slot in slots)
         case _:
             return False
+
+
+def linger(view: View) -> float:
+    """Seconds that processes may still end by themselves: where only consequences are known.
+
+    A process closes its connections before it is gone, with CUDA by a second or two. Who is killed
+    in that time can never be blamed, and one who lost its peer would be.
+    """
+    incident = view.status.incident
+    if incident is None or view.observation.now - incident.time >= timedelta(seconds=LINGER):
+        return 0.0
+    only_consequences = explains(refined(view, incident)) is Explains.CONSEQUENCE
+    return LINGER if only_consequences else 0.0
 
 
 def _node_may_explain(view: View, incident: Incident) -> bool:
