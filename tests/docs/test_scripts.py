@@ -54,8 +54,8 @@ def test_the_scripts_have_names_of_their_own() -> None:
 )
 def test_a_script_resumes_after_the_loss_of_a_rank(name: str, runs: LocalRuns) -> None:
     runs.script = str(written(SCRIPTS[name], runs.folder))
-    # Ranks that do not wait for each other may be apart: late enough for both to have saved. One
-    # that does not report is struck a second later.
+    # Ranks that do not wait for each other may be apart: late enough for both to have saved, and
+    # long before the end. One that does not report is struck a second later.
     step = 12 if name == TORCHRUN else 35
     ended = runs.run("--fault", f"kill rank=1 step={step}")
     assert ended.code == 0, ended.out[-3000:]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +11,7 @@ import pytest
 
 from tests.agent.workers import start
 from tests.support.eventually import eventually
+from tests.support.stopping import stop
 from trainrun.contract.evidence import EvidenceRequest, RankEvidence
 
 if TYPE_CHECKING:
@@ -35,14 +34,14 @@ def find(operator: OperatorStandIn, workers: Workers) -> Callable[..., RankEvide
     """Start a worker whose rank does this, ask where it stands, and return what is told."""
 
     def ask(
-        what: str, *, script: str = BEGIN, then: int = 0, env: dict[str, str] | None = None
+        what: str, *, script: str = BEGIN, stopped: bool = False, env: dict[str, str] | None = None
     ) -> RankEvidence:
         workers.storage.mkdir()
         worker = workers.start(script.format(what), env=env or WITHOUT_PY_SPY)
         operator.order(start())
         worker.shows("hunter2")
-        if then:
-            os.kill(int(worker.output.partition("hunter2 ")[2].split()[0]), then)
+        if stopped:
+            stop(int(worker.output.partition("hunter2 ")[2].split()[0]))
         operator.also(evidence=EvidenceRequest(attempt=1, number=1))
         state = operator.until(lambda s: s.evidence is not None)
         assert state.evidence is not None
@@ -95,7 +94,7 @@ def test_last_lines_are_told_without_secrets(
 def test_a_stopped_process_is_not_signalled(
     find: Callable[..., RankEvidence], workers: Workers
 ) -> None:
-    rank = find("time.sleep(600)", then=signal.SIGSTOP)
+    rank = find("time.sleep(600)", stopped=True)
     assert (rank.state, rank.stack, rank.read_by) == ("T", (), "")
     assert stored(workers)["remark"].startswith("the process is stopped by a signal")
 

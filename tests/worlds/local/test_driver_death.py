@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import random
 import re
@@ -10,6 +11,7 @@ import time
 from pathlib import Path
 
 from tests.support.eventually import eventually
+from tests.support.stopping import stop
 from tests.worlds.local.local_runs import LocalRuns
 
 ROUNDS = 20
@@ -107,10 +109,29 @@ def second_worker(runs: LocalRuns) -> tuple[int, int]:
     return found["agent"], found["rank"]
 
 
+def gate(runs: LocalRuns, rank: int) -> Path:
+    """Where a rank of attempt 1 is told at which call of `should_save()` it has to wait."""
+    (path,) = runs.state.glob(f"nodes/tiny-{rank}-*/ranks/attempt-1/rank-{rank}")
+    return path
+
+
 def wait_until_asked(runs: LocalRuns, *, rank: int) -> None:
-    (gate,) = runs.state.glob(f"nodes/tiny-{rank}-*/ranks/attempt-1/rank-{rank}")
+    path = gate(runs, rank)
     asked = f"rank {rank} is asked to save"
-    eventually(lambda: any(gate.read_bytes()[:8]), timeout=60, what=asked)
+    eventually(lambda: any(path.read_bytes()[:8]), timeout=60, what=asked)
+
+
+def stop_between_calls(runs: LocalRuns, process: int) -> None:
+    """Stop rank 1, but not inside a call, where it has locked the file that asks it to save."""
+    with gate(runs, rank=1).open() as file:
+        while True:
+            stop(process)
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                os.kill(process, signal.SIGCONT)
+            else:
+                return  # closing the file unlocks it
 
 
 def test_ranks_that_agree_on_a_save_do_not_wait_for_a_driver_that_is_stopped(
@@ -120,9 +141,9 @@ def test_ranks_that_agree_on_a_save_do_not_wait_for_a_driver_that_is_stopped(
     driver = runs.start()
     driver.wait_for_step(5)
     agent, process = second_worker(runs)
-    os.kill(process, signal.SIGSTOP)
+    stop_between_calls(runs, process)
     driver.wait_for_step(runs.steps(1)[-1][1] + 1)  # it will not choose a call that is over
-    os.kill(agent, signal.SIGSTOP)  # so that the driver asks, and cannot decide
+    stop(agent)  # so that the driver asks, and cannot decide
     driver.interrupt()
     wait_until_asked(runs, rank=0)
     driver.process.send_signal(signal.SIGSTOP)
