@@ -57,23 +57,22 @@ FAILS_ONCE = """
 
 @pytest.mark.parametrize("workers", [(), ("-n", "1")])
 @pytest.mark.slow
-@pytest.mark.parametrize("folder", ["e2e", "torch"])
-def test_the_last_lines_name_who_needed_a_second_try_beside_other_processes(
-    project: Path, folder: str, workers: tuple[str, ...]
+def test_the_last_lines_name_who_needed_a_second_try_on_the_cluster(
+    project: Path, workers: tuple[str, ...]
 ) -> None:
-    write(project, f"{folder}/test_node.py", FAILS_ONCE)
+    write(project, "e2e/test_node.py", FAILS_ONCE)
     done = run(project, *workers)
     assert done.returncode == 0, done.stdout + done.stderr
     *_, heading, named, counts = done.stdout.strip().splitlines()
     assert "TRIED A SECOND TIME" in heading, done.stdout
     assert named == (
-        f"tests/{folder}/test_node.py::test_is_late_once (call): AssertionError: the node was late"
+        "tests/e2e/test_node.py::test_is_late_once (call): AssertionError: the node was late"
     )
     assert "1 passed, 1 rerun" in counts
 
 
 @pytest.mark.slow
-def test_a_test_of_pure_code_that_fails_once_has_failed(project: Path) -> None:
+def test_away_from_the_cluster_a_test_that_fails_once_has_failed(project: Path) -> None:
     write(project, "agent/test_agent.py", FAILS_ONCE)
     done = run(project)
     assert done.returncode == 1

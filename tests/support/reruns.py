@@ -1,7 +1,7 @@
-"""Tests with real processes get a second try; whoever needed it is named in the last lines.
+"""Tests on the real cluster get a second try; whoever needed it is named in the last lines.
 
-A machine that is busy with nodes, images, agents and trainings, three at a time on two cores, can
-be late once. A test of pure code that fails has failed, however seldom it does.
+A machine that is busy with nodes, images and operators can be late once. Elsewhere a test that
+fails has failed, however seldom it does.
 """
 
 from __future__ import annotations
@@ -11,16 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.support.levels import LEFT_OUT
+from tests.support.levels import FOLDERS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+SECOND_TRY = frozenset(folder for folder, need in FOLDERS.items() if need == "cluster")
 
-@pytest.hookimpl(trylast=True)  # once `levels` has marked them
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
-        if LEFT_OUT & {mark.name for mark in item.iter_markers()}:
+        if SECOND_TRY & set(item.path.relative_to(config.rootpath).parts[1:2]):
             item.add_marker(pytest.mark.flaky(reruns=1))
 
 
