@@ -1,4 +1,5 @@
-"""These tests need packages that the project itself does not: `make test-frameworks` has them.
+"""These tests need packages that the project itself does not; `make test-frameworks` installs them,
+and `make test` runs each file in one go there.
 
 Trainings that the table in docs/frameworks.md has are shown in the end, in its form.
 """
@@ -11,18 +12,28 @@ from typing import TYPE_CHECKING, Literal
 
 import pytest
 
+from tests.frameworks.elsewhere import FileElsewhere
 from tests.frameworks.table import TRIED, row, rows
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from _pytest.terminal import TerminalReporter
 
     from tests.frameworks.trained import Trained
 
 NEEDED = ("accelerate", "jax", "lightning", "mlflow", "transformers")
-collect_ignore_glob = [] if all(map(find_spec, NEEDED)) else ["test_*.py"]
+HERE = all(map(find_spec, NEEDED))
 
 Fault = Literal["undisturbed", "killed", "preempted", "both"]
 Compare = Callable[["Trained", "Trained", Fault], None]
+
+
+def pytest_pycollect_makemodule(
+    module_path: Path, parent: pytest.Collector
+) -> FileElsewhere | None:
+    """Do not import what needs packages that are not here."""
+    return None if HERE else FileElsewhere.from_parent(parent, path=module_path)
 
 
 @pytest.fixture

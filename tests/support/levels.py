@@ -23,6 +23,7 @@ FOLDERS = {
     "e2e_cluster": "cluster",
     "images": "cluster",
     "examples": "torch",
+    "frameworks": "frameworks",
     "kind": "cluster",
     "torch": "torch",
 }
@@ -38,7 +39,7 @@ FIXTURES = {
     "finished": "whole_runs",
 }
 """What a test needs that uses this fixture, also through another one."""
-LEFT_OUT = frozenset({"cluster", "torch", "servers", "agents", "whole_runs", "slow"})
+LEFT_OUT = frozenset({"cluster", "frameworks", "torch", "servers", "agents", "whole_runs", "slow"})
 """Marks of the tests that `--quick` leaves out."""
 
 PERCENT = {"quick": 1, "by_hand": 25, "thorough": 100}
