@@ -20,7 +20,7 @@ from trainrun_operator.core.run.rules import UNCOUNTED_TRIES
 
 TEXT = (ROOT / "docs" / "failure-model.md").read_text()
 CORE = ROOT / "operator" / "trainrun_operator" / "core" / "run"
-"""What decides about runs: nobody meets a reason of a sweep yet."""
+"""What decides about runs; a sweep has states of its own (docs/sweeps.md)."""
 AGENT = ROOT / "worker_image" / "trainrun" / "agent"
 
 OTHER_WORDS = {"True", "False", "Normal", "Warning", "Suspend", "TemplateChange", "Restart"}

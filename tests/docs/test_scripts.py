@@ -9,13 +9,16 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
 from tests.docs.documents import ROOT, Block, all_blocks, commands_below
 from tests.worlds.local.local_runs import LocalRuns
-from trainrun_operator.api.loading import load_trainrun
+from trainrun_operator.api.loading import load, load_trainrun
+from trainrun_operator.api.resources import TRAINRUN, Resource
+from trainrun_operator.api.sweep.resource import TRAINSWEEP
 from trainrun_operator.core.run.display import LASTING
 from trainrun_operator.worlds.local.leftovers import kill_all
 
@@ -112,9 +115,27 @@ def test_a_script_runs_under_torchrun(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("block", all_blocks("yaml"), ids=str)
-def test_every_yaml_is_a_valid_trainrun(block: Block) -> None:
-    assert yaml.safe_load(block.text)["kind"] == "TrainRun"
-    load_trainrun(block.text, source=str(block))
+def test_every_yaml_is_a_valid_resource(block: Block) -> None:
+    kinds: dict[str, Resource[Any]] = {it.kind: it for it in (TRAINRUN, TRAINSWEEP)}
+    load(block.text, kinds[yaml.safe_load(block.text)["kind"]], source=str(block))
+
+
+def test_the_sweep_of_its_document_finds_the_best_trial(tmp_path: Path) -> None:
+    shown = {block.name: block for block in [*PYTHON, *all_blocks("yaml")]}
+    written(shown["searched.py"], tmp_path)
+    file = written(shown["sweep.yaml"], tmp_path)
+    trainrun = [sys.executable, "-m", "trainrun_operator.cli"]
+    storage = ["--storage", str(tmp_path / "sweeps")]
+    ended = subprocess.run([*trainrun, "run", file, *storage], capture_output=True, text=True)
+    kill_all(tmp_path)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    listed = subprocess.run(
+        [*trainrun, "sweep", "best", tmp_path / "sweeps" / "lr-search"],
+        capture_output=True,
+        text=True,
+    )
+    (best,) = (line for line in ended.stdout.splitlines() if "  best  " in line)
+    assert listed.stdout.splitlines()[0] == best.strip().removeprefix("best").strip()
 
 
 @pytest.mark.parametrize("name", ["train.py", "trainrun.yaml"])

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
         StagingFailed,
         TrainRunError,
     )
+    from trainrun.params import get_params
     from trainrun.reporting import report, staging_directory
     from trainrun.save_request import SaveRequest, finish, should_save
     from trainrun.sections import long_section
@@ -63,6 +64,7 @@ __all__ = [
     "get_checkpoint",
     "get_context",
     "get_initial_checkpoint",
+    "get_params",
     "long_section",
     "report",
     "should_save",
@@ -83,6 +85,7 @@ _HOMES = {
         "StagingFailed",
         "TrainRunError",
     ),
+    "params": ("get_params",),
     "reporting": ("report", "staging_directory"),
     "save_request": ("SaveRequest", "finish", "should_save"),
     "sections": ("long_section",),

@@ -16,6 +16,7 @@ import click
 from trainrun_operator.cli.checkpoint_commands import GENERATION, checkpoints
 from trainrun_operator.cli.ctrl_c import loaded
 from trainrun_operator.cli.exit_codes import INTERRUPTED
+from trainrun_operator.cli.sweep_commands import sweep
 
 
 class QuietGroup(click.Group):
@@ -62,12 +63,13 @@ def run(
     no_color: bool,
     verbose: bool,
 ) -> None:
-    """Run the TrainRun in FILE on this machine, or continue it.
+    """Run the TrainRun or TrainSweep in FILE on this machine, or continue it.
 
     Workers are processes of this machine instead of pods; everything else is as in a cluster.
     Ctrl-C saves a checkpoint and stops, so that the same command continues; twice stops at once.
     """
-    from trainrun_operator.cli.run import RunOptions, run_locally
+    from trainrun_operator.cli.run import run_locally
+    from trainrun_operator.cli.run_options import RunOptions
 
     loaded()
     options = RunOptions(
@@ -282,3 +284,4 @@ def convert(file: Path, *, storage: str | None) -> None:
 
 
 trainrun.add_command(checkpoints)
+trainrun.add_command(sweep)

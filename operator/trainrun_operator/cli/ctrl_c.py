@@ -7,8 +7,10 @@ ignored.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
+from collections.abc import Callable
 from types import FrameType
 
 from trainrun_operator.cli.exit_codes import INTERRUPTED
@@ -24,6 +26,15 @@ def loaded() -> None:
     """From now on Ctrl-C is a KeyboardInterrupt, so that what is open gets closed."""
     if signal.getsignal(signal.SIGINT) is _leave:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def on_interrupt(interrupted: Callable[[], None]) -> None:
+    """Call this in the loop that runs, each time that somebody wants us to end."""
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        # Ignored at our start: somebody wants it so (nohup, a job in the background).
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            loop.add_signal_handler(number, interrupted)
 
 
 def _leave(_number: int, _frame: FrameType | None) -> None:

@@ -11,7 +11,8 @@ BAD_INPUT = 2
 FAULT_NEVER_STRUCK = 3
 """The run succeeded, but not under what `--fault` was to show."""
 NO = 3
-"""`trainrun checkpoints --can-resume`: it would not."""
+"""`trainrun checkpoints --can-resume`, `trainrun sweep can-restore`: it would not; `trainrun sweep
+best`: there is none."""
 NOT_REHEARSED = 3
 """`trainrun drill`: nothing was found, but not everything was rehearsed."""
 FOUND = 4

@@ -8,13 +8,13 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
-import signal
 from collections.abc import Callable
 from dataclasses import replace
 
 from trainrun.contract import variables
 from trainrun.contract.agent_state import AgentState
 from trainrun_operator.api.run.status import TrainRunStatus
+from trainrun_operator.cli.ctrl_c import on_interrupt
 from trainrun_operator.cli.preparation import Preparation
 from trainrun_operator.core.run.agent_config import agent_config
 from trainrun_operator.core.run.config import RunConfig, config_of
@@ -32,6 +32,32 @@ from trainrun_operator.worlds.local.status_file import StoredRun
 from trainrun_operator.worlds.local.world import LocalWorld, WorkerTemplate
 
 LOOPBACK = "127.0.0.1"
+
+
+class LocalServer:
+    """Where the agents of this machine's runs call; a context manager."""
+
+    def __init__(self) -> None:
+        self.token = secrets.token_hex(16)
+        self._server = AgentServer(authenticate=shared_token(self.token))
+        self.url = ""
+        """Known once it is entered."""
+
+    async def __aenter__(self) -> LocalServer:
+        port = await self._server.start(LOOPBACK)
+        self.url = f"http://{LOOPBACK}:{port}"
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self._server.stop()
+
+    def add(self, agents: RunAgents) -> None:
+        """Serve the agents of this run, too."""
+        self._server.add(agents)
+
+    def remove(self, agents: RunAgents) -> None:
+        """The run is over."""
+        self._server.remove(agents.run_uid)
 
 
 class LocalRun:
@@ -54,6 +80,7 @@ class LocalRun:
         self._stored = stored
         self._events = events
         self._interrupts = 0
+        self._suspended = False
         self._stopped = asyncio.Event()
         self._world: LocalWorld | None = None
         self._faults = FaultPlan(
@@ -81,14 +108,24 @@ class LocalRun:
         """Kill whatever runs; what is not stored by now is lost."""
         self._stopped.set()
 
+    def suspend(self) -> None:
+        """Save a checkpoint and stop, as for `spec.suspend`."""
+        self._suspended = True
+        if self._world is not None:
+            self._world.suspend()
+
     async def lead(self, *, say: Callable[[str], None]) -> TrainRunStatus:
         """Lead the run until it is over or stopped; returns its last status."""
         self._listen_to_signals(say)
-        token = secrets.token_hex(16)
+        async with LocalServer() as server:
+            return await self.lead_on(server, say=say)
+
+    async def lead_on(self, server: LocalServer, *, say: Callable[[str], None]) -> TrainRunStatus:
+        """The same on a server that other runs may share; signals are the caller's."""
         wakeup = Wakeup()
-        server = AgentServer(authenticate=shared_token(token))
-        port = await server.start(LOOPBACK)
-        world = self._world = self._make_world(f"http://{LOOPBACK}:{port}", token, wakeup)
+        world = self._world = self._make_world(server, wakeup)
+        if self._suspended:
+            world.suspend()
         agents = RunAgents(
             run_uid=self._stored.uid,
             on_news=wakeup.now,
@@ -105,8 +142,8 @@ class LocalRun:
         try:
             await self._until_over(reconciler)
         finally:
-            await server.stop()
             world.close()
+            server.remove(agents)
         if world.status.finished:
             world.tidy_up()
         return world.status
@@ -123,11 +160,7 @@ class LocalRun:
     # --------------------------------------------------------------------------- signals
 
     def _listen_to_signals(self, say: Callable[[str], None]) -> None:
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            # Ignored at our start: somebody wants it so (nohup, a job in the background).
-            if signal.getsignal(number) is not signal.SIG_IGN:
-                loop.add_signal_handler(number, self._interrupt, say)
+        on_interrupt(lambda: self._interrupt(say))
 
     def _interrupt(self, say: Callable[[str], None]) -> None:
         self._interrupts += 1
@@ -144,26 +177,26 @@ class LocalRun:
 
     # ------------------------------------------------------------------------- composition
 
-    def _make_world(self, url: str, token: str, wakeup: Wakeup) -> LocalWorld:
+    def _make_world(self, server: LocalServer, wakeup: Wakeup) -> LocalWorld:
         config = run_config(self._prepared, self._stored)
         return LocalWorld(
             place=self._prepared.place,
             stored=self._stored,
             config=config,
-            template=self._worker_template(config, url, token),
+            template=self._worker_template(config, server),
             faults=self._faults,
             wake=wakeup.now,
             output=lambda worker, line: self._events.emit(Output(worker=worker, line=line)),
         )
 
-    def _worker_template(self, config: RunConfig, url: str, token: str) -> WorkerTemplate:
+    def _worker_template(self, config: RunConfig, server: LocalServer) -> WorkerTemplate:
         program = self._prepared.program
         common = agent_config(self._prepared.run, config)
         patience = os.environ.get(variables.CHECKPOINT_PATIENCE)
         agent = replace(
             common,
-            operator_url=url,
-            token=token,
+            operator_url=server.url,
+            token=server.token,
             cache=str(self._prepared.place.cache),
             command=program.command,
             working_dir=str(program.working_dir),
@@ -171,6 +204,7 @@ class LocalRun:
             address=LOOPBACK,
             checkpoint_patience=float(patience) if patience else common.checkpoint_patience,
             parent_pid=os.getpid(),
+            metrics_interval=self._prepared.metrics_interval,
         )
         environ = with_interpreter(os.environ)
         return WorkerTemplate(agent=agent, gpus=self._prepared.gpus, environ=environ)

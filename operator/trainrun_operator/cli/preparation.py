@@ -37,6 +37,8 @@ class Preparation:
     faults: tuple[Fault, ...]
     notes: tuple[str, ...]
     """What of the file has no meaning on this machine."""
+    metrics_interval: float = 30.0
+    """Seconds between two pieces of metrics in the storage."""
 
 
 def prepare(
@@ -49,6 +51,11 @@ def prepare(
 ) -> Preparation:
     """Read and check everything; `overrides` as for `load_file`. Raises InvalidSpec."""
     run = load_file(file, replicas=replicas, storage=storage, overrides=overrides)
+    return preparation_of(run, file=file, faults=faults)
+
+
+def preparation_of(run: TrainRun, *, file: Path, faults: tuple[str, ...] = ()) -> Preparation:
+    """Check a run that was read from this file. Raises InvalidSpec."""
     name = run.run_name
     workers = run.spec.workers
     launching = launching_of(workers)
@@ -89,18 +96,23 @@ def load_file(
 ) -> TrainRun:
     """The TrainRun in this file with the command line's changes, and with `overrides`, which are
     values by path: `{"spec.suspend": False}`. Raises InvalidSpec."""
-    try:
-        text = file.read_text()
-    except OSError as error:
-        raise InvalidSpec(f"{file}: cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise InvalidSpec(f"{file}: is no text in UTF-8 ({error.reason})") from error
+    text = read_file(file)
     changes = dict(overrides)
     if replicas is not None:
         changes["spec.workers.replicas"] = replicas
     if storage is not None:
         changes["spec.storage.uri"] = storage_uri(storage)
     return load_trainrun(text, source=str(file), overrides=changes)
+
+
+def read_file(file: Path) -> str:
+    """Its text. Raises InvalidSpec."""
+    try:
+        return file.read_text()
+    except OSError as error:
+        raise InvalidSpec(f"{file}: cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise InvalidSpec(f"{file}: is no text in UTF-8 ({error.reason})") from error
 
 
 def storage_uri(text: str) -> str:

@@ -7,12 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 
 import click
 
@@ -30,6 +26,7 @@ from trainrun_operator.cli.lines import PlainLines
 from trainrun_operator.cli.local_run import LocalRun
 from trainrun_operator.cli.opening import finished_message, open_run
 from trainrun_operator.cli.preparation import Preparation, prepare
+from trainrun_operator.cli.run_options import RunOptions, holds_sweep
 from trainrun_operator.cli.summary import summary
 from trainrun_operator.cli.timeline import Timeline
 from trainrun_operator.runtime.news import Everyone
@@ -41,22 +38,12 @@ Say = Callable[[str], None]
 """Tells the user something that is no event of the run."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunOptions:
-    """The command line of `trainrun run`."""
-
-    file: Path
-    replicas: int | None = None
-    storage: str | None = None
-    faults: tuple[str, ...] = ()
-    as_json: bool = False
-    plain: bool = False
-    color: bool = True
-    verbose: bool = False
-
-
 def run_locally(options: RunOptions) -> int:
     """Run or continue; returns the exit code."""
+    if holds_sweep(options.file):
+        from trainrun_operator.cli.sweeping.command import run_sweep  # noqa: PLC0415 - seldom
+
+        return run_sweep(options)
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
     try:
         prepared = prepare(
@@ -118,10 +105,8 @@ def _run_for_people(
 ) -> int:
     workers = prepared.run.spec.workers
     timeline = Timeline(replicas=workers.replicas, per_worker=prepared.processes_per_worker)
-    # A dumb terminal (an editor's, a CI's) can neither be drawn on nor shows colors.
-    terminal = sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
-    color = options.color and terminal and "NO_COLOR" not in os.environ
-    if terminal and not options.plain:
+    color = options.colored
+    if options.drawn:
         run, status = _lead_live(prepared, stored, timeline, color=color)
     else:
         lines = PlainLines(sys.stdout, color=color, verbose=options.verbose)
@@ -161,16 +146,7 @@ def _report(
 def _how_to_continue(prepared: Preparation, options: RunOptions) -> str:
     # The same command alone would only find the run suspended again.
     first = f"spec.suspend: false in {options.file}, then " if prepared.run.spec.suspend else ""
-    return first + _command(options)
-
-
-def _command(options: RunOptions) -> str:
-    words = ["trainrun", "run", str(options.file)]
-    if options.replicas is not None:
-        words += ["--replicas", str(options.replicas)]
-    if options.storage is not None:
-        words += ["--storage", options.storage]
-    return shlex.join(words)
+    return first + options.command
 
 
 def _end(status: TrainRunStatus, never_struck: Sequence[Fault], *, because: str = "") -> int:

@@ -87,7 +87,11 @@ def build(start: Start, around: AttemptContext) -> Attempt:
         ),
         report=TrainingProgress(ranks=ranks, resume=start.resume),
         metrics=(
-            MetricsQueue(attempt=start.attempt, storage=around.storage)
+            MetricsQueue(
+                attempt=start.attempt,
+                storage=around.storage,
+                interval=config.metrics_interval,
+            )
             if config.slot == 0
             else None
         ),

@@ -122,6 +122,8 @@ class AgentConfig:
     checkpoint_patience: float = 30.0
     """A rank that says nothing for so long about a step for which another brought files is told
     of in the condition CheckpointWaiting."""
+    metrics_interval: float = 30.0
+    """Seconds between two pieces of metrics that slot 0's agent stores."""
     grace_seconds: float = 30.0
     """Time between SIGTERM and our own end."""
     parent_pid: int | None = None

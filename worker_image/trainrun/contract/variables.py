@@ -43,6 +43,10 @@ PROCESS = "TRAINRUN_PROCESS"
 """Id of the process that speaks for the rank: set by it, inherited by its children."""
 PARAMETER_PREFIX = "TRAINRUN_PARAM_"
 """Before the name of a sweep's parameter, in capital letters."""
+PARAMS = "TRAINRUN_PARAMS"
+"""All parameters of a sweep's trial as a JSON object."""
+TRIAL = "TRAINRUN_TRIAL"
+"""The trial's number in its sweep, from 0."""
 
 # To an interpreter that stands by for a rank, from its agent.
 STANDBY = "TRAINRUN_STANDBY"

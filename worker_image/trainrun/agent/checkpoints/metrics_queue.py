@@ -18,8 +18,6 @@ from trainrun.errors import StoreError
 
 LOG = logging.getLogger("trainrun.agent")
 
-INTERVAL = 30.0
-"""Seconds between two pieces."""
 KEPT_REPORTS = 20_000
 """Reports kept while the store is away; the oldest go first."""
 
@@ -33,6 +31,8 @@ class MetricsQueue:
 
     attempt: int
     storage: AsyncRunStore
+    interval: float
+    """Seconds between two pieces."""
     _reports: deque[_Report] = field(default_factory=lambda: deque(maxlen=KEPT_REPORTS))
     _task: asyncio.Task[None] | None = None
 
@@ -67,5 +67,5 @@ class MetricsQueue:
 
     async def _run(self) -> None:
         while True:
-            await asyncio.sleep(INTERVAL)
+            await asyncio.sleep(self.interval)
             await self.write()

@@ -1,0 +1,69 @@
+"""`trainrun sweep` and its verbs: names, options, help texts.
+
+Layer: cli. Only click is imported here; what a command does is imported when it is called.
+"""
+# ruff: noqa: PLC0415 - the late imports are the point of this module
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from trainrun_operator.cli.ctrl_c import loaded
+
+STORAGE = click.option("--storage", metavar="URI", help="Storage instead of the file's.")
+
+
+@click.group()
+def sweep() -> None:
+    """Look at a TrainSweep: its trials, the best one, whether it can go on.
+
+    Reads the sweep's storage alone, also where the machine or cluster that led it is gone: the
+    sweep of a YAML file, or of a folder, <storage URI>/<sweep name>. With your own credentials.
+    """
+
+
+@sweep.command()
+@click.argument("where", metavar="FILE|FOLDER|URI")
+@STORAGE
+@click.option("--json", "as_json", is_flag=True, help="One JSON object per trial.")
+def trials(where: str, *, storage: str | None, as_json: bool) -> None:
+    """Show every trial: its parameters, its value, and how it ended."""
+    from trainrun_operator.cli.sweeping.showing import show_trials
+
+    loaded()
+    sys.exit(show_trials(where, storage=storage, as_json=as_json))
+
+
+@sweep.command()
+@click.argument("where", metavar="FILE|FOLDER|URI")
+@STORAGE
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+def best(where: str, *, storage: str | None, as_json: bool) -> None:
+    """Show the best trial so far and its parameters; exit with 3 where there is none."""
+    from trainrun_operator.cli.sweeping.showing import show_best
+
+    loaded()
+    sys.exit(show_best(where, storage=storage, as_json=as_json))
+
+
+@sweep.command("can-restore")
+@click.argument("where", metavar="FILE|FOLDER|URI")
+@STORAGE
+@click.option(
+    "-f",
+    "--file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Whether this file describes the same search.",
+)
+def can_restore(where: str, *, storage: str | None, file: Path | None) -> None:
+    """Say whether the sweep can be taken up again: exit with 0 for yes, 3 for no.
+
+    A file, in place of the folder or with -f, must describe the search that was begun there.
+    """
+    from trainrun_operator.cli.sweeping.showing import show_can_restore
+
+    loaded()
+    sys.exit(show_can_restore(where, storage=storage, file=file))

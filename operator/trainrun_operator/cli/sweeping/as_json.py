@@ -1,0 +1,87 @@
+"""A sweep as JSON, one object per line; the last one is the final status.
+
+Layer: cli. Objects: `{"event": "trial", "trial", "state", "params", "value", "step", "restarts",
+"remark"}` whenever one of these changes, `{"event": "history", "trial", "time", "type", "reason",
+"message"}` of the run of a trial, `{"event": "status", "exitCode", "status"}`. A value that JSON
+does not have is text: `"nan"`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict
+from typing import Any, TextIO
+
+import click
+
+from trainrun_operator.api.sweep.status import TrainSweepStatus
+from trainrun_operator.cli.sweeping.news import OfTrial, Row, SweepLooked, SweepNews
+from trainrun_operator.runtime.news import Happened
+
+
+class SweepJson:
+    """Writes news to a stream."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._rows: dict[int, Row] = {}
+
+    def emit(self, news: SweepNews) -> None:
+        """Write what has changed."""
+        match news:
+            case SweepLooked(rows=rows):
+                for row in rows:
+                    if self._rows.get(row.trial) != row:
+                        self._rows[row.trial] = row
+                        self._write({"event": "trial", **row_json(row)})
+            case OfTrial(trial=trial, news=Happened(time=moment, event=event)):
+                fields = {"type": event.type, "reason": event.reason, "message": event.message}
+                head = {"event": "history", "trial": trial, "time": moment.isoformat()}
+                self._write({**head, **fields})
+            case _:
+                pass
+
+    def say(self, text: str) -> None:
+        """Not on stdout, which holds JSON and nothing else."""
+        click.echo(f"trainrun: {text}", err=True)
+
+    def finish(self, status: TrainSweepStatus, *, exit_code: int) -> None:
+        """The last line."""
+        self._write({"event": "status", "exitCode": exit_code, "status": status_json(status)})
+
+    def _write(self, fields: dict[str, Any]) -> None:
+        try:
+            print(json.dumps(fields, allow_nan=False), file=self._stream, flush=True)
+        except BrokenPipeError:
+            pass  # the reader has gone; the trials go on
+
+
+def row_json(row: Row) -> dict[str, Any]:
+    """A trial for machines."""
+    value = row.value
+    odd = value is not None and not math.isfinite(value)
+    return {**asdict(row), "params": dict(row.params), "value": str(value) if odd else value}
+
+
+def status_json(status: TrainSweepStatus) -> dict[str, Any]:
+    """As in the object's status: camelCase, absent instead of null."""
+    return {
+        _camel(key): status_value(value)
+        for key, value in asdict(status).items()
+        if value is not None
+    }
+
+
+def status_value(value: Any) -> Any:
+    """Names of our own in camelCase; those of parameters stay."""
+    if isinstance(value, dict):
+        return {
+            _camel(key): it if key == "params" else status_value(it) for key, it in value.items()
+        }
+    return [status_value(it) for it in value] if isinstance(value, list | tuple) else value
+
+
+def _camel(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(word.capitalize() for word in rest)

@@ -1,0 +1,185 @@
+"""A local sweep put together: log, decisions, trials; started, interrupted, ended.
+
+Layer: cli, the composition root of the local world's sweeps. The process is operator and clerk in
+one: it decides, and what it decides stands in the log before anything is done about it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import replace
+
+from trainrun.checkpoint.sweep_log import SweepLog
+from trainrun.errors import StoreError
+from trainrun.sweep.results import best
+from trainrun.sweep.targets import Targets
+from trainrun.sweep.view import SweepView
+from trainrun_operator.api.sweep.status import TrainSweepStatus
+from trainrun_operator.cli.ctrl_c import on_interrupt
+from trainrun_operator.cli.local_run import LocalServer
+from trainrun_operator.cli.sweeping.news import SweepLooked, SweepSink, TrialEnded
+from trainrun_operator.cli.sweeping.preparation import SweepPreparation
+from trainrun_operator.cli.sweeping.rows import rows_of
+from trainrun_operator.cli.sweeping.trials import LocalTrials
+from trainrun_operator.core.sweep.display import sweep_status
+from trainrun_operator.core.sweep.observation import ClerkUnknown, SweepObservation
+from trainrun_operator.core.sweep.plan import SweepPlan
+from trainrun_operator.core.sweep.planner import decide_sweep
+
+READ_EVERY = 1.0
+"""Seconds between two looks at what trials at work have stored."""
+
+
+class LocalSweep:
+    """One `trainrun run` of a sweep from the moment everything is known to be in order."""
+
+    def __init__(self, prepared: SweepPreparation, *, uid: str, sink: SweepSink) -> None:
+        self._prepared = prepared
+        self._config = prepared.config(uid)
+        self._sink = sink
+        self._log = SweepLog(prepared.folder)
+        self._known: SweepView | ClerkUnknown = ClerkUnknown(message="the log was not read yet")
+        self._acted_on = 0
+        self._told: set[tuple[int, int]] | None = None
+        """Openings of which the end was told; None: nobody was told anything."""
+        self._news = asyncio.Event()
+        self._interrupts = 0
+        self._trouble = ""
+        self._worked = _Stopwatch()
+        self.status = TrainSweepStatus()
+
+    @property
+    def view(self) -> SweepView:
+        """What the log says, as far as it is known."""
+        return self._log.view
+
+    async def lead(self) -> TrainSweepStatus:
+        """Lead the sweep until it is over or stopped; returns its last status.
+
+        Raises SweepLogDamaged, and TrainRunError where a trial cannot be started.
+        """
+        on_interrupt(self._interrupt)
+        async with LocalServer() as server:
+            trials = LocalTrials(self._prepared, server, sink=self._sink, wake=self._news.set)
+            self._trials = trials
+            try:
+                await self._until_over(trials)
+            finally:
+                trials.abandon()
+                await trials.ended()
+        if self._interrupts:
+            message = "stopped by its user; open trials go on from what they have saved"
+            self.status = replace(self.status, reason="Interrupted", message=message)
+        return self.status
+
+    async def _until_over(self, trials: LocalTrials) -> None:
+        await self._settle(None, trials)
+        while True:
+            if isinstance(self._known, SweepView):
+                trials.find(self._known)
+            trouble = await trials.read_on()
+            plan = self._decide(trials)
+            self._act(plan, trials)
+            moved = await self._settle(plan.targets, trials)
+            if moved or plan.actions:
+                continue
+            if not trials.busy and (self._interrupts or isinstance(self._known, SweepView)):
+                return  # nothing will change until the file does
+            self._complain(trouble)
+            await self._wait(plan, trials)
+
+    def _complain(self, trouble: str) -> None:
+        """Once, not with every try."""
+        unknown = self._known.message if isinstance(self._known, ClerkUnknown) else ""
+        said = unknown or trouble
+        if said and said != self._trouble:
+            self._sink.say(f"the sweep waits for its storage, trials go on: {said}")
+        self._trouble = said
+
+    def _decide(self, trials: LocalTrials) -> SweepPlan:
+        observation = SweepObservation(
+            log=self._known, acted_on=self._acted_on, runs=trials.seen(self.view)
+        )
+        plan = decide_sweep(observation, self._config, name=self._prepared.sweep.metadata.name)
+        self.status = sweep_status(observation, self._config, plan, before=self.status)
+        rows = rows_of(self.view, trials, self._config.search.objective)
+        self._sink.emit(SweepLooked(status=self.status, rows=rows))
+        return plan
+
+    def _act(self, plan: SweepPlan, trials: LocalTrials) -> None:
+        if plan.guarded:
+            # We hold the lock, so that nobody else acts: what a status is for in a cluster.
+            self._acted_on = self.view.position
+        for action in plan.actions:
+            trials.apply(action)
+
+    async def _settle(self, targets: Targets | None, trials: LocalTrials) -> bool:
+        """Bring the log to what is wanted; whether it has moved."""
+        before, counted = self.view.position, self.view.counted_at
+        active = self._worked.seconds(running=bool(trials.working))
+        try:
+            if targets is None:
+                self._known = await asyncio.to_thread(self._log.read_on)
+            else:
+                self._known = await asyncio.to_thread(
+                    lambda: self._log.settle(targets, self._config.search, active=active)
+                )
+        except StoreError as error:
+            self._known = ClerkUnknown(reason="StorageUnavailable", message=str(error))
+            return False
+        if self.view.counted_at != counted:
+            self._worked.less(active)
+        self._tell()
+        return self.view.position != before
+
+    def _tell(self) -> None:
+        """Tell of trials that have ended, but for those that had before."""
+        ended = {(it.number, it.opening): it for it in self.view.trials.values() if not it.open}
+        first = best(self.view, self._config.search.objective)
+        for key, trial in ended.items():
+            if self._told is not None and key not in self._told:
+                leads = first is not None and first.trial.number == trial.number
+                self._sink.emit(TrialEnded(trial=trial, leads=leads))
+        self._told = set(ended)
+
+    async def _wait(self, plan: SweepPlan, trials: LocalTrials) -> None:
+        reading = READ_EVERY if trials.busy else None
+        limits = [it for it in (plan.wake_after, reading) if it is not None]
+        try:
+            async with asyncio.timeout(min(limits, default=None)):
+                await self._news.wait()
+        except TimeoutError:
+            pass
+        self._news.clear()
+
+    def _interrupt(self) -> None:
+        self._interrupts += 1
+        if self._interrupts == 1:
+            self._sink.say("saving all trials and stopping; interrupt again to stop at once")
+            self._config = replace(self._config, suspend=True)
+            self._trials.suspend()  # also where nobody knows what stands in the log
+        else:
+            self._trials.abandon()
+        self._news.set()
+
+
+class _Stopwatch:
+    """Seconds with trials at work that stand in no record yet."""
+
+    def __init__(self) -> None:
+        self._seconds = 0.0
+        self._at = time.monotonic()
+        self._running = False
+
+    def seconds(self, *, running: bool) -> float:
+        """So many by now; from here on trials are at work, or none is."""
+        now = time.monotonic()
+        if self._running:
+            self._seconds += now - self._at
+        self._at, self._running = now, running
+        return self._seconds
+
+    def less(self, seconds: float) -> None:
+        """So many stand in a record now."""
+        self._seconds -= seconds

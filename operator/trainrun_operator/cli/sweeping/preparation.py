@@ -1,0 +1,125 @@
+"""Everything that is checked and put together before a local sweep starts anything.
+
+Layer: cli. All bad input is found here, before a process is started or a file is written.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from trainrun.checkpoint import RunStore, open_store
+from trainrun.checkpoint.stores.store import ObjectStore
+from trainrun.errors import InvalidSpec
+from trainrun.sweep.samplers import ask
+from trainrun_operator.api.loading import load
+from trainrun_operator.api.sweep.resource import TRAINSWEEP
+from trainrun_operator.api.sweep.spec import TrainSweep
+from trainrun_operator.cli.preparation import Preparation, preparation_of, read_file, storage_uri
+from trainrun_operator.cli.sweeping.identity import SweepIdentity
+from trainrun_operator.core.sweep.config import SweepConfig, sweep_config
+from trainrun_operator.core.sweep.plan import CreateTrial
+from trainrun_operator.core.sweep.trial import TRIALS, trial_run, trials_uri
+from trainrun_operator.worlds.local.gpus import gpus_here
+from trainrun_operator.worlds.local.place import RunPlace, places_root
+
+METRICS_INTERVAL = 2.0
+"""Seconds between two pieces of a trial's metrics: what is searched by is read from them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepPreparation:
+    """A sweep that can be started."""
+
+    file: Path
+    sweep: TrainSweep
+    place: RunPlace
+    """Where it keeps what is not in its storage; each trial has a place of its own below."""
+    notes: tuple[str, ...]
+    """What of the file has no meaning on this machine."""
+    store: ObjectStore
+
+    @property
+    def name(self) -> str:
+        """The sweep's folder in its storage."""
+        return self.sweep.sweep_name
+
+    @property
+    def identity(self) -> SweepIdentity:
+        """By which its sessions are told from those of other TrainSweeps."""
+        return SweepIdentity(self.place.folder / "sweep.json")
+
+    @property
+    def folder(self) -> RunStore:
+        """The sweep's folder."""
+        return RunStore(self.store, self.name)
+
+    def trial_folder(self, name: str) -> RunStore:
+        """That of one incarnation of a trial."""
+        return RunStore(self.store, f"{self.name}/{TRIALS}/{name}")
+
+    def make_places(self) -> None:
+        """The folders that the trials' places are made in. Raises OSError."""
+        _places(self.sweep).mkdir(parents=True, exist_ok=True)
+
+    def config(self, uid: str) -> SweepConfig:
+        """What decisions go by."""
+        return replace(sweep_config(self.sweep), uid=uid)
+
+    def trial(self, action: CreateTrial) -> Preparation:
+        """An opening as a run of this machine. Raises InvalidSpec."""
+        prepared = preparation_of(trial_run(self.sweep, action), file=self.file)
+        # Named after the run, not after its folder: a later opening is another TrainRun there.
+        place = RunPlace(folder=_places(self.sweep) / action.name)
+        return replace(prepared, place=place, metrics_interval=METRICS_INTERVAL)
+
+
+def prepare_sweep(
+    file: Path, *, replicas: int | None, storage: str | None, faults: tuple[str, ...]
+) -> SweepPreparation:
+    """Read and check everything. Raises InvalidSpec."""
+    if faults:
+        raise InvalidSpec("--fault is for a TrainRun: the trials of a TrainSweep share no step")
+    changes: dict[str, object] = {}
+    if replicas is not None:
+        changes["spec.run.workers.replicas"] = replicas
+    if storage is not None:
+        changes["spec.storage.uri"] = storage_uri(storage)
+    sweep = load(read_file(file), TRAINSWEEP, source=str(file), overrides=changes)
+    it = sweep.spec.storage
+    root = places_root(it.uri, environ=os.environ)
+    prepared = SweepPreparation(
+        file=file,
+        sweep=sweep,
+        place=RunPlace(folder=root / sweep.sweep_name),
+        notes=(),
+        store=open_store(it.uri, endpoint_url=it.endpoint_url, region=it.region),
+    )
+    first = _first_trial(prepared)
+    _check_gpus(prepared, first, os.environ)
+    return replace(prepared, notes=first.notes)
+
+
+def _first_trial(prepared: SweepPreparation) -> Preparation:
+    """What is wrong with the program shows before any trial has been asked for."""
+    config = prepared.config("")
+    params = {**ask(config.search, 0), **dict(config.search.fixed)}
+    name = f"{prepared.sweep.metadata.name}-00000"
+    return prepared.trial(CreateTrial(name=name, trial=0, opening=1, folder="00000", params=params))
+
+
+def _check_gpus(prepared: SweepPreparation, trial: Preparation, environ: Mapping[str, str]) -> None:
+    here, spec = gpus_here(environ), prepared.sweep.spec
+    each = trial.program.gpus_per_worker * spec.run.workers.replicas
+    if here and each * spec.max_concurrent > len(here):
+        raise InvalidSpec(
+            f"{prepared.file}: spec.maxConcurrent: {spec.max_concurrent} trials with {each} GPUs "
+            f"each need {each * spec.max_concurrent}, this machine offers {len(here)}; at most "
+            f"{len(here) // each} trials can work at the same time"
+        )
+
+
+def _places(sweep: TrainSweep) -> Path:
+    return places_root(trials_uri(sweep), environ=os.environ)

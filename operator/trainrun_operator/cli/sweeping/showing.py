@@ -1,0 +1,114 @@
+"""`trainrun sweep trials|best|can-restore`: what was tried, what was found, and can it go on?
+
+Layer: cli. Reads the log alone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import click
+
+from trainrun.errors import TrainRunError
+from trainrun.sweep.results import best
+from trainrun.sweep.search import Objective
+from trainrun_operator.api.loading import load
+from trainrun_operator.api.sweep.resource import TRAINSWEEP
+from trainrun_operator.cli.exit_codes import NO, SUCCEEDED
+from trainrun_operator.cli.preparation import read_file
+from trainrun_operator.cli.refusal import refused
+from trainrun_operator.cli.sweeping.as_json import row_json
+from trainrun_operator.cli.sweeping.news import Row
+from trainrun_operator.cli.sweeping.reading import ReadSweep, UnknownSweep, read_sweep
+from trainrun_operator.cli.sweeping.rows import rows_of
+from trainrun_operator.cli.sweeping.texts import number, parameters
+from trainrun_operator.core.sweep.config import changed_fields, immutable_part
+
+LONGEST_REMARK = 100
+"""Characters in a table; `--json` has all of it."""
+
+
+def show_trials(where: str, *, storage: str | None, as_json: bool) -> int:
+    """A line for each trial; returns the exit code."""
+    try:
+        sweep = read_sweep(where, storage=storage)
+    except TrainRunError as error:
+        return refused(error)
+    rows = rows_of(sweep.view, None, sweep.objective)
+    if as_json:
+        for row in rows:
+            click.echo(json.dumps(row_json(row)))
+    else:
+        for line in table(rows, sweep.objective):
+            click.echo(line)
+    return SUCCEEDED
+
+
+def show_best(where: str, *, storage: str | None, as_json: bool) -> int:
+    """The trial that is ahead, and its parameters; returns the exit code."""
+    try:
+        sweep = read_sweep(where, storage=storage)
+    except TrainRunError as error:
+        return refused(error)
+    found = best(sweep.view, sweep.objective)
+    if found is None:
+        click.echo(f"no trial in {sweep.uri} has a {sweep.objective.metric} yet", err=True)
+        return NO
+    row = next(
+        row for row in rows_of(sweep.view, None, sweep.objective) if row.trial == found.trial.number
+    )
+    if as_json:
+        click.echo(json.dumps(row_json(row)))
+    else:
+        value = number(row.value)
+        click.echo(f"trial {row.trial}: {sweep.objective.metric} {value} at step {row.step}")
+        click.echo(f"  {parameters(row.params, exact=True)}")
+    return SUCCEEDED
+
+
+def show_can_restore(where: str, *, storage: str | None, file: Path | None) -> int:
+    """Say in one line whether a sweep can be taken up again; returns 0 for yes, 3 for no."""
+    try:
+        sweep = read_sweep(where, storage=storage)
+        spec = Path(where) if file is None and Path(where).is_file() else file
+        changed = [] if spec is None else _changed(sweep, spec)
+    except UnknownSweep as error:
+        click.echo(f"no: {error}")
+        return NO
+    except TrainRunError as error:
+        return refused(error)
+    if changed:
+        click.echo(f"no: {sweep.uri} holds a search with another {', '.join(changed)}")
+        return NO
+    view = sweep.view
+    counts = f"{view.asked} trials, {view.count('Open')} open, {view.count('Errored')} errored"
+    click.echo(f"yes: {sweep.uri} holds {counts}")
+    return SUCCEEDED
+
+
+def _changed(sweep: ReadSweep, file: Path) -> list[str]:
+    wanted = load(read_file(file), TRAINSWEEP, source=str(file))
+    return changed_fields(sweep.view.sessions[0].spec, immutable_part(wanted.spec))
+
+
+def _short(remark: str) -> str:
+    return remark if len(remark) <= LONGEST_REMARK else f"{remark[: LONGEST_REMARK - 3]}..."
+
+
+def table(rows: Iterable[Row], objective: Objective) -> Iterator[str]:
+    """Heads and rows as text."""
+    heads = ("trial", "state", objective.metric, "step", "restarts", "parameters")
+    lines = [heads, *(_cells(row) for row in rows)]
+    widths = [max(len(line[at]) for line in lines) for at in range(len(heads))]
+    for line in lines:
+        cells = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
+        yield "  ".join(cells).rstrip()
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    step = "-" if row.step is None else str(row.step)
+    remark = f"  ({_short(row.remark)})" if row.remark else ""
+    said = parameters(row.params) + remark
+    return str(row.trial), row.state, number(row.value), step, str(row.restarts), said

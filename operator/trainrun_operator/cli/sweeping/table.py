@@ -1,0 +1,136 @@
+"""A sweep as it goes, redrawn in place: for a terminal.
+
+Layer: cli. Drawn at most twice a second and only after news.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from trainrun.sweep.search import Objective
+from trainrun_operator.cli import wording
+from trainrun_operator.cli.sweeping.news import OfTrial, Row, SweepLooked, SweepNews, TrialEnded
+from trainrun_operator.cli.sweeping.texts import number, outcome, parameters
+from trainrun_operator.runtime.news import Happened
+
+REDRAW_AFTER = 0.5
+"""Seconds between two drawings."""
+MOST_EVENTS = 5
+STYLES = {
+    "Running": "green",
+    "Saving": "yellow",
+    "Succeeded": "cyan",
+    "Errored": "red",
+    "Diverged": "red",
+}
+
+
+class SweepTable:
+    """Shows news in place; a context manager."""
+
+    def __init__(self, console: Console, *, name: str, objective: Objective) -> None:
+        self._console = console
+        self._name = name
+        self._objective = objective
+        self._began = time.monotonic()
+        self._looked: SweepLooked | None = None
+        self._events: deque[Text] = deque(maxlen=MOST_EVENTS)
+        self._live = Live(console=console, auto_refresh=False, transient=True)
+        self._redraw: asyncio.TimerHandle | None = None
+
+    def __enter__(self) -> SweepTable:
+        self._live.__enter__()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if self._redraw is not None:
+            self._redraw.cancel()
+        self._live.__exit__(None, None, None)
+
+    def emit(self, news: SweepNews) -> None:
+        """Take note and draw soon."""
+        self.remember(news)
+        if self._redraw is None:
+            self._redraw = asyncio.get_running_loop().call_later(REDRAW_AFTER, self._draw)
+
+    def remember(self, news: SweepNews) -> None:
+        """Take note."""
+        match news:
+            case SweepLooked():
+                self._looked = news
+            case TrialEnded(trial=trial):
+                text = f"trial {trial.number} {trial.state}: {outcome(trial, self._objective)}"
+                self._events.append(Text(text, style=STYLES.get(trial.state, ""), no_wrap=True))
+            case OfTrial(trial=number_, news=Happened(event=event)) if event.type == "Warning":
+                text = f"trial {number_} {event.reason}: {wording.printable(event.message)}"
+                self._events.append(Text(text, style="yellow", no_wrap=True))
+            case _:
+                pass
+
+    def say(self, text: str) -> None:
+        """A line that stays above the view."""
+        self._live.console.print(f"trainrun: {text}", highlight=False)
+
+    def _draw(self) -> None:
+        self._redraw = None
+        self._live.update(self.render(), refresh=True)
+
+    def render(self) -> RenderableType:
+        """The whole view."""
+        if self._looked is None:
+            return Text(f"{self._name}: starting")
+        status = self._looked.status
+        minutes, seconds = divmod(int(time.monotonic() - self._began), 60)
+        head = Text.assemble(
+            (f" {self._name} ", "bold reverse"),
+            (f" {status.phase} ", "bold green" if status.phase == "Running" else "bold yellow"),
+            f" {status.trials.text} ended   {minutes}:{seconds:02}",
+            no_wrap=True,
+        )
+        room = max(3, self._console.height - len(self._events) - 6)
+        facts = Text(f" {status.message}", style="dim", no_wrap=True)
+        rows = shown_rows(self._looked.rows, best=self._best, most=room)
+        return Group(head, facts, self._table(rows), *self._events)
+
+    @property
+    def _best(self) -> int | None:
+        best = self._looked.status.best if self._looked is not None else None
+        return None if best is None else best.trial
+
+    def _table(self, rows: list[Row]) -> Table:
+        table = Table(box=None, padding=(0, 1))
+        for name in ("trial", "state", self._objective.metric, "step", "restarts", "parameters"):
+            right = name in ("trial", self._objective.metric, "step", "restarts")
+            table.add_column(name, justify="right" if right else "left", no_wrap=True)
+        for row in rows:
+            leads = row.trial == self._best
+            table.add_row(
+                f"{'* ' if leads else ''}{row.trial}",
+                Text(row.state, style=STYLES.get(row.state, "")),
+                number(row.value),
+                "-" if row.step is None else str(row.step),
+                str(row.restarts or ""),
+                parameters(row.params),
+                style="bold" if leads else "",
+            )
+        return table
+
+
+def shown_rows(rows: tuple[Row, ...], *, best: int | None, most: int) -> list[Row]:
+    """The best trial, those at work, and of the others the newest, as many as there is room for;
+    by number."""
+    at_work = [row for row in rows if row.state in ("Running", "Saving", "Ending")]
+    leading = [row for row in rows if row.trial == best]
+    chosen = {row.trial: row for row in (*leading, *at_work)}
+    for row in reversed(rows):
+        if len(chosen) >= most:
+            break
+        chosen.setdefault(row.trial, row)
+    return sorted(chosen.values(), key=lambda row: row.trial)[-most:]

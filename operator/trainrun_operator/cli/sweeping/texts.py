@@ -1,0 +1,84 @@
+"""What is said of a sweep and its trials, the same in lines, table and summary.
+
+Layer: cli; pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from trainrun.sweep.search import Objective
+from trainrun.sweep.space import Scalar
+from trainrun.sweep.view import TrialView
+from trainrun_operator.api.sweep.status import TrainSweepStatus
+from trainrun_operator.cli import wording
+from trainrun_operator.core.sweep.trial import as_text
+
+LONGEST_TEXT = 20
+"""Characters of a parameter in a table."""
+
+
+def number(value: float | None) -> str:
+    """A value of the objective; a dash where there is none."""
+    return "-" if value is None else f"{value:.6g}"
+
+
+def first_line(text: str) -> str:
+    """Of a message; empty where there is none."""
+    return next(iter(text.splitlines()), "")
+
+
+def parameters(params: Mapping[str, Scalar], *, exact: bool = False) -> str:
+    """`lr=0.000367 optimizer=sgd`; `exact`: as they can be written into a script."""
+    return " ".join(f"{name}={_parameter(value, exact=exact)}" for name, value in params.items())
+
+
+def _parameter(value: Scalar, *, exact: bool) -> str:
+    if isinstance(value, float):
+        return repr(value) if exact else f"{value:.4g}"
+    text = as_text(value)
+    return text if exact or len(text) <= LONGEST_TEXT else f"{text[: LONGEST_TEXT - 3]}..."
+
+
+def outcome(trial: TrialView, objective: Objective) -> str:
+    """What an ended trial has come to."""
+    value = "" if trial.value is None else f"{objective.metric} {number(trial.value)}"
+    at = f"{value} at step {trial.step}" if value else ""
+    said = f"{trial.reason}: {trial.message}" if trial.message else ""
+    again = f"{trial.restarts} restart{'s' if trial.restarts > 1 else ''}"
+    parts = (at, first_line(said), again if trial.restarts else "")
+    return "; ".join(part for part in parts if part) or trial.reason
+
+
+def summary(
+    name: str, status: TrainSweepStatus, objective: Objective, *, continue_with: str
+) -> Iterator[str]:
+    """The last lines of a `trainrun run`."""
+    yield f"TrainSweep {name}: {status.phase} ({status.reason}): {status.message}"
+    yield f"  trials       {status.trials.text} ended: {_counts(status)}"
+    if status.active_seconds:
+        yield f"  time         {wording.seconds(float(status.active_seconds))} with trials at work"
+    best = status.best
+    if best is not None:
+        value = number(float(best.value))
+        yield f"  best         trial {best.trial}: {objective.metric} {value} at step {best.step}"
+        if best.params:
+            yield f"               {parameters(best.params, exact=True)}"
+    for it in status.last_ended:
+        if it.state == "Errored":
+            yield f"  errored      trial {it.trial}: {first_line(it.message) or it.reason}"
+    if status.phase not in ("Succeeded", "Failed"):
+        yield f"  continue with: {continue_with}"
+
+
+def _counts(status: TrainSweepStatus) -> str:
+    it = status.trials
+    counts = {
+        "succeeded": it.succeeded,
+        "stopped": it.stopped,
+        "diverged": it.diverged,
+        "errored": it.errored,
+        "skipped": it.skipped,
+        "open": it.open,
+    }
+    return ", ".join(f"{count} {word}" for word, count in counts.items() if count) or "none yet"

@@ -1,0 +1,286 @@
+"""The runs of a local sweep's trials: started, saved, ended, and what is known of each.
+
+Layer: cli. Invariant: a run is told to have ended only once everything that it has reported was
+read from its folder.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from trainrun.checkpoint.trial_reports import TrialReports
+from trainrun.errors import StoreError
+from trainrun.sweep.records import TrialReport
+from trainrun.sweep.view import SweepView, TrialView
+from trainrun_operator.api.run.status import TrainRunStatus
+from trainrun_operator.cli.local_run import LocalRun, LocalServer
+from trainrun_operator.cli.opening import open_run
+from trainrun_operator.cli.preparation import Preparation
+from trainrun_operator.cli.sweeping.news import OfTrial, SweepSink, TrialStarted
+from trainrun_operator.cli.sweeping.preparation import SweepPreparation
+from trainrun_operator.core.sweep.names import folder_name, run_name
+from trainrun_operator.core.sweep.observation import TrialRun, TrialRunPhase
+from trainrun_operator.core.sweep.plan import CreateTrial, DeleteTrial, SuspendTrial, TrialAction
+from trainrun_operator.runtime.news import Passed, RunNews
+from trainrun_operator.worlds.local.gpus import gpus_here, split_gpus
+from trainrun_operator.worlds.local.status_file import StatusFile
+
+
+@dataclass(slots=True, kw_only=True)
+class LocalTrial:
+    """The run of one opening."""
+
+    action: CreateTrial
+    prepared: Preparation
+    reports: TrialReports
+    number: int
+    """Counts runs in the order in which they were created."""
+    status: TrainRunStatus
+    """As it was seen last."""
+    unread: bool
+    """It may have reported what was not read yet."""
+    suspend: bool = False
+    run: LocalRun | None = None
+    task: asyncio.Task[TrainRunStatus] | None = None
+    unheard: list[TrialReport] = field(default_factory=list)
+    """Reports that the log may not have."""
+
+    def emit(self, news: RunNews) -> None:
+        """Take note of how far it is."""
+        if isinstance(news, Passed):
+            self.status = news.plan.status
+
+    @property
+    def phase(self) -> TrialRunPhase:
+        """As decisions know it."""
+        if self.task is not None or self.unread:
+            return "Running"
+        if self.status.finished:
+            return "Succeeded" if self.status.is_true("Complete") else "Failed"
+        return "Suspended"
+
+    def seen(self) -> TrialRun:
+        """As decisions see it."""
+        failed = self.status.condition("Failed")
+        over = self.status.finished and failed is not None
+        attempt = self.status.attempt
+        return TrialRun(
+            name=self.action.name,
+            uid=self.action.name,
+            trial=self.action.trial,
+            opening=self.action.opening,
+            phase=self.phase,
+            suspend=self.suspend,
+            reason=failed.reason if over and failed is not None else "",
+            message=failed.message if over and failed is not None else "",
+            restarts=self.status.restarts,
+            attempt=attempt,
+            resumed=self.reports.resumed(attempt) if self.phase != "Running" and attempt else 0,
+            seq=self.reports.heard(attempt),
+            reports=tuple(self.unheard),
+            created=self.number,
+        )
+
+    def read_on(self, *, ended: bool) -> None:
+        """Read what it has reported. Raises StoreError."""
+        self.unheard += self.reports.read_on()
+        if ended:
+            if self.status.attempt:
+                self.reports.resumed(self.status.attempt)
+            self.unread = False
+
+
+class LocalTrials:
+    """The runs of all openings that this machine knows of."""
+
+    def __init__(
+        self,
+        prepared: SweepPreparation,
+        server: LocalServer,
+        *,
+        sink: SweepSink,
+        wake: Callable[[], None],
+    ) -> None:
+        """`wake` is called when a run has ended or was saved."""
+        self._prepared = prepared
+        self._server = server
+        self._sink = sink
+        self._wake = wake
+        self._trials: dict[str, LocalTrial] = {}
+        self._count = itertools.count(1)
+
+    @property
+    def working(self) -> list[LocalTrial]:
+        """Those that have processes."""
+        return [it for it in self._trials.values() if it.task is not None]
+
+    @property
+    def busy(self) -> bool:
+        """Some are at work, or have told what was not read yet."""
+        return any(it.task is not None or it.unread for it in self._trials.values())
+
+    def of(self, trial: TrialView) -> LocalTrial | None:
+        """The run of this trial's opening."""
+        return self._trials.get(run_name(self._prepared.sweep.metadata.name, trial))
+
+    def find(self, view: SweepView) -> None:
+        """Take up what an earlier process has left of open trials: it works again when it is let
+        go on, as after a suspension."""
+        for trial in view.trials.values():
+            if not trial.open or self.of(trial) is not None:
+                continue
+            name = run_name(self._prepared.sweep.metadata.name, trial)
+            action = CreateTrial(
+                name=name,
+                trial=trial.number,
+                opening=trial.opening,
+                folder=folder_name(trial),
+                params=trial.params,
+            )
+            prepared = self._prepared.trial(action)
+            stored = StatusFile(prepared.place.status).read()
+            if stored is not None:
+                self._add(action, prepared, stored.status, suspend=not stored.status.finished)
+
+    def seen(self, view: SweepView) -> tuple[TrialRun, ...]:
+        """All of them, as decisions see them."""
+        for it in self._trials.values():
+            trial = view.trials.get(it.action.trial)
+            heard = {} if trial is None else trial.heard
+            it.unheard = [r for r in it.unheard if r.seq > heard.get(r.attempt, 0)]
+        return tuple(it.seen() for it in self._trials.values())
+
+    async def read_on(self) -> str:
+        """Read what trials have reported; returns why it could not be read, or nothing."""
+        trouble = ""
+        for it in tuple(self._trials.values()):
+            ended = it.task is None
+            if ended and not it.unread:
+                continue
+            try:
+                await asyncio.to_thread(it.read_on, ended=ended)
+            except StoreError as error:
+                trouble = str(error)
+        return trouble
+
+    # ---------------------------------------------------------------------------- actions
+
+    def apply(self, action: TrialAction) -> None:
+        """Carry out an action. Raises InvalidSpec, TrainRunError, OSError."""
+        match action:
+            case CreateTrial():
+                if action.name not in self._trials:
+                    prepared = self._prepared.trial(action)
+                    trial = self._add(action, prepared, TrainRunStatus(), suspend=False)
+                    self._start(trial, again=False)
+            case SuspendTrial(suspend=True):
+                self._suspend(self._trials[action.name])
+            case SuspendTrial():
+                self._start(self._trials[action.name], again=True)
+            case DeleteTrial():
+                self._delete(self._trials[action.name])
+
+    def suspend(self) -> None:
+        """Save and stop all of them."""
+        for trial in self.working:
+            self._suspend(trial)
+
+    def abandon(self) -> None:
+        """Kill whatever runs; what is not stored by now is lost."""
+        for trial in self.working:
+            if trial.run is not None:
+                trial.run.abandon()
+
+    async def ended(self) -> None:
+        """Returns once none has processes any more."""
+        tasks = [it.task for it in self._trials.values() if it.task is not None]
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _add(
+        self, action: CreateTrial, prepared: Preparation, status: TrainRunStatus, *, suspend: bool
+    ) -> LocalTrial:
+        incarnation = int(action.folder.partition("-i")[2] or 1)
+        trial = self._trials[action.name] = LocalTrial(
+            action=action,
+            prepared=prepared,
+            reports=TrialReports(
+                run=self._prepared.trial_folder(action.folder),
+                trial=action.trial,
+                incarnation=incarnation,
+                metric=self._prepared.sweep.spec.objective.metric,
+            ),
+            number=next(self._count),
+            status=status,
+            unread=True,
+            suspend=suspend,
+        )
+        return trial
+
+    def _start(self, trial: LocalTrial, *, again: bool) -> None:
+        trial.suspend = False
+        if trial.task is not None:
+            return  # still being saved; it is let go on once it has
+        trial.prepared = replace(trial.prepared, gpus=self._gpus(trial))
+        stored = open_run(trial.prepared).stored
+        trial.status = stored.status
+        if stored.status.finished:
+            self._wake()
+            return
+        trial.unread = True
+        trial.run = LocalRun(trial.prepared, stored, events=_Told(trial, self._sink))
+        self._sink.emit(
+            TrialStarted(trial=trial.action.trial, params=trial.action.params, again=again)
+        )
+        trial.task = asyncio.create_task(
+            trial.run.lead_on(self._server, say=lambda text: self._say(trial, text))
+        )
+        trial.task.add_done_callback(lambda task: self._over(trial, task))
+
+    def _over(self, trial: LocalTrial, task: asyncio.Task[TrainRunStatus]) -> None:
+        trial.task, trial.run = None, None
+        if not task.cancelled() and task.exception() is None:
+            trial.status = task.result()
+        # Saved, or stopped by somebody: it goes on when a slot is free.
+        trial.suspend = not trial.status.finished
+        self._wake()
+
+    def _suspend(self, trial: LocalTrial) -> None:
+        trial.suspend = True
+        if trial.run is not None:
+            trial.run.suspend()
+
+    def _delete(self, trial: LocalTrial) -> None:
+        if trial.run is not None:
+            trial.run.end()  # deleted once it has ended
+            return
+        shutil.rmtree(trial.prepared.place.folder, ignore_errors=True)
+        del self._trials[trial.action.name]
+
+    def _gpus(self, trial: LocalTrial) -> tuple[tuple[int, ...], ...]:
+        taken = {gpu for it in self.working for share in it.prepared.gpus for gpu in share}
+        shares = split_gpus(
+            [gpu for gpu in gpus_here(os.environ) if gpu not in taken],
+            workers=trial.prepared.run.spec.workers.replicas,
+            per_worker=trial.prepared.program.gpus_per_worker,
+        )
+        return tuple(tuple(share) for share in shares)
+
+    def _say(self, trial: LocalTrial, text: str) -> None:
+        self._sink.say(f"trial {trial.action.trial}: {text}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """Passes on what happens to the run of a trial."""
+
+    trial: LocalTrial
+    sink: SweepSink
+
+    def emit(self, news: RunNews) -> None:
+        self.trial.emit(news)
+        self.sink.emit(OfTrial(trial=self.trial.action.trial, news=news))

@@ -1,0 +1,71 @@
+"""The TrainRun of a trial: the sweep's template with storage and parameters of its own.
+
+Layer: core, pure.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from trainrun.contract import variables
+from trainrun.sweep.space import Scalar
+from trainrun_operator.api.base import API_VERSION
+from trainrun_operator.api.run.resource import TrainRun
+from trainrun_operator.api.sweep.spec import TrainSweep
+from trainrun_operator.api.sweep.values import variable_of
+from trainrun_operator.core.sweep.plan import CreateTrial
+
+SHARED = ("endpointURL", "region", "credentialsSecretRef")
+"""What the storage of a trial has from that of the sweep."""
+TRIALS = "trials"
+"""Folder of the trials' folders, below that of the sweep."""
+
+
+def trials_uri(sweep: TrainSweep) -> str:
+    """Address of the folder that holds the folders of all trials."""
+    return f"{sweep.spec.storage.uri.rstrip('/')}/{sweep.sweep_name}/{TRIALS}"
+
+
+def trial_run(sweep: TrainSweep, trial: CreateTrial) -> TrainRun:
+    """What to run for an opening of a trial."""
+    spec = sweep.spec.run.to_json_object()
+    spec["workers"]["template"] = _handed(sweep, trial)
+    spec["storage"] = _storage(sweep, trial.folder)
+    document = {
+        "apiVersion": API_VERSION,
+        "kind": "TrainRun",
+        "metadata": {"name": trial.name, "namespace": sweep.metadata.namespace},
+        "spec": spec,
+    }
+    return TrainRun.model_validate(document)
+
+
+def _storage(sweep: TrainSweep, folder: str) -> dict[str, Any]:
+    whole = sweep.spec.storage.to_json_object()
+    kept = {name: value for name, value in whole.items() if name in SHARED}
+    return {"uri": trials_uri(sweep), "runName": folder, **kept}
+
+
+def _handed(sweep: TrainSweep, trial: CreateTrial) -> dict[str, Any]:
+    """The template with the parameters in the environment of the container that trains: first, so
+    that its own variables and arguments can refer to them as `$(TRAINRUN_PARAM_LR)`."""
+    template = sweep.spec.run.workers.template
+    whole = template.as_dict()
+    name = template.spec.training.name
+    (container,) = (it for it in whole["spec"]["containers"] if it["name"] == name)
+    ours = {
+        variables.TRIAL: str(trial.trial),
+        variables.PARAMS: json.dumps(dict(trial.params)),
+        **{variable_of(name): as_text(value) for name, value in trial.params.items()},
+    }
+    theirs = [entry for entry in container.get("env", ()) if entry["name"] not in ours]
+    # Kubernetes would take "$(NAME)" in a value for a reference, and "$$" for one dollar.
+    handed = [{"name": key, "value": value.replace("$", "$$")} for key, value in ours.items()]
+    container["env"] = [*handed, *theirs]
+    return whole
+
+
+def as_text(value: Scalar) -> str:
+    """A parameter as a word of a command line: `true`, and floats as short as they are exact."""
+    return json.dumps(value) if isinstance(value, bool) else str(value)

@@ -1,0 +1,85 @@
+"""What a trial's folder tells of the objective."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainrun.checkpoint import MetricsLog, RunStore, open_store
+from trainrun.checkpoint.rules.records import AttemptRecord
+from trainrun.checkpoint.trial_reports import TrialReports
+from trainrun.contract import layout
+from trainrun.contract.checkpoint_id import CheckpointId
+from trainrun.sweep.records import TrialReport
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunStore:
+    return RunStore(open_store(tmp_path.as_uri()), "sweep/trials/00003")
+
+
+def reports_of(run: RunStore) -> TrialReports:
+    return TrialReports(run=run, trial=3, incarnation=2, metric="loss")
+
+
+def said(step: int, value: Any, *, rank: int = 0, metric: str = "loss") -> dict[str, Any]:
+    return {"step": step, "rank": rank, "metrics": {metric: value, "time": 1.5}}
+
+
+def short(reports: list[TrialReport]) -> list[tuple[int, int, int, str]]:
+    return [(it.attempt, it.seq, it.step, it.value) for it in reports]
+
+
+def test_reports_are_read_once_and_in_order(run: RunStore) -> None:
+    log, reports = MetricsLog(run, attempt=1), reports_of(run)
+    log.write([said(1, 0.5), said(2, 0.25)])
+    assert reports.read_on() == [
+        TrialReport(3, 2, attempt=1, resumed=0, seq=1, step=1, value="0.5"),
+        TrialReport(3, 2, attempt=1, resumed=0, seq=2, step=2, value="0.25"),
+    ]
+    assert reports.read_on() == []
+    log.write([said(3, 1)])
+    assert short(reports.read_on()) == [(1, 3, 3, "1.0")]
+    assert reports.heard(1) == 3
+    assert reports.heard(2) == 0
+
+
+def test_whoever_reads_later_counts_in_the_same_way(run: RunStore) -> None:
+    log, first = MetricsLog(run, attempt=1), reports_of(run)
+    read = []
+    for step in range(1, 4):
+        log.write([said(step, step)])
+        read += first.read_on()
+    assert reports_of(run).read_on() == read
+
+
+def test_each_attempt_tells_what_it_went_on_from(run: RunStore) -> None:
+    resume = CheckpointId(attempt=1, step=20)
+    record = AttemptRecord(attempt=2, uid="me", resume=resume)
+    run.write_once(layout.attempt_key(2), record)
+    MetricsLog(run, attempt=1).write([said(21, 0.5)])
+    MetricsLog(run, attempt=2).write([said(21, 0.25)])
+    found = reports_of(run).read_on()
+    assert [(it.attempt, it.resumed, it.seq) for it in found] == [(1, 0, 1), (2, 20, 1)]
+    assert reports_of(run).resumed(3) == 0
+
+
+def test_the_lowest_rank_of_those_that_report_it_first_counts(run: RunStore) -> None:
+    log = MetricsLog(run, attempt=1)
+    log.write([said(1, 9.0, rank=0, metric="other"), said(1, 3.0, rank=2), said(1, 2.0, rank=1)])
+    log.write([said(2, 8.0, rank=0), said(2, 1.0, rank=1)])
+    assert short(reports_of(run).read_on()) == [(1, 1, 1, "2.0"), (1, 2, 2, "1.0")]
+
+
+def test_what_is_no_number_is_told_and_what_is_no_value_is_left_out(run: RunStore) -> None:
+    nan = {"float": "NaN"}
+    MetricsLog(run, attempt=1).write([said(1, nan), said(2, "text"), said(3, True), said(4, 4)])
+    assert short(reports_of(run).read_on()) == [(1, 1, 1, "nan"), (1, 2, 4, "4.0")]
+
+
+def test_lines_that_cannot_be_read_harm_no_other(run: RunStore) -> None:
+    lines = b'{"step": 1}\nnoise\n{"step": 2, "rank": 0, "metrics": {"loss": 2.0}}\n[]\n'
+    run.store.put_if_absent(run.key(layout.metrics_key(1, 1)), lines)
+    assert short(reports_of(run).read_on()) == [(1, 1, 2, "2.0")]

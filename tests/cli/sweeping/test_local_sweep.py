@@ -1,0 +1,239 @@
+"""`trainrun run sweep.yaml`: trials that crash, are stopped, are killed with their driver."""
+
+from __future__ import annotations
+
+import random
+import signal
+import time
+
+import pytest
+
+from tests.cli.sweeping.local_sweeps import Ended, Sweeps
+from trainrun.sweep.records import Ask, SweepSession, Tell
+
+KILLS = 5
+
+
+def refusal(ended: Ended) -> str:
+    assert ended.code == 2
+    return ended.err
+
+
+@pytest.mark.slow
+def test_the_best_trial_is_found_though_one_fails_once_and_one_always(sweeps: Sweeps) -> None:
+    sweeps.does = {1: "fails once", 2: "fails"}
+    sweeps.trial = {"failurePolicy": {"maxFailures": 1}}
+    ended = sweeps.run()
+    assert ended.code == 0, ended.err
+    assert sweeps.states() == ["Succeeded", "Succeeded", "Errored", "Succeeded"]
+    trials = sweeps.trials()
+    assert [trial.restarts for trial in trials] == [0, 1, 1, 0]
+    values = {it.number: it.value for it in trials if it.value is not None}
+    best = ended.status["best"]
+    assert best["trial"] == min(values, key=lambda number: values[number] or 0.0)
+    assert best["step"] == 5
+    assert ended.status["reason"] == "AllTrialsEnded"
+    errored = ended.status["lastEnded"][2]
+    assert errored["reason"] == "MaxFailuresExceeded"
+    assert "ValueError: trial 2 cannot do step 1" in errored["message"]
+    assert sweeps.begun(1)[1][1:3] == [2, 3], "attempt 2 went on from step 3"
+
+
+@pytest.mark.slow
+def test_parameters_arrive_as_a_dictionary_as_words_and_as_variables(sweeps: Sweeps) -> None:
+    sweeps.spec = {"budget": {"trials": 1}}
+    assert sweeps.run().code == 0
+    ((_, _, _, params, arguments, variable),) = sweeps.begun()
+    assert params == dict(sweeps.trials()[0].params)
+    assert arguments == [f"--lr={params['lr']}"]
+    assert variable == str(params["width"])
+
+
+@pytest.mark.slow
+def test_killed_at_any_moment_the_same_command_goes_on_with_the_same_trials(
+    sweeps: Sweeps,
+) -> None:
+    dice = random.Random(16)
+    sweeps.env = {"STEPS": "40"}
+    sweeps.spec = {"budget": {"trials": 6}}
+    for _ in range(KILLS):
+        driver = sweeps.start()
+        time.sleep(dice.uniform(0.5, 3.0))  # the moment is what is tried here
+        sweeps.kill(driver)
+    ended = sweeps.run()
+    assert ended.code == 0, ended.err
+    assert sweeps.states() == ["Succeeded"] * 6
+    assert [it.trial for it in sweeps.records(Ask)] == list(range(6))
+    assert sorted(it.trial for it in sweeps.records(Tell)) == list(range(6))
+    assert len(sweeps.records(SweepSession)) == 1, "it is the same sweep"
+    for trial in sweeps.trials():
+        assert {str(row[3]) for row in sweeps.begun(trial.number)} == {str(dict(trial.params))}
+        assert trial.step == 40
+    again = sweeps.run()
+    assert (again.code, again.status["reason"]) == (0, "AllTrialsEnded")
+
+
+@pytest.mark.slow
+def test_ctrl_c_saves_the_trials_and_the_same_command_goes_on_from_there(sweeps: Sweeps) -> None:
+    sweeps.env = {"STEPS": "100", "PAUSE": "0.05"}
+    sweeps.spec = {"budget": {"trials": 2}}
+    driver = sweeps.start()
+    sweeps.wait_for_starts(2)
+    time.sleep(1.0)  # so that there is something to save
+    driver.send_signal(signal.SIGINT)
+    stopped = sweeps.end(driver)
+    assert stopped.code == 130, stopped.err
+    assert stopped.status["reason"] == "Interrupted"
+    assert "saving all trials and stopping" in stopped.err
+    assert sweeps.states() == ["Open", "Open"]
+    ended = sweeps.run()
+    assert ended.code == 0, ended.err
+    for number in (0, 1):
+        first, second = sweeps.begun(number)
+        assert first[2] == 0
+        assert second[2] > 0, "it went on from what was saved"
+        assert first[3] == second[3]
+    assert sweeps.states() == ["Succeeded", "Succeeded"]
+
+
+@pytest.mark.slow
+def test_a_larger_budget_goes_on_with_a_sweep_that_has_ended(sweeps: Sweeps) -> None:
+    sweeps.spec = {"budget": {"trials": 2}}
+    assert sweeps.run().code == 0
+    before = [dict(trial.params) for trial in sweeps.trials()]
+    sweeps.spec = {"budget": {"trials": 3}}
+    assert sweeps.run().code == 0
+    assert sweeps.states() == ["Succeeded"] * 3
+    assert [dict(trial.params) for trial in sweeps.trials()][:2] == before
+    assert len(sweeps.begun()) == 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("flag", "first_step"), [("resumeErrored", 3), ("restartErrored", 0)])
+def test_an_errored_trial_is_taken_up_again_with_a_new_token(
+    sweeps: Sweeps, flag: str, first_step: int
+) -> None:
+    sweeps.spec = {"budget": {"trials": 1}}
+    sweeps.does = {0: "fails once"}
+    failed = sweeps.run()
+    assert (failed.code, failed.status["reason"]) == (1, "NoTrialSucceeded")
+    assert sweeps.states() == ["Errored"]
+    sweeps.does = {}
+    sweeps.spec |= {"resume": {flag: True, "token": 1}}
+    ended = sweeps.run()
+    assert ended.code == 0, ended.err
+    (trial,) = sweeps.trials()
+    assert (trial.state, trial.opening) == ("Succeeded", 2)
+    assert [row[2] for row in sweeps.begun()] == [0, first_step]
+
+
+@pytest.mark.slow
+def test_a_target_ends_the_sweep_and_saves_the_trials_that_are_open(sweeps: Sweeps) -> None:
+    sweeps.env = {"STEPS": "1000", "PAUSE": "0.05"}
+    sweeps.spec = {"objective": {"metric": "loss", "goal": "minimize", "target": 1000}}
+    ended = sweeps.run()
+    assert (ended.code, ended.status["reason"]) == (0, "TargetReached")
+    assert "the target is 1000" in ended.status["message"]
+    assert sweeps.states() == ["Open", "Open"]
+
+
+@pytest.mark.slow
+def test_a_trial_of_which_the_loss_is_no_number_is_ended(sweeps: Sweeps) -> None:
+    sweeps.env = {"STEPS": "1000", "PAUSE": "0.05"}
+    sweeps.spec = {"budget": {"trials": 1}}
+    sweeps.does = {0: "nan"}
+    ended = sweeps.run()
+    assert ended.code == 1
+    (trial,) = sweeps.trials()
+    assert (trial.state, trial.reason) == ("Diverged", "NotANumber")
+
+
+@pytest.mark.slow
+def test_a_script_that_never_reports_the_objective_is_told_how(sweeps: Sweeps) -> None:
+    sweeps.spec = {"budget": {"trials": 1}}
+    sweeps.does = {0: "tells nothing"}
+    assert sweeps.run().code == 1
+    (trial,) = sweeps.trials()
+    assert (trial.state, trial.reason) == ("Errored", "NoObjective")
+    assert 'trainrun.report({"loss": ...}, step=...)' in trial.message
+
+
+@pytest.mark.slow
+def test_trials_named_in_the_file_wait_or_end(sweeps: Sweeps) -> None:
+    sweeps.spec = {"pausedTrials": [1], "budget": {"trials": 2}}
+    paused = sweeps.run()
+    assert paused.code == 130
+    assert sweeps.states() == ["Succeeded", "Open"]
+    sweeps.spec = {"stoppedTrials": [1], "budget": {"trials": 2}}
+    assert sweeps.run().code == 0
+    assert sweeps.states() == ["Succeeded", "Stopped"]
+    assert sweeps.begun(1) == []
+
+
+@pytest.mark.slow
+def test_people_read_lines_and_a_summary(sweeps: Sweeps) -> None:
+    sweeps.spec = {"budget": {"trials": 2}}
+    sweeps.does = {1: "fails"}
+    ended = sweeps.run("--plain")
+    assert ended.code == 0
+    lines = [line.partition("s  ")[2] for line in ended.out.splitlines()]
+    assert any(line.startswith("trial 0 Running: starts with lr=0.") for line in lines)
+    assert any(line.endswith("at step 5; the best so far") for line in lines)
+    assert any("trial 1 Errored: MaxFailuresExceeded" in line for line in lines)
+    assert "TrainSweep lr: Succeeded (AllTrialsEnded)" in ended.out
+    assert "trials       2/2 ended: 1 succeeded, 1 errored" in ended.out
+    assert "best         trial 0: loss " in ended.out
+    assert "errored      trial 1: rank 0 exited with code 1: ValueError" in ended.out
+
+
+@pytest.mark.slow
+def test_one_process_at_a_time_leads_a_sweep(sweeps: Sweeps) -> None:
+    sweeps.env = {"STEPS": "100000"}
+    driver = sweeps.start()
+    sweeps.wait_for_starts(1)
+    said = refusal(sweeps.run())
+    assert f"is being led by process {driver.pid}" in said
+    assert driver.poll() is None
+
+
+def test_a_script_that_is_not_there_is_named_before_anything_starts(sweeps: Sweeps) -> None:
+    sweeps.command = ("python", "trail.py")
+    assert "there is no script" in refusal(sweeps.run())
+    assert not sweeps.storage.exists()
+
+
+def test_a_fault_on_demand_is_refused(sweeps: Sweeps) -> None:
+    assert "--fault is for a TrainRun" in refusal(sweeps.run("--fault", "kill rank=0 step=3"))
+
+
+def test_a_field_that_is_wrong_is_named(sweeps: Sweeps) -> None:
+    sweeps.spec = {"maxConcurrent": 0, "objective": {"metric": "loss", "goal": "less"}}
+    said = refusal(sweeps.run())
+    assert "spec.maxConcurrent" in said
+    assert "spec.objective.goal" in said
+
+
+@pytest.mark.slow
+def test_another_search_in_the_same_folder_is_refused_by_its_field(sweeps: Sweeps) -> None:
+    sweeps.spec = {"budget": {"trials": 1}}
+    assert sweeps.run().code == 0
+    sweeps.spec = {
+        "budget": {"trials": 2},
+        "objective": {"metric": "loss", "goal": "maximize"},
+        "resume": {"token": 1},
+    }
+    ended = sweeps.run()
+    assert (ended.code, ended.status["reason"]) == (1, "SpecChanged")
+    assert "objective.goal" in ended.status["message"]
+    assert len(sweeps.trials()) == 1
+
+
+@pytest.mark.slow
+def test_a_damaged_log_is_named_and_nothing_is_guessed(sweeps: Sweeps) -> None:
+    sweeps.spec = {"budget": {"trials": 1}}
+    assert sweeps.run().code == 0
+    record = sweeps.storage / "lr" / "log" / "000000002.json"
+    record.write_text("noise")
+    said = refusal(sweeps.run())
+    assert "log/000000002.json" in said
+    assert "put the object back" in said

@@ -1,0 +1,105 @@
+"""`trainrun sweep`: what the log of a sweep tells, from any machine."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from tests.cli.sweeping.local_sweeps import Sweeps
+from tests.support.sweeps import asked, reported, told
+from trainrun.checkpoint import RunStore, open_store
+from trainrun.checkpoint.sweep_log import SweepLog
+from trainrun.sweep.records import Record, SweepSession
+from trainrun_operator.api.loading import load
+from trainrun_operator.api.sweep.resource import TRAINSWEEP
+from trainrun_operator.cli.commands import trainrun
+from trainrun_operator.core.sweep.config import immutable_part
+
+
+def ask(*words: str | Path) -> Result:
+    return CliRunner().invoke(trainrun, ["sweep", *map(str, words)])
+
+
+def write(sweeps: Sweeps, *records: Record) -> Path:
+    """A log of this sweep; returns its file."""
+    file = sweeps.file()
+    sweeps.storage.mkdir()
+    spec = load(file.read_text(), TRAINSWEEP, source="").spec
+    log = SweepLog(RunStore(open_store(sweeps.storage.as_uri()), "lr"))
+    for record in (SweepSession(uid="me", spec=immutable_part(spec)), *records):
+        assert log.append(record)
+    return file
+
+
+@pytest.fixture
+def file(sweeps: Sweeps) -> Path:
+    ended = [told(0, value="0.5", step=2), told(1, "Errored", reason="AppError", message="why")]
+    return write(sweeps, asked(0), asked(1), asked(2), *ended, reported(2, s1=0.25))
+
+
+def test_trials_are_told_from_the_file_and_from_the_folder_alone(
+    file: Path, sweeps: Sweeps
+) -> None:
+    of_file = ask("trials", file)
+    assert of_file.exit_code == 0
+    states = [line.split()[1] for line in of_file.output.splitlines()[1:]]
+    assert states == ["Succeeded", "Errored", "Open"]
+    assert "(AppError: why)" in of_file.output
+    assert ask("trials", sweeps.storage / "lr").output == of_file.output
+    assert ask("trials", f"{sweeps.storage.as_uri()}/lr/").output == of_file.output
+
+
+def test_trials_as_json(file: Path) -> None:
+    rows = [json.loads(line) for line in ask("trials", file, "--json").output.splitlines()]
+    assert [(row["trial"], row["value"], row["step"]) for row in rows] == [
+        (0, 0.5, 2),
+        (1, None, None),
+        (2, 0.25, 1),
+    ]
+
+
+def test_the_best_trial_is_told_with_parameters_to_copy(file: Path) -> None:
+    found = ask("best", file)
+    assert found.exit_code == 0
+    assert found.output.splitlines() == ["trial 2: loss 0.25 at step 1", "  lr=0.30000000000000004"]
+    assert json.loads(ask("best", file, "--json").output)["trial"] == 2
+
+
+def test_without_a_value_there_is_no_best_one(sweeps: Sweeps) -> None:
+    found = ask("best", write(sweeps, asked(0)))
+    assert found.exit_code == 3
+    assert "no trial in " in found.output
+
+
+def test_a_sweep_can_be_restored_with_the_search_that_it_was_begun_with(
+    file: Path, sweeps: Sweeps
+) -> None:
+    yes = ask("can-restore", file)
+    assert yes.exit_code == 0
+    assert yes.output.startswith("yes: ")
+    assert "3 trials, 1 open, 1 errored" in yes.output
+    assert ask("can-restore", sweeps.storage / "lr").exit_code == 0
+    sweeps.spec = {"sampler": {"seed": 7}}
+    changed = ask("can-restore", sweeps.storage / "lr", "-f", sweeps.file())
+    assert changed.exit_code == 3
+    assert "holds a search with another sampler.seed" in changed.output
+
+
+def test_where_nothing_was_begun_there_is_nothing_to_restore(tmp_path: Path) -> None:
+    found = ask("can-restore", tmp_path)
+    assert found.exit_code == 3
+    assert found.output.startswith("no: ")
+    listed = ask("trials", tmp_path)
+    assert listed.exit_code == 2
+    assert "there is no log of a sweep" in listed.output
+
+
+def test_a_file_that_is_no_sweep_is_refused(tmp_path: Path) -> None:
+    other = tmp_path / "run.yaml"
+    other.write_text("apiVersion: trainrun.dev/v1alpha1\nkind: TrainRun\n")
+    refused = ask("trials", other)
+    assert refused.exit_code == 2
+    assert "TrainSweep is needed here" in refused.output
