@@ -30,6 +30,7 @@ PUBLIC = [
     "get_checkpoint",
     "get_context",
     "get_initial_checkpoint",
+    "get_params",
     "long_section",
     "report",
     "should_save",

@@ -232,7 +232,7 @@ class LocalTrials:
             self._wake()
             return
         trial.unread = True
-        trial.run = LocalRun(trial.prepared, stored, events=_Told(trial, self._sink))
+        trial.run = LocalRun(trial.prepared, stored, events=_TrialSink(trial, self._sink))
         self._sink.emit(
             TrialStarted(trial=trial.action.trial, params=trial.action.params, again=again)
         )
@@ -275,7 +275,7 @@ class LocalTrials:
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
+class _TrialSink:
     """Passes on what happens to the run of a trial."""
 
     trial: LocalTrial
