@@ -88,6 +88,21 @@ def test_nothing_of_a_sweep_can_be_applied_to_a_cluster_yet() -> None:
 GRID = {"sampler": {"name": "Grid"}}
 
 REFUSED: list[tuple[str, dict[str, object], list[str]]] = [
+    (
+        "an option of another rule",
+        {"earlyStopping": {"name": "ASHA", "options": {"percentile": 25}}},
+        ["spec.earlyStopping.options.percentile: 25 is not allowed: it must be absent with ASHA"],
+    ),
+    (
+        "an option that has no default",
+        {"earlyStopping": {"name": "Hyperband"}},
+        ["spec.earlyStopping.options.maxResource: must be given with Hyperband"],
+    ),
+    (
+        "a threshold without a bound",
+        {"earlyStopping": {"name": "Threshold", "options": {"warmupSteps": 3}}},
+        ["spec.earlyStopping.options.upper: must be given with Threshold, or lower"],
+    ),
     ("no space", {"space": []}, ["spec.space: is empty; at least 1 entry is needed"]),
     (
         "no domain",

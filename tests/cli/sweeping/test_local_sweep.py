@@ -149,6 +149,24 @@ def test_a_trial_of_which_the_loss_is_no_number_is_ended(sweeps: Sweeps) -> None
 
 
 @pytest.mark.slow
+def test_a_trial_that_is_worse_than_others_at_the_same_step_is_ended_early(sweeps: Sweeps) -> None:
+    sweeps.env = {"STEPS": "300", "PAUSE": "0.02"}
+    sweeps.spec = {
+        "space": [{"name": "width", "choice": [1, 9]}, {"name": "lr", "choice": [0.5]}],
+        "sampler": {"name": "Grid"},
+        "earlyStopping": {"name": "ASHA", "options": {"minResource": 10, "reductionFactor": 2}},
+    }
+    ended = sweeps.run()
+    assert ended.code == 0, ended.err
+    trials = {trial.params["width"]: trial for trial in sweeps.trials()}
+    assert trials[1].state == "Succeeded"
+    assert (trials[9].state, trials[9].reason) == ("Stopped", "StoppedEarly")
+    assert "was not among the best 1 of the 2 that had got so far" in trials[9].message
+    assert trials[9].step < 300
+    assert ended.status["best"]["trial"] == trials[1].number
+
+
+@pytest.mark.slow
 def test_a_script_that_never_reports_the_objective_is_told_how(sweeps: Sweeps) -> None:
     sweeps.spec = {"budget": {"trials": 1}}
     sweeps.does = {0: "tells nothing"}

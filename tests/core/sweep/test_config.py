@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from tests.api.sweep.test_spec import LAYERS, LR, MOMENTUM, OPTIMIZER, read
 from trainrun.sweep.space import FloatRange, IntRange, OneOf, Parameter
+from trainrun.sweep.stopping import Asha, EarlyStopping, Hyperband, Percentile, Threshold
 from trainrun_operator.core.sweep.config import changed_fields, sweep_config
 
 
@@ -71,3 +74,24 @@ def test_what_may_change_changes_no_digest_and_what_may_not_is_named() -> None:
         "space[0].float.low",
     ]
     assert json.loads(before)["sampler"] == {"name": "Random", "seed": 0}
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "rule"),
+    [
+        ("ASHA", {"minResource": 2}, Asha(min_resource=2, reduction_factor=4)),
+        ("Hyperband", {"maxResource": 81}, Hyperband(max_resource=81, reduction_factor=3)),
+        ("Median", {"startupTrials": 0}, Percentile(percentile=50.0, startup_trials=0)),
+        ("Percentile", {"percentile": 25, "minTrials": 3}, Percentile(25.0, min_trials=3)),
+        ("Threshold", {"upper": 9, "warmupSteps": 5}, Threshold(upper=9.0, warmup_steps=5)),
+    ],
+)
+def test_each_rule_of_early_stopping_is_handed_on(
+    name: str, options: dict[str, float], rule: EarlyStopping
+) -> None:
+    config = sweep_config(read(earlyStopping={"name": name, "options": options}))
+    assert config.search.early_stopping == rule
+
+
+def test_without_a_rule_nothing_is_ended_early() -> None:
+    assert sweep_config(read()).search.early_stopping is None

@@ -13,6 +13,7 @@ from trainrun.sweep import results
 from trainrun.sweep.records import Amend, Ask, Record, Reports, SweepSession, Tell, TrialReport
 from trainrun.sweep.reports import diverged, on_report
 from trainrun.sweep.samplers import ask
+from trainrun.sweep.stopping import why_ended_early
 
 if TYPE_CHECKING:
     from trainrun.sweep.search import Search
@@ -42,7 +43,8 @@ def next_record(
         return _session(view, targets)
     return (
         _reports(view, (*targets.reports, *stored), active)
-        or _verdict(view, search)
+        or _not_a_number(view, search)
+        or _too_bad(view, search)
         or _tell(view, targets, search)
         or _stop(view, targets, search)
         or _ending(view, targets)
@@ -71,13 +73,28 @@ def _reports(view: SweepView, reports: tuple[TrialReport, ...], active: float) -
     return Reports(tuple(fresh), active) if fresh else None
 
 
-def _verdict(view: SweepView, search: Search) -> Tell | None:
+def _not_a_number(view: SweepView, search: Search) -> Tell | None:
     for trial in view.trials.values():
         if trial.open and diverged(trial, search.objective):
             metric = search.objective.metric
             message = f"its {metric} was not a number at two steps; objective.stopOnNaN ends it"
             return results.stopped(
                 trial, search.objective, state="Diverged", reason="NotANumber", message=message
+            )
+    return None
+
+
+def _too_bad(view: SweepView, search: Search) -> Tell | None:
+    rule = search.early_stopping
+    if rule is None:
+        return None
+    for trial in view.trials.values():
+        if not trial.open:
+            continue
+        message = why_ended_early(view.trials, trial, rule, search.objective)
+        if message:
+            return results.stopped(
+                trial, search.objective, state="Stopped", reason="StoppedEarly", message=message
             )
     return None
 

@@ -70,6 +70,7 @@ def _resumed(trial: TrialView, session: SweepSession) -> TrialView:
         )
     if trial.state == "Errored" and session.resume_errored:
         fresh: dict[str, Any] = {"value": None, "step": 0, "reason": "", "message": ""}
+        fresh["told_after"] = 0
         return replace(trial, state="Open", opening=trial.opening + 1, restarts=0, **fresh)
     return trial
 
@@ -83,14 +84,17 @@ def _asked(view: SweepView, ask: Ask) -> SweepView:
 
 
 def _reported(view: SweepView, record: Reports) -> SweepView:
-    trials = dict(view.trials)
+    trials, count = dict(view.trials), view.reports
     for report in record.reports:
         trial = trials.get(report.trial)
-        if trial is not None:
-            trials[report.trial] = on_report(trial, report)
+        if trial is None:
+            continue
+        after = on_report(trial, report, order=count + 1)
+        if after is not trial:
+            trials[report.trial], count = after, count + 1
     counted = view.position if record.active > 0 else view.counted_at
     active = view.active + max(0.0, record.active)
-    return replace(view, trials=trials, active=active, counted_at=counted)
+    return replace(view, trials=trials, reports=count, active=active, counted_at=counted)
 
 
 def _told(view: SweepView, tell: Tell) -> SweepView:
@@ -105,5 +109,6 @@ def _told(view: SweepView, tell: Tell) -> SweepView:
         reason=tell.reason,
         message=tell.message,
         restarts=tell.restarts,
+        told_after=view.reports,
     )
     return replace(view, trials={**view.trials, tell.trial: ended})

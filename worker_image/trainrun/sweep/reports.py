@@ -29,8 +29,11 @@ class OwnValue:
     step: int
 
 
-def on_report(trial: TrialView, report: TrialReport) -> TrialView:
-    """The trial once this report of it was read; as it was, if the report is late or old."""
+def on_report(trial: TrialView, report: TrialReport, *, order: int = 0) -> TrialView:
+    """The trial once this report of it was read; as it was, if the report is late or old.
+
+    `order` is its place among all reports of the sweep.
+    """
     heard = trial.heard.get(report.attempt, 0)
     if not trial.open or report.incarnation != trial.incarnation or report.seq <= heard:
         return trial
@@ -39,6 +42,7 @@ def on_report(trial: TrialView, report: TrialReport) -> TrialView:
         attempted(trial, attempt=report.attempt, resumed=report.resumed),
         heard={**trial.heard, report.attempt: report.seq},
         curve={**trial.curve, at: trial.curve.get(at, float(report.value))},
+        order={report.step: order, **trial.order},
     )
 
 

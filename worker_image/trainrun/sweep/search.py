@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from trainrun.sweep.space import Parameter, Scalar
+from trainrun.sweep.stopping import EarlyStopping
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -61,3 +62,5 @@ class Search:
     """Tried first; what one of them does not say is drawn."""
     fixed: tuple[tuple[str, Scalar], ...] = ()
     """Handed to every trial."""
+    early_stopping: EarlyStopping | None = None
+    """By which trials are ended before their time; it may change."""

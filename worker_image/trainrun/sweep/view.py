@@ -6,6 +6,7 @@ Layer: pure. Made by `trainrun.sweep.fold` alone.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -13,6 +14,16 @@ if TYPE_CHECKING:
 
     from trainrun.sweep.records import End, SweepSession, TrialState
     from trainrun.sweep.space import Scalar
+
+
+@dataclass(frozen=True)
+class Point:
+    """What a trial has reported first at a step."""
+
+    step: int
+    value: float
+    order: int
+    """Among all reports of the sweep."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +43,10 @@ class TrialView:
     """For each attempt that is known of the step that it went on from."""
     curve: Mapping[tuple[int, int], float] = field(default_factory=dict)
     """What was reported, by attempt and step, in the order of the log."""
+    order: Mapping[int, int] = field(default_factory=dict)
+    """For each step the place of its first report among all reports of the sweep, from 1."""
+    told_after: int = 0
+    """Reports of the sweep that came before its end, once it has ended."""
     value: float | None = None
     """Its own, once it has ended and has one."""
     step: int = 0
@@ -47,7 +62,7 @@ class TrialView:
         """Whether its run should exist."""
         return self.state == "Open"
 
-    @property
+    @cached_property
     def values(self) -> dict[int, float]:
         """For each step what was reported first: what verdicts go by. A restart repeats steps, and
         changes no verdict."""
@@ -55,6 +70,13 @@ class TrialView:
         for (_, step), value in self.curve.items():
             found.setdefault(step, value)
         return found
+
+    @cached_property
+    def points(self) -> tuple[Point, ...]:
+        """The same in the order in which they were reported."""
+        values = self.values
+        found = [Point(step, values[step], order) for step, order in self.order.items()]
+        return tuple(sorted(found, key=lambda it: it.order))
 
     @property
     def results(self) -> dict[int, float]:
@@ -86,6 +108,8 @@ class SweepView:
     sessions: tuple[SweepSession, ...] = ()
     trials: Mapping[int, TrialView] = field(default_factory=dict)
     """By number, from 0, in order and without gaps."""
+    reports: int = 0
+    """That counted."""
     active: float = 0.0
     """Seconds that were worked."""
     counted_at: int = 0

@@ -28,6 +28,7 @@ from trainrun_operator.api.run.spec import (
     WorkersSpec,
 )
 from trainrun_operator.api.sweep import checks
+from trainrun_operator.api.sweep.stopping import EarlyStoppingSpec
 from trainrun_operator.api.sweep.values import ParameterName, SearchedParameter, Value, refuse
 
 MAX_SWEEP_NAME = 34
@@ -152,6 +153,8 @@ class TrainSweepSpec(Model):
     changed."""
     sampler: SamplerSpec = SamplerSpec()
     """Who chooses the parameters."""
+    early_stopping: EarlyStoppingSpec | None = None
+    """Which trials are ended before their time. Default: none."""
     max_concurrent: Annotated[int, Field(ge=1, le=1000)] = 1
     """Trials at work at the same time. Lowered, it ends none: the next ones wait. Default 1."""
     max_unplaced: Annotated[int, Field(ge=1, le=1000)] = 1

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, assert_never
 
 from trainrun.sweep.samplers import grid_size
 from trainrun.sweep.search import Objective, Search
 from trainrun.sweep.space import Domain, FloatRange, IntRange, OneOf, Parameter
+from trainrun.sweep.stopping import Asha, EarlyStopping, Hyperband, Percentile, Threshold
 from trainrun_operator.api.sweep.spec import TrainSweep, TrainSweepSpec
+from trainrun_operator.api.sweep.stopping import EarlyStoppingSpec
 from trainrun_operator.api.sweep.values import SearchedParameter
 
 IMMUTABLE = (
@@ -98,7 +100,23 @@ def search_of(spec: TrainSweepSpec) -> Search:
         seed=spec.sampler.seed,
         first=tuple(dict(first) for first in spec.first_trials),
         fixed=tuple(spec.fixed.items()),
+        early_stopping=None if spec.early_stopping is None else _stopping(spec.early_stopping),
     )
+
+
+def _stopping(spec: EarlyStoppingSpec) -> EarlyStopping:
+    given = spec.options.model_dump(exclude_none=True)
+    match spec.name:
+        case "ASHA":
+            return Asha(**given)
+        case "Hyperband":
+            return Hyperband(**given)
+        case "Median" | "Percentile":
+            return Percentile(**given)
+        case "Threshold":
+            return Threshold(**given)
+        case _:
+            assert_never(spec.name)
 
 
 def immutable_part(spec: TrainSweepSpec) -> str:

@@ -13,6 +13,7 @@ from trainrun.sweep.fold import fold
 from trainrun.sweep.results import best
 from trainrun.sweep.search import Objective, Search
 from trainrun.sweep.space import FloatRange, Parameter
+from trainrun.sweep.stopping import Asha, Percentile, Threshold
 from trainrun.sweep.view import SweepView
 from trainrun_operator.core.sweep.config import SweepConfig
 from trainrun_operator.simulation.sweep.actors import Actor, Post, SimulatedClerk, SimulatedOperator
@@ -24,6 +25,8 @@ PEACE = 6000
 
 SPEC = '{"fixed": {}, "firstTrials": [], "objective": {}, "sampler": {}, "space": []}'
 
+STOPPING = (None, Asha(1, 2), Percentile(startup_trials=1), Threshold(upper=9.0))
+
 
 class SweepLife:
     """Two operators, two clerks, one log, up to 12 trials."""
@@ -31,7 +34,11 @@ class SweepLife:
     def __init__(self, seed: int) -> None:
         self._random = random = Random(seed)
         search = Search(
-            space=(Parameter("lr", FloatRange(0, 1)),), objective=Objective("loss"), seed=seed
+            space=(Parameter("lr", FloatRange(0, 1)),),
+            objective=Objective("loss"),
+            seed=seed,
+            # By a die of its own, so that older lives stay what they were but for this.
+            early_stopping=Random(f"stopping {seed}").choice(STOPPING),
         )
         self.world = SweepWorld(
             SweepConfig(

@@ -1,0 +1,88 @@
+"""Early stopping as a user writes it: a rule by name, and the options that it knows.
+
+Layer: api.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from trainrun_operator.api.base import Model
+from trainrun_operator.api.sweep.checks import Problem
+from trainrun_operator.api.sweep.values import refuse
+
+StoppingName = Literal["ASHA", "Hyperband", "Median", "Percentile", "Threshold"]
+Steps = Annotated[int, Field(ge=1, le=2**53)]
+Bound = Annotated[float, Field(allow_inf_nan=False)]
+
+JUDGED = frozenset({"startup_trials", "warmup_steps", "interval_steps", "min_trials"})
+KNOWN: dict[StoppingName, frozenset[str]] = {
+    "ASHA": frozenset({"min_resource", "reduction_factor"}),
+    "Hyperband": frozenset({"min_resource", "max_resource", "reduction_factor"}),
+    "Median": JUDGED,
+    "Percentile": JUDGED | {"percentile"},
+    "Threshold": frozenset({"lower", "upper", "warmup_steps", "interval_steps"}),
+}
+"""The options of each rule."""
+NEEDED: dict[StoppingName, tuple[str, ...]] = {
+    "Hyperband": ("max_resource",),
+    "Percentile": ("percentile",),
+}
+"""Those that have no default."""
+
+
+class StoppingOptions(Model):
+    """How strict the rule is; each rule knows some of these."""
+
+    min_resource: Steps | None = None
+    """ASHA, Hyperband: step of the first rung. Default 1."""
+    max_resource: Steps | None = None
+    """Hyperband: steps of a whole trial. Required there."""
+    reduction_factor: Annotated[int, Field(ge=2, le=1000)] | None = None
+    """ASHA, Hyperband: of so many trials at a rung one goes on, and the next rung is so many times
+    as far. Default 4; of Hyperband 3."""
+    percentile: Annotated[float, Field(ge=0, le=100)] | None = None
+    """Percentile: the best value so far has to be within this percentile of the best ones. 25 ends
+    three of four. Required there."""
+    startup_trials: Annotated[int, Field(ge=0, le=99_999)] | None = None
+    """Median, Percentile: trials that have to have succeeded before. Default 5."""
+    warmup_steps: Annotated[int, Field(ge=0, le=2**53)] | None = None
+    """Median, Percentile, Threshold: nothing is ended before this step. Default 0."""
+    interval_steps: Steps | None = None
+    """Median, Percentile, Threshold: judged once in so many steps. Default 1."""
+    min_trials: Annotated[int, Field(ge=1, le=99_999)] | None = None
+    """Median, Percentile: trials that have to have reported the step. Default 1."""
+    lower: Bound | None = None
+    """Threshold: a value below ends the trial. Default: none."""
+    upper: Bound | None = None
+    """Threshold: a value above ends the trial. Default: none."""
+
+
+class EarlyStoppingSpec(Model):
+    """Ends trials before their time, because others were better at the same step."""
+
+    name: StoppingName
+    """ASHA: at each rung only the best part goes on. Hyperband: several ASHAs that begin to judge
+    later and later. Median, Percentile: worse than those that have succeeded. Threshold: beyond
+    fixed bounds, or no number."""
+    options: StoppingOptions = StoppingOptions()
+    """How strict it is."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        refuse(self._problems())
+        return self
+
+    def _problems(self) -> Iterator[Problem]:
+        given = self.options.model_fields_set
+        aliases = {n: f.alias or n for n, f in StoppingOptions.model_fields.items()}
+        for option in sorted(given - KNOWN[self.name]):
+            yield ("options", aliases[option]), f"must be absent with {self.name}"
+        for option in NEEDED.get(self.name, ()):
+            if option not in given:
+                yield ("options", aliases[option]), f"must be given with {self.name}"
+        if self.name == "Threshold" and not given & {"lower", "upper"}:
+            yield ("options", "upper"), "must be given with Threshold, or lower"

@@ -1,0 +1,199 @@
+"""Which trials are ended early, because others were better at the same point.
+
+Layer: pure. The rules are those of Optuna's pruners of the same names, 4.2 to 5.0. Invariant: what
+is decided at a report follows from that report and those before it in the log, so whoever reads the
+log comes to the same verdict, whenever he does.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from trainrun.sweep.search import Objective
+    from trainrun.sweep.view import Point, TrialView
+
+
+@dataclass(frozen=True)
+class Asha:
+    """Asynchronous successive halving: at each rung only the best part of those that have got so
+    far goes on."""
+
+    min_resource: int = 1
+    """Step of the first rung."""
+    reduction_factor: int = 4
+    """Of so many one goes on; and the next rung is so many times as far."""
+    skipped: int = 0
+    """Rungs at the beginning that nobody is judged at."""
+
+
+@dataclass(frozen=True)
+class Hyperband:
+    """Several ASHAs side by side, which begin to judge later and later: who learns slowly gets a
+    chance, too. Each trial belongs to one of them."""
+
+    max_resource: int
+    """Steps of a whole trial."""
+    min_resource: int = 1
+    reduction_factor: int = 3
+
+
+@dataclass(frozen=True)
+class Percentile:
+    """Its best value so far is worse than this percentile of those of trials that have succeeded,
+    at the same step."""
+
+    percentile: float = 50.0
+    """Of the best ones: 25 ends three of four. 50: the median."""
+    startup_trials: int = 5
+    """Trials that have to have succeeded before anything is ended."""
+    warmup_steps: int = 0
+    interval_steps: int = 1
+    """Judged once in so many steps."""
+    min_trials: int = 1
+    """Trials that have to have reported the step."""
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """A value beyond these bounds, or that is no number."""
+
+    lower: float = -math.inf
+    upper: float = math.inf
+    warmup_steps: int = 0
+    interval_steps: int = 1
+
+
+EarlyStopping = Asha | Hyperband | Percentile | Threshold
+Trials = Mapping[int, "TrialView"]
+
+
+def why_ended_early(
+    trials: Trials, trial: TrialView, rule: EarlyStopping, objective: Objective
+) -> str:
+    """Why this trial is to be ended; empty: it goes on."""
+    match rule:
+        case Asha():
+            return _halved(trials, trial, rule, objective)
+        case Hyperband():
+            bracket = bracket_of(trial.number, rule)
+            beside = {n: it for n, it in trials.items() if bracket_of(n, rule) == bracket}
+            halving = Asha(rule.min_resource, rule.reduction_factor, skipped=bracket)
+            return _halved(beside, trial, halving, objective)
+        case Percentile():
+            found = (_worse(trials, so_far, rule, objective) for so_far in _judged(trial, rule))
+            return next(filter(None, found), "")
+        case Threshold():
+            beyond = (_beyond(so_far[-1], rule, objective) for so_far in _judged(trial, rule))
+            return next(filter(None, beyond), "")
+
+
+# ---------------------------------------------------------------------- ASHA and Hyperband
+
+
+def _halved(trials: Trials, trial: TrialView, rule: Asha, objective: Objective) -> str:
+    factor, all_rungs = rule.reduction_factor, [_rungs(it, rule) for it in trials.values()]
+    for rung, at in enumerate(_rungs(trial, rule)):
+        if math.isnan(at.value):
+            return f"at step {at.step} its {objective.metric} was not a number"
+        got_here = [
+            other.value
+            for rungs in all_rungs
+            for other in rungs[rung : rung + 1]
+            if other.order <= at.order and not math.isnan(other.value)
+        ]
+        most = max(len(got_here) // factor, 1)
+        ahead = sum(objective.better(value, at.value) for value in got_here)
+        if ahead >= most:
+            return (
+                f"at step {at.step} its {objective.metric} {at.value:g} was not among the best "
+                f"{most} of the {len(got_here)} that had got so far (rung {rung})"
+            )
+    return ""
+
+
+def _rungs(trial: TrialView, rule: Asha) -> list[Point]:
+    """What was reported first at or beyond each rung; the list ends with the last one reached."""
+    found: list[Point] = []
+    for at in trial.points:
+        while at.step >= rule.min_resource * rule.reduction_factor ** (rule.skipped + len(found)):
+            found.append(at)
+    return found
+
+
+def bracket_of(number: int, rule: Hyperband) -> int:
+    """Which of the ASHAs a trial belongs to, 0 for the strictest: in turns, and to each so many as
+    Hyperband gives it."""
+    factor = rule.reduction_factor
+    count = 1
+    while rule.min_resource * factor**count <= rule.max_resource:
+        count += 1
+    shares = [
+        math.ceil(count * factor ** (count - 1 - bracket) / (count - bracket))
+        for bracket in range(count)
+    ]
+    place = number % sum(shares)
+    for bracket, share in enumerate(shares):
+        if place < share:
+            return bracket
+        place -= share
+    raise AssertionError("the shares add up to the sum")
+
+
+# ---------------------------------------------------------------------- percentile, threshold
+
+
+def _worse(trials: Trials, so_far: Sequence[Point], rule: Percentile, objective: Objective) -> str:
+    at = so_far[-1]
+    ended = [it for it in trials.values() if it.state == "Succeeded" and it.told_after < at.order]
+    if not ended or len(ended) < rule.startup_trials:
+        return ""
+    best = objective.best(it.value for it in so_far)
+    if best is None:
+        return f"until step {at.step} its {objective.metric} was not a number"
+    others = [it.values[at.step] for it in ended if at.step in it.values]
+    numbers = sorted(value for value in others if not math.isnan(value))
+    if len(others) < rule.min_trials or not numbers:
+        return ""
+    share = rule.percentile if objective.goal == "minimize" else 100 - rule.percentile
+    limit = _percentile(numbers, share)
+    if not objective.better(limit, best):
+        return ""
+    return (
+        f"until step {at.step} its best {objective.metric} was {best:g}; percentile "
+        f"{rule.percentile:g} of the {len(numbers)} that have succeeded is {limit:g} there"
+    )
+
+
+def _beyond(at: Point, rule: Threshold, objective: Objective) -> str:
+    if math.isnan(at.value):
+        return f"at step {at.step} its {objective.metric} was not a number"
+    if at.value < rule.lower:
+        return f"at step {at.step} its {objective.metric} {at.value:g} was below {rule.lower:g}"
+    if at.value > rule.upper:
+        return f"at step {at.step} its {objective.metric} {at.value:g} was above {rule.upper:g}"
+    return ""
+
+
+def _judged(trial: TrialView, rule: Percentile | Threshold) -> Iterator[Sequence[Point]]:
+    """What had been reported at the first report of each interval, itself included."""
+    found, warmup, interval = trial.points, rule.warmup_steps, rule.interval_steps
+    newest = -1
+    for place, at in enumerate(found):
+        begin = (at.step - warmup) // interval * interval + warmup
+        if at.step >= warmup and newest < begin:
+            yield found[: place + 1]
+        newest = max(newest, at.step)
+
+
+def _percentile(numbers: list[float], share: float) -> float:
+    """Between the two that are nearest, in proportion, as numpy does it."""
+    place = (len(numbers) - 1) * share / 100
+    below, part = math.floor(place), place - math.floor(place)
+    low, high = numbers[below], numbers[min(below + 1, len(numbers) - 1)]
+    if low == high:  # also where both are infinite
+        return low
+    return low + (high - low) * part if part < 0.5 else high - (high - low) * (1 - part)
