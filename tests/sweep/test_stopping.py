@@ -15,14 +15,13 @@ from trainrun.sweep import clerk
 from trainrun.sweep.fold import apply
 from trainrun.sweep.records import Reports, Tell
 from trainrun.sweep.search import Goal, Objective
-from trainrun.sweep.stopping import (
+from trainrun.sweep.stopping import bracket_of, why_ended_early
+from trainrun.sweep.stopping_rules import (
     Asha,
     EarlyStopping,
     Hyperband,
     Percentile,
     Threshold,
-    bracket_of,
-    why_ended_early,
 )
 from trainrun.sweep.targets import Targets
 from trainrun.sweep.view import SweepView

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from trainrun.sweep.space import Parameter, Scalar
-from trainrun.sweep.stopping import EarlyStopping
+from trainrun.sweep.stopping_rules import EarlyStopping
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -12,7 +12,7 @@ from typing import Any, assert_never
 from trainrun.sweep.samplers import grid_size
 from trainrun.sweep.search import Objective, Search
 from trainrun.sweep.space import Domain, FloatRange, IntRange, OneOf, Parameter
-from trainrun.sweep.stopping import Asha, EarlyStopping, Hyperband, Percentile, Threshold
+from trainrun.sweep.stopping_rules import Asha, EarlyStopping, Hyperband, Percentile, Threshold
 from trainrun_operator.api.sweep.spec import TrainSweep, TrainSweepSpec
 from trainrun_operator.api.sweep.stopping import EarlyStoppingSpec
 from trainrun_operator.api.sweep.values import SearchedParameter

@@ -13,7 +13,7 @@ from trainrun.sweep.fold import fold
 from trainrun.sweep.results import best
 from trainrun.sweep.search import Objective, Search
 from trainrun.sweep.space import FloatRange, Parameter
-from trainrun.sweep.stopping import Asha, Percentile, Threshold
+from trainrun.sweep.stopping_rules import Asha, Percentile, Threshold
 from trainrun.sweep.view import SweepView
 from trainrun_operator.core.sweep.config import SweepConfig
 from trainrun_operator.simulation.sweep.actors import Actor, Post, SimulatedClerk, SimulatedOperator
