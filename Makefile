@@ -36,11 +36,11 @@ install-into = test -x $(1)/bin/python || tools/uv venv --quiet --allow-existing
 
 .PHONY: lock
 lock: ## lock again after a change of dependencies (UPGRADE=1 takes the newest versions)
-	tools/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --extra operator --extra torch --group dev \
+	tools/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --extra operator --extra torch --extra sweep --group dev \
 	    --custom-compile-command "make lock" $(if $(UPGRADE),--upgrade) --output-file requirements.lock pyproject.toml
 	@$(call lock-part,operator/requirements.lock,--extra operator)
 	@$(call lock-part,worker_image/requirements.lock)
-	@$(call lock-part,tests/frameworks/requirements.lock,--extra operator --extra transformers --extra lightning --extra accelerate --extra mlflow \
+	@$(call lock-part,tests/frameworks/requirements.lock,--extra operator --extra sweep --extra transformers --extra lightning --extra accelerate --extra mlflow \
 	    --group frameworks --group dev)
 
 # What an image installs: a part of requirements.lock, in the same versions. What the frameworks' tests

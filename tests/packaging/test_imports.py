@@ -97,6 +97,7 @@ def test_the_worker_side_imports_on_the_oldest_python_of_a_worker_image() -> Non
             "accelerate.py",
             "lightning.py",
             "mlflow.py",
+            "optuna_sampler.py",
             "transformers.py",
         )
         and "torch" not in path.parts

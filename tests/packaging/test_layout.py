@@ -27,8 +27,11 @@ SPELL_KEYS = {
     "staging.py",  # names of folders of its own, on the worker's disk
 }
 
-NOT_THE_LIBRARY = {"agent", "backoff", "checkpoint", "contract", "errors", "lazy", "sweep", "text"}
-"""Of the package `trainrun`: the agent's side, and what both sides may import."""
+NOT_THE_LIBRARY = {
+    *("agent", "backoff", "checkpoint", "contract", "errors", "lazy"),
+    *("optuna_sampler", "sweep", "text"),
+}
+"""Of the package `trainrun`: the agent's side, the clerk's, and what both sides may import."""
 
 CLOCKS = {"now", "utcnow", "today", "monotonic", "perf_counter", "time_ns"}
 """Methods of modules that core may import, and that read a clock."""

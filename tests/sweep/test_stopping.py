@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+import optuna
 import pytest
 
 from tests.support.sweeps import a_search, a_view, asked, report, reported, told
@@ -117,8 +118,6 @@ def test_the_clerk_tells_the_end_with_the_value_that_it_had() -> None:
 
 
 # ---------------------------------------------------------------------- beside Optuna
-
-optuna = pytest.importorskip("optuna")
 
 TRIALS, STEPS = 25, 16
 

@@ -54,6 +54,8 @@ class Sweeps:
     env: dict[str, str] = field(default_factory=dict)
     command: tuple[str, ...] = ("python", "trial.py", "--lr=$(TRAINRUN_PARAM_LR)")
     does: dict[int, str] = field(default_factory=dict)
+    environ: dict[str, str] = field(default_factory=dict)
+    """Of the command line."""
     running: list[subprocess.Popen[str]] = field(default_factory=list)
 
     def file(self) -> Path:
@@ -115,7 +117,7 @@ class Sweeps:
             stderr=subprocess.PIPE,
             text=True,
             cwd=self.folder,
-            env={**os.environ, "NO_COLOR": "1"},
+            env={**os.environ, "NO_COLOR": "1", **self.environ},
         )
         self.running.append(process)
         return process

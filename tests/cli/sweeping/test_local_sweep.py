@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import signal
 import time
+from pathlib import Path
 
 import pytest
 
@@ -146,6 +147,32 @@ def test_a_trial_of_which_the_loss_is_no_number_is_ended(sweeps: Sweeps) -> None
     assert ended.code == 1
     (trial,) = sweeps.trials()
     assert (trial.state, trial.reason) == ("Diverged", "NotANumber")
+
+
+@pytest.mark.slow
+def test_optuna_chooses_and_a_killed_sweep_goes_on_with_what_it_chose(sweeps: Sweeps) -> None:
+    sweeps.spec = {"sampler": {"name": "TPE", "seed": 3}, "budget": {"trials": 4}}
+    sweeps.env = {"STEPS": "30"}
+    driver = sweeps.start()
+    sweeps.wait_for_starts(2)
+    sweeps.kill(driver)
+    before = [dict(trial.params) for trial in sweeps.trials()]
+    ended = sweeps.run()
+    assert ended.code == 0, ended.err
+    assert sweeps.states() == ["Succeeded"] * 4
+    assert [dict(trial.params) for trial in sweeps.trials()][: len(before)] == before
+    assert [trial.fallback for trial in sweeps.trials()] == [""] * 4
+
+
+def test_without_optuna_its_samplers_are_refused_with_what_to_install(
+    sweeps: Sweeps, tmp_path: Path
+) -> None:
+    (tmp_path / "optuna.py").write_text("raise ImportError('not here')")
+    sweeps.spec = {"sampler": {"name": "TPE"}}
+    sweeps.environ = {"PYTHONPATH": str(tmp_path)}
+    said = refusal(sweeps.run())
+    assert "spec.sampler.name: TPE needs Optuna" in said
+    assert "pip install 'trainrun[sweep]'" in said
 
 
 @pytest.mark.slow

@@ -82,11 +82,11 @@ def slots_are_not_counted(patch: pytest.MonkeyPatch) -> None:
 
 
 def trials_are_asked_for_after_the_end(patch: pytest.MonkeyPatch) -> None:
-    def ask(view: SweepView, targets: Any, search: Any) -> Ask | None:
+    def ask(view: SweepView, targets: Any, search: Any, suggest: Any) -> Ask | None:
         return (
             Ask(view.asked, {})
             if view.end is not None and view.asked < 12
-            else real(view, targets, search)
+            else real(view, targets, search, suggest)
         )
 
     real = clerk._ask
@@ -94,7 +94,7 @@ def trials_are_asked_for_after_the_end(patch: pytest.MonkeyPatch) -> None:
 
 
 def numbers_are_given_by_the_targets(patch: pytest.MonkeyPatch) -> None:
-    def ask(view: SweepView, targets: Any, search: Any) -> Ask | None:
+    def ask(view: SweepView, targets: Any, search: Any, _suggest: Any) -> Ask | None:
         return None if view.asked >= targets.asked else Ask(targets.asked - 1, {"lr": 0.5})
 
     patch.setattr(clerk, "_ask", ask)

@@ -17,10 +17,12 @@ from trainrun.errors import CheckpointDamaged, ObjectNotFound, SweepLogDamaged
 from trainrun.sweep.clerk import next_record
 from trainrun.sweep.fold import apply
 from trainrun.sweep.records import LogEntry, Record
+from trainrun.sweep.samplers import by_chance
 from trainrun.sweep.view import SweepView
 
 if TYPE_CHECKING:
     from trainrun.checkpoint.stores.run_store import RunStore
+    from trainrun.sweep.clerk import Suggest
     from trainrun.sweep.records import TrialReport
     from trainrun.sweep.search import Search
     from trainrun.sweep.targets import Targets
@@ -33,6 +35,8 @@ class SweepLog:
     folder: RunStore
     view: SweepView = field(default_factory=SweepView)
     """What it says so far."""
+    suggest: Suggest = by_chance
+    """Chooses parameters."""
 
     def read_on(self) -> SweepView:
         """Everything that stands in the log now. Raises StoreError, SweepLogDamaged."""
@@ -70,7 +74,9 @@ class SweepLog:
         while True:
             # Work is counted once, by whoever is first.
             left = active if self.view.counted_at == counted else 0.0
-            record = next_record(self.view, targets, search, active=left, stored=stored)
+            record = next_record(
+                self.view, targets, search, active=left, stored=stored, suggest=self.suggest
+            )
             if record is None:
                 return self.view
             if not self.append(record):

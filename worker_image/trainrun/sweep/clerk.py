@@ -7,12 +7,14 @@ reads what the winner wrote and asks again. Invariant: only the newest session w
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from trainrun.sweep import results
 from trainrun.sweep.records import Amend, Ask, Record, Reports, SweepSession, Tell, TrialReport
 from trainrun.sweep.reports import diverged, on_report
-from trainrun.sweep.samplers import ask
+from trainrun.sweep.samplers import Suggestion, by_chance
 from trainrun.sweep.stopping import why_ended_early
 
 if TYPE_CHECKING:
@@ -20,8 +22,14 @@ if TYPE_CHECKING:
     from trainrun.sweep.targets import Targets
     from trainrun.sweep.view import SweepView
 
+Suggest = Callable[["SweepView", "Search"], Suggestion]
+"""Chooses the parameters of the next trial."""
 MAX_REPORTS = 1000
 """In one record."""
+TRIES = 3
+"""Of a sampler that fails, before parameters are drawn by chance."""
+LONGEST = 500
+"""Characters of why."""
 COUNT_ACTIVE = 10.0
 """Seconds of work after which they are counted, where nothing else is to be written."""
 
@@ -33,11 +41,13 @@ def next_record(
     *,
     active: float = 0.0,
     stored: tuple[TrialReport, ...] = (),
+    suggest: Suggest = by_chance,
 ) -> Record | None:
     """The record that the targets want at `view.position + 1`; None: the log says it all.
 
     `active` is the time in seconds that was worked since `view.counted_at`; `stored` are reports
-    that the folders of the ended runs hold, by attempts that could not send them.
+    that the folders of the ended runs hold, by attempts that could not send them. `suggest` chooses
+    parameters; it may raise what it likes.
     """
     if not view.led_by(targets.session.uid, targets.session.token):
         return _session(view, targets)
@@ -48,7 +58,7 @@ def next_record(
         or _tell(view, targets, search)
         or _stop(view, targets, search)
         or _ending(view, targets)
-        or _ask(view, targets, search)
+        or _ask(view, targets, search, suggest)
         or (Reports(active=active) if active >= COUNT_ACTIVE else None)
     )
 
@@ -129,7 +139,21 @@ def _ending(view: SweepView, targets: Targets) -> Record | None:
     return targets.end
 
 
-def _ask(view: SweepView, targets: Targets, search: Search) -> Ask | None:
+def _ask(view: SweepView, targets: Targets, search: Search, suggest: Suggest) -> Ask | None:
     if view.end is not None or view.asked >= targets.asked:
         return None
-    return Ask(view.asked, {**ask(search, view.asked), **dict(search.fixed)})
+    found = _suggested(view, search, suggest)
+    params = {**found.params, **dict(search.fixed)}
+    return Ask(view.asked, params, study=dict(found.study), fallback=found.fallback)
+
+
+def _suggested(view: SweepView, search: Search, suggest: Suggest) -> Suggestion:
+    """A sampler that fails costs one trial its choice, not the sweep its life."""
+    said = ""
+    for _ in range(TRIES):
+        try:
+            return suggest(view, search)
+        # Whatever a sampler's library raises: a singular matrix, a bug of one of its versions.
+        except Exception as error:  # noqa: BLE001
+            said = f"{type(error).__name__}: {error}"
+    return replace(by_chance(view, search), fallback=f"the sampler has failed: {said}"[:LONGEST])

@@ -79,8 +79,14 @@ def _asked(view: SweepView, ask: Ask) -> SweepView:
     if ask.trial != view.asked or not view.sessions:
         return view
     twins = (it.number for it in view.trials.values() if it.params == ask.params)
-    trial = TrialView(number=ask.trial, params=ask.params, duplicate_of=next(twins, None))
-    return replace(view, trials={**view.trials, ask.trial: trial})
+    trial = TrialView(
+        number=ask.trial,
+        params=ask.params,
+        duplicate_of=next(twins, None),
+        fallback=ask.fallback,
+    )
+    study = {**view.study, **ask.study}
+    return replace(view, trials={**view.trials, ask.trial: trial}, study=study)
 
 
 def _reported(view: SweepView, record: Reports) -> SweepView:

@@ -6,7 +6,7 @@ those that are no finite numbers, and other readers would refuse the file.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from trainrun.contract import wire
@@ -40,6 +40,10 @@ class Ask:
 
     trial: int
     params: dict[str, Any]
+    study: dict[str, Any] = field(default_factory=dict)
+    """What the sampler has to know of itself next time, as far as it has changed."""
+    fallback: str = ""
+    """Why these were drawn by chance although another sampler was wanted; empty: they were not."""
     kind: Literal["Ask"] = "Ask"
 
 

@@ -10,12 +10,31 @@ from __future__ import annotations
 import functools
 import hashlib
 import math
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from trainrun.sweep.space import Parameter, Scalar, choose
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from trainrun.sweep.search import Search
+    from trainrun.sweep.view import SweepView
+
+
+@dataclass(frozen=True)
+class Suggestion:
+    """Parameters for the next trial, without the fixed ones."""
+
+    params: Mapping[str, Scalar]
+    study: Mapping[str, Any] = field(default_factory=dict)
+    """See `trainrun.sweep.records.Ask`."""
+    fallback: str = ""
+
+
+def by_chance(view: SweepView, search: Search) -> Suggestion:
+    """Of the sampler Random or Grid: what came of other trials does not matter."""
+    return Suggestion(ask(search, view.asked))
 
 
 def ask(search: Search, number: int) -> dict[str, Scalar]:
@@ -30,7 +49,7 @@ def ask(search: Search, number: int) -> dict[str, Scalar]:
     def pick(parameter: Parameter) -> Scalar:
         if parameter.name in said:
             return said[parameter.name]
-        return parameter.domain.at(_share(search.seed, number, parameter.name))
+        return parameter.domain.at(share_of(search.seed, number, parameter.name))
 
     return choose(search.space, pick)
 
@@ -53,10 +72,10 @@ def _grid_point(search: Search, number: int) -> dict[str, Scalar]:
 
 @functools.lru_cache(maxsize=8)
 def _order(size: int, seed: int) -> tuple[int, ...]:
-    return tuple(sorted(range(size), key=lambda point: _share(seed, point, "")))
+    return tuple(sorted(range(size), key=lambda point: share_of(seed, point, "")))
 
 
-def _share(seed: int, number: int, name: str) -> float:
+def share_of(seed: int, number: int, name: str) -> float:
     """Evenly distributed, 0 <= share < 1; as many bits as a float has."""
     digest = hashlib.sha256(f"{seed}:{number}:{name}".encode()).digest()
     return (int.from_bytes(digest[:8], "big") >> 11) / 2**53

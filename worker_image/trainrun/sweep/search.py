@@ -12,7 +12,9 @@ from trainrun.sweep.stopping_rules import EarlyStopping
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-SamplerName = Literal["Random", "Grid"]
+SamplerName = Literal["Random", "Grid", "TPE", "QMC"]
+BY_OPTUNA: tuple[SamplerName, ...] = ("TPE", "QMC")
+"""Samplers that learn from, or have to know of, other trials."""
 Goal = Literal["minimize", "maximize"]
 ValueOf = Literal["last", "best"]
 

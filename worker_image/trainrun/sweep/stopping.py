@@ -15,7 +15,7 @@ from trainrun.sweep.stopping_rules import Asha, EarlyStopping, Hyperband, Percen
 
 if TYPE_CHECKING:
     from trainrun.sweep.search import Objective
-    from trainrun.sweep.view import Point, TrialView
+    from trainrun.sweep.view import ReportedAt, TrialView
 
 
 Trials = Mapping[int, "TrialView"]
@@ -65,9 +65,9 @@ def _halved(trials: Trials, trial: TrialView, rule: Asha, objective: Objective) 
     return ""
 
 
-def _rungs(trial: TrialView, rule: Asha) -> list[Point]:
+def _rungs(trial: TrialView, rule: Asha) -> list[ReportedAt]:
     """What was reported first at or beyond each rung; the list ends with the last one reached."""
-    found: list[Point] = []
+    found: list[ReportedAt] = []
     for at in trial.points:
         while at.step >= rule.min_resource * rule.reduction_factor ** (rule.skipped + len(found)):
             found.append(at)
@@ -96,7 +96,9 @@ def bracket_of(number: int, rule: Hyperband) -> int:
 # ---------------------------------------------------------------------- percentile, threshold
 
 
-def _worse(trials: Trials, so_far: Sequence[Point], rule: Percentile, objective: Objective) -> str:
+def _worse(
+    trials: Trials, so_far: Sequence[ReportedAt], rule: Percentile, objective: Objective
+) -> str:
     at = so_far[-1]
     ended = [it for it in trials.values() if it.state == "Succeeded" and it.told_after < at.order]
     if not ended or len(ended) < rule.startup_trials:
@@ -118,7 +120,7 @@ def _worse(trials: Trials, so_far: Sequence[Point], rule: Percentile, objective:
     )
 
 
-def _beyond(at: Point, rule: Threshold, objective: Objective) -> str:
+def _beyond(at: ReportedAt, rule: Threshold, objective: Objective) -> str:
     if math.isnan(at.value):
         return f"at step {at.step} its {objective.metric} was not a number"
     if at.value < rule.lower:
@@ -128,7 +130,7 @@ def _beyond(at: Point, rule: Threshold, objective: Objective) -> str:
     return ""
 
 
-def _judged(trial: TrialView, rule: Percentile | Threshold) -> Iterator[Sequence[Point]]:
+def _judged(trial: TrialView, rule: Percentile | Threshold) -> Iterator[Sequence[ReportedAt]]:
     """What had been reported at the first report of each interval, itself included."""
     found, warmup, interval = trial.points, rule.warmup_steps, rule.interval_steps
     newest = -1

@@ -1,4 +1,4 @@
-"""By which rules trials can be ended before their time; carried out in `trainrun.sweep.stopping`."""
+"""By which rules trials can be ended before their time; `trainrun.sweep.stopping` applies them."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Point:
+class ReportedAt:
     """What a trial has reported first at a step."""
 
     step: int
@@ -56,6 +56,8 @@ class TrialView:
     restarts: int = 0
     duplicate_of: int | None = None
     """The first trial with the same parameters."""
+    fallback: str = ""
+    """Why its parameters were drawn by chance although another sampler was wanted."""
 
     @property
     def open(self) -> bool:
@@ -72,10 +74,10 @@ class TrialView:
         return found
 
     @cached_property
-    def points(self) -> tuple[Point, ...]:
+    def points(self) -> tuple[ReportedAt, ...]:
         """The same in the order in which they were reported."""
         values = self.values
-        found = [Point(step, values[step], order) for step, order in self.order.items()]
+        found = [ReportedAt(step, values[step], order) for step, order in self.order.items()]
         return tuple(sorted(found, key=lambda it: it.order))
 
     @property
@@ -108,6 +110,8 @@ class SweepView:
     sessions: tuple[SweepSession, ...] = ()
     trials: Mapping[int, TrialView] = field(default_factory=dict)
     """By number, from 0, in order and without gaps."""
+    study: Mapping[str, Any] = field(default_factory=dict)
+    """What the sampler has to know of itself."""
     reports: int = 0
     """That counted."""
     active: float = 0.0

@@ -80,8 +80,9 @@ class SamplerSpec(Model):
     """Who chooses the parameters."""
 
     name: SamplerName = "Random"
-    """Random: by chance. Grid: every combination, once, in an order drawn by the seed. Default
-    Random. Cannot be changed."""
+    """Random: by chance. Grid: every combination, once, in an order drawn by the seed. TPE: near
+    the trials that were good. QMC: evenly spread. The last two need Optuna. Default Random. Cannot
+    be changed."""
     seed: Annotated[int, Field(ge=0, lt=2**53)] = 0
     """The same seed gives the same parameters. Default 0. Cannot be changed."""
 

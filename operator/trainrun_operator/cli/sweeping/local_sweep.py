@@ -38,12 +38,13 @@ class LocalSweep:
         self._prepared = prepared
         self._config = prepared.config(uid)
         self._sink = sink
-        self._log = SweepLog(prepared.folder)
+        self._log = SweepLog(prepared.folder, suggest=prepared.suggest)
         self._known: SweepView | ClerkUnknown = ClerkUnknown(message="the log was not read yet")
         self._acted_on = 0
         self._told: set[tuple[int, int]] | None = None
         """Openings of which the end was told; None: nobody was told anything."""
         self._news = asyncio.Event()
+        self._asked = 0
         self._interrupts = 0
         self._trouble = ""
         self._worked = _Stopwatch()
@@ -134,7 +135,12 @@ class LocalSweep:
         return self.view.position != before
 
     def _tell(self) -> None:
-        """Tell of trials that have ended, but for those that had before."""
+        """Tell of trials that have ended, but for those that had before, and of parameters that
+        the sampler did not choose."""
+        for trial in list(self.view.trials.values())[self._asked :]:
+            if trial.fallback and self._told is not None:
+                self._sink.say(f"trial {trial.number} was drawn by chance: {trial.fallback}")
+        self._asked = self.view.asked
         ended = {(it.number, it.opening): it for it in self.view.trials.values() if not it.open}
         first = best(self.view, self._config.search.objective)
         for key, trial in ended.items():

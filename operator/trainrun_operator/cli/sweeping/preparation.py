@@ -13,7 +13,9 @@ from pathlib import Path
 from trainrun.checkpoint import RunStore, open_store
 from trainrun.checkpoint.stores.store import ObjectStore
 from trainrun.errors import InvalidSpec
-from trainrun.sweep.samplers import ask
+from trainrun.sweep.clerk import Suggest
+from trainrun.sweep.samplers import ask, by_chance
+from trainrun.sweep.search import BY_OPTUNA, SamplerName
 from trainrun_operator.api.loading import load
 from trainrun_operator.api.sweep.resource import TRAINSWEEP
 from trainrun_operator.api.sweep.spec import TrainSweep
@@ -45,6 +47,11 @@ class SweepPreparation:
     def name(self) -> str:
         """The sweep's folder in its storage."""
         return self.sweep.sweep_name
+
+    @property
+    def suggest(self) -> Suggest:
+        """Who chooses parameters."""
+        return suggest_of(self.sweep.spec.sampler.name)
 
     @property
     def identity(self) -> SweepIdentity:
@@ -88,6 +95,7 @@ def prepare_sweep(
     if storage is not None:
         changes["spec.storage.uri"] = storage_uri(storage)
     sweep = load(read_file(file), TRAINSWEEP, source=str(file), overrides=changes)
+    suggest_of(sweep.spec.sampler.name, where=f"{file}: spec.sampler.name")
     it = sweep.spec.storage
     root = places_root(it.uri, environ=os.environ)
     prepared = SweepPreparation(
@@ -100,6 +108,20 @@ def prepare_sweep(
     first = _first_trial(prepared)
     _check_gpus(prepared, first, os.environ)
     return replace(prepared, notes=first.notes)
+
+
+def suggest_of(sampler: SamplerName, *, where: str = "spec.sampler.name") -> Suggest:
+    """What chooses parameters by this sampler. Raises InvalidSpec where its library is missing."""
+    if sampler not in BY_OPTUNA:
+        return by_chance
+    try:
+        from trainrun.optuna_sampler import suggest  # noqa: PLC0415 - a second that others need not
+    except ImportError as error:
+        raise InvalidSpec(
+            f"{where}: {sampler} needs Optuna, which cannot be loaded here ({error}): "
+            "pip install 'trainrun[sweep]'"
+        ) from error
+    return suggest
 
 
 def _first_trial(prepared: SweepPreparation) -> Preparation:
