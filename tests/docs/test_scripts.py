@@ -16,7 +16,7 @@ import yaml
 
 from tests.docs.documents import ROOT, Block, all_blocks, commands_below
 from tests.worlds.local.local_runs import LocalRuns
-from trainrun_operator.api.loading import load, load_trainrun
+from trainrun_operator.api.loading import load
 from trainrun_operator.api.resources import TRAINRUN, Resource
 from trainrun_operator.api.sweep.resource import TRAINSWEEP
 from trainrun_operator.core.run.display import LASTING
@@ -114,10 +114,14 @@ def test_a_script_runs_under_torchrun(tmp_path: Path) -> None:
     assert ended.returncode == 0, ended.stderr
 
 
+def valid(text: str, *, source: str) -> None:
+    kinds: dict[str, Resource[Any]] = {it.kind: it for it in (TRAINRUN, TRAINSWEEP)}
+    load(text, kinds[yaml.safe_load(text)["kind"]], source=source)
+
+
 @pytest.mark.parametrize("block", all_blocks("yaml"), ids=str)
 def test_every_yaml_is_a_valid_resource(block: Block) -> None:
-    kinds: dict[str, Resource[Any]] = {it.kind: it for it in (TRAINRUN, TRAINSWEEP)}
-    load(block.text, kinds[yaml.safe_load(block.text)["kind"]], source=str(block))
+    valid(block.text, source=str(block))
 
 
 def test_the_sweep_of_its_document_finds_the_best_trial(tmp_path: Path) -> None:
@@ -145,8 +149,8 @@ def test_the_files_that_the_readme_shows_are_those_of_the_example(name: str) -> 
 
 
 @pytest.mark.parametrize("file", sorted(ROOT.glob("examples/**/*.yaml")), ids=lambda p: p.name)
-def test_every_example_is_a_valid_trainrun(file: Path) -> None:
-    load_trainrun(file.read_text(), source=str(file))
+def test_every_example_is_a_valid_resource(file: Path) -> None:
+    valid(file.read_text(), source=str(file))
 
 
 def test_the_run_of_the_readme_survives_the_faults_that_it_names(runs: LocalRuns) -> None:

@@ -99,6 +99,19 @@ REFUSED: list[tuple[str, dict[str, object], list[str]]] = [
         ["spec.earlyStopping.options.maxResource: must be given with Hyperband"],
     ),
     (
+        "rungs that nobody reaches",
+        {
+            "earlyStopping": {
+                "name": "Hyperband",
+                "options": {"minResource": 9, "maxResource": 3},
+            }
+        },
+        [
+            "spec.earlyStopping.options.maxResource: 3 is not allowed: it must not be below "
+            "minResource (9)"
+        ],
+    ),
+    (
         "a threshold without a bound",
         {"earlyStopping": {"name": "Threshold", "options": {"warmupSteps": 3}}},
         ["spec.earlyStopping.options.upper: must be given with Threshold, or lower"],

@@ -84,5 +84,8 @@ class EarlyStoppingSpec(Model):
         for option in NEEDED.get(self.name, ()):
             if option not in given:
                 yield ("options", aliases[option]), f"must be given with {self.name}"
+        low, high = self.options.min_resource or 1, self.options.max_resource
+        if high is not None and high < low:
+            yield ("options", "maxResource"), f"must not be below minResource ({low})"
         if self.name == "Threshold" and not given & {"lower", "upper"}:
             yield ("options", "upper"), "must be given with Threshold, or lower"
