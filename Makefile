@@ -120,7 +120,7 @@ FRAMEWORKS := .venv-frameworks
 
 # Three at a time on two cores: two of them hold the tests of the clusters, which wait most of the time.
 .PHONY: test
-test: install test-tools test-cluster $(FRAMEWORKS)/.installed ## install, run all tests; 100 % branch coverage of core and api
+test: install test-tools test-cluster ## install, run all tests; 100 % branch coverage of core and api
 	@rm -f .coverage .coverage.*
 	@$(PYTHON) -m pytest -n 3 --hypothesis-profile=thorough --cov --cov-report= $(PYTEST_ARGS)
 	@$(VENV)/bin/coverage report --include 'operator/trainrun_operator/core/*,operator/trainrun_operator/api/*' --fail-under 100

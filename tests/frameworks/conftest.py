@@ -1,5 +1,5 @@
 """These tests need packages that the project itself does not; `make test-frameworks` installs them,
-and `make test` runs each file in one go there.
+and `make test` then runs each file in one go there.
 
 Trainings that the table in docs/frameworks.md has are shown in the end, in its form.
 """

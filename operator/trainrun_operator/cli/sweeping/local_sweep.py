@@ -79,6 +79,7 @@ class LocalSweep:
         while True:
             if isinstance(self._known, SweepView):
                 trials.find(self._known)
+            trials.check()
             trouble = await trials.read_on()
             plan = self._decide(trials)
             self._act(plan, trials)

@@ -78,9 +78,12 @@ class SweepPreparation:
     def trial(self, action: CreateTrial) -> Preparation:
         """An opening as a run of this machine. Raises InvalidSpec."""
         prepared = preparation_of(trial_run(self.sweep, action), file=self.file)
-        # Named after the run, not after its folder: a later opening is another TrainRun there.
-        place = RunPlace(folder=_places(self.sweep) / action.name)
+        place = self.place_of(action.name)
         return replace(prepared, place=place, metrics_interval=METRICS_INTERVAL)
+
+    def place_of(self, name: str) -> RunPlace:
+        """Of the run of this name, not of its folder: a later opening is another TrainRun there."""
+        return RunPlace(folder=_places(self.sweep) / name)
 
 
 def prepare_sweep(

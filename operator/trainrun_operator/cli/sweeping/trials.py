@@ -113,6 +113,7 @@ class LocalTrials:
         self._wake = wake
         self._trials: dict[str, LocalTrial] = {}
         self._count = itertools.count(1)
+        self._broken: BaseException | None = None
 
     @property
     def working(self) -> list[LocalTrial]:
@@ -142,10 +143,16 @@ class LocalTrials:
                 folder=folder_name(trial),
                 params=trial.params,
             )
-            prepared = self._prepared.trial(action)
-            stored = StatusFile(prepared.place.status).read()
+            stored = StatusFile(self._prepared.place_of(name).status).read()
             if stored is not None:
+                prepared = self._prepared.trial(action)
                 self._add(action, prepared, stored.status, suspend=not stored.status.finished)
+
+    def check(self) -> None:
+        """Raise what has ended the leading of a run: no verdict about it, and a run that is started
+        again and again for it would make a storm."""
+        if self._broken is not None:
+            raise self._broken
 
     def seen(self, view: SweepView) -> tuple[TrialRun, ...]:
         """All of them, as decisions see them."""
@@ -243,7 +250,10 @@ class LocalTrials:
 
     def _over(self, trial: LocalTrial, task: asyncio.Task[TrainRunStatus]) -> None:
         trial.task, trial.run = None, None
-        if not task.cancelled() and task.exception() is None:
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self._broken = self._broken or error
+        elif not task.cancelled():
             trial.status = task.result()
         # Saved, or stopped by somebody: it goes on when a slot is free.
         trial.suspend = not trial.status.finished
