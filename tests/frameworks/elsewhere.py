@@ -3,11 +3,12 @@ environment does not have them."""
 
 from __future__ import annotations
 
-import os
 import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
+
+from tests.support.inner_pytest import its_environment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,12 +40,10 @@ class InOneGo(pytest.Item):
         root = self.config.rootpath
         if not (root / FOLDER / ".installed").exists():
             pytest.skip(f"{FOLDER} is not installed: `make test-frameworks` does it")
-        # Else the pytest there takes itself for a part of this one.
-        environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}
         done = subprocess.run(
             [root / FOLDER / "bin" / "python", "-m", "pytest", "-q", self.path],
             cwd=root,
-            env=environment,
+            env=its_environment(),
             capture_output=True,
             text=True,
         )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
 from textwrap import dedent
 
 import pytest
+
+from tests.support.inner_pytest import its_environment
 
 ROOT = Path(__file__).parents[2]
 PLUGINS = ("levels", "measured", "reruns")
@@ -31,13 +32,11 @@ def write(project: Path, name: str, source: str) -> None:
 
 
 def run(project: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    # Else the run inside takes itself for a part of the run outside.
-    inherited = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}
     plugins = [word for name in PLUGINS for word in ("-p", f"tests.support.{name}")]
     return subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *plugins, *arguments],
         cwd=project,
-        env={**inherited, "PYTHONPATH": str(ROOT)},
+        env={**its_environment(), "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
         timeout=60,

@@ -14,6 +14,7 @@ from typing import Any, TextIO, assert_never
 
 from trainrun_operator.api.run.status import TrainRunStatus
 from trainrun_operator.api.run.status_json import json_object
+from trainrun_operator.cli.written_lines import write_line
 from trainrun_operator.runtime.news import Happened, Output, Passed, RunNews
 
 
@@ -60,10 +61,7 @@ class JsonLines:
         self._recovered = max(known, self._recovered or 0)
 
     def _write(self, fields: dict[str, Any]) -> None:
-        try:
-            print(json.dumps(fields), file=self._stream, flush=True)
-        except BrokenPipeError:
-            pass  # the reader has gone; the training goes on
+        write_line(self._stream, json.dumps(fields))
 
 
 def _state_of(news: Passed) -> dict[str, Any]:

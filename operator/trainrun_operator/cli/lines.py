@@ -13,6 +13,7 @@ import click
 
 from trainrun_operator.api.run.status import TrainRunStatus
 from trainrun_operator.cli import wording
+from trainrun_operator.cli.written_lines import write_line
 from trainrun_operator.runtime.news import Happened, Output, Passed, RunNews
 
 PROGRESS_EVERY = 5.0
@@ -50,9 +51,9 @@ class PlainLines:
 
     def _output(self, worker: str, line: str) -> None:
         if not line.startswith(wording.AGENT_CHATTER):
-            self._write(line)
+            write_line(self._stream, line)
         elif self._verbose:
-            self._write(f"[{worker}] {line.removeprefix(wording.AGENT_CHATTER)}")
+            write_line(self._stream, f"[{worker}] {line.removeprefix(wording.AGENT_CHATTER)}")
 
     def _passed(self, news: Passed) -> None:
         status = news.plan.status
@@ -74,10 +75,4 @@ class PlainLines:
     def _say(self, reason: str, message: str, *, color: str) -> None:
         ago = f"{time.monotonic() - self._began:7.1f}s"
         head = click.style(reason, fg=color) if self._color else reason
-        self._write(f"{ago}  {head}: {message}")
-
-    def _write(self, line: str) -> None:
-        try:
-            print(line, file=self._stream, flush=True)
-        except BrokenPipeError:
-            pass  # `| head` has gone; the training goes on
+        write_line(self._stream, f"{ago}  {head}: {message}")

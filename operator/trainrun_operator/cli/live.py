@@ -1,12 +1,10 @@
 """The run as it goes, redrawn in place: for a terminal.
 
-Layer: cli. Drawn at most twice a second and only after news, so that it takes no time from the
-training.
+Layer: cli.
 """
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections import deque
 from collections.abc import Iterator
@@ -14,17 +12,14 @@ from datetime import UTC, datetime
 from typing import assert_never
 
 from rich.console import Console, Group, RenderableType
-from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
 from trainrun_operator.api.run.status import TrainRunStatus
 from trainrun_operator.cli import wording
+from trainrun_operator.cli.redrawn import Redrawn
 from trainrun_operator.cli.timeline import Timeline
 from trainrun_operator.runtime.news import Happened, Output, Passed, RunNews
-
-REDRAW_AFTER = 0.5
-"""Seconds between two drawings."""
 
 COUNTDOWN = 1.0
 """Seconds between two drawings while a backoff lasts, in which nothing happens."""
@@ -36,35 +31,22 @@ PHASE_STYLES = {"Running": "green", "Succeeded": "green", "Failed": "red"}
 STATE_STYLES = {"training": "green", "dead": "red", "leaving": "yellow", "done": "green"}
 
 
-class LiveView:
-    """Shows news in place; a context manager."""
+class LiveView(Redrawn):
+    """Shows news in place."""
 
     def __init__(self, console: Console, *, name: str, timeline: Timeline, per_worker: int) -> None:
-        self._console = console
+        super().__init__(console)
         self._name = name
         self._timeline = timeline
         self._per_worker = per_worker
-        self._began = time.monotonic()
         self._passed: Passed | None = None
         self._happened: deque[tuple[float, Happened]] = deque(maxlen=MOST_EVENTS)
         self._output: deque[str] = deque(maxlen=MOST_OUTPUT)
-        self._live = Live(console=console, auto_refresh=False, transient=True)
-        self._redraw: asyncio.TimerHandle | None = None
-
-    def __enter__(self) -> LiveView:
-        self._live.__enter__()
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        if self._redraw is not None:
-            self._redraw.cancel()
-        self._live.__exit__(None, None, None)
 
     def emit(self, news: RunNews) -> None:
         """Take note and draw soon."""
         self.remember(news)
-        if self._redraw is None:
-            self._redraw = asyncio.get_running_loop().call_later(REDRAW_AFTER, self._draw)
+        self._draw_soon()
 
     def remember(self, news: RunNews) -> None:
         """Take note."""
@@ -79,15 +61,10 @@ class LiveView:
             case _:
                 assert_never(news)
 
-    def say(self, text: str) -> None:
-        """A line that stays above the view."""
-        self._live.console.print(f"trainrun: {text}", highlight=False)
-
     def _draw(self) -> None:
-        self._redraw = None
-        self._live.update(self.render(), refresh=True)
+        super()._draw()
         if self._passed is not None and self._waits(self._passed.plan.status):
-            self._redraw = asyncio.get_running_loop().call_later(COUNTDOWN, self._draw)
+            self._draw_soon(COUNTDOWN)
 
     @staticmethod
     def _waits(status: TrainRunStatus) -> str:
@@ -110,11 +87,10 @@ class LiveView:
 
     def _head(self, status: TrainRunStatus) -> Text:
         style = PHASE_STYLES.get(status.phase, "yellow")
-        minutes, seconds = divmod(int(time.monotonic() - self._began), 60)
         return Text.assemble(
             (f" {self._name} ", "bold reverse"),
             (f" {status.phase} ", f"bold {style}"),
-            f" attempt {status.attempt}   {minutes}:{seconds:02}   {wording.budget_of(status)}",
+            f" attempt {status.attempt}   {self._lasts}   {wording.budget_of(status)}",
             no_wrap=True,
         )
 

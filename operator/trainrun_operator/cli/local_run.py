@@ -116,7 +116,7 @@ class LocalRun:
 
     async def lead(self, *, say: Callable[[str], None]) -> TrainRunStatus:
         """Lead the run until it is over or stopped; returns its last status."""
-        self._listen_to_signals(say)
+        on_interrupt(lambda: self._interrupt(say))
         async with LocalServer() as server:
             return await self.lead_on(server, say=say)
 
@@ -158,9 +158,6 @@ class LocalRun:
             leading.result()
 
     # --------------------------------------------------------------------------- signals
-
-    def _listen_to_signals(self, say: Callable[[str], None]) -> None:
-        on_interrupt(lambda: self._interrupt(say))
 
     def _interrupt(self, say: Callable[[str], None]) -> None:
         self._interrupts += 1

@@ -6,22 +6,20 @@ Layer: cli.
 from __future__ import annotations
 
 import asyncio
-import logging
 import sys
 from collections.abc import Callable, Iterator, Sequence
 
 import click
 
-from trainrun.errors import InvalidSpec, TrainRunError
 from trainrun_operator.api.run.status import TrainRunStatus
 from trainrun_operator.cli.exit_codes import (
-    BAD_INPUT,
     FAILED,
     FAULT_NEVER_STRUCK,
     INTERRUPTED,
     SUCCEEDED,
 )
 from trainrun_operator.cli.json_lines import JsonLines
+from trainrun_operator.cli.leading import lead_alone
 from trainrun_operator.cli.lines import PlainLines
 from trainrun_operator.cli.local_run import LocalRun
 from trainrun_operator.cli.opening import finished_message, open_run
@@ -30,7 +28,6 @@ from trainrun_operator.cli.run_options import RunOptions, holds_sweep
 from trainrun_operator.cli.summary import summary
 from trainrun_operator.cli.timeline import Timeline
 from trainrun_operator.runtime.news import Everyone
-from trainrun_operator.worlds.local.driver_lock import AlreadyLed, acquire
 from trainrun_operator.worlds.local.faults import Fault
 from trainrun_operator.worlds.local.status_file import StoredRun
 
@@ -44,31 +41,7 @@ def run_locally(options: RunOptions) -> int:
         from trainrun_operator.cli.sweeping.command import run_sweep  # noqa: PLC0415 - seldom
 
         return run_sweep(options)
-    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
-    try:
-        prepared = prepare(
-            options.file,
-            replicas=options.replicas,
-            storage=options.storage,
-            faults=options.faults,
-        )
-        lock = acquire(prepared.place.lock, run=prepared.name)
-    except (InvalidSpec, AlreadyLed) as error:
-        return _refuse(str(error))
-    except OSError as error:
-        what = error.filename or options.file
-        return _refuse(f"{what}: {error.strerror}: the storage's folder must be writable")
-    try:
-        return _run_or_say_finished(prepared, options)
-    except TrainRunError as error:
-        return _refuse(str(error))
-    finally:
-        lock.release()
-
-
-def _refuse(message: str) -> int:
-    click.echo(f"error: {message}", err=True)
-    return BAD_INPUT
+    return lead_alone(prepare, _run_or_say_finished, options)
 
 
 def _run_or_say_finished(prepared: Preparation, options: RunOptions) -> int:
@@ -120,15 +93,12 @@ def _run_for_people(
 def _lead_live(
     prepared: Preparation, stored: StoredRun, timeline: Timeline, *, color: bool
 ) -> tuple[LocalRun, TrainRunStatus]:
-    from rich.console import Console  # noqa: PLC0415 - 30 ms that other outputs do not need
-    from rich.logging import RichHandler  # noqa: PLC0415
-
+    # 30 ms that other outputs do not need.
     from trainrun_operator.cli.live import LiveView  # noqa: PLC0415
+    from trainrun_operator.cli.redrawn import console_to_draw_on  # noqa: PLC0415
 
     per_worker = prepared.processes_per_worker
-    console = Console(no_color=not color)
-    # Lines of the log go above the view, not through it.
-    logging.basicConfig(handlers=[RichHandler(console=console, show_path=False)], force=True)
+    console = console_to_draw_on(color=color)
     with LiveView(console, name=prepared.name, timeline=timeline, per_worker=per_worker) as view:
         run = LocalRun(prepared, stored, events=Everyone([timeline, view]))
         return run, asyncio.run(run.lead(say=view.say))

@@ -95,8 +95,12 @@ def _number(value: object) -> str:
         return str(value.get("float", value))
     if isinstance(value, float):
         return f"{value:.4g}"
-    text = str(value)
-    return text if len(text) <= 20 else f"{text[:17]}..."
+    return shortened(str(value), 20)
+
+
+def shortened(text: str, most: int) -> str:
+    """At most so many characters of it."""
+    return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
 def reports_nothing(status: TrainRunStatus) -> bool:

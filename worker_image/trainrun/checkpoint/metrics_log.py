@@ -64,14 +64,15 @@ def read_metrics(run: RunStore, *, most: int | None = None) -> Iterator[dict[str
             some = pieces[begin : begin + READERS]
             contents = pool.map(lambda piece: run.store.get(run.key(piece[1])), some)
             for ((attempt, _), _), data in zip(some, contents, strict=True):
-                yield from _records(attempt, data)
+                yield from ({"attempt": attempt, **record} for record in records_of(data))
 
 
-def _records(attempt: int, data: bytes) -> Iterator[dict[str, Any]]:
+def records_of(data: bytes) -> Iterator[dict[str, Any]]:
+    """What stands in a piece; unreadable lines are left out."""
     for line in data.splitlines():
         try:
             record = json.loads(line)
         except ValueError:
             continue
         if isinstance(record, dict):
-            yield {"attempt": attempt, **record}
+            yield record

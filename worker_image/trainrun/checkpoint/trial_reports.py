@@ -6,10 +6,10 @@ report has the same number whoever reads it, and however often.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from trainrun.checkpoint.metrics_log import records_of
 from trainrun.contract import layout
 from trainrun.contract.metrics import decode
 from trainrun.sweep.records import TrialReport, written
@@ -87,9 +87,8 @@ class TrialReports:
 
     def _values(self, data: bytes) -> Iterator[tuple[int, int, float]]:
         """Rank, step and value of each report that has the metric; what cannot be read is none."""
-        for line in data.splitlines():
+        for record in records_of(data):
             try:
-                record = json.loads(line)
                 value = decode(record["metrics"]).get(self.metric)
                 rank, step = int(record["rank"]), int(record["step"])
             except (ValueError, KeyError, TypeError, AttributeError):

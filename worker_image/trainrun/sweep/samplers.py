@@ -49,7 +49,7 @@ def ask(search: Search, number: int) -> dict[str, Scalar]:
     def pick(parameter: Parameter) -> Scalar:
         if parameter.name in said:
             return said[parameter.name]
-        return parameter.domain.at(share_of(search.seed, number, parameter.name))
+        return parameter.domain.at(_share(search.seed, number, parameter.name))
 
     return choose(search.space, pick)
 
@@ -72,10 +72,10 @@ def _grid_point(search: Search, number: int) -> dict[str, Scalar]:
 
 @functools.lru_cache(maxsize=8)
 def _order(size: int, seed: int) -> tuple[int, ...]:
-    return tuple(sorted(range(size), key=lambda point: share_of(seed, point, "")))
+    return tuple(sorted(range(size), key=lambda point: _share(seed, point, "")))
 
 
-def share_of(seed: int, number: int, name: str) -> float:
+def _share(seed: int, number: int, name: str) -> float:
     """Evenly distributed, 0 <= share < 1; as many bits as a float has."""
     digest = hashlib.sha256(f"{seed}:{number}:{name}".encode()).digest()
     return (int.from_bytes(digest[:8], "big") >> 11) / 2**53

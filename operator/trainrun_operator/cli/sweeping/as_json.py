@@ -14,9 +14,11 @@ from dataclasses import asdict
 from typing import Any, TextIO
 
 import click
+from pydantic.alias_generators import to_camel
 
 from trainrun_operator.api.sweep.status import TrainSweepStatus
 from trainrun_operator.cli.sweeping.news import OfTrial, Row, SweepLooked, SweepNews
+from trainrun_operator.cli.written_lines import write_line
 from trainrun_operator.runtime.news import Happened
 
 
@@ -51,10 +53,7 @@ class SweepJson:
         self._write({"event": "status", "exitCode": exit_code, "status": status_json(status)})
 
     def _write(self, fields: dict[str, Any]) -> None:
-        try:
-            print(json.dumps(fields, allow_nan=False), file=self._stream, flush=True)
-        except BrokenPipeError:
-            pass  # the reader has gone; the trials go on
+        write_line(self._stream, json.dumps(fields, allow_nan=False))
 
 
 def row_json(row: Row) -> dict[str, Any]:
@@ -66,22 +65,15 @@ def row_json(row: Row) -> dict[str, Any]:
 
 def status_json(status: TrainSweepStatus) -> dict[str, Any]:
     """As in the object's status: camelCase, absent instead of null."""
-    return {
-        _camel(key): status_value(value)
-        for key, value in asdict(status).items()
-        if value is not None
-    }
+    return _outside({key: it for key, it in asdict(status).items() if it is not None})
 
 
-def status_value(value: Any) -> Any:
+def _outside(fields: dict[str, Any]) -> dict[str, Any]:
     """Names of our own in camelCase; those of parameters stay."""
+    return {to_camel(key): it if key == "params" else _value(it) for key, it in fields.items()}
+
+
+def _value(value: Any) -> Any:
     if isinstance(value, dict):
-        return {
-            _camel(key): it if key == "params" else status_value(it) for key, it in value.items()
-        }
-    return [status_value(it) for it in value] if isinstance(value, list | tuple) else value
-
-
-def _camel(name: str) -> str:
-    first, *rest = name.split("_")
-    return first + "".join(word.capitalize() for word in rest)
+        return _outside(value)
+    return [_value(it) for it in value] if isinstance(value, list | tuple) else value

@@ -6,15 +6,13 @@ Layer: cli.
 from __future__ import annotations
 
 import asyncio
-import logging
 import sys
 
 import click
 
-from trainrun.errors import InvalidSpec, TrainRunError
 from trainrun_operator.api.sweep.status import TrainSweepStatus
 from trainrun_operator.cli.exit_codes import FAILED, INTERRUPTED, SUCCEEDED
-from trainrun_operator.cli.refusal import refused
+from trainrun_operator.cli.leading import lead_alone
 from trainrun_operator.cli.run_options import RunOptions
 from trainrun_operator.cli.sweeping.as_json import SweepJson
 from trainrun_operator.cli.sweeping.lines import SweepLines
@@ -23,33 +21,11 @@ from trainrun_operator.cli.sweeping.news import SweepSink
 from trainrun_operator.cli.sweeping.preparation import SweepPreparation, prepare_sweep
 from trainrun_operator.cli.sweeping.texts import summary
 from trainrun_operator.core.sweep.config import search_of
-from trainrun_operator.worlds.local.driver_lock import acquire
 
 
 def run_sweep(options: RunOptions) -> int:
     """Run or continue; returns the exit code."""
-    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
-    try:
-        prepared = prepare_sweep(
-            options.file,
-            replicas=options.replicas,
-            storage=options.storage,
-            faults=options.faults,
-        )
-        lock = acquire(prepared.place.lock, run=prepared.name)
-    except TrainRunError as error:
-        return refused(error)
-    except OSError as error:
-        what = error.filename or options.file
-        return refused(
-            InvalidSpec(f"{what}: {error.strerror}: the storage's folder must be writable")
-        )
-    try:
-        return _lead(prepared, options)
-    except TrainRunError as error:
-        return refused(error)
-    finally:
-        lock.release()
+    return lead_alone(prepare_sweep, _lead, options)
 
 
 def _lead(prepared: SweepPreparation, options: RunOptions) -> int:
@@ -75,14 +51,11 @@ def _shown(prepared: SweepPreparation, options: RunOptions) -> TrainSweepStatus:
         return _run(
             prepared, SweepLines(sys.stdout, objective=objective, color=color, verbose=verbose)
         )
-    from rich.console import Console  # noqa: PLC0415 - 30 ms that other outputs do not need
-    from rich.logging import RichHandler  # noqa: PLC0415
-
+    # 30 ms that other outputs do not need.
+    from trainrun_operator.cli.redrawn import console_to_draw_on  # noqa: PLC0415
     from trainrun_operator.cli.sweeping.table import SweepTable  # noqa: PLC0415
 
-    console = Console(no_color=not options.colored)
-    # Lines of the log go above the table, not through it.
-    logging.basicConfig(handlers=[RichHandler(console=console, show_path=False)], force=True)
+    console = console_to_draw_on(color=options.colored)
     with SweepTable(console, name=prepared.name, objective=objective) as table:
         return _run(prepared, table)
 

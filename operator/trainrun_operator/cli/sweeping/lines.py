@@ -21,6 +21,7 @@ from trainrun_operator.cli.sweeping.news import (
     TrialStarted,
 )
 from trainrun_operator.cli.sweeping.texts import outcome, parameters
+from trainrun_operator.cli.written_lines import write_line
 from trainrun_operator.runtime.news import Happened, Output, RunNews
 
 COLORS = {"Succeeded": "green", "Stopped": "yellow", "Skipped": "yellow"}
@@ -53,7 +54,7 @@ class SweepLines:
 
     def say(self, text: str) -> None:
         """A line of its own."""
-        self._write(f"trainrun: {text}")
+        write_line(self._stream, f"trainrun: {text}")
 
     def _ended(self, trial: TrialView, *, leads: bool) -> None:
         best = "; the best so far" if leads else ""
@@ -64,7 +65,7 @@ class SweepLines:
             case Happened(event=event) if event.type == "Warning" or self._verbose:
                 self._say(trial, event.reason, event.message, color="yellow")
             case Output(line=line) if self._verbose:
-                self._write(f"[{trial}] {line}")
+                write_line(self._stream, f"[{trial}] {line}")
             case _:
                 pass
 
@@ -72,10 +73,4 @@ class SweepLines:
         ago = f"{time.monotonic() - self._began:7.1f}s"
         shown = color or COLORS.get(word, "cyan" if word == "Running" else "red")
         head = click.style(word, fg=shown) if self._color else word
-        self._write(f"{ago}  trial {trial} {head}: {message}")
-
-    def _write(self, line: str) -> None:
-        try:
-            print(line, file=self._stream, flush=True)
-        except BrokenPipeError:
-            pass  # `| head` has gone; the trials go on
+        write_line(self._stream, f"{ago}  trial {trial} {head}: {message}")

@@ -41,10 +41,11 @@ class LocalSweep:
         self._log = SweepLog(prepared.folder, suggest=prepared.suggest)
         self._known: SweepView | ClerkUnknown = ClerkUnknown(message="the log was not read yet")
         self._acted_on = 0
-        self._told: set[tuple[int, int]] | None = None
-        """Openings of which the end was told; None: nobody was told anything."""
+        self._told: SweepView | None = None
+        """What was told of so far; None: nothing."""
         self._news = asyncio.Event()
-        self._asked = 0
+        self._server = LocalServer()
+        self._trials = LocalTrials(prepared, self._server, sink=sink, wake=self._news.set)
         self._interrupts = 0
         self._trouble = ""
         self._worked = _Stopwatch()
@@ -61,35 +62,34 @@ class LocalSweep:
         Raises SweepLogDamaged, and TrainRunError where a trial cannot be started.
         """
         on_interrupt(self._interrupt)
-        async with LocalServer() as server:
-            trials = LocalTrials(self._prepared, server, sink=self._sink, wake=self._news.set)
-            self._trials = trials
+        async with self._server:
             try:
-                await self._until_over(trials)
+                await self._until_over()
             finally:
-                trials.abandon()
-                await trials.ended()
+                self._trials.abandon()
+                await self._trials.ended()
         if self._interrupts:
             message = "stopped by its user; open trials go on from what they have saved"
             self.status = replace(self.status, reason="Interrupted", message=message)
         return self.status
 
-    async def _until_over(self, trials: LocalTrials) -> None:
-        await self._settle(None, trials)
+    async def _until_over(self) -> None:
+        trials = self._trials
+        await self._settle(None)
         while True:
             if isinstance(self._known, SweepView):
                 trials.find(self._known)
             trials.check()
             trouble = await trials.read_on()
-            plan = self._decide(trials)
-            self._act(plan, trials)
-            moved = await self._settle(plan.targets, trials)
+            plan = self._decide()
+            self._act(plan)
+            moved = await self._settle(plan.targets)
             if moved or plan.actions:
                 continue
             if not trials.busy and (self._interrupts or isinstance(self._known, SweepView)):
                 return  # nothing will change until the file does
             self._complain(trouble)
-            await self._wait(plan, trials)
+            await self._wait(plan)
 
     def _complain(self, trouble: str) -> None:
         """Once, not with every try."""
@@ -99,27 +99,27 @@ class LocalSweep:
             self._sink.say(f"the sweep waits for its storage, trials go on: {said}")
         self._trouble = said
 
-    def _decide(self, trials: LocalTrials) -> SweepPlan:
+    def _decide(self) -> SweepPlan:
         observation = SweepObservation(
-            log=self._known, acted_on=self._acted_on, runs=trials.seen(self.view)
+            log=self._known, acted_on=self._acted_on, runs=self._trials.seen(self.view)
         )
         plan = decide_sweep(observation, self._config, name=self._prepared.sweep.metadata.name)
         self.status = sweep_status(observation, self._config, plan, before=self.status)
-        rows = rows_of(self.view, trials, self._config.search.objective)
+        rows = rows_of(self.view, self._trials, self._config.search.objective)
         self._sink.emit(SweepLooked(status=self.status, rows=rows))
         return plan
 
-    def _act(self, plan: SweepPlan, trials: LocalTrials) -> None:
+    def _act(self, plan: SweepPlan) -> None:
         if plan.guarded:
             # We hold the lock, so that nobody else acts: what a status is for in a cluster.
             self._acted_on = self.view.position
         for action in plan.actions:
-            trials.apply(action)
+            self._trials.apply(action, self.view)
 
-    async def _settle(self, targets: Targets | None, trials: LocalTrials) -> bool:
+    async def _settle(self, targets: Targets | None) -> bool:
         """Bring the log to what is wanted; whether it has moved."""
         before, counted = self.view.position, self.view.counted_at
-        active = self._worked.seconds(running=bool(trials.working))
+        active = self._worked.seconds(running=bool(self._trials.working))
         try:
             if targets is None:
                 self._known = await asyncio.to_thread(self._log.read_on)
@@ -138,20 +138,21 @@ class LocalSweep:
     def _tell(self) -> None:
         """Tell of trials that have ended, but for those that had before, and of parameters that
         the sampler did not choose."""
-        for trial in list(self.view.trials.values())[self._asked :]:
-            if trial.fallback and self._told is not None:
+        before, self._told = self._told, self.view
+        if before is None:
+            return
+        for trial in self.view.trials.values():
+            known = before.trials.get(trial.number)
+            if known is None and trial.fallback:
                 self._sink.say(f"trial {trial.number} was drawn by chance: {trial.fallback}")
-        self._asked = self.view.asked
-        ended = {(it.number, it.opening): it for it in self.view.trials.values() if not it.open}
-        first = best(self.view, self._config.search.objective)
-        for key, trial in ended.items():
-            if self._told is not None and key not in self._told:
-                leads = first is not None and first.trial.number == trial.number
-                self._sink.emit(TrialEnded(trial=trial, leads=leads))
-        self._told = set(ended)
+            if trial.open or (known and not known.open and known.opening == trial.opening):
+                continue
+            first = best(self.view, self._config.search.objective)
+            leads = first is not None and first.trial.number == trial.number
+            self._sink.emit(TrialEnded(trial=trial, leads=leads))
 
-    async def _wait(self, plan: SweepPlan, trials: LocalTrials) -> None:
-        reading = READ_EVERY if trials.busy else None
+    async def _wait(self, plan: SweepPlan) -> None:
+        reading = READ_EVERY if self._trials.busy else None
         limits = [it for it in (plan.wake_after, reading) if it is not None]
         try:
             async with asyncio.timeout(min(limits, default=None)):

@@ -47,7 +47,8 @@ class Row:
 
     trial: int
     state: str
-    """`Waiting`, `Running`, `Saving`, `Paused`, or the state that the log gives."""
+    """The one that the log gives; of an open trial that this machine leads `Running`, `Saving`,
+    `Saved`, or `Ending` until the log has its end."""
     params: Mapping[str, Scalar]
     value: float | None
     step: int | None

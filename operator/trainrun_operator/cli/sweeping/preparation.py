@@ -10,17 +10,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from trainrun.checkpoint import RunStore, open_store
+from trainrun.checkpoint import RunStore
 from trainrun.checkpoint.stores.store import ObjectStore
 from trainrun.errors import InvalidSpec
 from trainrun.sweep.clerk import Suggest
 from trainrun.sweep.samplers import ask, by_chance
 from trainrun.sweep.search import BY_OPTUNA, SamplerName
-from trainrun_operator.api.loading import load
-from trainrun_operator.api.sweep.resource import TRAINSWEEP
 from trainrun_operator.api.sweep.spec import TrainSweep
-from trainrun_operator.cli.preparation import Preparation, preparation_of, read_file, storage_uri
+from trainrun_operator.cli.preparation import Preparation, preparation_of
 from trainrun_operator.cli.sweeping.identity import SweepIdentity
+from trainrun_operator.cli.sweeping.loading import load_sweep, store_of
 from trainrun_operator.core.sweep.config import SweepConfig, sweep_config
 from trainrun_operator.core.sweep.plan import CreateTrial
 from trainrun_operator.core.sweep.trial import TRIALS, trial_run, trials_uri
@@ -92,21 +91,15 @@ def prepare_sweep(
     """Read and check everything. Raises InvalidSpec."""
     if faults:
         raise InvalidSpec("--fault is for a TrainRun: the trials of a TrainSweep share no step")
-    changes: dict[str, object] = {}
-    if replicas is not None:
-        changes["spec.run.workers.replicas"] = replicas
-    if storage is not None:
-        changes["spec.storage.uri"] = storage_uri(storage)
-    sweep = load(read_file(file), TRAINSWEEP, source=str(file), overrides=changes)
+    sweep = load_sweep(file, storage=storage, replicas=replicas)
     suggest_of(sweep.spec.sampler.name, where=f"{file}: spec.sampler.name")
-    it = sweep.spec.storage
-    root = places_root(it.uri, environ=os.environ)
+    root = places_root(sweep.spec.storage.uri, environ=os.environ)
     prepared = SweepPreparation(
         file=file,
         sweep=sweep,
         place=RunPlace(folder=root / sweep.sweep_name),
         notes=(),
-        store=open_store(it.uri, endpoint_url=it.endpoint_url, region=it.region),
+        store=store_of(sweep),
     )
     first = _first_trial(prepared)
     _check_gpus(prepared, first, os.environ)

@@ -15,9 +15,8 @@ from trainrun.checkpoint.sweep_log import SweepLog
 from trainrun.errors import TrainRunError
 from trainrun.sweep.search import Objective
 from trainrun.sweep.view import SweepView
-from trainrun_operator.api.loading import load
-from trainrun_operator.api.sweep.resource import TRAINSWEEP
-from trainrun_operator.cli.preparation import read_file, storage_uri
+from trainrun_operator.cli.preparation import storage_uri
+from trainrun_operator.cli.sweeping.loading import load_sweep, store_of
 
 
 class UnknownSweep(TrainRunError):
@@ -58,9 +57,5 @@ def folder_of(where: str, *, storage: str | None) -> RunStore:
         uri, _, name = storage_uri(where).rstrip("/").rpartition("/")
         # A folder directly below the root: its parent is file:///, which has lost its slash.
         return RunStore(open_store("file:///" if uri == "file://" else uri), name)
-    file = Path(where)
-    changes = {} if storage is None else {"spec.storage.uri": storage_uri(storage)}
-    sweep = load(read_file(file), TRAINSWEEP, source=where, overrides=changes)
-    it = sweep.spec.storage
-    store = open_store(it.uri, endpoint_url=it.endpoint_url, region=it.region)
-    return RunStore(store, sweep.sweep_name)
+    sweep = load_sweep(Path(where), storage=storage)
+    return RunStore(store_of(sweep), sweep.sweep_name)

@@ -5,8 +5,6 @@ Layer: cli; pure.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from trainrun.sweep.results import standing
 from trainrun.sweep.search import Objective
 from trainrun.sweep.view import SweepView, TrialView
@@ -17,25 +15,27 @@ from trainrun_operator.cli.sweeping.trials import LocalTrial, LocalTrials
 
 def rows_of(view: SweepView, trials: LocalTrials | None, objective: Objective) -> tuple[Row, ...]:
     """By number; `trials` is what this machine knows of their runs, if it leads the sweep."""
-    return tuple(_rows(view, trials, objective))
+    return tuple(
+        row_of(trial, None if trials is None else trials.of(trial), objective)
+        for trial in view.trials.values()
+    )
 
 
-def _rows(view: SweepView, trials: LocalTrials | None, objective: Objective) -> Iterator[Row]:
-    for trial in view.trials.values():
-        run = None if trials is None else trials.of(trial)
-        own = standing(trial, objective)
-        step = None if own is None else own.step
-        if run is not None and run.status.progress.step is not None:
-            step = run.status.progress.step
-        yield Row(
-            trial=trial.number,
-            state=_state(trial, run),
-            params=trial.params,
-            value=None if own is None else own.value,
-            step=step,
-            restarts=run.status.restarts if trial.open and run is not None else trial.restarts,
-            remark=_remark(trial),
-        )
+def row_of(trial: TrialView, run: LocalTrial | None, objective: Objective) -> Row:
+    """One trial; `run` is what this machine knows of its run, if it does."""
+    own = standing(trial, objective)
+    step = None if own is None else own.step
+    if run is not None and run.status.progress.step is not None:
+        step = run.status.progress.step
+    return Row(
+        trial=trial.number,
+        state=_state(trial, run),
+        params=trial.params,
+        value=None if own is None else own.value,
+        step=step,
+        restarts=run.status.restarts if trial.open and run is not None else trial.restarts,
+        remark=_remark(trial),
+    )
 
 
 def _state(trial: TrialView, run: LocalTrial | None) -> str:

@@ -14,16 +14,15 @@ import click
 from trainrun.errors import TrainRunError
 from trainrun.sweep.results import best
 from trainrun.sweep.search import Objective
-from trainrun_operator.api.loading import load
-from trainrun_operator.api.sweep.resource import TRAINSWEEP
+from trainrun_operator.cli import wording
 from trainrun_operator.cli.exit_codes import NO, SUCCEEDED
-from trainrun_operator.cli.preparation import read_file
 from trainrun_operator.cli.refusal import refused
 from trainrun_operator.cli.sweeping.as_json import row_json
+from trainrun_operator.cli.sweeping.loading import load_sweep
 from trainrun_operator.cli.sweeping.news import Row
 from trainrun_operator.cli.sweeping.reading import ReadSweep, UnknownSweep, read_sweep
-from trainrun_operator.cli.sweeping.rows import rows_of
-from trainrun_operator.cli.sweeping.texts import number, parameters
+from trainrun_operator.cli.sweeping.rows import row_of, rows_of
+from trainrun_operator.cli.sweeping.texts import number, parameters, value_at
 from trainrun_operator.core.sweep.config import changed_fields, immutable_part
 
 LONGEST_REMARK = 100
@@ -56,14 +55,12 @@ def show_best(where: str, *, storage: str | None, as_json: bool) -> int:
     if found is None:
         click.echo(f"no trial in {sweep.uri} has a {sweep.objective.metric} yet", err=True)
         return NO
-    row = next(
-        row for row in rows_of(sweep.view, None, sweep.objective) if row.trial == found.trial.number
-    )
+    row = row_of(found.trial, None, sweep.objective)
     if as_json:
         click.echo(json.dumps(row_json(row)))
     else:
-        value = number(row.value)
-        click.echo(f"trial {row.trial}: {sweep.objective.metric} {value} at step {row.step}")
+        told = value_at(sweep.objective, found.own.value, found.own.step)
+        click.echo(f"trial {row.trial}: {told}")
         click.echo(f"  {parameters(row.params, exact=True)}")
     return SUCCEEDED
 
@@ -89,12 +86,7 @@ def show_can_restore(where: str, *, storage: str | None, file: Path | None) -> i
 
 
 def _changed(sweep: ReadSweep, file: Path) -> list[str]:
-    wanted = load(read_file(file), TRAINSWEEP, source=str(file))
-    return changed_fields(sweep.view.sessions[0].spec, immutable_part(wanted.spec))
-
-
-def _short(remark: str) -> str:
-    return remark if len(remark) <= LONGEST_REMARK else f"{remark[: LONGEST_REMARK - 3]}..."
+    return changed_fields(sweep.view.sessions[0].spec, immutable_part(load_sweep(file).spec))
 
 
 def table(rows: Iterable[Row], objective: Objective) -> Iterator[str]:
@@ -109,6 +101,6 @@ def table(rows: Iterable[Row], objective: Objective) -> Iterator[str]:
 
 def _cells(row: Row) -> tuple[str, ...]:
     step = "-" if row.step is None else str(row.step)
-    remark = f"  ({_short(row.remark)})" if row.remark else ""
+    remark = f"  ({wording.shortened(row.remark, LONGEST_REMARK)})" if row.remark else ""
     said = parameters(row.params) + remark
     return str(row.trial), row.state, number(row.value), step, str(row.restarts), said

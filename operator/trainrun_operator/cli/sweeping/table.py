@@ -1,27 +1,23 @@
 """A sweep as it goes, redrawn in place: for a terminal.
 
-Layer: cli. Drawn at most twice a second and only after news.
+Layer: cli.
 """
 
 from __future__ import annotations
 
-import asyncio
-import time
 from collections import deque
 
 from rich.console import Console, Group, RenderableType
-from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
 from trainrun.sweep.search import Objective
 from trainrun_operator.cli import wording
+from trainrun_operator.cli.redrawn import Redrawn
 from trainrun_operator.cli.sweeping.news import OfTrial, Row, SweepLooked, SweepNews, TrialEnded
 from trainrun_operator.cli.sweeping.texts import number, outcome, parameters
 from trainrun_operator.runtime.news import Happened
 
-REDRAW_AFTER = 0.5
-"""Seconds between two drawings."""
 MOST_EVENTS = 5
 STYLES = {
     "Running": "green",
@@ -32,33 +28,20 @@ STYLES = {
 }
 
 
-class SweepTable:
-    """Shows news in place; a context manager."""
+class SweepTable(Redrawn):
+    """Shows news in place."""
 
     def __init__(self, console: Console, *, name: str, objective: Objective) -> None:
-        self._console = console
+        super().__init__(console)
         self._name = name
         self._objective = objective
-        self._began = time.monotonic()
         self._looked: SweepLooked | None = None
         self._events: deque[Text] = deque(maxlen=MOST_EVENTS)
-        self._live = Live(console=console, auto_refresh=False, transient=True)
-        self._redraw: asyncio.TimerHandle | None = None
-
-    def __enter__(self) -> SweepTable:
-        self._live.__enter__()
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        if self._redraw is not None:
-            self._redraw.cancel()
-        self._live.__exit__(None, None, None)
 
     def emit(self, news: SweepNews) -> None:
         """Take note and draw soon."""
         self.remember(news)
-        if self._redraw is None:
-            self._redraw = asyncio.get_running_loop().call_later(REDRAW_AFTER, self._draw)
+        self._draw_soon()
 
     def remember(self, news: SweepNews) -> None:
         """Take note."""
@@ -74,24 +57,15 @@ class SweepTable:
             case _:
                 pass
 
-    def say(self, text: str) -> None:
-        """A line that stays above the view."""
-        self._live.console.print(f"trainrun: {text}", highlight=False)
-
-    def _draw(self) -> None:
-        self._redraw = None
-        self._live.update(self.render(), refresh=True)
-
     def render(self) -> RenderableType:
         """The whole view."""
         if self._looked is None:
             return Text(f"{self._name}: starting")
         status = self._looked.status
-        minutes, seconds = divmod(int(time.monotonic() - self._began), 60)
         head = Text.assemble(
             (f" {self._name} ", "bold reverse"),
             (f" {status.phase} ", "bold green" if status.phase == "Running" else "bold yellow"),
-            f" {status.trials.text} ended   {minutes}:{seconds:02}",
+            f" {status.trials.text} ended   {self._lasts}",
             no_wrap=True,
         )
         room = max(3, self._console.height - len(self._events) - 6)

@@ -23,6 +23,11 @@ def number(value: float | None) -> str:
     return "-" if value is None else f"{value:.6g}"
 
 
+def value_at(objective: Objective, value: float, step: int) -> str:
+    """`loss 0.25 at step 7`."""
+    return f"{objective.metric} {number(value)} at step {step}"
+
+
 def first_line(text: str) -> str:
     """Of a message; empty where there is none."""
     return next(iter(text.splitlines()), "")
@@ -37,13 +42,12 @@ def _parameter(value: Scalar, *, exact: bool) -> str:
     if isinstance(value, float):
         return repr(value) if exact else f"{value:.4g}"
     text = as_text(value)
-    return text if exact or len(text) <= LONGEST_TEXT else f"{text[: LONGEST_TEXT - 3]}..."
+    return text if exact else wording.shortened(text, LONGEST_TEXT)
 
 
 def outcome(trial: TrialView, objective: Objective) -> str:
     """What an ended trial has come to."""
-    value = "" if trial.value is None else f"{objective.metric} {number(trial.value)}"
-    at = f"{value} at step {trial.step}" if value else ""
+    at = "" if trial.value is None else value_at(objective, trial.value, trial.step)
     said = f"{trial.reason}: {trial.message}" if trial.message else ""
     again = f"{trial.restarts} restart{'s' if trial.restarts > 1 else ''}"
     parts = (at, first_line(said), again if trial.restarts else "")
@@ -60,8 +64,8 @@ def summary(
         yield f"  time         {wording.seconds(float(status.active_seconds))} with trials at work"
     best = status.best
     if best is not None:
-        value = number(float(best.value))
-        yield f"  best         trial {best.trial}: {objective.metric} {value} at step {best.step}"
+        value = value_at(objective, float(best.value), best.step)
+        yield f"  best         trial {best.trial}: {value}"
         if best.params:
             yield f"               {parameters(best.params, exact=True)}"
     for it in status.last_ended:

@@ -23,9 +23,10 @@ from trainrun_operator.cli.opening import open_run
 from trainrun_operator.cli.preparation import Preparation
 from trainrun_operator.cli.sweeping.news import OfTrial, SweepSink, TrialStarted
 from trainrun_operator.cli.sweeping.preparation import SweepPreparation
-from trainrun_operator.core.sweep.names import folder_name, run_name
+from trainrun_operator.core.sweep.names import run_name
 from trainrun_operator.core.sweep.observation import TrialRun, TrialRunPhase
 from trainrun_operator.core.sweep.plan import CreateTrial, DeleteTrial, SuspendTrial, TrialAction
+from trainrun_operator.core.sweep.slots import creation
 from trainrun_operator.runtime.news import Passed, RunNews
 from trainrun_operator.worlds.local.gpus import gpus_here, split_gpus
 from trainrun_operator.worlds.local.status_file import StatusFile
@@ -42,7 +43,7 @@ class LocalTrial:
     """Counts runs in the order in which they were created."""
     status: TrainRunStatus
     """As it was seen last."""
-    unread: bool
+    unread: bool = True
     """It may have reported what was not read yet."""
     suspend: bool = False
     run: LocalRun | None = None
@@ -66,8 +67,7 @@ class LocalTrial:
 
     def seen(self) -> TrialRun:
         """As decisions see it."""
-        failed = self.status.condition("Failed")
-        over = self.status.finished and failed is not None
+        failed = self.status.condition("Failed") if self.phase == "Failed" else None
         attempt = self.status.attempt
         return TrialRun(
             name=self.action.name,
@@ -76,8 +76,8 @@ class LocalTrial:
             opening=self.action.opening,
             phase=self.phase,
             suspend=self.suspend,
-            reason=failed.reason if over and failed is not None else "",
-            message=failed.message if over and failed is not None else "",
+            reason="" if failed is None else failed.reason,
+            message="" if failed is None else failed.message,
             restarts=self.status.restarts,
             attempt=attempt,
             resumed=self.reports.resumed(attempt) if self.phase != "Running" and attempt else 0,
@@ -135,18 +135,12 @@ class LocalTrials:
         for trial in view.trials.values():
             if not trial.open or self.of(trial) is not None:
                 continue
-            name = run_name(self._prepared.sweep.metadata.name, trial)
-            action = CreateTrial(
-                name=name,
-                trial=trial.number,
-                opening=trial.opening,
-                folder=folder_name(trial),
-                params=trial.params,
-            )
-            stored = StatusFile(self._prepared.place_of(name).status).read()
+            action = creation(trial, self._prepared.sweep.metadata.name)
+            stored = StatusFile(self._prepared.place_of(action.name).status).read()
             if stored is not None:
                 prepared = self._prepared.trial(action)
-                self._add(action, prepared, stored.status, suspend=not stored.status.finished)
+                known = self._add(action, trial, prepared, stored.status)
+                known.suspend = not stored.status.finished
 
     def check(self) -> None:
         """Raise what has ended the leading of a run: no verdict about it, and a run that is started
@@ -177,13 +171,14 @@ class LocalTrials:
 
     # ---------------------------------------------------------------------------- actions
 
-    def apply(self, action: TrialAction) -> None:
-        """Carry out an action. Raises InvalidSpec, TrainRunError, OSError."""
+    def apply(self, action: TrialAction, view: SweepView) -> None:
+        """Carry out an action that follows from `view`. Raises TrainRunError, OSError."""
         match action:
             case CreateTrial():
                 if action.name not in self._trials:
                     prepared = self._prepared.trial(action)
-                    trial = self._add(action, prepared, TrainRunStatus(), suspend=False)
+                    opened = view.trials[action.trial]
+                    trial = self._add(action, opened, prepared, TrainRunStatus())
                     self._start(trial, again=False)
             case SuspendTrial(suspend=True):
                 self._suspend(self._trials[action.name])
@@ -209,22 +204,19 @@ class LocalTrials:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _add(
-        self, action: CreateTrial, prepared: Preparation, status: TrainRunStatus, *, suspend: bool
+        self, action: CreateTrial, opened: TrialView, prepared: Preparation, status: TrainRunStatus
     ) -> LocalTrial:
-        incarnation = int(action.folder.partition("-i")[2] or 1)
         trial = self._trials[action.name] = LocalTrial(
             action=action,
             prepared=prepared,
             reports=TrialReports(
                 run=self._prepared.trial_folder(action.folder),
                 trial=action.trial,
-                incarnation=incarnation,
+                incarnation=opened.incarnation,
                 metric=self._prepared.sweep.spec.objective.metric,
             ),
             number=next(self._count),
             status=status,
-            unread=True,
-            suspend=suspend,
         )
         return trial
 

@@ -59,8 +59,13 @@ def _ready(
 def _start(trial: TrialView, run: TrialRun | None, name: str) -> CreateTrial | SuspendTrial:
     if run is not None:
         return SuspendTrial(name=run.name, uid=run.uid, suspend=False)
+    return creation(trial, name)
+
+
+def creation(trial: TrialView, sweep: str) -> CreateTrial:
+    """What creates the run of a trial's opening in the sweep of this name."""
     return CreateTrial(
-        name=run_name(name, trial),
+        name=run_name(sweep, trial),
         trial=trial.number,
         opening=trial.opening,
         folder=folder_name(trial),
