@@ -98,3 +98,26 @@ async def test_where_namespaces_are_named_each_is_listed_and_a_run_of_any_is_kno
 
     assert len(fake.of("list")) >= 2
     assert office.manager.uids() == {"a"}
+
+
+async def test_after_an_upgrade_of_the_crd_a_watch_that_hides_the_memory_makes_no_run_begin_again(
+    api: KubeApi, fake: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch, "RELIST", 3600.0)
+    office = Office()
+    watched = RunWatch(api, namespaces=(), manager=office.manager)
+    led = {"phase": "Running", "attempt": 3, "fruitless": 2}
+    fake.things = [{**raw("a", uid="a", version=1), "status": led}]
+
+    async with relisting(watched):
+        await watched.listed.wait()
+        # The operator has written `internal`; the old watch cuts it out, the lists do not.
+        kept = {**raw("a", uid="a", version=2), "status": {**led, "internal": {"fruitless": 2}}}
+        shown = {**raw("a", uid="a", version=2), "status": {"phase": "Running", "attempt": 3}}
+        watched.changed("MODIFIED", shown)
+        assert [status.fruitless for status, _ in office.manager.states()] == [2]
+
+        fake.things = [{**kept, "status": {**kept["status"], "attempt": 4}}]
+        await until(lambda: [s.attempt for s, _ in office.manager.states()] == [4])
+
+    assert [status.fruitless for status, _ in office.manager.states()] == [2]

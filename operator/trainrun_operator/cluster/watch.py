@@ -2,17 +2,24 @@
 
 Layer: cluster. Invariant: a deletion or a change that no watch told of is known after `RELIST`
 seconds, once the API server answers; an API server that is away is asked again.
+
+A watch that is older than the CRD is no witness. When a CRD changes, kube-apiserver 1.36 serves
+new requests with the new schema at once, but ends the old watches a second later or more
+(apiextensions-apiserver, `crdHandler.tearDown`), and cuts what they tell to the old schema. Taken
+for the truth, a run without `status.internal` would begin again.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from trainrun_operator.api.resources import TRAINRUN
+from trainrun_operator.api.run.status_json import is_stripped
 from trainrun_operator.cluster.manager import RunManager
 from trainrun_operator.kube.api import KubeApi, Object
 from trainrun_operator.kube.errors import KubeError
@@ -35,6 +42,7 @@ class RunWatch:
         self._api = api
         self._namespaces = namespaces or ("",)
         self._manager = manager
+        self._list_soon = asyncio.Event()
         self.listed = asyncio.Event()
         """All TrainRuns have been listed once: the CRD is there."""
 
@@ -42,6 +50,8 @@ class RunWatch:
         """The watch saw this object; `kind` is ADDED, MODIFIED, DELETED, or None in a list."""
         if kind == "DELETED":
             self._manager.gone(raw["metadata"]["uid"])
+        elif is_stripped(raw.get("status") or {}):
+            self._list_soon.set()
         else:
             self._manager.seen(raw)
 
@@ -54,7 +64,15 @@ class RunWatch:
             except KubeError as error:
                 _log.warning("TrainRuns cannot be listed: %s", error)
                 pause = RETRY
-            await asyncio.sleep(pause * random.uniform(*JITTER))
+            await self._pause(pause * random.uniform(*JITTER))
+
+    async def _pause(self, seconds: float) -> None:
+        """Cut short, though not to nothing, where the watch has told of something in part."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._list_soon.wait()
+                self._list_soon.clear()
+                await asyncio.sleep(RETRY)
 
     async def _list(self) -> None:
         objects: dict[str, Object] = {}

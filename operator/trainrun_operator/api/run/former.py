@@ -3,7 +3,7 @@
 Layer: api. An upgrade meets runs that train: their objects hold a status with the operator's memory
 at the top level, and a spec with two names that have changed. Both are read here and nowhere else;
 nothing is written at the old places. To be deleted with version 0.3.0, together with its uses in
-`status_json`, `spec`, `run_object` and `cluster/schema.py`.
+`status_json`, `spec`, `run_object`, `cluster/schema.py` and `cluster/watch.py`.
 """
 
 from __future__ import annotations
@@ -42,6 +42,12 @@ def with_internal(status: Mapping[str, Any], *, names: frozenset[str]) -> Mappin
     if "internal" in status:
         return status
     return {**status, "internal": {name: status[name] for name in names & status.keys()}}
+
+
+def is_stripped(status: Mapping[str, Any], *, names: frozenset[str]) -> bool:
+    """Whether a status is shown without what the operator remembers: the fields `names`, or
+    `internal`. Every version has written some of them, but the CRD of 0.1.0 hides `internal`."""
+    return bool(status) and status.keys().isdisjoint({"internal", *names})
 
 
 def with_new_names(document: dict[str, Any]) -> dict[str, Any]:

@@ -29,6 +29,11 @@ def status_from(json_object: Mapping[str, Any]) -> TrainRunStatus:
     return _STATUS.validate_python({**shown, **written[INTERNAL]})
 
 
+def is_stripped(json_object: Mapping[str, Any]) -> bool:
+    """Whether this view of a status hides what the operator remembers."""
+    return former.is_stripped(json_object, names=_INTERNAL_NAMES)
+
+
 def json_object(status: TrainRunStatus) -> dict[str, Any]:
     """What stands in the custom resource."""
     written: dict[str, Any] = _STATUS.dump_python(
