@@ -1,4 +1,5 @@
-"""The HTTP server that agents talk to: `POST /v1/heartbeat`; and fetched from: `GET /v1/agent`.
+"""The HTTP server that agents talk to: `POST /v1/heartbeat`; and fetched from: `GET /v1/agent`;
+the clerks of sweeps talk to it by `POST /v1/clerk`.
 
 Layer: runtime. The body is the agent's whole state, the answer the whole desired state; with
 `?wait=<seconds>` the answer is held back until it differs from what the agent has seen; with
@@ -23,6 +24,7 @@ import sys
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 
 from aiohttp import web
 
@@ -30,9 +32,11 @@ from trainrun.contract.agent_state import AgentState
 from trainrun.contract.limits import LARGEST_HEARTBEAT
 from trainrun.contract.paths import AGENT, HEARTBEAT, OPERATORS
 from trainrun.contract.wire import VERSION, MalformedMessage
+from trainrun_operator.core.sweep.clerking import CLERK
 from trainrun_operator.runtime.agents import BEAT, TOLERATED_LAG, RunAgents
 from trainrun_operator.runtime.archive import AgentArchive
 from trainrun_operator.runtime.cadence import Cadence
+from trainrun_operator.runtime.clerk_desks import ClerkDesks
 from trainrun_operator.runtime.door import Door
 from trainrun_operator.runtime.shape import check_shape
 
@@ -72,7 +76,7 @@ class Speaker:
     connections: int = CONNECTIONS
     """That he may hold at a time."""
     worker: tuple[str, str] | None = None
-    """Uid of the run, and name of the worker, where the token says them."""
+    """Uid of the run, or of the sweep, and name of the pod, where the token says them."""
     objection: Callable[[AgentState], Refusal | None]
     """Why he may not speak for the worker of a state."""
 
@@ -83,6 +87,8 @@ TOO_LARGE = Refusal(
 
 Authenticator = Callable[[str, str], Awaitable[Speaker | Refusal]]
 """(bearer token, address that it came from) -> whose it is."""
+Answering = Callable[[web.Request, Speaker, bytes], Awaitable[web.Response]]
+"""(request, who has sent it, its body) -> what he is told."""
 
 
 class AgentServer:
@@ -106,6 +112,8 @@ class AgentServer:
         self._serving = serving
         self._operators = operators
         self._runs: dict[str, RunAgents] = {}
+        self.clerks = ClerkDesks()
+        """Of the sweeps."""
         self.cadence = Cadence()
         """Of the progress of all runs."""
         self._runner: web.AppRunner | None = None
@@ -123,7 +131,8 @@ class AgentServer:
     async def start(self, host: str, *, port: int = 0, tls: ssl.SSLContext | None = None) -> int:
         """Listen; returns the port. Raises OSError when it is taken."""
         app = web.Application(client_max_size=LARGEST_HEARTBEAT)
-        app.router.add_post(HEARTBEAT, self._heartbeat)
+        app.router.add_post(HEARTBEAT, partial(self._exchange, self._heartbeat))
+        app.router.add_post(CLERK, partial(self._exchange, self._clerk))
         if self._archive is not None:
             app.router.add_get(AGENT, self._download)
         self._runner = web.AppRunner(
@@ -147,6 +156,7 @@ class AgentServer:
         """Release all held-back requests and close."""
         for agents in self._runs.values():
             agents.close()
+        self.clerks.close()
         if self._beating is not None:
             self._beating.cancel()
         if self._door is not None:
@@ -169,14 +179,14 @@ class AgentServer:
                     "the event loop was blocked for %.1f s; the silence of agents counts anew", lag
                 )
 
-    async def _heartbeat(self, request: web.Request) -> web.Response:
-        response = await self._answer(request)
+    async def _exchange(self, answer: Answering, request: web.Request) -> web.Response:
+        response = await self._admitted(request, answer)
         # Whatever else it says: kube-proxy may have led this agent to one that leads no more.
         if operators := self._operators():
             response.headers[OPERATORS] = ",".join(operators)
         return response
 
-    async def _answer(self, request: web.Request) -> web.Response:
+    async def _admitted(self, request: web.Request, answer: Answering) -> web.Response:
         if not self._serving():
             return web.Response(status=503, text="this operator does not lead; ask again")
         speaker = await self._speaker(request)
@@ -185,9 +195,23 @@ class AgentServer:
         body = await self._body(request)
         if isinstance(body, Refusal):
             return _refused(body)
+        response = await answer(request, speaker, body)
+        if not self._serving():  # lost while it was held back
+            return web.Response(status=503, text="this operator does not lead any more")
+        return response
+
+    async def _clerk(self, request: web.Request, speaker: Speaker, body: bytes) -> web.Response:
+        try:
+            wait = _wait(request)
+        except ValueError as error:
+            return web.Response(status=400, text=f"malformed: {error}")
+        uid = speaker.worker[0] if speaker.worker is not None else None
+        return await self.clerks.answer(body, sweep_uid=uid, wait=wait)
+
+    async def _heartbeat(self, request: web.Request, speaker: Speaker, body: bytes) -> web.Response:
         try:
             state = read_state(body)
-            wait = min(float(request.query.get("wait", "0")), LONGEST_WAIT)
+            wait = _wait(request)
         except UnservedVersion as error:
             self._misheard(speaker, body, error)
             return web.Response(status=426, text=str(error))
@@ -202,8 +226,6 @@ class AgentServer:
         interruptible = "interruptible" in request.query
         hold = self._holding(request, agents, state.worker) if interruptible else None
         answer = await agents.answer(state, wait=wait, on_hold=hold)
-        if not self._serving():  # lost while it was held back
-            return web.Response(status=503, text="this operator does not lead any more")
         if answer is None:
             return web.Response(status=204)
         text = self.cadence.paced(answer).to_json()
@@ -257,6 +279,11 @@ class AgentServer:
         except TimeoutError:
             message = f"the heartbeat did not come within {self._patience:.0f} s"
             return Refusal(status=408, message=message)
+
+
+def _wait(request: web.Request) -> float:
+    """Raises ValueError."""
+    return min(float(request.query.get("wait", "0")), LONGEST_WAIT)
 
 
 def _refused(refusal: Refusal) -> web.Response:

@@ -21,6 +21,8 @@ from trainrun.sweep.samplers import by_chance
 from trainrun.sweep.view import SweepView
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from trainrun.checkpoint.stores.run_store import RunStore
     from trainrun.sweep.clerk import Suggest
     from trainrun.sweep.records import TrialReport
@@ -37,6 +39,8 @@ class SweepLog:
     """What it says so far."""
     suggest: Suggest = by_chance
     """Chooses parameters."""
+    on_record: Callable[[Record], None] = lambda _record: None
+    """Is told of each, in order, once the view knows it."""
 
     def read_on(self) -> SweepView:
         """Everything that stands in the log now. Raises StoreError, SweepLogDamaged."""
@@ -44,7 +48,7 @@ class SweepLog:
             self._read_listed()
         # A listing may be late; what is asked for by its name is there or not.
         while (record := self._read(self.view.position + 1)) is not None:
-            self.view = apply(self.view, record)
+            self._take(record)
         return self.view
 
     def append(self, record: Record) -> bool:
@@ -55,7 +59,7 @@ class SweepLog:
         key = layout.sweep_record_key(self.view.position + 1)
         if not self.folder.write_once(key, LogEntry(record)):
             return False
-        self.view = apply(self.view, record)
+        self._take(record)
         return True
 
     def settle(
@@ -90,7 +94,11 @@ class SweepLog:
             for position, record in enumerate(pool.map(self._read, range(1, last + 1)), start=1):
                 if record is None:
                     raise self._damaged(position, f"it is missing, and record {last} is there")
-                self.view = apply(self.view, record)
+                self._take(record)
+
+    def _take(self, record: Record) -> None:
+        self.view = apply(self.view, record)
+        self.on_record(record)
 
     def _read(self, position: int) -> Record | None:
         try:

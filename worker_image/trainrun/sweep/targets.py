@@ -6,10 +6,9 @@ Layer: pure; a message, like those of `trainrun.contract`.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from trainrun.sweep.records import End, SweepSession, TrialReport
+# Not for type checkers alone: they are read from messages by these types.
+from trainrun.sweep.records import End, SweepSession, TrialReport
 
 
 @dataclass(frozen=True)

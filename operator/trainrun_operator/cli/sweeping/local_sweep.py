@@ -7,7 +7,6 @@ one: it decides, and what it decides stands in the log before anything is done a
 from __future__ import annotations
 
 import asyncio
-import time
 from dataclasses import replace
 
 from trainrun.checkpoint.sweep_log import SweepLog
@@ -26,6 +25,7 @@ from trainrun_operator.core.sweep.display import sweep_status
 from trainrun_operator.core.sweep.observation import ClerkUnknown, SweepObservation
 from trainrun_operator.core.sweep.plan import SweepPlan
 from trainrun_operator.core.sweep.planner import decide_sweep
+from trainrun_operator.runtime.stopwatch import Stopwatch
 
 READ_EVERY = 1.0
 """Seconds between two looks at what trials at work have stored."""
@@ -48,7 +48,7 @@ class LocalSweep:
         self._trials = LocalTrials(prepared, self._server, sink=sink, wake=self._news.set)
         self._interrupts = 0
         self._trouble = ""
-        self._worked = _Stopwatch()
+        self._worked = Stopwatch()
         self.status = TrainSweepStatus()
 
     @property
@@ -170,24 +170,3 @@ class LocalSweep:
         else:
             self._trials.abandon()
         self._news.set()
-
-
-class _Stopwatch:
-    """Seconds with trials at work that stand in no record yet."""
-
-    def __init__(self) -> None:
-        self._seconds = 0.0
-        self._at = time.monotonic()
-        self._running = False
-
-    def seconds(self, *, running: bool) -> float:
-        """So many by now; from here on trials are at work, or none is."""
-        now = time.monotonic()
-        if self._running:
-            self._seconds += now - self._at
-        self._at, self._running = now, running
-        return self._seconds
-
-    def less(self, seconds: float) -> None:
-        """So many stand in a record now."""
-        self._seconds -= seconds

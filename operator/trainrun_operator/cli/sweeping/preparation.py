@@ -14,8 +14,7 @@ from trainrun.checkpoint import RunStore
 from trainrun.checkpoint.stores.store import ObjectStore
 from trainrun.errors import InvalidSpec
 from trainrun.sweep.clerk import Suggest
-from trainrun.sweep.samplers import ask, by_chance
-from trainrun.sweep.search import BY_OPTUNA, SamplerName
+from trainrun.sweep.samplers import ask
 from trainrun_operator.api.sweep.spec import TrainSweep
 from trainrun_operator.cli.preparation import Preparation, preparation_of
 from trainrun_operator.cli.sweeping.identity import SweepIdentity
@@ -23,6 +22,7 @@ from trainrun_operator.cli.sweeping.loading import load_sweep, store_of
 from trainrun_operator.core.sweep.config import SweepConfig, sweep_config
 from trainrun_operator.core.sweep.plan import CreateTrial
 from trainrun_operator.core.sweep.trial import TRIALS, trial_run, trials_uri
+from trainrun_operator.runtime.suggesting import suggest_of
 from trainrun_operator.worlds.local.gpus import gpus_here
 from trainrun_operator.worlds.local.place import RunPlace, places_root
 
@@ -104,20 +104,6 @@ def prepare_sweep(
     first = _first_trial(prepared)
     _check_gpus(prepared, first, os.environ)
     return replace(prepared, notes=first.notes)
-
-
-def suggest_of(sampler: SamplerName, *, where: str = "spec.sampler.name") -> Suggest:
-    """What chooses parameters by this sampler. Raises InvalidSpec where its library is missing."""
-    if sampler not in BY_OPTUNA:
-        return by_chance
-    try:
-        from trainrun.optuna_sampler import suggest  # noqa: PLC0415 - a second that others need not
-    except ImportError as error:
-        raise InvalidSpec(
-            f"{where}: {sampler} needs Optuna, which cannot be loaded here ({error}): "
-            "pip install 'trainrun[sweep]'"
-        ) from error
-    return suggest
 
 
 def _first_trial(prepared: SweepPreparation) -> Preparation:

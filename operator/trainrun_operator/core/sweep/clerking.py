@@ -1,0 +1,104 @@
+"""What a sweep's operator and its clerk tell each other: the log, and what it is to hold.
+
+Layer: core, pure; messages. Both are level-triggered: the clerk says how long the log is and sends
+what the operator says it lacks; orders are all of what is wanted. Either may forget everything, or
+say it twice. What an object of the log holds travels as it stands there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from trainrun.contract import wire
+from trainrun.contract.limits import LARGEST_HEARTBEAT, checked
+from trainrun.sweep.records import LogEntry
+from trainrun.sweep.targets import Targets
+
+VERSION = 1
+"""Of both messages."""
+CLERK = "/v1/clerk"
+"""POST to the operator: a `ClerkState`, answered by `ClerkOrders`."""
+CLERK_CONFIG = "TRAINRUN_CLERK_CONFIG"
+"""The variable that a clerk is configured by."""
+ROOM = LARGEST_HEARTBEAT - 8 * 1024
+"""Bytes of records in one message."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClerkTrouble:
+    """Why the log, or what trials have stored, cannot be read or written."""
+
+    reason: str
+    """CamelCase, for machines."""
+    message: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClerkState:
+    """What a clerk says."""
+
+    sweep_uid: str
+    position: int = 0
+    """Records that the log has."""
+    sent_after: int = 0
+    """Position of the record before the first of `records`."""
+    records: tuple[LogEntry, ...] = ()
+    """A piece of the log, in order, from the one on that the operator lacks."""
+    trouble: ClerkTrouble | None = None
+    seen: str = ""
+    """Digest of the orders that it goes by."""
+    version: int = VERSION
+
+    def to_json(self) -> str:
+        """One line of JSON."""
+        return json.dumps(wire.encode(self), separators=(",", ":"), allow_nan=False)
+
+    @staticmethod
+    def from_json(data: object) -> ClerkState:
+        """Raises `trainrun.contract.wire.MalformedMessage`."""
+        return wire.decode(ClerkState, data, check=checked)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClerkOrders:
+    """What an operator answers."""
+
+    known: int = 0
+    """Position up to which it has the log."""
+    spec: dict[str, Any] = field(default_factory=dict)
+    """Of the TrainSweep, as it stands there."""
+    targets: Targets | None = None
+    """None: the log is to be read, and left as it is."""
+    working: bool = False
+    """Trials are at work: the time counts."""
+    version: int = VERSION
+
+    @property
+    def digest(self) -> str:
+        """Tells orders apart, whatever of the log is known."""
+        said = wire.encode(self)
+        said.pop("known", None)
+        text = json.dumps(said, separators=(",", ":"), sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    def to_json(self) -> str:
+        """One line of JSON."""
+        return json.dumps(wire.encode(self), separators=(",", ":"), allow_nan=False)
+
+    @staticmethod
+    def from_json(text: str | bytes) -> ClerkOrders:
+        """Raises `trainrun.contract.wire.MalformedMessage`."""
+        return wire.decode(ClerkOrders, wire.parsed(text))
+
+
+def piece(records: tuple[LogEntry, ...], *, room: int = ROOM) -> tuple[LogEntry, ...]:
+    """As many of these as one message has room for, and at least one."""
+    used = 0
+    for count, record in enumerate(records):
+        used += len(json.dumps(wire.encode(record), separators=(",", ":")))
+        if used > room and count > 0:
+            return records[:count]
+    return records

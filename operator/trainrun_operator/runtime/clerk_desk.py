@@ -1,0 +1,115 @@
+"""What one sweep's clerk has told, and what it is to be told.
+
+Layer: runtime. The log is known here as far as clerks have sent it: folded, not kept. Invariants: a
+piece that does not follow on what is known changes nothing; of two clerks that live for a moment
+either may send the next piece, since the log is the same; the log is known only as a whole.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+from trainrun.sweep.fold import fold
+from trainrun.sweep.view import SweepView
+from trainrun_operator.core.sweep.clerking import ClerkOrders, ClerkState, ClerkTrouble
+from trainrun_operator.core.sweep.observation import ClerkUnknown
+
+SILENCE = 30.0
+"""Seconds without a word after which a clerk is unknown: three times its longest wait."""
+
+
+class ClerkDesk:
+    """Of one sweep."""
+
+    def __init__(
+        self,
+        *,
+        sweep_uid: str,
+        on_news: Callable[[], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`on_news` is called when the log, or what troubles the clerk, has changed."""
+        self.sweep_uid = sweep_uid
+        self._on_news = on_news
+        self._clock = clock
+        self._view = SweepView()
+        self._position: int | None = None
+        """Of the log as a clerk has told it; None: none has."""
+        self._trouble: ClerkUnknown | None = None
+        self._heard_at = 0.0
+        self._orders = ClerkOrders()
+        self._closed = False
+        self._turn = asyncio.Event()
+        """Set, and made anew, whenever somebody who waits has to look."""
+
+    # ---------------------------------------------------------------- for who leads the sweep
+
+    def log(self) -> SweepView | ClerkUnknown:
+        """What the log says, where it is known as a whole."""
+        if self._position is None:
+            return ClerkUnknown(message="the clerk has not called yet")
+        silent = self._clock() - self._heard_at
+        if silent > SILENCE:
+            return ClerkUnknown(message=f"the clerk has said nothing for {silent:.0f} s")
+        if self._trouble is not None:
+            return self._trouble
+        if self._view.position < self._position:
+            message = f"the log is being read: {self._view.position} of {self._position} records"
+            return ClerkUnknown(reason="ReadingLog", message=message)
+        return self._view
+
+    @property
+    def view(self) -> SweepView:
+        """The log as far as it was sent, whether or not its clerk is heard."""
+        return self._view
+
+    def order(self, orders: ClerkOrders) -> None:
+        """From now on this is wanted; who waits for something else gets it at once."""
+        if orders.digest != self._orders.digest:
+            self._orders = orders
+            self._wake()
+
+    # ---------------------------------------------------------------- for the clerk's requests
+
+    def hear(self, state: ClerkState) -> None:
+        """Take what a clerk says."""
+        before = (self._view.position, self._position, self._trouble)
+        self._heard_at = self._clock()
+        if self._view.position == state.sent_after and state.records:
+            self._view = fold((entry.record for entry in state.records), self._view)
+        # A clerk that has just begun knows less of the log than another told before.
+        self._position = max(self._position or 0, state.position)
+        self._trouble = _unknown(state.trouble)
+        if (self._view.position, self._position, self._trouble) != before:
+            self._on_news()
+
+    async def answer(self, state: ClerkState, *, wait: float) -> ClerkOrders:
+        """The orders; with `wait`, held back for as many seconds until they differ from what the
+        clerk goes by, or more of its log is wanted."""
+        try:
+            async with asyncio.timeout(wait):
+                while not self._tells_more(state):
+                    await self._turn.wait()
+        except TimeoutError:
+            pass
+        return replace(self._orders, known=self._view.position)
+
+    def close(self) -> None:
+        """Answer everybody at once."""
+        self._closed = True
+        self._wake()
+
+    def _tells_more(self, state: ClerkState) -> bool:
+        behind = self._view.position < state.position
+        return self._closed or behind or self._orders.digest != state.seen
+
+    def _wake(self) -> None:
+        turn, self._turn = self._turn, asyncio.Event()
+        turn.set()
+
+
+def _unknown(told: ClerkTrouble | None) -> ClerkUnknown | None:
+    return None if told is None else ClerkUnknown(reason=told.reason, message=told.message)

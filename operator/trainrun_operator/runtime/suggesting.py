@@ -1,0 +1,25 @@
+"""Who chooses the parameters of trials, by the name of a sampler.
+
+Layer: runtime.
+"""
+
+from __future__ import annotations
+
+from trainrun.errors import InvalidSpec
+from trainrun.sweep.clerk import Suggest
+from trainrun.sweep.samplers import by_chance
+from trainrun.sweep.search import BY_OPTUNA, SamplerName
+
+
+def suggest_of(sampler: SamplerName, *, where: str = "spec.sampler.name") -> Suggest:
+    """What chooses parameters by this sampler. Raises InvalidSpec where its library is missing."""
+    if sampler not in BY_OPTUNA:
+        return by_chance
+    try:
+        from trainrun.optuna_sampler import suggest  # noqa: PLC0415 - a second that others need not
+    except ImportError as error:
+        raise InvalidSpec(
+            f"{where}: {sampler} needs Optuna, which cannot be loaded here ({error}): "
+            "pip install 'trainrun[sweep]'"
+        ) from error
+    return suggest
