@@ -34,6 +34,9 @@ API_VERSION: Literal["trainrun.dev/v1alpha1"] = "trainrun.dev/v1alpha1"
 CEL_RULES = "x-kubernetes-validations"
 """The schema key under which the API server looks for CEL rules."""
 
+ANY_TYPE = "x-kubernetes-preserve-unknown-fields"
+"""The schema key of what may hold anything; CEL rules cannot look into it."""
+
 LIST_TYPE = "x-kubernetes-list-type"
 LIST_MAP_KEYS = "x-kubernetes-list-map-keys"
 """The schema keys that say how server-side apply merges a list."""

@@ -16,6 +16,7 @@ import yaml
 from pydantic import TypeAdapter
 
 from trainrun_operator.api.base import (
+    ANY_TYPE,
     API_VERSION,
     CEL_RULES,
     GROUP,
@@ -42,6 +43,7 @@ _KEPT = (
     "maxItems",
     "maxProperties",
     "required",
+    ANY_TYPE,
     LIST_TYPE,
     LIST_MAP_KEYS,
 )
@@ -51,8 +53,18 @@ error: what the API server would silently ignore must not look like a rule."""
 _MAX_INT32 = 2**31 - 1
 _MAX_INT64 = 2**63 - 1
 
-_TRANSLATED = {"$ref", "$defs", "anyOf", "const", "properties", "items", "additionalProperties"}
-_NOISE = {"title", CEL_RULES}
+_TRANSLATED = {
+    "$ref",
+    "$defs",
+    "anyOf",
+    "const",
+    "exclusiveMinimum",
+    "properties",
+    "items",
+    "additionalProperties",
+}
+_NOISE = {"title", CEL_RULES, "propertyNames"}
+"""Rules for the names of a map's entries cannot be said; the operator says what is wrong there."""
 
 
 class NotStructural(Exception):
@@ -167,6 +179,9 @@ class _Translation:
         if "const" in schema:
             # The API server ignores `const` without a word.
             out["enum"] = [schema["const"]]
+        if "exclusiveMinimum" in schema:
+            # OpenAPI 3.0 says with a flag what JSON Schema says with a number.
+            out |= {"minimum": schema["exclusiveMinimum"], "exclusiveMinimum": True}
         if not self._enums:
             out.pop("enum", None)
         if out.get("type") == "integer":
@@ -221,7 +236,7 @@ class _Translation:
         """Objects that are open, or maps: `false` goes, since unknown fields are pruned anyway."""
         match schema.get("additionalProperties"):
             case True:
-                out["x-kubernetes-preserve-unknown-fields"] = True
+                out[ANY_TYPE] = True
             case dict() as inner:
                 out["additionalProperties"] = self.of(inner, (*place, "*"))
             case _:

@@ -1,7 +1,7 @@
 """The spec of a TrainSweep: what a user asks for.
 
-Layer: api. Rules over several fields stand in `checks.py`. Their CEL comes with the CRD; until then
-these models are read from files alone.
+Layer: api. What CEL can say stands here as rules; what goes over the space as a whole, whose values
+CEL cannot see, stands in `checks.py`, and is told by the operator.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from trainrun.sweep.search import Goal, SamplerName, ValueOf
-from trainrun_operator.api.base import API_VERSION, Hint, Model
+from trainrun_operator.api.base import API_VERSION, Hint, Model, Rule, unchangeable
 from trainrun_operator.api.duration import Duration, between
 from trainrun_operator.api.run.resource import ObjectMeta
 from trainrun_operator.api.run.spec import (
@@ -35,7 +35,7 @@ MAX_SWEEP_NAME = 34
 """Characters: a trial's run is called `<sweep>-<number, 5 digits>-o<opening>`, and has 48."""
 MAX_TRIALS = 99_999
 """Trials of a sweep: numbers have five digits."""
-TrialNumber = Annotated[int, Field(ge=0, lt=MAX_TRIALS)]
+TrialNumber = Annotated[int, Field(ge=0, le=MAX_TRIALS - 1)]
 
 
 class SweepStorage(Model):
@@ -83,7 +83,7 @@ class SamplerSpec(Model):
     """Random: by chance. Grid: every combination, once, in an order drawn by the seed. TPE: near
     the trials that were good. QMC: evenly spread. The last two need Optuna. Default Random. Cannot
     be changed."""
-    seed: Annotated[int, Field(ge=0, lt=2**53)] = 0
+    seed: Annotated[int, Field(ge=0, le=2**53 - 1)] = 0
     """The same seed gives the same parameters. Default 0. Cannot be changed."""
 
 
@@ -101,6 +101,15 @@ class ResumeSpec(Model):
     """What becomes of the trials when the sweep is taken up again: applied anew, on another
     cluster, or with a new token."""
 
+    RULES = (
+        Rule(
+            cel="!(self.resumeErrored && self.restartErrored)",
+            message="must not be true together with resumeErrored",
+            holds=lambda it: not (it.resume_errored and it.restart_errored),
+            path=("restartErrored",),
+        ),
+    )
+
     resume_unfinished: bool = True
     """Open trials go on from their own checkpoints; false: they are skipped. Default true."""
     resume_errored: bool = False
@@ -108,7 +117,7 @@ class ResumeSpec(Model):
     false."""
     restart_errored: bool = False
     """Errored trials begin again from nothing, with the same parameters. Default false."""
-    token: Annotated[int, Field(ge=0, lt=2**31)] = 0
+    token: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
     """Add 1 to take the same TrainSweep up again with these flags. Default 0."""
 
 
@@ -135,8 +144,30 @@ class TrialSpec(Model):
     """A trial fails when it has not succeeded within this time. Default: no deadline."""
 
 
+_PLACE = "a sweep stays where it is; create a new one for another place"
+_SEARCH = "what was learned would be of something else; create a new sweep with another sweepName"
+
+
 class TrainSweepSpec(Model):
     """What the user asks for."""
+
+    RULES = (
+        Rule(
+            cel="self.sampler.name == 'Grid' || has(self.budget.trials)",
+            message="must be given, but with the sampler Grid",
+            holds=lambda it: it.sampler.name == "Grid" or it.budget.trials is not None,
+            path=("budget", "trials"),
+        ),
+    )
+    CHANGES = (
+        unchangeable("storage.uri", _PLACE),
+        unchangeable("storage.sweepName", _PLACE),
+        unchangeable("objective.metric", _SEARCH),
+        unchangeable("objective.goal", _SEARCH),
+        unchangeable("objective.value", _SEARCH),
+        unchangeable("sampler.name", _SEARCH),
+        unchangeable("sampler.seed", _SEARCH),
+    )
 
     suspend: bool = False
     """true: save and stop all trials, and wait. Default false."""
@@ -179,7 +210,7 @@ class TrainSweepSpec(Model):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        refuse([*self._of_the_space(), *self._of_the_rest()])
+        refuse([*self._of_the_space(), *self._of_the_lists()])
         return self
 
     def _of_the_space(self) -> Iterator[checks.Problem]:
@@ -188,17 +219,11 @@ class TrainSweepSpec(Model):
         yield from checks.first_trials(self.space, self.first_trials)
         if self.sampler.name == "Grid":
             yield from checks.grid(self.space)
+            if self.first_trials:
+                message = "must be absent with the sampler Grid, which tries all there is"
+                yield ("firstTrials",), message
 
-    def _of_the_rest(self) -> Iterator[checks.Problem]:
-        if self.sampler.name == "Grid" and self.first_trials:
-            yield (
-                ("firstTrials",),
-                "must be absent with the sampler Grid, which tries all there is",
-            )
-        if self.sampler.name != "Grid" and self.budget.trials is None:
-            yield ("budget", "trials"), "must be given, but with the sampler Grid"
-        if self.resume.resume_errored and self.resume.restart_errored:
-            yield ("resume", "restartErrored"), "must not be true together with resumeErrored"
+    def _of_the_lists(self) -> Iterator[checks.Problem]:
         for number in sorted({*self.paused_trials} & {*self.stopped_trials}):
             yield ("pausedTrials",), f"must not name trial {number}, which stoppedTrials names"
 

@@ -7,7 +7,13 @@ log is the truth; nothing here is read back.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from trainrun_operator.api.base import MapList
+from trainrun_operator.api.run.status import Condition
+from trainrun_operator.api.run.status_part import StatusPart
 
 SweepPhase = Literal["Pending", "Running", "Suspended", "Succeeded", "Failed"]
 
@@ -18,7 +24,7 @@ MAX_MESSAGE = 512
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrialCounts:
+class TrialCounts(StatusPart):
     """How many trials are in which state."""
 
     open: int = 0
@@ -32,7 +38,7 @@ class TrialCounts:
 
 
 @dataclass(frozen=True, kw_only=True)
-class BestTrial:
+class BestTrial(StatusPart):
     """The trial that is ahead."""
 
     trial: int
@@ -44,7 +50,7 @@ class BestTrial:
 
 
 @dataclass(frozen=True, kw_only=True)
-class EndedTrial:
+class EndedTrial(StatusPart):
     """A trial that has ended."""
 
     trial: int
@@ -56,7 +62,7 @@ class EndedTrial:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainSweepStatus:
+class TrainSweepStatus(StatusPart):
     """What the operator says about a sweep."""
 
     phase: SweepPhase = "Pending"
@@ -74,3 +80,7 @@ class TrainSweepStatus:
     """Time with trials at work."""
     position: int = 0
     """Of the log, as far as it was acted on."""
+    observed_generation: int = 0
+    """metadata.generation of the spec that was acted on last; 0 on a laptop."""
+    conditions: Annotated[tuple[Condition, ...], Field(max_length=16), MapList("type")] = ()
+    """Complete, Failed, Suspended and ClerkReady; none on a laptop."""

@@ -9,10 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Annotated, Any, Self
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field, WithJsonSchema, model_validator
 
 from trainrun.contract import variables
-from trainrun_operator.api.base import BrokenRule, Model, broken_rules, matches
+from trainrun_operator.api.base import (
+    ANY_TYPE,
+    BrokenRule,
+    Model,
+    Rule,
+    broken_rules,
+    matches,
+)
 
 MAX_CHOICES = 64
 MAX_TEXT = 1024
@@ -34,7 +41,7 @@ def _scalar(value: object) -> object:
     return value
 
 
-Value = Annotated[Any, AfterValidator(_scalar)]
+Value = Annotated[Any, AfterValidator(_scalar), WithJsonSchema({ANY_TYPE: True})]
 """A parameter's value."""
 
 ParameterName = Annotated[
@@ -53,8 +60,28 @@ def variable_of(name: str) -> str:
     return variables.PARAMETER_PREFIX + "".join(c if c.isalnum() else "_" for c in name.upper())
 
 
+BOUNDS = (
+    Rule(
+        # One value is a search, too: it keeps its place in the file when it is not searched for.
+        cel="self.low <= self.high",
+        message="must not be below low",
+        holds=lambda it: it.low <= it.high,
+        path=("high",),
+    ),
+    Rule(
+        cel="!self.log || self.low > 0",
+        message="must be above 0 where log is true",
+        holds=lambda it: not it.log or it.low > 0,
+        path=("low",),
+    ),
+)
+"""Of either domain."""
+
+
 class FloatDomain(Model):
     """Real numbers between two bounds."""
+
+    RULES = BOUNDS
 
     low: Annotated[float, Field(allow_inf_nan=False)]
     """Least value."""
@@ -67,7 +94,6 @@ class FloatDomain(Model):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        refuse(_bounds(self.low, self.high, log=self.log, least=0.0))
         if self.step is not None:
             refuse(_steps(self.low, self.high, self.step, log=self.log))
         return self
@@ -75,6 +101,8 @@ class FloatDomain(Model):
 
 class IntDomain(Model):
     """Whole numbers between two bounds."""
+
+    RULES = BOUNDS
 
     low: Annotated[int, Field(ge=-(2**53), le=2**53)]
     """Least value."""
@@ -87,19 +115,8 @@ class IntDomain(Model):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        refuse(_bounds(self.low, self.high, log=self.log, least=0))
         refuse(_steps(self.low, self.high, self.step, log=self.log and self.step > 1))
         return self
-
-
-def _bounds(
-    low: float, high: float, *, log: bool, least: float
-) -> Iterator[tuple[tuple[str], str]]:
-    # One value is a search, too: it keeps its place in the file when it is not searched for now.
-    if high < low:
-        yield ("high",), f"must not be below low ({low:g})"
-    if log and low <= least:
-        yield ("low",), "must be above 0 where log is true"
 
 
 def _steps(low: float, high: float, step: float, *, log: bool) -> Iterator[tuple[tuple[str], str]]:
@@ -121,6 +138,15 @@ class When(Model):
 class SearchedParameter(Model):
     """One dimension of the space: exactly one of float, int and choice."""
 
+    RULES = (
+        Rule(
+            # CEL does not see choice, whose values are of any type.
+            cel="!has(self.float) || !has(self.int)",
+            message="must have exactly one of float, int and choice",
+            holds=lambda it: [it.real, it.whole, it.choice].count(None) == 2,
+        ),
+    )
+
     name: ParameterName
     """As the script reads it, at most 64 characters."""
     real: FloatDomain | None = Field(default=None, alias="float")
@@ -131,10 +157,3 @@ class SearchedParameter(Model):
     """One of these: numbers, strings, true or false."""
     when: Annotated[tuple[When, ...], Field(max_length=8)] = ()
     """It is there only where all of this holds. Default: always."""
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        given = [it for it in (self.real, self.whole, self.choice) if it is not None]
-        if len(given) != 1:
-            refuse([((), "must have exactly one of float, int and choice")])
-        return self

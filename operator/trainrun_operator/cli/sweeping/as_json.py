@@ -14,9 +14,9 @@ from dataclasses import asdict
 from typing import Any, TextIO
 
 import click
-from pydantic.alias_generators import to_camel
 
 from trainrun_operator.api.sweep.status import TrainSweepStatus
+from trainrun_operator.api.sweep.status_json import json_object
 from trainrun_operator.cli.sweeping.news import OfTrial, Row, SweepLooked, SweepNews
 from trainrun_operator.cli.written_lines import write_line
 from trainrun_operator.runtime.news import Happened
@@ -50,7 +50,7 @@ class SweepJson:
 
     def finish(self, status: TrainSweepStatus, *, exit_code: int) -> None:
         """The last line."""
-        self._write({"event": "status", "exitCode": exit_code, "status": status_json(status)})
+        self._write({"event": "status", "exitCode": exit_code, "status": json_object(status)})
 
     def _write(self, fields: dict[str, Any]) -> None:
         write_line(self._stream, json.dumps(fields, allow_nan=False))
@@ -61,19 +61,3 @@ def row_json(row: Row) -> dict[str, Any]:
     value = row.value
     odd = value is not None and not math.isfinite(value)
     return {**asdict(row), "params": dict(row.params), "value": str(value) if odd else value}
-
-
-def status_json(status: TrainSweepStatus) -> dict[str, Any]:
-    """As in the object's status: camelCase, absent instead of null."""
-    return _outside({key: it for key, it in asdict(status).items() if it is not None})
-
-
-def _outside(fields: dict[str, Any]) -> dict[str, Any]:
-    """Names of our own in camelCase; those of parameters stay."""
-    return {to_camel(key): it if key == "params" else _value(it) for key, it in fields.items()}
-
-
-def _value(value: Any) -> Any:
-    if isinstance(value, dict):
-        return _outside(value)
-    return [_value(it) for it in value] if isinstance(value, list | tuple) else value
