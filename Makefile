@@ -39,6 +39,7 @@ lock: ## lock again after a change of dependencies (UPGRADE=1 takes the newest v
 	tools/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --extra operator --extra torch --extra sweep --group dev \
 	    --custom-compile-command "make lock" $(if $(UPGRADE),--upgrade) --output-file requirements.lock pyproject.toml
 	@$(call lock-part,operator/requirements.lock,--extra operator)
+	@$(call lock-part,operator/clerk.lock,--extra sweep)
 	@$(call lock-part,worker_image/requirements.lock)
 	@$(call lock-part,tests/frameworks/requirements.lock,--extra operator --extra sweep --extra transformers --extra lightning --extra accelerate --extra mlflow \
 	    --group frameworks --group dev)

@@ -11,10 +11,11 @@ import yaml
 from pydantic import Field
 
 from trainrun.errors import InvalidSpec
+from trainrun_operator.api.all_resources import RESOURCES
 from trainrun_operator.api.base import API_VERSION, Model
 from trainrun_operator.api.crd import crd, crd_yaml
 from trainrun_operator.api.loading import InvalidFile, load
-from trainrun_operator.api.resources import RESOURCES, TRAINRUN, Column, Resource
+from trainrun_operator.api.resources import TRAINRUN, Column, Resource
 from trainrun_operator.api.run.resource import ObjectMeta
 
 if TYPE_CHECKING:

@@ -17,8 +17,7 @@ from trainrun.sweep.records import SweepSession
 from trainrun.sweep.targets import Targets
 from trainrun.sweep.view import SweepView
 from trainrun_operator.api.sweep.spec import TrainSweepSpec
-from trainrun_operator.clerk.config import ClerkConfig
-from trainrun_operator.core.sweep.clerking import CLERK_CONFIG, ClerkOrders
+from trainrun_operator.core.sweep.clerking import CLERK_CONFIG, ClerkConfig, ClerkOrders
 from trainrun_operator.core.sweep.config import immutable_part
 from trainrun_operator.runtime.agent_server import AgentServer, shared_token
 from trainrun_operator.runtime.clerk_desk import ClerkDesk

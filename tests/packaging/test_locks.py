@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PARTS = ("operator/requirements.lock", "worker_image/requirements.lock")
+PARTS = ("operator/requirements.lock", "operator/clerk.lock", "worker_image/requirements.lock")
 
 
 def pins(lock: str) -> dict[str, str]:

@@ -85,10 +85,13 @@ subjects:
 {{- define "trainrun.workRules" -}}
 - apiGroups: [trainrun.dev]
   resources: [trainruns]
-  # delete: spec.ttlAfterFinished
-  verbs: [get, list, watch, delete]
+  # delete: spec.ttlAfterFinished. All three: the trials of TrainSweeps
+  verbs: [get, list, watch, create, update, delete]
 - apiGroups: [trainrun.dev]
-  resources: [trainruns/status]
+  resources: [trainsweeps]
+  verbs: [get, list, watch]
+- apiGroups: [trainrun.dev]
+  resources: [trainruns/status, trainsweeps/status]
   verbs: [update]
 - apiGroups: [""]
   resources: [pods]

@@ -15,6 +15,7 @@ from typing import Any
 import yaml
 from pydantic import TypeAdapter
 
+from trainrun_operator.api.all_resources import RESOURCES
 from trainrun_operator.api.base import (
     ANY_TYPE,
     API_VERSION,
@@ -24,7 +25,7 @@ from trainrun_operator.api.base import (
     LIST_TYPE,
     VERSION,
 )
-from trainrun_operator.api.resources import RESOURCES, Column, Resource
+from trainrun_operator.api.resources import Column, Resource
 
 _HEADER = "# Made from the models in operator/trainrun_operator/api by `make crds`. Do not edit.\n"
 

@@ -1,8 +1,8 @@
-"""The table of custom resources: whatever differs from one resource to the next is in its row.
+"""A custom resource as a row: whatever differs from one to the next. And the row of TrainRun.
 
-Layer: api. The CRDs (api/crd.py), the loading of YAML (api/loading.py), the rights that the chart
-must grant (tests/chart/test_rights.py) and the operator's watches read the rows. One more resource
-is a row, a model and a status.
+Layer: api. `all_resources` is the table. The CRDs (api/crd.py), the loading of YAML
+(api/loading.py), the rights that the chart must grant (tests/chart/test_rights.py) and the
+operator's watches read the rows. One more resource is a row, a model and a status.
 """
 
 from __future__ import annotations
@@ -110,8 +110,6 @@ TRAINRUN = Resource(
         Column("Last cause", "string", ".status.incidents[-1:].cause", wide=True),
         Column("Last node", "string", ".status.incidents[-1:].node", wide=True),
     ),
-    verbs=("get", "list", "watch", "delete"),  # deleted for spec.ttlAfterFinished
+    # Deleted for spec.ttlAfterFinished; created, changed and deleted for sweeps.
+    verbs=("get", "list", "watch", "create", "update", "delete"),
 )
-
-RESOURCES: tuple[Resource[Any], ...] = (TRAINRUN,)
-"""All of them."""

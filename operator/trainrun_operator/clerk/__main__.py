@@ -16,8 +16,8 @@ from trainrun.checkpoint import RunStore, open_store
 from trainrun.contract.agent_config import BadConfig
 from trainrun.errors import StoreError
 from trainrun_operator.clerk.clerk import Clerk
-from trainrun_operator.clerk.config import ClerkConfig
 from trainrun_operator.clerk.line import OperatorLine, SweepGone
+from trainrun_operator.core.sweep.clerking import ClerkConfig
 
 _log = logging.getLogger("trainrun.clerk")
 

@@ -12,8 +12,7 @@ from types import TracebackType
 import aiohttp
 
 from trainrun.contract.wire import MalformedMessage
-from trainrun_operator.clerk.config import ClerkConfig
-from trainrun_operator.core.sweep.clerking import CLERK, ClerkOrders, ClerkState
+from trainrun_operator.core.sweep.clerking import CLERK, ClerkConfig, ClerkOrders, ClerkState
 
 PATIENCE = 10.0
 """Seconds for an answer, besides what the operator was asked to wait."""

@@ -27,6 +27,8 @@ from trainrun_operator.cluster.metrics import Metrics
 from trainrun_operator.cluster.pod_tokens import pod_tokens
 from trainrun_operator.cluster.schema import schema_trouble
 from trainrun_operator.cluster.settings import Settings
+from trainrun_operator.cluster.sweeping.clerks import Clerks
+from trainrun_operator.cluster.sweeping.manager import SweepManager
 from trainrun_operator.cluster.watch import RunWatch
 from trainrun_operator.core.run.plan import Event
 from trainrun_operator.kube.api import KubeApi
@@ -100,8 +102,14 @@ class Operator:
             installation=settings.installation,
             server=self._server,
             metrics=metrics,
-            record=self._record,
+            record=lambda raw, event, time: self._record(TRAINRUN.kind, raw, event, time),
             tell_node=self._tell_node,
+        )
+        self._sweeps = SweepManager(
+            api,
+            namespaces=settings.namespaces,
+            desks=self._server.clerks,
+            record=self._record,
         )
         self.watch = RunWatch(api, namespaces=settings.namespaces, manager=self._manager)
 
@@ -120,6 +128,7 @@ class Operator:
             asyncio.create_task(work)
             for work in (
                 *(self._fill(informer) for informer in self._pods.informers),
+                *(informer.run() for informer in self._sweeps.index.informers),
                 self._recorder.run(),
                 self._node_recorder.run(),
                 self.watch.relist(),
@@ -152,6 +161,7 @@ class Operator:
                 await self._pods.synced()
                 self._begin(authority)
                 group.create_task(self._publish())
+                group.create_task(self._lead_sweeps(authority))
         except* LeaseLost as lost:
             _log.error("%s; exiting, so that a new process can start", lost.exceptions[0])
         finally:
@@ -166,6 +176,19 @@ class Operator:
         self._leading = True
         self._metrics.leads(leading=True)
         self._manager.lead(self._surroundings(authority), grace=grace)
+
+    async def _lead_sweeps(self, authority: Authority) -> None:
+        around = self._surroundings(authority)
+        clerks = Clerks(
+            self._api,
+            pods=self._pods,
+            image=self._settings.clerk_image,
+            place=around.place,
+            guard=around.check_leadership,
+        )
+        await self._sweeps.lead(
+            clerks, installation=around.installation, guard=around.check_leadership
+        )
 
     async def _open_authority(self) -> Authority:
         """Raises AuthorityBroken."""
@@ -196,6 +219,7 @@ class Operator:
 
     async def _end(self, tasks: list[asyncio.Task[Any]]) -> None:
         await self._manager.stop()
+        await self._sweeps.stop()
         for task in tasks:
             task.cancel()
         for outcome in await asyncio.gather(*tasks, return_exceptions=True):
@@ -268,13 +292,14 @@ class Operator:
 
     def _wake(self, uid: str) -> None:
         self._manager.wake(uid)
+        self._sweeps.wake(uid)
 
-    def _record(self, raw: Mapping[str, Any], event: Event, time: datetime) -> None:
+    def _record(self, kind: str, raw: Mapping[str, Any], event: Event, time: datetime) -> None:
         metadata = raw["metadata"]
         self._recorder.record(
             about=ObjectRef(
                 api_version=API_VERSION,
-                kind=TRAINRUN.kind,
+                kind=kind,
                 namespace=metadata["namespace"],
                 name=metadata["name"],
                 uid=metadata["uid"],

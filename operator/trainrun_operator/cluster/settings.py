@@ -17,9 +17,13 @@ from trainrun_operator.worlds.kubernetes.observing.taints import (
     NoticeTaint,
     notice_taints,
 )
+from trainrun_operator.worlds.kubernetes.sweeping.clerk_pod import ClerkImage
 
 AGENT_ARCHIVE = "/opt/trainrun/agent.zip"
 """Where the operator's image has it."""
+
+CLERK_IMAGE = ClerkImage(image="docker.io/trainrun/operator:dev")
+"""Where nothing is said: what `make images` makes."""
 
 LogFormat = Literal["json", "text"]
 
@@ -48,6 +52,8 @@ class Settings:
     """Whether nodes may be watched."""
     notice_taints: tuple[NoticeTaint, ...] = DEFAULT_NOTICES
     """Taints that announce the end of a node, the first that matches counts; see `taints`."""
+    clerk_image: ClerkImage = CLERK_IMAGE
+    """What the clerks of sweeps are made from."""
     log_format: LogFormat = "text"
 
     @property
@@ -87,7 +93,15 @@ def read_settings(environ: Mapping[str, str]) -> Settings:
         adopts=frozenset(_words(environ.get("TRAINRUN_ADOPT", ""))),
         nodes=environ.get("TRAINRUN_NODES", "true").lower() != "false",
         notice_taints=notice_taints(_words(environ.get("TRAINRUN_NOTICE_TAINTS", ""))),
+        clerk_image=_clerk_image(environ),
         log_format="json" if log_format == "json" else "text",
+    )
+
+
+def _clerk_image(environ: Mapping[str, str]) -> ClerkImage:
+    return ClerkImage(
+        image=environ.get("TRAINRUN_CLERK_IMAGE") or CLERK_IMAGE.image,
+        pull_policy=environ.get("TRAINRUN_CLERK_PULL_POLICY") or CLERK_IMAGE.pull_policy,
     )
 
 

@@ -11,6 +11,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import timedelta
 
 from trainrun.sweep.fold import fold
 from trainrun.sweep.view import SweepView
@@ -39,7 +40,7 @@ class ClerkDesk:
         self._position: int | None = None
         """Of the log as a clerk has told it; None: none has."""
         self._trouble: ClerkUnknown | None = None
-        self._heard_at = 0.0
+        self._heard_at = clock()
         self._orders = ClerkOrders()
         self._closed = False
         self._turn = asyncio.Event()
@@ -51,7 +52,7 @@ class ClerkDesk:
         """What the log says, where it is known as a whole."""
         if self._position is None:
             return ClerkUnknown(message="the clerk has not called yet")
-        silent = self._clock() - self._heard_at
+        silent = self.silent_for.total_seconds()
         if silent > SILENCE:
             return ClerkUnknown(message=f"the clerk has said nothing for {silent:.0f} s")
         if self._trouble is not None:
@@ -60,6 +61,11 @@ class ClerkDesk:
             message = f"the log is being read: {self._view.position} of {self._position} records"
             return ClerkUnknown(reason="ReadingLog", message=message)
         return self._view
+
+    @property
+    def silent_for(self) -> timedelta:
+        """Since the clerk was heard last, or since we began to listen."""
+        return timedelta(seconds=self._clock() - self._heard_at)
 
     @property
     def view(self) -> SweepView:

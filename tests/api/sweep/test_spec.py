@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from trainrun_operator.api.all_resources import RESOURCES
 from trainrun_operator.api.loading import InvalidFile, load
-from trainrun_operator.api.resources import RESOURCES
 from trainrun_operator.api.sweep.resource import TRAINSWEEP
 from trainrun_operator.api.sweep.spec import TrainSweep
 

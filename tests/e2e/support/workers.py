@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from tests.e2e.support.cluster_run import ClusterRun
 
-TRAINING = r"^python3 /scripts/counting\.py"
+TRAINING = r"^python3 /scripts/(counting|searched)\.py"
 """The command line of a training process, which the agent runs."""
 
 

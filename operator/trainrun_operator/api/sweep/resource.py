@@ -1,6 +1,6 @@
-"""The row of TrainSweep: by it files are read.
+"""The row of TrainSweep.
 
-Layer: api. It is none of `RESOURCES` yet: no CRD, no rights, no watch of it exist.
+Layer: api.
 """
 
 from __future__ import annotations

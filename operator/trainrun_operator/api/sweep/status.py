@@ -7,6 +7,7 @@ log is the truth; nothing here is read back.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from operator import not_
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -84,3 +85,6 @@ class TrainSweepStatus(StatusPart):
     """metadata.generation of the spec that was acted on last; 0 on a laptop."""
     conditions: Annotated[tuple[Condition, ...], Field(max_length=16), MapList("type")] = ()
     """Complete, Failed, Suspended and ClerkReady; none on a laptop."""
+    holder: Annotated[str, Field(max_length=128, exclude_if=not_)] = ""
+    """The installation of the operator that leads the sweep: its namespace, and which key it knows
+    its pods by."""

@@ -21,13 +21,10 @@ from trainrun_operator.cli.sweeping.identity import SweepIdentity
 from trainrun_operator.cli.sweeping.loading import load_sweep, store_of
 from trainrun_operator.core.sweep.config import SweepConfig, sweep_config
 from trainrun_operator.core.sweep.plan import CreateTrial
-from trainrun_operator.core.sweep.trial import TRIALS, trial_run, trials_uri
+from trainrun_operator.core.sweep.trial import METRICS_INTERVAL, TRIALS, trial_run, trials_uri
 from trainrun_operator.runtime.suggesting import suggest_of
 from trainrun_operator.worlds.local.gpus import gpus_here
 from trainrun_operator.worlds.local.place import RunPlace, places_root
-
-METRICS_INTERVAL = 2.0
-"""Seconds between two pieces of a trial's metrics: what is searched by is read from them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

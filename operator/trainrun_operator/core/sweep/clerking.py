@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from trainrun.contract import wire
+from trainrun.contract.agent_config import BadConfig, StorageConfig
 from trainrun.contract.limits import LARGEST_HEARTBEAT, checked
 from trainrun.sweep.records import LogEntry
 from trainrun.sweep.targets import Targets
@@ -102,3 +104,34 @@ def piece(records: tuple[LogEntry, ...], *, room: int = ROOM) -> tuple[LogEntry,
         if used > room and count > 0:
             return records[:count]
     return records
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClerkConfig:
+    """What a clerk is told at its start: one JSON object in the variable CLERK_CONFIG."""
+
+    sweep: str
+    """Namespace and name, for messages."""
+    sweep_uid: str
+    storage: StorageConfig
+    """Its `run_name` is the sweep's folder."""
+    operator_url: str
+    ca: str = ""
+    """Certificates (PEM) of which one must have signed the operator's; empty: the system's."""
+    token_file: str = ""
+    """Holds the token to show, read before each request, since it is renewed."""
+
+    def to_json(self) -> str:
+        """One line of JSON."""
+        return json.dumps(wire.encode(self), separators=(",", ":"))
+
+    @staticmethod
+    def read(environ: Mapping[str, str]) -> ClerkConfig:
+        """Raises BadConfig where the variable is missing or cannot be read."""
+        text = environ.get(CLERK_CONFIG)
+        if not text:
+            raise BadConfig(f"{CLERK_CONFIG} is not set; the operator, which makes clerks, sets it")
+        try:
+            return wire.decode(ClerkConfig, wire.parsed(text))
+        except wire.MalformedMessage as error:
+            raise BadConfig(f"{CLERK_CONFIG} cannot be read: {error}") from error

@@ -18,6 +18,8 @@ from trainrun_operator.core.sweep.plan import CreateTrial
 
 SHARED = ("endpointURL", "region", "credentialsSecretRef")
 """What the storage of a trial has from that of the sweep."""
+METRICS_INTERVAL = 2.0
+"""Seconds between two pieces of a trial's metrics: what is searched by is read from them."""
 TRIALS = "trials"
 """Folder of the trials' folders, below that of the sweep."""
 

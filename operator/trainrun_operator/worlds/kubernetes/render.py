@@ -19,6 +19,7 @@ from trainrun_operator.api.run.resource import TrainRun
 from trainrun_operator.core.run.agent_config import agent_config
 from trainrun_operator.core.run.config import config_of
 from trainrun_operator.core.run.plan import CreateWorker
+from trainrun_operator.core.sweep.trial import METRICS_INTERVAL
 from trainrun_operator.worlds.kubernetes import names
 from trainrun_operator.worlds.kubernetes.affinity import keep_away, rather_elsewhere
 from trainrun_operator.worlds.kubernetes.observing.pods import usual_grace
@@ -151,8 +152,11 @@ def _command_through_agent(run: TrainRun, container: Object) -> None:
 
 
 def _config(run: TrainRun, action: CreateWorker, place: OperatorPlace, *, grace: int) -> str:
+    config = agent_config(run, config_of(run))
+    if names.SWEEP_UID_LABEL in run.metadata.labels:
+        config = replace(config, metrics_interval=METRICS_INTERVAL)
     config = replace(
-        agent_config(run, config_of(run)),
+        config,
         slot=action.slot,
         worker=action.name,
         created_for=action.created_for,
@@ -177,7 +181,7 @@ def _add_environment(container: Object, run: TrainRun, config: str) -> None:
     ]
     secret = run.spec.storage.credentials_secret_ref
     if secret is not None:
-        ours += [_from_secret(secret.name, key, optional=optional) for key, optional in SECRET_KEYS]
+        ours += [from_secret(secret.name, key, optional=optional) for key, optional in SECRET_KEYS]
     taken = {entry["name"] for entry in ours}
     theirs = [entry for entry in container.get("env") or () if entry.get("name") not in taken]
     container["env"] = [*ours, *theirs]
@@ -187,7 +191,8 @@ def _from_field(name: str, path: str) -> Object:
     return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
 
 
-def _from_secret(secret: str, key: str, *, optional: bool) -> Object:
+def from_secret(secret: str, key: str, *, optional: bool) -> Object:
+    """The entry of a container's environment that takes a variable from a Secret."""
     reference: Object = {"name": secret, "key": key}
     if optional:
         reference["optional"] = True
@@ -210,15 +215,18 @@ def _add_volumes(spec: Object) -> None:
     volumes: list[Object] = list(spec.get("volumes") or ())
     if not any(volume.get("name") == names.VOLUME for volume in volumes):
         volumes.append({"name": names.VOLUME, "emptyDir": {}})
+    volumes.append(token_volume())
+    spec["volumes"] = volumes
+
+
+def token_volume() -> Object:
+    """The volume of the token by which the operator knows a pod."""
     token = {
         "audience": names.AUDIENCE,
         "expirationSeconds": TOKEN_SECONDS,
         "path": names.TOKEN_NAME,
     }
-    volumes.append(
-        {
-            "name": names.TOKEN_VOLUME,
-            "projected": {"sources": [{"serviceAccountToken": token}]},
-        }
-    )
-    spec["volumes"] = volumes
+    return {
+        "name": names.TOKEN_VOLUME,
+        "projected": {"sources": [{"serviceAccountToken": token}]},
+    }

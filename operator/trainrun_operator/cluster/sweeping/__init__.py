@@ -1,0 +1,1 @@
+"""Sweeps in a cluster: which there are, and who leads each."""

@@ -1,0 +1,143 @@
+"""All sweeps of an operator: one leader each while we lead.
+
+Layer: cluster. A sweep that is over is led by nobody until its spec changes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from trainrun_operator.api.sweep.resource import TRAINSWEEP
+from trainrun_operator.cluster.sweeping.clerks import Clerks
+from trainrun_operator.cluster.sweeping.index import SweepIndex
+from trainrun_operator.cluster.sweeping.leader import SweepLeader, SweepSurroundings, is_settled
+from trainrun_operator.cluster.sweeping.telling import SweepTelling
+from trainrun_operator.core.run.installation import Installation
+from trainrun_operator.core.run.plan import Event
+from trainrun_operator.kube.api import KubeApi
+from trainrun_operator.kube.raw import mapping, text
+from trainrun_operator.runtime.clerk_desk import ClerkDesk
+from trainrun_operator.runtime.clerk_desks import ClerkDesks
+
+Raw = Mapping[str, Any]
+Record = Callable[[str, Raw, Event, datetime], None]
+"""(kind, object, event, time)."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Led:
+    leader: SweepLeader
+    task: asyncio.Task[None]
+
+
+class SweepManager:
+    """Knows every sweep; leads them from `lead` on."""
+
+    def __init__(
+        self, api: KubeApi, *, namespaces: Sequence[str], desks: ClerkDesks, record: Record
+    ) -> None:
+        """`namespaces`: those to look at, none for all."""
+        self._api = api
+        self._desks = desks
+        self._record = record
+        self._sweeps: dict[str, Raw] = {}
+        """By uid, as they were seen last."""
+        self._led: dict[str, _Led] = {}
+        self._around: SweepSurroundings | None = None
+        self.index = SweepIndex(
+            api, namespaces=namespaces, on_sweep=self._changed, on_trial=self.wake
+        )
+
+    async def lead(
+        self, clerks: Clerks, *, installation: Installation, guard: Callable[[], None]
+    ) -> None:
+        """From now on we decide, once all is listed; returns when it is. `installation` is ours,
+        `guard` raises where another operator leads."""
+        self.index.follow()
+        await self.index.synced()
+        self._around = SweepSurroundings(
+            api=self._api,
+            index=self.index,
+            clerks=clerks,
+            guard=guard,
+            installation=installation,
+            led_elsewhere=self._led_elsewhere,
+        )
+        for raw in tuple(self._sweeps.values()):
+            self._see(raw)
+
+    async def stop(self) -> None:
+        """Decide nothing any more; what runs goes on."""
+        self._around = None
+        tasks = [led.task for led in self._led.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def wake(self, uid: str) -> None:
+        """Something that concerns this sweep has changed."""
+        if (led := self._led.get(uid)) is not None:
+            led.leader.wake()
+
+    def _changed(self, before: Raw | None, after: Raw | None) -> None:
+        if after is None:
+            assert before is not None, "a change has a before or an after"
+            self._gone(before["metadata"]["uid"])
+        else:
+            self._sweeps[after["metadata"]["uid"]] = after
+            self._see(after)
+
+    def _see(self, raw: Raw) -> None:
+        if self._around is None:
+            return
+        if not self._around.installation.may_lead(holder_of(raw)):
+            return  # sweeps of a neighbour: what it does with them is its own business
+        uid = raw["metadata"]["uid"]
+        if (led := self._led.get(uid)) is not None:
+            led.leader.seen(raw)
+        elif not is_settled(raw) and "deletionTimestamp" not in raw["metadata"]:
+            self._begin(raw, self._around)
+
+    def _begin(self, raw: Raw, around: SweepSurroundings) -> None:
+        uid = raw["metadata"]["uid"]
+        desk = ClerkDesk(sweep_uid=uid, on_news=lambda: self.wake(uid))
+        telling = SweepTelling(self._tell)
+        leader = SweepLeader(raw, around, desk=desk, telling=telling)
+        self._desks.add(desk)
+        task = asyncio.create_task(leader.lead())
+        self._led[uid] = _Led(leader=leader, task=task)
+        task.add_done_callback(lambda _task: self._over(uid))
+
+    def _over(self, uid: str) -> None:
+        if self._led.pop(uid, None) is not None:
+            self._desks.remove(uid)
+        # The spec may have changed while the last pass was made.
+        if (raw := self._sweeps.get(uid)) is not None:
+            self._see(raw)
+
+    def _gone(self, uid: str) -> None:
+        self._sweeps.pop(uid, None)
+        if (led := self._led.get(uid)) is not None:
+            led.task.cancel()
+
+    def _led_elsewhere(self, uid: str, ours: str) -> str:
+        other = self._sweeps.get(uid) if uid != ours else None
+        if other is None or is_settled(other):
+            return ""
+        metadata = other["metadata"]
+        return (
+            f"TrainSweep {metadata['namespace']}/{metadata['name']} leads the search in this "
+            "folder; delete it, or use another storage.sweepName"
+        )
+
+    def _tell(self, raw: Raw, event: Event) -> None:
+        self._record(TRAINSWEEP.kind, raw, event, datetime.now(UTC))
+
+
+def holder_of(raw: Raw) -> str:
+    """The installation that leads it; empty: none yet."""
+    return text(mapping(raw, "status"), "holder")

@@ -1,0 +1,177 @@
+"""The pod of a sweep's clerk: our image, with the access to the storage that trials have.
+
+Layer: worlds/kubernetes; pure. It bears the same labels and the same seal as a worker, with the
+sweep in the place of the run: so its token is reviewed, and its end is seen, as theirs. Invariant:
+it works under the restricted Pod Security profile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+from trainrun.contract.agent_config import StorageConfig
+from trainrun_operator.api.sweep.spec import TrainSweep
+from trainrun_operator.core.sweep.clerking import CLERK_CONFIG, ClerkConfig
+from trainrun_operator.worlds.kubernetes import names
+from trainrun_operator.worlds.kubernetes.observing.pods import PodFact
+from trainrun_operator.worlds.kubernetes.render import (
+    SECRET_KEYS,
+    OperatorPlace,
+    from_secret,
+    token_volume,
+)
+from trainrun_operator.worlds.kubernetes.seal import seal_of
+from trainrun_operator.worlds.kubernetes.sweeping.trial_object import owner_reference
+
+PYTHONPATH = "/opt/trainrun/app:/opt/trainrun/site:/opt/trainrun/clerk"
+"""Of our image; the last has what talks to stores, and Optuna: no business of the operator."""
+USER = 65532
+"""Of our image."""
+GONE_AFTER = 10
+"""Seconds that it stays on a node that does not answer: the next one is as good."""
+_SHARED = ("serviceAccountName", "imagePullSecrets", "nodeSelector", "volumes")
+"""What of the trials' pods gives access to the storage, and leads to it."""
+
+Object = dict[str, Any]
+
+_SECURITY: Object = {
+    "runAsNonRoot": True,
+    "runAsUser": USER,
+    "runAsGroup": USER,
+    "fsGroup": USER,
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+"""Where the template does not say otherwise: files of trials belong to its user."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClerkImage:
+    """What clerks are made from."""
+
+    image: str
+    pull_policy: str = "IfNotPresent"
+
+
+def clerk_pod(
+    sweep: TrainSweep, *, creation: int, image: ClerkImage, place: OperatorPlace
+) -> Object:
+    """The pod of a clerk; `creation` counts those of the sweep, from 1."""
+    name = f"{sweep.metadata.name}-{names.CLERK}-{creation}"
+    theirs = sweep.spec.run.workers.template.as_dict()["spec"]
+    shared = {key: it for key, it in theirs.items() if key in _SHARED}
+    volumes = shared.pop("volumes", None) or ()
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": _metadata(sweep, name, creation, place),
+        "spec": {
+            **shared,
+            "restartPolicy": "Always",
+            "terminationGracePeriodSeconds": 5,
+            "automountServiceAccountToken": False,
+            "enableServiceLinks": False,
+            "securityContext": {**_SECURITY, **(theirs.get("securityContext") or {})},
+            "tolerations": [_tolerated(taint) for taint in ("not-ready", "unreachable")],
+            "containers": [_container(sweep, image, place)],
+            "volumes": [*volumes, token_volume(), {"name": "tmp", "emptyDir": {}}],
+        },
+    }
+
+
+def next_creation(pods: Collection[PodFact]) -> int:
+    """The number of the next one."""
+    return 1 + max((pod.creation for pod in pods), default=0)
+
+
+def _metadata(sweep: TrainSweep, name: str, creation: int, place: OperatorPlace) -> Object:
+    uid, namespace = sweep.metadata.uid, sweep.metadata.namespace
+    seal = seal_of(
+        place.seal_key,
+        namespace=namespace,
+        name=name,
+        run_uid=uid,
+        slot=0,
+        creation=creation,
+        template_hash="",
+    )
+    return {
+        "name": name,
+        "namespace": namespace,
+        "labels": {
+            names.MANAGED_BY_LABEL: names.MANAGED_BY,
+            names.SWEEP_LABEL: sweep.metadata.name,
+            names.RUN_UID_LABEL: uid,
+            names.SLOT_LABEL: "0",
+            names.CREATION_LABEL: str(creation),
+        },
+        "annotations": {names.SEAL_ANNOTATION: seal},
+        "ownerReferences": [owner_reference(sweep)],
+    }
+
+
+def _container(sweep: TrainSweep, image: ClerkImage, place: OperatorPlace) -> Object:
+    trains = sweep.spec.run.workers.template.spec.training.name
+    template = sweep.spec.run.workers.template.as_dict()
+    (theirs,) = (it for it in template["spec"]["containers"] if it["name"] == trains)
+    mounts = theirs.get("volumeMounts") or ()
+    return {
+        "name": names.CLERK,
+        "image": image.image,
+        "imagePullPolicy": image.pull_policy,
+        "command": ["python3", "-m", "trainrun_operator.clerk"],
+        "env": _environment(sweep, theirs, place),
+        "envFrom": theirs.get("envFrom") or [],
+        "resources": {
+            "requests": {"cpu": "50m", "memory": "128Mi"},
+            "limits": {"memory": "1Gi"},
+        },
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+        "volumeMounts": [
+            *mounts,
+            {"name": names.TOKEN_VOLUME, "mountPath": names.TOKEN_MOUNT, "readOnly": True},
+            {"name": "tmp", "mountPath": "/tmp"},
+        ],
+    }
+
+
+def _environment(sweep: TrainSweep, theirs: Object, place: OperatorPlace) -> list[Object]:
+    """As of the container that trains: what gives it access to the storage may stand there."""
+    storage = sweep.spec.storage
+    config = ClerkConfig(
+        sweep=f"{sweep.metadata.namespace}/{sweep.metadata.name}",
+        sweep_uid=sweep.metadata.uid,
+        storage=StorageConfig(
+            uri=storage.uri,
+            run_name=sweep.sweep_name,
+            endpoint_url=storage.endpoint_url,
+            region=storage.region,
+        ),
+        operator_url=place.url,
+        ca=place.ca_pem,
+        token_file=names.TOKEN_FILE,
+    )
+    # The kubelet reads "$(NAME)" as a reference, and "$$" as one dollar.
+    ours: list[Object] = [
+        {"name": CLERK_CONFIG, "value": config.to_json().replace("$", "$$")},
+        {"name": "PYTHONPATH", "value": PYTHONPATH},
+    ]
+    secret = storage.credentials_secret_ref
+    if secret is not None:
+        ours += [from_secret(secret.name, key, optional=optional) for key, optional in SECRET_KEYS]
+    taken = {"PATH", "PYTHONHOME", *(entry["name"] for entry in ours)}
+    return [*ours, *(it for it in theirs.get("env") or () if it.get("name") not in taken)]
+
+
+def _tolerated(taint: str) -> Object:
+    return {
+        "key": f"node.kubernetes.io/{taint}",
+        "operator": "Exists",
+        "effect": "NoExecute",
+        "tolerationSeconds": GONE_AFTER,
+    }

@@ -1,0 +1,104 @@
+"""Searches in a cluster: trials are TrainRuns, the log lies in the store, whatever dies."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.e2e.support.cluster_run import ClusterRun
+from tests.e2e.support.cluster_sweep import ClusterSweep, trainsweep
+from tests.e2e.support.workers import kill_training
+from tests.support.eventually import eventually
+from trainrun.sweep.records import Ask, Tell
+
+if TYPE_CHECKING:
+    from tests.e2e.support.bed import Bed
+    from tests.e2e.support.installation import Installation
+    from trainrun.sweep.records import Record
+
+pytestmark = pytest.mark.cluster
+
+
+def written_once(records: list[Record]) -> None:
+    """Each number was asked for once, and each end told once."""
+    asked = [it.trial for it in records if isinstance(it, Ask)]
+    told = [(it.trial, it.opening) for it in records if isinstance(it, Tell)]
+    assert asked == list(range(len(asked)))
+    assert len(told) == len(set(told))
+
+
+def parameters(records: list[Record]) -> dict[int, Any]:
+    return {it.trial: it.params for it in records if isinstance(it, Ask)}
+
+
+def test_a_search_finds_the_best_of_six_trials_though_a_rank_its_clerk_and_its_operator_die(
+    bed: Bed, installation: Installation
+) -> None:
+    sweep = ClusterSweep(bed)
+    trial = sweep.wait_for_trial("Running")
+    sweep.wait("a trial has reported", lambda s: s.get("trials", {}).get("open"))
+    kill_training(ClusterRun(bed, trial), 1)
+
+    (clerk,) = sweep.clerks()
+    bed.kubectl("delete", "pod", clerk, "--wait=false", "--grace-period=0", "--force")
+    leader = installation.wait_for_leader()
+    installation.kubectl("delete", "pod", leader, "--wait=false", "--grace-period=0", "--force")
+
+    status = sweep.wait_for_phase("Succeeded")
+    assert status["trials"]["text"] == "6/6"
+    assert status["trials"]["succeeded"] == 6
+    assert sweep.condition("Complete")["status"] == "True"
+    view, records = sweep.log()
+    written_once(records)
+    assert len(view.sessions) == 1
+    assert sum(it.restarts for it in view.trials.values()) >= 1
+    values = {n: it.value for n, it in view.trials.items()}
+    assert status["best"]["trial"] == min(values, key=lambda n: values[n] or 0.0)
+    eventually(lambda: sweep.clerks() == [], timeout=60, what="the clerk has left")
+    assert sweep.trials() == {}
+
+
+def test_the_same_search_applied_again_goes_on_with_what_is_there(bed: Bed) -> None:
+    sweep = ClusterSweep(bed, budget={"trials": 3}, maxConcurrent=3)
+    sweep.wait("all trials are open", lambda s: s.get("trials", {}).get("open") == 3)
+    sweep.wait_for_trial("Running")
+    before = parameters(sweep.log()[1])
+    bed.kubectl("delete", "trainsweep", "search")
+
+    bed.apply(trainsweep(bed, budget={"trials": 4}, maxConcurrent=3))
+    status = sweep.wait_for_phase("Succeeded")
+    view, records = sweep.log()
+    written_once(records)
+    assert status["trials"]["text"] == "4/4"
+    assert len(view.sessions) == 2
+    assert {n: parameters(records)[n] for n in before} == before
+
+
+def test_a_trial_that_is_paused_is_saved_and_goes_on_when_it_is_let_go(bed: Bed) -> None:
+    sweep = ClusterSweep(bed, args=("--steps=60",), budget={"trials": 2}, maxConcurrent=1)
+    assert sweep.wait_for_trial("Running") == "search-00000"
+    sweep.patch({"pausedTrials": [0]})
+    sweep.wait("the next one runs", lambda s: s.get("running") == [1])
+    assert sweep.trials()["search-00000"]["spec"]["suspend"] is True
+
+    sweep.patch({"stoppedTrials": [1]})
+    sweep.wait("the second was stopped", lambda s: s["trials"].get("stopped") == 1)
+    sweep.patch({"pausedTrials": []})
+    status = sweep.wait_for_phase("Succeeded")
+    assert status["trials"]["succeeded"] == 1
+    assert sweep.log()[0].trials[0].step == 60
+
+
+def test_a_sweep_that_cannot_be_says_so_where_its_user_looks(bed: Bed) -> None:
+    sweep = ClusterSweep(bed, firstTrials=[{"lr": 5.0}])
+    status = sweep.wait("a word about it", lambda s: s.get("reason") == "InvalidSpec")
+    assert "spec.firstTrials[0].lr" in status["message"]
+    assert sweep.trials() == {}
+
+    bed.kubectl("delete", "trainsweep", "search")
+    elsewhere = trainsweep(bed)
+    elsewhere["spec"]["storage"]["uri"] = "s3://no-such-bucket-here/sweeps"
+    bed.apply(elsewhere)
+    status = sweep.wait("the store is not there", lambda s: s.get("reason") == "StorageUnavailable")
+    assert "no-such-bucket-here" in status["message"]
