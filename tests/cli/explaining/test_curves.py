@@ -9,10 +9,10 @@ from typing import Any
 from trainrun_operator.cli.explaining.curves import (
     MOST_ATTEMPTS,
     MOST_METRICS,
-    MOST_POINTS,
     curves_of,
 )
 from trainrun_operator.cli.explaining.picture import limits, no_numbers, svg
+from trainrun_operator.cli.pages.curve import MOST_POINTS
 
 
 def records(attempt: int, steps: range, rank: int = 0, **metrics: Any) -> Iterator[dict[str, Any]]:

@@ -20,10 +20,11 @@ from trainrun_operator.cli.explaining.narrative import (
     title,
     waits_of,
 )
-from trainrun_operator.cli.explaining.page_parts import curves_section, lines_of, safe
+from trainrun_operator.cli.explaining.page_parts import curves_section, lines_of
 from trainrun_operator.cli.explaining.stacks import stack_lines
 from trainrun_operator.cli.explaining.style import STYLE
 from trainrun_operator.cli.explaining.text import ORDER, WORDS
+from trainrun_operator.cli.pages.frame import framed, safe
 from trainrun_operator.cli.wording import seconds as in_words
 from trainrun_operator.core.run.goodput import BUCKETS
 
@@ -47,15 +48,7 @@ def page(life: Life, extras: Extras) -> str:
         _checkpoints(life),
     ]
     body = "\n".join(part for part in parts if part)
-    name = safe(life.name)
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; '
-        "style-src 'unsafe-inline'\">\n"
-        f"<title>Run {name}</title>\n<style>{STYLE}</style></head>\n"
-        f"<body><main>\n{body}\n</main></body></html>\n"
-    )
+    return framed(f"Run {life.name}", body, style=STYLE)
 
 
 def _head(life: Life, extras: Extras) -> str:

@@ -5,7 +5,6 @@ Layer: cli; pure. All texts are escaped, and what looks like a secret is left ou
 
 from __future__ import annotations
 
-import html
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
@@ -13,19 +12,16 @@ from trainrun.contract.masking import masked
 from trainrun_operator.cli.explaining.curves import LONGEST_NAME
 from trainrun_operator.cli.explaining.extras import MOST_LINES
 from trainrun_operator.cli.explaining.picture import COLORS, limits, no_numbers, svg
+from trainrun_operator.cli.pages.frame import safe
 from trainrun_operator.cli.wording import printable
 
 if TYPE_CHECKING:
     from trainrun.checkpoint import RankLog
-    from trainrun_operator.cli.explaining.curves import Curves, Point
+    from trainrun_operator.cli.explaining.curves import Curves
+    from trainrun_operator.cli.pages.curve import Point
 
 LONGEST_LINE = 400
 """Characters of a line of output."""
-
-
-def safe(words: str) -> str:
-    """Escaped, and without what looks like a secret."""
-    return html.escape(masked(words))
 
 
 def curves_section(curves: Curves) -> str:

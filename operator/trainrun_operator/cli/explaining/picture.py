@@ -10,8 +10,10 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from trainrun_operator.cli.pages.strokes import stroke
+
 if TYPE_CHECKING:
-    from trainrun_operator.cli.explaining.curves import Point
+    from trainrun_operator.cli.pages.curve import Point
 
 WIDTH = 1000
 HEIGHT = 200
@@ -25,7 +27,7 @@ def svg(curves: Mapping[int, list[Point]], colors: Mapping[int, int]) -> str:
     if bounds is None:
         return ""
     paths = "".join(
-        f'<path class="c{colors[attempt]}" d="{" ".join(_path(points, bounds))}"/>'
+        f'<path class="c{colors[attempt]}" d="{stroke(_places(points, bounds))}"/>'
         for attempt, points in curves.items()
     )
     return (
@@ -61,18 +63,14 @@ def _bounds(curves: Mapping[int, list[Point]]) -> tuple[float, float, int, int] 
     return min(values), max(values), min(steps), max(steps)
 
 
-def _path(points: list[Point], bounds: tuple[float, float, int, int]) -> Iterator[str]:
+def _places(
+    points: list[Point], bounds: tuple[float, float, int, int]
+) -> Iterator[tuple[float, float] | None]:
     low, high, first, last = bounds
-    pen = "M"
     for step, value in points:
         if not math.isfinite(value):
-            pen = "M"
+            yield None
             continue
         # Halves first: the difference of two large numbers may be none.
         height = (value / 2 - low / 2) / (high / 2 - low / 2) if high > low else 0.5
-        x = WIDTH * (step - first) / max(last - first, 1)
-        y = HEIGHT - HEIGHT * height
-        yield f"{pen}{x:.1f} {y:.1f}"
-        if pen == "M":
-            yield f"L{x:.1f} {y:.1f}"  # a single point is a dot
-        pen = "L"
+        yield WIDTH * (step - first) / max(last - first, 1), HEIGHT - HEIGHT * height
