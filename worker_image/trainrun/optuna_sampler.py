@@ -12,34 +12,17 @@ import warnings
 from typing import TYPE_CHECKING
 
 import optuna
-from optuna.distributions import (
-    BaseDistribution,
-    CategoricalDistribution,
-    FloatDistribution,
-    IntDistribution,
-)
 from optuna.samplers import BaseSampler, QMCSampler, RandomSampler, TPESampler
-from optuna.trial import FrozenTrial, TrialState, create_trial
 
+from trainrun.optuna_trials import frozen, places
 from trainrun.sweep.samplers import Suggestion, ask
 from trainrun.sweep.search import Search
-from trainrun.sweep.space import FloatRange, IntRange, OneOf, Parameter, Scalar, choose, same
+from trainrun.sweep.space import FloatRange, IntRange, OneOf, Parameter, Scalar, choose
 
 if TYPE_CHECKING:
-    from trainrun.sweep.records import TrialState as OurState
-    from trainrun.sweep.view import SweepView, TrialView
+    from trainrun.sweep.view import SweepView
 
 STUDY = "sweep"
-STATES: dict[OurState, TrialState] = {
-    "Open": TrialState.RUNNING,
-    "Succeeded": TrialState.COMPLETE,
-    "Stopped": TrialState.PRUNED,
-    "Diverged": TrialState.FAIL,
-    "Errored": TrialState.FAIL,
-    "Skipped": TrialState.FAIL,
-}
-
-optuna.logging.set_verbosity(optuna.logging.ERROR)
 
 
 def suggest(view: SweepView, search: Search) -> Suggestion:
@@ -59,7 +42,7 @@ def suggest(view: SweepView, search: Search) -> Suggestion:
         study_id = storage.get_study_id_from_name(STUDY)
         for key, value in view.study.items():
             storage.set_study_system_attr(study_id, key, value)
-        study.add_trials([_frozen(trial, search) for trial in view.trials.values()])
+        study.add_trials([frozen(trial, search.space, places) for trial in view.trials.values()])
         trial = study.ask()
         params = choose(search.space, lambda parameter: _chosen(trial, parameter))
     after = storage.get_study_system_attrs(study_id)
@@ -83,36 +66,6 @@ def _seed(seed: int, number: int) -> int:
     return int.from_bytes(digest[:4], "big")
 
 
-def _frozen(trial: TrialView, search: Search) -> FrozenTrial:
-    """A trial of the log as Optuna knows it."""
-    state = STATES[trial.state]
-    searched = [it for it in search.space if it.name in trial.params]
-    return create_trial(
-        state=state,
-        value=trial.value if state == TrialState.COMPLETE else None,
-        params={it.name: _known(it, trial.params[it.name]) for it in searched},
-        distributions={it.name: _distribution(it) for it in searched},
-        intermediate_values=dict(trial.values),
-    )
-
-
-def _known(parameter: Parameter, value: Scalar) -> Scalar:
-    """A value as Optuna has it: of a choice its place."""
-    if not isinstance(parameter.domain, OneOf):
-        return value
-    return next(at for at, it in enumerate(parameter.domain.options) if same(it, value))
-
-
-def _distribution(parameter: Parameter) -> BaseDistribution:
-    match parameter.domain:
-        case FloatRange(low, high, log, step):
-            return FloatDistribution(low, high, log=log, step=step)
-        case IntRange(low, high, log, step):
-            return IntDistribution(low, high, log=log, step=step)
-        case OneOf(options):
-            return CategoricalDistribution(tuple(range(len(options))))
-
-
 def _chosen(trial: optuna.Trial, parameter: Parameter) -> Scalar:
     name = parameter.name
     match parameter.domain:
@@ -121,6 +74,4 @@ def _chosen(trial: optuna.Trial, parameter: Parameter) -> Scalar:
         case IntRange(low, high, log, step):
             return trial.suggest_int(name, low, high, log=log, step=step)
         case OneOf(options):
-            # By its place: Optuna takes 1, 1.0 and true for the same option.
-            places = tuple(range(len(options)))
-            return options[int(trial.suggest_categorical(name, places))]
+            return options[int(trial.suggest_categorical(name, places(parameter.domain)))]

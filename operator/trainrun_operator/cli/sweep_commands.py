@@ -49,6 +49,55 @@ def best(where: str, *, storage: str | None, as_json: bool) -> None:
     sys.exit(show_best(where, storage=storage, as_json=as_json))
 
 
+@sweep.command()
+@click.argument("where", metavar="FILE|FOLDER|URI")
+@STORAGE
+@click.option(
+    "-o",
+    "--output",
+    metavar="FILE",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="The page. Default: <sweep name>.html in this folder.",
+)
+def plot(where: str, *, storage: str | None, output: Path | None) -> None:
+    """Draw the sweep as one page of HTML: values, learning curves, parameters.
+
+    The page needs no network and no scripts. It is written anew each time, also while the sweep
+    runs.
+    """
+    from trainrun_operator.cli.sweeping.plot import plot as drawn
+
+    loaded()
+    sys.exit(drawn(where, storage=storage, output=output))
+
+
+@sweep.command()
+@click.argument("where", metavar="FILE|FOLDER|URI")
+@STORAGE
+@click.option(
+    "--optuna",
+    metavar="FILE",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="A journal of Optuna, for optuna-dashboard and optuna.load_study.",
+)
+@click.option(
+    "--csv",
+    metavar="FILE",
+    type=click.Path(dir_okay=False, allow_dash=True, path_type=Path),
+    help="A table with a row for each trial; - writes it to stdout.",
+)
+def export(where: str, *, storage: str | None, optuna: Path | None, csv: Path | None) -> None:
+    """Write the trials for other tools: --optuna or --csv, into a new file."""
+    from trainrun_operator.cli.sweeping.export import export_csv, export_optuna
+
+    loaded()
+    if optuna is not None and csv is None:
+        sys.exit(export_optuna(where, storage=storage, file=optuna))
+    if csv is not None and optuna is None:
+        sys.exit(export_csv(where, storage=storage, file=csv))
+    raise click.UsageError("give exactly one of --optuna and --csv")
+
+
 @sweep.command("can-restore")
 @click.argument("where", metavar="FILE|FOLDER|URI")
 @STORAGE

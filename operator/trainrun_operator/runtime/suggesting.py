@@ -18,8 +18,12 @@ def suggest_of(sampler: SamplerName, *, where: str = "spec.sampler.name") -> Sug
     try:
         from trainrun.optuna_sampler import suggest  # noqa: PLC0415 - a second that others need not
     except ImportError as error:
-        raise InvalidSpec(
-            f"{where}: {sampler} needs Optuna, which cannot be loaded here ({error}): "
-            "pip install 'trainrun[sweep]'"
-        ) from error
+        raise InvalidSpec(f"{where}: {without_optuna(sampler, error)}") from error
     return suggest
+
+
+def without_optuna(who: str, error: ImportError) -> str:
+    """Why `who` cannot work here, and the remedy."""
+    return (
+        f"{who} needs Optuna, which cannot be loaded here ({error}): pip install 'trainrun[sweep]'"
+    )

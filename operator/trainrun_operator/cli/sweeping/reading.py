@@ -14,9 +14,11 @@ from trainrun.checkpoint import RunStore, open_store
 from trainrun.checkpoint.sweep_log import SweepLog
 from trainrun.errors import TrainRunError
 from trainrun.sweep.search import Objective
+from trainrun.sweep.space import Parameter
 from trainrun.sweep.view import SweepView
 from trainrun_operator.cli.preparation import storage_uri
 from trainrun_operator.cli.sweeping.loading import load_sweep, store_of
+from trainrun_operator.core.sweep.config import space_of
 
 
 class UnknownSweep(TrainRunError):
@@ -30,6 +32,16 @@ class ReadSweep:
     uri: str
     """Of its folder."""
     view: SweepView
+
+    @property
+    def name(self) -> str:
+        """The folder's own."""
+        return self.uri.rpartition("/")[2]
+
+    @property
+    def space(self) -> tuple[Parameter, ...]:
+        """What was searched; it can never change either."""
+        return space_of(self.view.sessions[0].spec)
 
     @property
     def objective(self) -> Objective:

@@ -127,6 +127,12 @@ def immutable_part(spec: TrainSweepSpec) -> str:
     return json.dumps(kept, sort_keys=True)
 
 
+def space_of(immutable: str) -> tuple[Parameter, ...]:
+    """What is searched, from what `immutable_part` has written."""
+    space = json.loads(immutable)["space"]
+    return tuple(_parameter(SearchedParameter.model_validate(it)) for it in space)
+
+
 def changed_fields(old: str, new: str) -> list[str]:
     """The paths below `spec` in which two immutable parts differ."""
     before, after = json.loads(old), json.loads(new)

@@ -1,0 +1,91 @@
+"""`trainrun sweep export`: the trials of a sweep for other tools.
+
+Layer: cli. Reads the log alone; never writes over a file.
+"""
+
+from __future__ import annotations
+
+import csv
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TextIO
+
+import click
+
+from trainrun.errors import InvalidSpec, TrainRunError
+from trainrun_operator.cli.exit_codes import SUCCEEDED
+from trainrun_operator.cli.refusal import refused
+from trainrun_operator.cli.sweeping.reading import ReadSweep, read_sweep
+from trainrun_operator.cli.sweeping.rows import rows_of
+from trainrun_operator.cli.sweeping.texts import trials
+from trainrun_operator.core.sweep.trial import as_text
+from trainrun_operator.runtime.suggesting import without_optuna
+
+STDOUT = Path("-")
+OWN = ("number", "state", "reason", "value", "step", "restarts")
+"""Columns before those of the parameters."""
+
+
+def export_optuna(where: str, *, storage: str | None, file: Path) -> int:
+    """Write a journal of Optuna; returns the exit code."""
+    try:
+        try:
+            from trainrun.optuna_journal import write_journal  # noqa: PLC0415 - a second or two
+        except ImportError as error:
+            raise InvalidSpec(without_optuna("--optuna", error)) from error
+        sweep = read_sweep(where, storage=storage)
+        with _writing("--optuna", file):
+            write_journal(file, sweep.view, sweep.objective, sweep.space, name=sweep.name)
+    except TrainRunError as error:
+        return refused(error)
+    click.echo(f"{file}: study {sweep.name} with {trials(sweep.view.asked)}")
+    return SUCCEEDED
+
+
+def export_csv(where: str, *, storage: str | None, file: Path) -> int:
+    """Write a table, to stdout for `-`; returns the exit code."""
+    try:
+        sweep = read_sweep(where, storage=storage)
+        if file == STDOUT:
+            _write_table(sweep, sys.stdout)
+            return SUCCEEDED
+        with _writing("--csv", file), file.open("x", encoding="utf-8", newline="") as stream:
+            _write_table(sweep, stream)
+    except TrainRunError as error:
+        return refused(error)
+    click.echo(f"{file}: {trials(sweep.view.asked)}")
+    return SUCCEEDED
+
+
+@contextmanager
+def _writing(option: str, file: Path) -> Iterator[None]:
+    try:
+        yield
+    except FileExistsError as error:
+        raise InvalidSpec(
+            f"{option} {file}: there is such a file already; name another one, or remove it"
+        ) from error
+    except OSError as error:
+        raise InvalidSpec(f"{option} {file}: cannot be written: {error.strerror}") from error
+
+
+def _write_table(sweep: ReadSweep, stream: TextIO) -> None:
+    """A row for each trial; the value as `sweep trials` tells it, and nothing where there is
+    none. Floats are exact."""
+    searched = [it.name for it in sweep.space]
+    fixed = [name for it in sweep.view.trials.values() for name in it.params]
+    names = list(dict.fromkeys([*searched, *fixed]))
+    table = csv.writer(stream, lineterminator="\n")
+    table.writerow([*OWN, *(_column(name) for name in names)])
+    for row in rows_of(sweep.view, None, sweep.objective):
+        reason = sweep.view.trials[row.trial].reason
+        own = (row.trial, row.state, reason, row.value, row.step, row.restarts)
+        params = (as_text(row.params[name]) if name in row.params else "" for name in names)
+        table.writerow([*own, *params])
+
+
+def _column(name: str) -> str:
+    """A parameter's own name, unless a column before has it."""
+    return f"params.{name}" if name in OWN else name

@@ -1,0 +1,36 @@
+"""`trainrun sweep plot`: a sweep as one page to open in a browser, to send, to keep.
+
+Layer: cli. Reads the log alone.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from trainrun.errors import InvalidSpec, TrainRunError
+from trainrun_operator.cli.exit_codes import SUCCEEDED
+from trainrun_operator.cli.refusal import refused
+from trainrun_operator.cli.sweeping.plotting.page import page
+from trainrun_operator.cli.sweeping.reading import read_sweep
+
+
+def plot(where: str, *, storage: str | None, output: Path | None) -> int:
+    """Write the page, by default `<sweep name>.html` here; returns the exit code."""
+    try:
+        sweep = read_sweep(where, storage=storage)
+        file = Path(f"{sweep.name}.html") if output is None else output
+        _write(file, page(sweep))
+    except TrainRunError as error:
+        return refused(error)
+    click.echo(str(file))
+    return SUCCEEDED
+
+
+def _write(file: Path, text: str) -> None:
+    """A page that is there already is replaced: it was of an earlier moment."""
+    try:
+        file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InvalidSpec(f"--output {file}: cannot be written: {error.strerror}") from error
