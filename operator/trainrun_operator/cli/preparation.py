@@ -106,9 +106,9 @@ def load_file(
 
 
 def read_file(file: Path) -> str:
-    """Its text. Raises InvalidSpec."""
+    """Its text, with its own line breaks. Raises InvalidSpec."""
     try:
-        return file.read_text()
+        return file.read_bytes().decode()
     except OSError as error:
         raise InvalidSpec(f"{file}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:

@@ -51,7 +51,7 @@ class Redrawn(ABC):
 
     def say(self, text: str) -> None:
         """A line that stays above the view."""
-        self._live.console.print(f"trainrun: {text}", highlight=False)
+        self._live.console.print(f"trainrun: {text}", highlight=False, markup=False)
 
     @property
     def _lasts(self) -> str:

@@ -13,16 +13,33 @@ import click
 
 from trainrun_operator.cli.ctrl_c import loaded
 
+SWEEP_FILE = click.argument(
+    "file", metavar="FILE", type=click.Path(exists=True, dir_okay=False, path_type=Path)
+)
+TRIALS = click.argument("trials", metavar="[TRIAL]...", type=click.IntRange(min=0), nargs=-1)
 STORAGE = click.option("--storage", metavar="URI", help="Storage instead of the file's.")
 
 
 @click.group()
 def sweep() -> None:
-    """Look at a TrainSweep: its trials, the best one, whether it can go on.
+    """Look at a TrainSweep, and pause, stop or resume its trials.
 
-    Reads the sweep's storage alone, also where the machine or cluster that led it is gone: the
-    sweep of a YAML file, or of a folder, <storage URI>/<sweep name>. With your own credentials.
+    What it has come to is read from its storage alone, also where the machine or cluster that led
+    it is gone: the sweep of a YAML file, or of a folder, <storage URI>/<sweep name>. With your own
+    credentials. What it is to do stands in its YAML file, which a sweep that runs follows.
     """
+
+
+@sweep.command()
+@click.argument("where", metavar="FILE|FOLDER|URI")
+@STORAGE
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+def status(where: str, *, storage: str | None, as_json: bool) -> None:
+    """Show how the sweep fares: trials by state, the best one, the last that ended."""
+    from trainrun_operator.cli.sweeping.status import show_status
+
+    loaded()
+    sys.exit(show_status(where, storage=storage, as_json=as_json))
 
 
 @sweep.command()
@@ -116,3 +133,51 @@ def can_restore(where: str, *, storage: str | None, file: Path | None) -> None:
 
     loaded()
     sys.exit(show_can_restore(where, storage=storage, file=file))
+
+
+@sweep.command()
+@SWEEP_FILE
+@TRIALS
+@STORAGE
+def pause(file: Path, trials: tuple[int, ...], *, storage: str | None) -> None:
+    """Save trials and let them wait; without a number: the whole sweep.
+
+    Changes pausedTrials, or suspend, in the sweep's file and nothing else there. A sweep that runs
+    takes it up within two seconds, and starts other trials in the place of these.
+    """
+    from trainrun_operator.cli.sweeping.steering import pause_trials
+
+    loaded()
+    sys.exit(pause_trials(file, trials, storage=storage))
+
+
+@sweep.command()
+@SWEEP_FILE
+@click.argument("trials", metavar="TRIAL...", type=click.IntRange(min=0), nargs=-1, required=True)
+@STORAGE
+def stop(file: Path, trials: tuple[int, ...], *, storage: str | None) -> None:
+    """End trials for good; they keep the value that they have.
+
+    Changes stoppedTrials in the sweep's file, and nothing else there. A sweep that runs takes it up
+    within two seconds.
+    """
+    from trainrun_operator.cli.sweeping.steering import stop_trials
+
+    loaded()
+    sys.exit(stop_trials(file, trials, storage=storage))
+
+
+@sweep.command()
+@SWEEP_FILE
+@TRIALS
+@STORAGE
+def resume(file: Path, trials: tuple[int, ...], *, storage: str | None) -> None:
+    """Let paused trials go on from what they have saved; without a number: the whole sweep.
+
+    Changes pausedTrials, and suspend, in the sweep's file and nothing else there. A sweep that runs
+    takes it up within two seconds; `trainrun run` goes on with one that does not.
+    """
+    from trainrun_operator.cli.sweeping.steering import resume_trials
+
+    loaded()
+    sys.exit(resume_trials(file, trials, storage=storage))

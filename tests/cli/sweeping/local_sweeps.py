@@ -17,8 +17,11 @@ import yaml
 from tests.support.eventually import eventually
 from trainrun.checkpoint import RunStore, open_store
 from trainrun.checkpoint.sweep_log import SweepLog
-from trainrun.sweep.records import Record
+from trainrun.sweep.records import Record, SweepSession
 from trainrun.sweep.view import SweepView, TrialView
+from trainrun_operator.api.loading import load
+from trainrun_operator.api.sweep.resource import TRAINSWEEP
+from trainrun_operator.core.sweep.config import immutable_part
 from trainrun_operator.worlds.local.leftovers import kill_all
 
 SCRIPT = Path(__file__).with_name("scripts") / "trial.py"
@@ -59,8 +62,9 @@ class Sweeps:
     running: list[subprocess.Popen[str]] = field(default_factory=list)
 
     def file(self) -> Path:
-        """Write the YAML as it is now."""
-        shutil.copy(SCRIPT, self.folder / "trial.py")
+        """Write the YAML as it is now, also where a sweep that runs reads it."""
+        if not (self.folder / "trial.py").exists():
+            shutil.copy(SCRIPT, self.folder / "trial.py")
         env = {"JOURNAL": str(self.journal), **self.env}
         env["DO"] = json.dumps({str(number): what for number, what in self.does.items()})
         container = {
@@ -90,9 +94,24 @@ class Sweeps:
             "metadata": {"name": "lr"},
             "spec": {**spec, **self.spec},
         }
-        path = self.folder / "sweep.yaml"
-        path.write_text(yaml.safe_dump(document))
-        return path
+        return self.save(yaml.safe_dump(document))
+
+    def save(self, text: str) -> Path:
+        """Put another text into its place at once."""
+        new, path = self.folder / "new.yaml", self.folder / "sweep.yaml"
+        new.write_text(text)
+        return new.replace(path)
+
+    def write(self, *records: Record) -> Path:
+        """These records after what the log holds, at first a session; returns the file."""
+        file = self.file()
+        self.storage.mkdir(exist_ok=True)
+        spec = load(file.read_text(), TRAINSWEEP, source="").spec
+        log = SweepLog(RunStore(open_store(self.storage.as_uri()), "lr"))
+        first = () if log.read_on().sessions else (SweepSession("me", spec=immutable_part(spec)),)
+        for record in (*first, *records):
+            assert log.append(record)
+        return file
 
     @property
     def storage(self) -> Path:
@@ -108,17 +127,19 @@ class Sweeps:
         rows: list[list[Any]] = [json.loads(line) for line in text.splitlines()]
         return [row for row in rows if trial in (None, row[0])]
 
-    def start(self, *options: str) -> subprocess.Popen[str]:
-        """`trainrun run --json` in the background."""
-        command = [sys.executable, "-m", "trainrun_operator.cli", "run", str(self.file())]
-        process = subprocess.Popen(
-            [*command, *(options or ("--json",))],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            cwd=self.folder,
-            env={**os.environ, "NO_COLOR": "1", **self.environ},
-        )
+    def start(self, *options: str, text: str = "") -> subprocess.Popen[str]:
+        """`trainrun run --json` in the background; `text` instead of the YAML as it is now."""
+        file = self.save(text) if text else self.file()
+        command = [sys.executable, "-m", "trainrun_operator.cli", "run", str(file)]
+        with self._errors(len(self.running)).open("w") as errors:
+            process = subprocess.Popen(
+                [*command, *(options or ("--json",))],
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                cwd=self.folder,
+                env={**os.environ, "NO_COLOR": "1", **self.environ},
+            )
         self.running.append(process)
         return process
 
@@ -126,8 +147,18 @@ class Sweeps:
         return self.end(self.start(*options))
 
     def end(self, process: subprocess.Popen[str]) -> Ended:
-        out, err = process.communicate(timeout=TIMEOUT)
-        return Ended(process.returncode, out, err)
+        out, _ = process.communicate(timeout=TIMEOUT)
+        return Ended(process.returncode, out, self.said(process))
+
+    def said(self, process: subprocess.Popen[str]) -> str:
+        """What it has told so far, beside its JSON."""
+        return self._errors(self.running.index(process)).read_text()
+
+    def wait_for(self, process: subprocess.Popen[str], text: str) -> None:
+        eventually(lambda: text in self.said(process), timeout=TIMEOUT, what=f"{text!r} is told")
+
+    def _errors(self, number: int) -> Path:
+        return self.folder / f"{number}.err"
 
     def kill(self, process: subprocess.Popen[str]) -> None:
         process.send_signal(signal.SIGKILL)

@@ -15,7 +15,7 @@ from tests.support.sweeps import asked, reported, told
 @pytest.fixture
 def file(sweeps: Sweeps) -> Path:
     ended = [told(0, value="0.5", step=2), told(1, "Errored", reason="AppError", message="why")]
-    return write(sweeps, asked(0), asked(1), asked(2), *ended, reported(2, s1=0.25))
+    return sweeps.write(asked(0), asked(1), asked(2), *ended, reported(2, s1=0.25))
 
 
 def test_trials_are_told_from_the_file_and_from_the_folder_alone(
@@ -47,7 +47,7 @@ def test_the_best_trial_is_told_with_parameters_to_copy(file: Path) -> None:
 
 
 def test_without_a_value_there_is_no_best_one(sweeps: Sweeps) -> None:
-    found = ask("best", write(sweeps, asked(0)))
+    found = ask("best", sweeps.write(asked(0)))
     assert found.exit_code == 3
     assert "no trial in " in found.output
 

@@ -65,6 +65,13 @@ def test_the_table_fits_the_terminal_and_marks_the_best() -> None:
     assert lines[-1].startswith("99  Running")
 
 
+def test_what_is_said_above_the_table_may_have_brackets() -> None:
+    console = Console(width=100, file=io.StringIO(), color_system=None)
+    SweepTable(console, name="lr", objective=OBJECTIVE).say("run.env[0] [/value] was changed")
+    assert isinstance(console.file, io.StringIO)
+    assert console.file.getvalue() == "trainrun: run.env[0] [/value] was changed\n"
+
+
 def test_lines_tell_starts_and_ends_with_parameters_to_copy() -> None:
     out = io.StringIO()
     lines = SweepLines(out, objective=OBJECTIVE, color=False, verbose=False)

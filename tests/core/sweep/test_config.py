@@ -9,7 +9,7 @@ import pytest
 from tests.api.sweep.test_spec import LAYERS, LR, MOMENTUM, OPTIMIZER, read
 from trainrun.sweep.space import FloatRange, IntRange, OneOf, Parameter
 from trainrun.sweep.stopping_rules import Asha, EarlyStopping, Hyperband, Percentile, Threshold
-from trainrun_operator.core.sweep.config import changed_fields, sweep_config
+from trainrun_operator.core.sweep.config import changed_fields, differences, sweep_config
 
 
 def test_the_space_becomes_what_the_clerk_searches() -> None:
@@ -74,6 +74,13 @@ def test_what_may_change_changes_no_digest_and_what_may_not_is_named() -> None:
         "space[0].float.low",
     ]
     assert json.loads(before)["sampler"] == {"name": "Random", "seed": 0}
+
+
+def test_specs_differ_in_what_they_mean_and_not_in_which_defaults_they_write_out() -> None:
+    spec = read().spec
+    assert differences(spec, read(maxConcurrent=1, earlyStopping=None).spec) == []
+    other = read(budget={"trials": 99}, pausedTrials=[1], earlyStopping={"name": "ASHA"}).spec
+    assert differences(spec, other) == ["budget.trials", "earlyStopping", "pausedTrials"]
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,9 @@ import dataclasses
 import json
 
 from tests.support.sweeps import a_config, a_run, a_search, a_view, asked, decided, reported, told
-from trainrun.sweep.records import Ask
+from trainrun.sweep.records import Ask, End
 from trainrun_operator.api.sweep.status import TrainSweepStatus
-from trainrun_operator.core.sweep.display import sweep_status
+from trainrun_operator.core.sweep.display import status_of_log, sweep_status
 from trainrun_operator.core.sweep.observation import ClerkUnknown, SweepObservation
 from trainrun_operator.core.sweep.planner import decide_sweep
 
@@ -54,6 +54,18 @@ def test_what_was_said_of_the_trials_stays_while_the_log_is_not_known() -> None:
 
     assert (status.phase, status.asked, status.position) == ("Running", 7, 9)
     assert (status.reason, status.message) == ("ClerkNotHeard", "the store is away")
+
+
+def test_the_log_alone_says_as_what_a_sweep_has_ended() -> None:
+    objective = a_search().objective
+    open_ = status_of_log(a_view(asked(0), told(0), asked(1)), objective, trials=None)
+    assert (open_.phase, open_.reason, open_.trials.text) == ("Running", "Unfinished", "1")
+    over = a_view(asked(0), told(0), End("Succeeded", "AllTrialsEnded", "all of them"))
+    status = status_of_log(over, objective, trials=3)
+    assert (status.phase, status.reason, status.message, status.trials.text) == (
+        *("Succeeded", "AllTrialsEnded", "all of them"),
+        "1/3",
+    )
 
 
 def test_a_status_is_small_whatever_the_number_of_trials() -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from functools import partial
 
 import click
 
@@ -20,6 +21,7 @@ from trainrun_operator.cli.sweeping.local_sweep import LocalSweep
 from trainrun_operator.cli.sweeping.news import SweepSink
 from trainrun_operator.cli.sweeping.preparation import SweepPreparation, prepare_sweep
 from trainrun_operator.cli.sweeping.texts import summary
+from trainrun_operator.cli.sweeping.watched_file import WatchedFile
 from trainrun_operator.core.sweep.config import search_of
 
 
@@ -32,7 +34,7 @@ def _lead(prepared: SweepPreparation, options: RunOptions) -> int:
     prepared.make_places()
     if options.as_json:
         lines = SweepJson(sys.stdout)
-        status = _run(prepared, lines)
+        status = _run(prepared, options, lines)
         code = _exit_code(status)
         lines.finish(status, exit_code=code)
         return code
@@ -48,22 +50,24 @@ def _shown(prepared: SweepPreparation, options: RunOptions) -> TrainSweepStatus:
     objective = search_of(prepared.sweep.spec).objective
     if not options.drawn:
         color, verbose = options.colored, options.verbose
-        return _run(
-            prepared, SweepLines(sys.stdout, objective=objective, color=color, verbose=verbose)
-        )
+        lines = SweepLines(sys.stdout, objective=objective, color=color, verbose=verbose)
+        return _run(prepared, options, lines)
     # 30 ms that other outputs do not need.
     from trainrun_operator.cli.redrawn import console_to_draw_on  # noqa: PLC0415
     from trainrun_operator.cli.sweeping.table import SweepTable  # noqa: PLC0415
 
     console = console_to_draw_on(color=options.colored)
     with SweepTable(console, name=prepared.name, objective=objective) as table:
-        return _run(prepared, table)
+        return _run(prepared, options, table)
 
 
-def _run(prepared: SweepPreparation, sink: SweepSink) -> TrainSweepStatus:
+def _run(prepared: SweepPreparation, options: RunOptions, sink: SweepSink) -> TrainSweepStatus:
     for note in prepared.notes:
         sink.say(note)
-    sweep = LocalSweep(prepared, uid=prepared.identity.uid(), sink=sink)
+    replicas, storage = options.replicas, options.storage
+    again = partial(prepare_sweep, options.file, replicas=replicas, storage=storage, faults=())
+    file = WatchedFile(prepared, again)
+    sweep = LocalSweep(prepared, uid=prepared.identity.uid(), sink=sink, file=file)
     return asyncio.run(sweep.lead())
 
 

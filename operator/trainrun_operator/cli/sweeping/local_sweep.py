@@ -21,6 +21,7 @@ from trainrun_operator.cli.sweeping.news import SweepLooked, SweepSink, TrialEnd
 from trainrun_operator.cli.sweeping.preparation import SweepPreparation
 from trainrun_operator.cli.sweeping.rows import rows_of
 from trainrun_operator.cli.sweeping.trials import LocalTrials
+from trainrun_operator.cli.sweeping.watched_file import Change, Complaint, WatchedFile
 from trainrun_operator.core.sweep.display import sweep_status
 from trainrun_operator.core.sweep.observation import ClerkUnknown, SweepObservation
 from trainrun_operator.core.sweep.plan import SweepPlan
@@ -28,14 +29,17 @@ from trainrun_operator.core.sweep.planner import decide_sweep
 from trainrun_operator.runtime.stopwatch import Stopwatch
 
 READ_EVERY = 1.0
-"""Seconds between two looks at what trials at work have stored."""
+"""Seconds between two looks at what trials at work have stored, and at the sweep's file."""
 
 
 class LocalSweep:
     """One `trainrun run` of a sweep from the moment everything is known to be in order."""
 
-    def __init__(self, prepared: SweepPreparation, *, uid: str, sink: SweepSink) -> None:
+    def __init__(
+        self, prepared: SweepPreparation, *, uid: str, sink: SweepSink, file: WatchedFile
+    ) -> None:
         self._prepared = prepared
+        self._file = file
         self._config = prepared.config(uid)
         self._sink = sink
         self._log = SweepLog(prepared.folder, suggest=prepared.suggest)
@@ -84,12 +88,30 @@ class LocalSweep:
             plan = self._decide()
             self._act(plan)
             moved = await self._settle(plan.targets)
-            if moved or plan.actions:
+            changed = await self._look_at_file()
+            if moved or changed or plan.actions:
                 continue
             if not trials.busy and (self._interrupts or isinstance(self._known, SweepView)):
                 return  # nothing will change until the file does
             self._complain(trouble)
             await self._wait(plan)
+
+    async def _look_at_file(self) -> bool:
+        """Go by what the file says now; whether that is something else."""
+        found = await asyncio.to_thread(self._file.look)
+        if self._interrupts:
+            return False  # what its user wants now is to stop
+        match found:
+            case Change(prepared=prepared, fields=fields):
+                self._prepared, self._config = prepared, prepared.config(self._config.uid)
+                self._trials.go_by(prepared)
+                self._sink.say(f"{prepared.file} was changed and is taken up: {', '.join(fields)}")
+                return True
+            case Complaint(why=why):
+                self._sink.say(f"the sweep goes on as before: {why}")
+                return False
+            case None:
+                return False
 
     def _complain(self, trouble: str) -> None:
         """Once, not with every try."""

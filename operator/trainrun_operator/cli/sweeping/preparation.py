@@ -38,6 +38,8 @@ class SweepPreparation:
     notes: tuple[str, ...]
     """What of the file has no meaning on this machine."""
     store: ObjectStore
+    gpus_per_trial: int = 0
+    """Of this machine's; 0 where it has none."""
 
     @property
     def name(self) -> str:
@@ -99,8 +101,8 @@ def prepare_sweep(
         store=store_of(sweep),
     )
     first = _first_trial(prepared)
-    _check_gpus(prepared, first, os.environ)
-    return replace(prepared, notes=first.notes)
+    gpus = _gpus_per_trial(prepared, first, os.environ)
+    return replace(prepared, notes=first.notes, gpus_per_trial=gpus)
 
 
 def _first_trial(prepared: SweepPreparation) -> Preparation:
@@ -111,7 +113,9 @@ def _first_trial(prepared: SweepPreparation) -> Preparation:
     return prepared.trial(CreateTrial(name=name, trial=0, opening=1, folder="00000", params=params))
 
 
-def _check_gpus(prepared: SweepPreparation, trial: Preparation, environ: Mapping[str, str]) -> None:
+def _gpus_per_trial(
+    prepared: SweepPreparation, trial: Preparation, environ: Mapping[str, str]
+) -> int:
     here, spec = gpus_here(environ), prepared.sweep.spec
     each = trial.program.gpus_per_worker * spec.run.workers.replicas
     if here and each * spec.max_concurrent > len(here):
@@ -120,6 +124,7 @@ def _check_gpus(prepared: SweepPreparation, trial: Preparation, environ: Mapping
             f"each need {each * spec.max_concurrent}, this machine offers {len(here)}; at most "
             f"{len(here) // each} trials can work at the same time"
         )
+    return each if here else 0
 
 
 def _places(sweep: TrainSweep) -> Path:

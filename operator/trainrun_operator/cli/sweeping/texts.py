@@ -58,6 +58,16 @@ def summary(
     name: str, status: TrainSweepStatus, objective: Objective, *, continue_with: str
 ) -> Iterator[str]:
     """The last lines of a `trainrun run`."""
+    yield from facts(name, status, objective)
+    for it in status.last_ended:
+        if it.state == "Errored":
+            yield f"  errored      trial {it.trial}: {first_line(it.message) or it.reason}"
+    if status.phase not in ("Succeeded", "Failed"):
+        yield f"  continue with: {continue_with}"
+
+
+def facts(name: str, status: TrainSweepStatus, objective: Objective) -> Iterator[str]:
+    """Where a sweep stands, its trials in numbers, the best one."""
     yield f"TrainSweep {name}: {status.phase} ({status.reason}): {status.message}"
     yield f"  trials       {status.trials.text} ended: {_counts(status)}"
     if status.active_seconds:
@@ -68,11 +78,6 @@ def summary(
         yield f"  best         trial {best.trial}: {value}"
         if best.params:
             yield f"               {parameters(best.params, exact=True)}"
-    for it in status.last_ended:
-        if it.state == "Errored":
-            yield f"  errored      trial {it.trial}: {first_line(it.message) or it.reason}"
-    if status.phase not in ("Succeeded", "Failed"):
-        yield f"  continue with: {continue_with}"
 
 
 def _counts(status: TrainSweepStatus) -> str:

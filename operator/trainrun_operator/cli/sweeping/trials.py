@@ -125,6 +125,10 @@ class LocalTrials:
         """Some are at work, or have told what was not read yet."""
         return any(it.task is not None or it.unread for it in self._trials.values())
 
+    def go_by(self, prepared: SweepPreparation) -> None:
+        """Trials that are created from now on are as this says."""
+        self._prepared = prepared
+
     def of(self, trial: TrialView) -> LocalTrial | None:
         """The run of this trial's opening."""
         return self._trials.get(run_name(self._prepared.sweep.metadata.name, trial))

@@ -139,10 +139,15 @@ def changed_fields(old: str, new: str) -> list[str]:
     return [path for name in IMMUTABLE for path in _differences(name, before[name], after[name])]
 
 
+def differences(old: TrainSweepSpec, new: TrainSweepSpec) -> list[str]:
+    """The paths below `spec` in which these two differ."""
+    return _differences("", old.to_json_object(), new.to_json_object())
+
+
 def _differences(path: str, old: Any, new: Any) -> list[str]:
     if isinstance(old, dict) and isinstance(new, dict):
-        names = sorted({*old, *new})
-        return [p for it in names for p in _differences(f"{path}.{it}", old.get(it), new.get(it))]
+        below = {it: f"{path}.{it}" if path else it for it in sorted({*old, *new})}
+        return [p for it in below for p in _differences(below[it], old.get(it), new.get(it))]
     if isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
         pairs = enumerate(zip(old, new, strict=True))
         return [p for at, (one, two) in pairs for p in _differences(f"{path}[{at}]", one, two)]

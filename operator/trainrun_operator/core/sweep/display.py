@@ -6,9 +6,11 @@ Layer: core, pure.
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 from trainrun.sweep.records import written
 from trainrun.sweep.results import best
+from trainrun.sweep.search import Objective
 from trainrun.sweep.view import SweepView, TrialView
 from trainrun_operator.api.sweep.status import (
     MAX_LAST_ENDED,
@@ -20,7 +22,7 @@ from trainrun_operator.api.sweep.status import (
     TrialCounts,
 )
 from trainrun_operator.core.sweep.config import SweepConfig
-from trainrun_operator.core.sweep.observation import SweepObservation, TrialRun
+from trainrun_operator.core.sweep.observation import SweepObservation
 from trainrun_operator.core.sweep.plan import SweepPlan
 
 _MAX_PARAMS = 4096
@@ -39,26 +41,24 @@ def sweep_status(
     view = observation.log if isinstance(observation.log, SweepView) else SweepView()
     # What is known of the log must not be forgotten because nobody can read it now.
     known = view if view.position >= before.position else None
-    said = before if known is None else _of_trials(known, observation.runs, config)
-    return TrainSweepStatus(
+    objective = config.search.objective
+    said = before if known is None else status_of_log(known, objective, trials=config.trials)
+    running = tuple(sorted(run.trial for run in observation.runs if run.live)[:MAX_RUNNING])
+    return replace(
+        said,
         phase=before.phase if known is None else verdict.phase,
         reason=verdict.reason,
         message=verdict.message[:MAX_MESSAGE],
-        asked=said.asked,
-        trials=said.trials,
-        best=said.best,
-        running=said.running,
-        last_ended=said.last_ended,
-        active_seconds=said.active_seconds,
-        position=said.position,
+        running=before.running if known is None else running,
     )
 
 
-def _of_trials(
-    view: SweepView, runs: tuple[TrialRun, ...], config: SweepConfig
-) -> TrainSweepStatus:
+def status_of_log(view: SweepView, objective: Objective, *, trials: int | None) -> TrainSweepStatus:
+    """What the log alone says; `trials` is the budget, None: it is not known."""
     ended = [trial for trial in view.trials.values() if not trial.open]
-    return TrainSweepStatus(
+    of_all = "" if trials is None else f"/{max(trials, view.asked)}"
+    return replace(
+        _phase(view),
         asked=view.asked,
         trials=TrialCounts(
             open=view.count("Open"),
@@ -67,18 +67,25 @@ def _of_trials(
             diverged=view.count("Diverged"),
             errored=view.count("Errored"),
             skipped=view.count("Skipped"),
-            text=f"{len(ended)}/{max(config.trials, view.asked)}",
+            text=f"{len(ended)}{of_all}",
         ),
-        best=_best(view, config),
-        running=tuple(sorted(run.trial for run in runs if run.live)[:MAX_RUNNING]),
+        best=_best(view, objective),
         last_ended=tuple(_ended(trial) for trial in ended[-MAX_LAST_ENDED:]),
         active_seconds=int(view.active),
         position=view.position,
     )
 
 
-def _best(view: SweepView, config: SweepConfig) -> BestTrial | None:
-    found = best(view, config.search.objective)
+def _phase(view: SweepView) -> TrainSweepStatus:
+    if view.end is None:
+        message = "its log has no end, and cannot tell whether somebody works on it now"
+        return TrainSweepStatus(phase="Running", reason="Unfinished", message=message)
+    end = view.end.record
+    return TrainSweepStatus(phase=end.verdict, reason=end.reason, message=end.message[:MAX_MESSAGE])
+
+
+def _best(view: SweepView, objective: Objective) -> BestTrial | None:
+    found = best(view, objective)
     if found is None:
         return None
     params = dict(found.trial.params)

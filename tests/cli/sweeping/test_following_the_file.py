@@ -1,0 +1,163 @@
+"""A sweep that runs follows its file, whether a command or an editor has changed it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+import yaml
+
+from tests.cli.sweeping.local_sweeps import Ended, Sweeps
+from tests.support.eventually import eventually
+
+
+@pytest.fixture
+def slow(sweeps: Sweeps) -> Sweeps:
+    """Trials that work until something else happens, one at a time."""
+    sweeps.env = {"STEPS": "4000", "PAUSE": "0.05"}
+    sweeps.spec = {"budget": {"trials": 2}, "maxConcurrent": 1}
+    return sweeps
+
+
+def steer(sweeps: Sweeps, verb: str, *trials: int) -> str:
+    """`trainrun sweep VERB FILE TRIAL...`; returns what it has said."""
+    words = ["sweep", verb, str(sweeps.folder / "sweep.yaml"), *map(str, trials)]
+    command = [sys.executable, "-m", "trainrun_operator.cli", *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    return done.stdout
+
+
+def has_value(sweeps: Sweeps, trial: int) -> bool:
+    return bool(sweeps.view().trials[trial].curve)
+
+
+def stop(sweeps: Sweeps, driver: subprocess.Popen[str]) -> Ended:
+    steer(sweeps, "pause")
+    return sweeps.end(driver)
+
+
+@pytest.mark.slow
+def test_a_paused_trial_is_saved_and_waits_and_goes_on_from_there(slow: Sweeps) -> None:
+    driver = slow.start()
+    slow.wait_for_starts(1)
+    eventually(lambda: has_value(slow, 0), what="trial 0 has reported")
+    assert f"trial 0 is paused; process {driver.pid}, which leads" in steer(slow, "pause", 0)
+    slow.wait_for_starts(2)
+    assert [row[0] for row in slow.begun()] == [0, 1], "the next one has its place"
+    steer(slow, "resume", 0)
+    steer(slow, "pause", 1)
+    slow.wait_for_starts(3)
+    number, _, first_step, *_ = slow.begun()[-1]
+    assert number == 0
+    assert first_step > 0, "it goes on from what was saved"
+    assert slow.states() == ["Open", "Open"]
+    stopped = stop(slow, driver)
+    assert stopped.code == 130, stopped.err
+    assert stopped.status["reason"] == "Suspended"
+    assert [line.partition(" is taken up: ")[2] for line in stopped.err.splitlines()] == [
+        "pausedTrials",
+        "pausedTrials",
+        "pausedTrials",
+        "suspend",
+    ]
+
+
+@pytest.mark.slow
+def test_a_stopped_trial_ends_for_good_while_the_sweep_runs(slow: Sweeps) -> None:
+    driver = slow.start()
+    slow.wait_for_starts(1)
+    steer(slow, "stop", 0)
+    slow.wait_for_starts(2)
+    assert slow.states() == ["Stopped", "Open"]
+    steer(slow, "stop", 1)
+    assert slow.end(driver).status["reason"] == "NoTrialSucceeded"
+
+
+@pytest.mark.slow
+def test_a_raised_budget_and_a_new_run_are_taken_up_while_it_runs(sweeps: Sweeps) -> None:
+    sweeps.env = {"STEPS": "60", "PAUSE": "0.05"}
+    sweeps.spec = {"budget": {"trials": 1}}
+    driver = sweeps.start()
+    sweeps.wait_for_starts(1)
+    sweeps.spec = {"budget": {"trials": 3}, "maxConcurrent": 3}
+    sweeps.env = {"STEPS": "7", "PAUSE": "0.05"}
+    sweeps.file()
+    ended = sweeps.end(driver)
+    assert ended.code == 0, ended.err
+    assert "is taken up: budget.trials, maxConcurrent, run.workers.template.spec" in ended.err
+    assert [trial.step for trial in sweeps.trials()] == [60, 7, 7], "new trials are as it says now"
+
+
+@pytest.mark.slow
+def test_a_new_token_takes_errored_trials_up_while_it_runs(slow: Sweeps) -> None:
+    slow.does = {0: "fails once"}
+    driver = slow.start()
+    slow.wait_for_starts(2)
+    assert slow.states() == ["Errored", "Open"]
+    slow.spec |= {"resume": {"resumeErrored": True, "token": 1}, "maxConcurrent": 2}
+    slow.file()
+    slow.wait_for_starts(3)
+    assert slow.begun()[-1][:3] == [0, 2, 3]
+    taken_up = slow.file().read_text()
+    slow.spec |= {"resume": {}}
+    slow.file()
+    slow.wait_for(driver, "spec.resume.token: 0 is less than 1")
+    slow.save(taken_up)
+    assert stop(slow, driver).code == 130
+    assert len(slow.view().sessions) == 2
+
+
+@pytest.mark.slow
+def test_a_file_that_is_wrong_changes_nothing_and_is_complained_of_once(slow: Sweeps) -> None:
+    driver = slow.start()
+    slow.wait_for_starts(1)
+    good = (slow.folder / "sweep.yaml").read_text()
+    slow.save(good + "spec: [\n")
+    slow.wait_for(driver, "not valid YAML")
+    slow.save(good + "spec: [\n")  # once more, in another file
+    for change, said in (
+        ({"objective": {"metric": "loss", "goal": "maximize"}}, "objective.goal cannot change"),
+        ({"storage": {"uri": "file:///elsewhere"}}, "storage.uri cannot change"),
+        ({"maxConcurrent": 0}, "1 problem: spec.maxConcurrent"),
+    ):
+        document = yaml.safe_load(good)
+        document["spec"] |= change
+        slow.save(yaml.safe_dump(document))
+        slow.wait_for(driver, said)
+    slow.save(good.replace("name: lr\nspec:", "name: other\nspec:"))
+    slow.wait_for(driver, "metadata.name cannot change")
+    (slow.folder / "sweep.yaml").unlink()
+    slow.wait_for(driver, "cannot be read")
+    slow.file()
+    stopped = stop(slow, driver)
+    assert stopped.code == 130
+    *complaints, taken_up = stopped.err.splitlines()
+    assert len(complaints) == 6, stopped.err
+    assert all("trainrun: the sweep goes on as before: /" in line for line in complaints)
+    assert taken_up.endswith("is taken up: suspend")
+    assert len(slow.begun()) == 1, "the trial was not disturbed"
+
+
+@pytest.mark.slow
+def test_more_trials_at_a_time_than_there_are_gpus_for_are_refused_while_it_runs(
+    slow: Sweeps,
+) -> None:
+    slow.environ = {"CUDA_VISIBLE_DEVICES": "0,1"}
+    document = yaml.safe_load(slow.file().read_text())
+    (container,) = document["spec"]["run"]["workers"]["template"]["spec"]["containers"]
+
+    def text(gpus: int, trials: int) -> str:
+        container["resources"] = {"limits": {"nvidia.com/gpu": gpus}}
+        document["spec"]["maxConcurrent"] = trials
+        return yaml.safe_dump(document)
+
+    driver = slow.start(text=text(1, 1))
+    slow.wait_for_starts(1)
+    slow.save(text(1, 3))
+    slow.wait_for(driver, "at most 2 trials can work at the same time")
+    slow.save(text(2, 1))
+    slow.wait_for(driver, "each trial has 1 GPUs and would have 2")
+    slow.save(text(1, 2))
+    slow.wait_for_starts(2)
+    assert stop(slow, driver).code == 130
