@@ -135,6 +135,15 @@ def read_document(text: str, *, source: str, kind: str) -> dict[str, Any]:
     return _as_json(documents[0], source)
 
 
+def kinds_in(text: str) -> list[object]:
+    """The `kind` of each document in `text`; empty where it is not YAML."""
+    try:
+        documents = list(yaml.load_all(text, _Loader))
+    except yaml.YAMLError:
+        return []
+    return [document.get("kind") for document in documents if isinstance(document, dict)]
+
+
 def _place(source: str, error: yaml.MarkedYAMLError) -> str:
     mark = error.problem_mark
     return f"{source}, line {mark.line + 1}, column {mark.column + 1}" if mark else source

@@ -123,6 +123,9 @@ def explain(
     Reads the run's storage alone where the cluster is gone or the TrainRun deleted: its folder, or
     <storage URI>/<run name>. NAME (or NAMESPACE/NAME) is a TrainRun in the cluster of your
     kubeconfig. The storage is read with your own credentials.
+
+    Of a TrainSweep, its file or its folder, it tells the search: what it cost, which trials failed
+    and why, the best one, and what to do next.
     """
     from trainrun_operator.cli.explain import explain as explain_runs
 

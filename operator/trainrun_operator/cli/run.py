@@ -23,8 +23,8 @@ from trainrun_operator.cli.leading import lead_alone
 from trainrun_operator.cli.lines import PlainLines
 from trainrun_operator.cli.local_run import LocalRun
 from trainrun_operator.cli.opening import finished_message, open_run
-from trainrun_operator.cli.preparation import Preparation, prepare
-from trainrun_operator.cli.run_options import RunOptions, holds_sweep
+from trainrun_operator.cli.preparation import Preparation, holds_sweep, prepare
+from trainrun_operator.cli.run_options import RunOptions
 from trainrun_operator.cli.summary import summary
 from trainrun_operator.cli.timeline import Timeline
 from trainrun_operator.runtime.news import Everyone

@@ -6,13 +6,10 @@ Layer: cli.
 from __future__ import annotations
 
 import os
-import re
 import shlex
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-
-_SWEEP = re.compile(r"""^\s*["']?kind["']?\s*:\s*["']?TrainSweep\b""", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,14 +44,6 @@ class RunOptions:
         if self.storage is not None:
             words += ["--storage", self.storage]
         return shlex.join(words)
-
-
-def holds_sweep(file: Path) -> bool:
-    """Whether this file is a TrainSweep's; what else it may be is for its reader to say."""
-    try:
-        return _SWEEP.search(file.read_text()) is not None
-    except (OSError, UnicodeDecodeError):
-        return False
 
 
 def _terminal() -> bool:

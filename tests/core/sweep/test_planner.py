@@ -275,7 +275,7 @@ def test_a_sweep_without_one_success_has_failed() -> None:
     assert plan.targets is not None
     assert plan.targets.end is not None
     assert (plan.targets.end.verdict, plan.targets.end.reason) == ("Failed", "NoTrialSucceeded")
-    message = "all 1 trials have ended, 0 with success; `lastEnded` of the status says why"
+    message = "all 1 trials have ended, 0 with success; `trainrun explain` tells why"
     assert plan.targets.end.message == message
 
 

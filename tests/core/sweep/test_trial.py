@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
 from trainrun_operator.api.loading import load
 from trainrun_operator.api.sweep.resource import TRAINSWEEP
 from trainrun_operator.api.sweep.spec import TrainSweep
 from trainrun_operator.core.sweep.plan import CreateTrial
-from trainrun_operator.core.sweep.trial import trial_run, trials_uri
+from trainrun_operator.core.sweep.trial import in_sweep, trial_run, trials_uri
 
 PARAMS = {"lr": 1e-05, "bias": True, "name": "a$b"}
 
@@ -86,3 +88,21 @@ def test_arguments_and_variables_can_refer_to_parameters() -> None:
     run = trial_run(a_sweep(container), a_trial())
     words = run.spec.workers.template.spec.training.words
     assert words == ("python", "t.py", "--lr=1e-05", "--name=a$b", "lr-1e-05")
+
+
+@pytest.mark.parametrize(
+    ("said", "of_the_sweep"),
+    [
+        ("spec.failurePolicy.maxFailures is 1", "spec.run.failurePolicy.maxFailures is 1"),
+        ("(spec.activeDeadline) is over", "(spec.run.activeDeadline) is over"),
+        ("set failurePolicy.maxPreemptions: -1", "set run.failurePolicy.maxPreemptions: -1"),
+        ("mounts in workers.template", "mounts in run.workers.template"),
+        ("spec.suspend is true", "spec.suspend is true"),
+        ("loads a.spec.health, checkpoint.pt", "loads a.spec.health, checkpoint.pt"),
+    ],
+)
+def test_what_is_said_of_its_run_names_the_fields_of_the_sweep(
+    said: str, of_the_sweep: str
+) -> None:
+    assert in_sweep(said) == of_the_sweep
+    assert in_sweep(of_the_sweep) == of_the_sweep

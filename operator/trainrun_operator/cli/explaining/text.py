@@ -5,7 +5,6 @@ Layer: cli. Colors are left to click, which leaves them out where there is no te
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -23,15 +22,13 @@ from trainrun_operator.cli.explaining.narrative import (
     waits_of,
 )
 from trainrun_operator.cli.explaining.stacks import stack_lines
+from trainrun_operator.cli.explaining.wrapping import wrapped
 from trainrun_operator.cli.wording import seconds as in_words
 from trainrun_operator.core.run.goodput import BUCKETS
 
 if TYPE_CHECKING:
     from trainrun_operator.api.run.story import Chapter
     from trainrun_operator.cli.explaining.life import Life
-
-WIDTH = 79
-"""Columns."""
 
 KEPT = "\N{SYMBOL FOR SPACE}"
 """A space at which no line is broken."""
@@ -82,11 +79,11 @@ ORDER = (
 def lines(life: Life) -> Iterator[str]:
     """The whole story."""
     color = "green" if "succeeded" in headline(life) else None
-    yield from _wrapped(headline(life), color="red" if "failed" in headline(life) else color)
-    yield from _wrapped(goodput_sentence(life))
-    yield from _wrapped(f"Storage: {life.uri}")
+    yield from wrapped(headline(life), color="red" if "failed" in headline(life) else color)
+    yield from wrapped(goodput_sentence(life))
+    yield from wrapped(f"Storage: {life.uri}")
     for remark in life.remarks:
-        yield from _wrapped(f"! {remark}", color="yellow")
+        yield from wrapped(f"! {remark}", color="yellow")
     if life.chapters:
         yield ""
         yield from _timeline(life)
@@ -115,7 +112,7 @@ def _timeline(life: Life) -> Iterator[str]:
     for name, sign in SIGNS.items():
         if sign in used:
             meant.setdefault(sign, f"{sign} {WORDS[name]}".replace(" ", KEPT))
-    yield from (line.replace(KEPT, " ") for line in _wrapped("  ".join(meant.values()), indent=15))
+    yield from (line.replace(KEPT, " ") for line in wrapped("  ".join(meant.values()), indent=15))
 
 
 def _end(chapter: Chapter) -> datetime:
@@ -134,21 +131,21 @@ def _bar(chapter: Chapter, whole: float) -> str:
 
 def _chapter(chapter: Chapter, life: Life, changed: tuple[str, ...]) -> Iterator[str]:
     head = f"{_clock(chapter.begun, day=True)}  {title(chapter)}"
-    yield from _wrapped(head, color="cyan")
+    yield from wrapped(head, color="cyan")
     for change in changed:
-        yield from _wrapped(change, indent=11, color="yellow")
+        yield from wrapped(change, indent=11, color="yellow")
     for moment, text in sorted(sentences(chapter), key=lambda item: item[0]):
-        yield from _wrapped(f"{_clock(moment)} {text}", indent=2, hang=9)
+        yield from wrapped(f"{_clock(moment)} {text}", indent=2, hang=9)
     when = _clock(chapter.ended or chapter.begun)
     for number, text in enumerate(incident_lines(chapter, life)):
         if number:
-            yield from _wrapped(text, indent=11)
+            yield from wrapped(text, indent=11)
         else:
-            yield from _wrapped(f"{when} {text}", indent=2, hang=9, color="red")
+            yield from wrapped(f"{when} {text}", indent=2, hang=9, color="red")
     for line in stack_lines(life.hangs.get(str(chapter.incident.get("evidence")), ())):
         yield f"{' ' * 11}{line}"
     for text in waits_of(chapter):
-        yield from _wrapped(text, indent=11)
+        yield from wrapped(text, indent=11)
 
 
 def _without_story(life: Life) -> Iterator[str]:
@@ -161,9 +158,9 @@ def _without_story(life: Life) -> Iterator[str]:
     yield "Attempts without a recorded story (claims in the storage):"
     for record in rest:
         begin = f"from step {record.resume.step}" if record.resume else "from nothing"
-        yield from _wrapped(f"attempt {record.attempt}, {begin}", indent=2)
+        yield from wrapped(f"attempt {record.attempt}, {begin}", indent=2)
         if record.ended:
-            yield from _wrapped(f"the one before ended: {record.ended}", indent=4)
+            yield from wrapped(f"the one before ended: {record.ended}", indent=4)
 
 
 def _checkpoints(life: Life) -> Iterator[str]:
@@ -176,9 +173,9 @@ def _checkpoints(life: Life) -> Iterator[str]:
     if good:
         newest = max(good, key=lambda info: info.id)
         text += f", the newest of step {newest.id.step} (attempt {newest.id.attempt})"
-    yield from _wrapped(text)
+    yield from wrapped(text)
     for info in bad:
-        yield from _wrapped(f"{info.id.name} is not used: {info.reason}", indent=2)
+        yield from wrapped(f"{info.id.name} is not used: {info.reason}", indent=2)
 
 
 def _table(life: Life) -> Iterator[str]:
@@ -202,23 +199,8 @@ def _advice(life: Life) -> Iterator[str]:
         return
     yield click.style("What to change:", bold=True)
     for item in found:
-        yield from _wrapped(f"- {item.text}", indent=0, hang=2)
+        yield from wrapped(f"- {item.text}", indent=0, hang=2)
 
 
 def _clock(moment: datetime, *, day: bool = False) -> str:
     return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S UTC}" if day else f"{moment:%H:%M:%S}"
-
-
-def _wrapped(
-    text: str, *, indent: int = 0, hang: int = 0, color: str | None = None
-) -> Iterator[str]:
-    if not text:
-        return
-    for line in textwrap.wrap(
-        text,
-        WIDTH,
-        initial_indent=" " * indent,
-        subsequent_indent=" " * (indent + hang),
-        break_on_hyphens=False,
-    ):
-        yield click.style(line, fg=color) if color else line

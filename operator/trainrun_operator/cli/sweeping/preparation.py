@@ -21,7 +21,7 @@ from trainrun_operator.cli.sweeping.identity import SweepIdentity
 from trainrun_operator.cli.sweeping.loading import load_sweep, store_of
 from trainrun_operator.core.sweep.config import SweepConfig, sweep_config
 from trainrun_operator.core.sweep.plan import CreateTrial
-from trainrun_operator.core.sweep.trial import METRICS_INTERVAL, TRIALS, trial_run, trials_uri
+from trainrun_operator.core.sweep.trial import METRICS_INTERVAL, TRIALS, in_sweep, trial_run, trials_uri
 from trainrun_operator.runtime.suggesting import suggest_of
 from trainrun_operator.worlds.local.gpus import gpus_here
 from trainrun_operator.worlds.local.place import RunPlace, places_root
@@ -75,7 +75,10 @@ class SweepPreparation:
 
     def trial(self, action: CreateTrial) -> Preparation:
         """An opening as a run of this machine. Raises InvalidSpec."""
-        prepared = preparation_of(trial_run(self.sweep, action), file=self.file)
+        try:
+            prepared = preparation_of(trial_run(self.sweep, action), file=self.file)
+        except InvalidSpec as error:
+            raise InvalidSpec(in_sweep(str(error))) from error
         place = self.place_of(action.name)
         return replace(prepared, place=place, metrics_interval=METRICS_INTERVAL)
 
@@ -102,7 +105,7 @@ def prepare_sweep(
     )
     first = _first_trial(prepared)
     gpus = _gpus_per_trial(prepared, first, os.environ)
-    return replace(prepared, notes=first.notes, gpus_per_trial=gpus)
+    return replace(prepared, notes=tuple(in_sweep(note) for note in first.notes), gpus_per_trial=gpus)
 
 
 def _first_trial(prepared: SweepPreparation) -> Preparation:

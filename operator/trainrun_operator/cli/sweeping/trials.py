@@ -27,7 +27,8 @@ from trainrun_operator.core.sweep.names import run_name
 from trainrun_operator.core.sweep.observation import TrialRun, TrialRunPhase
 from trainrun_operator.core.sweep.plan import CreateTrial, DeleteTrial, SuspendTrial, TrialAction
 from trainrun_operator.core.sweep.slots import creation
-from trainrun_operator.runtime.news import Passed, RunNews
+from trainrun_operator.core.sweep.trial import in_sweep
+from trainrun_operator.runtime.news import Happened, Passed, RunNews
 from trainrun_operator.worlds.local.gpus import gpus_here, split_gpus
 from trainrun_operator.worlds.local.status_file import StatusFile
 
@@ -277,7 +278,7 @@ class LocalTrials:
         return tuple(tuple(share) for share in shares)
 
     def _say(self, trial: LocalTrial, text: str) -> None:
-        self._sink.say(f"trial {trial.action.trial}: {text}")
+        self._sink.say(f"trial {trial.action.trial}: {in_sweep(text)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,4 +290,7 @@ class _TrialSink:
 
     def emit(self, news: RunNews) -> None:
         self.trial.emit(news)
+        if isinstance(news, Happened):
+            event = replace(news.event, message=in_sweep(news.event.message))
+            news = replace(news, event=event)
         self.sink.emit(OfTrial(trial=self.trial.action.trial, news=news))

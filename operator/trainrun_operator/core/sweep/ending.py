@@ -27,10 +27,11 @@ def _too_many_failed(view: SweepView, config: SweepConfig) -> End | None:
     if not 0 <= config.max_failed_trials < len(errored):
         return None
     last = errored[-1]
+    have = "1 trial has" if len(errored) == 1 else f"{len(errored)} trials have"
     return End(
         "Failed",
         "TooManyFailedTrials",
-        f"{len(errored)} trials have errored and maxFailedTrials is {config.max_failed_trials}; "
+        f"{have} errored and maxFailedTrials is {config.max_failed_trials}; "
         f"trial {last.number}: {last.reason}{_because(last.message)}. Raise maxFailedTrials, or "
         "set resume.resumeErrored and add 1 to resume.token, to go on",
     )
@@ -74,7 +75,7 @@ def _all_ended(view: SweepView, config: SweepConfig) -> End | None:
     counts = f"all {view.asked} trials have ended, {view.count('Succeeded')} with success"
     if view.count("Succeeded"):
         return End("Succeeded", "AllTrialsEnded", counts)
-    return End("Failed", "NoTrialSucceeded", f"{counts}; `lastEnded` of the status says why")
+    return End("Failed", "NoTrialSucceeded", f"{counts}; `trainrun explain` tells why")
 
 
 def _because(message: str) -> str:

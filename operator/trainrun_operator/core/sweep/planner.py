@@ -19,6 +19,7 @@ from trainrun_operator.core.sweep.observation import ClerkUnknown, SweepObservat
 from trainrun_operator.core.sweep.plan import SuspendTrial, SweepPlan, SweepVerdict, TrialAction
 from trainrun_operator.core.sweep.slots import Slots, fill
 from trainrun_operator.core.sweep.superfluous import deletions
+from trainrun_operator.core.sweep.trial import in_sweep
 
 LOOK_AGAIN = 5.0
 """Seconds, while something is waited for that may not announce itself."""
@@ -173,7 +174,7 @@ def _end_of(run: TrialRun) -> EndedRun:
         opening=run.opening,
         succeeded=run.phase == "Succeeded",
         reason=run.reason,
-        message=run.message,
+        message=in_sweep(run.message),
         restarts=run.restarts,
         attempt=run.attempt,
         resumed=run.resumed,

@@ -6,13 +6,14 @@ Layer: core, pure.
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 from trainrun.contract import variables
 from trainrun.sweep.space import Scalar
 from trainrun_operator.api.base import API_VERSION
 from trainrun_operator.api.run.resource import TrainRun
-from trainrun_operator.api.sweep.spec import TrainSweep
+from trainrun_operator.api.sweep.spec import TrainSweep, TrialSpec
 from trainrun_operator.api.sweep.values import variable_of
 from trainrun_operator.core.sweep.plan import CreateTrial
 
@@ -22,6 +23,13 @@ METRICS_INTERVAL = 2.0
 """Seconds between two pieces of a trial's metrics: what is searched by is read from them."""
 TRIALS = "trials"
 """Folder of the trials' folders, below that of the sweep."""
+
+_FIELDS = "|".join(str(field.alias) for field in TrialSpec.model_fields.values())
+_OF_THE_RUN = re.compile(
+    rf"(?<![\w.])(?:spec\.(?=(?:{_FIELDS})\b)|(?=failurePolicy\.|workers\.template\b))"
+)
+"""Where a path of a TrainRun's spec begins that stands below `run` in a sweep; without `spec.` only
+those that advice names, which nothing else looks like."""
 
 
 def trials_uri(sweep: TrainSweep) -> str:
@@ -41,6 +49,12 @@ def trial_run(sweep: TrainSweep, trial: CreateTrial) -> TrainRun:
         "spec": spec,
     }
     return TrainRun.model_validate(document)
+
+
+def in_sweep(message: str) -> str:
+    """What is said of a trial's run, with the paths of the user's file: `spec.run.health` where the
+    TrainRun has `spec.health`."""
+    return _OF_THE_RUN.sub(lambda found: f"{found[0]}run.", message)
 
 
 def _storage(sweep: TrainSweep, folder: str) -> dict[str, Any]:
