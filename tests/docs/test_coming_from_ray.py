@@ -9,12 +9,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from pydantic import BaseModel
 
 import trainrun
 from tests.docs.documents import ROOT, tables
+from tests.docs.names import is_attribute, is_command, is_field
 from trainrun_operator.api.run.spec import TrainRunSpec
-from trainrun_operator.cli.commands import trainrun as command
 
 TEXT = (ROOT / "docs" / "coming-from-ray-train.md").read_text()
 WORKS, RENAMED, MISSING = tables(TEXT)
@@ -22,38 +21,6 @@ NAMES = (Path(__file__).parent / "ray_train_2.60.txt").read_text().split()
 """`ray.train.__all__`, and what its classes have, in Ray 2.60 with RAY_TRAIN_V2_ENABLED=1."""
 
 HERE = sorted({name for row in (*WORKS, *RENAMED) for name in re.findall(r"`([^`]+)`", row[1])})
-
-
-def is_field(path: str) -> bool:
-    """Whether the resource has it."""
-    model: type[BaseModel] = TrainRunSpec
-    for step in path.split("."):
-        by_alias = {field.alias or name: field for name, field in model.model_fields.items()}
-        if step not in by_alias:
-            return False
-        kind = by_alias[step].annotation
-        if isinstance(kind, type) and issubclass(kind, BaseModel):
-            model = kind
-    return True
-
-
-def is_command(words: list[str]) -> bool:
-    found = command
-    for word in words:
-        found = getattr(found, "commands", {}).get(word)
-        if found is None:
-            return False
-    return True
-
-
-def is_attribute(path: str) -> bool:
-    found: object = trainrun
-    for step in path.split("."):
-        fields = getattr(found, "__dataclass_fields__", {})
-        if not hasattr(found, step) and step not in fields:
-            return False
-        found = getattr(found, step, None)
-    return True
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -69,7 +36,7 @@ def test_what_takes_its_place_is_there(name: str) -> None:
     elif name.startswith("trainrun."):
         assert is_attribute(name.removeprefix("trainrun."))
     else:
-        assert name == "metadata.name" or is_field(name)
+        assert name == "metadata.name" or is_field(name, TrainRunSpec)
 
 
 @pytest.mark.parametrize("row", WORKS, ids=lambda row: row[0])

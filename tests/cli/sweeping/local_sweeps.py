@@ -167,16 +167,6 @@ class Sweeps:
     def wait_for_starts(self, count: int) -> None:
         eventually(lambda: len(self.begun()) >= count, timeout=TIMEOUT, what=f"{count} starts")
 
-    def write(self, *records: Record) -> Path:
-        """A log of this sweep, instead of running it; returns its file."""
-        file = self.file()
-        self.storage.mkdir()
-        spec = load(file.read_text(), TRAINSWEEP, source="").spec
-        log = SweepLog(RunStore(open_store(self.storage.as_uri()), "lr"))
-        for record in (SweepSession(uid="me", spec=immutable_part(spec)), *records):
-            assert log.append(record)
-        return file
-
     def view(self) -> SweepView:
         """What the log says."""
         return SweepLog(RunStore(open_store(self.storage.as_uri()), "lr")).read_on()

@@ -18,7 +18,7 @@ from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState
 
 from tests.cli.sweeping.local_sweeps import Sweeps
-from tests.cli.sweeping.written_logs import ask, write
+from tests.cli.sweeping.written_logs import ask
 from tests.support.sweeps import reported, told
 from trainrun.sweep.records import Ask
 
@@ -42,8 +42,7 @@ def file(sweeps: Sweeps) -> Path:
     asked = [Ask(n, PARAMS) for n in range(4)]
     asked.append(Ask(4, {**PARAMS, "kind": "sgd", "momentum": 0.9}))
     reports = [reported(n, s1=0.1, s2=0.2 + n) for n in (0, 1, 4)]
-    return write(
-        sweeps,
+    return sweeps.write(
         *asked,
         *reports,
         reported(2, s1=math.nan),

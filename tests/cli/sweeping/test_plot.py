@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from tests.cli.sweeping.local_sweeps import Sweeps
-from tests.cli.sweeping.written_logs import ask, write
+from tests.cli.sweeping.written_logs import ask
 from tests.support.sweeps import report, told
+from trainrun.checkpoint import RunStore, open_store
 from trainrun.sweep.fold import fold
 from trainrun.sweep.records import Ask, End, Record, Reports, SweepSession, written
 from trainrun_operator.api.loading import load
@@ -38,6 +39,9 @@ def curve(trial: int, *values: float) -> Reports:
     return Reports(tuple(report(trial, step, it) for step, it in enumerate(values, start=1)))
 
 
+FOLDER = RunStore(open_store("file:///s"), "lr")
+
+
 @pytest.fixture
 def session(sweeps: Sweeps) -> SweepSession:
     sweeps.spec = {"space": SPACE}
@@ -46,7 +50,7 @@ def session(sweeps: Sweeps) -> SweepSession:
 
 
 def drawn(session: SweepSession, *records: Record) -> str:
-    return page(ReadSweep(uri="file:///s/lr", view=fold((session, *records))))
+    return page(ReadSweep(folder=FOLDER, described=None, view=fold((session, *records))))
 
 
 def pictures(html: str) -> list[ET.Element]:
@@ -72,7 +76,7 @@ def test_the_page_is_written_under_the_name_of_the_sweep_and_asks_for_nothing_el
     sweeps: Sweeps, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sweeps.spec = {"space": SPACE}
-    file = write(sweeps, *SOME)
+    file = sweeps.write(*SOME)
     monkeypatch.chdir(tmp_path)
     for where in (file, sweeps.storage / "lr"):  # the second time it is written anew
         done = ask("plot", where)
@@ -88,7 +92,7 @@ def test_the_page_is_written_under_the_name_of_the_sweep_and_asks_for_nothing_el
 def test_a_page_that_cannot_be_written_and_a_folder_without_a_log_are_refused(
     sweeps: Sweeps, tmp_path: Path
 ) -> None:
-    refused = ask("plot", write(sweeps), "-o", tmp_path / "nowhere" / "page.html")
+    refused = ask("plot", sweeps.write(), "-o", tmp_path / "nowhere" / "page.html")
     assert refused.exit_code == 2
     assert refused.output.startswith("error: --output ")
     assert refused.output.endswith("page.html: cannot be written: No such file or directory\n")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.sweeping.local_sweeps import Sweeps
-from tests.cli.sweeping.written_logs import ask, write
+from tests.cli.sweeping.written_logs import ask
 from tests.support.sweeps import asked, reported, told
 
 

@@ -21,7 +21,13 @@ from trainrun_operator.cli.sweeping.identity import SweepIdentity
 from trainrun_operator.cli.sweeping.loading import load_sweep, store_of
 from trainrun_operator.core.sweep.config import SweepConfig, sweep_config
 from trainrun_operator.core.sweep.plan import CreateTrial
-from trainrun_operator.core.sweep.trial import METRICS_INTERVAL, TRIALS, in_sweep, trial_run, trials_uri
+from trainrun_operator.core.sweep.trial import (
+    METRICS_INTERVAL,
+    TRIALS,
+    in_sweep,
+    trial_run,
+    trials_uri,
+)
 from trainrun_operator.runtime.suggesting import suggest_of
 from trainrun_operator.worlds.local.gpus import gpus_here
 from trainrun_operator.worlds.local.place import RunPlace, places_root
@@ -105,7 +111,8 @@ def prepare_sweep(
     )
     first = _first_trial(prepared)
     gpus = _gpus_per_trial(prepared, first, os.environ)
-    return replace(prepared, notes=tuple(in_sweep(note) for note in first.notes), gpus_per_trial=gpus)
+    notes = tuple(in_sweep(note) for note in first.notes)
+    return replace(prepared, notes=notes, gpus_per_trial=gpus)
 
 
 def _first_trial(prepared: SweepPreparation) -> Preparation:

@@ -13,9 +13,9 @@ import click
 
 from trainrun.errors import TrainRunError
 from trainrun_operator.api.sweep.status import TrainSweepStatus
+from trainrun_operator.api.sweep.status_json import json_object
 from trainrun_operator.cli.exit_codes import SUCCEEDED
 from trainrun_operator.cli.refusal import refused
-from trainrun_operator.cli.sweeping.as_json import status_json
 from trainrun_operator.cli.sweeping.loading import load_sweep
 from trainrun_operator.cli.sweeping.reading import ReadSweep, read_sweep
 from trainrun_operator.cli.sweeping.texts import facts, outcome
@@ -47,7 +47,7 @@ def _as_json(
     sweep: ReadSweep, status: TrainSweepStatus, *, budget: int | None
 ) -> dict[str, object]:
     known = {} if budget is None else {"budget": budget}
-    fields = status_json(status)
+    fields = json_object(status)
     del fields["running"]  # which the log cannot tell
     return {"sweep": sweep.uri, **known, "sessions": len(sweep.view.sessions), "status": fields}
 
