@@ -89,8 +89,10 @@ def test_a_damaged_record_is_named_and_nothing_is_guessed(folder: RunStore) -> N
         "copy, or use another sweepName"
     )
     folder.delete(["log/000000002.json"])
-    with pytest.raises(SweepLogDamaged, match="it is missing, and record 3 is there"):
-        SweepLog(folder).read_on()
+    log = SweepLog(folder)
+    for _ in range(2):  # whoever tries again must not take the hole for the end
+        with pytest.raises(SweepLogDamaged, match="it is missing, and record 3 is there"):
+            log.read_on()
 
 
 def test_a_store_that_is_away_changes_nothing_of_what_is_known(folder: RunStore) -> None:

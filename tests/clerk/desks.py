@@ -13,11 +13,12 @@ from typing import Any
 
 from trainrun.checkpoint import MetricsLog, RunStore, open_store
 from trainrun.contract.agent_config import StorageConfig
+from trainrun.contract.variables import CLERK_CONFIG
 from trainrun.sweep.records import SweepSession
 from trainrun.sweep.targets import Targets
 from trainrun.sweep.view import SweepView
 from trainrun_operator.api.sweep.spec import TrainSweepSpec
-from trainrun_operator.core.sweep.clerking import CLERK_CONFIG, ClerkConfig, ClerkOrders
+from trainrun_operator.core.sweep.clerking import ClerkConfig, ClerkOrders
 from trainrun_operator.core.sweep.config import immutable_part
 from trainrun_operator.runtime.agent_server import AgentServer, shared_token
 from trainrun_operator.runtime.clerk_desk import ClerkDesk

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from testbed.faults import nodes
 from tests.e2e.support.cluster_run import ClusterRun
 from tests.e2e.support.cluster_sweep import ClusterSweep, trainsweep
 from tests.e2e.support.workers import kill_training
@@ -57,6 +58,22 @@ def test_a_search_finds_the_best_of_six_trials_though_a_rank_its_clerk_and_its_o
     assert status["best"]["trial"] == min(values, key=lambda n: values[n] or 0.0)
     eventually(lambda: sweep.clerks() == [], timeout=60, what="the clerk has left")
     assert sweep.trials() == {}
+
+
+@pytest.mark.usefixtures("mended")
+def test_a_search_goes_on_when_the_node_of_its_clerk_loses_power(
+    bed: Bed, installation: Installation
+) -> None:
+    sweep = ClusterSweep(bed, args=("--steps=60",), budget={"trials": 2}, maxConcurrent=1)
+    sweep.wait_for_trial("Running")
+    (clerk,) = sweep.clerks()
+    node = sweep.node_of(clerk)
+    installation.lead_elsewhere(node)
+    nodes.power_off(bed.cluster, node)
+
+    status = sweep.wait_for_phase("Succeeded", seconds=300)
+    assert status["trials"]["text"] == "2/2"
+    written_once(sweep.log()[1])
 
 
 def test_the_same_search_applied_again_goes_on_with_what_is_there(bed: Bed) -> None:

@@ -56,6 +56,18 @@ class TrainRuns:
         """The least TrainRun with this spec merged into its own."""
         return self._with_file("create", merged(BASE, {"spec": spec}))
 
+    def create_sweep(self, document: Json) -> Json:
+        """Create this TrainSweep."""
+        return self._with_file("create", document)
+
+    def refusal_of_sweep(self, document: Json) -> str:
+        """What the server says to this TrainSweep; empty where it takes it."""
+        try:
+            self.create_sweep(document)
+        except subprocess.CalledProcessError as error:
+            return str(error.stderr)
+        return ""
+
     def create_from(self, file: Path) -> None:
         """Create the TrainRun of a file."""
         self.kubectl("create", "--filename", str(file))

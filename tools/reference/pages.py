@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from tools.reference import chart, commands, editing, library, metrics, resource
+from trainrun_operator.api.all_resources import RESOURCES
 
 PAGES: dict[str, Callable[[], str]] = {
     "editing.md": editing.page,
     "library.md": library.page,
-    "trainrun.md": resource.page,
+    **{f"{row.kind.lower()}.md": partial(resource.page, row) for row in RESOURCES},
     "commands.md": commands.page,
     "metrics.md": metrics.page,
     "chart.md": chart.page,

@@ -1,4 +1,4 @@
-"""Every field of a TrainRun, from the schema that the API server checks."""
+"""Every field of a resource, from the schema that the API server checks."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Any
 from tools.reference.markdown import code, document, table
 from trainrun_operator.api.base import CEL_RULES
 from trainrun_operator.api.crd import crd
-from trainrun_operator.api.resources import TRAINRUN
+from trainrun_operator.api.resources import Resource
 
 HEADS = ("Field", "Type", "Default", "Bounds", "Means")
 
 Schema = dict[str, Any]
 
 
-def page() -> str:
-    """The page."""
-    resource = crd(TRAINRUN)["spec"]
+def page(row: Resource[Any]) -> str:
+    """The page of a resource."""
+    resource = crd(row)["spec"]
     version = resource["versions"][0]
     schema = version["schema"]["openAPIV3Schema"]
     names = resource["names"]
@@ -27,7 +27,7 @@ def page() -> str:
         f"{names['kind']}: spec and status",
         "the models in `operator/trainrun_operator/api`",
         f"`apiVersion: {resource['group']}/{version['name']}`, `kind: {names['kind']}`; "
-        f"short name {short}. `kubectl explain trainrun.spec` shows the same.\n"
+        f"short name {short}. `kubectl explain {row.kind.lower()}.spec` shows the same.\n"
         "An absent field has its default; nothing is ever null. "
         "Durations are strings such as `90s`, `5m` or `1h30m`.",
         *_sections("spec", schema["properties"]["spec"], {}),
@@ -79,6 +79,8 @@ def _type(node: Schema, seen: dict[str, str]) -> str:
 def _plain(node: Schema) -> str:
     if any("duration(self)" in rule["rule"] for rule in node.get(CEL_RULES, [])):
         return "duration"
+    if "type" not in node:
+        return "any scalar"
     return "time" if node.get("format") == "date-time" else str(node["type"])
 
 

@@ -89,7 +89,7 @@ subjects:
   verbs: [get, list, watch, create, update, delete]
 - apiGroups: [trainrun.dev]
   resources: [trainsweeps]
-  verbs: [get, list, watch]
+  verbs: [list, watch]
 - apiGroups: [trainrun.dev]
   resources: [trainruns/status, trainsweeps/status]
   verbs: [update]

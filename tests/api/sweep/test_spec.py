@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from trainrun_operator.api.all_resources import RESOURCES
 from trainrun_operator.api.loading import InvalidFile, load
 from trainrun_operator.api.sweep.resource import TRAINSWEEP
 from trainrun_operator.api.sweep.spec import TrainSweep
@@ -78,11 +77,6 @@ def test_a_sweep_may_have_a_folder_of_another_name() -> None:
 
 def test_a_parameter_may_have_one_value() -> None:
     assert read(space=[{"name": "a", "int": {"low": 3, "high": 3}}]).spec.space[0].whole
-
-
-def test_nothing_of_a_sweep_can_be_applied_to_a_cluster_yet() -> None:
-    assert TRAINSWEEP not in RESOURCES
-    assert TRAINSWEEP.rights() >= {("trainsweeps.trainrun.dev", "watch")}
 
 
 GRID = {"sampler": {"name": "Grid"}}

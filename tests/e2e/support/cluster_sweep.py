@@ -111,6 +111,11 @@ class ClusterSweep:
         pods = self.bed.api.get(f"/api/v1/namespaces/{self.bed.namespace}/pods?{selector}")["items"]
         return [it["metadata"]["name"] for it in pods if "deletionTimestamp" not in it["metadata"]]
 
+    def node_of(self, pod: str) -> str:
+        """Where a pod of the sweep is."""
+        found = self.bed.api.get(f"/api/v1/namespaces/{self.bed.namespace}/pods/{pod}")
+        return str(found["spec"]["nodeName"])
+
     def patch(self, spec: Mapping[str, Any]) -> None:
         """Merge into the spec."""
         body = json.dumps({"spec": spec})

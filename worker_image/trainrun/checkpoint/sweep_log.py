@@ -91,10 +91,17 @@ class SweepLog:
         numbers = (layout.read_number(it.key) for it in self.folder.objects(layout.SWEEP_LOG))
         last = max((number for number in numbers if number is not None), default=0)
         with ThreadPoolExecutor(READERS) as pool:
-            for position, record in enumerate(pool.map(self._read, range(1, last + 1)), start=1):
-                if record is None:
-                    raise self._damaged(position, f"it is missing, and record {last} is there")
-                self._take(record)
+            found = enumerate(pool.map(self._read, range(1, last + 1)), start=1)
+            # All of them before the first is taken: who asks again must not find a log that ends
+            # where the hole is.
+            records = [self._there(position, record, last) for position, record in found]
+        for record in records:
+            self._take(record)
+
+    def _there(self, position: int, record: Record | None, last: int) -> Record:
+        if record is None:
+            raise self._damaged(position, f"it is missing, and record {last} is there")
+        return record
 
     def _take(self, record: Record) -> None:
         self.view = apply(self.view, record)

@@ -11,6 +11,8 @@ from __future__ import annotations
 # To the agent, from whoever starts it.
 AGENT_CONFIG = "TRAINRUN_AGENT_CONFIG"
 """An `AgentConfig` as JSON."""
+CLERK_CONFIG = "TRAINRUN_CLERK_CONFIG"
+"""To the clerk of a sweep, from the operator: what it is told at its start, as JSON."""
 POD_IP = "TRAINRUN_POD_IP"
 """Overrides `AgentConfig.address`: known only once the pod runs."""
 NODE_NAME = "TRAINRUN_NODE_NAME"

@@ -26,5 +26,5 @@ TRAINSWEEP = Resource(
         Column("Reason", "string", ".status.reason"),
         Column("Age", "date", ".metadata.creationTimestamp"),
     ),
-    verbs=("get", "list", "watch"),
+    verbs=("list", "watch"),
 )

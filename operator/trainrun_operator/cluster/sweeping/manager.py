@@ -29,7 +29,7 @@ Record = Callable[[str, Raw, Event, datetime], None]
 
 
 @dataclass(slots=True, kw_only=True)
-class _Led:
+class _LedSweep:
     leader: SweepLeader
     task: asyncio.Task[None]
 
@@ -46,7 +46,7 @@ class SweepManager:
         self._record = record
         self._sweeps: dict[str, Raw] = {}
         """By uid, as they were seen last."""
-        self._led: dict[str, _Led] = {}
+        self._led: dict[str, _LedSweep] = {}
         self._around: SweepSurroundings | None = None
         self.index = SweepIndex(
             api, namespaces=namespaces, on_sweep=self._changed, on_trial=self.wake
@@ -109,7 +109,7 @@ class SweepManager:
         leader = SweepLeader(raw, around, desk=desk, telling=telling)
         self._desks.add(desk)
         task = asyncio.create_task(leader.lead())
-        self._led[uid] = _Led(leader=leader, task=task)
+        self._led[uid] = _LedSweep(leader=leader, task=task)
         task.add_done_callback(lambda _task: self._over(uid))
 
     def _over(self, uid: str) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from trainrun.contract import wire
+from trainrun.contract import variables, wire
 from trainrun.contract.agent_config import BadConfig, StorageConfig
 from trainrun.contract.limits import LARGEST_HEARTBEAT, checked
 from trainrun.sweep.records import LogEntry
@@ -23,8 +23,6 @@ VERSION = 1
 """Of both messages."""
 CLERK = "/v1/clerk"
 """POST to the operator: a `ClerkState`, answered by `ClerkOrders`."""
-CLERK_CONFIG = "TRAINRUN_CLERK_CONFIG"
-"""The variable that a clerk is configured by."""
 ROOM = LARGEST_HEARTBEAT - 8 * 1024
 """Bytes of records in one message."""
 
@@ -108,7 +106,7 @@ def piece(records: tuple[LogEntry, ...], *, room: int = ROOM) -> tuple[LogEntry,
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClerkConfig:
-    """What a clerk is told at its start: one JSON object in the variable CLERK_CONFIG."""
+    """What a clerk is told at its start: one JSON object in an environment variable."""
 
     sweep: str
     """Namespace and name, for messages."""
@@ -128,10 +126,12 @@ class ClerkConfig:
     @staticmethod
     def read(environ: Mapping[str, str]) -> ClerkConfig:
         """Raises BadConfig where the variable is missing or cannot be read."""
-        text = environ.get(CLERK_CONFIG)
+        text = environ.get(variables.CLERK_CONFIG)
         if not text:
-            raise BadConfig(f"{CLERK_CONFIG} is not set; the operator, which makes clerks, sets it")
+            raise BadConfig(
+                f"{variables.CLERK_CONFIG} is not set; the operator, which makes clerks, sets it"
+            )
         try:
             return wire.decode(ClerkConfig, wire.parsed(text))
         except wire.MalformedMessage as error:
-            raise BadConfig(f"{CLERK_CONFIG} cannot be read: {error}") from error
+            raise BadConfig(f"{variables.CLERK_CONFIG} cannot be read: {error}") from error

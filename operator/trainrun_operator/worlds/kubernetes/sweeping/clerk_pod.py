@@ -11,9 +11,10 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
+from trainrun.contract import variables
 from trainrun.contract.agent_config import StorageConfig
 from trainrun_operator.api.sweep.spec import TrainSweep
-from trainrun_operator.core.sweep.clerking import CLERK_CONFIG, ClerkConfig
+from trainrun_operator.core.sweep.clerking import ClerkConfig
 from trainrun_operator.worlds.kubernetes import names
 from trainrun_operator.worlds.kubernetes.observing.pods import PodFact
 from trainrun_operator.worlds.kubernetes.render import (
@@ -158,7 +159,7 @@ def _environment(sweep: TrainSweep, theirs: Object, place: OperatorPlace) -> lis
     )
     # The kubelet reads "$(NAME)" as a reference, and "$$" as one dollar.
     ours: list[Object] = [
-        {"name": CLERK_CONFIG, "value": config.to_json().replace("$", "$$")},
+        {"name": variables.CLERK_CONFIG, "value": config.to_json().replace("$", "$$")},
         {"name": "PYTHONPATH", "value": PYTHONPATH},
     ]
     secret = storage.credentials_secret_ref

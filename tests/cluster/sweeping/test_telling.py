@@ -1,0 +1,48 @@
+"""The events of a sweep."""
+
+from __future__ import annotations
+
+from tests.support.sweeps import asked, begun, reported, told
+from trainrun.sweep.fold import fold
+from trainrun.sweep.records import Ask, End, Record
+from trainrun.sweep.view import SweepView
+from trainrun_operator.cluster.sweeping.telling import SweepTelling
+from trainrun_operator.core.run.plan import Event
+from trainrun_operator.core.sweep.observation import ClerkUnknown
+
+
+class Listener:
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self.telling = SweepTelling(lambda _raw, event: self.events.append(event))
+
+    def look(self, log: SweepView | ClerkUnknown) -> list[tuple[str, str]]:
+        """Reasons and types of what is told now."""
+        self.events.clear()
+        self.telling.look({}, log)
+        return [(event.type, event.reason) for event in self.events]
+
+
+def test_a_life_is_told_as_it_happens_and_nothing_twice() -> None:
+    listener, records = Listener(), list[Record]()
+
+    def then(*more: Record) -> list[tuple[str, str]]:
+        records.extend(more)
+        return listener.look(fold(records))
+
+    assert then() == []
+    assert then(begun()) == [("Normal", "TakenUp")]
+    assert then(asked(0), reported(0, s1=0.5)) == []
+    assert then(told(0)) == [("Normal", "TrialSucceeded")]
+    assert then() == []
+    assert listener.look(ClerkUnknown(message="silent")) == []
+    assert then(Ask(1, {"lr": 0.1}, fallback="the sampler has failed: boom")) == [
+        ("Warning", "SamplerFailed")
+    ]
+    assert then(told(1, state="Errored")) == [("Warning", "TrialErrored")]
+    assert then(End("Succeeded", "AllTrialsEnded", "done")) == [("Normal", "AllTrialsEnded")]
+
+
+def test_what_stood_in_the_log_before_we_began_was_told_by_who_led_before() -> None:
+    listener = Listener()
+    assert listener.look(fold([begun(), asked(0), told(0, state="Errored")])) == []

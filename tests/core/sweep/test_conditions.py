@@ -1,0 +1,59 @@
+"""The conditions of a sweep, as `kubectl wait` asks for them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from trainrun_operator.api.run.status import Condition
+from trainrun_operator.api.sweep.status import TrainSweepStatus
+from trainrun_operator.core.sweep.conditions import with_conditions
+from trainrun_operator.core.sweep.observation import ClerkUnknown
+
+NOW = datetime(2026, 11, 1, 12, 0, tzinfo=UTC)
+NEW = TrainSweepStatus()
+
+
+def conditions(
+    status: TrainSweepStatus,
+    *,
+    before: TrainSweepStatus = NEW,
+    clerk: ClerkUnknown | None = None,
+    now: datetime = NOW,
+) -> dict[str, Condition]:
+    return {it.type: it for it in with_conditions(status, before=before, clerk=clerk, now=now)}
+
+
+def test_a_sweep_at_work_says_nothing_but_that_its_clerk_is_there() -> None:
+    found = conditions(TrainSweepStatus(phase="Running", reason="TrialsAtWork"))
+    assert {kind: it.status for kind, it in found.items()} == {"ClerkReady": "True"}
+
+
+def test_a_clerk_that_is_not_heard_is_told_with_the_reason() -> None:
+    unknown = ClerkUnknown(reason="StorageUnavailable", message="no such bucket")
+    it = conditions(TrainSweepStatus(phase="Pending"), clerk=unknown)["ClerkReady"]
+    assert (it.status, it.reason, it.message) == ("False", "StorageUnavailable", "no such bucket")
+
+
+def test_a_sweep_that_is_over_needs_no_clerk() -> None:
+    done = TrainSweepStatus(phase="Succeeded", reason="AllTrialsEnded", message="all 6")
+    found = conditions(done, clerk=ClerkUnknown(message="gone"))
+    assert {kind: it.status for kind, it in found.items()} == {"Complete": "True"}
+    failed = conditions(TrainSweepStatus(phase="Failed", reason="SpecChanged"))
+    assert failed["Failed"].reason == "SpecChanged"
+
+
+def test_what_was_true_once_is_told_when_it_is_no_longer() -> None:
+    suspended = TrainSweepStatus(phase="Suspended", reason="Suspended")
+    before = TrainSweepStatus(conditions=tuple(conditions(suspended).values()))
+    found = conditions(TrainSweepStatus(phase="Running"), before=before)
+    assert (found["Suspended"].status, found["Suspended"].reason) == ("False", "Unknown")
+
+
+def test_the_time_of_a_condition_is_that_of_its_last_change() -> None:
+    status = TrainSweepStatus(phase="Running")
+    before = TrainSweepStatus(conditions=tuple(conditions(status).values()))
+    later = NOW + timedelta(hours=1)
+    assert conditions(status, before=before, now=later)["ClerkReady"].last_transition_time == NOW
+    unknown = ClerkUnknown(message="it has said nothing for 31 s")
+    changed = conditions(status, before=before, clerk=unknown, now=later)["ClerkReady"]
+    assert changed.last_transition_time == later
