@@ -86,10 +86,10 @@ class LocalSweep:
             trials.check()
             trouble = await trials.read_on()
             plan = self._decide()
-            self._act(plan)
+            acted = self._act(plan)
             moved = await self._settle(plan.targets)
             changed = await self._look_at_file()
-            if moved or changed or plan.actions:
+            if moved or changed or acted:
                 continue
             if not trials.busy and (self._interrupts or isinstance(self._known, SweepView)):
                 return  # nothing will change until the file does
@@ -131,12 +131,13 @@ class LocalSweep:
         self._sink.emit(SweepLooked(status=self.status, rows=rows))
         return plan
 
-    def _act(self, plan: SweepPlan) -> None:
+    def _act(self, plan: SweepPlan) -> bool:
+        """Whether that has changed anything."""
         if plan.guarded:
             # We hold the lock, so that nobody else acts: what a status is for in a cluster.
             self._acted_on = self.view.position
-        for action in plan.actions:
-            self._trials.apply(action, self.view)
+        changed = [self._trials.apply(action, self.view) for action in plan.actions]
+        return any(changed)
 
     async def _settle(self, targets: Targets | None) -> bool:
         """Bring the log to what is wanted; whether it has moved."""

@@ -47,6 +47,8 @@ class LocalTrial:
     unread: bool = True
     """It may have reported what was not read yet."""
     suspend: bool = False
+    ending: bool = False
+    """It was told to end, so that it can be deleted."""
     run: LocalRun | None = None
     task: asyncio.Task[TrainRunStatus] | None = None
     unheard: list[TrialReport] = field(default_factory=list)
@@ -176,8 +178,9 @@ class LocalTrials:
 
     # ---------------------------------------------------------------------------- actions
 
-    def apply(self, action: TrialAction, view: SweepView) -> None:
-        """Carry out an action that follows from `view`. Raises TrainRunError, OSError."""
+    def apply(self, action: TrialAction, view: SweepView) -> bool:
+        """Carry out an action that follows from `view`; False: it was ordered before, and its time
+        comes with the end of a run. Raises TrainRunError, OSError."""
         match action:
             case CreateTrial():
                 if action.name not in self._trials:
@@ -190,7 +193,8 @@ class LocalTrials:
             case SuspendTrial():
                 self._start(self._trials[action.name], again=True)
             case DeleteTrial():
-                self._delete(self._trials[action.name])
+                return self._delete(self._trials[action.name])
+        return True
 
     def suspend(self) -> None:
         """Save and stop all of them."""
@@ -261,12 +265,14 @@ class LocalTrials:
         if trial.run is not None:
             trial.run.suspend()
 
-    def _delete(self, trial: LocalTrial) -> None:
+    def _delete(self, trial: LocalTrial) -> bool:
         if trial.run is not None:
+            ordered, trial.ending = trial.ending, True
             trial.run.end()  # deleted once it has ended
-            return
+            return not ordered
         shutil.rmtree(trial.prepared.place.folder, ignore_errors=True)
         del self._trials[trial.action.name]
+        return True
 
     def _gpus(self, trial: LocalTrial) -> tuple[tuple[int, ...], ...]:
         taken = {gpu for it in self.working for share in it.prepared.gpus for gpu in share}
