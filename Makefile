@@ -232,6 +232,10 @@ bench-connections: install ## what an agent that is connected costs the operator
 bench-fleet: install ## what 2,000 agents cost the operator (AGENTS=200 LARGE=100 for trying; local; needs a test API server)
 	@$(PYTHON) -m benchmarks.fleet --agents $(or $(AGENTS),2000) --large $(or $(LARGE),1000)
 
+.PHONY: bench-sweep
+bench-sweep: install ## what sweeps cost: answers, a clerk's death, trivial trials, against Optuna and (RAY_PYTHON=...) Ray Tune
+	@$(PYTHON) benchmarks/sweep.py
+
 .PHONY: attack
 attack: install ## a run that recovers while somebody attacks the agents' port (local; five minutes; needs root)
 	@$(PYTHON) -m benchmarks.attack

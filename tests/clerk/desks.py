@@ -67,7 +67,9 @@ class Bureau:
     async def close(self) -> None:
         for clerk in self.clerks:
             clerk.kill()
-            clerk.communicate()
+            clerk.wait()
+            if clerk.stderr is not None:
+                clerk.stderr.close()
         await self.server.stop()
 
     def start_clerk(self, *, pythonpath: str = "") -> subprocess.Popen[str]:

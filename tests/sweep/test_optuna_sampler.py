@@ -10,7 +10,7 @@ import optuna
 import pytest
 
 from tests.support.sweeps import a_search, a_view, begun, report, told
-from trainrun.optuna_sampler import sampler_of, suggest
+from trainrun.optuna_sampler import OptunaSampler, sampler_of
 from trainrun.sweep import clerk
 from trainrun.sweep.fold import apply
 from trainrun.sweep.records import Ask, Reports, Tell, written
@@ -36,9 +36,10 @@ def loss(params: Any) -> float:
     return float((params["x"] - 1) ** 2 + abs(math.log10(params["lr"]) + 3) + params["layers"])
 
 
-def ask(view: SweepView, search: Search) -> Ask:
+def ask(view: SweepView, search: Search, sampler: OptunaSampler | None = None) -> Ask:
+    """By one that knows nothing, where none is given."""
     targets = Targets(session=view.sessions[0], asked=view.asked + 1)
-    record = clerk.next_record(view, targets, search, suggest=suggest)
+    record = clerk.next_record(view, targets, search, suggest=sampler or OptunaSampler())
     assert isinstance(record, Ask)
     return record
 
@@ -49,9 +50,9 @@ def tell(view: SweepView, trial: int) -> SweepView:
 
 
 def searched(search: Search, trials: int, *, at_once: int = 3) -> SweepView:
-    view = a_view()
+    view, sampler = a_view(), OptunaSampler()
     for number in range(trials):
-        record = ask(view, search)
+        record = ask(view, search, sampler)
         assert record.fallback == ""
         view = apply(view, record)
         if number >= at_once:
@@ -92,6 +93,20 @@ def test_whoever_asks_again_is_answered_the_same(name: SamplerName) -> None:
     assert ask(view, search) == ask(view, search)
     other = replace(search, seed=8)
     assert ask(view, search).params != ask(view, other).params
+
+
+@pytest.mark.parametrize("name", ["TPE", "QMC"])
+@pytest.mark.slow
+def test_one_that_remembers_trials_answers_as_one_that_has_just_begun(name: SamplerName) -> None:
+    search, view, kept = search_of(name), a_view(), OptunaSampler()
+    for number in range(20):
+        record = ask(view, search, kept)
+        assert record == ask(view, search), f"trial {number}"
+        view = apply(view, record)
+        view = apply(view, Reports((report(number, 1, 0.5 + number),)))
+        if number % 3 == 2:  # two are open, one has ended in one of the ways that there are
+            ends = (told(number - 1, value=written(0.1)), told(number - 1, state="Errored"))
+            view = apply(view, ends[number % 2])
 
 
 def test_trials_that_are_asked_for_at_the_same_time_are_not_the_same() -> None:

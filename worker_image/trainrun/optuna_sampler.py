@@ -7,12 +7,14 @@ with a seed of the sweep's and the trial's number, so that whoever asks again is
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import warnings
 from typing import TYPE_CHECKING
 
 import optuna
 from optuna.samplers import BaseSampler, QMCSampler, RandomSampler, TPESampler
+from optuna.trial import FrozenTrial
 
 from trainrun.optuna_trials import frozen, places
 from trainrun.sweep.samplers import Suggestion, ask
@@ -20,16 +22,60 @@ from trainrun.sweep.search import Search
 from trainrun.sweep.space import FloatRange, IntRange, OneOf, Parameter, Scalar, choose
 
 if TYPE_CHECKING:
-    from trainrun.sweep.view import SweepView
+    from trainrun.sweep.view import SweepView, TrialView
 
 STUDY = "sweep"
 
 
-def suggest(view: SweepView, search: Search) -> Suggestion:
-    """Parameters for the next trial. Raises whatever Optuna raises."""
+class OptunaSampler:
+    """Asks Optuna. It keeps trials in the form that Optuna knows, which saves time and changes no
+    answer."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[TrialView, FrozenTrial]] = {}
+
+    def __call__(self, view: SweepView, search: Search) -> Suggestion:
+        """Parameters for the next trial. Raises whatever Optuna raises."""
+        number = view.asked
+        if number < len(search.first):
+            return Suggestion(ask(search, number))
+        return _suggested(view, search, [self._of(trial, search) for trial in view.trials.values()])
+
+    def _of(self, trial: TrialView, search: Search) -> FrozenTrial:
+        known = self._known.get(trial.number)
+        if known is not None and known[0] is trial:
+            return known[1]
+        made = _kept(frozen(trial, search.space, places))
+        self._known[trial.number] = (trial, made)
+        return made
+
+
+class _Kept(FrozenTrial):
+    """A trial that nobody changes: the storage makes a deep copy of each trial that it is given,
+    which would take most of the time of an answer."""
+
+    def __deepcopy__(self, memo: object) -> FrozenTrial:
+        return copy.copy(self)
+
+
+def _kept(it: FrozenTrial) -> FrozenTrial:
+    return _Kept(
+        number=it.number,
+        state=it.state,
+        value=it.value,
+        datetime_start=it.datetime_start,
+        datetime_complete=it.datetime_complete,
+        params=it.params,
+        distributions=it.distributions,
+        user_attrs=it.user_attrs,
+        system_attrs=it.system_attrs,
+        intermediate_values=it.intermediate_values,
+        trial_id=it.number,
+    )
+
+
+def _suggested(view: SweepView, search: Search, trials: list[FrozenTrial]) -> Suggestion:
     number = view.asked
-    if number < len(search.first):
-        return Suggestion(ask(search, number))
     storage = optuna.storages.InMemoryStorage()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # samplers that are experimental, and say so every time
@@ -42,7 +88,7 @@ def suggest(view: SweepView, search: Search) -> Suggestion:
         study_id = storage.get_study_id_from_name(STUDY)
         for key, value in view.study.items():
             storage.set_study_system_attr(study_id, key, value)
-        study.add_trials([frozen(trial, search.space, places) for trial in view.trials.values()])
+        study.add_trials(trials)
         trial = study.ask()
         params = choose(search.space, lambda parameter: _chosen(trial, parameter))
     after = storage.get_study_system_attrs(study_id)

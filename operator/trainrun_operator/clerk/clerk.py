@@ -16,6 +16,7 @@ from trainrun.backoff import Backoff
 from trainrun.checkpoint import RunStore
 from trainrun.checkpoint.sweep_log import SweepLog
 from trainrun.errors import InvalidSpec, StoreError, SweepLogDamaged
+from trainrun.sweep.clerk import Suggest
 from trainrun.sweep.records import LogEntry, Record
 from trainrun.sweep.search import Search
 from trainrun.sweep.targets import Targets
@@ -26,6 +27,7 @@ from trainrun_operator.core.sweep.clerking import ClerkOrders, ClerkState, Clerk
 from trainrun_operator.core.sweep.config import search_of
 from trainrun_operator.runtime.stopwatch import Stopwatch
 from trainrun_operator.runtime.suggesting import suggest_of
+from trainrun_operator.runtime.trial_folders import SweepRetention
 
 READ_EVERY = 2.0
 """Seconds between two looks at what trials have stored, while some are open."""
@@ -47,6 +49,9 @@ class Clerk:
         """The whole log: operators begin with nothing."""
         self._log = SweepLog(folder, on_record=self._keep)
         self._folders = TrialFolders(folder)
+        self._retention = SweepRetention(folder)
+        self._sampler: Suggest | None = None
+        """Made with the first orders: it can never be another one."""
         self._worked = Stopwatch()
         self._orders = ClerkOrders()
         self._trouble: ClerkTrouble | None = None
@@ -79,9 +84,11 @@ class Clerk:
         if orders.targets is None:
             return
         search = _search(orders.spec)
-        self._log.suggest = suggest_of(search.sampler)
+        if self._sampler is None:
+            self._sampler = self._log.suggest = suggest_of(search.sampler)
         stored = self._folders.read_on(self._log.view, search.objective.metric)
         self._write(self._folders.complete(orders.targets, self._log.view), search, stored)
+        self._retention.clear(orders.targets, self._log.view)
 
     def _write(self, targets: Targets, search: Search, stored: Any) -> None:
         counted = self._log.view.counted_at

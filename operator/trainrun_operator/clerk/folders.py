@@ -12,8 +12,7 @@ from trainrun.checkpoint.trial_reports import TrialReports
 from trainrun.sweep.records import TrialReport
 from trainrun.sweep.targets import EndedRun, Targets
 from trainrun.sweep.view import SweepView, TrialView
-from trainrun_operator.core.sweep.names import folder_name
-from trainrun_operator.core.sweep.trial import TRIALS
+from trainrun_operator.runtime.trial_folders import trial_folder
 
 
 @dataclass
@@ -25,7 +24,7 @@ class _Folder:
 
 @dataclass
 class TrialFolders:
-    """Those of a sweep's open trials."""
+    """Those of one sweep."""
 
     sweep: RunStore
     """The sweep's own folder."""
@@ -54,9 +53,8 @@ class TrialFolders:
     def _of(self, trial: TrialView, metric: str) -> _Folder:
         key = (trial.number, trial.incarnation)
         if key not in self._folders:
-            place = f"{self.sweep.run_name}/{TRIALS}/{folder_name(trial)}"
             reports = TrialReports(
-                run=RunStore(self.sweep.store, place),
+                run=trial_folder(self.sweep, trial),
                 trial=trial.number,
                 incarnation=trial.incarnation,
                 metric=metric,

@@ -282,3 +282,21 @@ def test_a_damaged_log_is_named_and_nothing_is_guessed(sweeps: Sweeps) -> None:
     said = refusal(sweeps.run())
     assert "log/000000002.json" in said
     assert "put the object back" in said
+
+
+@pytest.mark.slow
+def test_only_the_best_trials_keep_their_checkpoints_and_all_can_be_explained(
+    sweeps: Sweeps,
+) -> None:
+    sweeps.does = {3: "tells nothing"}
+    sweeps.spec = {"retention": {"bestCheckpoints": 1}, "maxConcurrent": 1}
+    ended = sweeps.run()
+    assert ended.code == 0, ended.err
+    values = {it.number: it.value for it in sweeps.trials() if it.value is not None}
+    best = min(values, key=lambda number: values[number])
+    folders = {it.name: it for it in (sweeps.storage / "lr" / "trials").iterdir()}
+    for number in range(4):
+        folder = folders[f"{number:05}"]
+        kept = bool(list((folder / "checkpoints").glob("*/manifest.json")))
+        assert kept == (number in (best, 3)), "the best one, and the errored one"
+        assert (folder / "story").exists()

@@ -62,14 +62,20 @@ def best(view: SweepView, objective: Objective) -> Best | None:
 
     A trial that is open counts with what it has reported so far.
     """
-    found: Best | None = None
-    for trial in view.trials.values():
-        own = standing(trial, objective)
-        if own is None or trial.state not in ("Open", "Succeeded", "Stopped"):
-            continue
-        if found is None or objective.better(own.value, found.own.value):
-            found = Best(trial, own)
-    return found
+    return next(iter(ranked(view, objective)), None)
+
+
+def ranked(view: SweepView, objective: Objective) -> list[Best]:
+    """The trials that count, the best first."""
+    sign = 1 if objective.goal == "minimize" else -1
+    found = [
+        Best(trial, own)
+        for trial in view.trials.values()
+        if trial.state in ("Open", "Succeeded", "Stopped")
+        and (own := standing(trial, objective)) is not None
+    ]
+    # Sorting keeps the order of equals.
+    return sorted(found, key=lambda it: sign * it.own.value)
 
 
 def standing(trial: TrialView, objective: Objective) -> OwnValue | None:

@@ -46,5 +46,7 @@ class Targets:
     stopped: tuple[int, ...] = ()
     """Trials that the user wants to end."""
     end: End | None = None
+    cleared: tuple[int, ...] = ()
+    """Trials whose checkpoints are not needed any more, and whose runs are gone."""
     amend: int = 0
     """Position of the End to take back; 0: none."""

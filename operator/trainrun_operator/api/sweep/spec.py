@@ -124,6 +124,9 @@ class ResumeSpec(Model):
 class SweepRetention(Model):
     """What is kept of trials that have ended."""
 
+    best_checkpoints: Annotated[int, Field(ge=1, le=MAX_TRIALS)] | None = None
+    """Trials whose checkpoints are kept, the best ones by the objective; besides those of open and
+    errored trials, which may go on from them. All else in their folders stays. Default: all."""
     failed_runs: Annotated[int, Field(ge=0, le=100)] = 5
     """TrainRuns of errored trials that are kept for their logs, the newest ones, 0 to 100. Default
     5."""

@@ -27,6 +27,7 @@ from trainrun_operator.core.sweep.observation import ClerkUnknown, SweepObservat
 from trainrun_operator.core.sweep.plan import SweepPlan
 from trainrun_operator.core.sweep.planner import decide_sweep
 from trainrun_operator.runtime.stopwatch import Stopwatch
+from trainrun_operator.runtime.trial_folders import SweepRetention
 
 READ_EVERY = 1.0
 """Seconds between two looks at what trials at work have stored, and at the sweep's file."""
@@ -43,6 +44,7 @@ class LocalSweep:
         self._config = prepared.config(uid)
         self._sink = sink
         self._log = SweepLog(prepared.folder, suggest=prepared.suggest)
+        self._retention = SweepRetention(prepared.folder)
         self._known: SweepView | ClerkUnknown = ClerkUnknown(message="the log was not read yet")
         self._acted_on = 0
         self._told: SweepView | None = None
@@ -147,9 +149,7 @@ class LocalSweep:
             if targets is None:
                 self._known = await asyncio.to_thread(self._log.read_on)
             else:
-                self._known = await asyncio.to_thread(
-                    lambda: self._log.settle(targets, self._config.search, active=active)
-                )
+                self._known = await asyncio.to_thread(self._write, targets, active)
         except StoreError as error:
             self._known = ClerkUnknown(reason="StorageUnavailable", message=str(error))
             return False
@@ -157,6 +157,11 @@ class LocalSweep:
             self._worked.less(active)
         self._tell()
         return self.view.position != before
+
+    def _write(self, targets: Targets, active: float) -> SweepView:
+        view = self._log.settle(targets, self._config.search, active=active)
+        self._retention.clear(targets, view)
+        return view
 
     def _tell(self) -> None:
         """Tell of trials that have ended, but for those that had before, and of parameters that

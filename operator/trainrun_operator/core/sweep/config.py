@@ -48,6 +48,8 @@ class SweepConfig:
     paused: frozenset[int] = frozenset()
     stopped: frozenset[int] = frozenset()
     failed_runs: int = 5
+    best_checkpoints: int | None = None
+    """Trials whose checkpoints are kept; None: all."""
     resume_unfinished: bool = True
     resume_errored: bool = False
     restart_errored: bool = False
@@ -77,6 +79,7 @@ def sweep_config(sweep: TrainSweep) -> SweepConfig:
         paused=frozenset(spec.paused_trials),
         stopped=frozenset(spec.stopped_trials),
         failed_runs=spec.retention.failed_runs,
+        best_checkpoints=spec.retention.best_checkpoints,
         resume_unfinished=spec.resume.resume_unfinished,
         resume_errored=spec.resume.resume_errored,
         restart_errored=spec.resume.restart_errored,

@@ -17,6 +17,7 @@ from trainrun_operator.core.sweep.config import SweepConfig, changed_fields
 from trainrun_operator.core.sweep.ending import ending, time_left
 from trainrun_operator.core.sweep.observation import ClerkUnknown, SweepObservation, TrialRun
 from trainrun_operator.core.sweep.plan import SuspendTrial, SweepPlan, SweepVerdict, TrialAction
+from trainrun_operator.core.sweep.retaining import cleared
 from trainrun_operator.core.sweep.slots import Slots, fill
 from trainrun_operator.core.sweep.superfluous import deletions
 from trainrun_operator.core.sweep.trial import in_sweep
@@ -164,6 +165,7 @@ def _told(log: SweepView, runs: tuple[TrialRun, ...], config: SweepConfig) -> Ta
         reports=tuple(report for run in mine for report in run.reports),
         ended=tuple(_end_of(run) for run in mine if run.ended),
         stopped=tuple(it for it in sorted(config.stopped) if it in log.trials),
+        cleared=cleared(log, runs, config),
         asked=log.asked,
     )
 

@@ -73,6 +73,8 @@ def test_each_phase_of_a_run_is_one_that_decisions_know() -> None:
         return [{"type": kind, "status": "True"}]
 
     assert phase() == "Waiting"
+    assert phase(workers={"ready": 1, "total": 2}, reason="Gathering") == "Waiting"
+    assert phase(workers={"ready": 2, "total": 2}, reason="StorageInUse") == "Running"
     assert phase(attempt=1) == "Running"
     assert phase(attempt=1, conditions=true("Suspended")) == "Suspended"
     assert phase(attempt=1, conditions=true("Complete")) == "Succeeded"

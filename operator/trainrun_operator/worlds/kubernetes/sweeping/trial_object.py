@@ -100,8 +100,15 @@ def _phase(status: Raw) -> TrialRunPhase:
         return "Failed"
     if _condition(status, "Suspended"):
         return "Suspended"
-    # Before its first attempt; one that is on its way to the next has its place, or a claim to it.
-    return "Waiting" if not number(status, "attempt") else "Running"
+    # One that is on its way to another attempt has its place, or a claim to it.
+    return "Running" if number(status, "attempt") or _has_room(status) else "Waiting"
+
+
+def _has_room(status: Raw) -> bool:
+    """All its workers are there, whatever else it waits for: the storage, say."""
+    workers = mapping(status, "workers")
+    total = number(workers, "total") or 0
+    return 0 < total <= (number(workers, "ready") or 0)
 
 
 def _condition(status: Raw, kind: str) -> Raw:

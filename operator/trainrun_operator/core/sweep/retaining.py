@@ -1,0 +1,28 @@
+"""Whose checkpoints are not needed any more.
+
+Layer: core, pure. Invariants: what an open or an errored trial has saved stays, since it may go on
+from it; so does that of the best ones; nothing goes while a run of the trial is there, which may
+still be saving.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from trainrun.sweep.results import ranked
+from trainrun.sweep.view import SweepView
+from trainrun_operator.core.sweep.config import SweepConfig
+from trainrun_operator.core.sweep.observation import TrialRun
+
+
+def cleared(log: SweepView, runs: Iterable[TrialRun], config: SweepConfig) -> tuple[int, ...]:
+    """Numbers of the trials, in order."""
+    if config.best_checkpoints is None:
+        return ()
+    leading = ranked(log, config.search.objective)[: config.best_checkpoints]
+    kept = {it.trial.number for it in leading} | {run.trial for run in runs}
+    return tuple(
+        trial.number
+        for trial in log.trials.values()
+        if trial.number not in kept and trial.state not in ("Open", "Errored")
+    )
