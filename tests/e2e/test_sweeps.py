@@ -77,19 +77,21 @@ def test_a_search_goes_on_when_the_node_of_its_clerk_loses_power(
 
 
 def test_the_same_search_applied_again_goes_on_with_what_is_there(bed: Bed) -> None:
-    sweep = ClusterSweep(bed, budget={"trials": 3}, maxConcurrent=3)
+    options: dict[str, Any] = {"maxConcurrent": 3, "sampler": {"name": "TPE"}}
+    sweep = ClusterSweep(bed, budget={"trials": 3}, **options)
     sweep.wait("all trials are open", lambda s: s.get("trials", {}).get("open") == 3)
     sweep.wait_for_trial("Running")
     before = parameters(sweep.log()[1])
     bed.kubectl("delete", "trainsweep", "search")
 
-    bed.apply(trainsweep(bed, budget={"trials": 4}, maxConcurrent=3))
+    bed.apply(trainsweep(bed, budget={"trials": 4}, **options))
     status = sweep.wait_for_phase("Succeeded")
     view, records = sweep.log()
     written_once(records)
     assert status["trials"]["text"] == "4/4"
     assert len(view.sessions) == 2
     assert {n: parameters(records)[n] for n in before} == before
+    assert not any(trial.fallback for trial in view.trials.values()), "it was asked"
 
 
 def test_a_trial_that_is_paused_is_saved_and_goes_on_when_it_is_let_go(bed: Bed) -> None:

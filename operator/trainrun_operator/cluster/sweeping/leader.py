@@ -43,6 +43,7 @@ from trainrun_operator.kube.api import KubeApi
 from trainrun_operator.kube.errors import AlreadyExists, Conflict, Invalid, KubeError, NotFound
 from trainrun_operator.runtime.clerk_desk import ClerkDesk
 from trainrun_operator.runtime.wakeup import Wakeup
+from trainrun_operator.worlds.base import StatusUnwritable
 from trainrun_operator.worlds.kubernetes.sweeping.trial_object import trial_manifest
 
 DISPLAY_EVERY = 15.0
@@ -109,8 +110,8 @@ class SweepLeader:
                 if await self._pass():
                     return
                 self._said = ""
-            except (Conflict, NotFound):
-                self._wakeup.after(RETRY)  # the watch brings what it has become
+            except (Conflict, NotFound, StatusUnwritable):
+                self._wakeup.after(RETRY)  # the watch brings what it has become, or we lead no more
             except KubeError as error:
                 self._say(str(error))
                 self._wakeup.after(RETRY)
