@@ -5,6 +5,8 @@ Layer: runtime.
 
 from __future__ import annotations
 
+import importlib.util
+
 from trainrun.errors import InvalidSpec
 from trainrun.sweep.clerk import Suggest
 from trainrun.sweep.samplers import by_chance
@@ -18,6 +20,11 @@ def suggest_of(sampler: SamplerName, *, where: str = "spec.sampler.name") -> Sug
     """
     if sampler not in BY_OPTUNA:
         return by_chance
+    if sampler == "QMC" and importlib.util.find_spec("scipy") is None:
+        raise InvalidSpec(
+            f"{where}: QMC needs scipy, which is not here: pip install 'trainrun[sweep]'; in a "
+            "cluster, an operator's image built with --build-arg QMC=1"
+        )
     try:
         # A second that others need not.
         from trainrun.optuna_sampler import OptunaSampler  # noqa: PLC0415
