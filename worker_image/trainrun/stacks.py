@@ -1,8 +1,12 @@
 """This process writes where its threads stand, when its agent asks: for a training that hangs.
 
 By `faulthandler`, whose handler is written in C: it needs no GIL, so it also answers while a thread
-holds it for ever, and it disturbs nothing. A real-time signal that nobody uses: a script's own
-handlers stay as they are.
+holds it for ever. A real-time signal that nobody uses: a script's own handlers stay as they are.
+
+What it disturbs: the handler does not give errno back, so a system call of the same thread that has
+just failed, within the microsecond before Python reads why, is told to have failed with `[Errno 0]`
+(measured with CPython 3.11: 4 of 500 signals, in a loop that does nothing but fail). With
+`chain=True` it does give it back, and two signals at once overflow its small stack.
 """
 
 from __future__ import annotations
