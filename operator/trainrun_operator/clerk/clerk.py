@@ -27,7 +27,7 @@ from trainrun_operator.core.sweep.clerking import ClerkOrders, ClerkState, Clerk
 from trainrun_operator.core.sweep.config import search_of
 from trainrun_operator.runtime.stopwatch import Stopwatch
 from trainrun_operator.runtime.suggesting import suggest_of
-from trainrun_operator.runtime.trial_folders import SweepRetention
+from trainrun_operator.runtime.trial_folders import RetiredFolders
 
 READ_EVERY = 2.0
 """Seconds between two looks at what trials have stored, while some are open."""
@@ -49,7 +49,7 @@ class Clerk:
         """The whole log: operators begin with nothing."""
         self._log = SweepLog(folder, on_record=self._keep)
         self._folders = TrialFolders(folder)
-        self._retention = SweepRetention(folder)
+        self._retired = RetiredFolders(folder)
         self._sampler: Suggest | None = None
         """Made with the first orders: it can never be another one."""
         self._worked = Stopwatch()
@@ -88,7 +88,7 @@ class Clerk:
             self._sampler = self._log.suggest = suggest_of(search.sampler)
         stored = self._folders.read_on(self._log.view, search.objective.metric)
         self._write(self._folders.complete(orders.targets, self._log.view), search, stored)
-        self._retention.clear(orders.targets, self._log.view)
+        self._retired.clear(orders.targets, self._log.view)
 
     def _write(self, targets: Targets, search: Search, stored: Any) -> None:
         counted = self._log.view.counted_at

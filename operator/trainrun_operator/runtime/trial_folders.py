@@ -18,8 +18,8 @@ def trial_folder(sweep: RunStore, trial: TrialView) -> RunStore:
     return RunStore(sweep.store, f"{sweep.run_name}/{TRIALS}/{folder_name(trial)}")
 
 
-class SweepRetention:
-    """Of one sweep; who begins anew looks once at each folder that was cleared before."""
+class RetiredFolders:
+    """Those of one sweep; who begins anew looks once at each folder that was cleared before."""
 
     def __init__(self, sweep: RunStore) -> None:
         """`sweep` is the sweep's own folder."""

@@ -27,7 +27,7 @@ from trainrun_operator.core.sweep.observation import ClerkUnknown, SweepObservat
 from trainrun_operator.core.sweep.plan import SweepPlan
 from trainrun_operator.core.sweep.planner import decide_sweep
 from trainrun_operator.runtime.stopwatch import Stopwatch
-from trainrun_operator.runtime.trial_folders import SweepRetention
+from trainrun_operator.runtime.trial_folders import RetiredFolders
 
 READ_EVERY = 1.0
 """Seconds between two looks at what trials at work have stored, and at the sweep's file."""
@@ -44,7 +44,7 @@ class LocalSweep:
         self._config = prepared.config(uid)
         self._sink = sink
         self._log = SweepLog(prepared.folder, suggest=prepared.suggest)
-        self._retention = SweepRetention(prepared.folder)
+        self._retired = RetiredFolders(prepared.folder)
         self._known: SweepView | ClerkUnknown = ClerkUnknown(message="the log was not read yet")
         self._acted_on = 0
         self._told: SweepView | None = None
@@ -160,7 +160,7 @@ class LocalSweep:
 
     def _write(self, targets: Targets, active: float) -> SweepView:
         view = self._log.settle(targets, self._config.search, active=active)
-        self._retention.clear(targets, view)
+        self._retired.clear(targets, view)
         return view
 
     def _tell(self) -> None:
