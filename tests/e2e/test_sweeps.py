@@ -8,29 +8,15 @@ import pytest
 
 from testbed.faults import nodes
 from tests.e2e.support.cluster_run import ClusterRun
-from tests.e2e.support.cluster_sweep import ClusterSweep, trainsweep
+from tests.e2e.support.cluster_sweep import ClusterSweep, parameters, trainsweep, written_once
 from tests.e2e.support.workers import kill_training
 from tests.support.eventually import eventually
-from trainrun.sweep.records import Ask, Tell
 
 if TYPE_CHECKING:
     from tests.e2e.support.bed import Bed
     from tests.e2e.support.installation import Installation
-    from trainrun.sweep.records import Record
 
 pytestmark = pytest.mark.cluster
-
-
-def written_once(records: list[Record]) -> None:
-    """Each number was asked for once, and each end told once."""
-    asked = [it.trial for it in records if isinstance(it, Ask)]
-    told = [(it.trial, it.opening) for it in records if isinstance(it, Tell)]
-    assert asked == list(range(len(asked)))
-    assert len(told) == len(set(told))
-
-
-def parameters(records: list[Record]) -> dict[int, Any]:
-    return {it.trial: it.params for it in records if isinstance(it, Ask)}
 
 
 def test_a_search_finds_the_best_of_six_trials_though_a_rank_its_clerk_and_its_operator_die(

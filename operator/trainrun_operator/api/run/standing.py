@@ -42,6 +42,9 @@ class Workers(StatusPart):
     """spec.workers.replicas."""
     text: Annotated[str, Field(max_length=32)] = ""
     """`4/4`."""
+    leaving: Annotated[int, Field(exclude_if=not_)] = 0
+    """Workers of a run that is over which may still store what belongs to its end: metrics, lines,
+    `finished.json`. Absent once all have left, or are not heard any more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
