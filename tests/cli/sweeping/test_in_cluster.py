@@ -100,7 +100,8 @@ def test_the_status_needs_no_keys_of_the_storage(cluster: ClusterSweeps) -> None
     cluster.create(*SOME)
     shutil.rmtree(cluster.sweeps.storage)
     ended = {"trial": 1, "state": "Errored", "reason": "AppError", "message": "why", "restarts": 2}
-    best = {"trial": 0, "value": "0.8493827160493827", "step": 9, "params": {"lr": 0.1}}
+    value = {"value": "0.8493827160493827", "text": "0.849383"}
+    best = {"trial": 0, **value, "step": 9, "params": {"lr": 0.1}}
     cluster.says(
         **RUNNING, asked=3, trials={"open": 1, "text": "2/4"}, best=best, lastEnded=[ended]
     )
@@ -116,7 +117,8 @@ def test_the_status_needs_no_keys_of_the_storage(cluster: ClusterSweeps) -> None
     ]
     assert remark.startswith("  the log cannot be read: ")
     told_all = json.loads(sweep("status", cluster.where, "--json").output)
-    assert told_all["status"]["best"]["value"] == "0.8493827160493827"
+    assert told_all["status"]["best"]["value"] == best["value"]
+    assert "0.849383 " in cluster.objects.kubectl("get", "trainsweep", "lr")
     assert told_all["remark"].startswith("the log cannot be read: ")
     assert "sessions" not in told_all
     for refused in (sweep("trials", cluster.where), call("explain", cluster.where)):
