@@ -47,9 +47,11 @@ class SteeringOptions:
     where: str
     """The sweep: a file, or a name in the cluster."""
     trials: tuple[int, ...]
-    """None: the whole sweep."""
+    """By number; empty: the whole sweep."""
     storage: str | None
+    """Of a file, instead of its own."""
     namespace: str | None
+    """Of a name, instead of the kubeconfig's."""
     as_json: bool
 
 
@@ -73,7 +75,7 @@ def _carried_out(follow: Follow, options: SteeringOptions) -> int:
     trials = tuple(dict.fromkeys(options.trials))
     try:
         if name is None:
-            done = _in_file(follow, Path(options.where), trials, storage=options.storage)
+            done = _in_file(follow, options.where, trials, storage=options.storage)
         elif options.storage is not None:
             raise InvalidSpec(
                 f"--storage is for a sweep of this machine, and {options.where} is one of the "
@@ -116,19 +118,25 @@ def _as_json(done: Steered) -> dict[str, object]:
 
 
 def _in_file(
-    follow: Follow, file: Path, trials: tuple[int, ...], *, storage: str | None
+    follow: Follow, where: str, trials: tuple[int, ...], *, storage: str | None
 ) -> Steered:
-    """Change the file."""
+    """Change the file. Raises InvalidSpec."""
+    file = Path(where)
+    if file.is_dir() or "://" in where:
+        raise InvalidSpec(
+            f"{where} is a folder, which tells what a sweep has come to: what it is to do stands "
+            "in its YAML file, or in the TrainSweep of a cluster; give that file or name"
+        )
     text = read_file(file)
     sweep = load_sweep(file, storage=storage)
     known = known_trials(sweep) if trials else KnownTrials(trials={})
-    edit = edit_of(follow, Order(where=str(file), sweep=sweep, trials=trials, known=known))
+    edit = edit_of(follow, Order(where=where, sweep=sweep, trials=trials, known=known))
     if edit.changes:
-        new = edited(text, edit.changes, source=str(file))
-        load(new, TRAINSWEEP, source=str(file))
+        new = edited(text, edit.changes, source=where)
+        load(new, TRAINSWEEP, source=where)
         replace_text(file, new, before=text)
     follows = _who_follows(file, sweep, storage=storage)
-    return Steered(where=str(file), edit=edit, follows=follows)
+    return Steered(where=where, edit=edit, follows=follows)
 
 
 def _who_follows(file: Path, sweep: TrainSweep, *, storage: str | None) -> str:
