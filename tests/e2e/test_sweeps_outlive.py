@@ -42,7 +42,7 @@ def told(sweep: ClusterSweep, trial: int) -> bool:
 def step(sweep: ClusterSweep, trial: int) -> int:
     """That it has reached, as far as the log knows."""
     known = sweep.log()[0].trials.get(trial)
-    return known.step if known else 0
+    return max(known.values, default=0) if known else 0
 
 
 SAVED = 10
@@ -73,6 +73,7 @@ def test_a_search_comes_out_the_same_though_its_operator_is_killed_at_each_step_
     written_once(records)
     assert len(view.sessions) == 1
     assert sum(it.restarts for it in view.trials.values()) == 0, "no training noticed"
+    assert {it.step for it in records if isinstance(it, Tell)} == {20}, "the last report counts"
     values = {n: it.value for n, it in view.trials.items()}
     assert status["best"]["trial"] == min(values, key=lambda n: values[n] or 0.0)
     eventually(lambda: sweep.trials() == {}, timeout=30, what="no run is left")
