@@ -24,7 +24,11 @@ def a_sweep(*containers: dict[str, Any], **storage: Any) -> TrainSweep:
         "spec": {
             "storage": {"uri": "s3://bucket/sweeps/", **storage},
             "objective": {"metric": "loss", "goal": "minimize"},
-            "space": [{"name": "lr", "float": {"low": 0.0, "high": 1.0}}],
+            "space": [
+                {"name": "lr", "float": {"low": 0.0, "high": 1.0}},
+                {"name": "bias", "choice": [True, False]},
+                {"name": "name", "choice": ["a$b"]},
+            ],
             "budget": {"trials": 3},
             "run": {
                 "failurePolicy": {"maxFailures": 7},
