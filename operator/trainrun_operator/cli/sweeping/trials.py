@@ -19,7 +19,6 @@ from trainrun.errors import InvalidSpec, StoreError
 from trainrun.sweep.records import TrialReport
 from trainrun.sweep.view import SweepView, TrialView
 from trainrun_operator.api.run.status import Condition, TrainRunStatus
-from trainrun_operator.api.sweep.status import MAX_MESSAGE
 from trainrun_operator.cli.local_run import LocalRun, LocalServer
 from trainrun_operator.cli.opening import open_run
 from trainrun_operator.cli.preparation import Preparation
@@ -33,6 +32,9 @@ from trainrun_operator.core.sweep.trial import in_sweep
 from trainrun_operator.runtime.news import Happened, Passed, RunNews
 from trainrun_operator.worlds.local.gpus import gpus_here, split_gpus
 from trainrun_operator.worlds.local.status_file import StatusFile
+
+LONGEST = 2000
+"""Characters of a condition's message."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -298,7 +300,7 @@ def _impossible(status: TrainRunStatus, why: str) -> TrainRunStatus:
         type="Failed",
         status="True",
         reason="InvalidSpec",
-        message=why[:MAX_MESSAGE],
+        message=why[:LONGEST],
         last_transition_time=datetime.now(UTC).replace(microsecond=0),
     )
     return replace(status, conditions=(failed,))
