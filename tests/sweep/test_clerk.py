@@ -116,6 +116,17 @@ def test_success_without_the_metric_has_failed_and_says_how_to_report_it() -> No
     )
 
 
+def test_a_metric_that_the_script_calls_otherwise_is_told_with_the_names_that_were_reported() -> (
+    None
+):
+    """Edge case 37."""
+    record = told_as(a_view(asked(0)), replace(DONE, seq=0, metrics=("train_loss", "epoch")))
+
+    assert record.message.startswith(
+        "it ended with success and never reported loss, but train_loss, epoch: call trainrun.report"
+    )
+
+
 def test_a_failed_run_is_errored_by_its_cause_and_keeps_what_it_reported() -> None:
     run = EndedRun(
         trial=0, opening=1, succeeded=False, reason="OutOfMemory", message="killed", restarts=3

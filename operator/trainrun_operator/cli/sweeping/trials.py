@@ -89,6 +89,7 @@ class LocalTrial:
             attempt=attempt,
             resumed=self.reports.resumed(attempt) if self.phase != "Running" and attempt else 0,
             seq=self.reports.heard(attempt),
+            metrics=tuple(self.reports.others),
             reports=tuple(self.unheard),
             created=self.number,
         )
