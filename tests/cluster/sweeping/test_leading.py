@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,6 +14,7 @@ from tests.cluster.sweeping.led import CRD, NAME, KeptLog, Led, becomes
 from trainrun.sweep.records import Ask, Tell
 from trainrun_operator.api.resources import TRAINRUN
 from trainrun_operator.api.sweep.resource import TRAINSWEEP
+from trainrun_operator.cluster.sweeping import clerks
 from trainrun_operator.core.sweep.clerking import ClerkTrouble
 
 if TYPE_CHECKING:
@@ -175,3 +177,16 @@ async def test_a_clerk_that_has_ended_is_replaced_by_the_next(led: Led, phase: s
         await led.set_pod(first, phase=phase)
         names = await becomes(led.clerks, lambda it: first not in it, "another one is there")
     assert [*names] == [f"{NAME}-clerk-2"]
+
+
+async def test_a_clerk_that_runs_and_says_nothing_is_replaced(
+    led: Led, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(clerks, "DEAF", timedelta(seconds=2))
+    led.log.deaf = True
+    await led.apply()
+    async with led.operator():
+        (first,) = await becomes(led.clerks, len, "a clerk is there")
+        await led.set_pod(first, phase="Running")
+        names = await becomes(led.clerks, lambda it: first not in it, "another one is there")
+        assert [*names] == [f"{NAME}-clerk-2"]

@@ -6,8 +6,9 @@ waiting for the end of one, only for a word of the next.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 from trainrun_operator.api.sweep.spec import TrainSweep
 from trainrun_operator.core.sweep.observation import ClerkUnknown
@@ -51,6 +52,9 @@ class Clerks:
         self._image = image
         self._place = place
         self._guard = guard
+        self._seen: dict[str, dict[str, float]] = {}
+        """By the uid of the sweep and of the pod: since when we know it, on our own clock, which
+        nobody sets."""
 
     async def look_after(
         self, sweep: TrainSweep, desk: ClerkDesk, *, wanted: bool
@@ -60,7 +64,8 @@ class Clerks:
         KubeError."""
         pods = self._pods.of(sweep.metadata.uid)
         living = [pod for pod in pods if pod.deletion is None]
-        good = [pod for pod in living if wanted and not _is_lost(pod, desk)]
+        ages = self._ages(sweep.metadata.uid, living if wanted else [])
+        good = [pod for pod in living if wanted and not _is_lost(pod, desk, age=ages[pod.uid])]
         for pod in living:
             if pod not in good[:1]:
                 await self._delete(pod)
@@ -73,6 +78,14 @@ class Clerks:
         except (Forbidden, Invalid) as error:
             return _no_clerk(f"the pod of the clerk is refused: {error}")
         return None
+
+    def _ages(self, sweep_uid: str, pods: list[PodFact]) -> dict[str, timedelta]:
+        """How long each of these is known here, by its uid."""
+        before, now = self._seen.pop(sweep_uid, {}), time.monotonic()
+        known = {pod.uid: before.get(pod.uid, now) for pod in pods}
+        if known:
+            self._seen[sweep_uid] = known
+        return {uid: timedelta(seconds=now - since) for uid, since in known.items()}
 
     async def _create(self, sweep: TrainSweep, creation: int) -> None:
         body = clerk_pod(sweep, creation=creation, image=self._image, place=self._place)
@@ -95,11 +108,10 @@ class Clerks:
                 self._pods.learn(answer)
 
 
-def _is_lost(pod: PodFact, desk: ClerkDesk) -> bool:
+def _is_lost(pod: PodFact, desk: ClerkDesk, *, age: timedelta) -> bool:
     if pod.phase in ("Failed", "Succeeded"):
         return True
-    running = pod.phase == "Running"
-    return running and desk.silent_for > DEAF and datetime.now(UTC) - pod.created > DEAF
+    return pod.phase == "Running" and desk.silent_for > DEAF and age > DEAF
 
 
 def _why_silent(pod: PodFact) -> ClerkUnknown | None:
