@@ -73,6 +73,18 @@ def test_the_lowest_rank_of_those_that_report_it_first_counts(run: RunStore) -> 
     assert short(reports_of(run).read_on()) == [(1, 1, 1, "2.0"), (1, 2, 2, "1.0")]
 
 
+def test_names_of_other_metrics_are_known_where_the_objective_is_not_reported(
+    run: RunStore,
+) -> None:
+    log, reports = MetricsLog(run, attempt=1), reports_of(run)
+    log.write([said(1, 0.5)])
+    reports.read_on()
+    assert reports.others == []
+    log.write([said(2, 0.5, metric="x" * 99), *(said(3, 1, metric=f"m{n}") for n in range(20))])
+    reports.read_on()
+    assert reports.others == ["x" * 64, "time", "m0", "m1", "m2", "m3", "m4", "m5"]
+
+
 def test_what_is_no_number_is_told_and_what_is_no_value_is_left_out(run: RunStore) -> None:
     nan = {"float": "NaN"}
     MetricsLog(run, attempt=1).write([said(1, nan), said(2, "text"), said(3, True), said(4, 4)])

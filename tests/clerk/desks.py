@@ -83,9 +83,10 @@ class Bureau:
             operator_url=f"http://127.0.0.1:{self.port}",
             token_file=str(token),
         )
+        path = os.pathsep.join(filter(None, [pythonpath, os.environ.get("PYTHONPATH", "")]))
         clerk = subprocess.Popen(
             [sys.executable, "-m", "trainrun_operator.clerk"],
-            env={**os.environ, "PYTHONPATH": pythonpath, CLERK_CONFIG: config.to_json()},
+            env={**os.environ, "PYTHONPATH": path, CLERK_CONFIG: config.to_json()},
             stderr=subprocess.PIPE,
             text=True,
         )
@@ -102,12 +103,12 @@ class Bureau:
         changed = spec(**(spec_changes or {}))
         self.desk.order(ClerkOrders(spec=changed, targets=wanted, working=working))
 
-    def report(self, trial: int, *values: float, attempt: int = 1) -> None:
+    def report(self, trial: int, *values: float, attempt: int = 1, metric: str = "loss") -> None:
         """What a trial stores of its metrics, one value a step."""
         run = RunStore(self.store, f"search/trials/{trial:05}")
         MetricsLog(run, attempt=attempt).write(
             [
-                {"step": step, "rank": 0, "metrics": {"loss": value}}
+                {"step": step, "rank": 0, "metrics": {metric: value}}
                 for step, value in enumerate(values, start=1)
             ]
         )

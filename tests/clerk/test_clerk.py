@@ -53,6 +53,33 @@ async def test_a_trial_is_told_as_ended_with_all_that_it_has_reported(bureau: Bu
     assert (view.trials[0].value, view.trials[0].restarts) == (0.25, 2)
 
 
+async def test_a_metric_of_another_name_is_named_with_the_end_of_its_trial(bureau: Bureau) -> None:
+    bureau.start_clerk()
+    bureau.order(asked=1)
+    await bureau.view(lambda it: it.asked == 1, "a trial is asked for")
+    bureau.report(0, 0.5, metric="train_loss")
+    bureau.order(asked=1, ended=(EndedRun(0, 1, succeeded=True, attempt=1),))
+    view = await bureau.view(lambda it: it.count("Errored"), "its end is told")
+    assert "never reported loss, but train_loss: call" in view.trials[0].message
+
+
+async def test_a_store_that_is_away_is_told_and_written_to_once_it_is_back(bureau: Bureau) -> None:
+    bureau.start_clerk()
+    bureau.order(asked=1)
+    await bureau.view(lambda it: it.asked == 1, "a trial is asked for")
+    log = bureau.folder / "storage" / "search" / "log"
+    log.rename(log.with_name("elsewhere"))
+    log.write_text("no folder")
+    bureau.order(asked=2)
+    await until(lambda: _reason(bureau) == "StorageUnavailable")
+    assert str(log) in bureau.desk.log().message
+
+    log.unlink()
+    log.with_name("elsewhere").rename(log)
+    view = await bureau.view(lambda it: it.asked == 2, "the next one is asked for")
+    assert view.position == 3
+
+
 async def test_time_counts_while_the_operator_says_that_trials_work(bureau: Bureau) -> None:
     bureau.start_clerk()
     bureau.order(asked=1, working=True)

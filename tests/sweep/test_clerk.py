@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import replace
 from typing import Any
 
 from tests.support.sweeps import a_search, a_view, asked, begun, report, reported, told
+from trainrun.contract import wire
 from trainrun.sweep import clerk
 from trainrun.sweep.fold import apply, fold
-from trainrun.sweep.records import Amend, Ask, End, Record, Reports, Tell
+from trainrun.sweep.records import Amend, Ask, End, LogEntry, Record, Reports, Tell
 from trainrun.sweep.search import Search
+from trainrun.sweep.space import OneOf, Parameter
 from trainrun.sweep.targets import EndedRun, Targets
 from trainrun.sweep.view import SweepView
 
@@ -93,6 +96,38 @@ def test_an_end_is_told_once_its_last_report_is_in_the_log() -> None:
     assert (wrote[1].state, wrote[1].value, wrote[1].step) == ("Succeeded", "0.5", 2)
 
 
+def test_what_is_written_does_not_grow_with_the_number_of_trials_before() -> None:
+    """Edge case 15: a state that grows makes every step slower than the one before."""
+
+    def next_bytes(before: int) -> int:
+        ended = (it for n in range(before) for it in (asked(n), reported(n, s1=0.5), told(n)))
+        view = a_view(*ended, asked(before))
+        run = replace(DONE, trial=before, seq=1)
+        wanted = targets(
+            asked=before + 2, reports=(report(before, 1, 0.25),), ended=(run,), stopped=()
+        )
+        written = everything(view, wanted)
+        assert [it.kind for it in written] == ["Reports", "Tell", "Ask"]
+        return sum(len(json.dumps(wire.encode(LogEntry(it)))) for it in written)
+
+    assert next_bytes(900) <= next_bytes(100) + 10
+
+
+def test_an_errored_point_of_a_grid_is_tried_again_and_the_grid_is_whole() -> None:
+    """Edge case 31: a retry takes no other point's place, and keeps what was reported."""
+    grid = a_search(space=(Parameter("a", OneOf((1, 2, 3))),), sampler="Grid")
+    first = everything(a_view(), targets(asked=2), grid)
+    view = fold([reported(0, s1=0.5), told(0, "Errored")], a_view(*first))
+    again = begun(token=1, resume_errored=True)
+    view = fold([again], view)
+
+    rest = everything(view, replace(targets(asked=3), session=again), grid)
+    asks = [it for it in (*first, *rest) if isinstance(it, Ask)]
+    assert sorted(it.params["a"] for it in asks) == [1, 2, 3]
+    assert (view.trials[0].open, view.trials[0].values) == (True, {1: 0.5})
+    assert view.trials[0].params == asks[0].params
+
+
 def test_reports_are_written_in_records_of_bounded_size() -> None:
     many = tuple(report(0, it, 1.0) for it in range(1, 2002))
 
@@ -113,6 +148,17 @@ def test_success_without_the_metric_has_failed_and_says_how_to_report_it() -> No
     assert record.message == (
         "it ended with success and never reported loss: call "
         'trainrun.report({"loss": ...}, step=...)'
+    )
+
+
+def test_a_metric_that_the_script_calls_otherwise_is_told_with_the_names_that_were_reported() -> (
+    None
+):
+    """Edge case 37."""
+    record = told_as(a_view(asked(0)), replace(DONE, seq=0, metrics=("train_loss", "epoch")))
+
+    assert record.message.startswith(
+        "it ended with success and never reported loss, but train_loss, epoch: call trainrun.report"
     )
 
 

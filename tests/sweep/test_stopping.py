@@ -16,7 +16,7 @@ from trainrun.sweep import clerk
 from trainrun.sweep.fold import apply
 from trainrun.sweep.records import Reports, Tell
 from trainrun.sweep.search import Goal, Objective
-from trainrun.sweep.stopping import bracket_of, why_ended_early
+from trainrun.sweep.stopping import Judging, bracket_of, why_ended_early
 from trainrun.sweep.stopping_rules import (
     Asha,
     EarlyStopping,
@@ -117,6 +117,25 @@ def test_the_clerk_tells_the_end_with_the_value_that_it_had() -> None:
     assert "not among the best" in record.message
 
 
+def test_a_report_is_judged_once_however_long_the_log_is() -> None:
+    class Counted(Objective):
+        compared = 0
+
+        def better(self, one: float, other: float) -> bool:
+            Counted.compared += 1
+            return super().better(one, other)
+
+    loss, judging = Counted("loss"), Judging()
+    view = a_view(*(it for n in range(50) for it in (asked(n), reported(n, s1=0.5, s2=0.5))))
+    for newest, expected in ((reported(0, s3=0.5), 100), (reported(0, s4=0.5), 1)):
+        view = apply(view, newest)
+        Counted.compared = 0
+        for _ in range(10):
+            said = judging.why_ended_early(view.trials, view.trials[0], ASHA, loss)
+            assert said == ""
+        assert 0 < Counted.compared <= expected
+
+
 # ---------------------------------------------------------------------- beside Optuna
 
 TRIALS, STEPS = 25, 16
@@ -167,6 +186,7 @@ def test_the_same_trials_end_at_the_same_steps_as_with_optuna(
     objective = Objective("loss", goal=goal)
     view, given, dice = a_view(), curves(seed), random.Random(seed)
     running: dict[int, Any] = {}
+    judging = Judging()
     waiting, ended = list(range(TRIALS)), 0
     at = dict.fromkeys(range(TRIALS), 0)
     while waiting or running:
@@ -180,7 +200,11 @@ def test_the_same_trials_end_at_the_same_steps_as_with_optuna(
         running[number].report(value, step)
         view = apply(view, Reports((report(number, step, value),)))
         stopped = running[number].should_prune()
-        assert bool(why(view, number, rule, objective)) == stopped, (number, step)
+        verdict = why(view, number, rule, objective)
+        assert bool(verdict) == stopped, (number, step)
+        # Who has judged all reports so far says the same as who has just begun.
+        trials = view.trials
+        assert judging.why_ended_early(trials, trials[number], rule, objective) == verdict
         if stopped:
             study.tell(running.pop(number), state=optuna.trial.TrialState.PRUNED)
             view, ended = apply(view, told(number, "Stopped")), ended + 1

@@ -7,7 +7,7 @@ of Kubernetes: the API server checks the rest of the template when a worker pod 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field
@@ -88,6 +88,11 @@ def expanded(text: str, env: Mapping[str, str]) -> str:
         return "$" if match[1] == "$" else env.get(match[2], match[0])
 
     return _REFERENCE.sub(value, text)
+
+
+def references(text: str) -> Iterator[str]:
+    """The names that `expanded` looks up in this text."""
+    return (match[2] for match in _REFERENCE.finditer(text) if match[2] is not None)
 
 
 class PodSpec(OpenModel):

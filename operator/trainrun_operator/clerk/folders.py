@@ -68,4 +68,9 @@ class TrialFolders:
         if not folder or not run.attempt:
             return run
         reports = folder.reports
-        return replace(run, seq=reports.heard(run.attempt), resumed=reports.resumed(run.attempt))
+        return replace(
+            run,
+            seq=reports.heard(run.attempt),
+            resumed=reports.resumed(run.attempt),
+            metrics=tuple(reports.others),
+        )

@@ -6,7 +6,7 @@ Layer: cli. All bad input is found here, before a process is started or a file i
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -55,8 +55,11 @@ def prepare(
     return preparation_of(run, file=file, faults=faults)
 
 
-def preparation_of(run: TrainRun, *, file: Path, faults: tuple[str, ...] = ()) -> Preparation:
-    """Check a run that was read from this file. Raises InvalidSpec."""
+def preparation_of(
+    run: TrainRun, *, file: Path, faults: tuple[str, ...] = (), varying: Collection[str] = ()
+) -> Preparation:
+    """Check a run that was read from this file; `varying` as for `program_of`. Raises
+    InvalidSpec."""
     name = run.run_name
     workers = run.spec.workers
     launching = launching_of(workers)
@@ -68,6 +71,7 @@ def preparation_of(run: TrainRun, *, file: Path, faults: tuple[str, ...] = ()) -
         workers.template.as_dict(),
         folder=file.resolve().parent,
         environ=with_interpreter(os.environ),
+        varying=varying,
     )
     here = gpus_here(os.environ)
     gpus = split_gpus(here, workers=workers.replicas, per_worker=program.gpus_per_worker)

@@ -22,6 +22,15 @@ MOMENTUM = {
 }
 
 
+CONTAINERS = "spec.run.workers.template.spec.containers"
+
+
+def trains(container: dict[str, Any], *others: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "workers": {"template": {"spec": {"containers": [{"name": "w", **container}, *others]}}}
+    }
+
+
 def document(**changes: object) -> dict[str, Any]:
     spec: dict[str, Any] = {
         "storage": {"uri": "s3://bucket/prefix"},
@@ -73,6 +82,22 @@ def test_a_sweep_may_have_a_folder_of_another_name() -> None:
     sweep = read(storage={"uri": "s3://bucket/prefix", "sweepName": "first"})
 
     assert sweep.sweep_name == "first"
+
+
+def test_a_template_may_refer_to_a_parameter_that_is_not_always_there_with_a_value_of_its_own() -> (
+    None
+):
+    container = {
+        "command": ["python", "t.py"],
+        "args": ["$(TRAINRUN_PARAM_MOMENTUM)", "$(TRAINRUN_PARAM_EPOCHS)", "$(TRAINRUN_TRIAL)"],
+        "env": [{"name": "TRAINRUN_PARAM_MOMENTUM", "value": "0"}],
+    }
+    sweep = read(
+        space=[OPTIMIZER, MOMENTUM],
+        fixed={"epochs": 2},
+        run=trains(container, {"name": "beside", "args": ["$(ANY)"]}),
+    )
+    assert sweep.spec.run.workers.template.spec.training.args[1] == "$(TRAINRUN_PARAM_EPOCHS)"
 
 
 def test_a_parameter_may_have_one_value() -> None:
@@ -246,6 +271,44 @@ REFUSED: list[tuple[str, dict[str, object], list[str]]] = [
         [
             "spec.objective.goal: is missing: minimize or maximize; no default, since the wrong "
             "one finds the worst. Cannot be changed."
+        ],
+    ),
+    (
+        "arguments with a parameter that is not there",
+        {
+            "space": [LR, OPTIMIZER, MOMENTUM],
+            "run": trains(
+                {
+                    "command": ["python", "$(TRAINRUN_PARAM_MODEL).py", "$$(TRAINRUN_PARAM_NO)"],
+                    "args": ["--lr=$(TRAINRUN_PARAM_LR)", "--m=$(TRAINRUN_PARAM_MOMENTUM)"],
+                    "env": [{"name": "TAG", "value": "$(TRAINRUN_PARAM_RL)-$(HOME)"}],
+                },
+                {"name": "beside", "args": ["$(TRAINRUN_PARAM_LR)"]},
+            ),
+        },
+        [
+            f"{CONTAINERS}[0].command[1]: must not refer to TRAINRUN_PARAM_MODEL, which no "
+            "parameter of space or fixed becomes; there: TRAINRUN_PARAM_LR, "
+            "TRAINRUN_PARAM_OPTIMIZER",
+            f"{CONTAINERS}[0].args[1]: must not refer to TRAINRUN_PARAM_MOMENTUM: momentum is not "
+            "there in every trial (its when); give the container's env a TRAINRUN_PARAM_MOMENTUM "
+            "with the value for the others, or read it by trainrun.get_params",
+            f"{CONTAINERS}[0].env[0].value: must not refer to TRAINRUN_PARAM_RL, which no "
+            "parameter of space or fixed becomes; there: TRAINRUN_PARAM_LR, "
+            "TRAINRUN_PARAM_OPTIMIZER",
+            f"{CONTAINERS}[1].args[0]: must not refer to TRAINRUN_PARAM_LR: parameters are handed "
+            "to the container w alone",
+        ],
+    ),
+    (
+        "more than a variable can hold",
+        {
+            "space": [{"name": f"p{n}", "choice": ["a", "x" * 1000]} for n in range(30)],
+            "fixed": {f"f{n}": "\u00e9" * 200 for n in range(3)},
+        },
+        [
+            "spec.space: must not have more than 32768 characters of JSON for a trial, the longest "
+            "options and fixed together; it can have 33950"
         ],
     ),
     (

@@ -200,7 +200,10 @@ def test_a_script_that_never_reports_the_objective_is_told_how(sweeps: Sweeps) -
     assert sweeps.run().code == 1
     (trial,) = sweeps.trials()
     assert (trial.state, trial.reason) == ("Errored", "NoObjective")
-    assert 'trainrun.report({"loss": ...}, step=...)' in trial.message
+    assert trial.message == (
+        "it ended with success and never reported loss, but width: call "
+        'trainrun.report({"loss": ...}, step=...)'
+    )
 
 
 @pytest.mark.slow
@@ -245,6 +248,51 @@ def test_a_script_that_is_not_there_is_named_before_anything_starts(sweeps: Swee
     sweeps.command = ("python", "trail.py")
     assert "there is no script" in refusal(sweeps.run())
     assert not sweeps.storage.exists()
+
+
+def test_a_parameter_that_does_not_exist_is_named_before_anything_starts(sweeps: Sweeps) -> None:
+    sweeps.command = ("python", "trial_$(TRAINRUN_PARAM_MODEL).py")
+    said = refusal(sweeps.run())
+    assert (
+        "spec.run.workers.template.spec.containers[0].command[1]: must not refer to "
+        "TRAINRUN_PARAM_MODEL, which no parameter of space or fixed becomes; there: "
+        "TRAINRUN_PARAM_LR, TRAINRUN_PARAM_WIDTH"
+    ) in said
+    assert not sweeps.storage.exists()
+
+
+@pytest.mark.slow
+def test_a_script_that_only_one_choice_lacks_is_the_error_of_its_trials(sweeps: Sweeps) -> None:
+    sweeps.command = ("python", "$(TRAINRUN_PARAM_FILE).py")
+    sweeps.spec = {
+        "space": [
+            {"name": "file", "choice": ["trial", "other"]},
+            {"name": "lr", "choice": [0.5]},
+            {"name": "width", "choice": [1]},
+        ],
+        "firstTrials": [{"file": "other"}, {"file": "trial"}],
+        "budget": {"trials": 2},
+    }
+    ended = sweeps.run()
+    assert ended.code == 0, ended.err
+    assert sweeps.states() == ["Errored", "Succeeded"]
+    errored = sweeps.trials()[0]
+    assert errored.reason == "InvalidSpec"
+    assert errored.message == (
+        "spec.run.workers.template.spec.containers[0].command: there is no script "
+        f"{sweeps.folder}/other.py"
+    )
+
+
+@pytest.mark.slow
+def test_a_script_that_is_deleted_while_the_sweep_runs_ends_it_once(sweeps: Sweeps) -> None:
+    sweeps.env = {"STEPS": "20"}
+    sweeps.spec = {"maxConcurrent": 1}
+    driver = sweeps.start()
+    sweeps.wait_for_starts(1)
+    (sweeps.folder / "trial.py").unlink()
+    assert "there is no script" in refusal(sweeps.end(driver))
+    assert len(sweeps.begun()) == 1, "the other trials were not spent on it"
 
 
 def test_a_fault_on_demand_is_refused(sweeps: Sweeps) -> None:

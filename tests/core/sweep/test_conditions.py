@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from trainrun_operator.api.run.status import Condition
-from trainrun_operator.api.sweep.status import TrainSweepStatus
+from trainrun_operator.api.sweep.status import SweepPhase, TrainSweepStatus
 from trainrun_operator.core.sweep.conditions import with_conditions
 from trainrun_operator.core.sweep.observation import ClerkUnknown
 
@@ -32,6 +32,32 @@ def test_a_clerk_that_is_not_heard_is_told_with_the_reason() -> None:
     unknown = ClerkUnknown(reason="StorageUnavailable", message="no such bucket")
     it = conditions(TrainSweepStatus(phase="Pending"), clerk=unknown)["ClerkReady"]
     assert (it.status, it.reason, it.message) == ("False", "StorageUnavailable", "no such bucket")
+
+
+def test_a_store_that_does_not_answer_is_told_until_it_does() -> None:
+    away = ClerkUnknown(reason="StorageUnavailable", message="no such bucket")
+    found = conditions(TrainSweepStatus(phase="Running"), clerk=away)
+    it = found["StorageReady"]
+    assert (it.status, it.reason, it.message) == ("False", "StorageUnavailable", "no such bucket")
+
+    def next_(clerk: ClerkUnknown | None, phase: SweepPhase = "Running") -> tuple[str, str, str]:
+        before = TrainSweepStatus(conditions=tuple(found.values()))
+        it = conditions(TrainSweepStatus(phase=phase), before=before, clerk=clerk)["StorageReady"]
+        return it.status, it.reason, it.message
+
+    back = ("True", "Resolved", "the store answers again")
+    assert next_(None) == back
+    assert next_(ClerkUnknown(reason="ReadingLog", message="1 of 2 records")) == back
+    silent = ("Unknown", "NotAsked", "no clerk is there that has asked it since")
+    assert next_(ClerkUnknown(message="silent")) == silent
+    assert next_(away, "Failed") == silent
+    damaged = ClerkUnknown(reason="LogDamaged", message="log/000000002.json")
+    assert next_(damaged) == ("False", "LogDamaged", "log/000000002.json")
+    found = conditions(
+        TrainSweepStatus(phase="Running"),
+        before=TrainSweepStatus(conditions=tuple(found.values())),
+    )
+    assert next_(ClerkUnknown(message="silent")) == back, "nothing was wrong when it was asked last"
 
 
 def test_a_sweep_that_is_over_needs_no_clerk() -> None:

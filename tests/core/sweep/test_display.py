@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
 
 from tests.support.sweeps import a_config, a_run, a_search, a_view, asked, decided, reported, told
 from trainrun.sweep.records import Ask, End
-from trainrun_operator.api.sweep.status import TrainSweepStatus
+from trainrun_operator.api.sweep.status import SweepPhase, TrainSweepStatus, short
+from trainrun_operator.api.sweep.status_json import json_object
+from trainrun_operator.core.sweep.conditions import with_conditions
 from trainrun_operator.core.sweep.display import status_of_log, sweep_status
 from trainrun_operator.core.sweep.observation import ClerkUnknown, SweepObservation
 from trainrun_operator.core.sweep.planner import decide_sweep
+
+PHASES: tuple[SweepPhase, ...] = ("Succeeded", "Failed", "Suspended", "Running")
 
 
 def test_it_tells_what_runs_what_ended_and_what_is_ahead() -> None:
@@ -76,12 +83,13 @@ def test_the_log_alone_says_as_what_a_sweep_has_ended() -> None:
     )
 
 
-def test_a_status_is_small_whatever_the_number_of_trials() -> None:
+@pytest.mark.parametrize("letter", ["a", "é", "世", '"', "\n", "\ud800"])
+def test_a_status_is_small_whatever_the_number_of_trials(letter: str) -> None:
     """(g) of the acceptance: under 16 KiB at 1,000 trials."""
     long = {f"p{it}": "x" * 1000 for it in range(64)}
     log = a_view(
         *(Ask(it, long) for it in range(1000)),
-        *(told(it, "Errored", message="é" * 9000) for it in range(500)),
+        *(told(it, "Errored", message=letter * 9000) for it in range(500)),
         told(500),
     )
     runs = tuple(a_run(it) for it in range(501, 1000))
@@ -91,5 +99,13 @@ def test_a_status_is_small_whatever_the_number_of_trials() -> None:
 
     assert status.best is not None
     assert (status.best.trial, status.best.params, len(status.running)) == (500, {}, 32)
-    text = json.dumps(dataclasses.asdict(status), ensure_ascii=False).encode()
-    assert len(text) < 16 << 10
+    unknown = ClerkUnknown(reason="StorageUnavailable", message=letter * 9000)
+    before, now = status, datetime(2026, 11, 1, tzinfo=UTC)
+    for phase in PHASES:
+        said = replace(status, phase=phase, message=short(letter * 9000))
+        found = with_conditions(said, before=before, clerk=unknown, now=now)
+        before = replace(said, conditions=found)
+    assert len(before.conditions) == 5
+    text = json.dumps(json_object(before), ensure_ascii=False)
+    assert len(text.encode(errors="replace")) < 16 << 10
+    assert status.last_ended[0].message.startswith(letter * 80)

@@ -19,9 +19,9 @@ from tests.support.sweeps import (
     told,
 )
 from trainrun.sweep.fold import fold
-from trainrun.sweep.records import Amend, End, Reports
+from trainrun.sweep.records import Amend, End, Record, Reports
 from trainrun.sweep.view import SweepView
-from trainrun_operator.core.sweep.observation import ClerkUnknown, SweepObservation
+from trainrun_operator.core.sweep.observation import ClerkUnknown, SweepObservation, TrialRun
 from trainrun_operator.core.sweep.plan import CreateTrial, DeleteTrial, SuspendTrial
 from trainrun_operator.core.sweep.planner import decide_sweep
 
@@ -217,6 +217,63 @@ def test_an_ended_sweep_whose_runs_are_saved_is_over() -> None:
     config = a_config(max_failed_trials=0, active_time=0.0)
 
     assert decided(log, a_run(0, "Suspended", suspend=True), config=config).over
+
+
+def test_a_sweep_that_has_failed_by_its_errored_trials_goes_on_with_all_others() -> None:
+    """Edge case 8."""
+    failed = a_view(
+        *(asked(0), asked(1), told(0, "Errored")), End("Failed", "TooManyFailedTrials", "too many")
+    )
+    saved, strict = a_run(1, "Suspended", suspend=True), a_config(max_failed_trials=0)
+    assert decided(failed, saved, config=strict).over
+
+    raised = decided(failed, saved, config=replace(strict, max_failed_trials=1))
+    assert raised.targets is not None
+    assert (raised.targets.amend, raised.over) == (failed.position, False)
+    again = fold((Amend(failed.position),), failed)
+    plan = decided(again, saved, config=replace(strict, max_failed_trials=1))
+    assert SuspendTrial(name="s-00001", uid="uid-s-00001", suspend=False) in plan.actions
+
+    resumed = fold((begun(token=1, resume_errored=True),), failed)
+    plan = decided(resumed, saved, config=replace(strict, token=1, resume_errored=True))
+    assert [it.name for it in plan.actions if isinstance(it, CreateTrial)] == ["s-00000-o2"]
+
+
+def test_of_many_trials_all_are_tried_and_never_more_at_once_than_may() -> None:
+    """Edge case 18."""
+    config = a_config(trials=400, max_concurrent=50, max_unplaced=50)
+    log, runs, most = a_view(), dict[int, TrialRun](), 0
+    for _ in range(400 // 50 * 3):
+        plan = decided(log, *runs.values(), config=config)
+        assert plan.targets is not None
+        for action in plan.actions:
+            if isinstance(action, CreateTrial):
+                runs[action.trial] = a_run(action.trial)
+            elif isinstance(action, DeleteTrial):
+                runs = {n: run for n, run in runs.items() if run.name != action.name}
+        most = max(most, sum(run.live for run in runs.values()))
+        if all(run.live for run in runs.values()):
+            records: list[Record] = [asked(n) for n in range(log.asked, plan.targets.asked)]
+            if not records:  # all slots are taken: those at work end
+                runs = {n: replace(run, phase="Succeeded") for n, run in runs.items()}
+        else:
+            records = [told(it.trial) for it in plan.targets.ended]
+        log = fold(records, log)
+    assert (log.asked, log.count("Succeeded"), most) == (400, 400, 50)
+
+
+def test_a_trial_that_was_restarted_forty_times_goes_on_while_its_run_does() -> None:
+    """Edge case 39: how many preemptions it survives is for its run to say."""
+    log = a_view(asked(0))
+    assert decided(log, a_run(0, restarts=40)).actions == ()
+
+    message = "preempted; spec.failurePolicy.maxPreemptions is 40"
+    reason = "MaxPreemptionsExceeded"
+    plan = decided(log, a_run(0, "Failed", restarts=40, reason=reason, message=message))
+    assert plan.targets is not None
+    (end,) = plan.targets.ended
+    assert (end.reason, end.restarts) == (reason, 40)
+    assert end.message == "preempted; spec.run.failurePolicy.maxPreemptions is 40"
 
 
 def test_more_trials_after_the_end() -> None:

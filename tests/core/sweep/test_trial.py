@@ -10,6 +10,7 @@ import pytest
 from trainrun_operator.api.loading import load
 from trainrun_operator.api.sweep.resource import TRAINSWEEP
 from trainrun_operator.api.sweep.spec import TrainSweep
+from trainrun_operator.core.run.incidents.ledger import KEPT
 from trainrun_operator.core.sweep.plan import CreateTrial
 from trainrun_operator.core.sweep.trial import in_sweep, trial_run, trials_uri
 
@@ -24,7 +25,11 @@ def a_sweep(*containers: dict[str, Any], **storage: Any) -> TrainSweep:
         "spec": {
             "storage": {"uri": "s3://bucket/sweeps/", **storage},
             "objective": {"metric": "loss", "goal": "minimize"},
-            "space": [{"name": "lr", "float": {"low": 0.0, "high": 1.0}}],
+            "space": [
+                {"name": "lr", "float": {"low": 0.0, "high": 1.0}},
+                {"name": "bias", "choice": [True, False]},
+                {"name": "name", "choice": ["a$b"]},
+            ],
             "budget": {"trials": 3},
             "run": {
                 "failurePolicy": {"maxFailures": 7},
@@ -98,6 +103,11 @@ def test_arguments_and_variables_can_refer_to_parameters() -> None:
         ("set failurePolicy.maxPreemptions: -1", "set run.failurePolicy.maxPreemptions: -1"),
         ("mounts in workers.template", "mounts in run.workers.template"),
         ("spec.suspend is true", "spec.suspend is true"),
+        (
+            KEPT,
+            "Committed checkpoints are kept: the trial goes on from them with "
+            "resume.resumeErrored: true and 1 more in resume.token",
+        ),
         ("loads a.spec.health, checkpoint.pt", "loads a.spec.health, checkpoint.pt"),
     ],
 )

@@ -18,6 +18,7 @@ from trainrun.sweep.clerk import next_record
 from trainrun.sweep.fold import apply
 from trainrun.sweep.records import LogEntry, Record
 from trainrun.sweep.samplers import by_chance
+from trainrun.sweep.stopping import Judging
 from trainrun.sweep.view import SweepView
 
 if TYPE_CHECKING:
@@ -39,6 +40,8 @@ class SweepLog:
     """What it says so far."""
     suggest: Suggest = by_chance
     """Chooses parameters."""
+    judging: Judging = field(default_factory=Judging)
+    """Which reports were judged."""
     on_record: Callable[[Record], None] = lambda _record: None
     """Is told of each, in order, once the view knows it."""
 
@@ -79,7 +82,13 @@ class SweepLog:
             # Work is counted once, by whoever is first.
             left = active if self.view.counted_at == counted else 0.0
             record = next_record(
-                self.view, targets, search, active=left, stored=stored, suggest=self.suggest
+                self.view,
+                targets,
+                search,
+                active=left,
+                stored=stored,
+                suggest=self.suggest,
+                judging=self.judging,
             )
             if record is None:
                 return self.view

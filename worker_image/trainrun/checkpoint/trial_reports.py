@@ -15,9 +15,12 @@ from trainrun.contract.metrics import decode
 from trainrun.sweep.records import TrialReport, written
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from trainrun.checkpoint.stores.run_store import RunStore
+
+MOST_OTHERS = 8
+LONGEST_NAME = 64
 
 
 @dataclass
@@ -29,6 +32,8 @@ class TrialReports:
     trial: int
     incarnation: int
     metric: str
+    others: list[str] = field(default_factory=list)
+    """Names of other metrics that it has reported, a few."""
     _read: set[str] = field(default_factory=set)
     """Keys of the pieces that were read."""
     _resumed: dict[int, int] = field(default_factory=dict)
@@ -85,13 +90,22 @@ class TrialReports:
                 value=written(value),
             )
 
+    def _remember(self, metrics: Mapping[str, object]) -> None:
+        """What is reported instead of the objective, for who has misspelled it."""
+        room = MOST_OTHERS - len(self.others)
+        new = [str(name)[:LONGEST_NAME] for name in metrics if name not in self.others]
+        self.others += new[:room]
+
     def _values(self, data: bytes) -> Iterator[tuple[int, int, float]]:
         """Rank, step and value of each report that has the metric; what cannot be read is none."""
         for record in records_of(data):
             try:
-                value = decode(record["metrics"]).get(self.metric)
+                metrics = decode(record["metrics"])
+                value = metrics.get(self.metric)
                 rank, step = int(record["rank"]), int(record["step"])
             except (ValueError, KeyError, TypeError, AttributeError):
                 continue
+            if value is None:
+                self._remember(metrics)
             if isinstance(value, int | float) and not isinstance(value, bool):
                 yield rank, step, float(value)

@@ -15,7 +15,7 @@ from trainrun.sweep import results
 from trainrun.sweep.records import Amend, Ask, Record, Reports, SweepSession, Tell, TrialReport
 from trainrun.sweep.reports import diverged, on_report
 from trainrun.sweep.samplers import Suggestion, by_chance
-from trainrun.sweep.stopping import why_ended_early
+from trainrun.sweep.stopping import Judging
 
 if TYPE_CHECKING:
     from trainrun.sweep.search import Search
@@ -42,19 +42,20 @@ def next_record(
     active: float = 0.0,
     stored: tuple[TrialReport, ...] = (),
     suggest: Suggest = by_chance,
+    judging: Judging | None = None,
 ) -> Record | None:
     """The record that the targets want at `view.position + 1`; None: the log says it all.
 
     `active` is the time in seconds that was worked since `view.counted_at`; `stored` are reports
     that the folders of the ended runs hold, by attempts that could not send them. `suggest` chooses
-    parameters; it may raise what it likes.
+    parameters; it may raise what it likes. `judging` knows what was judged before, if anything.
     """
     if not view.led_by(targets.session.uid, targets.session.token):
         return _session(view, targets)
     return (
         _reports(view, (*targets.reports, *stored), active)
         or _not_a_number(view, search)
-        or _too_bad(view, search)
+        or _too_bad(view, search, judging or Judging())
         or _tell(view, targets, search)
         or _stop(view, targets, search)
         or _ending(view, targets)
@@ -94,14 +95,14 @@ def _not_a_number(view: SweepView, search: Search) -> Tell | None:
     return None
 
 
-def _too_bad(view: SweepView, search: Search) -> Tell | None:
+def _too_bad(view: SweepView, search: Search, judging: Judging) -> Tell | None:
     rule = search.early_stopping
     if rule is None:
         return None
     for trial in view.trials.values():
         if not trial.open:
             continue
-        message = why_ended_early(view.trials, trial, rule, search.objective)
+        message = judging.why_ended_early(view.trials, trial, rule, search.objective)
         if message:
             return results.stopped(
                 trial, search.objective, state="Stopped", reason="StoppedEarly", message=message

@@ -35,8 +35,9 @@ def ended(trial: TrialView, run: EndedRun, objective: Objective) -> Tell:
         state, reason, message = "Errored", run.reason, run.message
     elif own is None:
         state, reason = "Errored", "NoObjective"
+        instead = f", but {', '.join(run.metrics)}" if run.metrics else ""
         message = (
-            f"it ended with success and never reported {objective.metric}: call "
+            f"it ended with success and never reported {objective.metric}{instead}: call "
             f'trainrun.report({{"{objective.metric}": ...}}, step=...)'
         )
     elif math.isnan(own.value):

@@ -9,6 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from trainrun.sweep.stopping_rules import Asha, EarlyStopping, Hyperband, Percentile, Threshold
@@ -21,38 +24,81 @@ if TYPE_CHECKING:
 Trials = Mapping[int, "TrialView"]
 
 
+class Judging:
+    """Judges each report once. What it remembers saves work: a new one comes to the same verdicts.
+
+    Without it a search of 1,000 trials with 100 reports each would take hours of judging alone.
+    """
+
+    def __init__(self) -> None:
+        self._passed: dict[int, _Passed] = {}
+
+    def why_ended_early(
+        self, trials: Trials, trial: TrialView, rule: EarlyStopping, objective: Objective
+    ) -> str:
+        """As the function of this name."""
+        newest = max(trial.order.values(), default=0)
+        passed = self._passed.get(trial.number, _Passed(rule, trial.incarnation, 0))
+        same = (passed.rule, passed.incarnation) == (rule, trial.incarnation)
+        after = passed.order if same else 0
+        if newest == after:
+            return ""
+        why = why_ended_early(trials, trial, rule, objective, after=after)
+        if not why:
+            self._passed[trial.number] = _Passed(rule, trial.incarnation, newest)
+        return why
+
+
+@dataclass(frozen=True)
+class _Passed:
+    """A trial was good enough until this report of the sweep."""
+
+    rule: EarlyStopping
+    incarnation: int
+    order: int
+
+
 def why_ended_early(
-    trials: Trials, trial: TrialView, rule: EarlyStopping, objective: Objective
+    trials: Trials, trial: TrialView, rule: EarlyStopping, objective: Objective, *, after: int = 0
 ) -> str:
-    """Why this trial is to be ended; empty: it goes on."""
+    """Why this trial is to be ended; empty: it goes on. Reports up to the one that is `after` in
+    order among those of the sweep are not judged again."""
     match rule:
         case Asha():
-            return _halved(trials, trial, rule, objective)
+            return _halved(trials, trial, rule, objective, after=after)
         case Hyperband():
             bracket = bracket_of(trial.number, rule)
-            beside = {n: it for n, it in trials.items() if bracket_of(n, rule) == bracket}
             halving = Asha(rule.min_resource, rule.reduction_factor, skipped=bracket)
-            return _halved(beside, trial, halving, objective)
+            if all(at.order <= after for at in _rungs(trial, halving)):
+                return ""
+            beside = {n: it for n, it in trials.items() if bracket_of(n, rule) == bracket}
+            return _halved(beside, trial, halving, objective, after=after)
         case Percentile():
-            found = (_worse(trials, so_far, rule, objective) for so_far in _judged(trial, rule))
+            judged = _judged(trial, rule, after=after)
+            found = (_worse(trials, so_far, rule, objective) for so_far in judged)
             return next(filter(None, found), "")
         case Threshold():
-            beyond = (_beyond(so_far[-1], rule, objective) for so_far in _judged(trial, rule))
+            judged = _judged(trial, rule, after=after)
+            beyond = (_beyond(so_far[-1], rule, objective) for so_far in judged)
             return next(filter(None, beyond), "")
 
 
 # ---------------------------------------------------------------------- ASHA and Hyperband
 
 
-def _halved(trials: Trials, trial: TrialView, rule: Asha, objective: Objective) -> str:
-    factor, all_rungs = rule.reduction_factor, [_rungs(it, rule) for it in trials.values()]
+def _halved(
+    trials: Trials, trial: TrialView, rule: Asha, objective: Objective, *, after: int
+) -> str:
+    factor = rule.reduction_factor
     for rung, at in enumerate(_rungs(trial, rule)):
+        if at.order <= after:
+            continue
         if math.isnan(at.value):
             return f"at step {at.step} its {objective.metric} was not a number"
         got_here = [
             other.value
-            for rungs in all_rungs
-            for other in rungs[rung : rung + 1]
+            for it in trials.values()
+            for other in islice(_rungs(it, rule), rung, rung + 1)
             if other.order <= at.order and not math.isnan(other.value)
         ]
         most = max(len(got_here) // factor, 1)
@@ -65,32 +111,38 @@ def _halved(trials: Trials, trial: TrialView, rule: Asha, objective: Objective) 
     return ""
 
 
-def _rungs(trial: TrialView, rule: Asha) -> list[ReportedAt]:
-    """What was reported first at or beyond each rung; the list ends with the last one reached."""
-    found: list[ReportedAt] = []
+def _rungs(trial: TrialView, rule: Asha) -> Iterator[ReportedAt]:
+    """What was reported first at or beyond each rung, up to the last one that was reached."""
+    rung = rule.skipped
     for at in trial.points:
-        while at.step >= rule.min_resource * rule.reduction_factor ** (rule.skipped + len(found)):
-            found.append(at)
-    return found
+        while at.step >= rule.min_resource * rule.reduction_factor**rung:
+            yield at
+            rung += 1
 
 
 def bracket_of(number: int, rule: Hyperband) -> int:
     """Which of the ASHAs a trial belongs to, 0 for the strictest: in turns, and to each so many as
     Hyperband gives it."""
-    factor = rule.reduction_factor
-    count = 1
-    while rule.min_resource * factor**count <= rule.max_resource:
-        count += 1
-    shares = [
-        math.ceil(count * factor ** (count - 1 - bracket) / (count - bracket))
-        for bracket in range(count)
-    ]
+    shares = _shares(rule)
     place = number % sum(shares)
     for bracket, share in enumerate(shares):
         if place < share:
             return bracket
         place -= share
     raise AssertionError("the shares add up to the sum")
+
+
+@cache
+def _shares(rule: Hyperband) -> tuple[int, ...]:
+    """How many trials in a row each bracket gets, in one turn."""
+    factor = rule.reduction_factor
+    count = 1
+    while rule.min_resource * factor**count <= rule.max_resource:
+        count += 1
+    return tuple(
+        math.ceil(count * factor ** (count - 1 - bracket) / (count - bracket))
+        for bracket in range(count)
+    )
 
 
 # ---------------------------------------------------------------------- percentile, threshold
@@ -130,13 +182,15 @@ def _beyond(at: ReportedAt, rule: Threshold, objective: Objective) -> str:
     return ""
 
 
-def _judged(trial: TrialView, rule: Percentile | Threshold) -> Iterator[Sequence[ReportedAt]]:
+def _judged(
+    trial: TrialView, rule: Percentile | Threshold, *, after: int
+) -> Iterator[Sequence[ReportedAt]]:
     """What had been reported at the first report of each interval, itself included."""
     found, warmup, interval = trial.points, rule.warmup_steps, rule.interval_steps
     newest = -1
     for place, at in enumerate(found):
         begin = (at.step - warmup) // interval * interval + warmup
-        if at.step >= warmup and newest < begin:
+        if at.step >= warmup and newest < begin and at.order > after:
             yield found[: place + 1]
         newest = max(newest, at.step)
 

@@ -28,6 +28,8 @@ class EndedRun:
     """The step that this one went on from."""
     seq: int = 0
     """The last report of that attempt; it is told once the log has it."""
+    metrics: tuple[str, ...] = ()
+    """Names of some metrics that it has reported: the objective may have another one there."""
 
 
 @dataclass(frozen=True)

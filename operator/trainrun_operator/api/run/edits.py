@@ -23,6 +23,10 @@ MEANING: dict[Effect, str] = {
 }
 
 
+ONCE_RAISED = "the run goes on from them once the limit is raised"
+"""What a larger limit does to a run that has failed by it; `them` are its checkpoints."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edit:
     """A field, and what becomes of an edit of it."""

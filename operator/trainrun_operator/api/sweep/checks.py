@@ -5,6 +5,7 @@ Layer: api. Each problem is a path below `spec` and what is allowed there.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -19,6 +20,10 @@ from trainrun_operator.api.sweep.values import (
 
 MAX_GRID = 10_000
 """Points of a grid."""
+
+MAX_PARAMETERS = 32 * 1024
+"""Characters of a trial's parameters as JSON: Linux takes 128 KiB as one variable, and they stand
+twice in a trial's object."""
 
 ROUNDING = 1e-9
 """Of steps: 0.3 / 0.1 is meant to be 3."""
@@ -71,6 +76,24 @@ def first_trials(
                 yield path, f"must be a parameter of space: {', '.join(by_name)}"
             elif not allows(by_name[name], value):
                 yield path, "must be a value that space allows"
+
+
+def size(space: tuple[SearchedParameter, ...], fixed: Mapping[str, Any]) -> Iterator[Problem]:
+    """The parameters of a trial fit into an environment variable, whatever is chosen."""
+    given = [(name, _length(value)) for name, value in fixed.items()]
+    for it in space:
+        given.append((it.name, max((_length(option) for option in it.choice or ()), default=25)))
+    longest = sum(len(name) + room + len('"": , ') for name, room in given)
+    if longest > MAX_PARAMETERS:
+        message = (
+            f"must not have more than {MAX_PARAMETERS} characters of JSON for a trial, the longest "
+            f"options and fixed together; it can have {longest}"
+        )
+        yield ("space",), message
+
+
+def _length(value: Any) -> int:
+    return len(json.dumps(value))
 
 
 def grid(space: tuple[SearchedParameter, ...]) -> Iterator[Problem]:

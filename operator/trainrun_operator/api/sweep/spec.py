@@ -28,6 +28,7 @@ from trainrun_operator.api.run.spec import (
     WorkersSpec,
 )
 from trainrun_operator.api.sweep import checks
+from trainrun_operator.api.sweep.references import known_parameters
 from trainrun_operator.api.sweep.stopping import EarlyStoppingSpec
 from trainrun_operator.api.sweep.values import ParameterName, SearchedParameter, Value, refuse
 
@@ -220,6 +221,8 @@ class TrainSweepSpec(Model):
         yield from checks.names_given_once(self.space, self.fixed)
         yield from checks.conditions(self.space)
         yield from checks.first_trials(self.space, self.first_trials)
+        yield from checks.size(self.space, self.fixed)
+        yield from known_parameters(self.run.workers.template, self.space, self.fixed)
         if self.sampler.name == "Grid":
             yield from checks.grid(self.space)
             if self.first_trials:

@@ -6,6 +6,7 @@ log is the truth; nothing here is read back.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from operator import not_
 from typing import Annotated, Any, Literal
@@ -21,7 +22,15 @@ SweepPhase = Literal["Pending", "Running", "Suspended", "Succeeded", "Failed"]
 MAX_RUNNING = 32
 MAX_LAST_ENDED = 10
 MAX_MESSAGE = 512
-"""Characters."""
+"""Bytes of JSON."""
+
+
+def short(text: str, most: int = MAX_MESSAGE) -> str:
+    """As much of the beginning as has no more bytes of JSON than this."""
+    cut = text[:most]
+    while (size := len(json.dumps(cut, ensure_ascii=False).encode(errors="replace")) - 2) > most:
+        cut = cut[: len(cut) - max(1, (size - most) // 6)]
+    return cut
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,7 +95,8 @@ class TrainSweepStatus(StatusPart):
     observed_generation: int = 0
     """metadata.generation of the spec that was acted on last; 0 on a laptop."""
     conditions: Annotated[tuple[Condition, ...], Field(max_length=16), MapList("type")] = ()
-    """Complete, Failed, Suspended and ClerkReady; none on a laptop."""
+    """Complete, Failed, Suspended, ClerkReady, and StorageReady once the store has not answered;
+    none on a laptop."""
     holder: Annotated[str, Field(max_length=128, exclude_if=not_)] = ""
     """The installation of the operator that leads the sweep: its namespace, and which key it knows
     its pods by."""

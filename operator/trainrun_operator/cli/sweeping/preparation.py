@@ -6,16 +6,18 @@ Layer: cli. All bad input is found here, before a process is started or a file i
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from trainrun.checkpoint import RunStore
 from trainrun.checkpoint.stores.store import ObjectStore
+from trainrun.contract import variables
 from trainrun.errors import InvalidSpec
 from trainrun.sweep.clerk import Suggest
 from trainrun.sweep.samplers import ask
 from trainrun_operator.api.sweep.spec import TrainSweep
+from trainrun_operator.api.sweep.values import variable_of
 from trainrun_operator.cli.preparation import Preparation, preparation_of
 from trainrun_operator.cli.sweeping.identity import SweepIdentity
 from trainrun_operator.cli.sweeping.loading import load_sweep, store_of
@@ -81,8 +83,23 @@ class SweepPreparation:
 
     def trial(self, action: CreateTrial) -> Preparation:
         """An opening as a run of this machine. Raises InvalidSpec."""
+        return self._trial(action, varying=())
+
+    def of_all(self, action: CreateTrial) -> Preparation:
+        """The same, but what its parameters decide is not looked for on this machine. Raises
+        InvalidSpec for what is wrong with every trial."""
+        return self._trial(action, varying=self._varying)
+
+    @property
+    def _varying(self) -> set[str]:
+        """The variables that are others for each trial."""
+        space = {variable_of(it.name) for it in self.sweep.spec.space}
+        return {variables.TRIAL, variables.PARAMS, *space}
+
+    def _trial(self, action: CreateTrial, *, varying: Collection[str]) -> Preparation:
+        run = trial_run(self.sweep, action)
         try:
-            prepared = preparation_of(trial_run(self.sweep, action), file=self.file)
+            prepared = preparation_of(run, file=self.file, varying=varying)
         except InvalidSpec as error:
             raise InvalidSpec(in_sweep(str(error))) from error
         place = self.place_of(action.name)
@@ -120,7 +137,8 @@ def _first_trial(prepared: SweepPreparation) -> Preparation:
     config = prepared.config("")
     params = {**ask(config.search, 0), **dict(config.search.fixed)}
     name = f"{prepared.sweep.metadata.name}-00000"
-    return prepared.trial(CreateTrial(name=name, trial=0, opening=1, folder="00000", params=params))
+    action = CreateTrial(name=name, trial=0, opening=1, folder="00000", params=params)
+    return prepared.of_all(action)
 
 
 def _gpus_per_trial(

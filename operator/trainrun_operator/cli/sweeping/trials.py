@@ -12,12 +12,13 @@ import os
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 
 from trainrun.checkpoint.trial_reports import TrialReports
-from trainrun.errors import StoreError
+from trainrun.errors import InvalidSpec, StoreError
 from trainrun.sweep.records import TrialReport
 from trainrun.sweep.view import SweepView, TrialView
-from trainrun_operator.api.run.status import TrainRunStatus
+from trainrun_operator.api.run.status import Condition, TrainRunStatus
 from trainrun_operator.cli.local_run import LocalRun, LocalServer
 from trainrun_operator.cli.opening import open_run
 from trainrun_operator.cli.preparation import Preparation
@@ -31,6 +32,9 @@ from trainrun_operator.core.sweep.trial import in_sweep
 from trainrun_operator.runtime.news import Happened, Passed, RunNews
 from trainrun_operator.worlds.local.gpus import gpus_here, split_gpus
 from trainrun_operator.worlds.local.status_file import StatusFile
+
+LONGEST = 2000
+"""Characters of a condition's message."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -85,6 +89,7 @@ class LocalTrial:
             attempt=attempt,
             resumed=self.reports.resumed(attempt) if self.phase != "Running" and attempt else 0,
             seq=self.reports.heard(attempt),
+            metrics=tuple(self.reports.others),
             reports=tuple(self.unheard),
             created=self.number,
         )
@@ -145,9 +150,8 @@ class LocalTrials:
             action = creation(trial, self._prepared.sweep.metadata.name)
             stored = StatusFile(self._prepared.place_of(action.name).status).read()
             if stored is not None:
-                prepared = self._prepared.trial(action)
-                known = self._add(action, trial, prepared, stored.status)
-                known.suspend = not stored.status.finished
+                known = self._add(action, trial, stored.status)
+                known.suspend = not known.status.finished
 
     def check(self) -> None:
         """Raise what has ended the leading of a run: no verdict about it, and a run that is started
@@ -184,10 +188,10 @@ class LocalTrials:
         match action:
             case CreateTrial():
                 if action.name not in self._trials:
-                    prepared = self._prepared.trial(action)
                     opened = view.trials[action.trial]
-                    trial = self._add(action, opened, prepared, TrainRunStatus())
-                    self._start(trial, again=False)
+                    trial = self._add(action, opened, TrainRunStatus())
+                    if not trial.status.finished:
+                        self._start(trial, again=False)
             case SuspendTrial(suspend=True):
                 self._suspend(self._trials[action.name])
             case SuspendTrial():
@@ -212,9 +216,14 @@ class LocalTrials:
         tasks = [it.task for it in self._trials.values() if it.task is not None]
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _add(
-        self, action: CreateTrial, opened: TrialView, prepared: Preparation, status: TrainRunStatus
-    ) -> LocalTrial:
+    def _add(self, action: CreateTrial, opened: TrialView, status: TrainRunStatus) -> LocalTrial:
+        """Raises InvalidSpec for what is wrong with every trial; what its parameters alone make
+        impossible, such as a script that is not there, is the end of this one."""
+        try:
+            prepared = self._prepared.trial(action)
+        except InvalidSpec as error:
+            prepared = self._prepared.of_all(action)
+            status = status if status.finished else _impossible(status, str(error))
         trial = self._trials[action.name] = LocalTrial(
             action=action,
             prepared=prepared,
@@ -285,6 +294,17 @@ class LocalTrials:
 
     def _say(self, trial: LocalTrial, text: str) -> None:
         self._sink.say(f"trial {trial.action.trial}: {in_sweep(text)}")
+
+
+def _impossible(status: TrainRunStatus, why: str) -> TrainRunStatus:
+    failed = Condition(
+        type="Failed",
+        status="True",
+        reason="InvalidSpec",
+        message=why[:LONGEST],
+        last_transition_time=datetime.now(UTC).replace(microsecond=0),
+    )
+    return replace(status, conditions=(failed,))
 
 
 @dataclass(frozen=True, slots=True)

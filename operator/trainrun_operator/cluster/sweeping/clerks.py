@@ -6,10 +6,12 @@ waiting for the end of one, only for a word of the next.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 from trainrun_operator.api.sweep.spec import TrainSweep
+from trainrun_operator.core.sweep.observation import ClerkUnknown
 from trainrun_operator.kube.api import KubeApi
 from trainrun_operator.kube.errors import AlreadyExists, Conflict, Forbidden, Invalid, NotFound
 from trainrun_operator.runtime.clerk_desk import ClerkDesk
@@ -17,6 +19,7 @@ from trainrun_operator.worlds.kubernetes.observing.pod_index import PodIndex
 from trainrun_operator.worlds.kubernetes.observing.pods import PodFact
 from trainrun_operator.worlds.kubernetes.render import OperatorPlace
 from trainrun_operator.worlds.kubernetes.sweeping.clerk_pod import (
+    MEMORY,
     ClerkImage,
     clerk_pod,
     next_creation,
@@ -24,6 +27,11 @@ from trainrun_operator.worlds.kubernetes.sweeping.clerk_pod import (
 
 DEAF = timedelta(seconds=45)
 """How long a clerk that runs may say nothing until it is replaced."""
+
+OUT_OF_MEMORY = 3
+"""Ends of a clerk for its memory that are no accident any more."""
+OOM = "OOMKilled"
+"""As the kubelet calls them."""
 
 
 class Clerks:
@@ -44,25 +52,40 @@ class Clerks:
         self._image = image
         self._place = place
         self._guard = guard
+        self._seen: dict[str, dict[str, float]] = {}
+        """By the uid of the sweep and of the pod: since when we know it, on our own clock, which
+        nobody sets."""
 
-    async def look_after(self, sweep: TrainSweep, desk: ClerkDesk, *, wanted: bool) -> str:
-        """See to it that a clerk is there, or none. Returns why there can be none, if that is so:
-        its pod is refused, or has not come to a node. Raises KubeError."""
+    async def look_after(
+        self, sweep: TrainSweep, desk: ClerkDesk, *, wanted: bool
+    ) -> ClerkUnknown | None:
+        """See to it that a clerk is there, or none. Returns why it cannot answer, where somebody
+        has said so: its pod is refused, has not come to a node, or runs out of memory. Raises
+        KubeError."""
         pods = self._pods.of(sweep.metadata.uid)
         living = [pod for pod in pods if pod.deletion is None]
-        good = [pod for pod in living if wanted and not _is_lost(pod, desk)]
+        ages = self._ages(sweep.metadata.uid, living if wanted else [])
+        good = [pod for pod in living if wanted and not _is_lost(pod, desk, age=ages[pod.uid])]
         for pod in living:
             if pod not in good[:1]:
                 await self._delete(pod)
         if not wanted:
-            return ""
+            return None
         if good:
-            return _waiting(good[0])
+            return _why_silent(good[0])
         try:
             await self._create(sweep, next_creation(pods))
         except (Forbidden, Invalid) as error:
-            return f"the pod of the clerk is refused: {error}"
-        return ""
+            return _no_clerk(f"the pod of the clerk is refused: {error}")
+        return None
+
+    def _ages(self, sweep_uid: str, pods: list[PodFact]) -> dict[str, timedelta]:
+        """How long each of these is known here, by its uid."""
+        before, now = self._seen.pop(sweep_uid, {}), time.monotonic()
+        known = {pod.uid: before.get(pod.uid, now) for pod in pods}
+        if known:
+            self._seen[sweep_uid] = known
+        return {uid: timedelta(seconds=now - since) for uid, since in known.items()}
 
     async def _create(self, sweep: TrainSweep, creation: int) -> None:
         body = clerk_pod(sweep, creation=creation, image=self._image, place=self._place)
@@ -85,18 +108,31 @@ class Clerks:
                 self._pods.learn(answer)
 
 
-def _is_lost(pod: PodFact, desk: ClerkDesk) -> bool:
+def _is_lost(pod: PodFact, desk: ClerkDesk, *, age: timedelta) -> bool:
     if pod.phase in ("Failed", "Succeeded"):
         return True
-    running = pod.phase == "Running"
-    return running and desk.silent_for > DEAF and datetime.now(UTC) - pod.created > DEAF
+    return pod.phase == "Running" and desk.silent_for > DEAF and age > DEAF
 
 
-def _waiting(pod: PodFact) -> str:
-    """Why it does not run, where somebody has said so."""
+def _why_silent(pod: PodFact) -> ClerkUnknown | None:
     if pod.scheduled is not None and pod.scheduled.status == "False":
-        return f"the clerk's pod {pod.name} has no node: {pod.scheduled.message}"
+        return _no_clerk(f"the clerk's pod {pod.name} has no node: {pod.scheduled.message}")
     for container in pod.containers:
+        ended = container.state == "Terminated"
+        times = container.restarts + ended
+        if times >= OUT_OF_MEMORY and OOM in (container.reason, container.ended_before):
+            message = (
+                f"the clerk's pod {pod.name} was ended {times} times for using more than its "
+                f"memory, {MEMORY}; trials go on, and nothing is asked or told. Report the "
+                "objective at fewer steps; or delete the TrainSweep and lead it by `trainrun run` "
+                "on a machine with more memory, with the same storage"
+            )
+            return ClerkUnknown(reason="OutOfMemory", message=message)
         if container.state == "Waiting" and container.reason not in ("", "ContainerCreating"):
-            return f"the clerk's pod {pod.name} waits: {container.reason}: {container.message}"
-    return ""
+            why = f"{container.reason}: {container.message}"
+            return _no_clerk(f"the clerk's pod {pod.name} waits: {why}")
+    return None
+
+
+def _no_clerk(message: str) -> ClerkUnknown:
+    return ClerkUnknown(reason="NoClerk", message=message)

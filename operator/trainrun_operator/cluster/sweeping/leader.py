@@ -20,7 +20,7 @@ from trainrun_operator.api.loading import read
 from trainrun_operator.api.resources import TRAINRUN
 from trainrun_operator.api.sweep.resource import TRAINSWEEP
 from trainrun_operator.api.sweep.spec import TrainSweep
-from trainrun_operator.api.sweep.status import TrainSweepStatus
+from trainrun_operator.api.sweep.status import TrainSweepStatus, short
 from trainrun_operator.api.sweep.status_json import json_object, status_from
 from trainrun_operator.cluster.sweeping.clerks import Clerks
 from trainrun_operator.cluster.sweeping.index import SweepIndex
@@ -40,7 +40,14 @@ from trainrun_operator.core.sweep.plan import (
 )
 from trainrun_operator.core.sweep.planner import decide_sweep
 from trainrun_operator.kube.api import KubeApi
-from trainrun_operator.kube.errors import AlreadyExists, Conflict, Invalid, KubeError, NotFound
+from trainrun_operator.kube.errors import (
+    AlreadyExists,
+    Conflict,
+    Forbidden,
+    Invalid,
+    KubeError,
+    NotFound,
+)
 from trainrun_operator.runtime.clerk_desk import ClerkDesk
 from trainrun_operator.runtime.wakeup import Wakeup
 from trainrun_operator.worlds.base import StatusUnwritable
@@ -88,8 +95,8 @@ class SweepLeader:
         self._shown_at = 0.0
         self._refused: dict[str, str] = {}
         """By the name of a run: why it cannot be created."""
-        self._no_clerk = ""
-        """Why there is no clerk."""
+        self._no_clerk: ClerkUnknown | None = None
+        """Why the clerk cannot answer, where its pod shows that."""
         self._said = ""
 
     def seen(self, raw: Raw) -> None:
@@ -166,9 +173,7 @@ class SweepLeader:
 
     def _log(self) -> SweepView | ClerkUnknown:
         log = self._desk.log()
-        if isinstance(log, ClerkUnknown) and self._no_clerk:
-            return ClerkUnknown(reason="NoClerk", message=self._no_clerk)
-        return log
+        return (self._no_clerk or log) if isinstance(log, ClerkUnknown) else log
 
     def _in_use(self, sweep: TrainSweep) -> str:
         sessions = self._desk.view.sessions
@@ -209,7 +214,7 @@ class SweepLeader:
             return status
         name, why = next(iter(self._refused.items()))
         message = f"the TrainRun {name} cannot be created: {why}"
-        return replace(status, reason="TrialRefused", message=message[:512])
+        return replace(status, reason="TrialRefused", message=short(message))
 
     async def _write(
         self, raw: Raw, status: TrainSweepStatus, before: TrainSweepStatus, plan: SweepPlan
@@ -228,7 +233,7 @@ class SweepLeader:
 
     async def _refuse(self, raw: Raw, before: TrainSweepStatus, message: str) -> None:
         """A spec that cannot be used: what runs goes on, nothing new is begun."""
-        status = replace(before, reason="InvalidSpec", message=message[:512])
+        status = replace(before, reason="InvalidSpec", message=short(message))
         generation = raw["metadata"].get("generation", 0)
         status = replace(status, observed_generation=generation)
         if status != before:
@@ -263,7 +268,8 @@ class SweepLeader:
             if any(labels.get(key) != it for key, it in manifest["metadata"]["labels"].items()):
                 self._refused[action.name] = "another TrainRun has this name; delete or rename it"
                 return
-        except Invalid as error:
+        except (Forbidden, Invalid) as error:
+            # By a quota, an admission policy or a right that is missing: asked again in seconds.
             self._refused[action.name] = str(error)
             return
         self._refused.pop(action.name, None)

@@ -23,6 +23,8 @@ VERSION = 1
 """Of both messages."""
 CLERK = "/v1/clerk"
 """POST to the operator: a `ClerkState`, answered by `ClerkOrders`."""
+OF_THE_STORE = frozenset({"StorageUnavailable", "LogDamaged"})
+"""Reasons of trouble that is the storage's, and not the clerk's."""
 ROOM = LARGEST_HEARTBEAT - 8 * 1024
 """Bytes of records in one message."""
 

@@ -7,9 +7,15 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from trainrun_operator.api.run.status import Condition
-from trainrun_operator.api.sweep.status import TrainSweepStatus
+from trainrun_operator.api.run.status import Condition, ConditionStatus
+from trainrun_operator.api.sweep.status import TrainSweepStatus, short
+from trainrun_operator.core.sweep.clerking import OF_THE_STORE
 from trainrun_operator.core.sweep.observation import ClerkUnknown
+
+_Told = tuple[str, ConditionStatus, str, str]
+"""Type, status, reason, message."""
+_PHASES = (("Complete", "Succeeded"), ("Failed", "Failed"), ("Suspended", "Suspended"))
+"""Conditions that hold in one phase."""
 
 
 def with_conditions(
@@ -19,48 +25,53 @@ def with_conditions(
     clerk: ClerkUnknown | None,
     now: datetime,
 ) -> tuple[Condition, ...]:
-    """Complete, Failed, Suspended and ClerkReady; `clerk` says why the log is not known.
+    """Complete, Failed, Suspended, ClerkReady and StorageReady; `clerk` says why the log is not
+    known.
 
     Of a sweep that is over no clerk is asked any more.
     """
-    told = [
-        ("Complete", status.phase == "Succeeded", status.reason, status.message),
-        ("Failed", status.phase == "Failed", status.reason, status.message),
-        ("Suspended", status.phase == "Suspended", status.reason, status.message),
-    ]
-    over = status.phase in ("Succeeded", "Failed")
-    if not over:
-        reason, message = ("Ready", "the log is known") if clerk is None else _why(clerk)
-        told.append(("ClerkReady", clerk is None, reason, message))
     known = {it.type: it for it in before.conditions}
-    return tuple(
-        _condition(known.get(kind), kind, status, (holds, reason, message), now)
-        for kind, holds, reason, message in told
-        if holds or kind == "ClerkReady" or kind in known
-    )
+    told: list[_Told] = [
+        (kind, "True" if status.phase == phase else "False", status.reason, status.message)
+        for kind, phase in _PHASES
+        if status.phase == phase or kind in known
+    ]
+    if status.phase not in ("Succeeded", "Failed"):
+        told.append(_clerk(clerk))
+    told += _store(clerk, known.get("StorageReady"), over=status.phase in ("Succeeded", "Failed"))
+    return tuple(_condition(known.get(it[0]), it, status, now) for it in told)
 
 
-def _why(clerk: ClerkUnknown) -> tuple[str, str]:
-    return clerk.reason, clerk.message
+def _clerk(clerk: ClerkUnknown | None) -> _Told:
+    if clerk is None:
+        return "ClerkReady", "True", "Ready", "the log is known"
+    return "ClerkReady", "False", clerk.reason, clerk.message
+
+
+def _store(
+    clerk: ClerkUnknown | None, before: Condition | None, *, over: bool
+) -> tuple[_Told, ...]:
+    """Told once there is trouble with it, and from then on."""
+    if clerk is not None and clerk.reason in OF_THE_STORE and not over:
+        return (("StorageReady", "False", clerk.reason, clerk.message),)
+    if before is None:
+        return ()
+    if clerk is None or clerk.reason == "ReadingLog" or before.status == "True":
+        return (("StorageReady", "True", "Resolved", "the store answers again"),)
+    return (("StorageReady", "Unknown", "NotAsked", "no clerk is there that has asked it since"),)
 
 
 def _condition(
-    before: Condition | None,
-    kind: str,
-    status: TrainSweepStatus,
-    told: tuple[bool, str, str],
-    now: datetime,
+    before: Condition | None, told: _Told, status: TrainSweepStatus, now: datetime
 ) -> Condition:
-    holds, reason, message = told
-    said = "True" if holds else "False"
-    same = before is not None and before.status == said
-    if before is not None and same and before.reason == reason:
+    kind, said, reason, message = told
+    if before is not None and (before.status, before.reason) == (said, reason):
         now = before.last_transition_time
     return Condition(
         type=kind,
-        status="True" if holds else "False",
+        status=said,
         reason=reason or "Unknown",
-        message=message,
+        message=short(message),
         last_transition_time=now,
         observed_generation=status.observed_generation,
     )

@@ -14,18 +14,18 @@ from trainrun.sweep.search import Objective
 from trainrun.sweep.view import SweepView, TrialView
 from trainrun_operator.api.sweep.status import (
     MAX_LAST_ENDED,
-    MAX_MESSAGE,
     MAX_RUNNING,
     BestTrial,
     EndedTrial,
     TrainSweepStatus,
     TrialCounts,
+    short,
 )
 from trainrun_operator.core.sweep.config import SweepConfig
 from trainrun_operator.core.sweep.observation import SweepObservation
 from trainrun_operator.core.sweep.plan import SweepPlan
 
-_MAX_PARAMS = 4096
+_MAX_PARAMS = 2048
 """Characters of the best trial's parameters as JSON."""
 
 
@@ -48,7 +48,7 @@ def sweep_status(
         said,
         phase=before.phase if known is None else verdict.phase,
         reason=verdict.reason,
-        message=verdict.message[:MAX_MESSAGE],
+        message=short(verdict.message),
         running=before.running if known is None else running,
     )
 
@@ -81,7 +81,7 @@ def _phase(view: SweepView) -> TrainSweepStatus:
         message = "its log has no end, and cannot tell whether somebody works on it now"
         return TrainSweepStatus(phase="Running", reason="Unfinished", message=message)
     end = view.end.record
-    return TrainSweepStatus(phase=end.verdict, reason=end.reason, message=end.message[:MAX_MESSAGE])
+    return TrainSweepStatus(phase=end.verdict, reason=end.reason, message=short(end.message))
 
 
 def _best(view: SweepView, objective: Objective) -> BestTrial | None:
@@ -103,7 +103,7 @@ def _ended(trial: TrialView) -> EndedTrial:
         trial=trial.number,
         state=trial.state,
         reason=trial.reason,
-        message=trial.message[:MAX_MESSAGE],
+        message=short(trial.message),
         value="" if trial.value is None else written(trial.value),
         restarts=trial.restarts,
     )

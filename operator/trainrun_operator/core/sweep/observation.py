@@ -36,6 +36,8 @@ class TrialRun:
     """The step that it went on from."""
     seq: int = 0
     """The newest report of this attempt."""
+    metrics: tuple[str, ...] = ()
+    """Names of some metrics that it has reported beside the objective, where that is known."""
     reports: tuple[TrialReport, ...] = ()
     """Those that the log may not have, in order."""
     created: float = 0.0

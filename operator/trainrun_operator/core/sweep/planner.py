@@ -181,6 +181,7 @@ def _end_of(run: TrialRun) -> EndedRun:
         attempt=run.attempt,
         resumed=run.resumed,
         seq=run.seq,
+        metrics=run.metrics,
     )
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from trainrun.contract import variables
 from trainrun.sweep.space import Scalar
 from trainrun_operator.api.base import API_VERSION
+from trainrun_operator.api.run.edits import ONCE_RAISED
 from trainrun_operator.api.run.resource import TrainRun
 from trainrun_operator.api.sweep.spec import TrainSweep, TrialSpec
 from trainrun_operator.api.sweep.values import variable_of
@@ -21,6 +22,8 @@ SHARED = ("endpointURL", "region", "credentialsSecretRef")
 """What the storage of a trial has from that of the sweep."""
 METRICS_INTERVAL = 2.0
 """Seconds between two pieces of a trial's metrics: what is searched by is read from them."""
+REOPENED = "the trial goes on from them with resume.resumeErrored: true and 1 more in resume.token"
+"""An errored trial stays as it is when a limit is raised: only a session takes it up."""
 TRIALS = "trials"
 """Folder of the trials' folders, below that of the sweep."""
 
@@ -53,8 +56,8 @@ def trial_run(sweep: TrainSweep, trial: CreateTrial) -> TrainRun:
 
 def in_sweep(message: str) -> str:
     """What is said of a trial's run, with the paths of the user's file: `spec.run.health` where the
-    TrainRun has `spec.health`."""
-    return _OF_THE_RUN.sub(lambda found: f"{found[0]}run.", message)
+    TrainRun has `spec.health`. What its user would do to a run is done to the sweep."""
+    return _OF_THE_RUN.sub(lambda found: f"{found[0]}run.", message.replace(ONCE_RAISED, REOPENED))
 
 
 def _storage(sweep: TrainSweep, folder: str) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -46,10 +46,17 @@ class _Reading:
         self.problems.append(f"{self.path}.{where}: {message}")
 
 
-def program_of(template: Mapping[str, Any], *, folder: Path, environ: Mapping[str, str]) -> Program:
+def program_of(
+    template: Mapping[str, Any],
+    *,
+    folder: Path,
+    environ: Mapping[str, str],
+    varying: Collection[str] = (),
+) -> Program:
     """The program of this pod template; `folder` is the YAML file's.
 
-    Raises InvalidSpec with every problem found.
+    Variables named in `varying` have other values in other runs of the same template: what follows
+    from them is not looked for on this machine. Raises InvalidSpec with every problem found.
     """
     spec = template["spec"]
     index, container = training_container(spec["containers"])
@@ -59,8 +66,11 @@ def program_of(template: Mapping[str, Any], *, folder: Path, environ: Mapping[st
     if not working_dir.is_dir():
         reading.reject("workingDir", f"there is no folder {working_dir} on this machine")
     words = [*container.get("command", ()), *container.get("args", ())]
+    settled = _without(container, varying)
+    judged = {text for word in words if (text := expanded(str(word), env)) == settled(str(word))}
     words = [expanded(str(word), env) for word in words]
-    command = _command(words, working_dir, {**environ, **env}, container, reading)
+    around = {**environ, **env}
+    command = _command(words, working_dir, around, container, reading, judged=judged)
     gpus = _gpus(container, reading)
     if reading.problems:
         raise InvalidSpec("\n".join(reading.problems))
@@ -111,27 +121,38 @@ def _env(container: Mapping[str, Any], reading: _Reading) -> dict[str, str]:
     return env
 
 
+def _without(container: Mapping[str, Any], varying: Collection[str]) -> Callable[[str], str]:
+    """How a text reads while these variables are not known: it shows whether it needs one."""
+    env: dict[str, str] = {}
+    for entry in container.get("env", ()):
+        if entry.get("name") not in varying:
+            env[entry.get("name", "")] = expanded(str(entry.get("value", "")), env)
+    return lambda text: expanded(text, env)
+
+
 def _command(
     words: Sequence[str],
     working_dir: Path,
     env: Mapping[str, str],
     container: Mapping[str, Any],
     reading: _Reading,
+    *,
+    judged: Collection[str],
 ) -> tuple[str, ...]:
     where = "command" if container.get("command") else "args"
     if not words:
         reading.reject("command", "is missing: say what to run, for example [python, train.py]")
         return ()
     first, rest = words[0], list(words[1:])
-    if (launched := _launched_script(words)) is not None:
+    if (launched := _launched_script(words)) in judged and launched is not None:
         _check_script(launched, working_dir, where, reading)
     if Path(first).name == TORCHRUN:
         return tuple(words)  # the agent takes its place: only its Python is looked for
     if first in PYTHONS:
         first = sys.executable
-    if not _runnable(first, working_dir, env):
+    if words[0] in judged and not _runnable(first, working_dir, env):
         reading.reject(where, f"{first!r} is no program on this machine (see PATH)")
-    script = next((word for word in rest[:1] if word.endswith(".py")), None)
+    script = next((word for word in rest[:1] if word.endswith(".py") and word in judged), None)
     if script is not None and Path(first).name.startswith("python"):
         _check_script(script, working_dir, where, reading)
     return (first, *rest)

@@ -29,7 +29,7 @@ while step < int(os.environ.get("STEPS", "5")):
     directory = trainrun.staging_directory()
     (directory / "step").write_text(str(step))
     if does == "tells nothing":
-        trainrun.report(step=step, checkpoint=directory)
+        trainrun.report({"width": params["width"]}, step=step, checkpoint=directory)
         continue
     loss = float("nan") if does == "nan" else value
     trainrun.report({"loss": loss}, step=step, checkpoint=directory)

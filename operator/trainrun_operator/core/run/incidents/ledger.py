@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Literal
 
+from trainrun_operator.api.run.edits import ONCE_RAISED
 from trainrun_operator.api.run.standing import Failures
 from trainrun_operator.api.run.status import MAX_INCIDENTS, Incident, TrainRunStatus
 from trainrun_operator.core.run.causes import BUDGETS, Budget, budget_of, row_of
@@ -36,7 +37,7 @@ UNCOUNTED = "RestartUncounted"
 SHORT_MESSAGE = 200
 """Characters of the message that an older incident keeps."""
 
-KEPT = "Committed checkpoints are kept: the run goes on from them once the limit is raised"
+KEPT = f"Committed checkpoints are kept: {ONCE_RAISED}"
 """The end of every sentence about a limit that has ended a run."""
 
 Allowed = Literal["Restart", "Fail"]

@@ -51,6 +51,10 @@ class ContainerFact:
     exit_code: int | None = None
     finished: datetime | None = None
     """On the node's clock."""
+    restarts: int = 0
+    """By the kubelet, in this pod."""
+    ended_before: str = ""
+    """Why the one before the newest of these ended: its reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -216,6 +220,8 @@ def _container(entry: Mapping[str, Any], *, init: bool) -> ContainerFact:
         message=text(detail, "message"),
         exit_code=number(detail, "exitCode"),
         finished=moment(detail, "finishedAt"),
+        restarts=number(entry, "restartCount") or 0,
+        ended_before=text(mapping(mapping(entry, "lastState"), "terminated"), "reason"),
     )
 
 

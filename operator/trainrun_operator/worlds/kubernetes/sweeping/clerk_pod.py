@@ -30,6 +30,8 @@ PYTHONPATH = "/opt/trainrun/app:/opt/trainrun/site:/opt/trainrun/clerk"
 """Of our image; the last has what talks to stores, and Optuna: no business of the operator."""
 USER = 65532
 """Of our image."""
+MEMORY = "1Gi"
+"""Of a clerk, at most: Optuna and some thousand trials take 150 MiB."""
 GONE_AFTER = 10
 """Seconds that it stays on a node that does not answer: the next one is as good."""
 _SHARED = ("serviceAccountName", "imagePullSecrets", "nodeSelector", "volumes")
@@ -126,7 +128,7 @@ def _container(sweep: TrainSweep, image: ClerkImage, place: OperatorPlace) -> Ob
         "envFrom": theirs.get("envFrom") or [],
         "resources": {
             "requests": {"cpu": "50m", "memory": "128Mi"},
-            "limits": {"memory": "1Gi"},
+            "limits": {"memory": MEMORY},
         },
         "securityContext": {
             "allowPrivilegeEscalation": False,

@@ -1,0 +1,216 @@
+"""A sweep that is led on a real API server; its clerk is a stand-in that keeps the log in memory,
+and nobody leads the runs of its trials."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from trainrun.sweep.clerk import next_record
+from trainrun.sweep.fold import apply
+from trainrun.sweep.records import LogEntry, Record
+from trainrun.sweep.view import SweepView
+from trainrun_operator.api.resources import TRAINRUN
+from trainrun_operator.api.sweep.resource import TRAINSWEEP
+from trainrun_operator.api.sweep.spec import TrainSweepSpec
+from trainrun_operator.cluster.sweeping.clerks import Clerks
+from trainrun_operator.cluster.sweeping.manager import SweepManager
+from trainrun_operator.core.run.installation import NAMELESS
+from trainrun_operator.core.run.plan import Event
+from trainrun_operator.core.sweep.clerking import ClerkState, ClerkTrouble
+from trainrun_operator.core.sweep.config import search_of
+from trainrun_operator.kube.api import KubeApi
+from trainrun_operator.runtime.clerk_desk import ClerkDesk
+from trainrun_operator.runtime.clerk_desks import ClerkDesks
+from trainrun_operator.worlds.kubernetes.observing.pod_index import PodIndex
+from trainrun_operator.worlds.kubernetes.render import OperatorPlace
+from trainrun_operator.worlds.kubernetes.sweeping.clerk_pod import ClerkImage
+
+CRD = Path(__file__).parents[3] / "crds" / TRAINSWEEP.file_name
+NAME = "search"
+
+
+@dataclass
+class KeptLog:
+    """What the store holds: it outlives clerks and operators."""
+
+    records: list[Record] = field(default_factory=list)
+    view: SweepView = field(default_factory=SweepView)
+    trouble: ClerkTrouble | None = None
+    deaf: bool = False
+    """No clerk gets as far as to call."""
+
+    async def serve(self, desk: ClerkDesk) -> None:
+        """As a clerk does, for ever."""
+        state = ClerkState(sweep_uid=desk.sweep_uid)
+        while True:
+            orders = await desk.answer(state, wait=0.2)
+            if orders.targets is not None and self.trouble is None:
+                search = search_of(TrainSweepSpec.model_validate(orders.spec))
+                while record := next_record(self.view, orders.targets, search):
+                    self.records.append(record)
+                    self.view = apply(self.view, record)
+            sent_after = orders.known
+            state = ClerkState(
+                sweep_uid=desk.sweep_uid,
+                position=len(self.records),
+                sent_after=sent_after,
+                records=tuple(LogEntry(it) for it in self.records[sent_after:]),
+                trouble=self.trouble,
+                seen=orders.digest,
+            )
+            desk.hear(state)
+            await asyncio.sleep(0.02)
+
+
+@dataclass
+class Led:
+    """One operator, as far as sweeps concern it."""
+
+    api: KubeApi
+    namespace: str
+    log: KeptLog
+    events: list[Event] = field(default_factory=list)
+
+    @contextlib.asynccontextmanager
+    async def operator(self) -> AsyncIterator[None]:
+        """Leads all sweeps of the namespace, until it is killed."""
+        desks = _Desks()
+        manager = SweepManager(
+            self.api,
+            namespaces=[self.namespace],
+            desks=desks,
+            record=lambda _kind, _raw, event, _time: self.events.append(event),
+        )
+        pods = PodIndex(
+            self.api,
+            namespaces=[self.namespace],
+            nodes=False,
+            sealed=lambda _pod: True,
+            on_change=manager.wake,
+        )
+        clerks = Clerks(
+            self.api,
+            pods=pods,
+            image=ClerkImage(image="ours"),
+            place=OperatorPlace(url="https://operator", ca_pem="", seal_key=b"key"),
+            guard=lambda: None,
+        )
+        informers = [*pods.informers, *manager.index.informers]
+        tasks = [asyncio.create_task(informer.run()) for informer in informers]
+        try:
+            pods.follow()
+            await manager.lead(clerks, installation=NAMELESS, guard=lambda: None)
+            tasks.append(asyncio.create_task(self._clerk(desks)))
+            yield
+        finally:
+            await manager.stop()
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _clerk(self, desks: _Desks) -> None:
+        """Begins wherever one has a desk to report to."""
+        serving: dict[int, asyncio.Task[None]] = {}
+        try:
+            while True:
+                for desk in desks.open.values():
+                    if id(desk) not in serving and not self.log.deaf:
+                        serving[id(desk)] = asyncio.create_task(self.log.serve(desk))
+                await asyncio.sleep(0.02)
+        finally:
+            for task in serving.values():
+                task.cancel()
+
+    # ------------------------------------------------------------------------- its objects
+
+    async def apply(self, **spec: Any) -> None:
+        """Create the sweep."""
+        container = {"name": "worker", "image": "train", "command": ["python3", "train.py"]}
+        # This server has no controller that gives pods a service account.
+        pod = {"serviceAccountName": "trainer", "containers": [container]}
+        body = {
+            **TRAINSWEEP.head(),
+            "metadata": {"name": NAME, "namespace": self.namespace},
+            "spec": {
+                "storage": {"uri": "s3://bucket/sweeps"},
+                "objective": {"metric": "loss", "goal": "minimize"},
+                "space": [{"name": "lr", "float": {"low": 0.001, "high": 0.1}}],
+                "budget": {"trials": 4},
+                "maxUnplaced": 9,
+                "run": {"workers": {"template": {"spec": pod}}},
+                **spec,
+            },
+        }
+        await self.api.post(TRAINSWEEP.path(self.namespace), body)
+
+    async def status(self) -> dict[str, Any]:
+        found = await self.api.get(TRAINSWEEP.path(self.namespace, NAME))
+        status: dict[str, Any] = found.get("status") or {}
+        return status
+
+    async def condition(self, kind: str) -> tuple[str, str, str]:
+        """Status, reason and message; empty where there is none."""
+        found = {it["type"]: it for it in (await self.status()).get("conditions", ())}
+        it = found.get(kind, {})
+        return it.get("status", ""), it.get("reason", ""), it.get("message", "")
+
+    async def trials(self) -> dict[str, Any]:
+        """The TrainRuns, by name."""
+        found = await self.api.get(TRAINRUN.path(self.namespace))
+        return {it["metadata"]["name"]: it for it in found["items"]}
+
+    async def end_trial(self, name: str, *, reason: str = "", message: str = "") -> None:
+        """As who leads the run does: with success, or with a failure."""
+        path = TRAINRUN.path(self.namespace, name)
+        kind = "Failed" if reason else "Complete"
+        condition = {
+            "type": kind,
+            "status": "True",
+            "reason": reason or "Succeeded",
+            "message": message,
+            "lastTransitionTime": "2026-11-01T00:00:00Z",
+        }
+        phase = "Failed" if reason else "Succeeded"
+        body = {**await self.api.get(path), "status": {"phase": phase, "conditions": [condition]}}
+        await self.api.put(f"{path}/status", body)
+
+    async def clerks(self) -> dict[str, Any]:
+        """The pods of clerks, by name."""
+        found = await self.api.get(f"/api/v1/namespaces/{self.namespace}/pods")
+        return {it["metadata"]["name"]: it for it in found["items"]}
+
+    async def set_pod(self, name: str, **status: Any) -> None:
+        """As the kubelet does."""
+        path = f"/api/v1/namespaces/{self.namespace}/pods/{name}"
+        body = {**await self.api.get(path), "status": status}
+        await self.api.put(f"{path}/status", body)
+
+
+class _Desks(ClerkDesks):
+    """Remembers which are open."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: dict[str, ClerkDesk] = {}
+
+    def add(self, desk: ClerkDesk) -> None:
+        self.open[desk.sweep_uid] = desk
+        super().add(desk)
+
+    def remove(self, uid: str) -> None:
+        self.open.pop(uid, None)
+        super().remove(uid)
+
+
+async def becomes(look: Any, holds: Any, what: str, *, timeout: float = 30.0) -> Any:
+    """What an asynchronous look finds, once this holds of it."""
+    deadline = asyncio.get_running_loop().time() + timeout
+    while not holds(found := await look()):
+        assert asyncio.get_running_loop().time() < deadline, f"{what}: {found}"
+        await asyncio.sleep(0.05)
+    return found

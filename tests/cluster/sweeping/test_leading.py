@@ -1,0 +1,192 @@
+"""Sweeps on a real API server: what their user sees where something is refused, gone, or away."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+import pytest_asyncio
+
+from tests.cluster.sweeping.led import CRD, NAME, KeptLog, Led, becomes
+from trainrun.sweep.records import Ask, Tell
+from trainrun_operator.api.resources import TRAINRUN
+from trainrun_operator.api.sweep.resource import TRAINSWEEP
+from trainrun_operator.cluster.sweeping import clerks
+from trainrun_operator.core.sweep.clerking import ClerkTrouble
+
+if TYPE_CHECKING:
+    from tests.support.trainruns import TrainRuns
+    from trainrun_operator.kube.api import KubeApi
+
+
+@pytest_asyncio.fixture
+async def led(api: KubeApi, trainruns: TrainRuns) -> AsyncIterator[Led]:
+    trainruns.install(CRD, name=TRAINSWEEP.name)
+    yield Led(api=api, namespace=trainruns.namespace, log=KeptLog())
+
+
+async def test_a_trial_object_deleted_by_hand_comes_back(led: Led) -> None:
+    await led.apply()
+    async with led.operator():
+        await becomes(led.trials, len, "the first trial is there")
+        before = led.log.view.trials[0].params
+        await led.api.delete(TRAINRUN.path(led.namespace, f"{NAME}-00000"))
+        (again,) = (await becomes(led.trials, len, "it is there again")).values()
+    template = json.dumps(again["spec"]["workers"]["template"])
+    assert f'"TRAINRUN_PARAM_LR", "value": "{before["lr"]}"' in template
+    assert [it.trial for it in led.log.records if isinstance(it, Ask)] == [0]
+
+
+async def test_an_operator_that_dies_leaves_trials_that_the_next_one_finds(led: Led) -> None:
+    await led.apply(maxConcurrent=2)
+    async with led.operator():
+        before = await becomes(led.trials, lambda it: len(it) == 2, "two trials are there")
+    await led.end_trial(f"{NAME}-00000", reason="MaxFailuresExceeded", message="it broke")
+    assert len(led.log.records) == 3, "a session and two trials: nobody has told the end"
+
+    async with led.operator():
+        await becomes(led.trials, lambda it: f"{NAME}-00002" in it, "the next one has its slot")
+        now = await led.trials()
+    assert {it: now[it]["metadata"]["uid"] for it in before} == {
+        name: it["metadata"]["uid"] for name, it in before.items()
+    }, "a failed one stays for its logs"
+    assert [it.trial for it in led.log.records if isinstance(it, Ask)] == [0, 1, 2]
+    assert [it.reason for it in led.log.records if isinstance(it, Tell)] == ["MaxFailuresExceeded"]
+
+
+async def test_when_all_trials_fail_they_are_counted_the_sweep_fails_and_its_clerk_leaves(
+    led: Led,
+) -> None:
+    await led.apply(budget={"trials": 2})
+    async with led.operator():
+        for number in range(2):
+            name = f"{NAME}-{number:05}"
+            await becomes(led.trials, lambda it, name=name: name in it, f"{name} is there")
+            await led.end_trial(name, reason="MaxFailuresExceeded", message="no GPU")
+        status = await becomes(led.status, lambda it: it.get("phase") == "Failed", "it fails")
+        await becomes(led.clerks, lambda it: not it, "the clerk has left")
+    assert (status["reason"], status["trials"]["errored"]) == ("NoTrialSucceeded", 2)
+    assert await led.condition("Failed") == (
+        "True",
+        "NoTrialSucceeded",
+        "all 2 trials have ended, 0 with success; `trainrun explain` tells why",
+    )
+    assert [it.reason for it in led.events].count("TrialErrored") == 2
+
+
+async def test_a_quota_that_refuses_runs_is_waited_for_and_told_without_a_storm(led: Led) -> None:
+    hard = {"hard": {"count/trainruns.trainrun.dev": "0"}}
+    path = f"/api/v1/namespaces/{led.namespace}/resourcequotas"
+    body = {"metadata": {"name": "none"}, "spec": hard}
+    await led.api.post(path, body)
+    # What a controller would count; none runs here.
+    quota = {**await led.api.get(f"{path}/none"), "status": {**hard, "used": hard["hard"]}}
+    await led.api.put(f"{path}/none/status", quota)
+    await led.apply(maxConcurrent=3)
+    async with led.operator():
+        status = await becomes(
+            led.status, lambda it: it.get("reason") == "TrialRefused", "the refusal is told"
+        )
+        assert f"the TrainRun {NAME}-00000 cannot be created" in status["message"]
+        assert "exceeded quota: none" in status["message"]
+        assert await led.trials() == {}
+        assert led.log.view.asked == 3, "no more are asked for than can be at work"
+
+        await led.api.delete(f"{path}/none")
+        await becomes(led.trials, lambda it: len(it) == 3, "they are created once there is room")
+        await becomes(led.status, lambda it: it["reason"] == "TrialsAtWork", "it is taken back")
+
+
+async def test_a_parameter_that_does_not_exist_is_named_in_the_status(led: Led) -> None:
+    container = {"name": "worker", "command": ["python3", "t.py", "$(TRAINRUN_PARAM_RL)"]}
+    run = {"workers": {"template": {"spec": {"containers": [container]}}}}
+    await led.apply(run=run)
+    async with led.operator():
+        status = await becomes(led.status, lambda it: it.get("reason"), "a word about it")
+    assert status["reason"] == "InvalidSpec"
+    assert (
+        "spec.run.workers.template.spec.containers[0].command[2]: must not refer to "
+        "TRAINRUN_PARAM_RL, which no parameter of space or fixed becomes; there: TRAINRUN_PARAM_LR"
+    ) in status["message"]
+    assert await led.trials() == {}
+
+
+async def test_a_store_that_is_away_is_told_and_trials_go_on_until_it_is_back(led: Led) -> None:
+    await led.apply()
+    async with led.operator():
+        before = await becomes(led.trials, len, "the first trial is there")
+        assert await led.condition("StorageReady") == ("", "", "")
+        led.log.trouble = ClerkTrouble(reason="StorageUnavailable", message="s3://bucket: no route")
+
+        async def store() -> tuple[str, str, str]:
+            return await led.condition("StorageReady")
+
+        await becomes(
+            store,
+            lambda it: it == ("False", "StorageUnavailable", "s3://bucket: no route"),
+            "the store is told as away",
+        )
+        assert (await led.status())["reason"] == "StorageUnavailable"
+        assert (await led.trials()).keys() == before.keys()
+        led.log.trouble = None
+        await becomes(
+            store,
+            lambda it: it == ("True", "Resolved", "the store answers again"),
+            "the store is told as back",
+        )
+
+
+async def test_a_clerk_that_runs_out_of_memory_again_and_again_is_told_as_such(led: Led) -> None:
+    led.log.deaf = True
+    await led.apply()
+    async with led.operator():
+        (name,) = await becomes(led.clerks, len, "a clerk is there")
+        ended = {"terminated": {"reason": "OOMKilled", "exitCode": 137}}
+        waits = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 40s"}}
+
+        async def told() -> tuple[str, str, str]:
+            return await led.condition("ClerkReady")
+
+        for restarts, reason in ((2, "NoClerk"), (3, "OutOfMemory")):
+            container = {
+                "name": "clerk",
+                "image": "ours",
+                "imageID": "",
+                "ready": False,
+                "restartCount": restarts,
+                "state": waits,
+                "lastState": ended,
+            }
+            await led.set_pod(name, phase="Running", containerStatuses=[container])
+            found = await becomes(told, lambda it, r=reason: it[1] == r, f"{reason} is told")
+        assert found[2].startswith(
+            f"the clerk's pod {name} was ended 3 times for using more than its memory, 1Gi; trials "
+            "go on"
+        )
+        assert "lead it by `trainrun run` on a machine with more memory" in found[2]
+
+
+@pytest.mark.parametrize("phase", ["Failed", "Succeeded"])
+async def test_a_clerk_that_has_ended_is_replaced_by_the_next(led: Led, phase: str) -> None:
+    await led.apply()
+    async with led.operator():
+        (first,) = await becomes(led.clerks, len, "a clerk is there")
+        await led.set_pod(first, phase=phase)
+        names = await becomes(led.clerks, lambda it: first not in it, "another one is there")
+    assert [*names] == [f"{NAME}-clerk-2"]
+
+
+async def test_a_clerk_that_runs_and_says_nothing_is_replaced(
+    led: Led, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(clerks, "DEAF", timedelta(seconds=2))
+    led.log.deaf = True
+    await led.apply()
+    async with led.operator():
+        (first,) = await becomes(led.clerks, len, "a clerk is there")
+        await led.set_pod(first, phase="Running")
+        names = await becomes(led.clerks, lambda it: first not in it, "another one is there")
+        assert [*names] == [f"{NAME}-clerk-2"]
