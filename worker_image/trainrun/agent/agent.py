@@ -150,6 +150,7 @@ class Agent:
         """Begin to live."""
         self.sharing.open(self.config.address)
         self.heartbeat.start()
+        self._prepare()
         self._tasks = [background.run(self._warm_up()), background.run(self._tick())]
 
     def news(self) -> None:
@@ -258,6 +259,7 @@ class Agent:
         if not self.leaving.begun:
             self.orders.reconcile()
             self._drain(time.monotonic())
+            self._prepare()
 
     def _drain(self, now: float) -> None:
         """After a notice: leave when nothing is left to do, or just before the grace is over."""
@@ -338,6 +340,7 @@ class Agent:
             self._end_alone(now)
             self._drain(now)
             self._keep_standbys(now)
+            self._prepare()
             self._count_votes(now)
             if now - max(self.heartbeat.last_answer, self._asked_store) > AWAY:
                 self._asked_store = now
@@ -346,10 +349,16 @@ class Agent:
 
     def _keep_standbys(self, now: float) -> None:
         """Not for a worker that is about to go."""
+        self.orders.around.standbys.tick(now)
         attempt, told = self.orders.attempt, self.orders.duty.of_attempt
         running = told is not None and isinstance(told.order, Start)
         if attempt is not None and running and self._noticed is None and not self.leaving.begun:
             attempt.keep_standbys(now)
+
+    def _prepare(self) -> None:
+        """The same before an attempt."""
+        if self._noticed is None and not self.leaving.begun:
+            self.orders.prepare()
 
     def _count_votes(self, now: float) -> None:
         """Where the operator does not, ask the store on which call of should_save() to save."""

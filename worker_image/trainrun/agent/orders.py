@@ -26,6 +26,7 @@ from trainrun.agent.evidence.gathering import Gathering
 from trainrun.agent.exhaustive import assert_never
 from trainrun.agent.last_lines import last_lines
 from trainrun.agent.processes import children
+from trainrun.agent.processes.launches import expected, ranks_of
 from trainrun.agent.processes.port import pick_port
 from trainrun.contract.agent_state import Offer, Phase
 from trainrun.contract.answer import Answer, Exit, Hold, RunSettings, Start
@@ -78,6 +79,12 @@ class Orders:
         for task in duty.to_do(self.duty, self._situation, time.monotonic()):
             self._do(task)
 
+    def prepare(self) -> None:
+        """Have standbys load for the next attempt, while the gang gathers for it."""
+        if duty.gathers(self.duty, self._situation):
+            config = self.around.config
+            self.around.standbys.prepare(ranks_of(config), lambda: expected(config))
+
     def release(self) -> None:
         """Orders no longer matter: nothing is begun any more."""
         self.around.standbys.stop()
@@ -87,6 +94,8 @@ class Orders:
         """A child has ended."""
         if self.attempt is not None:
             self.attempt.processes.reaped(pid, status)
+        else:
+            self.around.standbys.reaped(pid)
 
     @property
     def settings(self) -> RunSettings:
