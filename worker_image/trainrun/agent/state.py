@@ -47,6 +47,7 @@ def describe(identity: Identity, orders: Orders, now: float) -> AgentState:
         recorded=orders.recording.done,
         resolution=orders.resolving.resolution(now),
         problems=problems(orders, now),
+        standby_bytes=orders.around.standbys.largest,
         seen=orders.duty.seen,
         serves=identity.serves,
     )
@@ -89,6 +90,7 @@ def _with_attempt(state: AgentState, attempt: Attempt, now: float) -> AgentState
         stall=attempt.rooms.stall(now),
         rendezvous=attempt.loading.before(attempt.spawned),
         imports=round(max(attempt.processes.imported - attempt.spawned, 0.0), 3),
+        import_bytes=attempt.processes.import_bytes,
         warm=attempt.processes.warm,
         load=attempt.loading.seconds(now),
         ask_gap=round(attempt.asking.longest, 1),

@@ -42,6 +42,9 @@ class Workers(StatusPart):
     """spec.workers.replicas."""
     text: Annotated[str, Field(max_length=32)] = ""
     """`4/4`."""
+    standby_memory: Annotated[str, Field(max_length=16, exclude_if=not_)] = ""
+    """`433Mi`: the memory of the largest standby interpreter, where workers.warmStart keeps them
+    and one has been ready."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -357,6 +357,9 @@ class TrainRunStatus(Internal):
     the time for which it stood failed."""
     completion_time: datetime | None = None
     """When it succeeded or failed."""
+    advice: Annotated[str, Field(max_length=512, exclude_if=not_)] = ""
+    """What would have made a recovery shorter: workers.warmStart, with numbers, since the first one
+    that consisted of imports to a large part. Absent where there is one."""
 
     @classmethod
     def __get_pydantic_json_schema__(

@@ -82,6 +82,8 @@ class ProcessGroup:
     imported: float = 0.0
     """When the last of those that have spoken had imported trainrun, on the monotonic clock; 0:
     nobody has said so."""
+    import_bytes: int = 0
+    """Memory of one of them when it had, at most; 0: nobody has said so."""
     warm: int = 0
     """How many were started before, as standbys."""
     _living: dict[int, TrainingProcess] = field(default_factory=dict)
@@ -142,6 +144,7 @@ class ProcessGroup:
         """Keep how the process of a rank has introduced itself, and when it had its imports."""
         if hello.imported is not None:
             self.imported = max(self.imported, time.monotonic() - hello.imported)
+            self.import_bytes = max(self.import_bytes, hello.memory)
         for process in self.all:
             if process.rank == hello.rank:
                 process.hello = hello

@@ -49,8 +49,8 @@ class Standbys:
     memory: Memory
     news: Callable[[], None] = lambda: None
     """One has become ready, or has gone."""
-    warm: dict[int, str] = field(default_factory=dict)
-    """By rank that was started last: "" where a standby was used, else why none was."""
+    largest: int = 0
+    """Bytes that one of them took when it was ready, at most; 0: nobody knows."""
     _kept: dict[int, Standby] = field(default_factory=dict)
     _loading: dict[int, tuple[int, Standby]] = field(default_factory=dict)
     """By pid, with their rank, those that were handed over before they were ready, until they are
@@ -135,7 +135,6 @@ class Standbys:
             one.stop("the worker ends")
 
     def _say(self, rank: int, why: str) -> None:
-        self.warm[rank] = why
         LOG.info("rank %d: %s", rank, f"cold start: {why}" if why else "warm start")
 
     def _start(self, launch: Launch) -> None:
@@ -176,6 +175,7 @@ class Standbys:
             return
         if standby.ready:
             self._failures = 0
+            self.largest = max(self.largest, standby.memory)
             size = f", {standby.memory / 1e6:.0f} MB" if standby.memory else ""
             LOG.info("rank %d: standby ready after %.1f s%s", rank, standby.seconds, size)
         elif standby.gone:
