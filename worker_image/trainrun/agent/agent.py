@@ -19,6 +19,7 @@ from trainrun.agent import alone, background
 from trainrun.agent.attempt import AttemptContext
 from trainrun.agent.checkpoints.log_keeping import LogKeeping
 from trainrun.agent.checkpoints.owner_beat import Ownership
+from trainrun.agent.checkpoints.prefetching import Prefetching
 from trainrun.agent.checkpoints.rechecking import Rechecking
 from trainrun.agent.checkpoints.recording import Recording
 from trainrun.agent.checkpoints.resolving import Resolving
@@ -34,6 +35,7 @@ from trainrun.agent.leaving import Farewell, Leaving
 from trainrun.agent.orders import Orders
 from trainrun.agent.processes import children, memory, oom
 from trainrun.agent.processes.folders import Folders
+from trainrun.agent.processes.launches import ranks_of
 from trainrun.agent.processes.output import Sink
 from trainrun.agent.processes.standbys import Standbys
 from trainrun.agent.state import Identity, describe, problems
@@ -131,6 +133,7 @@ class Agent:
         self.orders = Orders(
             around=around,
             resolving=Resolving(storage=self.storage, news=self.news, resolved=ownership.keep),
+            prefetching=Prefetching(storage=self.storage, ranks=ranks_of(config)),
             rechecking=Rechecking(storage=self.storage, news=self.news),
             recording=Recording(storage=self.storage, news=self.news),
             logs=LogKeeping(storage=self.storage),

@@ -18,6 +18,7 @@ from trainrun.agent.assembly import build
 from trainrun.agent.attempt import Attempt, AttemptContext
 from trainrun.agent.checkpoints.log_keeping import LogKeeping
 from trainrun.agent.checkpoints.owner_beat import Ownership
+from trainrun.agent.checkpoints.prefetching import Prefetching
 from trainrun.agent.checkpoints.rechecking import Rechecking
 from trainrun.agent.checkpoints.recording import Recording
 from trainrun.agent.checkpoints.resolving import Resolving
@@ -40,6 +41,7 @@ class Orders:
 
     around: AttemptContext
     resolving: Resolving
+    prefetching: Prefetching
     rechecking: Rechecking
     recording: Recording
     logs: LogKeeping
@@ -66,6 +68,7 @@ class Orders:
             for seconds in answer.order.deadlines:
                 asyncio.get_running_loop().call_later(seconds + 0.01, self.reconcile)
         self.around.storage.enter(answer.generation)
+        self._read_ahead()
         self.rechecking.want(answer.recheck)
         self.recording.want(answer.story)
         self._gather(answer)
@@ -196,6 +199,7 @@ class Orders:
             self.keep_lines()
             self.attempt.close()
         self.resolving.want(None)
+        self.prefetching.only(order.resume)
         LOG.info("starting attempt %d", order.attempt)
         self.duty = duty.started(self.duty, order.attempt)
         self.attempt = build(order, self.around)
@@ -203,6 +207,11 @@ class Orders:
         self.attempt.launch()
         self._take_steps()  # the same answer may already tell of others' checkpoints
         self._in_background(self._forget_below(order.attempt))
+
+    def _read_ahead(self) -> None:
+        order = self.duty.order
+        if isinstance(order, Hold) and order.attempt > self.duty.attempt and order.prefetch:
+            self.prefetching.want(order.prefetch)
 
     def _gather(self, answer: Answer) -> None:
         """Find out where the ranks stand, while the operator wants to know."""

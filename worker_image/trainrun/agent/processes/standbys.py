@@ -94,6 +94,8 @@ class Standbys:
         if standby is not None:
             if standby.beginning != _beginning(launch):
                 standby.stop("its standby was started with another command or environment")
+            elif self._refused and not standby.ready:
+                standby.stop(self._refused)
             elif (spawned := standby.take(launch.environment)) is not None:
                 if standby.taken:
                     self._loading[spawned.pid] = (launch.rank, standby)
