@@ -357,6 +357,32 @@ def test_a_new_worker_preloads_for_all_its_ranks_while_the_gang_gathers(
     assert "cold start" not in worker.output
 
 
+@pytest.mark.parametrize("warm", [False, True])
+def test_a_worker_in_the_place_of_a_lost_one_imports_nothing_once_the_gang_has_gathered(
+    operator: OperatorStandIn, workers: Workers, tmp_path: Path, *, warm: bool
+) -> None:
+    """The stage `import` of the recovery is that of the slowest worker."""
+    takes = 4.0
+    (tmp_path / "heavy.py").write_text(f"import time; time.sleep({takes})")
+    script = "import heavy\nimport trainrun\ntrainrun.report(step=4)\nheavy.time.sleep(600)"
+    (tmp_path / "train.py").write_text(script)
+    worker = workers.start(
+        "",
+        command=(sys.executable, str(tmp_path / "train.py")),
+        preload=("heavy",) if warm else (),
+        workers=1,
+        created_for=4,
+        env={"PYTHONPATH": with_path(tmp_path)},
+    )
+    operator.order(Hold(attempt=4))
+    operator.until(lambda s: s.held and s.held.attempt == 4)
+    if warm:
+        worker.shows("standby ready")
+    operator.order(start(4))
+    told = operator.until(lambda s: s.steps == (4,))
+    assert (told.imports < takes) == warm
+
+
 def test_a_worker_preloads_before_it_has_heard_of_its_operator(
     operator: OperatorStandIn, workers: Workers, tmp_path: Path
 ) -> None:
