@@ -369,8 +369,10 @@ def test_the_summary_tells_the_parts_of_the_last_recovery_and_what_would_have_sh
 
 def test_the_summary_of_a_warm_start_tells_how_many_were_warm_and_what_a_standby_takes() -> None:
     standing = Workers(ready=2, total=2, standby_memory="433Mi")
-    text = "\n".join(summary("run", replace(recovered(warm=2), workers=standing)))
+    why = "rank 2: it has no standby yet"
+    text = "\n".join(summary("run", replace(recovered(warm=2, cold=why), workers=standing)))
     assert "last recovery 7.9 s, 2 warm: " in text
+    assert f"a cold start: {why}" in text
     assert "standbys     433Mi per rank at most" in text
     assert "workers.warmStart" not in text
 

@@ -133,6 +133,8 @@ def recovery_of(incident: Incident) -> Iterator[str]:
     )
     warm = f", {incident.warm} warm" if incident.warm else ""
     yield f"last recovery {wording.seconds(whole)}{warm}: {parts}"
+    if incident.cold:
+        yield f"a cold start: {incident.cold}"
 
 
 def _row(incident: Incident) -> tuple[str, ...]:

@@ -221,7 +221,8 @@ def test_a_standby_that_died_is_a_cold_start_and_no_failure(
     worker.shows("rank 0: standby given up: it ended")
     again(operator)
     worker.shows("rank 0: cold start: it has no standby yet")
-    assert operator.state().exits == ()
+    told = operator.until(lambda s: s.steps == (2,))
+    assert (told.exits, told.cold) == ((), "rank 0: it has no standby yet")
 
 
 def test_a_standby_that_is_stopped_is_not_waited_for(

@@ -64,6 +64,13 @@ def test_with_the_first_step_the_parts_sum_to_the_recovery() -> None:
     assert found.warm == 2
 
 
+def test_why_a_process_began_cold_stands_beside_the_parts() -> None:
+    why = "rank 1: it has no standby yet"
+    scene = stepping(restarted(), warm=1)
+    assert last(scene).cold == ""
+    assert last(scene.with_agent(1, warm=0, cold=why)).cold == why
+
+
 def test_a_script_that_asks_for_no_checkpoint_has_no_rendezvous() -> None:
     stages = last(stepping(restarted(), imports=5.0)).stages
     assert (stages["import"], stages["firstStep"]) == (5.0, 3.5)
@@ -113,13 +120,13 @@ def test_a_run_without_a_story_tells_no_parts() -> None:
 
 
 def test_only_the_last_incident_has_its_parts() -> None:
-    scene = stepping(restarted(), imports=5.0)
+    scene = stepping(restarted(), imports=5.0, cold="rank 0: it has no standby yet")
     scene = scene.after(scene.plan, passed=5).with_all(phase="Running", steps=(50,))
     scene = scene.after(scene.plan).with_exit(0, exception="ValueError: bad", age=0.5)
     scene = scene.after(scene.plan).after(passed=2).with_all(phase="Idle")
     scene = scene.waiting().resolved((2, 50))
     first, second = scene.plan.status.incidents
-    assert first.stages == {}
+    assert (first.stages, first.cold) == ({}, "")
     assert first.recovery_seconds == 15.5
     assert second.stages
 

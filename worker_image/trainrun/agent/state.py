@@ -12,6 +12,9 @@ from trainrun.agent.orders import Orders
 from trainrun.contract.agent_config import AgentConfig
 from trainrun.contract.agent_state import AgentState, Notice, Problem
 
+WHY_WIDTH = 300
+"""Characters of why a start was cold."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
@@ -91,6 +94,7 @@ def _with_attempt(state: AgentState, attempt: Attempt, now: float) -> AgentState
         rendezvous=attempt.loading.before(attempt.spawned),
         imports=round(max(attempt.processes.imported - attempt.spawned, 0.0), 3),
         import_bytes=attempt.processes.import_bytes,
+        cold=attempt.around.standbys.cold[:WHY_WIDTH],
         warm=attempt.processes.warm,
         load=attempt.loading.seconds(now),
         ask_gap=round(attempt.asking.longest, 1),

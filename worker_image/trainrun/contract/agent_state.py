@@ -332,6 +332,9 @@ class AgentState:
     """Memory of a process of `attempt` when it had imported trainrun, at most; 0: nobody knows."""
     warm: Changing[int] = 0
     """Processes of `attempt` that a standby interpreter became."""
+    cold: Changing[str] = ""
+    """Why a process of `attempt` did not begin as a standby, with its rank; empty: all did, or the
+    run keeps none."""
     standby_bytes: Changing[int] = 0
     """Memory of a standby interpreter of this worker when it was ready, at most; 0: nobody
     knows."""

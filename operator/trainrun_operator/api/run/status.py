@@ -163,6 +163,9 @@ class Incident(StatusPart):
     detectSeconds and recoverySeconds; a part that took no time is absent."""
     warm: Annotated[int, Field(exclude_if=not_)] = 0
     """Processes of the next attempt that a standby interpreter became."""
+    cold: Annotated[str, Field(max_length=300, exclude_if=not_)] = ""
+    """Of the last incident, where workers.warmStart keeps standbys: why a process of the next
+    attempt began without one. Absent where all began warm."""
     lost_steps: int | None = None
     """Steps done by the attempt beyond the checkpoint that the next one resumed from, as far as the
     operator has heard of them; absent where it cannot know."""

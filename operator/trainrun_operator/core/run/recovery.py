@@ -33,6 +33,8 @@ OF_BUCKET: Mapping[Bucket, RecoveryStage] = {
 }
 """What is waited for before the start, by its reason, else its bucket; anything else are pods."""
 
+WHY_WIDTH = 300
+"""Characters of why a start was cold."""
 DOMINATES, WORTH = 0.3, 2.0
 """Part of a recovery, and seconds, from which imports are worth a standby."""
 
@@ -71,6 +73,7 @@ def with_first_step(view: View, status: TrainRunStatus) -> tuple[Incident, ...]:
         recovered,
         stages=_with_start(recovered, agents, max(ages)),
         warm=sum(agent.warm for agent in agents),
+        cold=next((agent.cold[:WHY_WIDTH] for agent in agents if agent.cold), ""),
     )
     return (*status.incidents[:-1], recovered)
 

@@ -49,6 +49,8 @@ class Standbys:
     memory: Memory
     news: Callable[[], None] = lambda: None
     """One has become ready, or has gone."""
+    why_cold: dict[int, str] = field(default_factory=dict)
+    """By rank, why it was started cold the last time; ranks that began warm are left out."""
     largest: int = 0
     """Bytes that one of them took when it was ready, at most; 0: nobody knows."""
     _kept: dict[int, Standby] = field(default_factory=dict)
@@ -63,6 +65,12 @@ class Standbys:
     def pids(self) -> frozenset[int]:
         """Of processes that are no rank's, yet."""
         return frozenset(pid for one in self._kept.values() for pid in one.pids)
+
+    @property
+    def cold(self) -> str:
+        """Why the lowest rank that was started cold was; empty: none was, or there are to be no
+        standbys."""
+        return next((f"rank {rank}: {why}" for rank, why in sorted(self.why_cold.items())), "")
 
     @property
     def problem(self) -> Problem | None:
@@ -137,6 +145,9 @@ class Standbys:
             one.stop("the worker ends")
 
     def _say(self, rank: int, why: str) -> None:
+        self.why_cold.pop(rank, None)
+        if why:
+            self.why_cold[rank] = why
         LOG.info("rank %d: %s", rank, f"cold start: {why}" if why else "warm start")
 
     def _start(self, launch: Launch) -> None:
