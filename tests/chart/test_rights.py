@@ -145,6 +145,7 @@ def test_who_may_edit_a_namespace_may_edit_its_runs() -> None:
     assert aggregated(edit) == {"edit", "admin"}
     assert {verb for _, verb, _ in rights(view)} == {"get", "list", "watch"}
     assert {resource for resource, _, _ in rights(edit)} == {row.name for row in RESOURCES}
+    assert {verb for _, verb, _ in rights(edit)} >= {"create", "update", "patch", "delete"}
     assert {resource for resource, _, _ in rights(view)} == {
         name for row in RESOURCES for name, _ in row.rights()
     }

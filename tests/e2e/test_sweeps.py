@@ -5,32 +5,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from click.testing import CliRunner
 
 from testbed.faults import nodes
 from tests.e2e.support.cluster_run import ClusterRun
-from tests.e2e.support.cluster_sweep import ClusterSweep, trainsweep
+from tests.e2e.support.cluster_sweep import ClusterSweep, parameters, trainsweep, written_once
 from tests.e2e.support.workers import kill_training
 from tests.support.eventually import eventually
-from trainrun.sweep.records import Ask, Tell
+from trainrun_operator.cli.commands import trainrun
 
 if TYPE_CHECKING:
     from tests.e2e.support.bed import Bed
     from tests.e2e.support.installation import Installation
-    from trainrun.sweep.records import Record
 
 pytestmark = pytest.mark.cluster
-
-
-def written_once(records: list[Record]) -> None:
-    """Each number was asked for once, and each end told once."""
-    asked = [it.trial for it in records if isinstance(it, Ask)]
-    told = [(it.trial, it.opening) for it in records if isinstance(it, Tell)]
-    assert asked == list(range(len(asked)))
-    assert len(told) == len(set(told))
-
-
-def parameters(records: list[Record]) -> dict[int, Any]:
-    return {it.trial: it.params for it in records if isinstance(it, Ask)}
 
 
 def test_a_search_finds_the_best_of_six_trials_though_a_rank_its_clerk_and_its_operator_die(
@@ -94,18 +82,34 @@ def test_the_same_search_applied_again_goes_on_with_what_is_there(bed: Bed) -> N
     assert not any(trial.fallback for trial in view.trials.values()), "it was asked"
 
 
-def test_a_trial_that_is_paused_is_saved_and_goes_on_when_it_is_let_go(bed: Bed) -> None:
+def called(*words: str) -> str:
+    """What the command line says to a user of this cluster."""
+    result = CliRunner().invoke(trainrun, [*words])
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def test_a_trial_that_is_paused_is_saved_and_goes_on_when_it_is_let_go(
+    bed: Bed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(bed.cluster.kubeconfig))
+    for name, value in bed.credentials.items():
+        monkeypatch.setenv(name, value)
+    where = f"{bed.namespace}/search"
     sweep = ClusterSweep(bed, args=("--steps=60",), budget={"trials": 2}, maxConcurrent=1)
     assert sweep.wait_for_trial("Running") == "search-00000"
-    sweep.patch({"pausedTrials": [0]})
+    paused = called("sweep", "pause", where, "0")
+    assert paused == f"{where}: trial 0 is paused; the operator takes it up\n"
     sweep.wait("the next one runs", lambda s: s.get("running") == [1])
     assert sweep.trials()["search-00000"]["spec"]["suspend"] is True
 
     sweep.patch({"stoppedTrials": [1]})
     sweep.wait("the second was stopped", lambda s: s["trials"].get("stopped") == 1)
-    sweep.patch({"pausedTrials": []})
+    assert "trial 0 is not paused" in called("sweep", "resume", where, "0")
     status = sweep.wait_for_phase("Succeeded")
     assert status["trials"]["succeeded"] == 1
+    assert "2/2 ended: 1 succeeded, 1 stopped" in called("sweep", "status", where)
+    assert f"Sweep search succeeded ({status['reason']})" in called("explain", where)
     assert sweep.log()[0].trials[0].step == 60
 
 

@@ -57,6 +57,20 @@ async def test_a_name_that_is_taken_is_told_from_a_version_that_is_old(
         await api.put(config_maps(namespace, "one"), first)
 
 
+async def test_a_part_of_an_object_is_changed_in_the_version_that_was_read(
+    api: KubeApi, namespace: str
+) -> None:
+    path = config_maps(namespace, "one")
+    made = await api.post(config_maps(namespace), config_map("one", a="1", b="1"))
+    read = {"resourceVersion": made["metadata"]["resourceVersion"]}
+    changed = await api.patch(path, {"metadata": read, "data": {"a": "2"}}, manager="me")
+    assert changed["data"] == {"a": "2", "b": "1"}
+    assert "me" in [it["manager"] for it in changed["metadata"]["managedFields"]]
+
+    with pytest.raises(Conflict, match="the object has been modified"):
+        await api.patch(path, {"metadata": read, "data": {"b": "2"}}, manager="me")
+
+
 async def test_a_precondition_on_the_uid_protects_another_object_of_the_same_name(
     api: KubeApi, namespace: str
 ) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.api.spec_table import BASE
 from tests.kube.patching import merged
+from tests.support.eventually import eventually
 
 if TYPE_CHECKING:
     from tests.kube.api_server import ApiServer
@@ -30,7 +31,13 @@ class TrainRuns:
     def install(self, crd: Path = CRD, *, name: str = "trainruns.trainrun.dev") -> None:
         """Install the CRD, or replace the one that is there."""
         self.server.kubectl("apply", "--server-side", "--force-conflicts", "--filename", str(crd))
-        self.server.kubectl("wait", "--for=condition=Established", f"crd/{name}", "--timeout=30s")
+        # `kubectl wait` gives up on a CRD that has no conditions yet.
+        eventually(lambda: self._is_established(name), timeout=30, what=f"{name} is established")
+
+    def _is_established(self, name: str) -> bool:
+        found = json.loads(self.server.kubectl("get", f"crd/{name}", "--output=json"))
+        conditions = found.get("status", {}).get("conditions") or ()
+        return ("Established", "True") in [(it["type"], it["status"]) for it in conditions]
 
     def apply(self, document: Json, *, manager: str) -> Json:
         """Apply a part of a TrainRun on the server, as this field manager."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -86,15 +87,20 @@ def run(
 
 
 @trainrun.command()
-@click.argument("where", metavar="FILE|URI")
+@click.argument("where", metavar="NAME|FILE|URI")
 @click.option("--storage", metavar="URI", help="Storage instead of the file's.")
+@click.option("-n", "--namespace", help="Namespace of NAME, instead of the kubeconfig's.")
 @click.option("--json", "as_json", is_flag=True, help="The whole status as JSON.")
-def status(where: str, *, storage: str | None, as_json: bool) -> None:
-    """Show the run of a YAML file, or the runs in a storage URI, as this machine knows them."""
+def status(where: str, *, storage: str | None, namespace: str | None, as_json: bool) -> None:
+    """Show the run of a YAML file, or the runs in a storage URI, as this machine knows them.
+
+    NAME (or NAMESPACE/NAME) is a TrainRun in the cluster of your kubeconfig. Of a TrainSweep it is
+    `trainrun sweep status`.
+    """
     from trainrun_operator.cli.status import show_status
 
     loaded()
-    sys.exit(show_status(where, storage=storage, as_json=as_json))
+    sys.exit(show_status(where, storage=storage, namespace=namespace, as_json=as_json))
 
 
 @trainrun.command()
@@ -109,36 +115,22 @@ def status(where: str, *, storage: str | None, as_json: bool) -> None:
     metavar="FILE",
     help="Write it as one page that needs nothing else, instead of printing it.",
 )
-def explain(
-    where: str,
-    *,
-    storage: str | None,
-    namespace: str | None,
-    generation: int | None,
-    to_json: bool,
-    html: Path | None,
-) -> None:
+def explain(where: str, **options: Any) -> None:
     """Tell what became of a run: attempts, incidents, what they cost, and what to change.
 
     Reads the run's storage alone where the cluster is gone or the TrainRun deleted: its folder, or
-    <storage URI>/<run name>. NAME (or NAMESPACE/NAME) is a TrainRun in the cluster of your
-    kubeconfig. The storage is read with your own credentials.
+    <storage URI>/<run name>. NAME (or NAMESPACE/NAME) is a TrainRun or a TrainSweep in the cluster
+    of your kubeconfig; where both have it, the TrainRun. The storage is read with your own
+    credentials.
 
-    Of a TrainSweep, its file or its folder, it tells the search: what it cost, which trials failed
-    and why, the best one, and what to do next.
+    Of a TrainSweep, its name, its file or its folder, it tells the search: what it cost, which
+    trials failed and why, the best one, and what to do next.
     """
+    from trainrun_operator.cli.explain import ExplainOptions
     from trainrun_operator.cli.explain import explain as explain_runs
 
     loaded()
-    code = explain_runs(
-        where,
-        storage=storage,
-        namespace=namespace,
-        generation=generation,
-        to_json=to_json,
-        html=html,
-    )
-    sys.exit(code)
+    sys.exit(explain_runs(ExplainOptions(where=where, **options)))
 
 
 @trainrun.command()

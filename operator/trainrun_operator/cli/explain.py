@@ -6,11 +6,14 @@ Layer: cli. Reads its storage and, where there is one, its status; with the user
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from trainrun.errors import InvalidSpec, TrainRunError
+from trainrun_operator.cli.cluster_names import cluster_name, stored_name
 from trainrun_operator.cli.exit_codes import SUCCEEDED
 from trainrun_operator.cli.explaining.as_json import as_json
 from trainrun_operator.cli.explaining.extras import extras_of
@@ -20,38 +23,70 @@ from trainrun_operator.cli.explaining.sweeps.as_json import as_json as sweep_as_
 from trainrun_operator.cli.explaining.sweeps.life import search_life_of
 from trainrun_operator.cli.explaining.sweeps.text import lines as sweep_lines
 from trainrun_operator.cli.explaining.text import lines
-from trainrun_operator.cli.finding import find_runs
+from trainrun_operator.cli.finding import cluster_source, find_runs, namesakes
 from trainrun_operator.cli.refusal import refused
 from trainrun_operator.cli.run_options import RunOptions
 from trainrun_operator.cli.sources import Source, UnknownRun
-from trainrun_operator.cli.sweeping.reading import ReadSweep, names_sweep, read_sweep
+from trainrun_operator.cli.sweeping.reading import (
+    FoundSweep,
+    ReadSweep,
+    find_sweep,
+    found_sweep,
+    names_sweep,
+    read_log,
+)
 from trainrun_operator.core.sweep.trial import TRIALS
 
+if TYPE_CHECKING:
+    from trainrun_operator.worlds.kubernetes.reading import Namesakes
 
-def explain(
-    where: str,
-    *,
-    storage: str | None,
-    namespace: str | None,
-    generation: int | None,
-    to_json: bool,
-    html: Path | None,
-) -> int:
-    """Print the story of each run, or of the sweep, that `where` names; returns the exit code."""
-    if names_sweep(where):
-        if html is not None or generation is not None:
-            option = "--html" if html is not None else "--generation"
-            return _refuse_option(option, where, storage=storage)
-        return _explain_sweep(where, storage=storage, to_json=to_json)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExplainOptions:
+    """What was asked for."""
+
+    where: str
+    storage: str | None
+    namespace: str | None
+    generation: int | None
+    to_json: bool
+    html: Path | None
+
+
+def explain(options: ExplainOptions) -> int:
+    """Print the story of each run, or of the sweep, that is named; returns the exit code."""
+    where, storage = options.where, options.storage
     try:
-        found = find_runs(where, storage=storage, namespace=namespace)
-        lives = [life_of(run, generation=generation) for run in found]
+        stored = stored_name(where, storage)
+        if names_sweep(stored or where):
+            return _explain_sweep(find_sweep(where, storage=storage), options)
+        name = None if stored else cluster_name(where, options.namespace)
+        if name is not None:
+            return _explain_named(namesakes(name), options)
+        return _explain_runs(find_runs(where, storage=storage), options)
     except TrainRunError as error:
         return refused(error)
-    if html is not None:
-        return _write(found, lives, generation, html)
+
+
+def _explain_named(found: Namesakes, options: ExplainOptions) -> int:
+    """The run, where a sweep has the same name as well: a run was always what a name means here."""
+    sweep = None if found.sweep is None else found_sweep(found.sweep)
+    if found.run is None:
+        assert sweep is not None, "one of them is there"
+        return _explain_sweep(sweep, options)
+    code = _explain_runs([cluster_source(found.run)], options)
+    if sweep is not None:
+        note = f"there is a TrainSweep {options.where} too: trainrun explain {sweep.folder.uri}"
+        click.echo(f"note: this is the TrainRun; {note}", err=True)
+    return code
+
+
+def _explain_runs(found: list[Source], options: ExplainOptions) -> int:
+    lives = [life_of(run, generation=options.generation) for run in found]
+    if options.html is not None:
+        return _write(found, lives, options.generation, options.html)
     for life in lives:
-        if to_json:
+        if options.to_json:
             click.echo(json.dumps(as_json(life)))
         else:
             for line in lines(life):
@@ -59,13 +94,16 @@ def explain(
     return SUCCEEDED
 
 
-def _explain_sweep(where: str, *, storage: str | None, to_json: bool) -> int:
-    try:
-        sweep = read_sweep(where, storage=storage)
-        life = search_life_of(sweep, go_on=_going_on(sweep, where, storage))
-    except TrainRunError as error:
-        return refused(error)
-    if to_json:
+def _explain_sweep(found: FoundSweep, options: ExplainOptions) -> int:
+    if options.html is not None or options.generation is not None:
+        option = "--html" if options.html is not None else "--generation"
+        raise InvalidSpec(
+            f"{option} is for runs, and {options.where} is a sweep: name the folder of a trial, "
+            f"such as {found.folder.uri}/{TRIALS}/00000"
+        )
+    sweep = read_log(found)
+    life = search_life_of(sweep, go_on=_going_on(sweep, options))
+    if options.to_json:
         click.echo(json.dumps(sweep_as_json(life)))
     else:
         for line in sweep_lines(life):
@@ -73,23 +111,14 @@ def _explain_sweep(where: str, *, storage: str | None, to_json: bool) -> int:
     return SUCCEEDED
 
 
-def _going_on(sweep: ReadSweep, where: str, storage: str | None) -> str:
+def _going_on(sweep: ReadSweep, options: ExplainOptions) -> str:
+    if sweep.version is not None:
+        metadata = sweep.version.sweep.metadata
+        edit = f"kubectl edit trainsweep {metadata.name} -n {metadata.namespace}"
+        return f"apply its file again (or all of that with `{edit}`)"
     if sweep.described is None:
         return "`trainrun run` of the sweep's file"
-    return RunOptions(file=Path(where), storage=storage).command
-
-
-def _refuse_option(option: str, where: str, *, storage: str | None) -> int:
-    try:
-        folder = read_sweep(where, storage=storage).uri
-    except TrainRunError as error:
-        return refused(error)
-    return refused(
-        InvalidSpec(
-            f"{option} is for runs, and {where} is a sweep: name the folder of a trial, such as "
-            f"{folder}/{TRIALS}/00000"
-        )
-    )
+    return RunOptions(file=Path(options.where), storage=options.storage).command
 
 
 def _write(found: list[Source], lives: list[Life], generation: int | None, file: Path) -> int:

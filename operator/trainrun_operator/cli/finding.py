@@ -6,13 +6,13 @@ Layer: cli.
 from __future__ import annotations
 
 import os
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trainrun.checkpoint import Score
 from trainrun.errors import InvalidSpec
-from trainrun_operator.cli.preparation import load_file
+from trainrun_operator.cli.cluster_names import ClusterName, cluster_name, stored_name
+from trainrun_operator.cli.preparation import holds_sweep, load_file
 from trainrun_operator.cli.scoring import score_of
 from trainrun_operator.cli.sources import (
     ClusterSource,
@@ -25,12 +25,8 @@ from trainrun_operator.cli.sources import (
 from trainrun_operator.worlds.local.place import place_of, places_root
 
 if TYPE_CHECKING:
+    from trainrun_operator.worlds.kubernetes.reading import Namesakes
     from trainrun_operator.worlds.kubernetes.run_object import RunVersion
-
-FILES = (".yaml", ".yml", ".json")
-"""How names end that are those of files, also where there is none."""
-
-_NAME = re.compile(r"(?:([a-z0-9][a-z0-9-]*)/)?([a-z0-9][a-z0-9.-]*)")
 
 
 def find_runs(where: str, *, storage: str | None, namespace: str | None = None) -> list[Source]:
@@ -45,11 +41,12 @@ def find_runs(where: str, *, storage: str | None, namespace: str | None = None) 
     path = Path(where)
     if path.is_dir():
         return _below(path.resolve().as_uri())
-    name = _NAME.fullmatch(where)
-    if name is not None and not path.exists() and not where.endswith(FILES):
-        if storage is not None and name[1] is None:
-            return [_source(where, storage.rstrip("/"))]
-        return [_of_cluster(name[2], name[1] or namespace)]
+    stored = stored_name(where, storage)
+    if stored is not None:
+        return [_source(where, stored.rpartition("/")[0])]
+    name = cluster_name(where, namespace)
+    if name is not None:
+        return [_of_cluster(name)]
     return [_of_file(path, storage)]
 
 
@@ -63,6 +60,8 @@ def find_run(where: str, *, storage: str | None) -> Source:
 
 
 def _of_file(path: Path, storage: str | None) -> Source:
+    if path.is_file() and holds_sweep(path):
+        raise _a_sweep(str(path))
     run = load_file(path, storage=storage)
     at = run.spec.storage
     return _source(
@@ -74,11 +73,28 @@ def _of_file(path: Path, storage: str | None) -> Source:
     )
 
 
-def _of_cluster(name: str, namespace: str | None) -> Source:
+def namesakes(name: ClusterName) -> Namesakes:
+    """The TrainRun and the TrainSweep of this name in the cluster. Raises what a cluster answers,
+    also where neither is there."""
     # aiohttp and the client library: half a second that other commands need not wait.
-    from trainrun_operator.worlds.kubernetes.reading import read_run  # noqa: PLC0415
+    from trainrun_operator.worlds.kubernetes.reading import read_namesakes  # noqa: PLC0415
 
-    return cluster_source(read_run(name, namespace))
+    return read_namesakes(name.name, name.namespace)
+
+
+def _of_cluster(name: ClusterName) -> Source:
+    found = namesakes(name)
+    if found.run is not None:
+        return cluster_source(found.run)
+    assert found.sweep is not None, "one of them is there"
+    raise _a_sweep(found.sweep.where)
+
+
+def _a_sweep(where: str) -> UnknownRun:
+    return UnknownRun(
+        f"{where} is a TrainSweep: `trainrun sweep status {where}` tells how it fares, `trainrun "
+        f"explain {where}` what became of it; this command is for a run, such as one of its trials"
+    )
 
 
 def cluster_source(version: RunVersion) -> ClusterSource:

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 import click
 
 from trainrun.errors import StoreError, TrainRunError
+from trainrun_operator.cli.cluster_names import FILES
 from trainrun_operator.cli.exit_codes import SUCCEEDED
-from trainrun_operator.cli.finding import FILES, find_runs
+from trainrun_operator.cli.finding import find_runs
 from trainrun_operator.cli.log_lines.history import History
 from trainrun_operator.cli.log_lines.line import Line, Shown, Wanted
 from trainrun_operator.cli.log_lines.local import LocalLines

@@ -20,10 +20,11 @@ from trainrun_operator.cli.summary import facts, summary
 from trainrun_operator.core.run.display import LASTING
 
 
-def show_status(where: str, *, storage: str | None, as_json: bool) -> int:
+def show_status(where: str, *, storage: str | None, namespace: str | None, as_json: bool) -> int:
     """Print the status of each run that `where` names; returns the exit code."""
     try:
-        found = [(run, run.state()) for run in find_runs(where, storage=storage)]
+        runs = find_runs(where, storage=storage, namespace=namespace)
+        found = [(run, run.state()) for run in runs]
     except TrainRunError as error:
         click.echo(f"error: {error}", err=True)
         return BAD_INPUT

@@ -8,67 +8,79 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 
 from trainrun_operator.cli.ctrl_c import loaded
 
-SWEEP_FILE = click.argument(
-    "file", metavar="FILE", type=click.Path(exists=True, dir_okay=False, path_type=Path)
-)
+WHERE = click.argument("where", metavar="NAME|FILE|FOLDER|URI")
+STEERED = click.argument("where", metavar="NAME|FILE")
 TRIALS = click.argument("trials", metavar="[TRIAL]...", type=click.IntRange(min=0), nargs=-1)
 STORAGE = click.option("--storage", metavar="URI", help="Storage instead of the file's.")
+NAMESPACE = click.option(
+    "-n", "--namespace", help="Namespace of NAME, instead of the kubeconfig's."
+)
+CHANGE_AS_JSON = click.option(
+    "--json", "as_json", is_flag=True, help="What was changed as one JSON object."
+)
 
 
 @click.group()
 def sweep() -> None:
     """Look at a TrainSweep, and pause, stop or resume its trials.
 
-    What it has come to is read from its storage alone, also where the machine or cluster that led
-    it is gone: the sweep of a YAML file, or of a folder, <storage URI>/<sweep name>. With your own
-    credentials. What it is to do stands in its YAML file, which a sweep that runs follows.
+    What it has come to is read from its storage, also where the machine or cluster that led it is
+    gone: the sweep of a YAML file, or of a folder, <storage URI>/<sweep name>. NAME (or
+    NAMESPACE/NAME) is a TrainSweep in the cluster of your kubeconfig. With your own credentials.
+    What it is to do stands in its YAML file, or in the TrainSweep of the cluster, which a sweep
+    that runs follows.
     """
 
 
 @sweep.command()
-@click.argument("where", metavar="FILE|FOLDER|URI")
+@WHERE
 @STORAGE
+@NAMESPACE
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
-def status(where: str, *, storage: str | None, as_json: bool) -> None:
+def status(where: str, *, storage: str | None, namespace: str | None, as_json: bool) -> None:
     """Show how the sweep fares: trials by state, the best one, the last that ended."""
     from trainrun_operator.cli.sweeping.status import show_status
 
     loaded()
-    sys.exit(show_status(where, storage=storage, as_json=as_json))
+    sys.exit(show_status(where, storage=storage, namespace=namespace, as_json=as_json))
 
 
 @sweep.command()
-@click.argument("where", metavar="FILE|FOLDER|URI")
+@WHERE
 @STORAGE
+@NAMESPACE
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per trial.")
-def trials(where: str, *, storage: str | None, as_json: bool) -> None:
+def trials(where: str, *, storage: str | None, namespace: str | None, as_json: bool) -> None:
     """Show every trial: its parameters, its value, and how it ended."""
     from trainrun_operator.cli.sweeping.showing import show_trials
 
     loaded()
-    sys.exit(show_trials(where, storage=storage, as_json=as_json))
+    sys.exit(show_trials(where, storage=storage, namespace=namespace, as_json=as_json))
 
 
 @sweep.command()
-@click.argument("where", metavar="FILE|FOLDER|URI")
+@WHERE
 @STORAGE
+@NAMESPACE
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
-def best(where: str, *, storage: str | None, as_json: bool) -> None:
+def best(where: str, *, storage: str | None, namespace: str | None, as_json: bool) -> None:
     """Show the best trial so far and its parameters; exit with 3 where there is none."""
     from trainrun_operator.cli.sweeping.showing import show_best
 
     loaded()
-    sys.exit(show_best(where, storage=storage, as_json=as_json))
+    sys.exit(show_best(where, storage=storage, namespace=namespace, as_json=as_json))
 
 
 @sweep.command()
-@click.argument("where", metavar="FILE|FOLDER|URI")
+@WHERE
 @STORAGE
+@NAMESPACE
 @click.option(
     "-o",
     "--output",
@@ -76,7 +88,7 @@ def best(where: str, *, storage: str | None, as_json: bool) -> None:
     type=click.Path(dir_okay=False, path_type=Path),
     help="The page. Default: <sweep name>.html in this folder.",
 )
-def plot(where: str, *, storage: str | None, output: Path | None) -> None:
+def plot(where: str, *, storage: str | None, namespace: str | None, output: Path | None) -> None:
     """Draw the sweep as one page of HTML: values, learning curves, parameters.
 
     The page needs no network and no scripts. It is written anew each time, also while the sweep
@@ -85,12 +97,13 @@ def plot(where: str, *, storage: str | None, output: Path | None) -> None:
     from trainrun_operator.cli.sweeping.plot import plot as drawn
 
     loaded()
-    sys.exit(drawn(where, storage=storage, output=output))
+    sys.exit(drawn(where, storage=storage, namespace=namespace, output=output))
 
 
 @sweep.command()
-@click.argument("where", metavar="FILE|FOLDER|URI")
+@WHERE
 @STORAGE
+@NAMESPACE
 @click.option(
     "--optuna",
     metavar="FILE",
@@ -103,81 +116,95 @@ def plot(where: str, *, storage: str | None, output: Path | None) -> None:
     type=click.Path(dir_okay=False, allow_dash=True, path_type=Path),
     help="A table with a row for each trial; - writes it to stdout.",
 )
-def export(where: str, *, storage: str | None, optuna: Path | None, csv: Path | None) -> None:
+def export(
+    where: str, *, storage: str | None, namespace: str | None, optuna: Path | None, csv: Path | None
+) -> None:
     """Write the trials for other tools: --optuna or --csv, into a new file."""
     from trainrun_operator.cli.sweeping.export import export_csv, export_optuna
 
     loaded()
     if optuna is not None and csv is None:
-        sys.exit(export_optuna(where, storage=storage, file=optuna))
+        sys.exit(export_optuna(where, storage=storage, namespace=namespace, file=optuna))
     if csv is not None and optuna is None:
-        sys.exit(export_csv(where, storage=storage, file=csv))
+        sys.exit(export_csv(where, storage=storage, namespace=namespace, file=csv))
     raise click.UsageError("give exactly one of --optuna and --csv")
 
 
 @sweep.command("can-restore")
-@click.argument("where", metavar="FILE|FOLDER|URI")
+@WHERE
 @STORAGE
+@NAMESPACE
 @click.option(
     "-f",
     "--file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="Whether this file describes the same search.",
 )
-def can_restore(where: str, *, storage: str | None, file: Path | None) -> None:
+def can_restore(
+    where: str, *, storage: str | None, namespace: str | None, file: Path | None
+) -> None:
     """Say whether the sweep can be taken up again: exit with 0 for yes, 3 for no.
 
-    A file, in place of the folder or with -f, must describe the search that was begun there.
+    A file, in place of the folder or with -f, must describe the search that was begun there, and so
+    must the TrainSweep NAME.
     """
     from trainrun_operator.cli.sweeping.showing import show_can_restore
 
     loaded()
-    sys.exit(show_can_restore(where, storage=storage, file=file))
+    sys.exit(show_can_restore(where, storage=storage, namespace=namespace, file=file))
 
 
 @sweep.command()
-@SWEEP_FILE
+@STEERED
 @TRIALS
 @STORAGE
-def pause(file: Path, trials: tuple[int, ...], *, storage: str | None) -> None:
+@NAMESPACE
+@CHANGE_AS_JSON
+def pause(where: str, trials: tuple[int, ...], **options: Any) -> None:
     """Save trials and let them wait; without a number: the whole sweep.
 
-    Changes pausedTrials, or suspend, in the sweep's file and nothing else there. A sweep that runs
-    takes it up within two seconds, and starts other trials in the place of these.
+    Changes pausedTrials, or suspend, in the sweep's file and nothing else there, or in the
+    TrainSweep of the cluster. A sweep that runs takes it up within two seconds, and starts other
+    trials in the place of these.
     """
-    from trainrun_operator.cli.sweeping.steering import pause_trials
+    from trainrun_operator.cli.sweeping.steering import SteeringOptions, pause_trials
 
     loaded()
-    sys.exit(pause_trials(file, trials, storage=storage))
+    sys.exit(pause_trials(SteeringOptions(where=where, trials=trials, **options)))
 
 
 @sweep.command()
-@SWEEP_FILE
+@STEERED
 @click.argument("trials", metavar="TRIAL...", type=click.IntRange(min=0), nargs=-1, required=True)
 @STORAGE
-def stop(file: Path, trials: tuple[int, ...], *, storage: str | None) -> None:
+@NAMESPACE
+@CHANGE_AS_JSON
+def stop(where: str, trials: tuple[int, ...], **options: Any) -> None:
     """End trials for good; they keep the value that they have.
 
-    Changes stoppedTrials in the sweep's file, and nothing else there. A sweep that runs takes it up
-    within two seconds.
+    Changes stoppedTrials in the sweep's file, and nothing else there, or in the TrainSweep of the
+    cluster. A sweep that runs takes it up within two seconds.
     """
-    from trainrun_operator.cli.sweeping.steering import stop_trials
+    from trainrun_operator.cli.sweeping.steering import SteeringOptions, stop_trials
 
     loaded()
-    sys.exit(stop_trials(file, trials, storage=storage))
+    sys.exit(stop_trials(SteeringOptions(where=where, trials=trials, **options)))
 
 
 @sweep.command()
-@SWEEP_FILE
+@STEERED
 @TRIALS
 @STORAGE
-def resume(file: Path, trials: tuple[int, ...], *, storage: str | None) -> None:
+@NAMESPACE
+@CHANGE_AS_JSON
+def resume(where: str, trials: tuple[int, ...], **options: Any) -> None:
     """Let paused trials go on from what they have saved; without a number: the whole sweep.
 
-    Changes pausedTrials, and suspend, in the sweep's file and nothing else there. A sweep that runs
-    takes it up within two seconds; `trainrun run` goes on with one that does not.
+    Changes pausedTrials, and suspend, in the sweep's file and nothing else there, or in the
+    TrainSweep of the cluster. A sweep that runs takes it up within two seconds; `trainrun run` goes
+    on with one of a file that does not.
     """
-    from trainrun_operator.cli.sweeping.steering import resume_trials
+    from trainrun_operator.cli.sweeping.steering import SteeringOptions, resume_trials
 
     loaded()
-    sys.exit(resume_trials(file, trials, storage=storage))
+    sys.exit(resume_trials(SteeringOptions(where=where, trials=trials, **options)))

@@ -62,6 +62,7 @@ UNREACHABLE = "unreachable"
 """The code of a call that got no answer, for `observe_call`."""
 
 JSON = "application/json"
+MERGE_PATCH = "application/merge-patch+json"
 
 MANAGER = "trainrun-operator"
 """Who has set a field, in managedFields; and who asks, in the API server's audit log."""
@@ -81,12 +82,14 @@ class _Request:
     """What is sent, as often as it takes."""
 
     verb: str
-    """get, watch, post, put or delete."""
+    """get, watch, post, put, patch or delete."""
     path: str
     params: Mapping[str, str]
     limits: aiohttp.ClientTimeout
     body: object = None
     guard: Callable[[], None] = _nobody_minds
+    content: str = JSON
+    """Media type of the body."""
 
     @property
     def method(self) -> str:
@@ -206,6 +209,20 @@ class KubeApi:
             urgent=urgent,
         )
 
+    async def patch(self, path: str, body: Mapping[str, Any], *, manager: str) -> Object:
+        """Merge into an object (RFC 7386: lists are replaced, null deletes) as this field manager;
+        with a resourceVersion in it, only into that version. For what users do: the operator
+        itself writes whole objects."""
+        request = _Request(
+            verb="patch",
+            path=path,
+            params={"fieldManager": manager},
+            limits=_within(REQUEST_TIMEOUT),
+            body=body,
+            content=MERGE_PATCH,
+        )
+        return await self._call(request)
+
     async def delete(
         self,
         path: str,
@@ -300,7 +317,7 @@ class KubeApi:
         raise AssertionError("the last try returns or raises")
 
     async def _send(self, request: _Request, token: str | None) -> aiohttp.ClientResponse:
-        headers = {"Content-Type": JSON, "Accept": JSON, "User-Agent": MANAGER}
+        headers = {"Content-Type": request.content, "Accept": JSON, "User-Agent": MANAGER}
         if token:
             headers["Authorization"] = token
         started, code = time.monotonic(), UNREACHABLE

@@ -442,6 +442,21 @@ def test_metrics_are_kept_in_the_store(
     assert json.loads(lines[0])["metrics"] == {"loss": {"float": "NaN"}}
 
 
+def test_metrics_from_just_before_a_crash_are_kept_though_the_next_attempt_starts_at_once(
+    operator: OperatorStandIn, workers: Workers
+) -> None:
+    workers.start(PRELUDE + "trainrun.report({'loss': 1.0}, step=1); raise SystemExit(1)")
+    operator.order(Hold(attempt=1, resolve=ResolveRequest(attempt=1)))
+    operator.until(lambda s: s.resolution)
+    operator.order(start())
+    operator.until(lambda s: s.exits)
+    operator.order(start(attempt=2))
+    operator.until(lambda s: s.attempt == 2 and s.exits)
+    metrics = workers.storage / "run/metrics"
+    for name in ("000001-00001.jsonl", "000002-00001.jsonl"):
+        eventually((metrics / name).exists, what=name)
+
+
 @pytest.mark.slow
 def test_a_store_that_lost_what_was_committed_is_told_again_and_again(
     operator: OperatorStandIn, workers: Workers

@@ -106,6 +106,25 @@ def test_a_file_that_cannot_be_edited_safely_is_left_as_it_is(file: Path) -> Non
     assert file.read_text() == before
 
 
+def test_a_folder_cannot_be_told_what_to_do(file: Path, sweeps: Sweeps) -> None:
+    for where in (sweeps.storage / "lr", f"{sweeps.storage.as_uri()}/lr"):
+        refused = ask("pause", where, 1)
+        assert refused.exit_code == 2
+        assert refused.output.count("\n") == 1
+        assert "what it is to do stands in its YAML file, or in the TrainSweep" in refused.output
+    assert lists(file)[1] is None
+
+
+def test_what_was_changed_can_be_had_as_json(file: Path) -> None:
+    done = json.loads(ask("pause", file, 1, 4, "--json").output)
+    assert done == {
+        "sweep": str(file),
+        "changed": {"pausedTrials": [1, 4]},
+        "outcome": "trials 1, 4 are paused",
+        "notes": ["trial 4 has not begun yet"],
+    }
+
+
 def test_a_link_to_the_file_stays_one(file: Path, tmp_path: Path) -> None:
     link = tmp_path / "link.yaml"
     link.symlink_to(file)

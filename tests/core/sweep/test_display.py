@@ -42,6 +42,14 @@ def test_it_tells_what_runs_what_ended_and_what_is_ahead() -> None:
     assert status.active_seconds == 1
 
 
+def test_the_best_value_is_told_exactly_and_in_six_digits() -> None:
+    exact = 0.8493827160493827
+    log = a_view(asked(0), told(0, value=str(exact), step=3))
+    best = status_of_log(log, a_search().objective, trials=None).best
+    assert best is not None
+    assert (best.value, best.text) == (str(exact), "0.849383")
+
+
 def test_what_was_said_of_the_trials_stays_while_the_log_is_not_known() -> None:
     before = TrainSweepStatus(phase="Running", asked=7, position=9)
     unknown = SweepObservation(log=ClerkUnknown(message="the store is away"))

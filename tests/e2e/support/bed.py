@@ -20,6 +20,7 @@ from testbed.cluster import Cluster
 from testbed.errors import ClusterBroken
 from testbed.images import base_name
 from testbed.project_images import WORKER
+from testbed.s3 import S3
 from tests.e2e.support.cluster_run import ClusterRun
 
 SCRIPTS = Path(__file__).parents[1] / "scripts"
@@ -36,12 +37,14 @@ Json = dict[str, Any]
 class Bed:
     """One namespace, made for one test."""
 
-    def __init__(self, cluster: Cluster, namespace: str) -> None:
+    def __init__(self, cluster: Cluster, namespace: str, *, store: S3 | None = None) -> None:
+        """`store` holds its bucket: the cluster's own, unless told otherwise."""
         self.cluster = cluster
         self.namespace = namespace
         self.bucket = namespace
+        self.store = store or cluster.s3
         self.api = cluster.api
-        cluster.s3.make_bucket(self.bucket)
+        self.store.make_bucket(self.bucket)
         self._apply(
             {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}},
             {
@@ -115,7 +118,7 @@ class Bed:
             workers["agent"] = "InImage"
         storage = {
             "uri": f"s3://{self.bucket}/runs",
-            "endpointURL": self.cluster.s3.endpoint,
+            "endpointURL": self.store.endpoint,
             "region": "us-east-1",
             "credentialsSecretRef": {"name": "storage"},
             **spec.pop("storage", {}),
@@ -136,13 +139,13 @@ class Bed:
     @property
     def credentials(self) -> dict[str, str]:
         """Variables with the keys of the store."""
-        s3 = self.cluster.s3
+        s3 = self.store
         return {"AWS_ACCESS_KEY_ID": s3.access_key, "AWS_SECRET_ACCESS_KEY": s3.secret_key}
 
     @property
     def s3(self) -> Any:
         """A client of the store, with its keys."""
-        s3 = self.cluster.s3
+        s3 = self.store
         return boto3.client(
             "s3",
             endpoint_url=s3.endpoint,

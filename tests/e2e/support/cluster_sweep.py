@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainrun.checkpoint.rules.records import unseal
 from trainrun.sweep.fold import fold
-from trainrun.sweep.records import LogEntry
+from trainrun.sweep.records import Ask, LogEntry, Tell
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -42,6 +42,19 @@ def trainsweep(bed: Bed, *, args: tuple[object, ...] = (), **spec: Any) -> Json:
             **spec,
         },
     }
+
+
+def written_once(records: list[Record]) -> None:
+    """Assert that each number was asked for once, and each end told once."""
+    asked = [it.trial for it in records if isinstance(it, Ask)]
+    told = [(it.trial, it.opening) for it in records if isinstance(it, Tell)]
+    assert asked == list(range(len(asked)))
+    assert len(told) == len(set(told))
+
+
+def parameters(records: list[Record]) -> dict[int, Any]:
+    """Those of each trial."""
+    return {it.trial: it.params for it in records if isinstance(it, Ask)}
 
 
 class ClusterSweep:

@@ -343,5 +343,7 @@ class Attempt:
             self._drop_lost()
             yielded = end.rank in self.voter.saved and end.rank not in self.report.finished
             self.processes.update_exit(end.rank, yielded=yielded)
+        if self.metrics is not None and not self.processes.alive:
+            self.metrics.hurry()
         self.changed()
         self.around.news()

@@ -20,7 +20,7 @@ TRAINSWEEP = Resource(
         Column("Phase", "string", ".status.phase"),
         Column("Done", "string", ".status.trials.text"),
         Column("Open", "integer", ".status.trials.open"),
-        Column("Best", "string", ".status.best.value"),
+        Column("Best", "string", ".status.best.text"),
         Column("Best trial", "integer", ".status.best.trial"),
         Column("Errored", "integer", ".status.trials.errored"),
         Column("Reason", "string", ".status.reason"),

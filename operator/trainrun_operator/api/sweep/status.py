@@ -46,6 +46,8 @@ class BestTrial(StatusPart):
     value: str
     """As Python writes it: JSON has no infinity."""
     step: int
+    text: str = ""
+    """The value in six digits."""
     params: dict[str, Any] = field(default_factory=dict)
     """Left out where they are long; the log has them."""
 

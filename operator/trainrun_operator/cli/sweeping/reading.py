@@ -1,6 +1,7 @@
-"""A sweep as its storage tells it: from a YAML file, or from the address of its folder alone.
+"""A sweep as its storage tells it: of a YAML file, of a name in a cluster, or from the address of
+its folder alone.
 
-Layer: cli. Asks the store alone, and changes nothing there; works from any machine, whether the
+Layer: cli. Changes nothing; the store alone is enough, so it works from any machine, whether the
 sweep is on, over, or its cluster gone.
 """
 
@@ -9,6 +10,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from trainrun.checkpoint import RunStore, open_store
 from trainrun.checkpoint.sweep_log import SweepLog
@@ -18,9 +20,13 @@ from trainrun.sweep.search import Objective
 from trainrun.sweep.space import Parameter
 from trainrun.sweep.view import SweepView
 from trainrun_operator.api.sweep.spec import TrainSweep
+from trainrun_operator.cli.cluster_names import ClusterName, cluster_name, stored_name
 from trainrun_operator.cli.preparation import holds_sweep, storage_uri
 from trainrun_operator.cli.sweeping.loading import load_sweep, store_of
 from trainrun_operator.core.sweep.config import space_of
+
+if TYPE_CHECKING:
+    from trainrun_operator.worlds.kubernetes.sweeping.sweep_object import SweepVersion
 
 
 class UnknownSweep(TrainRunError):
@@ -34,7 +40,9 @@ class ReadSweep:
     folder: RunStore
     view: SweepView
     described: TrainSweep | None
-    """As its file describes it now; None: the folder alone was given."""
+    """As its file, or the cluster, describes it now; None: the folder alone was given."""
+    version: SweepVersion | None = None
+    """As the cluster has it; None: it was not asked for by its name there."""
 
     @property
     def uri(self) -> str:
@@ -58,18 +66,84 @@ class ReadSweep:
         return Objective(metric=goal["metric"], goal=goal["goal"], value=goal["value"])
 
 
-def read_sweep(where: str, *, storage: str | None) -> ReadSweep:
-    """The sweep of a file or in a folder. Raises InvalidSpec, StoreError, SweepLogDamaged, and
-    UnknownSweep where nothing was ever begun."""
-    described = None if _is_folder(where) else load_sweep(Path(where), storage=storage)
-    folder = _folder_at(where) if described is None else _folder_of(described)
-    view = SweepLog(folder).read_on()
-    if not view.sessions:
-        raise UnknownSweep(
-            f"{folder.uri}: there is no log of a sweep; give <storage URI>/<sweep name> or the "
-            "sweep's YAML file"
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundSweep:
+    """A sweep of which the log was not read yet."""
+
+    folder: RunStore
+    described: TrainSweep | None
+    version: SweepVersion | None
+    """Both as in `ReadSweep`."""
+
+    def read(self) -> ReadSweep:
+        """Read the log. Raises StoreError, SweepLogDamaged, and UnknownSweep where nothing was ever
+        begun."""
+        view = SweepLog(self.folder).read_on()
+        if not view.sessions:
+            raise UnknownSweep(
+                f"{self.folder.uri}: there is no log of a sweep; give <storage URI>/<sweep name>, "
+                "the sweep's YAML file, or the name of a TrainSweep"
+            )
+        return ReadSweep(
+            folder=self.folder, view=view, described=self.described, version=self.version
         )
-    return ReadSweep(folder=folder, view=view, described=described)
+
+
+def read_sweep(where: str, *, storage: str | None, namespace: str | None = None) -> ReadSweep:
+    """The sweep of a file, in a folder, or of a name in the cluster, with its log. Raises
+    InvalidSpec, what a cluster answers, and as `read_log`."""
+    return read_log(find_sweep(where, storage=storage, namespace=namespace))
+
+
+def read_log(found: FoundSweep) -> ReadSweep:
+    """As `FoundSweep.read`; of a name in the cluster errors say where the operator's words are."""
+    if found.version is None:
+        return found.read()
+    where = found.version.where
+    try:
+        return found.read()
+    except UnknownSweep as error:
+        raise UnknownSweep(
+            f"{found.folder.uri}: there is no log yet; `trainrun sweep status {where}` tells what "
+            "the sweep waits for"
+        ) from error
+    except StoreError as error:
+        # Whoever may look at the cluster need not have the keys of its storage.
+        raise type(error)(
+            f"{error} (the storage is read with this machine's own credentials; `trainrun sweep "
+            f"status {where}` needs none)"
+        ) from error
+
+
+def find_sweep(where: str, *, storage: str | None, namespace: str | None = None) -> FoundSweep:
+    """Where its log is. Raises InvalidSpec, StoreMisconfigured, and what a cluster answers."""
+    if _is_folder(where):
+        return _in_folder(where)
+    stored = stored_name(where, storage)
+    if stored is not None:
+        return _in_folder(stored)
+    name = cluster_name(where, namespace)
+    if name is not None:
+        return found_sweep(_of_cluster(name))
+    described = load_sweep(Path(where), storage=storage)
+    return FoundSweep(folder=_folder_of(described), described=described, version=None)
+
+
+def found_sweep(version: SweepVersion) -> FoundSweep:
+    """The TrainSweep that was read so."""
+    described = version.sweep
+    return FoundSweep(folder=_folder_of(described), described=described, version=version)
+
+
+def _in_folder(where: str) -> FoundSweep:
+    return FoundSweep(folder=_folder_at(where), described=None, version=None)
+
+
+def _of_cluster(name: ClusterName) -> SweepVersion:
+    # aiohttp and the client library: half a second that other commands need not wait.
+    from trainrun_operator.worlds.kubernetes.reading import read_one_sweep  # noqa: PLC0415
+
+    return read_one_sweep(name.name, name.namespace)
 
 
 def names_sweep(where: str) -> bool:

@@ -14,6 +14,7 @@ import click
 from trainrun.errors import TrainRunError
 from trainrun.sweep.results import best
 from trainrun.sweep.search import Objective
+from trainrun_operator.api.sweep.spec import TrainSweep
 from trainrun_operator.cli import wording
 from trainrun_operator.cli.exit_codes import NO, SUCCEEDED
 from trainrun_operator.cli.refusal import refused
@@ -29,10 +30,10 @@ LONGEST_REMARK = 100
 """Characters in a table; `--json` has all of it."""
 
 
-def show_trials(where: str, *, storage: str | None, as_json: bool) -> int:
+def show_trials(where: str, *, storage: str | None, namespace: str | None, as_json: bool) -> int:
     """A line for each trial; returns the exit code."""
     try:
-        sweep = read_sweep(where, storage=storage)
+        sweep = read_sweep(where, storage=storage, namespace=namespace)
     except TrainRunError as error:
         return refused(error)
     rows = rows_of(sweep.view, None, sweep.objective)
@@ -45,10 +46,10 @@ def show_trials(where: str, *, storage: str | None, as_json: bool) -> int:
     return SUCCEEDED
 
 
-def show_best(where: str, *, storage: str | None, as_json: bool) -> int:
+def show_best(where: str, *, storage: str | None, namespace: str | None, as_json: bool) -> int:
     """The trial that is ahead, and its parameters; returns the exit code."""
     try:
-        sweep = read_sweep(where, storage=storage)
+        sweep = read_sweep(where, storage=storage, namespace=namespace)
     except TrainRunError as error:
         return refused(error)
     found = best(sweep.view, sweep.objective)
@@ -65,12 +66,14 @@ def show_best(where: str, *, storage: str | None, as_json: bool) -> int:
     return SUCCEEDED
 
 
-def show_can_restore(where: str, *, storage: str | None, file: Path | None) -> int:
+def show_can_restore(
+    where: str, *, storage: str | None, namespace: str | None, file: Path | None
+) -> int:
     """Say in one line whether a sweep can be taken up again; returns 0 for yes, 3 for no."""
     try:
-        sweep = read_sweep(where, storage=storage)
-        spec = Path(where) if file is None and Path(where).is_file() else file
-        changed = [] if spec is None else _changed(sweep, spec)
+        sweep = read_sweep(where, storage=storage, namespace=namespace)
+        described = sweep.described if file is None else load_sweep(file)
+        changed = [] if described is None else _changed(sweep, described)
     except UnknownSweep as error:
         click.echo(f"no: {error}")
         return NO
@@ -85,8 +88,8 @@ def show_can_restore(where: str, *, storage: str | None, file: Path | None) -> i
     return SUCCEEDED
 
 
-def _changed(sweep: ReadSweep, file: Path) -> list[str]:
-    return changed_fields(sweep.view.sessions[0].spec, immutable_part(load_sweep(file).spec))
+def _changed(sweep: ReadSweep, described: TrainSweep) -> list[str]:
+    return changed_fields(sweep.view.sessions[0].spec, immutable_part(described.spec))
 
 
 def table(rows: Iterable[Row], objective: Objective) -> Iterator[str]:

@@ -1,203 +1,142 @@
-"""`trainrun sweep pause|stop|resume`: what a sweep is to do with its trials, said in its file.
+"""`trainrun sweep pause|stop|resume`: what a sweep is to do with its trials, said in its file, or
+in the TrainSweep of the cluster.
 
-Layer: cli. The file is the truth, as for `kubectl apply`: the sweep itself is not talked to.
+Layer: cli. The spec is the truth, as for `kubectl apply`: the sweep itself is not talked to.
 """
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
-from trainrun.checkpoint import RunStore
-from trainrun.checkpoint.sweep_log import SweepLog
 from trainrun.errors import InvalidSpec, TrainRunError
-from trainrun.sweep.view import SweepView, TrialView
 from trainrun_operator.api.loading import load
 from trainrun_operator.api.sweep.resource import TRAINSWEEP
 from trainrun_operator.api.sweep.spec import TrainSweep
+from trainrun_operator.cli.cluster_names import cluster_name
 from trainrun_operator.cli.exit_codes import SUCCEEDED
 from trainrun_operator.cli.preparation import read_file
 from trainrun_operator.cli.refusal import refused
 from trainrun_operator.cli.run_options import RunOptions
-from trainrun_operator.cli.sweeping.editing import FieldValue, edited
-from trainrun_operator.cli.sweeping.loading import load_sweep, store_of
+from trainrun_operator.cli.sweeping.editing import edited
+from trainrun_operator.cli.sweeping.loading import load_sweep
+from trainrun_operator.cli.sweeping.orders import (
+    Follow,
+    KnownTrials,
+    Order,
+    Steered,
+    edit_of,
+    known_trials,
+    paused,
+    resumed,
+    stopped,
+)
 from trainrun_operator.cli.sweeping.replacing import replace_text
-from trainrun_operator.core.sweep.config import sweep_config
 from trainrun_operator.worlds.local.driver_lock import leader_of
 from trainrun_operator.worlds.local.place import place_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
-    """What is wanted of a sweep."""
+class SteeringOptions:
+    """What was asked for."""
 
-    sweep: TrainSweep
-    """As its file describes it now."""
+    where: str
+    """The sweep: a file, or a name in the cluster."""
     trials: tuple[int, ...]
-    """Each once; none: the whole sweep."""
-    known: Mapping[int, TrialView]
-    """What the log says of trials."""
-
-    @property
-    def open(self) -> tuple[int, ...]:
-        """Those that have not ended, or are not known yet."""
-        known = self.known
-        return tuple(it for it in self.trials if it not in known or known[it].open)
+    """By number; empty: the whole sweep."""
+    storage: str | None
+    """Of a file, instead of its own."""
+    namespace: str | None
+    """Of a name, instead of the kubeconfig's."""
+    as_json: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SweepEdit:
-    """What follows from an order."""
-
-    changes: dict[str, FieldValue]
-    """Fields below `spec`; those that have this value already are none."""
-    outcome: str
-    """What holds then."""
-    notes: tuple[str, ...] = field(default=())
-
-
-def pause_trials(file: Path, trials: tuple[int, ...], *, storage: str | None) -> int:
+def pause_trials(options: SteeringOptions) -> int:
     """Save these trials, or all, and let them wait; returns the exit code."""
-    return _carried_out(_paused, file, trials, storage=storage)
+    return _carried_out(paused, options)
 
 
-def stop_trials(file: Path, trials: tuple[int, ...], *, storage: str | None) -> int:
+def stop_trials(options: SteeringOptions) -> int:
     """End these trials for good; returns the exit code."""
-    return _carried_out(_stopped, file, trials, storage=storage)
+    return _carried_out(stopped, options)
 
 
-def resume_trials(file: Path, trials: tuple[int, ...], *, storage: str | None) -> int:
+def resume_trials(options: SteeringOptions) -> int:
     """Let these trials, or all, go on; returns the exit code."""
-    return _carried_out(_resumed, file, trials, storage=storage)
+    return _carried_out(resumed, options)
 
 
-# ------------------------------------------------------------------------ what is to be changed
-
-
-def _paused(order: Order) -> SweepEdit:
-    spec = order.sweep.spec
-    if not order.trials:
-        return SweepEdit(changes={"suspend": True}, outcome="all trials are to be saved and wait")
-    _refuse_stopped(order, "paused")
-    paused = (*spec.paused_trials, *(it for it in order.open if it not in spec.paused_trials))
-    return SweepEdit(changes={"pausedTrials": paused}, outcome=_said(order.open, "paused"))
-
-
-def _stopped(order: Order) -> SweepEdit:
-    spec = order.sweep.spec
-    stopped = (*spec.stopped_trials, *(it for it in order.open if it not in spec.stopped_trials))
-    changes: dict[str, FieldValue] = {
-        "pausedTrials": tuple(it for it in spec.paused_trials if it not in stopped),
-        "stoppedTrials": stopped,
-    }
-    return SweepEdit(changes=changes, outcome=_said(order.open, "stopped for good"))
-
-
-def _resumed(order: Order) -> SweepEdit:
-    spec = order.sweep.spec
-    if not order.trials:
-        changes: dict[str, FieldValue] = {"suspend": False, "pausedTrials": ()}
-        return SweepEdit(changes=changes, outcome="all trials may go on")
-    _refuse_stopped(order, "resumed")
-    left = tuple(it for it in spec.paused_trials if it not in order.trials)
-    waits = "spec.suspend is true: no trial goes on before `trainrun sweep resume FILE`"
-    return SweepEdit(
-        changes={"pausedTrials": left},
-        outcome=_said(order.trials, "not paused"),
-        notes=(waits,) if spec.suspend else (),
-    )
-
-
-def _refuse_stopped(order: Order, what: str) -> None:
-    stopped = [it for it in order.trials if it in order.sweep.spec.stopped_trials]
-    if stopped:
-        raise InvalidSpec(
-            f"{_named(stopped)} cannot be {what}: spec.stoppedTrials ends a trial for good"
-        )
-
-
-def _said(trials: tuple[int, ...], state: str) -> str:
-    return f"{_named(trials)} {'are' if len(trials) > 1 else 'is'} {state}" if trials else ""
-
-
-def _named(trials: tuple[int, ...] | list[int]) -> str:
-    return f"trial{'s' if len(trials) > 1 else ''} {', '.join(map(str, trials))}"
-
-
-# ------------------------------------------------------------------------------ carrying it out
-
-
-def _carried_out(
-    follow: Callable[[Order], SweepEdit],
-    file: Path,
-    trials: tuple[int, ...],
-    *,
-    storage: str | None,
-) -> int:
+def _carried_out(follow: Follow, options: SteeringOptions) -> int:
+    name = cluster_name(options.where, options.namespace)
+    trials = tuple(dict.fromkeys(options.trials))
     try:
-        text = read_file(file)
-        sweep = load_sweep(file, storage=storage)
-        known, trouble = _known(sweep) if trials else ({}, ())
-        order = Order(sweep=sweep, trials=tuple(dict.fromkeys(trials)), known=known)
-        _check_budget(order)
-        edit = follow(order)
-        changes = {it: to for it, to in edit.changes.items() if to != _now(sweep, it)}
-        if changes:
-            new = edited(text, changes, source=str(file))
-            load(new, TRAINSWEEP, source=str(file))
-            replace_text(file, new, before=text)
+        if name is None:
+            done = _in_file(follow, options.where, trials, storage=options.storage)
+        elif options.storage is not None:
+            raise InvalidSpec(
+                f"--storage is for a sweep of this machine, and {options.where} is one of the "
+                "cluster: leave it out, or give the sweep's YAML file"
+            )
+        else:
+            # aiohttp and the client library: half a second that files need not wait.
+            from trainrun_operator.cli.sweeping.cluster_steering import (  # noqa: PLC0415
+                steer_in_cluster,
+            )
+
+            done = steer_in_cluster(follow, name, trials)
     except TrainRunError as error:
         return refused(error)
-    for note in (*(trouble or _notes(order)), *edit.notes):
-        click.echo(f"note: {note}")
-    if changes:
-        click.echo(f"{file}: {edit.outcome}; {_who_follows(file, sweep, storage=storage)}")
+    if options.as_json:
+        click.echo(json.dumps(_as_json(done)))
     else:
-        because = f": {edit.outcome}" if edit.outcome else ""
-        click.echo(f"{file}: nothing had to be changed{because}")
+        _print(done)
     return SUCCEEDED
 
 
-def _known(sweep: TrainSweep) -> tuple[Mapping[int, TrialView], tuple[str, ...]]:
-    """The trials of the log, and why they cannot be told: the file can be changed all the same."""
-    try:
-        view: SweepView = SweepLog(RunStore(store_of(sweep), sweep.sweep_name)).read_on()
-    except TrainRunError as error:
-        return {}, (f"whether these trials are open is not known, the log cannot be read: {error}",)
-    return view.trials, ()
+def _print(done: Steered) -> None:
+    edit = done.edit
+    for note in edit.notes:
+        click.echo(f"note: {note}")
+    if edit.changes:
+        click.echo(f"{done.where}: {edit.outcome}; {done.follows}")
+    else:
+        because = f": {edit.outcome}" if edit.outcome else ""
+        click.echo(f"{done.where}: nothing had to be changed{because}")
 
 
-def _check_budget(order: Order) -> None:
-    most = sweep_config(order.sweep).trials
-    beyond = [it for it in order.trials if it >= most and it not in order.known]
-    if beyond:
-        raise InvalidSpec(
-            f"there is no {_named(beyond)}: the budget is {most} trials, which are counted from 0"
-        )
-
-
-def _now(sweep: TrainSweep, name: str) -> FieldValue:
-    """A field's value as the file has it."""
-    spec = sweep.spec
-    values: dict[str, FieldValue] = {
-        "suspend": spec.suspend,
-        "pausedTrials": spec.paused_trials,
-        "stoppedTrials": spec.stopped_trials,
+def _as_json(done: Steered) -> dict[str, object]:
+    return {
+        "sweep": done.where,
+        "changed": done.edit.changes,
+        "outcome": done.edit.outcome,
+        "notes": list(done.edit.notes),
     }
-    return values[name]
 
 
-def _notes(order: Order) -> Iterator[str]:
-    for number in order.trials:
-        trial = order.known.get(number)
-        if trial is None:
-            yield f"trial {number} has not begun yet"
-        elif not trial.open:
-            yield f"trial {number} has ended ({trial.state})"
+def _in_file(
+    follow: Follow, where: str, trials: tuple[int, ...], *, storage: str | None
+) -> Steered:
+    """Change the file. Raises InvalidSpec."""
+    file = Path(where)
+    if file.is_dir() or "://" in where:
+        raise InvalidSpec(
+            f"{where} is a folder, which tells what a sweep has come to: what it is to do stands "
+            "in its YAML file, or in the TrainSweep of a cluster; give that file or name"
+        )
+    text = read_file(file)
+    sweep = load_sweep(file, storage=storage)
+    known = known_trials(sweep) if trials else KnownTrials(trials={})
+    edit = edit_of(follow, Order(where=where, sweep=sweep, trials=trials, known=known))
+    if edit.changes:
+        new = edited(text, edit.changes, source=where)
+        load(new, TRAINSWEEP, source=where)
+        replace_text(file, new, before=text)
+    follows = _who_follows(file, sweep, storage=storage)
+    return Steered(where=where, edit=edit, follows=follows)
 
 
 def _who_follows(file: Path, sweep: TrainSweep, *, storage: str | None) -> str:

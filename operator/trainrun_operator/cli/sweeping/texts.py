@@ -6,11 +6,12 @@ Layer: cli; pure.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from trainrun.sweep.search import Objective
 from trainrun.sweep.space import Scalar
 from trainrun.sweep.view import TrialView
-from trainrun_operator.api.sweep.status import TrainSweepStatus
+from trainrun_operator.api.sweep.status import EndedTrial, TrainSweepStatus
 from trainrun_operator.cli import wording
 from trainrun_operator.core.sweep.trial import as_text
 
@@ -48,6 +49,16 @@ def _parameter(value: Scalar, *, exact: bool) -> str:
 def outcome(trial: TrialView, objective: Objective) -> str:
     """What an ended trial has come to."""
     at = "" if trial.value is None else value_at(objective, trial.value, trial.step)
+    return _outcome(at, trial)
+
+
+def outcome_told(trial: EndedTrial, objective: Objective) -> str:
+    """The same from a status, which has no steps."""
+    at = f"{objective.metric} {number(float(trial.value))}" if trial.value else ""
+    return _outcome(at, trial)
+
+
+def _outcome(at: str, trial: TrialView | EndedTrial) -> str:
     said = f"{trial.reason}: {trial.message}" if trial.message else ""
     again = f"{trial.restarts} restart{'s' if trial.restarts > 1 else ''}"
     parts = (at, first_line(said), again if trial.restarts else "")
@@ -69,7 +80,7 @@ def summary(
 def facts(name: str, status: TrainSweepStatus, objective: Objective) -> Iterator[str]:
     """Where a sweep stands, its trials in numbers, the best one."""
     yield f"TrainSweep {name}: {status.phase} ({status.reason}): {status.message}"
-    yield f"  trials       {status.trials.text} ended: {_counts(status)}"
+    yield f"  trials       {status.trials.text or '0'} ended: {_counts(status)}"
     if status.active_seconds:
         yield f"  time         {wording.seconds(float(status.active_seconds))} with trials at work"
     best = status.best
@@ -78,6 +89,13 @@ def facts(name: str, status: TrainSweepStatus, objective: Objective) -> Iterator
         yield f"  best         trial {best.trial}: {value}"
         if best.params:
             yield f"               {parameters(best.params, exact=True)}"
+
+
+def led(status: TrainSweepStatus) -> TrainSweepStatus:
+    """That of an object in a cluster, also where no operator has written one."""
+    if status.reason:
+        return status
+    return replace(status, reason="NotLed", message="no operator has looked at it yet")
 
 
 def _counts(status: TrainSweepStatus) -> str:

@@ -28,6 +28,7 @@ from trainrun_operator.core.run import (
     steps,
     stragglers,
 )
+from trainrun_operator.core.run.flush import answers_still
 from trainrun_operator.core.run.gang.avoiding import told_offenders
 from trainrun_operator.core.run.gang.roster import is_ready, kept_on_lost_nodes
 from trainrun_operator.core.run.incidents import ledger, standstill
@@ -146,6 +147,7 @@ def refreshed(
             total=view.config.replicas,
             text=f"{ready}/{view.config.replicas}",
             standby_memory=_standby_memory(view),
+            leaving=leaving(view) if status.finished else 0,
         ),
         progress=reached,
         posted=progress.posted(view, moved),
@@ -177,6 +179,11 @@ def _works(view: View, worker: WorkerFact, phase: PhaseName) -> bool:
     # A new leader has not heard everybody yet: who worked goes on until a loss is known.
     unheard = worker.agent is None and worker.phase == "Running"
     return unheard and phase in RUNS
+
+
+def leaving(view: View) -> int:
+    """Workers from which something may still come; those that do not leave are deleted in time."""
+    return sum(w.phase == "Running" and answers_still(view, w) for w in view.workers)
 
 
 def folder(view: View, generation: int) -> str:

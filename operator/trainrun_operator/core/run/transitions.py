@@ -31,6 +31,7 @@ from trainrun_operator.core.run.display import (
     CONTESTED,
     condition,
     gathering_phase,
+    leaving,
     not_asked,
     refreshed,
     running_phase,
@@ -379,6 +380,7 @@ def _over(view: View, plan: Plan, verdict: Condition) -> Plan:
         completion_time=view.observation.now,
         save_asked=None,
         evidence_asked=None,
+        workers=replace(plan.status.workers, leaving=leaving(view)),
     )
     return replace(plan, status=_with_marks(status, verdict))
 

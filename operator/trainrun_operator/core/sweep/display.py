@@ -93,6 +93,7 @@ def _best(view: SweepView, objective: Objective) -> BestTrial | None:
         trial=found.trial.number,
         value=written(found.own.value),
         step=found.own.step,
+        text=f"{found.own.value:.6g}",
         params=params if len(json.dumps(params)) <= _MAX_PARAMS else {},
     )
 

@@ -61,6 +61,22 @@ def test_when_everybody_has_left_there_is_nothing_to_look_at() -> None:
     assert scene.plan.requeue_after is None
 
 
+def test_a_finished_run_tells_who_may_still_store_what_belongs_to_its_end() -> None:
+    """A sweep that believed the verdict alone took a trial's value from two seconds before."""
+    scene = a_run().running().all_done()
+    assert scene.plan.status.is_true("Complete")
+    assert scene.plan.status.workers.leaving == 2
+    over = scene.after(scene.plan)
+    assert over.with_worker(0, phase="Ended").plan.status.workers.leaving == 1
+    left = over.with_worker(0, phase="Ended").with_worker(1, phase="Ended")
+    assert left.plan.status.workers.leaving == 0
+
+
+def test_a_finished_run_does_not_wait_for_a_worker_that_is_not_heard_any_more() -> None:
+    scene = failed().with_worker(0, phase="Ended").with_worker(1, silent_for=seconds(600))
+    assert scene.plan.status.workers.leaving == 0
+
+
 def test_a_finished_run_is_deleted_after_its_time_to_live() -> None:
     scene = succeeded(ttl_after_finished=seconds(100))
     scene = scene.with_worker(0, phase="Ended").with_worker(1, phase="Ended")

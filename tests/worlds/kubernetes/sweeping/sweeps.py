@@ -13,6 +13,10 @@ PLACE = OperatorPlace(url="https://operator:8443", ca_pem="PEM", seal_key=b"key"
 
 
 def a_sweep(*, pod: dict[str, Any] | None = None, **spec: Any) -> TrainSweep:
+    return read(a_document(pod=pod, **spec), TRAINSWEEP, source="team/search")
+
+
+def a_document(*, pod: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
     container = {
         "name": "worker",
         "image": "train",
@@ -21,7 +25,7 @@ def a_sweep(*, pod: dict[str, Any] | None = None, **spec: Any) -> TrainSweep:
         "volumeMounts": [{"name": "data", "mountPath": "/data"}],
     }
     template = {"containers": [container], "serviceAccountName": "trainer", **(pod or {})}
-    document = {
+    return {
         **TRAINSWEEP.head(),
         "metadata": {"name": "search", "namespace": "team", "uid": "uid-1"},
         "spec": {
@@ -36,4 +40,3 @@ def a_sweep(*, pod: dict[str, Any] | None = None, **spec: Any) -> TrainSweep:
             **spec,
         },
     }
-    return read(document, TRAINSWEEP, source="team/search")

@@ -78,6 +78,7 @@ def test_each_phase_of_a_run_is_one_that_decisions_know() -> None:
     assert phase(attempt=1) == "Running"
     assert phase(attempt=1, conditions=true("Suspended")) == "Suspended"
     assert phase(attempt=1, conditions=true("Complete")) == "Succeeded"
+    assert phase(attempt=1, conditions=true("Complete"), workers={"leaving": 1}) == "Running"
     assert phase(attempt=1, conditions=[{"type": "Suspended", "status": "False"}]) == "Running"
 
 

@@ -7,6 +7,7 @@ waits, bounded.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections import deque
 from collections.abc import Mapping
@@ -34,18 +35,40 @@ class MetricsQueue:
     interval: float
     """Seconds between two pieces."""
     _reports: deque[_Report] = field(default_factory=lambda: deque(maxlen=KEPT_REPORTS))
-    _task: asyncio.Task[None] | None = None
+    _wake: asyncio.Event = field(default_factory=asyncio.Event)
+    _writing: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _closed: bool = False
 
     def start(self) -> None:
         """Begin to write pieces."""
-        self._task = background.run(self._run())
+        background.run(self._run())
 
     def add(self, rank: int, step: int, metrics: Mapping[str, object]) -> None:
         """Keep one report's metrics."""
         self._reports.append((step, rank, metrics))
 
+    def hurry(self) -> None:
+        """Write what has gathered now: the processes have ended."""
+        self._wake.set()
+
     async def write(self) -> None:
-        """Write what has gathered as one piece."""
+        """Write what has gathered as one piece; what is being written is waited for."""
+        async with self._writing:
+            await self._write()
+
+    def close(self) -> None:
+        """The next attempt begins: write what has gathered, and nothing more."""
+        self._closed = True
+        self.hurry()
+
+    async def _run(self) -> None:
+        while not self._closed:
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), self.interval)
+            self._wake.clear()
+            await self.write()
+
+    async def _write(self) -> None:
         if not self._reports:
             return
         reports = list(self._reports)
@@ -59,13 +82,3 @@ class MetricsQueue:
             LOG.info("metrics wait to be stored: %s", error)
             room = KEPT_REPORTS - len(self._reports)
             self._reports.extendleft(reversed(reports[max(0, len(reports) - room) :]))
-
-    def close(self) -> None:
-        """Write nothing more for this attempt."""
-        if self._task is not None:
-            self._task.cancel()
-
-    async def _run(self) -> None:
-        while True:
-            await asyncio.sleep(self.interval)
-            await self.write()

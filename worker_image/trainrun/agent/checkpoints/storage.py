@@ -348,7 +348,10 @@ class AsyncRunStore:
         log = self._metrics.get(attempt)
         if log is None:
             log = api.MetricsLog(self._run(), attempt=attempt)
-            self._metrics = {attempt: log}
+            # The one before may still be writing its last piece.
+            before = max(self._metrics, default=attempt)
+            self._metrics = {n: it for n, it in self._metrics.items() if n == before}
+            self._metrics[attempt] = log
         log.write(records)
 
     def _resolve(self, request: ResolveRequest) -> Resolution:

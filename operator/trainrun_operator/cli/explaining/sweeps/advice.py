@@ -13,7 +13,9 @@ from trainrun_operator.cli.explaining.advice import Advice
 from trainrun_operator.cli.explaining.sweeps.narrative import counted
 
 if TYPE_CHECKING:
+    from trainrun_operator.api.sweep.spec import TrainSweep
     from trainrun_operator.cli.explaining.sweeps.life import SearchLife
+    from trainrun_operator.worlds.kubernetes.sweeping.sweep_object import SweepVersion
 
 
 def advice(life: SearchLife) -> tuple[Advice, ...]:
@@ -30,6 +32,9 @@ def advice(life: SearchLife) -> tuple[Advice, ...]:
 def _unfinished(life: SearchLife) -> Iterator[Advice]:
     if life.view.end is not None or life.leader is not None:
         return
+    if life.sweep.version is not None:
+        yield from _held(life, life.sweep.version)
+        return
     is_open = life.view.count("Open")
     what = f": {counted(is_open)} to go on from what was saved" if is_open else ""
     yield Advice(
@@ -39,15 +44,35 @@ def _unfinished(life: SearchLife) -> Iterator[Advice]:
     )
 
 
+def _held(life: SearchLife, version: SweepVersion) -> Iterator[Advice]:
+    """Why a sweep of a cluster waits, where it does not go on by itself."""
+    spec, numbers = version.sweep.spec, {"open": life.view.count("Open")}
+    paused = _paused_open(life, version.sweep)
+    command = f"trainrun sweep resume {version.where}"
+    if not version.status.holder:
+        text = "no operator leads it: see whether one is installed in this cluster"
+    elif spec.suspend:
+        text = f"spec.suspend is true; to go on: {command}"
+    elif paused:
+        text = f"spec.pausedTrials holds trials; to go on: {command} {' '.join(map(str, paused))}"
+    else:
+        return
+    yield Advice(kind="Unfinished", text=text, numbers=numbers)
+
+
+def _paused_open(life: SearchLife, sweep: TrainSweep) -> list[int]:
+    known = life.view.trials
+    return [it for it in sweep.spec.paused_trials if it in known and known[it].open]
+
+
 def _let_go_on(life: SearchLife) -> str:
     """What in the file holds it back: the command alone would only find that again."""
     if life.sweep.described is None:
         return "go on with "
     spec = life.sweep.described.spec
-    paused = [it for it in spec.paused_trials if it in life.view.trials]
     held = [
         *(["set spec.suspend: false"] if spec.suspend else []),
-        *(["empty spec.pausedTrials"] if any(life.view.trials[it].open for it in paused) else []),
+        *(["empty spec.pausedTrials"] if _paused_open(life, life.sweep.described) else []),
     ]
     return f"{' and '.join(held)}, then " if held else "go on with "
 

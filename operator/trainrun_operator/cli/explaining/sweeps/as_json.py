@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from trainrun.sweep.results import best
+from trainrun_operator.api.sweep.status_json import json_object
 from trainrun_operator.cli.explaining.sweeps.advice import advice
 from trainrun_operator.cli.explaining.sweeps.narrative import (
     STATES,
@@ -44,6 +45,7 @@ def as_json(life: SearchLife) -> dict[str, Any]:
             }
         ),
         "leader": life.leader,
+        "object": _object(life),
         "written": None if life.written is None else life.written.isoformat(),
         "activeSeconds": view.active,
         "sessions": len(view.sessions),
@@ -66,6 +68,16 @@ def as_json(life: SearchLife) -> dict[str, Any]:
         ],
         "remarks": list(life.remarks),
     }
+
+
+def _object(life: SearchLife) -> dict[str, Any] | None:
+    """What the cluster says of it."""
+    version = life.sweep.version
+    if version is None:
+        return None
+    metadata, status = version.sweep.metadata, json_object(version.status)
+    said = {it: status[it] for it in ("phase", "reason", "message", "conditions")}
+    return {"namespace": metadata.namespace, "name": metadata.name, **said}
 
 
 def _trial(life: SearchLife, trial: TrialView) -> dict[str, Any]:

@@ -67,7 +67,7 @@ def search_life_of(sweep: ReadSweep, *, go_on: str) -> SearchLife:
         go_on=go_on,
         leader=None if leader is None else leader.pid,
         written=_written(sweep) if sweep.view.end is None else None,
-        remarks=(*_changed(sweep), *_left_out(len(troubled)), *trouble),
+        remarks=(*_of_operator(sweep), *_changed(sweep), *_left_out(len(troubled)), *trouble),
     )
 
 
@@ -138,16 +138,25 @@ def _written(sweep: ReadSweep) -> datetime | None:
 
 
 def _changed(sweep: ReadSweep) -> Iterator[str]:
-    """What of the file is not as it was when the search was begun."""
+    """What of the spec is not as it was when the search was begun."""
     if sweep.described is None:
         return
     fields = changed_fields(sweep.view.sessions[0].spec, immutable_part(sweep.described.spec))
     if fields:
         names = ", ".join(f"spec.{field}" for field in fields)
+        what = "file" if sweep.version is None else "TrainSweep"
         yield (
-            f"the file describes another search than the log ({names}): it will be refused as "
+            f"the {what} describes another search than the log ({names}): it will be refused as "
             "SpecChanged; take that back, or use another storage.sweepName"
         )
+
+
+def _of_operator(sweep: ReadSweep) -> Iterator[str]:
+    """What stands in the way in a cluster."""
+    conditions = () if sweep.version is None else sweep.version.status.conditions
+    for it in conditions:
+        if it.type == "ClerkReady" and it.status != "True":
+            yield f"{it.type} is {it.status} ({it.reason}): {it.message}"
 
 
 def _left_out(troubled: int) -> Iterator[str]:

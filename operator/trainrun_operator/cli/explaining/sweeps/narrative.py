@@ -16,7 +16,7 @@ from trainrun.sweep.records import TrialState
 from trainrun.sweep.results import standing
 from trainrun_operator.cli import wording
 from trainrun_operator.cli.explaining.sweeps.life import newest_attempt
-from trainrun_operator.cli.sweeping.texts import LONGEST_TEXT, first_line, number, value_at
+from trainrun_operator.cli.sweeping.texts import LONGEST_TEXT, first_line, led, number, value_at
 from trainrun_operator.core.run.causes import row_of
 from trainrun_operator.core.sweep.trial import as_text, in_sweep
 
@@ -50,6 +50,10 @@ def headline(life: SearchLife, *, now: datetime | None = None) -> str:
         message = in_sweep(wording.printable(end.record.message))
         return f"Sweep {name} {word} ({end.record.reason}): {message}."
     where = f"{counted(life.view.asked)} with parameters, {life.view.count('Open')} open"
+    version = life.sweep.version
+    if version is not None:
+        said = led(version.status)
+        return f"Sweep {version.where} is {said.phase} ({said.reason}): {said.message}; {where}."
     if life.leader is not None:
         return f"Sweep {name} goes on, led by process {life.leader} of this machine: {where}."
     written = ""

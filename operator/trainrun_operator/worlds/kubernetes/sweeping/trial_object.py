@@ -94,6 +94,8 @@ def trial_object(raw: Raw) -> TrialObject | None:
 
 
 def _phase(status: Raw) -> TrialRunPhase:
+    if number(mapping(status, "workers"), "leaving"):
+        return "Running"  # it is over, and its last reports are still on their way to the store
     if _condition(status, "Complete"):
         return "Succeeded"
     if _condition(status, "Failed"):

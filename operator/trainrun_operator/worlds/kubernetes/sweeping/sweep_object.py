@@ -1,0 +1,61 @@
+"""One TrainSweep as the API server holds it, read once: for whoever does not lead it.
+
+Layer: worlds/kubernetes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from trainrun.errors import InvalidSpec
+from trainrun_operator.api.loading import read
+from trainrun_operator.api.sweep.resource import TRAINSWEEP
+from trainrun_operator.api.sweep.spec import TrainSweep
+from trainrun_operator.api.sweep.status import TrainSweepStatus
+from trainrun_operator.api.sweep.status_json import status_from
+
+Raw = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepVersion:
+    """A TrainSweep in one of its versions."""
+
+    raw: Raw
+    sweep: TrainSweep
+    status: TrainSweepStatus
+
+    @property
+    def where(self) -> str:
+        """`NAMESPACE/NAME`, as the command line takes it."""
+        metadata = self.sweep.metadata
+        return f"{metadata.namespace}/{metadata.name}"
+
+    def changed(self, fields: Mapping[str, object]) -> TrainSweep:
+        """The same with these fields below `spec`. Raises InvalidSpec."""
+        return _read({**self.raw, "spec": {**self.raw["spec"], **fields}})
+
+
+def sweep_version(raw: Raw) -> SweepVersion:
+    """Read an object. Raises InvalidSpec with every field that is wrong, the status's included."""
+    sweep = _read(raw)
+    try:
+        status = status_from(raw.get("status") or {})
+    except ValueError as error:
+        raise InvalidSpec(
+            f"{_name(raw)}: the status cannot be read; a newer operator may have written it: "
+            f"{error}"
+        ) from error
+    return SweepVersion(raw=raw, sweep=sweep, status=status)
+
+
+def _read(raw: Raw) -> TrainSweep:
+    document = {key: value for key, value in raw.items() if key != "status"}
+    return read(document, TRAINSWEEP, source=_name(raw))
+
+
+def _name(raw: Raw) -> str:
+    metadata = raw.get("metadata", {})
+    return f"{metadata.get('namespace')}/{metadata.get('name')}"
