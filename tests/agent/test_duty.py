@@ -57,6 +57,17 @@ def test_without_an_order_there_is_nothing_to_do() -> None:
     assert phase(Duty(), AT_REST) == "Idle"
 
 
+def test_a_gang_gathers_from_the_beginning_or_a_hold_until_the_start() -> None:
+    assert duty.gathers(Duty(), AT_REST)
+    assert duty.gathers(told(a_hold(1)), AT_REST)
+    assert duty.gathers(after(1, a_hold(2)), AT_REST)
+    assert duty.gathers(after(1, a_hold(2, flush=(7,))), UPLOADING)
+    assert not duty.gathers(after(1, a_hold(2)), HELPERS_LEFT)
+    assert not duty.gathers(after(2, a_hold(2)), AT_REST)  # late
+    assert not duty.gathers(told(a_start(1)), AT_REST)
+    assert not duty.gathers(told(Exit()), AT_REST)
+
+
 def test_the_same_answer_again_changes_nothing() -> None:
     once = told(a_hold(1))
     assert duty.told(once, Answer(order=a_hold(1)), NOW + 5) is once

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from tests.runtime.states import a_state
 from trainrun.contract.agent_state import Notice, ProcessExit
-from trainrun_operator.api.run.standing import CheckpointStatus, PostedProgress, Progress
+from trainrun_operator.api.run.standing import CheckpointStatus, PostedProgress, Progress, Workers
 from trainrun_operator.api.run.status import Condition, Ending, Incident, TrainRunStatus
 from trainrun_operator.cli import wording
 from trainrun_operator.cli.json_lines import JsonLines
@@ -361,14 +361,19 @@ def recovered(**fields: Any) -> TrainRunStatus:
 def test_the_summary_tells_the_parts_of_the_last_recovery_and_what_would_have_shortened_it() -> (
     None
 ):
-    text = "\n".join(summary("run", recovered()))
+    advice = "imports were 6.1 of the 7.9 s of a recovery: workers.warmStart would save most of it"
+    text = "\n".join(summary("run", replace(recovered(), advice=advice)))
     assert "last recovery 7.9 s: stop 100 ms, import 6.1 s, first step 1.7 s" in text
-    assert "imports were 6.1 s of 7.9 s: workers.warmStart would save most of it" in text
+    assert advice in text
 
 
-def test_the_summary_of_a_warm_start_recommends_none() -> None:
-    text = "\n".join(summary("run", recovered(warm=2)))
+def test_the_summary_of_a_warm_start_tells_how_many_were_warm_and_what_a_standby_takes() -> None:
+    standing = Workers(ready=2, total=2, standby_memory="433Mi")
+    why = "rank 2: it has no standby yet"
+    text = "\n".join(summary("run", replace(recovered(warm=2, cold=why), workers=standing)))
     assert "last recovery 7.9 s, 2 warm: " in text
+    assert f"a cold start: {why}" in text
+    assert "standbys     433Mi per rank at most" in text
     assert "workers.warmStart" not in text
 
 

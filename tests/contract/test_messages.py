@@ -43,6 +43,7 @@ SAVE_NOW = SaveNow(reason="SIGTERM", deadline=12.5, writer_rank=3)
     "message",
     [
         Hello(rank=2, pid=77),
+        Hello(rank=2, pid=77, imported=0.5, memory=390_000_000),
         AskRoom(step=5),
         FetchCheckpoint(rank=None),
         FetchCheckpoint(rank=3),

@@ -28,6 +28,12 @@ from trainrun import excepthook
 
 IMPORTED = time.monotonic()
 """When this was; told to the agent with the first call."""
+try:
+    with open("/proc/self/statm", encoding="ascii") as _statm:
+        IMPORTED_PAGES = int(_statm.read().split()[1])
+        """Pages of memory that this process had then; 0: nobody knows. Told likewise."""
+except (OSError, ValueError, IndexError):  # no /proc
+    IMPORTED_PAGES = 0
 
 TYPE_CHECKING = False  # as type checkers know it; importing `typing` costs more than all of this
 if TYPE_CHECKING:

@@ -102,6 +102,7 @@ class Session:
             pid=os.getpid(),
             stacks=listens,
             imported=round(time.monotonic() - trainrun.IMPORTED, 3),
+            memory=trainrun.IMPORTED_PAGES * os.sysconf("SC_PAGE_SIZE"),
         )
         try:
             self.connection = Connection(str(given.socket), hello)

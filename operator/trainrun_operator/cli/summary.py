@@ -30,8 +30,6 @@ attempt was started, and until it reported its first step. Lost: steps done agai
 STAGE_WORDS = {"firstStep": "first step"}
 SHOWN = 0.01
 """Part of a recovery from which a stage of it is shown."""
-DOMINATES = 0.3
-"""Part of a recovery from which imports are worth a standby."""
 
 
 def summary(name: str, status: TrainRunStatus, *, continue_with: str = "") -> Iterator[str]:
@@ -63,6 +61,10 @@ def facts(status: TrainRunStatus) -> Iterator[str]:
         yield "  incidents"
         yield from (f"    {line}" for line in incident_table(status.incidents))
         yield from (f"    {line}" for line in recovery_of(status.incidents[-1]))
+    if status.advice:
+        yield f"    {status.advice}"
+    if status.workers.standby_memory:
+        yield f"  standbys     {status.workers.standby_memory} per rank at most"
 
 
 def _headline(name: str, status: TrainRunStatus) -> str:
@@ -120,7 +122,7 @@ def incident_table(incidents: tuple[Incident, ...]) -> Iterator[str]:
 
 
 def recovery_of(incident: Incident) -> Iterator[str]:
-    """The parts of a recovery that is over, and what would have made it shorter."""
+    """The parts of a recovery that is over."""
     if incident.recovery_seconds is None or not incident.stages:
         return
     whole = sum(incident.stages.values())
@@ -131,13 +133,8 @@ def recovery_of(incident: Incident) -> Iterator[str]:
     )
     warm = f", {incident.warm} warm" if incident.warm else ""
     yield f"last recovery {wording.seconds(whole)}{warm}: {parts}"
-    imports = incident.stages.get("import", 0.0)
-    if imports >= DOMINATES * whole and not incident.warm:
-        yield (
-            f"imports were {wording.seconds(imports)} of {wording.seconds(whole)}: "
-            "workers.warmStart would save most of it, for the memory of the imports per rank "
-            "(torch: about 450 MB)"
-        )
+    if incident.cold:
+        yield f"a cold start: {incident.cold}"
 
 
 def _row(incident: Incident) -> tuple[str, ...]:

@@ -7,18 +7,20 @@ import json
 import os
 import signal
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.agent.workers import alive, start
+from tests.agent.workers import AGENT, alive, start
 from tests.support.eventually import eventually
 from trainrun.contract import variables
-from trainrun.contract.answer import Hold
+from trainrun.contract.answer import Exit, Hold
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tests.agent.workers import Worker, Workers
     from tests.support.operator_stand_in import OperatorStandIn
     from trainrun.contract.agent_state import ProcessExit
@@ -49,6 +51,11 @@ class Started:
     output: str
 
 
+def with_path(folder: Path) -> str:
+    """PYTHONPATH with this folder in front."""
+    return os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH", ""))))
+
+
 def second_start(
     operator: OperatorStandIn,
     workers: Workers,
@@ -65,7 +72,7 @@ def second_start(
     found.unlink(missing_ok=True)
     script = str(folder / SCRIPT.name)
     command = tuple(script if word == "SCRIPT" else word for word in FORMS[form])
-    given = {"PROPERTIES": str(found), "PYTHONPATH": str(folder), "PYTHONHASHSEED": "7"}
+    given = {"PROPERTIES": str(found), "PYTHONPATH": with_path(folder), "PYTHONHASHSEED": "7"}
     worker = workers.start("", command=command, preload=preload, env={**given, **(env or {})})
     operator.order(start())
     operator.until(lambda s: s.steps == (1,))
@@ -147,6 +154,7 @@ def training(
     preload: tuple[str, ...],
     options: tuple[str, ...] = (),
     command: tuple[str, ...] = (),
+    agent: Sequence[str] = AGENT,
 ) -> Worker:
     """A worker in its first attempt, after its first step."""
     (folder / "train.py").write_text(TRAIN)
@@ -154,7 +162,8 @@ def training(
         "",
         command=command or (sys.executable, *options, str(folder / "train.py")),
         preload=preload,
-        env={"PYTHONPATH": str(folder)},
+        env={"PYTHONPATH": with_path(folder)},
+        agent=agent,
     )
     operator.order(start())
     operator.until(lambda s: s.steps == (1,))
@@ -195,6 +204,8 @@ def test_each_start_uses_a_standby_and_a_new_one_takes_its_place(
         again(operator, attempt)
         assert worker.output.count("rank 0: warm start") == attempt - 1
         told = operator.until(lambda s: s.warm == 1 and s.imports > 0)
+        assert 4 << 20 < told.standby_bytes < 1 << 30
+        assert 4 << 20 < told.import_bytes < 1 << 30
         assert told.imports < (told.spawned or 0.0) + 1.0
         assert Path(f"/proc/{used[-1]}/comm").read_text().strip() != variables.STANDBY_NAME
     assert len(set(used)) == 2
@@ -210,7 +221,8 @@ def test_a_standby_that_died_is_a_cold_start_and_no_failure(
     worker.shows("rank 0: standby given up: it ended")
     again(operator)
     worker.shows("rank 0: cold start: it has no standby yet")
-    assert operator.state().exits == ()
+    told = operator.until(lambda s: s.steps == (2,))
+    assert (told.exits, told.cold) == ((), "rank 0: it has no standby yet")
 
 
 def test_a_standby_that_is_stopped_is_not_waited_for(
@@ -225,15 +237,212 @@ def test_a_standby_that_is_stopped_is_not_waited_for(
     assert standbys_of(worker) == []
 
 
-def test_a_standby_that_still_loads_is_ended_for_a_cold_start(
+def test_a_standby_that_still_loads_at_the_start_goes_on_as_the_rank_after_the_import_under_way(
+    operator: OperatorStandIn, workers: Workers, tmp_path: Path
+) -> None:
+    """And leaves what comes after that to the script."""
+    go = tmp_path / "go"
+    (tmp_path / "slow.py").write_text(
+        f"import os, time\nwhile not os.path.exists({str(go)!r}): time.sleep(0.01)"
+    )
+    (tmp_path / "later.py").write_text("import time; time.sleep(600)")
+    worker = training(operator, workers, tmp_path, preload=("slow", "later"))
+    eventually(lambda: len(standbys_of(worker)) == 1, what="a standby that loads")
+    [pid] = standbys_of(worker)
+    operator.order(Hold(attempt=2))
+    operator.until(lambda s: s.phase == "Idle" and s.held and s.held.attempt == 2)
+    operator.order(start(2))
+    operator.until(lambda s: s.attempt == 2)
+    worker.shows("rank 0: warm start")
+    assert standbys_of(worker) == [pid]
+    go.touch()
+    assert operator.until(lambda s: s.steps == (2,)).warm == 1
+    assert alive(pid)
+    assert standbys_of(worker) == []
+
+
+def test_a_standby_that_fails_after_the_start_is_a_cold_start_and_no_failure(
+    operator: OperatorStandIn, workers: Workers, tmp_path: Path
+) -> None:
+    go = tmp_path / "go"
+    (tmp_path / "slow.py").write_text(
+        f"import os, time\nwhile not os.path.exists({str(go)!r}): time.sleep(0.01)\n1 / 0"
+    )
+    worker = training(operator, workers, tmp_path, preload=("slow",))
+    eventually(lambda: len(standbys_of(worker)) == 1, what="a standby that loads")
+    operator.order(Hold(attempt=2))
+    operator.until(lambda s: s.phase == "Idle" and s.held and s.held.attempt == 2)
+    operator.order(start(2))
+    operator.until(lambda s: s.attempt == 2)
+    go.touch()
+    told = operator.until(lambda s: s.steps == (2,))
+    worker.shows("rank 0: cold start: it ended: ZeroDivisionError: division by zero")
+    assert (told.exits, told.warm) == ((), 0)
+
+
+def test_a_rank_waits_for_a_standby_that_still_loads_so_long_and_no_longer(
+    operator: OperatorStandIn, workers: Workers, tmp_path: Path
+) -> None:
+    (tmp_path / "slow.py").write_text("import time; time.sleep(600)")
+    impatient = (
+        "import sys, trainrun.agent.processes.standbys as standbys\n"
+        "from trainrun.agent.main import main\n"
+        "standbys.PATIENCE = 1.0\n"
+        "sys.exit(main(sys.argv[1:]))"
+    )
+    agent = (sys.executable, "-c", impatient)
+    worker = training(operator, workers, tmp_path, preload=("slow",), agent=agent)
+    eventually(lambda: len(standbys_of(worker)) == 1, what="a standby that loads")
+    again(operator)
+    worker.shows("rank 0: cold start: it was still loading 1 s after the start order")
+    assert standbys_of(worker) == []
+    assert operator.until(lambda s: s.steps == (2,)).exits == ()
+
+
+def test_a_rank_that_is_stopped_while_its_standby_loads_was_stopped(
     operator: OperatorStandIn, workers: Workers, tmp_path: Path
 ) -> None:
     (tmp_path / "slow.py").write_text("import time; time.sleep(600)")
     worker = training(operator, workers, tmp_path, preload=("slow",))
     eventually(lambda: len(standbys_of(worker)) == 1, what="a standby that loads")
-    again(operator)
-    worker.shows("rank 0: cold start: its standby was not ready")
-    assert standbys_of(worker) == []
+    operator.order(Hold(attempt=2))
+    operator.until(lambda s: s.phase == "Idle" and s.held and s.held.attempt == 2)
+    operator.order(start(2))
+    operator.until(lambda s: s.attempt == 2)
+    operator.order(Hold(attempt=3))
+    [end] = operator.until(lambda s: s.attempt == 2 and s.exits).exits
+    assert end.ordered
+    assert "came to nothing" not in worker.output
+    operator.until(lambda s: s.phase == "Idle" and s.held and s.held.attempt == 3)
+
+
+# ---------------------------------------------------------------- before the first attempt
+
+BEFORE = """
+import os, sys, time
+started = 'decimal' in sys.modules, os.environ['TRAINRUN_RUN_ID'], os.environ['WORLD_SIZE']
+import trainrun
+trainrun.report(step=int(os.environ['TRAINRUN_ATTEMPT']))
+print('it was', *started, flush=True)
+time.sleep(600)
+"""
+
+
+def gathering(
+    workers: Workers, folder: Path, *, preload: str = "decimal", of: int = 2, **more: Any
+) -> Worker:
+    """A worker with two ranks, one `of` so many, that has just been created."""
+    (folder / "train.py").write_text(BEFORE)
+    return workers.start(
+        "",
+        command=(sys.executable, str(folder / "train.py")),
+        preload=(preload,),
+        **{"workers": of, "processes_per_worker": 2, "slot": 1, "worker": "run-1-1", **more},
+        env={"PYTHONPATH": with_path(folder), "HTTP_PROXY": "http://proxy:3128"},
+    )
+
+
+@pytest.mark.parametrize("slot", [0, 1])
+def test_a_new_worker_preloads_for_all_its_ranks_while_the_gang_gathers(
+    operator: OperatorStandIn, workers: Workers, tmp_path: Path, slot: int
+) -> None:
+    name = f"run-{slot}-4"
+    worker = gathering(workers, tmp_path, slot=slot, worker=name, created_for=4)
+    operator.order(Hold(attempt=4))
+    eventually(lambda: worker.output.count("standby ready") == 2, what="two standbys")
+    operator.order(replace(start(4, workers=2, per_worker=2), run_id="abc234"))
+    told = operator.until(lambda s: s.steps == (4, 4), worker=name)
+    assert told.warm == 2
+    eventually(lambda: worker.output.count("it was True abc234 4") == 2, what="two warm ranks")
+    worker.shows(f"rank {2 * slot}: warm start")
+    assert "cold start" not in worker.output
+
+
+@pytest.mark.parametrize("warm", [False, True])
+def test_a_worker_in_the_place_of_a_lost_one_imports_nothing_once_the_gang_has_gathered(
+    operator: OperatorStandIn, workers: Workers, tmp_path: Path, *, warm: bool
+) -> None:
+    """The stage `import` of the recovery is that of the slowest worker."""
+    takes = 4.0
+    (tmp_path / "heavy.py").write_text(f"import time; time.sleep({takes})")
+    script = "import heavy\nimport trainrun\ntrainrun.report(step=4)\nheavy.time.sleep(600)"
+    (tmp_path / "train.py").write_text(script)
+    worker = workers.start(
+        "",
+        command=(sys.executable, str(tmp_path / "train.py")),
+        preload=("heavy",) if warm else (),
+        workers=1,
+        created_for=4,
+        env={"PYTHONPATH": with_path(tmp_path)},
+    )
+    operator.order(Hold(attempt=4))
+    operator.until(lambda s: s.held and s.held.attempt == 4)
+    if warm:
+        worker.shows("standby ready")
+    operator.order(start(4))
+    told = operator.until(lambda s: s.steps == (4,))
+    assert (told.imports < takes) == warm
+
+
+def test_a_worker_preloads_before_it_has_heard_of_its_operator(
+    operator: OperatorStandIn, workers: Workers, tmp_path: Path
+) -> None:
+    operator.status = 503
+    worker = gathering(workers, tmp_path)
+    eventually(lambda: worker.output.count("standby ready") == 2, what="two standbys")
+    operator.status = 200
+    operator.order(start(workers=2, per_worker=2))
+    assert operator.until(lambda s: s.steps == (1, 1), worker="run-1-1").warm == 2
+
+
+def test_a_worker_that_stays_preloads_what_it_lacks_while_the_gang_gathers(
+    operator: OperatorStandIn, workers: Workers, tmp_path: Path
+) -> None:
+    """Its attempt was too short for standbys."""
+    worker = gathering(workers, tmp_path)
+    operator.order(start(workers=2, per_worker=2))
+    operator.until(lambda s: s.steps == (1, 1), worker="run-1-1")
+    before = worker.output.count("standby ready")
+    operator.order(Hold(attempt=2))
+    eventually(lambda: worker.output.count("standby ready") == before + 2, what="two standbys")
+    operator.order(start(2, workers=2, per_worker=2))
+    assert operator.until(lambda s: s.steps == (2, 2), worker="run-1-1").warm == 2
+
+
+def test_a_worker_of_a_run_of_unknown_size_starts_cold(
+    operator: OperatorStandIn, workers: Workers, tmp_path: Path
+) -> None:
+    """As an operator leaves it that says nothing of it."""
+    worker = gathering(workers, tmp_path, of=0)
+    operator.order(Hold(attempt=1))
+    operator.until(lambda s: s.held and s.held.attempt == 1, worker="run-1-1")
+    operator.order(start(workers=2, per_worker=2))
+    assert operator.until(lambda s: s.steps == (1, 1), worker="run-1-1").warm == 0
+    worker.shows("rank 2: cold start: it has no standby yet")
+
+
+def test_standbys_end_where_the_run_ends_before_an_attempt(
+    operator: OperatorStandIn, workers: Workers, tmp_path: Path
+) -> None:
+    worker = gathering(workers, tmp_path)
+    eventually(lambda: worker.output.count("standby ready") == 2, what="two standbys")
+    pids = standbys_of(worker)
+    operator.order(Exit())
+    assert worker.code() == 0
+    eventually(lambda: not any(map(alive, pids)), what="the standbys' end")
+
+
+def test_what_cannot_be_imported_does_not_keep_a_first_attempt_from_its_start(
+    operator: OperatorStandIn, workers: Workers, tmp_path: Path
+) -> None:
+    worker = gathering(workers, tmp_path, preload="no_such_module")
+    worker.shows("workers.warmStart has no effect any more: 3 standbys came to nothing")
+    operator.order(start(workers=2, per_worker=2))
+    told = operator.until(lambda s: s.steps == (1, 1), worker="run-1-1")
+    assert [p.type for p in operator.until(lambda s: s.problems, worker="run-1-1").problems] == [
+        "ColdStarts"
+    ]
+    assert (told.warm, told.exits) == (0, ())
 
 
 def test_a_module_that_cannot_be_imported_ends_the_attempts_to_keep_standbys(

@@ -64,6 +64,7 @@ TALKATIVE = an_agent(
     damaged=Damaged(id=CheckpointId(attempt=1, step=5), message="a bit"),
     seen="digest",
     serves="10.0.0.1:7000",
+    cold="rank 0: it has no standby yet",
 )
 """An agent's state in which no text field is empty."""
 

@@ -64,6 +64,13 @@ def test_with_the_first_step_the_parts_sum_to_the_recovery() -> None:
     assert found.warm == 2
 
 
+def test_why_a_process_began_cold_stands_beside_the_parts() -> None:
+    why = "rank 1: it has no standby yet"
+    scene = stepping(restarted(), warm=1)
+    assert last(scene).cold == ""
+    assert last(scene.with_agent(1, warm=0, cold=why)).cold == why
+
+
 def test_a_script_that_asks_for_no_checkpoint_has_no_rendezvous() -> None:
     stages = last(stepping(restarted(), imports=5.0)).stages
     assert (stages["import"], stages["firstStep"]) == (5.0, 3.5)
@@ -113,12 +120,79 @@ def test_a_run_without_a_story_tells_no_parts() -> None:
 
 
 def test_only_the_last_incident_has_its_parts() -> None:
-    scene = stepping(restarted(), imports=5.0)
+    scene = stepping(restarted(), imports=5.0, cold="rank 0: it has no standby yet")
     scene = scene.after(scene.plan, passed=5).with_all(phase="Running", steps=(50,))
     scene = scene.after(scene.plan).with_exit(0, exception="ValueError: bad", age=0.5)
     scene = scene.after(scene.plan).after(passed=2).with_all(phase="Idle")
     scene = scene.waiting().resolved((2, 50))
     first, second = scene.plan.status.incidents
-    assert first.stages == {}
+    assert (first.stages, first.cold) == ({}, "")
     assert first.recovery_seconds == 15.5
     assert second.stages
+
+
+# ---------------------------------------------------------------- what would make it shorter
+
+IMPORTS = {"imports": 6.06, "rendezvous": 6.5, "import_bytes": 390_400_000}
+
+
+def advised(**fields: object) -> Scene:
+    return stepping(restarted(), **{**IMPORTS, **fields})
+
+
+def test_a_recovery_that_consists_of_imports_leads_to_advice_with_numbers() -> None:
+    plan = advised().plan
+    text = (
+        "imports were 6.1 of the 16.0 s of a recovery: workers.warmStart would save most of it and "
+        "cost about 390 MB of memory per rank (docs/warm-start.md)"
+    )
+    assert plan.status.advice == text
+    assert plan.transition
+    assert [(e.type, e.reason, e.message) for e in plan.events] == [
+        ("Normal", "ImportsDominate", text)
+    ]
+
+
+def test_the_advice_is_told_once_and_kept() -> None:
+    scene = advised()
+    before = scene.plan.status.advice
+    scene = scene.after(scene.plan, passed=5).with_all(import_bytes=500_000_000)
+    assert scene.plan.events == ()
+    assert scene.plan.status.advice == before
+    scene = scene.after(scene.plan).with_exit(1, exception="ValueError: bad", age=0.5)
+    told = scene.plan
+    assert told.status.advice == before
+    assert "ImportsDominate" not in [event.reason for event in told.events]
+
+
+def test_a_library_that_does_not_say_what_imports_take_leaves_the_number_out() -> None:
+    told = advised(import_bytes=0).plan.status.advice
+    assert "save most of it and cost the memory of what is imported per rank" in told
+
+
+@pytest.mark.parametrize(
+    "imports",
+    [1.9, 4.7],  # in all: 16 s
+)
+def test_imports_that_are_a_small_part_are_worth_no_advice(imports: float) -> None:
+    plan = advised(imports=imports).plan
+    assert plan.status.incidents[-1].recovery_seconds is not None
+    assert (plan.status.advice, plan.events) == ("", ())
+
+
+def test_a_run_with_a_warm_start_gets_no_advice_and_loses_what_it_had() -> None:
+    scene = advised()
+    warm = scene.after(scene.plan).with_config(keeps_standbys=True)
+    assert warm.status.advice
+    assert warm.plan.status.advice == ""
+
+
+def test_the_memory_of_the_largest_standby_is_shown_and_kept_while_nobody_tells_it() -> None:
+    scene = restarted()
+    assert stepping(scene, standby_bytes=454_000_000).plan.status.workers.standby_memory == ""
+    warm = scene.after(scene.plan).with_config(keeps_standbys=True)
+    assert warm.with_all(standby_bytes=0).plan.status.workers.standby_memory == ""
+    warm = warm.with_agent(0, standby_bytes=454_000_000).with_agent(1, standby_bytes=400_000_000)
+    assert warm.plan.status.workers.standby_memory == "432Mi"
+    later = warm.after(warm.plan).with_all(standby_bytes=0)
+    assert later.plan.status.workers.standby_memory == "432Mi"

@@ -19,6 +19,7 @@ from trainrun.agent import alone, background
 from trainrun.agent.attempt import AttemptContext
 from trainrun.agent.checkpoints.log_keeping import LogKeeping
 from trainrun.agent.checkpoints.owner_beat import Ownership
+from trainrun.agent.checkpoints.prefetching import Prefetching
 from trainrun.agent.checkpoints.rechecking import Rechecking
 from trainrun.agent.checkpoints.recording import Recording
 from trainrun.agent.checkpoints.resolving import Resolving
@@ -34,6 +35,7 @@ from trainrun.agent.leaving import Farewell, Leaving
 from trainrun.agent.orders import Orders
 from trainrun.agent.processes import children, memory, oom
 from trainrun.agent.processes.folders import Folders
+from trainrun.agent.processes.launches import ranks_of
 from trainrun.agent.processes.output import Sink
 from trainrun.agent.processes.standbys import Standbys
 from trainrun.agent.state import Identity, describe, problems
@@ -131,6 +133,7 @@ class Agent:
         self.orders = Orders(
             around=around,
             resolving=Resolving(storage=self.storage, news=self.news, resolved=ownership.keep),
+            prefetching=Prefetching(storage=self.storage, ranks=ranks_of(config)),
             rechecking=Rechecking(storage=self.storage, news=self.news),
             recording=Recording(storage=self.storage, news=self.news),
             logs=LogKeeping(storage=self.storage),
@@ -150,6 +153,7 @@ class Agent:
         """Begin to live."""
         self.sharing.open(self.config.address)
         self.heartbeat.start()
+        self._prepare()
         self._tasks = [background.run(self._warm_up()), background.run(self._tick())]
 
     def news(self) -> None:
@@ -258,6 +262,7 @@ class Agent:
         if not self.leaving.begun:
             self.orders.reconcile()
             self._drain(time.monotonic())
+            self._prepare()
 
     def _drain(self, now: float) -> None:
         """After a notice: leave when nothing is left to do, or just before the grace is over."""
@@ -338,6 +343,7 @@ class Agent:
             self._end_alone(now)
             self._drain(now)
             self._keep_standbys(now)
+            self._prepare()
             self._count_votes(now)
             if now - max(self.heartbeat.last_answer, self._asked_store) > AWAY:
                 self._asked_store = now
@@ -346,10 +352,16 @@ class Agent:
 
     def _keep_standbys(self, now: float) -> None:
         """Not for a worker that is about to go."""
+        self.orders.around.standbys.tick(now)
         attempt, told = self.orders.attempt, self.orders.duty.of_attempt
         running = told is not None and isinstance(told.order, Start)
         if attempt is not None and running and self._noticed is None and not self.leaving.begun:
             attempt.keep_standbys(now)
+
+    def _prepare(self) -> None:
+        """The same before an attempt."""
+        if self._noticed is None and not self.leaving.begun:
+            self.orders.prepare()
 
     def _count_votes(self, now: float) -> None:
         """Where the operator does not, ask the store on which call of should_save() to save."""

@@ -12,6 +12,7 @@ from trainrun.agent.checkpoints.rooms import Rooms
 from trainrun.agent.checkpoints.staged import StagedSteps
 from trainrun.agent.checkpoints.uploads import Uploads
 from trainrun.agent.processes.group import ProcessGroup
+from trainrun.agent.processes.launches import ranks_of
 from trainrun.agent.training.asking import Asking
 from trainrun.agent.training.posts import Posts
 from trainrun.agent.training.progress import TrainingProgress
@@ -25,13 +26,14 @@ from trainrun.contract.control_file import CallGate
 def build(start: Start, around: AttemptContext) -> Attempt:
     """Put the parts of an attempt together; `launch` brings them to life."""
     config = around.config
-    ranks = tuple(range(config.first_rank, config.first_rank + config.processes_per_worker))
+    ranks = ranks_of(config)
     files = {rank: around.folders.of_rank(start.attempt, rank) for rank in ranks}
     processes = ProcessGroup(
         sink=around.sink,
         oom=around.oom,
         standby=around.standbys.take,
         standby_ended=around.standbys.reaped,
+        standby_failed=around.standbys.failed,
     )
     staged = StagedSteps(ranks)
     rooms = Rooms(staged=staged, max_pending=config.max_pending)

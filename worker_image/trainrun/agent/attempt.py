@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -23,9 +22,10 @@ from trainrun.agent.checkpoints.uploads import Uploads
 from trainrun.agent.evidence.looking import Subject, subjects_of
 from trainrun.agent.exhaustive import assert_never
 from trainrun.agent.faults import Faults
-from trainrun.agent.processes.environment import RankFiles, process_environment
+from trainrun.agent.processes.environment import RankFiles
 from trainrun.agent.processes.folders import Folders
 from trainrun.agent.processes.group import Launch, ProcessGroup
+from trainrun.agent.processes.launches import launches_of
 from trainrun.agent.processes.oom import OomCounter
 from trainrun.agent.processes.output import Sink
 from trainrun.agent.processes.standbys import Standbys
@@ -139,7 +139,13 @@ class Attempt:
         self.spawned, self.begun = time.monotonic(), time.time()
         self.clock.start(self.spawned)
         self.activity.start(self.spawned)
-        self._launches = [self._launch(local) for local in range(len(self.ranks))]
+        self._launches = launches_of(
+            around.config,
+            self.start,
+            self._files,
+            posts=self.posts.url if self.posts is not None else "",
+            generation=around.storage.generation,
+        )
         self.processes.start(self._launches)
         around.news()
 
@@ -341,21 +347,3 @@ class Attempt:
             self.metrics.hurry()
         self.changed()
         self.around.news()
-
-    def _launch(self, local_rank: int) -> Launch:
-        config = self.around.config
-        rank = self.ranks[local_rank]
-        return Launch(
-            rank=rank,
-            command=config.command,
-            working_dir=config.working_dir,
-            environment=process_environment(
-                os.environ,
-                config,
-                self.start,
-                local_rank,
-                self._files[rank],
-                posts=self.posts.url if self.posts is not None else "",
-                generation=self.around.storage.generation,
-            ),
-        )

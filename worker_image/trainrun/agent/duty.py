@@ -195,6 +195,13 @@ def to_do(  # noqa: RET503 - closed union
             assert_never(order)
 
 
+def gathers(duty: Duty, situation: Situation) -> bool:
+    """Nothing of an attempt runs, and the next one has not been ordered yet."""
+    order = duty.order
+    ahead = order is None or (isinstance(order, Hold) and order.attempt > duty.attempt)
+    return ahead and situation.stopped
+
+
 def phase(duty: Duty, situation: Situation, now: float) -> Phase:
     """What a heartbeat says that this worker does."""
     if situation.alive or (duty.stops is not None and not situation.stopped):

@@ -18,6 +18,7 @@ from trainrun.agent.assembly import build
 from trainrun.agent.attempt import Attempt, AttemptContext
 from trainrun.agent.checkpoints.log_keeping import LogKeeping
 from trainrun.agent.checkpoints.owner_beat import Ownership
+from trainrun.agent.checkpoints.prefetching import Prefetching
 from trainrun.agent.checkpoints.rechecking import Rechecking
 from trainrun.agent.checkpoints.recording import Recording
 from trainrun.agent.checkpoints.resolving import Resolving
@@ -26,6 +27,7 @@ from trainrun.agent.evidence.gathering import Gathering
 from trainrun.agent.exhaustive import assert_never
 from trainrun.agent.last_lines import last_lines
 from trainrun.agent.processes import children
+from trainrun.agent.processes.launches import expected, ranks_of
 from trainrun.agent.processes.port import pick_port
 from trainrun.contract.agent_state import Offer, Phase
 from trainrun.contract.answer import Answer, Exit, Hold, RunSettings, Start
@@ -39,6 +41,7 @@ class Orders:
 
     around: AttemptContext
     resolving: Resolving
+    prefetching: Prefetching
     rechecking: Rechecking
     recording: Recording
     logs: LogKeeping
@@ -65,6 +68,7 @@ class Orders:
             for seconds in answer.order.deadlines:
                 asyncio.get_running_loop().call_later(seconds + 0.01, self.reconcile)
         self.around.storage.enter(answer.generation)
+        self._read_ahead()
         self.rechecking.want(answer.recheck)
         self.recording.want(answer.story)
         self._gather(answer)
@@ -78,6 +82,12 @@ class Orders:
         for task in duty.to_do(self.duty, self._situation, time.monotonic()):
             self._do(task)
 
+    def prepare(self) -> None:
+        """Have standbys load for the next attempt, while the gang gathers for it."""
+        if duty.gathers(self.duty, self._situation):
+            config = self.around.config
+            self.around.standbys.prepare(ranks_of(config), lambda: expected(config))
+
     def release(self) -> None:
         """Orders no longer matter: nothing is begun any more."""
         self.around.standbys.stop()
@@ -87,6 +97,8 @@ class Orders:
         """A child has ended."""
         if self.attempt is not None:
             self.attempt.processes.reaped(pid, status)
+        else:
+            self.around.standbys.reaped(pid)
 
     @property
     def settings(self) -> RunSettings:
@@ -187,6 +199,7 @@ class Orders:
             self.keep_lines()
             self.attempt.close()
         self.resolving.want(None)
+        self.prefetching.only(order.resume)
         LOG.info("starting attempt %d", order.attempt)
         self.duty = duty.started(self.duty, order.attempt)
         self.attempt = build(order, self.around)
@@ -194,6 +207,11 @@ class Orders:
         self.attempt.launch()
         self._take_steps()  # the same answer may already tell of others' checkpoints
         self._in_background(self._forget_below(order.attempt))
+
+    def _read_ahead(self) -> None:
+        order = self.duty.order
+        if isinstance(order, Hold) and order.attempt > self.duty.attempt and order.prefetch:
+            self.prefetching.want(order.prefetch)
 
     def _gather(self, answer: Answer) -> None:
         """Find out where the ranks stand, while the operator wants to know."""

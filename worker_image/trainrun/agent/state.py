@@ -12,6 +12,9 @@ from trainrun.agent.orders import Orders
 from trainrun.contract.agent_config import AgentConfig
 from trainrun.contract.agent_state import AgentState, Notice, Problem
 
+WHY_WIDTH = 300
+"""Characters of why a start was cold."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
@@ -47,6 +50,7 @@ def describe(identity: Identity, orders: Orders, now: float) -> AgentState:
         recorded=orders.recording.done,
         resolution=orders.resolving.resolution(now),
         problems=problems(orders, now),
+        standby_bytes=orders.around.standbys.largest,
         seen=orders.duty.seen,
         serves=identity.serves,
     )
@@ -89,6 +93,8 @@ def _with_attempt(state: AgentState, attempt: Attempt, now: float) -> AgentState
         stall=attempt.rooms.stall(now),
         rendezvous=attempt.loading.before(attempt.spawned),
         imports=round(max(attempt.processes.imported - attempt.spawned, 0.0), 3),
+        import_bytes=attempt.processes.import_bytes,
+        cold=attempt.around.standbys.cold[:WHY_WIDTH],
         warm=attempt.processes.warm,
         load=attempt.loading.seconds(now),
         ask_gap=round(attempt.asking.longest, 1),

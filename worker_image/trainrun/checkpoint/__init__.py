@@ -44,7 +44,12 @@ from trainrun.checkpoint.story import read_attempts, read_story, write_story
 from trainrun.checkpoint.transfer.cache import CachedFile
 from trainrun.checkpoint.transfer.initial import initial_on_node
 from trainrun.checkpoint.transfer.on_node import FilesOnNode
-from trainrun.checkpoint.transfer.reader import checkpoint_on_node, read_again, read_manifest
+from trainrun.checkpoint.transfer.reader import (
+    checkpoint_on_node,
+    likely_on_node,
+    read_again,
+    read_manifest,
+)
 from trainrun.checkpoint.transfer.upload import LocalFile, Upload, scan
 from trainrun.checkpoint.transfer.writer import (
     check_fence,
@@ -88,6 +93,7 @@ __all__ = [
     "generations",
     "initial_on_node",
     "known_run_id",
+    "likely_on_node",
     "list_checkpoints",
     "next_resolution",
     "open_steps",

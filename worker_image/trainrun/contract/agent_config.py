@@ -90,6 +90,8 @@ class AgentConfig:
     storage: StorageConfig
     initial_from: str | None = None
     """URI of `checkpoint.initialFrom`."""
+    workers: int = 0
+    """Number of slots; 0: not said."""
     processes_per_worker: int = 1
     command: tuple[str, ...] = ()
     """What each process runs; the agent's own arguments after `--` come first."""

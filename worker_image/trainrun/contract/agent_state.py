@@ -328,8 +328,16 @@ class AgentState:
     imports: Changing[float] = 0.0
     """Seconds from the spawn of the processes of `attempt` until the last of them that has spoken
     to its agent had imported trainrun; 0: none has, or a library that does not say."""
+    import_bytes: Changing[int] = 0
+    """Memory of a process of `attempt` when it had imported trainrun, at most; 0: nobody knows."""
     warm: Changing[int] = 0
     """Processes of `attempt` that a standby interpreter became."""
+    cold: Changing[str] = ""
+    """Why a process of `attempt` did not begin as a standby, with its rank; empty: all did, or the
+    run keeps none."""
+    standby_bytes: Changing[int] = 0
+    """Memory of a standby interpreter of this worker when it was ready, at most; 0: nobody
+    knows."""
     load: Changing[float] = 0.0
     """Seconds from then until the last of them had it."""
     ask_gap: Changing[float] = 0.0

@@ -52,6 +52,9 @@ class Hold:
     """How long the uploads may still take; then they are abandoned."""
     offer: bool = False
     resolve: ResolveRequest | None = None
+    prefetch: CheckpointId | None = None
+    """What the attempt will most likely resume from: bring it here meanwhile (for one agent of each
+    node). Nobody is handed anything before that is claimed."""
 
     @property
     def deadlines(self) -> tuple[float, ...]:

@@ -58,6 +58,8 @@ class Hello:
     listen for any, and one would end it."""
     imported: float | None = None
     """Seconds since it imported trainrun; None: a library that does not say."""
+    memory: int = 0
+    """Bytes of memory that it had then; 0: nobody knows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -320,6 +322,7 @@ _READERS: Mapping[str, Callable[[Fields], Message]] = {
         pid=integer(given, "pid"),
         stacks=integer(given, "stacks") if "stacks" in given else 0,
         imported=_seconds(given.get("imported")),
+        memory=integer(given, "memory") if "memory" in given else 0,
     ),
     Report.type: _report,
     AskRoom.type: lambda given: AskRoom(step=integer(given, "step")),

@@ -118,9 +118,10 @@ class WorkersSpec(Model):
     package trainrun installed. Not used by `trainrun run`. Default Inject."""
     warm_start: WarmStart | None = None
     """Keeps a standby interpreter beside each training process, for restarts in place within a
-    second. Each takes the memory of its imports, about 450 MB for torch, within the limit of the
-    container, and is given up where that runs short. Only for commands that are a Python and a
-    script or module, or torchrun. Default: none."""
+    second; new workers load theirs while the gang gathers. Each takes the memory of its imports,
+    about 450 MB for torch, within the limit of the container, and is given up where that runs
+    short. Only for commands that are a Python and a script or module, or torchrun. Default:
+    none."""
 
 
 class SecretReference(Model):

@@ -42,6 +42,9 @@ class Workers(StatusPart):
     """spec.workers.replicas."""
     text: Annotated[str, Field(max_length=32)] = ""
     """`4/4`."""
+    standby_memory: Annotated[str, Field(max_length=16, exclude_if=not_)] = ""
+    """`433Mi`: the memory of the largest standby interpreter, where workers.warmStart keeps them
+    and one has been ready."""
     leaving: Annotated[int, Field(exclude_if=not_)] = 0
     """Workers of a run that is over which may still store what belongs to its end: metrics, lines,
     `finished.json`. Absent once all have left, or are not heard any more."""

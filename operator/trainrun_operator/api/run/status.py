@@ -163,6 +163,9 @@ class Incident(StatusPart):
     detectSeconds and recoverySeconds; a part that took no time is absent."""
     warm: Annotated[int, Field(exclude_if=not_)] = 0
     """Processes of the next attempt that a standby interpreter became."""
+    cold: Annotated[str, Field(max_length=300, exclude_if=not_)] = ""
+    """Of the last incident, where workers.warmStart keeps standbys: why a process of the next
+    attempt began without one. Absent where all began warm."""
     lost_steps: int | None = None
     """Steps done by the attempt beyond the checkpoint that the next one resumed from, as far as the
     operator has heard of them; absent where it cannot know."""
@@ -357,6 +360,9 @@ class TrainRunStatus(Internal):
     the time for which it stood failed."""
     completion_time: datetime | None = None
     """When it succeeded or failed."""
+    advice: Annotated[str, Field(max_length=512, exclude_if=not_)] = ""
+    """What would have made a recovery shorter: workers.warmStart, with numbers, since the first one
+    that consisted of imports to a large part. Absent where there is one."""
 
     @classmethod
     def __get_pydantic_json_schema__(

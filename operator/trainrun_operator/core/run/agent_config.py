@@ -28,6 +28,7 @@ def agent_config(run: TrainRun, config: RunConfig) -> AgentConfig:
         cache="",
         storage=config.storage,
         initial_from=run.spec.checkpoint.initial_from,
+        workers=config.replicas,
         processes_per_worker=config.processes_per_worker,
         preload=warm.preload if warm is not None else (),
         heartbeat_timeout=config.heartbeat_timeout.total_seconds(),

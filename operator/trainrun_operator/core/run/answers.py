@@ -22,7 +22,6 @@ from trainrun.contract.answer import (
     Start,
     StoryEntry,
 )
-from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun_operator.api.run.story import chapter_text
 from trainrun_operator.core.run import steps
 from trainrun_operator.core.run.flush import flush_left, to_flush
@@ -31,6 +30,9 @@ from trainrun_operator.core.run.incidents.attribution import linger
 from trainrun_operator.core.run.sigterm import grace_left
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from trainrun.contract.checkpoint_id import CheckpointId
     from trainrun_operator.api.run.status import StartRecord
     from trainrun_operator.core.run.observation import WorkerFact
     from trainrun_operator.core.run.view import View
@@ -147,9 +149,15 @@ def _sources(view: View) -> dict[int, PeerSource]:
     return found
 
 
-def gathering(view: View, lead: WorkerFact | None, *, resolve: bool) -> dict[str, Answer]:
+def gathering(
+    view: View,
+    lead: WorkerFact | None,
+    *,
+    resolve: bool,
+    prefetch: Mapping[str, CheckpointId],
+) -> dict[str, Answer]:
     """Answers while the next attempt is prepared: stop, finish uploads, wait; `lead`, who will take
-    slot 0, offers a port, and resolves."""
+    slot 0, offers a port, and resolves; `prefetch` says, by name, who reads what meanwhile."""
     flush = to_flush(view)
     hold = Hold(
         attempt=view.next_attempt,
@@ -160,11 +168,12 @@ def gathering(view: View, lead: WorkerFact | None, *, resolve: bool) -> dict[str
         flush_seconds=flush_left(view).total_seconds(),
     )
     answer = replace(_answer(view, hold), steps=steps.open_steps(view) if flush else ())
-    answers = {worker.name: answer for worker in view.workers}
+    holds = {w.name: replace(hold, prefetch=prefetch.get(w.name)) for w in view.workers}
     if lead is not None:
         request = _resolve_request(view) if resolve else None
-        answers[lead.name] = replace(answer, order=replace(hold, offer=True, resolve=request))
-    return _with_story(view, answers)
+        holds[lead.name] = replace(holds[lead.name], offer=True, resolve=request)
+    told = {name: replace(answer, order=order) for name, order in holds.items()}
+    return _with_story(view, told)
 
 
 def _resolve_request(view: View) -> ResolveRequest:
@@ -174,7 +183,7 @@ def _resolve_request(view: View) -> ResolveRequest:
         attempt=view.next_attempt,
         on_existing=_on_existing(view),
         ended=ended,
-        committed=_newest_commit(view),
+        committed=steps.newest_known(view),
     )
 
 
@@ -183,18 +192,6 @@ def _on_existing(view: View) -> Literal["Resume", "Fail", "StartFresh"]:
     nothing of an agent that is older than `StartFresh`."""
     asked = view.config.on_existing
     return "Resume" if asked == "StartFresh" and view.status.storage_generation else asked
-
-
-def _newest_commit(view: View) -> CheckpointId | None:
-    """The newest checkpoint that the store must know: committed, or handed out before."""
-    record = view.status.start_record
-    shown = view.status.checkpoint  # written for display, so later than agents tell
-    known = (
-        shown.id if shown is not None else None,
-        steps.committed_id(view),
-        record.resume_point if record is not None else None,
-    )
-    return max((it for it in known if it is not None), default=None)
 
 
 def leaving(view: View, *, code: int, succeeded: bool) -> dict[str, Answer]:

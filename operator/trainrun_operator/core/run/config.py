@@ -39,6 +39,8 @@ class RunConfig:
     name: str
     uid: str
     replicas: int
+    keeps_standbys: bool = False
+    """workers.warmStart is given."""
     processes_per_worker: int
     container: str
     """Name of the container that trains."""
@@ -108,6 +110,7 @@ def config_of(run: TrainRun) -> RunConfig:
         name=run.metadata.name,
         uid=run.metadata.uid,
         replicas=spec.workers.replicas,
+        keeps_standbys=spec.workers.warm_start is not None,
         processes_per_worker=launching.processes,
         container=spec.workers.template.spec.training.name,
         launch_problem=launching.problem,

@@ -132,18 +132,21 @@ def refreshed(
         pending = ledger.charged(status, refined(view, pending), view.config)
     now = view.observation.now if not status.finished else status.completion_time
     used = recent(status, "failures", view.config, at=now or view.observation.now)
+    recovered = replace(status, incidents=recovery.with_first_step(view, status))
     return replace(
         status,
         observed_generation=view.observation.generation,
         phase=phase,
         reason=reason[:64],
         incident=pending,
-        incidents=recovery.with_first_step(view, status),
+        incidents=recovered.incidents,
+        advice=recovery.advice(view, recovered),
         failures=ledger.tally(status.failures, view.config, pending=pending, used=used),
         workers=Workers(
             ready=ready,
             total=view.config.replicas,
             text=f"{ready}/{view.config.replicas}",
+            standby_memory=_standby_memory(view),
             leaving=leaving(view) if status.finished else 0,
         ),
         progress=reached,
@@ -151,6 +154,14 @@ def refreshed(
         checkpoint=_checkpoint(view, status),
         conditions=_conditions(view, moved, phase, waiting_for, (*_still(view, pending), *marks)),
     )
+
+
+def _standby_memory(view: View) -> str:
+    if not view.config.keeps_standbys:
+        return ""
+    told = [w.agent.standby_bytes for w in view.workers if w.agent is not None]
+    largest = max(told, default=0)
+    return f"{largest >> 20}Mi" if largest else view.status.workers.standby_memory
 
 
 def _ready(view: View, phase: PhaseName) -> int:

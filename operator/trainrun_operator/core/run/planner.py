@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from trainrun_operator.core.run.config import RunConfig
     from trainrun_operator.core.run.observation import Observation
 
+ADVICE = "ImportsDominate"
+"""Reason of the event that recommends a warm start."""
+
 
 def decide(observation: Observation, config: RunConfig) -> Plan:
     """What to do now about a run."""
@@ -45,9 +48,10 @@ def _staged(view: View) -> Plan:
 
 
 def _announced(view: View, plan: Plan) -> Plan:
-    """Warnings that are new become a status write, so that each is told once."""
+    """Warnings and advice that are new become a status write, so that each is told once."""
     new = news(view.status, plan.status)
-    if not new:
+    advice = plan.status.advice if not view.status.advice else ""
+    if not new and not advice:
         return plan
     events = tuple(
         Event(
@@ -57,4 +61,6 @@ def _announced(view: View, plan: Plan) -> Plan:
         )
         for c in new
     )
+    if advice:
+        events = (*events, Event(type="Normal", reason=ADVICE, message=advice))
     return replace(plan, transition=True, actions=(), answers={}, events=(*plan.events, *events))

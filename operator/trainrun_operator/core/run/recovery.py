@@ -33,6 +33,11 @@ OF_BUCKET: Mapping[Bucket, RecoveryStage] = {
 }
 """What is waited for before the start, by its reason, else its bucket; anything else are pods."""
 
+WHY_WIDTH = 300
+"""Characters of why a start was cold."""
+DOMINATES, WORTH = 0.3, 2.0
+"""Part of a recovery, and seconds, from which imports are worth a standby."""
+
 
 def until_start(view: View, incident: Incident) -> dict[str, float]:
     """The parts up to the start of the next attempt, which is now."""
@@ -68,8 +73,27 @@ def with_first_step(view: View, status: TrainRunStatus) -> tuple[Incident, ...]:
         recovered,
         stages=_with_start(recovered, agents, max(ages)),
         warm=sum(agent.warm for agent in agents),
+        cold=next((agent.cold[:WHY_WIDTH] for agent in agents if agent.cold), ""),
     )
     return (*status.incidents[:-1], recovered)
+
+
+def advice(view: View, status: TrainRunStatus) -> str:
+    """What would have made the last recovery shorter; said once, and then kept."""
+    if view.config.keeps_standbys:
+        return ""
+    if status.advice or not status.incidents:
+        return status.advice
+    stages = status.incidents[-1].stages
+    imports, whole = stages.get("import", 0.0), sum(stages.values())
+    if imports < max(WORTH, DOMINATES * whole):
+        return ""
+    size = max((agent.import_bytes for agent in view.agents if agent is not None), default=0)
+    cost = f"about {size / 1e6:.0f} MB of memory" if size else "the memory of what is imported"
+    return (
+        f"imports were {imports:.1f} of the {whole:.1f} s of a recovery: workers.warmStart would "
+        f"save most of it and cost {cost} per rank (docs/warm-start.md)"
+    )
 
 
 def _with_start(incident: Incident, agents: list[AgentState], age: float) -> dict[str, float]:

@@ -118,6 +118,18 @@ def committed_id(view: View) -> CheckpointId | None:
     return commit.id if commit is not None else None
 
 
+def newest_known(view: View) -> CheckpointId | None:
+    """The newest checkpoint that the store must know: committed, or handed out before."""
+    record = view.status.start_record
+    shown = view.status.checkpoint  # written for display, so later than agents tell
+    known = (
+        shown.id if shown is not None else None,
+        committed_id(view),
+        record.resume_point if record is not None else None,
+    )
+    return max((it for it in known if it is not None), default=None)
+
+
 def saved_step(view: View) -> int | None:
     """The step that the gang saved on request, once every rank has staged it."""
     slots = len(view.roster)

@@ -23,11 +23,12 @@ from trainrun.contract.agent_state import Resolution
 from trainrun.contract.answer import OpenStep, PeerSource, Recheck, ResolveRequest, SaveOrder
 from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun.contract.evidence import EvidenceRequest
-from trainrun.errors import ObjectNotFound, StoreError
+from trainrun.errors import ObjectNotFound, StoreError, StoreUnavailable
 
 if TYPE_CHECKING:
     from trainrun.checkpoint import (
         BeatWatch,
+        CachedFile,
         FilesOnNode,
         Manifest,
         ObjectStore,
@@ -140,6 +141,14 @@ class AsyncRunStore:
         """Download a checkpoint, once per node; from `source` where that works."""
         async with self._downloading:
             return await self._call(self._materialize, checkpoint, rank, source)
+
+    async def prefetch(
+        self, checkpoint: CheckpointId, ranks: Sequence[int], wanted: Callable[[], bool]
+    ) -> int:
+        """Bring what these ranks will most likely read of it and return how many bytes that is.
+        Whoever wants the same checkpoint waits for it, nobody else does. Between two files `wanted`
+        is asked, in another thread: where it is not any more, it ends with StoreUnavailable."""
+        return await self._call(self._prefetch, checkpoint, ranks, wanted)
 
     async def materialize_initial(self, source: PeerSource | None = None) -> Path:
         """Download what `checkpoint.initialFrom` names, once per node; from `source` likewise."""
@@ -281,6 +290,20 @@ class AsyncRunStore:
         manifest = api.read_manifest(run, checkpoint)
         files = api.checkpoint_on_node(run, manifest, cache_dir=self._cache, rank=rank)
         return _directory(files, source)
+
+    def _prefetch(
+        self, checkpoint: CheckpointId, ranks: Sequence[int], wanted: Callable[[], bool]
+    ) -> int:
+        def not_copied(_file: CachedFile, _path: Path) -> bool:
+            if not wanted():
+                raise StoreUnavailable("another checkpoint was chosen")
+            return False
+
+        run = self._run()
+        manifest = api.read_manifest(run, checkpoint)
+        files = api.likely_on_node(run, manifest, cache_dir=self._cache, ranks=ranks)
+        files.directory(copy=not_copied)
+        return sum(file.size for file in files.files)
 
     def _materialize_initial(self, source: PeerSource | None) -> Path:
         with contextlib.closing(self._initial_store()) as store:

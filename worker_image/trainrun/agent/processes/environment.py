@@ -42,6 +42,9 @@ LEFT_TO_USERS = (
 OF_AN_ATTEMPT = frozenset(
     (
         variables.ATTEMPT,
+        variables.RUN_ID,
+        variables.WANDB_RUN_ID,
+        variables.WANDB_RESUME,
         variables.SOCKET,
         variables.STAGING,
         variables.CONTROL,
@@ -56,7 +59,7 @@ OF_AN_ATTEMPT = frozenset(
         variables.POSTS_TOKEN,
     )
 )
-"""What the agent tells a process anew in each attempt."""
+"""What the agent tells a process anew in each attempt, or knows only once one is ordered."""
 
 COMPILED = {"TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton"}
 """Caches of compilers, in folders on the worker's disk, where their user has not set them: by

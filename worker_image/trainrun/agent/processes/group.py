@@ -31,7 +31,7 @@ KILLED_HELPER = "killed by signal: Killed"
 class TrainingProcess:
     """One training process, alive or ended."""
 
-    rank: int
+    launch: Launch
     pid: int = 0
     pump: OutputPump | None = None
     exit: ProcessExit | None = None
@@ -41,6 +41,11 @@ class TrainingProcess:
     """How the process that speaks for the rank has introduced itself."""
     told: Raised | None = None
     """The exception that the process itself told us of."""
+
+    @property
+    def rank(self) -> int:
+        """Which it is."""
+        return self.launch.rank
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +72,9 @@ class ProcessGroup:
     """Returns a process that was started before, as that of this launch; None: there is none."""
     standby_ended: Callable[[int], bool] = lambda _pid: False
     """Called with the pid of any other child that has ended; says whether it was such a process."""
+    standby_failed: Callable[[int, str], bool] = lambda _pid, _why: False
+    """Called with the pid of one of ours that has ended, and how ("": it was stopped); says whether
+    it was such a process that has not even begun."""
     all: list[TrainingProcess] = field(default_factory=list)
     terminated: bool = False
     """Its processes were sent SIGTERM."""
@@ -74,6 +82,8 @@ class ProcessGroup:
     imported: float = 0.0
     """When the last of those that have spoken had imported trainrun, on the monotonic clock; 0:
     nobody has said so."""
+    import_bytes: int = 0
+    """Memory of one of them when it had, at most; 0: nobody has said so."""
     warm: int = 0
     """How many were started before, as standbys."""
     _living: dict[int, TrainingProcess] = field(default_factory=dict)
@@ -102,20 +112,11 @@ class ProcessGroup:
     def start(self, launches: list[Launch]) -> None:
         """Start one process per launch; one that cannot be started is an exit."""
         for launch in launches:
-            process = TrainingProcess(rank=launch.rank)
+            process = TrainingProcess(launch=launch)
             self.all.append(process)
-            try:
-                standby = self.standby(launch)
-                self.warm += standby is not None
-                spawned = standby or spawn(launch.command, launch.working_dir, launch.environment)
-            except StartFailed as error:
-                self._ended(
-                    process, ProcessExit(rank=launch.rank, exception=f"StartFailed: {error}")
-                )
-                continue
-            process.pid = spawned.pid
-            process.pump = OutputPump(spawned.output, f"[rank {launch.rank}] ", self.sink)
-            self._living[spawned.pid] = process
+            standby = self.standby(launch)
+            self.warm += standby is not None
+            self._start(process, standby)
 
     def reaped(self, pid: int, status: int) -> None:
         """Take note of a child's end; pids that are none of ours are handed on."""
@@ -127,7 +128,12 @@ class ProcessGroup:
         self.before_exit()
         if process.pump is not None:
             process.pump.finish()
-        self._ended(process, self._describe(process, status))
+        if self._never_began(process, pid):
+            self.warm -= 1
+            self.oom.rose()
+            self._start(process, None)
+        else:
+            self._ended(process, self._describe(process, status))
 
     @property
     def living(self) -> tuple[TrainingProcess, ...]:
@@ -138,6 +144,7 @@ class ProcessGroup:
         """Keep how the process of a rank has introduced itself, and when it had its imports."""
         if hello.imported is not None:
             self.imported = max(self.imported, time.monotonic() - hello.imported)
+            self.import_bytes = max(self.import_bytes, hello.memory)
         for process in self.all:
             if process.rank == hello.rank:
                 process.hello = hello
@@ -186,6 +193,25 @@ class ProcessGroup:
         for process in self.all:
             if process.rank == rank and process.exit is not None:
                 process.exit = replace(process.exit, yielded=yielded)
+
+    def _never_began(self, process: TrainingProcess, pid: int) -> bool:
+        """It was a standby that came to nothing, and nobody had told it to end."""
+        if self.stopped or self.terminated:
+            self.standby_failed(pid, "")
+            return False
+        lines = process.pump.tail.last_lines if process.pump is not None else ()
+        return self.standby_failed(pid, ": ".join(("it ended", *lines[-1:])))
+
+    def _start(self, process: TrainingProcess, standby: Spawned | None) -> None:
+        launch = process.launch
+        try:
+            spawned = standby or spawn(launch.command, launch.working_dir, launch.environment)
+        except StartFailed as error:
+            self._ended(process, ProcessExit(rank=launch.rank, exception=f"StartFailed: {error}"))
+            return
+        process.pid = spawned.pid
+        process.pump = OutputPump(spawned.output, f"[rank {launch.rank}] ", self.sink)
+        self._living[spawned.pid] = process
 
     def _reap(self) -> None:
         """Take note of those that have ended by themselves until now."""

@@ -1,4 +1,4 @@
-"""One standby interpreter: started, loaded, handed over once.
+"""One standby interpreter: started, loaded, handed over once, if need be while it still loads.
 
 Layer: agent. It is the process of a rank that has not begun: the rank's own command, working
 directory and pipes, in a session of its own, bound to the agent's life (see `standby_start`). First
@@ -25,6 +25,7 @@ from trainrun.contract import variables
 
 HAND_OVER = 1.0
 """Seconds that a standby may take to be the rank's process; a few milliseconds are usual."""
+NOT_READY = "its standby had only just been started"
 FIRST_TO_GO = "1000"
 """oom_score_adj: where memory is short the kernel ends a standby first."""
 
@@ -56,10 +57,14 @@ class Standby:
     ready: bool = False
     gone: str = ""
     """Why it is of no use any more."""
+    taken: float = 0.0
+    """When it was handed over while it was loading, on the monotonic clock; 0: it was not. Its
+    output is another's then."""
     seconds: float = 0.0
     """From its start until it was ready."""
     memory: int = 0
     """Bytes that it took when it was ready; 0: nobody knows."""
+    _said: bytes = b""
     _alive: set[int] = field(default_factory=set)
     """Pids of what runs for it."""
     _spawned: Spawned | None = None
@@ -85,26 +90,33 @@ class Standby:
         asyncio.get_running_loop().add_reader(self._probe.output, self._probed)
 
     def take(self, environment: Mapping[str, str]) -> Spawned | None:
-        """Make it the process with this environment; None: it cannot be, and is gone."""
+        """Make it the process with this environment; None: it cannot be, and is gone.
+
+        One that still loads ends the import under way and is the process then: it has begun before
+        a cold start would. `taken` says when it was told; whether it came that far, `changed`.
+        """
         spawned, channel = self._spawned, self._channel
-        if not self.ready or spawned is None or channel is None:
+        if spawned is None or channel is None:
+            self.stop(NOT_READY)
             return None
-        asyncio.get_running_loop().remove_reader(channel)
         entries = (f"{name}={value}" for name, value in environment.items())
+        told = b"\0".join(map(os.fsencode, entries)) + b"\0\0"
         try:
             # What it cannot have back it must not keep for the training.
             _set_oom_score(spawned.pid, _own_oom_score())
-            channel.settimeout(HAND_OVER)
-            channel.sendall(b"\0".join(map(os.fsencode, entries)) + b"\0\0")
-            channel.shutdown(socket.SHUT_WR)
-            if channel.recv(16) != b"taken":
-                raise OSError("it ended")
+            if self.ready:
+                _hand_over(channel, told)
+            elif channel.send(told) < len(told):  # nobody reads it yet
+                raise OSError("its environment is too long")
+            else:
+                channel.shutdown(socket.SHUT_WR)
         except OSError as error:
-            self.stop(f"it did not answer: {error}")
+            self.stop(f"it did not answer: {error}" if self.ready else NOT_READY)
             return None
-        channel.close()
-        self._spawned, self._channel, self.ready = None, None, False
-        self._alive.discard(spawned.pid)
+        if self.ready:
+            self._is_rank()
+        else:
+            self.taken = time.monotonic()
         return spawned
 
     def reaped(self, pid: int) -> None:
@@ -112,6 +124,11 @@ class Standby:
         self._alive.discard(pid)
         if self._spawned is not None and pid == self._spawned.pid:
             self._spawned_ended(self._spawned)
+
+    def lost(self, why: str) -> None:
+        """What was handed over while it was loading has ended before it was the rank's process."""
+        self._close()
+        self._fail(why)
 
     def stop(self, why: str) -> None:
         """End it."""
@@ -164,15 +181,27 @@ class Standby:
             return
         except OSError:
             said = b""
-        if said == b"ready" and self._spawned is not None:
-            self.ready = True
-            self.seconds = time.monotonic() - self.began
-            self.memory = memory_of(self._spawned.pid)
+        self._said += said
+        if self._said == b"readytaken":
+            self._is_rank()
             self.changed()
+        elif said and self._spawned is not None:
+            if not self.taken:
+                self.ready = True
+                self.seconds = time.monotonic() - self.began
+                self.memory = memory_of(self._spawned.pid)
+                self.changed()
         else:
             # It ends, and why it does is read then.
             asyncio.get_running_loop().remove_reader(self._channel)
             self.ready = False
+
+    def _is_rank(self) -> None:
+        """Nothing of it is left here."""
+        assert self._spawned is not None
+        self._alive.discard(self._spawned.pid)
+        self._spawned, self.ready, self.taken = None, False, 0.0
+        self._close()
 
     def _spawned_ended(self, spawned: Spawned) -> None:
         why = "it ended"
@@ -207,7 +236,8 @@ class Standby:
             self._channel.close()
             self._channel = None
         if self._spawned is not None:
-            os.close(self._spawned.output)
+            if not self.taken:
+                os.close(self._spawned.output)
             self._spawned = None
 
     def _fail(self, why: str) -> None:
@@ -215,6 +245,16 @@ class Standby:
         if not self.gone:
             self.gone = why
             self.changed()
+
+
+def _hand_over(channel: socket.socket, told: bytes) -> None:
+    """Raises OSError."""
+    asyncio.get_running_loop().remove_reader(channel)
+    channel.settimeout(HAND_OVER)
+    channel.sendall(told)
+    channel.shutdown(socket.SHUT_WR)
+    if channel.recv(16) != b"taken":
+        raise OSError("it ended")
 
 
 def write_start(folder: Path) -> None:

@@ -10,6 +10,7 @@ whatever fails here ends the process. Runs in the user's interpreter: standard l
 from __future__ import annotations
 
 import os
+import select
 import sys
 
 VARIABLE = "TRAINRUN_STANDBY"
@@ -35,7 +36,7 @@ def stand_by() -> bool:
     _leave_no_path()
     other = _other_sitecustomize()
     before = dict(os.environ)
-    _preload(wanted)
+    _preload(wanted, standby)
     added = {k: v for k, v in os.environ.items() if before.get(k) != v}
     os.write(standby, b"ready")
     environment = _received(standby)
@@ -85,9 +86,10 @@ def _other_sitecustomize() -> bool:
     return sys.modules["sitecustomize"] is not ours
 
 
-def _preload(wanted: list[str]) -> None:
+def _preload(wanted: list[str], standby: int) -> None:
     """Import; what is printed meanwhile is shown to nobody. Filters of warnings and variables stay
-    as a script has them that imports the first of each."""
+    as a script has them that imports the first of each. Once this process is wanted as the rank's,
+    nothing more is imported: the script does it, if it needs it."""
     nowhere = os.open(os.devnull, os.O_RDWR)
     kept = [os.dup(descriptor) for descriptor in (1, 2)]
     for descriptor in (1, 2):
@@ -95,10 +97,14 @@ def _preload(wanted: list[str]) -> None:
     os.close(nowhere)
     try:
         for names in wanted:
+            if _is_wanted(standby):
+                break
             name, *later = names.split(":")
             __import__(name)
             filters, environment = _warning_filters(), dict(os.environ)
             for lazy in later:
+                if _is_wanted(standby):
+                    break
                 try:
                     __import__(lazy)
                 except Exception:  # noqa: BLE001 - another version: it is imported later, or never
@@ -110,6 +116,11 @@ def _preload(wanted: list[str]) -> None:
         for descriptor, original in zip((1, 2), kept):
             os.dup2(original, descriptor)
             os.close(original)
+
+
+def _is_wanted(standby: int) -> bool:
+    """The environment of the rank has come."""
+    return bool(select.select([standby], [], [], 0)[0])
 
 
 def _flush() -> None:

@@ -1,16 +1,19 @@
 """A standby interpreter beside each running rank: when they are started, and who gets them.
 
 Layer: agent. A standby is a help and never a condition: whatever is wrong with one means a cold
-start, and a line that says so. One is loaded at a time; each is used once and then replaced.
+start, and a line that says so. Beside a training one is loaded at a time, before it all at once;
+each is used once and then replaced.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from trainrun.agent.processes.children import kill_group
 from trainrun.agent.processes.environment import lasting
 from trainrun.agent.processes.group import Launch
 from trainrun.agent.processes.launcher import instead_of_launcher
@@ -30,6 +33,9 @@ MOST_FAILURES = 3
 FULL, ROOM = 0.9, 0.8
 """Parts of the container's memory in use, above which standbys are given up, and up to which new
 ones are started."""
+PATIENCE = 120.0
+"""Seconds from the start order for which a standby may go on with the import that is under way: a
+cold start would wait for the same one, on a busy machine long. After that it is taken to hang."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -43,9 +49,14 @@ class Standbys:
     memory: Memory
     news: Callable[[], None] = lambda: None
     """One has become ready, or has gone."""
-    warm: dict[int, str] = field(default_factory=dict)
-    """By rank that was started last: "" where a standby was used, else why none was."""
+    why_cold: dict[int, str] = field(default_factory=dict)
+    """By rank, why it was started cold the last time; ranks that began warm are left out."""
+    largest: int = 0
+    """Bytes that one of them took when it was ready, at most; 0: nobody knows."""
     _kept: dict[int, Standby] = field(default_factory=dict)
+    _loading: dict[int, tuple[int, Standby]] = field(default_factory=dict)
+    """By pid, with their rank, those that were handed over before they were ready, until they are
+    its process."""
     _failures: int = 0
     _refused: str = ""
     """Why there are none, although there should be."""
@@ -54,6 +65,12 @@ class Standbys:
     def pids(self) -> frozenset[int]:
         """Of processes that are no rank's, yet."""
         return frozenset(pid for one in self._kept.values() for pid in one.pids)
+
+    @property
+    def cold(self) -> str:
+        """Why the lowest rank that was started cold was; empty: none was, or there are to be no
+        standbys."""
+        return next((f"rank {rank}: {why}" for rank, why in sorted(self.why_cold.items())), "")
 
     @property
     def problem(self) -> Problem | None:
@@ -66,14 +83,15 @@ class Standbys:
 
     def keep(self, launches: Iterable[Launch]) -> None:
         """Start one for a rank that has none, unless one is loading or there is no room for it."""
-        if not self.preload or self._spare_memory() or self._refused:
-            return
-        if any(not one.ready for one in self._kept.values()):
-            return
-        for launch in launches:
-            if launch.rank not in self._kept:
+        missing = self._missing(launches)
+        if missing and all(one.ready for one in self._kept.values()):
+            self._start(missing[0])
+
+    def prepare(self, ranks: Iterable[int], launches: Callable[[], Iterable[Launch]]) -> None:
+        """Start one for each of these ranks that has none, while nothing trains."""
+        if self.preload and not self._refused and not self._kept.keys() >= set(ranks):
+            for launch in self._missing(launches()):
                 self._start(launch)
-                return
 
     def take(self, launch: Launch) -> Spawned | None:
         """The standby of this rank, as its process; None: it has to be started cold."""
@@ -82,13 +100,15 @@ class Standbys:
         standby = self._kept.pop(launch.rank, None)
         why = self._refused or "it has no standby yet"
         if standby is not None:
-            why = "its standby was not ready"
             if standby.beginning != _beginning(launch):
-                why = "its standby was started with another command or environment"
-            elif standby.ready and (spawned := standby.take(launch.environment)) is not None:
+                standby.stop("its standby was started with another command or environment")
+            elif self._refused and not standby.ready:
+                standby.stop(self._refused)
+            elif (spawned := standby.take(launch.environment)) is not None:
+                if standby.taken:
+                    self._loading[spawned.pid] = (launch.rank, standby)
                 self._say(launch.rank, "")
                 return spawned
-            standby.stop(why)
             why = standby.gone
         self._say(launch.rank, why)
         return None
@@ -100,13 +120,34 @@ class Standbys:
             one.reaped(pid)
         return ours
 
+    def failed(self, pid: int, why: str) -> bool:
+        """A rank's process has ended; True: it was a standby that has never come so far. An empty
+        `why`: it was stopped, which is no failure."""
+        if pid not in self._loading:
+            return False
+        rank, standby = self._loading.pop(pid)
+        standby.lost(why or "it was stopped")
+        if why:
+            self._say(rank, standby.gone)
+            self._came_to_nothing(standby)
+        return True
+
+    def tick(self, now: float) -> None:
+        """End those that keep a rank waiting: it starts cold."""
+        for pid, (_, one) in self._loading.items():
+            if not one.gone and now - one.taken >= PATIENCE:
+                one.gone = f"it was still loading {PATIENCE:g} s after the start order"
+                kill_group(pid, os.getpgrp())
+
     def stop(self) -> None:
         """End them all."""
         for one in list(self._kept.values()):
             one.stop("the worker ends")
 
     def _say(self, rank: int, why: str) -> None:
-        self.warm[rank] = why
+        self.why_cold.pop(rank, None)
+        if why:
+            self.why_cold[rank] = why
         LOG.info("rank %d: %s", rank, f"cold start: {why}" if why else "warm start")
 
     def _start(self, launch: Launch) -> None:
@@ -120,7 +161,7 @@ class Standbys:
             python=python,
             preload=preload_text(self.preload),
             folder=self.folder,
-            changed=lambda: self._changed(launch.rank),
+            changed=lambda: self._changed(launch.rank, standby),
         )
         self._kept[launch.rank] = standby
         standby.start()
@@ -133,22 +174,34 @@ class Standbys:
             return str(error)
         return python
 
-    def _changed(self, rank: int) -> None:
-        standby = self._kept.get(rank)
-        if standby is None:
+    def _missing(self, launches: Iterable[Launch]) -> list[Launch]:
+        """Whose ranks have none and may have one."""
+        if not self.preload or self._spare_memory() or self._refused:
+            return []
+        return [launch for launch in launches if launch.rank not in self._kept]
+
+    def _changed(self, rank: int, standby: Standby) -> None:
+        if self._kept.get(rank) is not standby:  # it is a rank's process
+            if not standby.gone:
+                self._failures = 0
+                self._loading = {pid: it for pid, it in self._loading.items() if it[1].taken}
             return
         if standby.ready:
             self._failures = 0
+            self.largest = max(self.largest, standby.memory)
             size = f", {standby.memory / 1e6:.0f} MB" if standby.memory else ""
             LOG.info("rank %d: standby ready after %.1f s%s", rank, standby.seconds, size)
         elif standby.gone:
             del self._kept[rank]
-            self._failures += 1
             LOG.info("rank %d: standby given up: %s", rank, standby.gone)
-            if self._failures >= MOST_FAILURES:
-                self._refused = f"{self._failures} standbys came to nothing: {standby.gone}"
-                LOG.warning("%s any more: %s", NO_EFFECT, self._refused)
+            self._came_to_nothing(standby)
         self.news()
+
+    def _came_to_nothing(self, standby: Standby) -> None:
+        self._failures += 1
+        if self._failures >= MOST_FAILURES and not self._refused:
+            self._refused = f"{self._failures} standbys came to nothing: {standby.gone}"
+            LOG.warning("%s any more: %s", NO_EFFECT, self._refused)
 
     def _spare_memory(self) -> bool:
         """Give up what there is where memory is short; True: this is no time for a new one."""

@@ -8,6 +8,7 @@ leaves nothing visible.
 from __future__ import annotations
 
 import tempfile
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -44,6 +45,20 @@ def checkpoint_on_node(
         prefix=run.key(layout.folder(checkpoint)),
         view="all" if rank is None else f"rank-{rank}",
     )
+
+
+def likely_on_node(
+    run: RunStore, manifest: Manifest, *, cache_dir: Path, ranks: Collection[int]
+) -> FilesOnNode:
+    """The files of a checkpoint that these global ranks read, whichever way they ask: what they
+    brought themselves, or everything where one rank brought it.
+
+    Raises CheckpointDamaged as `checkpoint_on_node` does.
+    """
+    all_files = checkpoint_on_node(run, manifest, cache_dir=cache_dir)
+    brought = {rank for item in manifest.files for rank in item.ranks}
+    own = tuple(cached_file(item) for item in manifest.files if {*item.ranks} & {*ranks})
+    return all_files if len(brought) <= 1 else replace(all_files, files=own, view="ahead")
 
 
 def read_manifest(run: RunStore, checkpoint: CheckpointId) -> Manifest:

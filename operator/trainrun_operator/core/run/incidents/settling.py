@@ -105,7 +105,7 @@ def measured(view: View, status: TrainRunStatus, point: CheckpointId | None) -> 
     )
     priced = replace(priced, stages=recovery.until_start(view, priced))
     # One recovery in all its parts is enough for a status.
-    before = tuple(replace(incident, stages={}) for incident in status.incidents[:-1])
+    before = tuple(replace(incident, stages={}, cold="") for incident in status.incidents[:-1])
     return replace(status, incidents=(*before, priced))
 
 

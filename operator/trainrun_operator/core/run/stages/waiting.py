@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from trainrun_operator.core.run import answers, transitions
 from trainrun_operator.core.run.display import condition, gathering_phase, refreshed, since
 from trainrun_operator.core.run.gang import roster as gang
+from trainrun_operator.core.run.gang.prefetching import prefetched
 from trainrun_operator.core.run.plan import Action, Plan
 
 if TYPE_CHECKING:
@@ -45,7 +46,9 @@ def wait(
             marks=marks,
         ),
         actions=actions,
-        answers=answers.gathering(view, gang.lead(view), resolve=resolve),
+        answers=answers.gathering(
+            view, gang.lead(view), resolve=resolve, prefetch=prefetched(view)
+        ),
         requeue_after=min(after, IDLE_CHECK, view.next_silence),
     )
 
