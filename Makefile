@@ -162,7 +162,7 @@ $(VERSITYGW): tests/tools/go.mod tests/tools/go.sum
 
 # Each life is drawn by its number, so the same numbers are the same lives: also the hashes must be the same.
 .PHONY: sim
-sim: install ## 100,000 random lives of runs in the simulated world, on all cores (LIVES=... FIRST=... JOBS=...)
+sim: install ## 100,000 random lives of runs and of sweeps in the simulated world, on all cores (LIVES=... FIRST=... JOBS=...)
 	@PYTHONHASHSEED=0 $(PYTHON) -m tests.simulation.nightly --lives $(or $(LIVES),100000) --first $(or $(FIRST),0) \
 	    $(if $(JOBS),--jobs $(JOBS))
 

@@ -1,4 +1,4 @@
-"""Very many random lives on all cores: `make sim`, a verb for the night.
+"""Very many random lives of runs, and of sweeps, on all cores: `make sim`, a verb for the night.
 
 Each life is drawn by its number, so a range of numbers is the same lives anywhere: what was broken
 off goes on where it was, and a life that fails is lived again by its number. Ends with 1 if some
@@ -21,10 +21,13 @@ from typing import NoReturn
 
 from tests.simulation.drawn import drawn_life
 from tests.simulation.holding import mistake_in
+from trainrun_operator.simulation.sweep.faults import live, live_large
 
 LIVES = 100_000
 TOO_LONG = 300
 """Seconds after which a life that does not end is given up: most take a third of one."""
+LARGE = 1000
+"""One in so many sweeps is large, and takes a minute."""
 SHOWN = 1500
 """Characters of what led to a mistake; the whole of it shows a life that is lived alone."""
 MOST_SHOWN = 20
@@ -54,7 +57,6 @@ class Tally:
 
 def main(arguments: list[str] | None = None) -> int:
     options = _options(arguments)
-    logging.disable(logging.CRITICAL)  # what operators say of what they are made to suffer
     tally = Tally(first=options.first, lives=options.lives)
     context = multiprocessing.get_context("fork")
     with context.Pool(options.jobs, initializer=_begin) as pool:
@@ -88,6 +90,7 @@ def _positive(text: str) -> int:
 
 def _begin() -> None:
     """Of a process of the pool: Ctrl-C is for the one that reports."""
+    logging.disable(logging.CRITICAL)  # what operators say of what they are made to suffer
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGALRM, _too_long)
 
@@ -100,11 +103,24 @@ def lived(number: int) -> tuple[int, str]:
     """The life of this number, and what was wrong in it, if anything."""
     signal.alarm(TOO_LONG)
     try:
-        return number, mistake_in(drawn_life(number))
+        return number, mistake_in(drawn_life(number)) or sweep_mistake(number)
     except Exception:  # noqa: BLE001 - a pass that raises is a mistake as well
         return number, traceback.format_exc()
     finally:
         signal.alarm(0)
+
+
+def sweep_mistake(number: int) -> str:
+    """What was wrong in the sweep of this number, if anything: of every thousandth with a thousand
+    trials."""
+    try:
+        if number % LARGE == LARGE - 1:
+            live_large(number, trials=1000, at_once=20)
+        else:
+            live(number)
+    except AssertionError as error:
+        return f"in its sweep: {error}"
+    return ""
 
 
 def _follow(tally: Tally, lives: Iterator[tuple[int, str]], *, alone: bool) -> None:

@@ -30,6 +30,18 @@ def test_a_life_that_breaks_a_promise_is_named_with_the_command_that_lives_it_ag
     assert told.endswith("broke a promise: 6, 7, 8\n")
 
 
+def test_a_sweep_that_breaks_a_promise_counts_as_well(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def lived(number: int) -> None:
+        assert number != 5, "told twice"
+
+    monkeypatch.setattr(nightly, "mistake_in", lambda _life: "")
+    monkeypatch.setattr(nightly, "live", lived)
+    assert nightly.main(["--first", "4", "--lives", "3", "--jobs", "1"]) == 1
+    assert "life 5: in its sweep: told twice" in capsys.readouterr().out
+
+
 def test_lives_that_keep_the_promises_end_with_0(capsys: pytest.CaptureFixture[str]) -> None:
     assert nightly.main(["--lives", "2", "--jobs", "1"]) == 0
     assert "2 of 2 lives, 0 broke a promise" in capsys.readouterr().out

@@ -7,7 +7,9 @@ is clean changes nothing and costs next to nothing.
 
 from __future__ import annotations
 
+import json
 import re
+from itertools import accumulate
 
 LONGEST_TEXT = 4096
 """Characters of a text that are kept; what ours send is shorter."""
@@ -41,3 +43,17 @@ def one_line(text: str) -> str:
     if "\n" not in text and text.isprintable():  # nearly all
         return text
     return " ".join(filter(None, map(str.strip, text.splitlines())))
+
+
+def cut(text: str, limit: int) -> str:
+    """At most so many bytes of the text as JSON, with a sign where something is missing."""
+    if room(text) <= limit:
+        return text
+    sizes = accumulate(room(char) for char in text)
+    kept = sum(size <= limit - room("…") for size in sizes)
+    return f"{text[:kept]}…"
+
+
+def room(text: str) -> int:
+    """Bytes as JSON, inside the quotes: output of training processes is full of escapes."""
+    return len(json.dumps(text, ensure_ascii=False).encode(errors="replace")) - 2

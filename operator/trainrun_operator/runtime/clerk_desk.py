@@ -14,6 +14,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from trainrun.sweep.fold import fold
+from trainrun.sweep.targets import Targets
 from trainrun.sweep.view import SweepView
 from trainrun_operator.core.sweep.clerking import ClerkOrders, ClerkState, ClerkTrouble
 from trainrun_operator.core.sweep.observation import ClerkUnknown
@@ -32,7 +33,8 @@ class ClerkDesk:
         on_news: Callable[[], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`on_news` is called when the log, or what troubles the clerk, has changed."""
+        """`on_news` is called when the log, what troubles the clerk, or what it has done, has
+        changed."""
         self.sweep_uid = sweep_uid
         self._on_news = on_news
         self._clock = clock
@@ -42,6 +44,7 @@ class ClerkDesk:
         self._trouble: ClerkUnknown | None = None
         self._heard_at = clock()
         self._orders = ClerkOrders()
+        self._carried_out: Targets | None = None
         self._closed = False
         self._turn = asyncio.Event()
         """Set, and made anew, whenever somebody who waits has to look."""
@@ -72,6 +75,11 @@ class ClerkDesk:
         """The log as far as it was sent, whether or not its clerk is heard."""
         return self._view
 
+    @property
+    def carried_out(self) -> Targets | None:
+        """The newest targets of which a clerk has done everything."""
+        return self._carried_out
+
     def order(self, orders: ClerkOrders) -> None:
         """From now on this is wanted; who waits for something else gets it at once."""
         if orders.digest != self._orders.digest:
@@ -82,14 +90,16 @@ class ClerkDesk:
 
     def hear(self, state: ClerkState) -> None:
         """Take what a clerk says."""
-        before = (self._view.position, self._position, self._trouble)
+        before = self._known
         self._heard_at = self._clock()
         if self._view.position == state.sent_after and state.records:
             self._view = fold((entry.record for entry in state.records), self._view)
         # A clerk that has just begun knows less of the log than another told before.
         self._position = max(self._position or 0, state.position)
         self._trouble = _unknown(state.trouble)
-        if (self._view.position, self._position, self._trouble) != before:
+        if state.trouble is None and state.seen == self._orders.digest:
+            self._carried_out = self._orders.targets
+        if self._known != before:
             self._on_news()
 
     async def answer(self, state: ClerkState, *, wait: float) -> ClerkOrders:
@@ -101,12 +111,21 @@ class ClerkDesk:
                     await self._turn.wait()
         except TimeoutError:
             pass
+        return self.orders
+
+    @property
+    def orders(self) -> ClerkOrders:
+        """What a clerk is told now."""
         return replace(self._orders, known=self._view.position)
 
     def close(self) -> None:
         """Answer everybody at once."""
         self._closed = True
         self._wake()
+
+    @property
+    def _known(self) -> tuple[object, ...]:
+        return self._view.position, self._position, self._trouble, self._carried_out
 
     def _tells_more(self, state: ClerkState) -> bool:
         behind = self._view.position < state.position

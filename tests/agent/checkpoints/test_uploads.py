@@ -12,6 +12,7 @@ import pytest
 
 from tests.agent.on_disk import a_config
 from trainrun.agent.checkpoints import uploads as lanes
+from trainrun.agent.checkpoints.metrics_queue import MetricsQueue
 from trainrun.agent.checkpoints.staged import StagedSteps
 from trainrun.agent.checkpoints.storage import AsyncRunStore
 from trainrun.agent.checkpoints.uploads import Uploads
@@ -48,6 +49,11 @@ class Bench:
     @property
     def checkpoints(self) -> Path:
         return self.folder / "storage/run/checkpoints"
+
+    @property
+    def pieces(self) -> list[Path]:
+        """Of the metrics."""
+        return list((self.folder / "storage/run/metrics").glob("*"))
 
     @property
     def committed(self) -> int | None:
@@ -209,3 +215,42 @@ async def test_a_whole_checkpoint_after_an_empty_part_of_its_step_is_committed(
     bench.save(5, whole=True)
     await until(lambda: bench.committed == 5)
     assert (bench.checkpoints / "step-000000005-attempt-1/worker-00000/rank0.pt").exists()
+
+
+async def test_what_was_reported_with_a_step_is_stored_before_the_step_is_committed(
+    bench: Bench,
+) -> None:
+    """Whoever goes on from the commit does not report it again: a sweep would miss its value."""
+    queue = MetricsQueue(attempt=1, storage=bench.storage, interval=3600)
+    stored_first: list[bool] = []
+
+    async def before_commit() -> None:
+        await queue.write()
+        manifest = bench.checkpoints / "step-000000001-attempt-1/manifest.json"
+        stored_first.append(bool(bench.pieces) and not manifest.exists())
+
+    bench.uploads.before_commit = before_commit
+    queue.add(0, 1, {"loss": 0.5})
+    bench.save(1)
+    bench.part_of_slot_1(1)
+    await until(lambda: bool(stored_first))
+    bench.hear_of(1)
+    await until(lambda: bench.committed == 1)
+
+    assert stored_first
+    assert all(stored_first)
+
+
+async def test_two_writers_of_metrics_wait_for_each_other(tmp_path: Path) -> None:
+    (tmp_path / "storage").mkdir()
+    storage = AsyncRunStore(a_config(tmp_path))
+    queue = MetricsQueue(attempt=1, storage=storage, interval=3600)
+    queue.add(0, 1, {"loss": 0.5})
+
+    async def second() -> bool:
+        await queue.write()
+        return bool(list((tmp_path / "storage/run/metrics").glob("*")))
+
+    _, found = await asyncio.gather(queue.write(), second())
+    storage.close()
+    assert found

@@ -10,13 +10,20 @@ import pytest
 
 from tests.support.sweeps import a_config, a_run, a_search, a_view, asked, decided, reported, told
 from trainrun.sweep.records import Ask, End
-from trainrun_operator.api.sweep.status import SweepPhase, TrainSweepStatus, short
+from trainrun.text import cut
+from trainrun_operator.api.sweep.status import (
+    MAX_MESSAGE,
+    BestTrial,
+    SweepPhase,
+    TrainSweepStatus,
+)
 from trainrun_operator.api.sweep.status_json import json_object
 from trainrun_operator.core.sweep.conditions import with_conditions
-from trainrun_operator.core.sweep.display import status_of_log, sweep_status
+from trainrun_operator.core.sweep.display import is_settled, notable, status_of_log, sweep_status
 from trainrun_operator.core.sweep.observation import ClerkUnknown, SweepObservation
 from trainrun_operator.core.sweep.planner import decide_sweep
 
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
 PHASES: tuple[SweepPhase, ...] = ("Succeeded", "Failed", "Suspended", "Running")
 
 
@@ -71,6 +78,46 @@ def test_what_was_said_of_the_trials_stays_while_the_log_is_not_known() -> None:
     assert (status.reason, status.message) == ("ClerkNotHeard", "the store is away")
 
 
+def test_a_larger_budget_is_not_said_to_be_acted_on_while_the_log_is_not_known() -> None:
+    """Of a sweep that is over and acted on nobody is the leader: the next operator would leave it
+    alone, and the budget would have been raised in vain."""
+    before = TrainSweepStatus(phase="Succeeded", position=9, observed_generation=1)
+    unknown = SweepObservation(log=ClerkUnknown(message="no clerk yet"))
+    plan = decide_sweep(unknown, a_config(), name="s")
+
+    status = sweep_status(unknown, a_config(), plan, before=before, generation=2)
+    assert (status.phase, status.observed_generation) == ("Succeeded", 1)
+    raw = {"metadata": {"generation": 2}, "status": json_object(status)}
+    assert not is_settled(raw)
+
+    known = SweepObservation(log=a_view())
+    fresh = TrainSweepStatus()
+    status = sweep_status(known, a_config(), decided(a_view()), before=fresh, generation=2)
+    assert (status.phase, status.observed_generation) == ("Running", 2)
+
+
+def test_only_a_sweep_that_is_over_by_its_newest_spec_needs_no_leader() -> None:
+    def settled(phase: SweepPhase, *, generation: int) -> bool:
+        status = json_object(TrainSweepStatus(phase=phase, observed_generation=3))
+        return is_settled({"metadata": {"generation": generation}, "status": status})
+
+    assert settled("Succeeded", generation=3)
+    assert settled("Failed", generation=3)
+    assert not settled("Running", generation=3)
+    assert not settled("Failed", generation=4)
+    assert not is_settled({"metadata": {"generation": 1}})
+
+
+def test_what_moves_all_the_time_is_not_notable() -> None:
+    best = BestTrial(trial=3, value="0.5", step=7)
+    before = TrainSweepStatus(phase="Running", active_seconds=5, position=8, best=best)
+
+    assert not notable(replace(before, active_seconds=9, position=12), before)
+    assert not notable(replace(before, best=replace(best, step=8)), before)
+    assert notable(replace(before, best=replace(best, value="0.4")), before)
+    assert notable(replace(before, running=(3,)), before)
+
+
 def test_the_log_alone_says_as_what_a_sweep_has_ended() -> None:
     objective = a_search().objective
     open_ = status_of_log(a_view(asked(0), told(0), asked(1)), objective, trials=None)
@@ -83,29 +130,31 @@ def test_the_log_alone_says_as_what_a_sweep_has_ended() -> None:
     )
 
 
-@pytest.mark.parametrize("letter", ["a", "é", "世", '"', "\n", "\ud800"])
+@pytest.mark.parametrize("letter", ["a", "é", "世", '"', "\n", "\x00", "\ud800"])
 def test_a_status_is_small_whatever_the_number_of_trials(letter: str) -> None:
     """(g) of the acceptance: under 16 KiB at 1,000 trials."""
-    long = {f"p{it}": "x" * 1000 for it in range(64)}
+    long, many = {f"p{it}": "x" * 1000 for it in range(64)}, letter * 9000
     log = a_view(
         *(Ask(it, long) for it in range(1000)),
-        *(told(it, "Errored", message=letter * 9000) for it in range(500)),
-        told(500),
+        *(told(it, "Errored", message=many) for it in range(490, 500)),
+        told(489),
+        End("Failed", "TooManyFailedTrials", many),
     )
     runs = tuple(a_run(it) for it in range(501, 1000))
-    observation, config = SweepObservation(log=log, runs=runs), a_config(search=a_search())
-
-    status = sweep_status(observation, config, decided(log, *runs), before=TrainSweepStatus())
+    config = a_config(search=a_search(), max_failed_trials=3)
+    observation = SweepObservation(log=log, runs=runs)
+    plan = decided(log, *runs, config=config)
+    status = sweep_status(observation, config, plan, before=TrainSweepStatus())
 
     assert status.best is not None
-    assert (status.best.trial, status.best.params, len(status.running)) == (500, {}, 32)
-    unknown = ClerkUnknown(reason="StorageUnavailable", message=letter * 9000)
-    before, now = status, datetime(2026, 11, 1, tzinfo=UTC)
+    assert (status.best.trial, status.best.params, len(status.running)) == (489, {}, 32)
+    unknown = ClerkUnknown(reason="StorageUnavailable", message=many)
+    before = status
     for phase in PHASES:
-        said = replace(status, phase=phase, message=short(letter * 9000))
-        found = with_conditions(said, before=before, clerk=unknown, now=now)
+        said = replace(status, phase=phase, message=cut(many, MAX_MESSAGE))
+        found = with_conditions(said, before=before, clerk=unknown, now=NOW)
         before = replace(said, conditions=found)
     assert len(before.conditions) == 5
     text = json.dumps(json_object(before), ensure_ascii=False)
     assert len(text.encode(errors="replace")) < 16 << 10
-    assert status.last_ended[0].message.startswith(letter * 80)
+    assert all(it.message.startswith(letter * 50) for it in status.last_ended)

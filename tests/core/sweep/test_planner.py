@@ -95,11 +95,12 @@ def test_a_sweep_that_was_taken_over_saves_its_runs_and_says_by_whom() -> None:
 
     plan = decided(log, a_run(0), a_run(1, suspend=True, phase="Suspended"))
 
-    assert (plan.verdict.phase, plan.verdict.reason) == ("Failed", "TakenOver")
+    assert (plan.verdict.phase, plan.verdict.reason) == ("Running", "TakenOver")
     assert plan.verdict.message.startswith("TrainSweep uid new goes on with this search")
     assert plan.actions == (SuspendTrial(name="s-00000", uid="uid-s-00000", suspend=True),)
     assert not plan.over
-    assert decided(log, a_run(0, "Suspended", suspend=True)).over
+    saved = decided(log, a_run(0, "Suspended", suspend=True))
+    assert (saved.verdict.phase, saved.verdict.reason, saved.over) == ("Failed", "TakenOver", True)
 
 
 def test_a_spec_behind_its_own_newest_token_does_nothing() -> None:
@@ -204,19 +205,22 @@ def test_trials_are_saved_only_once_the_end_stands_in_the_log() -> None:
     ended = fold([end], log)
     plan = decided(ended, a_run(1), config=config)
     assert plan.actions == (SuspendTrial(name="s-00001", uid="uid-s-00001", suspend=True),)
-    assert (plan.verdict.phase, plan.verdict.reason, plan.over) == (
-        "Failed",
-        "TooManyFailedTrials",
-        False,
-    )
     assert ended.trials[1].open
 
 
-def test_an_ended_sweep_whose_runs_are_saved_is_over() -> None:
+def test_a_sweep_is_not_said_to_be_over_before_its_open_trials_are_saved() -> None:
+    """An operator that comes after it would leave a sweep alone that is over, and what works."""
     log = a_view(asked(0), End("Failed", "X", "x"))
     config = a_config(max_failed_trials=0, active_time=0.0)
 
-    assert decided(log, a_run(0, "Suspended", suspend=True), config=config).over
+    ending = decided(log, a_run(0), config=config)
+    assert (ending.verdict.phase, ending.verdict.reason, ending.over) == (
+        "Running",
+        "Ending",
+        False,
+    )
+    saved = decided(log, a_run(0, "Suspended", suspend=True), config=config)
+    assert (saved.verdict.phase, saved.verdict.reason, saved.over) == ("Failed", "X", True)
 
 
 def test_a_sweep_that_has_failed_by_its_errored_trials_goes_on_with_all_others() -> None:
@@ -285,6 +289,8 @@ def test_more_trials_after_the_end() -> None:
     more = decided(log, config=a_config(trials=2))
     assert more.targets is not None
     assert more.targets.amend == 4
+    assert (more.verdict.phase, more.verdict.reason) == ("Running", "GoingOn")
+    assert more.verdict.message.endswith("it had ended: done")
     again = decided(fold([Amend(4)], log), config=a_config(trials=2))
     assert again.targets is not None
     assert again.targets.asked == 2
@@ -484,3 +490,46 @@ def test_only_what_acts_or_takes_up_is_guarded() -> None:
 
     assert not full.guarded
     assert decided(a_view(asked(0))).guarded
+
+
+def test_a_sweep_is_not_over_before_the_end_of_each_run_is_told() -> None:
+    """Else a trial that has ended with the budget would be shown as open for ever."""
+    log = a_view(asked(0), End("Succeeded", "BudgetExhausted", "spent"))
+    config = a_config(active_time=0.0)
+
+    plan = decided(log, a_run(0, "Succeeded"), config=config)
+
+    assert plan.targets is not None
+    assert [it.trial for it in plan.targets.ended] == [0]
+    assert (plan.actions, plan.over, plan.verdict.reason) == ((), False, "Ending")
+
+
+def test_a_sweep_is_not_over_before_the_checkpoints_that_nobody_needs_are_deleted() -> None:
+    log = a_view(
+        *(asked(it) for it in range(3)),
+        *(told(it) for it in range(3)),
+        End("Succeeded", "AllTrialsEnded", "done"),
+    )
+    config = a_config(trials=3, best_checkpoints=1)
+
+    ending = decided(log, config=config)
+    assert ending.targets is not None
+    assert (ending.targets.cleared, ending.over) == ((1, 2), False)
+    half = replace(ending.targets, cleared=(1,))
+    assert not decided(log, config=config, carried_out=half).over
+    assert decided(log, config=config, carried_out=ending.targets).over
+
+
+def test_one_paused_trial_after_the_other_is_let_go_on_where_few_may_wait_for_room() -> None:
+    """Edge case 16: else all gangs would be let go on at once, and starve each other."""
+    log = a_view(asked(0), asked(1), asked(2))
+    config = a_config(trials=3, max_concurrent=3, max_unplaced=1)
+    paused = [a_run(it, "Suspended", suspend=True) for it in range(3)]
+
+    first = decided(log, *paused, config=config)
+    assert [it.name for it in first.actions] == ["s-00000"]
+    going = a_run(0, "Suspended", suspend=False)
+    assert decided(log, going, *paused[1:], config=config).actions == ()
+    running = a_run(0, "Running")
+    again = decided(log, running, *paused[1:], config=config)
+    assert [it.name for it in again.actions] == ["s-00001"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.support.sweeps import a_config, a_run, a_search, a_view, asked, decided, told
+from tests.support.sweeps import a_config, a_run, a_search, a_view, asked, decided, reported, told
 from trainrun.sweep.fold import fold
 from trainrun.sweep.records import End, Record
 from trainrun_operator.core.sweep.retaining import cleared
@@ -21,6 +21,11 @@ ENDED = tuple(told(it, value=str(0.1 * (it + 1))) for it in range(5))
 
 def test_the_best_ones_and_those_that_are_open_keep_their_checkpoints() -> None:
     assert of(*ENDED) == (2, 3, 4)
+
+
+def test_an_open_trial_that_is_ahead_displaces_no_checkpoint() -> None:
+    """It may diverge, or end worse: then the best ones would be gone."""
+    assert of(*ENDED, reported(5, s1=0.01)) == (2, 3, 4)
 
 
 def test_where_much_is_better_the_greatest_are_the_best() -> None:

@@ -9,20 +9,28 @@ from typing import Any
 
 import pytest
 
+from tests.simulation.sweep.calm import late_session, raised_budget, resumed_error
 from tests.support.levels import some
+from trainrun.checkpoint import RunStore, trial_reports
 from trainrun.sweep import clerk
-from trainrun.sweep.records import Ask
+from trainrun.sweep.records import Ask, SweepSession
+from trainrun.sweep.results import ranked
+from trainrun.sweep.targets import Targets
 from trainrun.sweep.view import SweepView, TrialView
-from trainrun_operator.core.sweep import planner, slots
-from trainrun_operator.core.sweep.plan import DeleteTrial, SweepPlan
-from trainrun_operator.simulation.sweep import actors
+from trainrun_operator.core.sweep import display, ending, planner, retaining, slots
+from trainrun_operator.core.sweep.plan import CreateTrial, DeleteTrial, SweepPlan
+from trainrun_operator.runtime.clerk_desk import ClerkDesk
+from trainrun_operator.runtime.trial_folders import TrialFolders
+from trainrun_operator.simulation.sweep import operators
+from trainrun_operator.simulation.sweep.faults import live
 from trainrun_operator.simulation.sweep.judge import BrokenPromise
-from trainrun_operator.simulation.sweep.life import SweepLife
 
-SEEDS = 150
+SEEDS = 200
 """Lives within which each of these mistakes shows."""
 
 Patch = Callable[[pytest.MonkeyPatch], None]
+
+# --------------------------------------------------------------------------- what the log holds
 
 
 def ends_are_told_whatever_the_opening(patch: pytest.MonkeyPatch) -> None:
@@ -39,6 +47,15 @@ def ends_are_told_whatever_the_opening(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(clerk, "_tell", tell)
 
 
+def ends_are_told_twice(patch: pytest.MonkeyPatch) -> None:
+    def tell(view: SweepView, targets: Any, search: Any) -> Any:
+        trials = {number: replace(it, state="Open") for number, it in view.trials.items()}
+        return real(replace(view, trials=trials), targets, search)
+
+    real = clerk._tell
+    patch.setattr(clerk, "_tell", tell)
+
+
 def late_sessions_are_recorded(patch: pytest.MonkeyPatch) -> None:
     def session(view: SweepView, targets: Any) -> Any:
         wanted = targets.session
@@ -51,13 +68,102 @@ def anybody_writes(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(SweepView, "led_by", SweepView.holds)
 
 
+def records_are_written_over_others(patch: pytest.MonkeyPatch) -> None:
+    def write_once(self: RunStore, key: str, record: object) -> bool:
+        self.overwrite(key, record)
+        return True
+
+    patch.setattr(RunStore, "write_once", write_once)
+
+
+def trials_are_asked_for_after_the_end(patch: pytest.MonkeyPatch) -> None:
+    def ask(view: SweepView, targets: Any, search: Any, suggest: Any) -> Ask | None:
+        return (
+            Ask(view.asked, {})
+            if view.end is not None and view.asked < 12
+            else real(view, targets, search, suggest)
+        )
+
+    real = clerk._ask
+    patch.setattr(clerk, "_ask", ask)
+
+
+def numbers_are_given_by_the_targets(patch: pytest.MonkeyPatch) -> None:
+    def ask(view: SweepView, targets: Any, search: Any, _suggest: Any) -> Ask | None:
+        return None if view.asked >= targets.asked else Ask(targets.asked - 1, {"lr": 0.5})
+
+    patch.setattr(clerk, "_ask", ask)
+
+
+def one_trial_more_is_asked_than_is_wanted(patch: pytest.MonkeyPatch) -> None:
+    """Edge case 4."""
+    real = clerk._ask
+    patch.setattr(
+        clerk,
+        "_ask",
+        lambda view, targets, search, suggest: real(
+            view, replace(targets, asked=targets.asked + 1), search, suggest
+        ),
+    )
+
+
+def reports_are_counted_again_when_they_come_again(patch: pytest.MonkeyPatch) -> None:
+    def on_report(trial: TrialView, report: Any, *, order: int = 0) -> TrialView:
+        return real(replace(trial, heard={}), report, order=order)
+
+    real = clerk.on_report
+    patch.setattr(clerk, "on_report", on_report)
+
+
+def values_are_rounded(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(trial_reports, "written", lambda value: f"{value:.1f}")
+
+
+def reports_in_the_store_are_not_read(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(TrialFolders, "read_on", lambda *_: ())
+
+
+def results_go_by_what_was_reported_first(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(
+        TrialView,
+        "results",
+        property(lambda self: dict(itertools.islice(self.values.items(), 2))),
+    )
+
+
+# --------------------------------------------------------------------------- what is wanted
+
+
+def all_trials_are_asked_for_at_once(patch: pytest.MonkeyPatch) -> None:
+    def eager(log: SweepView, observation: Any, config: Any, name: str) -> SweepPlan:
+        plan = real(log, observation, config, name)
+        more = plan.targets is not None and plan.targets.end is None and not config.suspend
+        targets = replace(plan.targets, asked=config.trials) if more else plan.targets
+        return replace(plan, targets=targets)
+
+    real = planner._going_on
+    patch.setattr(planner, "_going_on", eager)
+
+
+def time_that_is_spent_ends_nothing(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(ending, "_time_spent", lambda *_: None)
+
+
+# --------------------------------------------------------------------------- what is done
+
+
+def nobody_says_first_what_is_acted_on(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(SweepPlan, "guarded", property(lambda _: False))
+    patch.setattr(operators, "notable", lambda *_: False)
+
+
 def runs_are_suspended_before_the_end_is_recorded(patch: pytest.MonkeyPatch) -> None:
     real = planner._going_on
 
     def hasty(log: SweepView, observation: Any, config: Any, name: str) -> SweepPlan:
         plan = real(log, observation, config, name)
-        ending = plan.targets is not None and plan.targets.end is not None
-        more = planner._suspended(observation.runs) if ending else ()
+        going = plan.targets is not None and plan.targets.end is not None
+        more = planner._suspended(observation.runs) if going else ()
         return replace(plan, actions=(*plan.actions, *more))
 
     patch.setattr(planner, "_going_on", hasty)
@@ -81,53 +187,137 @@ def slots_are_not_counted(patch: pytest.MonkeyPatch) -> None:
     )
 
 
-def trials_are_asked_for_after_the_end(patch: pytest.MonkeyPatch) -> None:
-    def ask(view: SweepView, targets: Any, search: Any, suggest: Any) -> Ask | None:
-        return (
-            Ask(view.asked, {})
-            if view.end is not None and view.asked < 12
-            else real(view, targets, search, suggest)
-        )
-
-    real = clerk._ask
-    patch.setattr(clerk, "_ask", ask)
-
-
-def numbers_are_given_by_the_targets(patch: pytest.MonkeyPatch) -> None:
-    def ask(view: SweepView, targets: Any, search: Any, _suggest: Any) -> Ask | None:
-        return None if view.asked >= targets.asked else Ask(targets.asked - 1, {"lr": 0.5})
-
-    patch.setattr(clerk, "_ask", ask)
-
-
-def results_go_by_what_was_reported_first(patch: pytest.MonkeyPatch) -> None:
+def nobody_waits_until_others_have_room(patch: pytest.MonkeyPatch) -> None:
+    real = slots.fill
     patch.setattr(
-        TrialView,
-        "results",
-        property(lambda self: dict(itertools.islice(self.values.items(), 2))),
+        planner,
+        "fill",
+        lambda log, runs, config, *, name: real(
+            log, runs, replace(config, max_unplaced=9), name=name
+        ),
     )
 
 
-def reports_in_the_store_are_not_read(patch: pytest.MonkeyPatch) -> None:
-    real = actors.next_record
-    patch.setattr(
-        actors,
-        "next_record",
-        lambda view, targets, search, *, active, stored: real(view, targets, search, active=active),
-    )
+def closed_trials_are_started_again(patch: pytest.MonkeyPatch) -> None:
+    def ready(log: SweepView, runs: Any, config: Any) -> Any:
+        trials = {number: replace(it, state="Open") for number, it in log.trials.items()}
+        return real(replace(log, trials=trials), runs, config)
+
+    real = slots._ready
+    patch.setattr(slots, "_ready", ready)
+
+
+def paused_trials_go_on(patch: pytest.MonkeyPatch) -> None:
+    def ready(log: SweepView, runs: Any, config: Any) -> Any:
+        return real(log, runs, replace(config, paused=frozenset()))
+
+    real = slots._ready
+    patch.setattr(slots, "_ready", ready)
+
+
+def later_openings_get_other_parameters(patch: pytest.MonkeyPatch) -> None:
+    def creation(trial: TrialView, sweep: str) -> CreateTrial:
+        made = real(trial, sweep)
+        return replace(made, params={"lr": 0.5}) if trial.opening > 1 else made
+
+    real = slots.creation
+    patch.setattr(slots, "creation", creation)
+
+
+# --------------------------------------------------------------------------- what is kept
+
+
+def checkpoints_of_errored_trials_are_deleted(patch: pytest.MonkeyPatch) -> None:
+    def cleared(log: SweepView, runs: Any, config: Any) -> tuple[int, ...]:
+        errored = [it.number for it in log.trials.values() if it.state == "Errored"]
+        return (*real(log, runs, config), *errored) if config.best_checkpoints else ()
+
+    real = planner.cleared
+    patch.setattr(planner, "cleared", cleared)
+
+
+def open_trials_count_among_the_best(patch: pytest.MonkeyPatch) -> None:
+    def counting(log: SweepView, objective: Any) -> Any:
+        found = ranked(log, objective)
+        return [replace(it, trial=replace(it.trial, state="Stopped")) for it in found]
+
+    patch.setattr(retaining, "ranked", counting)
+
+
+def nobody_waits_until_all_is_deleted(patch: pytest.MonkeyPatch) -> None:
+    done = Targets(session=SweepSession(uid=""), cleared=tuple(range(20)))
+    patch.setattr(ClerkDesk, "carried_out", property(lambda _: done))
+
+
+# --------------------------------------------------------------------------- what is said
+
+
+def a_sweep_is_said_to_be_over_before_its_runs_are_saved(patch: pytest.MonkeyPatch) -> None:
+    """Edge case 20."""
+
+    def hasty(log: SweepView, observation: Any, config: Any) -> SweepPlan:
+        plan, end = real(log, observation, config), log.end
+        assert end is not None
+        return replace(plan, verdict=replace(plan.verdict, phase=end.record.verdict))
+
+    real = planner._ended
+    patch.setattr(planner, "_ended", hasty)
+
+
+def a_spec_is_said_to_be_acted_on_while_the_log_is_not_known(patch: pytest.MonkeyPatch) -> None:
+    def hasty(*given: Any, generation: int, **more: Any) -> Any:
+        status = real(*given, generation=generation, **more)
+        return replace(status, observed_generation=generation)
+
+    real = display.sweep_status
+    patch.setattr(operators, "sweep_status", hasty)
+
+
+def pieces_that_do_not_follow_are_taken_for_the_log(patch: pytest.MonkeyPatch) -> None:
+    def hear(self: ClerkDesk, state: Any) -> None:
+        real(self, replace(state, sent_after=self.view.position))
+
+    real = ClerkDesk.hear
+    patch.setattr(ClerkDesk, "hear", hear)
+
+
+def the_worst_is_shown_as_the_best(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(display, "best", lambda *given: next(reversed(ranked(*given)), None))
+
+
+def messages_are_shown_at_any_length(patch: pytest.MonkeyPatch) -> None:
+    real = display._ended
+    patch.setattr(display, "_ended", lambda trial: replace(real(trial), message="x" * 6000))
 
 
 BUGS: list[tuple[Patch, str]] = [
-    (late_sessions_are_recorded, "it came to no end|does not lead"),
     (anybody_writes, "a session that does not lead"),
-    (runs_are_suspended_before_the_end_is_recorded, "nothing justifies SuspendTrial"),
-    (runs_are_deleted_when_they_have_ended, "is open, and was deleted"),
-    (slots_are_not_counted, "trials work at once"),
+    (ends_are_told_twice, "told twice"),
+    (records_are_written_over_others, "without asking whether it is there"),
     (trials_are_asked_for_after_the_end, "was asked after the end"),
     (numbers_are_given_by_the_targets, "was asked out of turn"),
+    (one_trial_more_is_asked_than_is_wanted, "nobody has wanted trial"),
+    (reports_are_counted_again_when_they_come_again, "counted twice"),
+    (values_are_rounded, "was never reported"),
+    (reports_in_the_store_are_not_read, "it has reported"),
     (results_go_by_what_was_reported_first, "counts with what it did not reach"),
-    (ends_are_told_whatever_the_opening, "no run has ended so"),
-    (reports_in_the_store_are_not_read, "counts with what it did not reach|it has reported"),
+    (all_trials_are_asked_for_at_once, "are asked for ahead"),
+    (time_that_is_spent_ends_nothing, "than the budget allows|the budget is spent"),
+    (nobody_says_first_what_is_acted_on, "and the status says"),
+    (runs_are_suspended_before_the_end_is_recorded, "nothing justifies SuspendTrial"),
+    (runs_are_deleted_when_they_have_ended, "is open, and was deleted"),
+    (slots_are_not_counted, "trials work at once|asked for ahead"),
+    (nobody_waits_until_others_have_room, "trials wait for room at once"),
+    (closed_trials_are_started_again, "is closed: CreateTrial"),
+    (paused_trials_go_on, "is to wait"),
+    (later_openings_get_other_parameters, "no record justifies"),
+    (checkpoints_of_errored_trials_are_deleted, "was deleted, and the trial is Errored"),
+    (open_trials_count_among_the_best, "was deleted, and the trial is one of the best"),
+    (nobody_waits_until_all_is_deleted, "is not needed, and has left"),
+    (a_sweep_is_said_to_be_over_before_its_runs_are_saved, "the sweep is over, and|and has left"),
+    (pieces_that_do_not_follow_are_taken_for_the_log, "the status counts|it came to no end"),
+    (the_worst_is_shown_as_the_best, "the best is"),
+    (messages_are_shown_at_any_length, "the status has"),
 ]
 
 
@@ -135,7 +325,7 @@ def by_name(value: object) -> str:
     return getattr(value, "__name__", "")
 
 
-@pytest.mark.parametrize(("bug", "said"), some(BUGS, quick=3), ids=by_name)
+@pytest.mark.parametrize(("bug", "said"), some(BUGS, quick=4), ids=by_name)
 def test_the_judge_notices_that(bug: Patch, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
     bug(monkeypatch)
 
@@ -143,6 +333,25 @@ def test_the_judge_notices_that(bug: Patch, said: str, monkeypatch: pytest.Monke
         all_lives()
 
 
+def test_a_late_session_that_ends_the_newer_one_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+    late_sessions_are_recorded(monkeypatch)
+
+    assert [it.uid for it in late_session().sessions] == ["uid-1.0", "uid-0.0"]
+
+
+def test_a_run_that_is_told_for_a_later_opening_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+    ends_are_told_whatever_the_opening(monkeypatch)
+
+    with pytest.raises(BrokenPromise, match="no run has ended so"):
+        resumed_error()
+
+
+def test_a_budget_that_is_forgotten_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+    a_spec_is_said_to_be_acted_on_while_the_log_is_not_known(monkeypatch)
+
+    assert raised_budget().asked == 4
+
+
 def all_lives() -> None:
     for seed in range(SEEDS):
-        SweepLife(seed).live()
+        live(seed)

@@ -50,6 +50,13 @@ def build(start: Start, around: AttemptContext) -> Attempt:
         rooms.wake()
         around.news()
 
+    metrics = (
+        MetricsQueue(
+            attempt=start.attempt, storage=around.storage, interval=config.metrics_interval
+        )
+        if config.slot == 0
+        else None
+    )
     uploads = Uploads(
         attempt=start.attempt,
         slot=config.slot,
@@ -57,6 +64,7 @@ def build(start: Start, around: AttemptContext) -> Attempt:
         staged=staged,
         storage=around.storage,
         news=stored,
+        before_commit=None if metrics is None else metrics.write,
     )
     fetching = Fetching(
         storage=around.storage,
@@ -88,15 +96,7 @@ def build(start: Start, around: AttemptContext) -> Attempt:
             away=lambda: uploads.problem is not None or fetching.problem is not None,
         ),
         report=TrainingProgress(ranks=ranks, resume=start.resume),
-        metrics=(
-            MetricsQueue(
-                attempt=start.attempt,
-                storage=around.storage,
-                interval=config.metrics_interval,
-            )
-            if config.slot == 0
-            else None
-        ),
+        metrics=metrics,
         asking=Asking(files=gates),
         posts=Posts(files[0].token_file, news=around.progress) if config.slot == 0 else None,
         _files=files,

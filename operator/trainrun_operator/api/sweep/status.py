@@ -6,7 +6,6 @@ log is the truth; nothing here is read back.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from operator import not_
 from typing import Annotated, Any, Literal
@@ -22,15 +21,7 @@ SweepPhase = Literal["Pending", "Running", "Suspended", "Succeeded", "Failed"]
 MAX_RUNNING = 32
 MAX_LAST_ENDED = 10
 MAX_MESSAGE = 512
-"""Bytes of JSON."""
-
-
-def short(text: str, most: int = MAX_MESSAGE) -> str:
-    """As much of the beginning as has no more bytes of JSON than this."""
-    cut = text[:most]
-    while (size := len(json.dumps(cut, ensure_ascii=False).encode(errors="replace")) - 2) > most:
-        cut = cut[: len(cut) - max(1, (size - most) // 6)]
-    return cut
+"""Bytes as JSON: of most texts so many characters."""
 
 
 @dataclass(frozen=True, kw_only=True)

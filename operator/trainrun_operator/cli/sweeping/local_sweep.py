@@ -47,6 +47,7 @@ class LocalSweep:
         self._retired = RetiredFolders(prepared.folder)
         self._known: SweepView | ClerkUnknown = ClerkUnknown(message="the log was not read yet")
         self._acted_on = 0
+        self._carried_out: Targets | None = None
         self._told: SweepView | None = None
         """What was told of so far; None: nothing."""
         self._news = asyncio.Event()
@@ -125,7 +126,10 @@ class LocalSweep:
 
     def _decide(self) -> SweepPlan:
         observation = SweepObservation(
-            log=self._known, acted_on=self._acted_on, runs=self._trials.seen(self.view)
+            log=self._known,
+            acted_on=self._acted_on,
+            runs=self._trials.seen(self.view),
+            carried_out=self._carried_out,
         )
         plan = decide_sweep(observation, self._config, name=self._prepared.sweep.metadata.name)
         self.status = sweep_status(observation, self._config, plan, before=self.status)
@@ -142,21 +146,26 @@ class LocalSweep:
         return any(changed)
 
     async def _settle(self, targets: Targets | None) -> bool:
-        """Bring the log to what is wanted; whether it has moved."""
-        before, counted = self.view.position, self.view.counted_at
+        """Bring the log to what is wanted; whether anything has come of it."""
+        before, counted = (self.view.position, self._cleared), self.view.counted_at
         active = self._worked.seconds(running=bool(self._trials.working))
         try:
             if targets is None:
                 self._known = await asyncio.to_thread(self._log.read_on)
             else:
                 self._known = await asyncio.to_thread(self._write, targets, active)
+                self._carried_out = targets
         except StoreError as error:
             self._known = ClerkUnknown(reason="StorageUnavailable", message=str(error))
             return False
         if self.view.counted_at != counted:
             self._worked.less(active)
         self._tell()
-        return self.view.position != before
+        return (self.view.position, self._cleared) != before
+
+    @property
+    def _cleared(self) -> tuple[int, ...]:
+        return () if self._carried_out is None else self._carried_out.cleared
 
     def _write(self, targets: Targets, active: float) -> SweepView:
         view = self._log.settle(targets, self._config.search, active=active)

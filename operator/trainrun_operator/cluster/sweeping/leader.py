@@ -16,11 +16,12 @@ from typing import Any, assert_never
 
 from trainrun.errors import InvalidSpec
 from trainrun.sweep.view import SweepView
+from trainrun.text import cut
 from trainrun_operator.api.loading import read
 from trainrun_operator.api.resources import TRAINRUN
 from trainrun_operator.api.sweep.resource import TRAINSWEEP
 from trainrun_operator.api.sweep.spec import TrainSweep
-from trainrun_operator.api.sweep.status import TrainSweepStatus, short
+from trainrun_operator.api.sweep.status import MAX_MESSAGE, TrainSweepStatus
 from trainrun_operator.api.sweep.status_json import json_object, status_from
 from trainrun_operator.cluster.sweeping.clerks import Clerks
 from trainrun_operator.cluster.sweeping.index import SweepIndex
@@ -29,7 +30,7 @@ from trainrun_operator.core.run.installation import Installation
 from trainrun_operator.core.sweep.clerking import ClerkOrders
 from trainrun_operator.core.sweep.conditions import with_conditions
 from trainrun_operator.core.sweep.config import sweep_config
-from trainrun_operator.core.sweep.display import sweep_status
+from trainrun_operator.core.sweep.display import notable, sweep_status
 from trainrun_operator.core.sweep.observation import ClerkUnknown, SweepObservation, TrialRun
 from trainrun_operator.core.sweep.plan import (
     CreateTrial,
@@ -156,10 +157,13 @@ class SweepLeader:
             acted_on=before.position,
             in_use=self._in_use(sweep),
             runs=runs,
+            carried_out=self._desk.carried_out,
         )
         config = sweep_config(sweep)
         plan = decide_sweep(observation, config, name=sweep.metadata.name)
-        status = self._with_refusals(sweep_status(observation, config, plan, before=before), plan)
+        generation = raw["metadata"].get("generation", 0)
+        status = sweep_status(observation, config, plan, before=before, generation=generation)
+        status = self._with_refusals(status, plan)
         await self._write(raw, self._complete(status, before, observation), before, plan)
         self._telling.look(raw, observation.log)
         self._no_clerk = await self._around.clerks.look_after(
@@ -197,9 +201,7 @@ class SweepLeader:
     def _complete(
         self, status: TrainSweepStatus, before: TrainSweepStatus, observation: SweepObservation
     ) -> TrainSweepStatus:
-        generation = self._raw["metadata"].get("generation", 0)
-        holder = self._around.installation.holder
-        status = replace(status, observed_generation=generation, holder=holder)
+        status = replace(status, holder=self._around.installation.holder)
         unknown = observation.log if isinstance(observation.log, ClerkUnknown) else None
         conditions = with_conditions(
             status, before=before, clerk=unknown, now=datetime.now(UTC).replace(microsecond=0)
@@ -214,15 +216,14 @@ class SweepLeader:
             return status
         name, why = next(iter(self._refused.items()))
         message = f"the TrainRun {name} cannot be created: {why}"
-        return replace(status, reason="TrialRefused", message=short(message))
+        return replace(status, reason="TrialRefused", message=cut(message, MAX_MESSAGE))
 
     async def _write(
         self, raw: Raw, status: TrainSweepStatus, before: TrainSweepStatus, plan: SweepPlan
     ) -> None:
         """Guarded by the version that the plan was made from. Raises KubeError."""
-        notable = _essence(status) != _essence(before)
         late = time.monotonic() - self._shown_at > DISPLAY_EVERY
-        if not (notable or plan.guarded or (late and status != before)):
+        if not (notable(status, before) or plan.guarded or (late and status != before)):
             return
         body = {**raw, "status": json_object(status)}
         path = TRAINSWEEP.path(raw["metadata"]["namespace"], raw["metadata"]["name"])
@@ -233,7 +234,7 @@ class SweepLeader:
 
     async def _refuse(self, raw: Raw, before: TrainSweepStatus, message: str) -> None:
         """A spec that cannot be used: what runs goes on, nothing new is begun."""
-        status = replace(before, reason="InvalidSpec", message=short(message))
+        status = replace(before, reason="InvalidSpec", message=cut(message, MAX_MESSAGE))
         generation = raw["metadata"].get("generation", 0)
         status = replace(status, observed_generation=generation)
         if status != before:
@@ -297,19 +298,5 @@ class SweepLeader:
                 self._around.index.forget_trial(sweep.metadata.namespace, run)
 
 
-def is_settled(raw: Raw) -> bool:
-    """The sweep is over, and its spec has not changed since: nobody has to lead it."""
-    status = raw.get("status") or {}
-    over = status.get("phase") in ("Succeeded", "Failed")
-    seen: bool = status.get("observedGeneration") == raw["metadata"].get("generation")
-    return over and seen
-
-
 def _version(raw: Raw) -> int:
     return int(raw["metadata"]["resourceVersion"])
-
-
-def _essence(status: TrainSweepStatus) -> TrainSweepStatus:
-    """All but what moves all the time."""
-    best = status.best and replace(status.best, step=0)
-    return replace(status, active_seconds=0, position=0, best=best)

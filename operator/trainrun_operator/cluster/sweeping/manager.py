@@ -14,10 +14,11 @@ from typing import Any
 from trainrun_operator.api.sweep.resource import TRAINSWEEP
 from trainrun_operator.cluster.sweeping.clerks import Clerks
 from trainrun_operator.cluster.sweeping.index import SweepIndex
-from trainrun_operator.cluster.sweeping.leader import SweepLeader, SweepSurroundings, is_settled
+from trainrun_operator.cluster.sweeping.leader import SweepLeader, SweepSurroundings
 from trainrun_operator.cluster.sweeping.telling import SweepTelling
 from trainrun_operator.core.run.installation import Installation
 from trainrun_operator.core.run.plan import Event
+from trainrun_operator.core.sweep.display import is_settled
 from trainrun_operator.kube.api import KubeApi
 from trainrun_operator.kube.raw import mapping, text
 from trainrun_operator.runtime.clerk_desk import ClerkDesk

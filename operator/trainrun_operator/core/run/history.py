@@ -10,8 +10,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from trainrun.text import cut
 from trainrun_operator.api.run.status import HistoryEntry
-from trainrun_operator.core.run.status_size import HISTORY_LIMIT, cut, history_size
+from trainrun_operator.core.run.status_size import HISTORY_LIMIT, history_size
 from trainrun_operator.core.run.view import counted
 
 if TYPE_CHECKING:

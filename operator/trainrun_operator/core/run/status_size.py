@@ -7,11 +7,10 @@ touched. The start record of 1,024 workers alone takes up to 11 KB.
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
-from itertools import accumulate
 from typing import TYPE_CHECKING
 
+from trainrun.text import cut, room
 from trainrun_operator.api.run.status import TrainRunStatus
 from trainrun_operator.api.run.status_json import json_size
 from trainrun_operator.core.run.display import LASTING
@@ -38,10 +37,10 @@ _EMPTY = json_size(TrainRunStatus())
 
 def fitted(status: TrainRunStatus) -> TrainRunStatus:
     """The status, with texts cut and old incidents left out as far as its size asks for it."""
-    for cut in CUTS:
+    for shorten in CUTS:
         if json_size(replace(status, history=(), chapter=None, story=())) <= LIMIT:
             return status
-        status = cut(status)
+        status = shorten(status)
     return status
 
 
@@ -111,7 +110,7 @@ def _brief(condition: Condition, limit: int) -> Condition:
 def _short(incident: Incident, limit: int, lines: int = 0) -> Incident:
     kept: list[str] = []
     for line in reversed(incident.last_lines):
-        lines -= _room(line)
+        lines -= room(line)
         if lines < 0:
             break
         kept.append(line)
@@ -122,17 +121,3 @@ def _short(incident: Incident, limit: int, lines: int = 0) -> Incident:
         last_lines=tuple(reversed(kept)),
         exception=kinds if len(kinds) <= 2 else (kinds[0], "…"),
     )
-
-
-def cut(text: str, limit: int) -> str:
-    """At most so many bytes of the text as JSON, with a sign where something is missing."""
-    if _room(text) <= limit:
-        return text
-    sizes = accumulate(_room(char) for char in text)
-    kept = sum(size <= limit - _room("…") for size in sizes)
-    return f"{text[:kept]}…"
-
-
-def _room(text: str) -> int:
-    """Bytes inside the quotes: output of training processes is full of escapes."""
-    return len(json.dumps(text, ensure_ascii=False).encode(errors="replace")) - 2

@@ -12,6 +12,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from trainrun.text import cut
 from trainrun_operator.api.run.status_json import incident_object
 from trainrun_operator.api.run.story import (
     MAX_CHAPTERS,
@@ -23,7 +24,6 @@ from trainrun_operator.api.run.story import (
 from trainrun_operator.core.run.goodput import divided, goodput, total, waits
 from trainrun_operator.core.run.incidents.standstill import highest_step
 from trainrun_operator.core.run.incidents.uptime import shows_steps
-from trainrun_operator.core.run.status_size import cut
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

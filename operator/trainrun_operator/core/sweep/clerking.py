@@ -11,6 +11,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from trainrun.contract import variables, wire
@@ -78,7 +79,7 @@ class ClerkOrders:
     """Trials are at work: the time counts."""
     version: int = VERSION
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """Tells orders apart, whatever of the log is known."""
         said = wire.encode(self)

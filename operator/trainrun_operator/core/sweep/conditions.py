@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from trainrun.text import cut
 from trainrun_operator.api.run.status import Condition, ConditionStatus
-from trainrun_operator.api.sweep.status import TrainSweepStatus, short
+from trainrun_operator.api.sweep.status import MAX_MESSAGE, TrainSweepStatus
 from trainrun_operator.core.sweep.clerking import OF_THE_STORE
 from trainrun_operator.core.sweep.observation import ClerkUnknown
 
@@ -71,7 +72,7 @@ def _condition(
         type=kind,
         status=said,
         reason=reason or "Unknown",
-        message=short(message),
+        message=cut(message, MAX_MESSAGE),
         last_transition_time=now,
         observed_generation=status.observed_generation,
     )

@@ -6,20 +6,23 @@ Layer: core, pure.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from trainrun.sweep.records import written
 from trainrun.sweep.results import best
 from trainrun.sweep.search import Objective
 from trainrun.sweep.view import SweepView, TrialView
+from trainrun.text import cut
 from trainrun_operator.api.sweep.status import (
     MAX_LAST_ENDED,
+    MAX_MESSAGE,
     MAX_RUNNING,
     BestTrial,
     EndedTrial,
     TrainSweepStatus,
     TrialCounts,
-    short,
 )
 from trainrun_operator.core.sweep.config import SweepConfig
 from trainrun_operator.core.sweep.observation import SweepObservation
@@ -35,8 +38,11 @@ def sweep_status(
     plan: SweepPlan,
     *,
     before: TrainSweepStatus,
+    generation: int = 0,
 ) -> TrainSweepStatus:
-    """What to say; where the log is not known, what was said `before` of phase and trials stays."""
+    """What to say; where the log is not known, what was said `before` of phase and trials stays,
+    and the spec of this `generation` is not said to be acted on: nobody would lead a sweep any
+    more that was over before."""
     verdict = plan.verdict
     view = observation.log if isinstance(observation.log, SweepView) else SweepView()
     # What is known of the log must not be forgotten because nobody can read it now.
@@ -48,9 +54,28 @@ def sweep_status(
         said,
         phase=before.phase if known is None else verdict.phase,
         reason=verdict.reason,
-        message=short(verdict.message),
+        message=cut(verdict.message, MAX_MESSAGE),
         running=before.running if known is None else running,
+        observed_generation=before.observed_generation if known is None else generation,
     )
+
+
+def notable(status: TrainSweepStatus, before: TrainSweepStatus) -> bool:
+    """Whether more has changed than what moves all the time."""
+    return _essence(status) != _essence(before)
+
+
+def _essence(status: TrainSweepStatus) -> TrainSweepStatus:
+    best = status.best and replace(status.best, step=0)
+    return replace(status, active_seconds=0, position=0, best=best)
+
+
+def is_settled(raw: Mapping[str, Any]) -> bool:
+    """The TrainSweep is over, and its spec has not changed since: nobody has to lead it."""
+    status = raw.get("status") or {}
+    over = status.get("phase") in ("Succeeded", "Failed")
+    seen: bool = status.get("observedGeneration") == raw["metadata"].get("generation")
+    return over and seen
 
 
 def status_of_log(view: SweepView, objective: Objective, *, trials: int | None) -> TrainSweepStatus:
@@ -81,7 +106,8 @@ def _phase(view: SweepView) -> TrainSweepStatus:
         message = "its log has no end, and cannot tell whether somebody works on it now"
         return TrainSweepStatus(phase="Running", reason="Unfinished", message=message)
     end = view.end.record
-    return TrainSweepStatus(phase=end.verdict, reason=end.reason, message=short(end.message))
+    message = cut(end.message, MAX_MESSAGE)
+    return TrainSweepStatus(phase=end.verdict, reason=end.reason, message=message)
 
 
 def _best(view: SweepView, objective: Objective) -> BestTrial | None:
@@ -103,7 +129,7 @@ def _ended(trial: TrialView) -> EndedTrial:
         trial=trial.number,
         state=trial.state,
         reason=trial.reason,
-        message=short(trial.message),
+        message=cut(trial.message, MAX_MESSAGE),
         value="" if trial.value is None else written(trial.value),
         restarts=trial.restarts,
     )

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from trainrun.sweep.records import TrialReport
+from trainrun.sweep.targets import Targets
 from trainrun.sweep.view import SweepView
 
 TrialRunPhase = Literal["Waiting", "Running", "Suspended", "Succeeded", "Failed"]
@@ -73,3 +74,5 @@ class SweepObservation:
     """Why another TrainSweep may not be superseded; empty: nobody objects."""
     runs: tuple[TrialRun, ...] = ()
     """Those that this TrainSweep owns, in any order."""
+    carried_out: Targets | None = None
+    """The newest targets of which the clerk has done everything; None: of none that are known."""

@@ -65,7 +65,8 @@ class SweepPlan:
     takes_up: bool = False
     """The targets order a session."""
     over: bool = False
-    """Nothing will change until the spec does."""
+    """Nothing will change until the spec does: exactly then the verdict's phase is Succeeded or
+    Failed, which keeps others from leading it."""
     wake_after: float | None = None
     """Seconds until it is looked again, whatever happens."""
 

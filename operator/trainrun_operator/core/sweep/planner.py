@@ -85,16 +85,16 @@ def _refusal(log: SweepView, config: SweepConfig) -> SweepVerdict | None:
 
 def _superseded(log: SweepView, runs: tuple[TrialRun, ...]) -> SweepPlan:
     """Somebody else goes on with it: our runs are saved, and give their folders up."""
-    newest = log.sessions[-1]
+    newest, over = log.sessions[-1], not any(run.live for run in runs)
     return SweepPlan(
         verdict=SweepVerdict(
-            phase="Failed",
+            phase="Failed" if over else "Running",
             reason="TakenOver",
             message=f"TrainSweep uid {newest.uid} goes on with this search: it was applied again, "
             "on another cluster or under another name, with the same storage",
         ),
         actions=_suspended(runs),
-        over=not any(run.live for run in runs),
+        over=over,
     )
 
 
@@ -114,18 +114,26 @@ def _session(config: SweepConfig) -> Targets:
 
 
 def _ended(log: SweepView, observation: SweepObservation, config: SweepConfig) -> SweepPlan:
-    """Open trials are saved and stay open; a larger budget lets the sweep go on with them."""
+    """Open trials are saved and stay open; a larger budget lets the sweep go on with them. It is
+    not over before that is done, all that have ended are told, and what nobody needs is deleted:
+    whoever sees that it is over leaves it alone."""
     assert log.end is not None, "looked at by the caller"
     targets, end = _told(log, observation.runs, config), log.end.record
-    verdict = SweepVerdict(phase=end.verdict, reason=end.reason, message=end.message)
     if ending(log, config) is None:
+        message = f"it goes on after all, since its spec has changed; it had ended: {end.message}"
+        verdict = SweepVerdict(phase="Running", reason="GoingOn", message=message)
         return SweepPlan(verdict=verdict, targets=replace(targets, amend=log.end.position))
     actions: tuple[TrialAction, ...] = (
         *deletions(log, observation.runs, config),
         *_suspended(_of_open_trials(log, observation.runs)),
     )
-    live = any(run.live for run in observation.runs)
-    return SweepPlan(verdict=verdict, targets=targets, actions=actions, over=not (live or actions))
+    done = observation.carried_out
+    left = set(targets.cleared) - set(() if done is None else done.cleared)
+    over = not (actions or targets.ended or left or any(run.live for run in observation.runs))
+    verdict = SweepVerdict(phase=end.verdict, reason=end.reason, message=end.message)
+    if not over:
+        verdict = SweepVerdict(phase="Running", reason="Ending", message=end.message)
+    return SweepPlan(verdict=verdict, targets=targets, actions=actions, over=over)
 
 
 def _going_on(

@@ -1,8 +1,9 @@
 """Whose checkpoints are not needed any more.
 
 Layer: core, pure. Invariants: what an open or an errored trial has saved stays, since it may go on
-from it; so does that of the best ones; nothing goes while a run of the trial is there, which may
-still be saving.
+from it; so does that of the best ones that have ended; nothing goes while a run of the trial is
+there, which may still be saving. An open trial that is ahead displaces none of them: it may end
+worse, or fail.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ def cleared(log: SweepView, runs: Iterable[TrialRun], config: SweepConfig) -> tu
     """Numbers of the trials, in order."""
     if config.best_checkpoints is None:
         return ()
-    leading = ranked(log, config.search.objective)[: config.best_checkpoints]
-    kept = {it.trial.number for it in leading} | {run.trial for run in runs}
+    ended = [it.trial for it in ranked(log, config.search.objective) if not it.trial.open]
+    leading = ended[: config.best_checkpoints]
+    kept = {trial.number for trial in leading} | {run.trial for run in runs}
     return tuple(
         trial.number
         for trial in log.trials.values()

@@ -29,7 +29,8 @@ class Slots:
 
 def fill(log: SweepView, runs: tuple[TrialRun, ...], config: SweepConfig, *, name: str) -> Slots:
     """Start what may start now in the sweep of this name."""
-    waiting = sum(run.live and run.phase == "Waiting" for run in runs)
+    # One that was just let go on looks for room as well, once somebody has looked at it.
+    waiting = sum(run.live and run.phase in ("Waiting", "Suspended") for run in runs)
     free = max(0, config.max_concurrent - sum(run.live for run in runs))
     room = max(0, min(free, config.max_unplaced - waiting))
     ready = _ready(log, runs, config)

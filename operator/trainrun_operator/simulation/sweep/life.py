@@ -1,158 +1,216 @@
 """One life of a sweep: faults for a while, then peace, in which it must come to its end.
 
-Layer: simulation.
+Layer: simulation. Any life can be lived again by its number: `SweepLife(4711).live()`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator
 from random import Random
 
+from trainrun.contract import layout
+from trainrun.errors import StoreUnavailable
 from trainrun.sweep.fold import fold
 from trainrun.sweep.results import best
-from trainrun.sweep.search import Objective, Search
-from trainrun.sweep.space import FloatRange, Parameter
-from trainrun.sweep.stopping_rules import Asha, Percentile, Threshold
 from trainrun.sweep.view import SweepView
-from trainrun_operator.core.sweep.config import SweepConfig
-from trainrun_operator.simulation.sweep.actors import Actor, Post, SimulatedClerk, SimulatedOperator
-from trainrun_operator.simulation.sweep.judge import BrokenPromise
-from trainrun_operator.simulation.sweep.world import LENGTH, SweepWorld, loss
+from trainrun_operator.core.sweep.display import is_settled
+from trainrun_operator.core.sweep.names import folder_name
+from trainrun_operator.simulation.sweep.clerks import (
+    ClerkDied,
+    ClerkNetwork,
+    SimulatedClerk,
+    SimulatedClerks,
+)
+from trainrun_operator.simulation.sweep.cluster import SweepCluster, SweepFolders, SweepTime
+from trainrun_operator.simulation.sweep.judge import BrokenPromise, SweepJudge
+from trainrun_operator.simulation.sweep.operators import SimulatedOperator
+from trainrun_operator.simulation.sweep.storage import Moment, SimulatedStorage
+from trainrun_operator.simulation.sweep.sweep_object import Spec, at_peace, drawn_spec
+from trainrun_operator.simulation.sweep.trials import GANG, LENGTH, SimulatedTrial, loss
 
-PEACE = 6000
+PEACE = 20_000
 """Turns in which a sweep without faults comes to its end."""
+TURN = 0.5
+"""Seconds between two turns, on the average."""
+DEEPEST = 3
+"""Clerks in the middle of a call while others act, also those that have died there."""
+REPLICAS = 2
+"""Operators of a cluster."""
 
-SPEC = '{"fixed": {}, "firstTrials": [], "objective": {}, "sampler": {}, "space": []}'
 
-STOPPING = (None, Asha(1, 2), Percentile(startup_trials=1), Threshold(upper=9.0))
+class Quarters:
+    """A cluster, and who acts in it."""
+
+    def __init__(self, life: SweepLife, cluster: SweepCluster) -> None:
+        self.cluster = cluster
+        self.network = ClerkNetwork(cluster, life.random, by_wire=life.by_wire)
+        self.network.reliable = life.peaceful
+        self.clerks = SimulatedClerks(
+            lambda uid: SimulatedClerk(
+                uid, storage=life.storage, network=self.network, pause=life.between
+            ),
+            life.clock,
+        )
+        self._turns: list[Iterator[None]] = []
+        for number in range(REPLICAS):
+            self.network.operators.append(self._born(number))
+            self._turns.append(self.network.operators[number].turns())
+
+    @property
+    def operators(self) -> list[SimulatedOperator]:
+        """Its replicas."""
+        return self.network.operators
+
+    def kill_operator(self, number: int) -> None:
+        """It forgets everything, and begins again."""
+        self.operators[number] = self._born(number)
+        self._turns[number] = self.operators[number].turns()
+
+    def turn_of(self, number: int) -> None:
+        """The next effect of an operator."""
+        next(self._turns[number])
+
+    def _born(self, number: int) -> SimulatedOperator:
+        operator = SimulatedOperator(number, self.cluster, self.clerks)
+        operator.reliable = self.network.reliable
+        return operator
+
+    def make_peace(self) -> None:
+        """No message is lost, nobody is mistaken."""
+        self.network.reliable = True
+        for operator in self.operators:
+            operator.reliable = True
+        for clerk in self.clerks.living:
+            clerk.dead = clerk.dead or clerk.deleted
+        self.cluster.room = max(self.cluster.room, GANG)
+        self.cluster.edit(at_peace(self.cluster.sweep.spec))
 
 
 class SweepLife:
-    """Two operators, two clerks, one log, up to 12 trials."""
+    """Of a sweep of up to 12 trials, with two operators, up to two clerks, one log."""
 
-    def __init__(self, seed: int) -> None:
-        self._random = random = Random(seed)
-        search = Search(
-            space=(Parameter("lr", FloatRange(0, 1)),),
-            objective=Objective("loss"),
-            seed=seed,
-            # By a die of its own, so that older lives stay what they were but for this.
-            early_stopping=Random(f"stopping {seed}").choice(STOPPING),
+    def __init__(self, seed: int, spec: Spec | None = None) -> None:
+        """`spec`: drawn, unless it is given."""
+        self.random = random = Random(seed)
+        self.by_wire = seed % 4 == 0
+        """Messages travel as they really do, which takes time."""
+        self.peaceful = False
+        """Nothing breaks any more."""
+        self.clock = SweepTime()
+        self.judge = SweepJudge()
+        self.storage = SimulatedStorage(self.judge)
+        self._folders = SweepFolders(self.storage)
+        self._spec = spec or drawn_spec(random)
+        self.homes: list[Quarters] = []
+        """The clusters in which it was applied, one after the other."""
+        self.apply()
+        self.slow = 0.0
+        """How likely it is that a call to the store takes long."""
+        self.failing = 0.0
+        """How likely it is that a call to the store fails, or is not heard to have succeeded."""
+        self.deadly = 0.0
+        """How likely it is that a clerk dies at a call."""
+        self.dies_at: Callable[[SimulatedClerk, Moment], bool] = lambda _clerk, _moment: False
+        self.crashes = 0.0
+        """How likely it is that a step of a trial fails."""
+        self._waiting = 0
+        """Clerks that are in the middle of a call."""
+
+    @property
+    def home(self) -> Quarters:
+        """The cluster in which it was applied last."""
+        return self.homes[-1]
+
+    def apply(self) -> None:
+        """In another cluster, with the same store."""
+        spec = self.homes[-1].cluster.sweep.spec if self.homes else self._spec
+        cluster = SweepCluster(
+            spec,
+            number=len(self.homes),
+            folders=self._folders,
+            judge=self.judge,
+            clock=self.clock,
+            random=self.random,
         )
-        self.world = SweepWorld(
-            SweepConfig(
-                uid="uid-0",
-                search=search,
-                immutable=SPEC,
-                trials=random.randint(1, 12),
-                max_concurrent=random.randint(1, 4),
-                max_unplaced=random.randint(1, 3),
-                failed_runs=random.randint(0, 3),
-                max_failed_trials=random.choice([-1, -1, 0, 2]),
-                active_time=random.choice([None, 50.0, 500.0]),
-            ),
-            random,
-        )
-        self._post = Post()
-        self.operators = [SimulatedOperator(it, self.world, self._post) for it in (0, 1)]
-        clerks = [SimulatedClerk(self.world, self._post) for _ in (0, 1)]
-        self._actors: list[Actor] = [*self.operators, *clerks]
-        self._turns: list[Iterator[None]] = [it.turns() for it in self._actors]
+        self.homes.append(Quarters(self, cluster))
 
-    def live(self, faults: int | None = None) -> SweepView:
-        """So many turns with faults (default: drawn), then peace; the log as it is at the end."""
-        for _ in range(self._random.choice([100, 500, 2000]) if faults is None else faults):
-            self._fault()
-            self._turn(crashes=0.3)
-        self._make_peace()
-        for _ in range(PEACE):
-            self._turn(crashes=0.0)
-            if self._at_rest():
-                return self._judged()
-        raise BrokenPromise(f"it came to no end: {self.world.log[-3:]}, {self.world.runs}")
+    # --------------------------------------------------------------------------------- turns
 
-    def _turn(self, *, crashes: float) -> None:
-        runs = list(self.world.runs.values())
-        chosen = self._random.randrange(len(self._turns) + len(runs))
-        if chosen < len(self._turns):
-            next(self._turns[chosen])
+    def turn(self) -> None:
+        """Of anybody who is not in the middle of something."""
+        random = self.random
+        self.clock.now += random.random() * 2 * TURN
+        home = self.home if len(self.homes) == 1 else random.choice(self.homes)
+        runs = list(home.cluster.runs.values())
+        clerks = [it for it in home.clerks.living if not it.busy]
+        chosen = random.randrange(REPLICAS + len(clerks) + len(runs))
+        if chosen < REPLICAS:
+            home.turn_of(chosen)
+        elif (chosen := chosen - REPLICAS) < len(clerks):
+            clerks[chosen].round()
+            home.clerks.bury()
         else:
-            run = runs[chosen - len(self._turns)]
-            self.world.progress(run, crash=self._random.random() < crashes)
+            run: SimulatedTrial = runs[chosen - len(clerks)]
+            home.cluster.progress(run, crash=random.random() < self.crashes)
 
-    # ----------------------------------------------------------------------------- faults
+    def between(self, clerk: SimulatedClerk, moment: Moment) -> None:
+        """Before or after a call of a clerk. Raises StoreUnavailable, ClerkDied."""
+        random = self.random
+        if clerk.dead or self.dies_at(clerk, moment) or random.random() < self.deadly:
+            raise ClerkDied
+        if random.random() < self.slow:
+            self.clock.now += random.choice([1.0, 1.0, 40.0])
+            self._meanwhile(random.choice([1, 2, 5, 20, 60]))
+        if moment[1] != "call" and random.random() < self.failing:
+            raise StoreUnavailable("the store has not answered in time")
 
-    def _fault(self) -> None:
-        world, random = self.world, self._random
-        match random.randrange(120):
-            case 0 | 1 | 2 | 3 | 4 | 5:  # an operator or a clerk dies, and forgets everything
-                dead = random.randrange(len(self._actors))
-                self._actors[dead] = self._born(dead)
-                self._turns[dead] = self._actors[dead].turns()
-            case 6 | 7:
-                world.leader = 1 - world.leader
-            case 8 | 9:
-                world.away = not world.away
-            case 10 | 11 if self._post.targets:
-                self._post.targets.pop()
-            case 12 if self._post.views:
-                self._post.views.pop()
-            case 13 | 14:
-                self._edit()
-            case 15:
-                errored = random.choice(["", "resume", "restart"])
-                config = replace(
-                    world.config,
-                    token=world.config.token + 1,
-                    resume_unfinished=random.random() < 0.7,
-                    resume_errored=errored == "resume",
-                    restart_errored=errored == "restart",
-                )
-                if random.random() < 0.5:
-                    world.applied_again(config)
-                else:
-                    world.config = config
-            case 16 if world.runs:  # somebody deletes a run
-                world.runs.pop(random.choice(sorted(world.runs)))
-            case _:
-                pass
+    def _meanwhile(self, turns: int) -> None:
+        if self._waiting == DEEPEST:
+            return
+        self._waiting += 1
+        try:
+            for _ in range(turns):
+                self.turn()
+        finally:
+            self._waiting -= 1
 
-    def _born(self, number: int) -> SimulatedOperator | SimulatedClerk:
-        if number < len(self.operators):
-            self.operators[number] = SimulatedOperator(number, self.world, self._post)
-            return self.operators[number]
-        return SimulatedClerk(self.world, self._post)
+    def until(self, holds: Callable[[], object], *, turns: int = PEACE) -> None:
+        """Let everybody act until this holds. Raises BrokenPromise where it never does."""
+        for _ in range(turns):
+            if holds():
+                return
+            self.turn()
+        raise BrokenPromise(f"it came to no end: {self.judge.ledger.log[-3:]}, {self._told()}")
 
-    def _edit(self) -> None:
-        random, config = self._random, self.world.config
-        some = frozenset(it for it in range(config.trials) if random.random() < 0.2)
-        edits: list[dict[str, object]] = [
-            {"suspend": not config.suspend},
-            {"paused": some - config.stopped},
-            {"stopped": config.stopped | some, "paused": config.paused - some},
-            {"trials": random.randint(1, 12)},
-            {"max_failed_trials": random.choice([-1, 0, 3])},
-            {"active_time": random.choice([None, 100.0, 1000.0])},
-            {"max_unplaced": random.randint(1, 4)},
+    def _told(self) -> str:
+        shown = [
+            (home.cluster.sweep.status.get("phase"), home.cluster.sweep.status.get("message"))
+            for home in self.homes
         ]
-        self.world.config = replace(config, **random.choice(edits))  # type: ignore[arg-type]
+        return f"{shown} {[it.seen() for it in self.home.cluster.runs.values()]}"
 
-    def _make_peace(self) -> None:
-        self.world.away, self._post.reliable = False, True
-        config = self.world.config
-        self.world.config = replace(config, suspend=False, paused=frozenset())
+    # --------------------------------------------------------------------------------- the end
 
-    # ----------------------------------------------------------------------------- the end
+    def make_peace(self) -> None:
+        """From now on nothing breaks."""
+        self.storage.away, self.peaceful = False, True
+        self.slow = self.failing = self.deadly = self.crashes = 0.0
+        for home in self.homes:
+            home.make_peace()
 
-    def _at_rest(self) -> bool:
-        leading = self.operators[self.world.leader].plan
-        return leading is not None and leading.over and self.world.judge.over
+    def end(self) -> SweepView:
+        """In peace; the log as it is at the end."""
+        self.make_peace()
+        self.until(lambda: all(is_settled(home.cluster.sweep.raw) for home in self.homes))
+        return self._judged()
 
     def _judged(self) -> SweepView:
-        """The numbers of the log are those that were trained."""
-        view = fold(self.world.log)
-        objective = self.world.config.search.objective
+        """The numbers of the log are those that were trained, and nothing is left that nobody
+        needs."""
+        view = fold(self.judge.ledger.log)
+        if self.judge.ledger.ends.now is None:
+            raise BrokenPromise(f"the sweep is settled, and has no end: {self._told()}")
+        objective = self.home.cluster.sweep.config.search.objective
         succeeded = [it for it in view.trials.values() if it.state == "Succeeded"]
         for trial in succeeded:
             if trial.value != loss(trial.number, LENGTH):
@@ -161,9 +219,41 @@ class SweepLife:
         values = [loss(it.number, LENGTH) for it in succeeded]
         if values and (found is None or found.own.value > min(values)):
             raise BrokenPromise(f"the best is {found}, and the table has {min(values)}")
-        kept = [it for it in self.world.runs.values() if not view.trials[it.trial].open]
-        if len(kept) > self.world.config.failed_runs:
-            raise BrokenPromise(f"runs of closed trials are left: {kept}")
         if len({it.number for it in view.trials.values()}) != view.asked:
             raise BrokenPromise("a number is missing")
+        self._judge_runs(view)
+        self._judge_checkpoints(view)
         return view
+
+    def _judge_runs(self, view: SweepView) -> None:
+        for home in self.homes:
+            runs, config = home.cluster.runs.values(), home.cluster.sweep.config
+            if working := [it.name for it in runs if it.seen().live]:
+                raise BrokenPromise(f"the sweep is over, and {working} work")
+            closed = [it.name for it in runs if not view.trials[it.trial].open]
+            if config.uid == view.sessions[-1].uid and len(closed) > config.failed_runs:
+                raise BrokenPromise(f"runs of closed trials are left: {closed}")
+
+    def _judge_checkpoints(self, view: SweepView) -> None:
+        """Those of the best are there, as far as they were ever; those of others are not."""
+        self._judge_left(view)
+        for number in self.judge.best(self.judge.fewest_kept):
+            folder = self._folders.of(folder_name(view.trials[number]))
+            if folder.newest is None:
+                continue
+            manifest = layout.folder(folder.newest) + layout.MANIFEST
+            if not self.storage.holds(folder.run.key(manifest)):
+                raise BrokenPromise(f"the checkpoint of trial {number} is gone, one of the best")
+
+    def _judge_left(self, view: SweepView) -> None:
+        most = self.home.cluster.sweep.config.best_checkpoints
+        # What is saved at last on the way out of one cluster no clerk of the other looks for.
+        if most is None or len(self.homes) > 1:
+            return
+        kept_runs = (it.trial for it in self.home.cluster.runs.values())
+        needed = {*self.judge.best(most), *kept_runs}
+        for trial in view.trials.values():
+            folder = self._folders.of(folder_name(trial)).run
+            kept = trial.number in needed or trial.state in ("Open", "Errored")
+            if not kept and (left := folder.objects(layout.CHECKPOINTS)):
+                raise BrokenPromise(f"trial {trial.number} is not needed, and has left {left[0]}")

@@ -1,7 +1,7 @@
 """Metrics on their way to the store, where slot 0's agent writes the history of a run.
 
-Layer: agent. Best effort: metrics never delay or fail anything; what the store does not take now
-waits, bounded.
+Layer: agent. Best effort: metrics never fail anything; what the store does not take now waits,
+bounded. A commit waits for one try: the metrics of its step are stored before it, if they can be.
 """
 
 from __future__ import annotations

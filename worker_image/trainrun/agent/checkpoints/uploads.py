@@ -57,6 +57,9 @@ class Uploads:
     storage: AsyncRunStore
     news: Callable[[], None]
     """Called when something changed that the operator waits for."""
+    before_commit: Callable[[], Awaitable[None]] | None = None
+    """Awaited before a part is uploaded and before a commit: what was reported with the step is
+    stored first, since whoever goes on from there does not report it again. Must not raise."""
     problem: Problem | None = None
     fatal: Problem | None = None
     committed: Committed | None = None
@@ -202,6 +205,8 @@ class Uploads:
         return False
 
     async def _upload(self, entry: Step) -> None:
+        if self.before_commit is not None:
+            await self.before_commit()
         handle = self._handles.setdefault(entry.step, api.Upload())
         files = dict(entry.files)
         manifest = await self.storage.write_part(
@@ -227,6 +232,8 @@ class Uploads:
         trouble: TrainRunError | None = None
         for step in self._committable():
             checkpoint = CheckpointId(attempt=self.attempt, step=step)
+            if self.before_commit is not None:
+                await self.before_commit()
             try:
                 manifest = await self.storage.commit(checkpoint)
             except CheckpointDamaged as error:

@@ -1,0 +1,27 @@
+"""What a desk knows of what its clerk has done."""
+
+from __future__ import annotations
+
+from tests.clerk.desks import UID, session
+from trainrun.sweep.targets import Targets
+from trainrun_operator.core.sweep.clerking import ClerkOrders, ClerkState, ClerkTrouble
+from trainrun_operator.runtime.clerk_desk import ClerkDesk
+
+
+def test_orders_are_carried_out_once_a_clerk_goes_by_them_and_nothing_troubles_it() -> None:
+    news: list[str] = []
+    desk = ClerkDesk(sweep_uid=UID, on_news=lambda: news.append("news"))
+    targets = Targets(session=session(), cleared=(1, 2))
+    desk.order(ClerkOrders(targets=targets))
+    away = ClerkTrouble(reason="StorageUnavailable", message="no route")
+
+    desk.hear(ClerkState(sweep_uid=UID, seen="older"))
+    assert desk.carried_out is None
+    desk.hear(ClerkState(sweep_uid=UID, seen=desk.orders.digest, trouble=away))
+    assert desk.carried_out is None
+    news.clear()
+    desk.hear(ClerkState(sweep_uid=UID, seen=desk.orders.digest))
+    assert (desk.carried_out, len(news)) == (targets, 1)
+
+    desk.order(ClerkOrders(targets=Targets(session=session(), cleared=(1, 2, 3))))
+    assert desk.carried_out == targets, "what was done stays done"
