@@ -11,9 +11,9 @@ from typing import Any
 import optuna
 import pytest
 
-from tests.support.sweeps import a_search, a_view, asked, report, reported, told
+from tests.support.sweeps import a_search, a_view, asked, begun, report, reported, told
 from trainrun.sweep import clerk
-from trainrun.sweep.fold import apply
+from trainrun.sweep.fold import apply, fold
 from trainrun.sweep.records import Reports, Tell
 from trainrun.sweep.search import Goal, Objective
 from trainrun.sweep.stopping import Judging, bracket_of, why_ended_early
@@ -52,6 +52,18 @@ def test_who_was_good_enough_when_he_got_there_is_not_judged_again_for_those_who
 ):
     view = three(reported(0, s1=0.5), reported(1, s1=0.4), reported(2, s1=0.3))
     assert [why(view, trial, ASHA) for trial in range(3)] == ["", "", ""]
+
+
+def test_who_was_good_enough_stays_so_when_a_worse_trial_is_restarted_from_nothing() -> None:
+    """A clerk that began anew ended a trial that had passed its rung before."""
+    bad = [reported(it, s1=0.9) for it in (1, 2)]
+    passed = a_view(*map(asked, range(4)), *bad, reported(0, s1=0.1), reported(3, s1=0.2))
+    assert why(passed, 3, ASHA) == "", "the second best of four"
+
+    errors = [told(it, "Errored") for it in (1, 2)]
+    restarted = fold([*errors, begun(token=1, restart_errored=True)], passed)
+    assert restarted.trials[1].values == {}
+    assert why(restarted, 3, ASHA) == ""
 
 
 def test_a_step_that_lies_beyond_a_rung_counts_there() -> None:

@@ -66,6 +66,7 @@ def _resumed(trial: TrialView, session: SweepSession) -> TrialView:
             params=trial.params,
             opening=trial.opening + 1,
             incarnation=trial.incarnation + 1,
+            earlier=(*trial.earlier, trial.points),
             duplicate_of=trial.duplicate_of,
         )
     if trial.state == "Errored" and session.resume_errored:

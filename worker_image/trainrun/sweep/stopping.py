@@ -8,10 +8,10 @@ log comes to the same verdict, whenever he does.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING
 
 from trainrun.sweep.stopping_rules import Asha, EarlyStopping, Hyperband, Percentile, Threshold
@@ -69,7 +69,7 @@ def why_ended_early(
         case Hyperband():
             bracket = bracket_of(trial.number, rule)
             halving = Asha(rule.min_resource, rule.reduction_factor, skipped=bracket)
-            if all(at.order <= after for at in _rungs(trial, halving)):
+            if all(at.order <= after for at in _rungs(trial.points, halving)):
                 return ""
             beside = {n: it for n, it in trials.items() if bracket_of(n, rule) == bracket}
             return _halved(beside, trial, halving, objective, after=after)
@@ -90,15 +90,17 @@ def _halved(
     trials: Trials, trial: TrialView, rule: Asha, objective: Objective, *, after: int
 ) -> str:
     factor = rule.reduction_factor
-    for rung, at in enumerate(_rungs(trial, rule)):
+    others = ((*it.earlier, it.points) for it in trials.values() if it.number != trial.number)
+    curves = [trial.points, *chain.from_iterable(others)]
+    for rung, at in enumerate(_rungs(trial.points, rule)):
         if at.order <= after:
             continue
         if math.isnan(at.value):
             return f"at step {at.step} its {objective.metric} was not a number"
         got_here = [
             other.value
-            for it in trials.values()
-            for other in islice(_rungs(it, rule), rung, rung + 1)
+            for curve in curves
+            for other in islice(_rungs(curve, rule), rung, rung + 1)
             if other.order <= at.order and not math.isnan(other.value)
         ]
         most = max(len(got_here) // factor, 1)
@@ -111,10 +113,10 @@ def _halved(
     return ""
 
 
-def _rungs(trial: TrialView, rule: Asha) -> Iterator[ReportedAt]:
+def _rungs(curve: Iterable[ReportedAt], rule: Asha) -> Iterator[ReportedAt]:
     """What was reported first at or beyond each rung, up to the last one that was reached."""
     rung = rule.skipped
-    for at in trial.points:
+    for at in curve:
         while at.step >= rule.min_resource * rule.reduction_factor**rung:
             yield at
             rung += 1

@@ -45,6 +45,8 @@ class TrialView:
     """What was reported, by attempt and step, in the order of the log."""
     order: Mapping[int, int] = field(default_factory=dict)
     """For each step the place of its first report among all reports of the sweep, from 1."""
+    earlier: tuple[tuple[ReportedAt, ...], ...] = ()
+    """What each earlier incarnation had reported: verdicts about others went by it, and stay."""
     told_after: int = 0
     """Reports of the sweep that came before its end, once it has ended."""
     value: float | None = None
