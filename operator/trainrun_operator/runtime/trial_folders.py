@@ -5,16 +5,20 @@ Layer: runtime.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field, replace
 
 from trainrun.checkpoint import RunStore
 from trainrun.checkpoint.trial_reports import TrialReports
 from trainrun.checkpoint.trial_retention import clear_checkpoints
+from trainrun.errors import StoreDenied
 from trainrun.sweep.records import TrialReport
 from trainrun.sweep.targets import EndedRun, Targets
 from trainrun.sweep.view import SweepView, TrialView
 from trainrun_operator.core.sweep.names import folder_name
 from trainrun_operator.core.sweep.trial import TRIALS
+
+_log = logging.getLogger("trainrun.sweep")
 
 
 def trial_folder(sweep: RunStore, trial: TrialView) -> RunStore:
@@ -92,7 +96,8 @@ class RetiredFolders:
         self._cleared: set[str] = set()
 
     def clear(self, targets: Targets, view: SweepView) -> None:
-        """Delete the checkpoints of trials that are not needed any more. Raises StoreError."""
+        """Delete the checkpoints of trials that are not needed any more; where that is not allowed
+        they stay, as with `checkpoint.keep`, and nothing waits for it. Raises StoreError."""
         for number in targets.cleared:
             trial = view.trials.get(number)
             if trial is None or trial.open:
@@ -100,5 +105,11 @@ class RetiredFolders:
             for incarnation in range(1, trial.incarnation + 1):
                 run = trial_folder(self._sweep, replace(trial, incarnation=incarnation))
                 if run.run_name not in self._cleared:
-                    clear_checkpoints(run)
-                    self._cleared.add(run.run_name)
+                    self._clear(run)
+
+    def _clear(self, run: RunStore) -> None:
+        try:
+            clear_checkpoints(run)
+        except StoreDenied as error:
+            _log.warning("%s: its checkpoints stay: %s", run.uri, error)
+        self._cleared.add(run.run_name)
