@@ -175,9 +175,10 @@ class SweepCluster:
             self._too_many.add(self.runs[begun].uid)
             return
         counted = [it for it in self.runs.values() if it.uid not in self._too_many]
-        seen = [it.seen() for it in counted]
-        unplaced = sum(it.live and it.phase in ("Waiting", "Suspended") for it in seen)
-        self.judge.room(sum(it.live for it in seen), unplaced, by.config)
+        live = [it for it in counted if it.seen().live]
+        waiting = [it for it in live if it.seen().phase in ("Waiting", "Suspended")]
+        unplaced = sum(not it.lost_place for it in waiting)
+        self.judge.room(len(live), unplaced, by.config)
 
     # --------------------------------------------------------------------------------- its room
 

@@ -83,6 +83,8 @@ class SimulatedTrial:
     phase: TrialRunPhase = "Waiting"
     placed: int = 0
     """Workers that have a place."""
+    lost_place: bool = False
+    """Of one of its workers, after it had trained: no leader could know of that."""
     waits_since: float = 0.0
     attempt: int = 0
     step: int = 0
@@ -107,7 +109,7 @@ class SimulatedTrial:
     def seen(self) -> TrialRun:
         """As the API server shows it."""
         phase = self.phase
-        if phase == "Waiting" and (self.attempt or self.placed == GANG):
+        if phase == "Waiting" and self.placed == GANG:
             phase = "Running"
         return TrialRun(
             name=self.name,
@@ -132,7 +134,7 @@ class SimulatedTrial:
 
     def leave(self) -> None:
         """Give up room and folder."""
-        self.placed = 0
+        self.placed, self.lost_place = 0, False
         if self.folder.owner == self.uid:
             self.folder.owner = ""
 
@@ -152,7 +154,7 @@ class SimulatedTrial:
             self._end()
 
     def _start(self) -> None:
-        self.folder.owner = self.uid
+        self.folder.owner, self.lost_place = self.uid, False
         if self.folder.finished:
             self.attempt = max(self.attempt, self.folder.attempts)
             self._over("Succeeded")
@@ -192,6 +194,7 @@ class SimulatedTrial:
         self.phase = "Waiting"
         if self.random.random() < 0.3:
             self.placed -= 1  # a worker is lost, with its place
+            self.lost_place = True
 
     def _end(self) -> None:
         if self.reports:

@@ -76,6 +76,9 @@ def test_each_phase_of_a_run_is_one_that_decisions_know() -> None:
     assert phase(workers={"ready": 1, "total": 2}, reason="Gathering") == "Waiting"
     assert phase(workers={"ready": 2, "total": 2}, reason="StorageInUse") == "Running"
     assert phase(attempt=1) == "Running"
+    ending = {"ending": {"attempt": 1, "kind": "Incident"}}
+    assert phase(attempt=1, internal=ending, workers={"ready": 2, "total": 2}) == "Running"
+    assert phase(attempt=1, internal=ending, workers={"ready": 1, "total": 2}) == "Waiting"
     assert phase(attempt=1, conditions=true("Suspended")) == "Suspended"
     assert phase(attempt=1, conditions=true("Complete")) == "Succeeded"
     assert phase(attempt=1, conditions=true("Complete"), workers={"leaving": 1}) == "Running"

@@ -102,8 +102,9 @@ def _phase(status: Raw) -> TrialRunPhase:
         return "Failed"
     if _condition(status, "Suspended"):
         return "Suspended"
-    # One that is on its way to another attempt has its place, or a claim to it.
-    return "Running" if number(status, "attempt") or _has_room(status) else "Waiting"
+    # Between two attempts it may have lost its place, and compete for room with new trials.
+    works = number(status, "attempt") and not mapping(mapping(status, "internal"), "ending")
+    return "Running" if works or _has_room(status) else "Waiting"
 
 
 def _has_room(status: Raw) -> bool:
