@@ -39,14 +39,15 @@ def told(sweep: ClusterSweep, trial: int) -> bool:
     return any(isinstance(it, Tell) and it.trial == trial for it in sweep.log()[1])
 
 
-def step(sweep: ClusterSweep, trial: int) -> int:
-    """That it has reached, as far as the log knows."""
-    known = sweep.log()[0].trials.get(trial)
-    return max(known.values, default=0) if known else 0
+def saved(sweep: ClusterSweep, step: int) -> bool:
+    """Trial 0 has committed a checkpoint of this step."""
+    key = f"sweeps/search/trials/00000/checkpoints/step-{step:09d}-attempt-1/manifest.json"
+    listed = sweep.bed.s3.list_objects_v2(Bucket=sweep.bed.bucket, Prefix=key)
+    return bool(listed["KeyCount"])
 
 
 SAVED = 10
-"""A step that a trial has reached, and saved."""
+"""A step that a trial has saved."""
 
 STEPS: Mapping[str, Callable[[ClusterSweep], bool]] = {
     "nothing is asked yet": lambda _: True,
@@ -98,7 +99,7 @@ def test_a_search_whose_whole_cluster_is_lost_goes_on_in_another_one(
 ) -> None:
     options: dict[str, Any] = {"args": ("--steps=60", "--pause=0.3"), "budget": {"trials": 2}}
     there = ClusterSweep(Bed(doomed, bed.namespace, store=bed.store), **options)
-    eventually(lambda: step(there, 0) >= SAVED, timeout=120, what="it has saved")
+    eventually(lambda: saved(there, SAVED), timeout=120, what="trial 0 has saved")
     before = parameters(there.log()[1])
     for node in doomed.nodes:
         nodes.power_off(doomed, node.name)

@@ -140,6 +140,7 @@ def test_ranks_that_agree_on_a_save_do_not_wait_for_a_driver_that_is_stopped(
     runs.env = {"STEPS": "100000", "PAUSE": "0.02", "EVERY": "100000"}
     driver = runs.start()
     driver.wait_for_step(5)
+    eventually(lambda: runs.steps(1), what="rank 1 has begun, too")
     agent, process = second_worker(runs)
     stop_between_calls(runs, process)
     driver.wait_for_step(runs.steps(1)[-1][1] + 1)  # it will not choose a call that is over
