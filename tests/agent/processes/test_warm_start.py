@@ -237,14 +237,20 @@ def test_a_standby_that_is_stopped_is_not_waited_for(
     assert standbys_of(worker) == []
 
 
+def loads_until_told(folder: Path, *, and_then: str = "") -> Path:
+    """Write a module `slow`, whose import waits for the file that is returned."""
+    go = folder / "go"
+    (folder / "slow.py").write_text(
+        f"import os, time\nwhile not os.path.exists({str(go)!r}): time.sleep(0.01)\n{and_then}"
+    )
+    return go
+
+
 def test_a_standby_that_still_loads_at_the_start_goes_on_as_the_rank_after_the_import_under_way(
     operator: OperatorStandIn, workers: Workers, tmp_path: Path
 ) -> None:
     """And leaves what comes after that to the script."""
-    go = tmp_path / "go"
-    (tmp_path / "slow.py").write_text(
-        f"import os, time\nwhile not os.path.exists({str(go)!r}): time.sleep(0.01)"
-    )
+    go = loads_until_told(tmp_path)
     (tmp_path / "later.py").write_text("import time; time.sleep(600)")
     worker = training(operator, workers, tmp_path, preload=("slow", "later"))
     eventually(lambda: len(standbys_of(worker)) == 1, what="a standby that loads")
@@ -264,10 +270,7 @@ def test_a_standby_that_still_loads_at_the_start_goes_on_as_the_rank_after_the_i
 def test_a_standby_that_fails_after_the_start_is_a_cold_start_and_no_failure(
     operator: OperatorStandIn, workers: Workers, tmp_path: Path
 ) -> None:
-    go = tmp_path / "go"
-    (tmp_path / "slow.py").write_text(
-        f"import os, time\nwhile not os.path.exists({str(go)!r}): time.sleep(0.01)\n1 / 0"
-    )
+    go = loads_until_told(tmp_path, and_then="1 / 0")
     worker = training(operator, workers, tmp_path, preload=("slow",))
     eventually(lambda: len(standbys_of(worker)) == 1, what="a standby that loads")
     operator.order(Hold(attempt=2))

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from itertools import chain
 from typing import TYPE_CHECKING
 
 from trainrun.checkpoint.rules.records import unseal
@@ -31,10 +30,6 @@ if TYPE_CHECKING:
     from trainrun.sweep.records import TrialReport
     from trainrun.sweep.search import Search
     from trainrun.sweep.targets import Targets
-
-PIECES = 256
-"""Of a long log, each read by one thread: to hand over each record by itself takes longer than to
-read it from a disk."""
 
 
 @dataclass
@@ -105,11 +100,8 @@ class SweepLog:
         """Many at once: one after the other a long log would take minutes from a distant store."""
         numbers = (layout.read_number(it.key) for it in self.folder.objects(layout.SWEEP_LOG))
         last = max((number for number in numbers if number is not None), default=0)
-        size = 1 + last // PIECES
-        pieces = [range(n, min(n + size, last + 1)) for n in range(1, last + 1, size)]
         with ThreadPoolExecutor(READERS) as pool:
-            read = pool.map(lambda piece: [self._get(position) for position in piece], pieces)
-            found = enumerate(chain.from_iterable(read), start=1)
+            found = enumerate(pool.map(self._get, range(1, last + 1)), start=1)
             # All of them before the first is taken: who asks again must not find a log that ends
             # where the hole is.
             records = [self._there(position, data, last) for position, data in found]

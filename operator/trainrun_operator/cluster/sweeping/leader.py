@@ -17,7 +17,6 @@ from typing import Any, assert_never
 from trainrun.errors import InvalidSpec
 from trainrun.sweep.view import SweepView
 from trainrun.text import cut
-from trainrun_operator.api.loading import read
 from trainrun_operator.api.resources import TRAINRUN
 from trainrun_operator.api.sweep.resource import TRAINSWEEP
 from trainrun_operator.api.sweep.spec import TrainSweep
@@ -52,6 +51,7 @@ from trainrun_operator.kube.errors import (
 from trainrun_operator.runtime.clerk_desk import ClerkDesk
 from trainrun_operator.runtime.wakeup import Wakeup
 from trainrun_operator.worlds.base import StatusUnwritable
+from trainrun_operator.worlds.kubernetes.sweeping.sweep_object import described
 from trainrun_operator.worlds.kubernetes.sweeping.trial_object import trial_manifest
 
 DISPLAY_EVERY = 15.0
@@ -146,8 +146,7 @@ class SweepLeader:
             return False
         before = status_from(raw.get("status") or {})
         try:
-            document = {key: it for key, it in raw.items() if key != "status"}
-            sweep = read(document, TRAINSWEEP, source=self._name)
+            sweep = described(raw)
         except InvalidSpec as error:
             await self._refuse(raw, before, str(error))
             return False

@@ -1,4 +1,4 @@
-"""One TrainSweep as the API server holds it, read once: for whoever does not lead it.
+"""One TrainSweep as the API server holds it.
 
 Layer: worlds/kubernetes.
 """
@@ -21,7 +21,7 @@ Raw = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepVersion:
-    """A TrainSweep in one of its versions."""
+    """A TrainSweep in one of its versions, for whoever does not lead it."""
 
     raw: Raw
     sweep: TrainSweep
@@ -35,12 +35,12 @@ class SweepVersion:
 
     def changed(self, fields: Mapping[str, object]) -> TrainSweep:
         """The same with these fields below `spec`. Raises InvalidSpec."""
-        return _read({**self.raw, "spec": {**self.raw["spec"], **fields}})
+        return described({**self.raw, "spec": {**self.raw["spec"], **fields}})
 
 
 def sweep_version(raw: Raw) -> SweepVersion:
     """Read an object. Raises InvalidSpec with every field that is wrong, the status's included."""
-    sweep = _read(raw)
+    sweep = described(raw)
     try:
         status = status_from(raw.get("status") or {})
     except ValueError as error:
@@ -51,7 +51,8 @@ def sweep_version(raw: Raw) -> SweepVersion:
     return SweepVersion(raw=raw, sweep=sweep, status=status)
 
 
-def _read(raw: Raw) -> TrainSweep:
+def described(raw: Raw) -> TrainSweep:
+    """What its user has written. Raises InvalidSpec."""
     document = {key: value for key, value in raw.items() if key != "status"}
     return read(document, TRAINSWEEP, source=_name(raw))
 
