@@ -14,6 +14,7 @@ from trainrun.errors import InvalidSpec
 from trainrun_operator.api.crd import crd
 from trainrun_operator.api.loading import InvalidFile, load_trainrun
 from trainrun_operator.api.resources import TRAINRUN
+from trainrun_operator.api.yaml_document import kinds_in
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = [
@@ -343,3 +344,19 @@ def test_what_is_nested_too_deep_is_refused_whatever_python_would_bear() -> None
             "run.yaml, line 1, column 1: not valid YAML: with its aliases written out the "
             "document's values are nested more than 100 levels deep"
         )
+
+
+@pytest.mark.parametrize(
+    ("text", "kinds"),
+    [
+        (HEAD, ["TrainRun"]),
+        (
+            f"{HEAD}---\nkind: TrainSweep\n---\n- kind\n---\napiVersion: v1\n",
+            ["TrainRun", "TrainSweep", None],
+        ),
+        ("", []),
+        ("kind: [", []),
+    ],
+)
+def test_a_text_tells_the_kinds_of_its_documents(text: str, kinds: list[object]) -> None:
+    assert kinds_in(text) == kinds

@@ -11,7 +11,7 @@ import pytest
 from trainrun_operator.api.loading import InvalidFile, load_trainrun, read
 from trainrun_operator.api.resources import TRAINRUN
 from trainrun_operator.api.run import former
-from trainrun_operator.api.run.status_json import json_object, status_from
+from trainrun_operator.api.run.status_json import is_stripped, json_object, status_from
 from trainrun_operator.core.run.config import template_hash
 
 RECORDED = Path(__file__).parents[1] / "recorded"
@@ -136,3 +136,18 @@ def test_a_file_with_the_old_names_is_told_the_new_ones() -> None:
         "spec.storage.endpointUrl: unknown field; did you mean endpointURL?",
         "spec.storage.credentialsSecret: unknown field; did you mean credentialsSecretRef?",
     )
+
+
+@pytest.mark.parametrize("path", STATUSES, ids=lambda path: path.stem)
+def test_a_status_that_a_crd_shows_without_what_it_remembers_is_known_as_such(path: Path) -> None:
+    """The CRD of 0.1.0, still served for a while, hides `internal`."""
+    whole = json_object(status_from(recorded(path)))
+    hidden = {name: value for name, value in whole.items() if name != "internal"}
+
+    assert is_stripped(hidden)
+    assert not is_stripped(whole)
+    assert not is_stripped(recorded(path))
+
+
+def test_a_run_that_has_no_status_yet_is_shown_whole() -> None:
+    assert not is_stripped({})

@@ -9,7 +9,7 @@ import pytest
 from tests.api.sweep.test_spec import LAYERS, LR, MOMENTUM, OPTIMIZER, read
 from trainrun.sweep.space import FloatRange, IntRange, OneOf, Parameter
 from trainrun.sweep.stopping_rules import Asha, EarlyStopping, Hyperband, Percentile, Threshold
-from trainrun_operator.core.sweep.config import changed_fields, differences, sweep_config
+from trainrun_operator.core.sweep.config import changed_fields, differences, space_of, sweep_config
 
 
 def test_the_space_becomes_what_the_clerk_searches() -> None:
@@ -23,6 +23,7 @@ def test_the_space_becomes_what_the_clerk_searches() -> None:
     )
     assert config.search.fixed == (("epochs", 20),)
     assert (config.trials, config.active_time, config.token) == (10, None, 0)
+    assert space_of(config.immutable) == config.search.space
 
 
 def test_a_grid_ends_exactly_at_its_size() -> None:
