@@ -22,7 +22,9 @@ from trainrun_operator.core.sweep.clerking import (
     piece,
 )
 
-RECORDS = tuple(map(LogEntry, (begun(), asked(0), reported(0, s1=0.25), told(0, value="0.5"))))
+RECORDS = tuple(
+    LogEntry(it) for it in (begun(), asked(0), reported(0, s1=0.25), told(0, value="0.5"))
+)
 STATE = ClerkState(
     sweep_uid="uid-1",
     position=4,
