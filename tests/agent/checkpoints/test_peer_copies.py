@@ -21,6 +21,7 @@ from tests.support.eventually import eventually
 from tests.support.s3_server import S3Server
 from trainrun.agent.checkpoints import copying, sharing
 from trainrun.agent.checkpoints.copying import Copying
+from trainrun.agent.checkpoints.downloads import Downloads
 from trainrun.agent.checkpoints.sharing import Sharing
 from trainrun.agent.checkpoints.storage import AsyncRunStore
 from trainrun.checkpoint import (
@@ -253,7 +254,7 @@ class Side:
         self.storage = AsyncRunStore(
             a_config(folder, initial_from=self.initial if initial else None)
         )
-        self.sharing = Sharing(self.storage, "Secret")
+        self.sharing = Sharing(self.storage.downloads, "Secret")
         self.target = folder / "copied"
 
     async def copy(self, source: str, *, size: int = 1000, crc32: int = 0) -> bool:
@@ -297,7 +298,7 @@ async def test_a_download_of_the_other_that_stands_still_is_given_up(
         await asyncio.Event().wait()
         raise AssertionError
 
-    monkeypatch.setattr(AsyncRunStore, "obtain", never)
+    monkeypatch.setattr(Downloads, "obtain", never)
     monkeypatch.setattr(sharing, "HOLD", 0.05)
     monkeypatch.setattr(copying, "PATIENCE", 0.5)
     assert not await side.copy("worker-00000/sub/rank-0.bin")
@@ -336,10 +337,10 @@ async def test_what_has_arrived_of_a_checkpoint_counts_while_initial_weights_are
     found = initial_on_node(store, cache_dir=tmp_path / "cache")
     assert not isinstance(found, Path)
     for asked in (RESUME.name, found.name):
-        await side.storage.obtain(asked, name)
-    assert side.storage.received(RESUME.name) > 0
-    assert side.storage.received(found.name) > 0
-    assert side.storage.received("step-000000009-attempt-1") == 0
+        await side.storage.downloads.obtain(asked, name)
+    assert side.storage.downloads.received(RESUME.name) > 0
+    assert side.storage.downloads.received(found.name) > 0
+    assert side.storage.downloads.received("step-000000009-attempt-1") == 0
     store.close()
     side.storage.close()
 

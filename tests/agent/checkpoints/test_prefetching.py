@@ -83,12 +83,12 @@ async def test_what_ranks_read_in_any_case_is_read_ahead_and_nothing_twice(
     stored(tmp_path, ranks=brought)
     read = readings(monkeypatch)
     storage = AsyncRunStore(a_config(tmp_path))
-    size = await storage.prefetch(STEP_5, ours, always)
+    size = await storage.downloads.prefetch(STEP_5, ours, always)
     names = [f"model-{rank}.pt" for rank in brought]
     assert sorted(read) == [names[rank] for rank in ahead]
     assert size == sum(3 * (rank + 1) for rank in ahead)
     read.clear()
-    folder = await storage.materialize(STEP_5, None)
+    folder = await storage.downloads.materialize(STEP_5, None)
     storage.close()
     assert sorted(read) == [names[rank] for rank in brought if rank not in ahead]
     assert sorted(path.name for path in folder.iterdir()) == names
@@ -98,7 +98,7 @@ async def test_one_that_is_not_wanted_any_more_is_left_between_two_files(tmp_pat
     stored(tmp_path)
     storage = AsyncRunStore(a_config(tmp_path))
     with pytest.raises(StoreUnavailable, match="another checkpoint was chosen"):
-        await storage.prefetch(STEP_5, (0,), lambda: False)
+        await storage.downloads.prefetch(STEP_5, (0,), lambda: False)
     storage.close()
 
 
@@ -120,7 +120,7 @@ async def test_nobody_waits_for_a_checkpoint_that_was_not_chosen(
     ahead = Prefetching(storage=storage, ranks=(0,))
     ahead.want(STEP_7)
     assert await asyncio.to_thread(begun.wait, 20)
-    assert await storage.materialize(STEP_5, None)
+    assert await storage.downloads.materialize(STEP_5, None)
     ahead.only(STEP_5)
     go.set()
     storage.close()

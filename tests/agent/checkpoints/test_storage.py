@@ -58,11 +58,15 @@ async def test_the_owner_shows_life_while_many_ranks_wait_for_a_long_download(
     folder = cache.run_folder(tmp_path / "cache", uri=f"file://{tmp_path}/storage/run", name="run")
     with cache._locked(folder / name.name):  # another worker of this node downloads it just now
         for _attempt in range(3):  # those that wait in vain die, and the next ones wait
-            waiting = [asyncio.create_task(storage.materialize(name, None)) for _ in range(RANKS)]
+            waiting = [
+                asyncio.create_task(storage.downloads.materialize(name, None)) for _ in range(RANKS)
+            ]
             assert await asyncio.wait_for(storage.beat(1, None), 10)
             for task in waiting:
                 task.cancel()
-        waiting = [asyncio.create_task(storage.materialize(name, None)) for _ in range(RANKS)]
+        waiting = [
+            asyncio.create_task(storage.downloads.materialize(name, None)) for _ in range(RANKS)
+        ]
     paths = await asyncio.wait_for(asyncio.gather(*waiting), 20)
     assert {(path / "model.pt").read_bytes() for path in paths} == {b"abc"}
 

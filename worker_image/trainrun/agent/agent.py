@@ -112,7 +112,7 @@ class Agent:
             heartbeat_timeout=config.heartbeat_timeout,
             ways=Ways(config.operators),
         )
-        self.sharing = Sharing(self.storage, self.identity)
+        self.sharing = Sharing(self.storage.downloads, self.identity)
         ownership = Ownership(storage=self.storage, committed=self._committed, news=self.news)
         around = AttemptContext(
             config=config,

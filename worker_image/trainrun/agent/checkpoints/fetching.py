@@ -65,7 +65,7 @@ class Fetching:
         """Reply with the local directory, step and metrics of the resume point."""
 
         async def fetch(resume: CheckpointId) -> Reply:
-            path = await self.storage.materialize(resume, rank, self.source)
+            path = await self.storage.downloads.materialize(resume, rank, self.source)
             return Fetched(path=str(path), about=await self._about(resume))
 
         return await self._reply(fetch)
@@ -81,14 +81,14 @@ class Fetching:
             return Failed(error="the run has no checkpoint.initialFrom")
         try:
             path: Path = await self._patiently(
-                lambda: self.storage.materialize_initial(self.source)
+                lambda: self.storage.downloads.materialize_initial(self.source)
             )
         except (TrainRunError, OSError) as error:
             return Failed(error=f"the initial checkpoint {uri} cannot be read: {error}")
         return Fetched(path=str(path))
 
     async def _about(self, resume: CheckpointId) -> Described:
-        manifest = await self.storage.manifest(resume)
+        manifest = await self.storage.downloads.manifest(resume)
         return Described(
             attempt=resume.attempt,
             step=resume.step,

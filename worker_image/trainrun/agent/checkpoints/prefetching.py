@@ -43,7 +43,7 @@ class Prefetching:
     async def _read(self, checkpoint: CheckpointId) -> None:
         began = time.monotonic()
         try:
-            size = await self.storage.prefetch(
+            size = await self.storage.downloads.prefetch(
                 checkpoint, self.ranks, lambda: self._wanted == checkpoint
             )
         except (TrainRunError, OSError) as error:

@@ -17,7 +17,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from trainrun.agent import background
-from trainrun.agent.checkpoints.storage import AsyncRunStore
+from trainrun.agent.checkpoints.downloads import Downloads
 from trainrun.agent.exchange.requests import RequestHead, answer_head, read_head
 from trainrun.contract.paths import CHECKPOINTS
 from trainrun.errors import CheckpointDamaged, ObjectNotFound, TrainRunError
@@ -36,8 +36,8 @@ BACKLOG = 128
 class Sharing:
     """The server of one agent."""
 
-    def __init__(self, storage: AsyncRunStore, secret: str) -> None:
-        self._storage = storage
+    def __init__(self, downloads: Downloads, secret: str) -> None:
+        self._downloads = downloads
         self._secret = secret
         self._wanted: dict[tuple[str, str], asyncio.Task[Path]] = {}
         self._listener: socket.socket | None = None
@@ -94,7 +94,7 @@ class Sharing:
         except TrainRunError as error:
             return await _say(writer, 503, str(error))
         if path is None:
-            have = self._storage.received(asked[0])
+            have = self._downloads.received(asked[0])
             return await _say(writer, 202, json.dumps({"received": have}))
         return await _send(writer, path)
 
@@ -103,7 +103,7 @@ class Sharing:
         key = (name, source)
         task = self._wanted.get(key)
         if task is None:
-            task = asyncio.create_task(self._storage.obtain(name, source))
+            task = asyncio.create_task(self._downloads.obtain(name, source))
             self._wanted[key] = task
             task.add_done_callback(lambda done: self._forget(key, done))
         # Whoever asked may leave; the download goes on for the others.

@@ -1,0 +1,142 @@
+"""What comes from the store to this node: checkpoints, initial weights, single files for others.
+
+Layer: agent, over `trainrun.checkpoint`; every call in a thread, none in the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from trainrun import checkpoint as api
+from trainrun.agent.checkpoints.copying import Copying
+from trainrun.agent.checkpoints.opened_store import OpenedStore
+from trainrun.contract.answer import PeerSource
+from trainrun.contract.checkpoint_id import CheckpointId
+from trainrun.errors import ObjectNotFound, StoreUnavailable
+
+if TYPE_CHECKING:
+    from trainrun.checkpoint import CachedFile, FilesOnNode, Manifest, ObjectStore
+
+LOOK = 0.05
+"""Seconds between two looks at whether a file has arrived."""
+
+
+class Downloads:
+    """Downloads of one node. Every method raises what `trainrun.checkpoint` documents."""
+
+    def __init__(self, store: OpenedStore) -> None:
+        self._store = store
+        self._manifest: Manifest | None = None
+        """The one that was read last."""
+        self._served: dict[bool, FilesOnNode] = {}
+        """What other workers have asked for last, of checkpoints and of initial weights (True)."""
+        # Downloads of one node wait for each other anyway: then not in threads, which ranks that
+        # die meanwhile would leave behind.
+        self._downloading = asyncio.Lock()
+
+    async def manifest(self, checkpoint: CheckpointId) -> Manifest:
+        """Read a checkpoint's manifest, once: it never changes."""
+        if self._manifest is None or self._manifest.id != checkpoint:
+            self._manifest = await self._store.call(
+                lambda: api.read_manifest(self._store.run(), checkpoint)
+            )
+        return self._manifest
+
+    async def materialize(
+        self, checkpoint: CheckpointId, rank: int | None, source: PeerSource | None = None
+    ) -> Path:
+        """Download a checkpoint, once per node; from `source` where that works."""
+        async with self._downloading:
+            return await self._store.call(self._materialize, checkpoint, rank, source)
+
+    async def prefetch(
+        self, checkpoint: CheckpointId, ranks: Sequence[int], wanted: Callable[[], bool]
+    ) -> int:
+        """Bring what these ranks will most likely read of it and return how many bytes that is.
+        Whoever wants the same checkpoint waits for it, nobody else does. Between two files `wanted`
+        is asked, in another thread: where it is not any more, it ends with StoreUnavailable."""
+        return await self._store.call(self._prefetch, checkpoint, ranks, wanted)
+
+    async def materialize_initial(self, source: PeerSource | None = None) -> Path:
+        """Download what `checkpoint.initialFrom` names, once per node; from `source` likewise."""
+        async with self._downloading:
+            return await self._store.call(self._materialize_initial, source)
+
+    async def obtain(self, name: str, source: str) -> Path:
+        """One file of a checkpoint (or of the initial one) for another worker: the local one,
+        downloaded if need be."""
+        files = await self._named(name)
+        while True:
+            if (path := files.find(source)) is not None:
+                return path
+            if not self._downloading.locked():
+                async with self._downloading:
+                    return await self._store.call(files.download, source)
+            await asyncio.sleep(LOOK)  # a download is under way, which may bring this file
+
+    def received(self, name: str) -> int:
+        """Bytes of what `obtain` was asked for that are on this node."""
+        return sum(files.received() for files in self._served.values() if files.name == name)
+
+    def _materialize(
+        self, checkpoint: CheckpointId, rank: int | None, source: PeerSource | None
+    ) -> Path:
+        run = self._store.run()
+        manifest = api.read_manifest(run, checkpoint)
+        files = api.checkpoint_on_node(run, manifest, cache_dir=self._store.cache, rank=rank)
+        return _directory(files, source)
+
+    def _prefetch(
+        self, checkpoint: CheckpointId, ranks: Sequence[int], wanted: Callable[[], bool]
+    ) -> int:
+        def not_copied(_file: CachedFile, _path: Path) -> bool:
+            if not wanted():
+                raise StoreUnavailable("another checkpoint was chosen")
+            return False
+
+        run = self._store.run()
+        manifest = api.read_manifest(run, checkpoint)
+        files = api.likely_on_node(run, manifest, cache_dir=self._store.cache, ranks=ranks)
+        files.directory(copy=not_copied)
+        return sum(file.size for file in files.files)
+
+    def _materialize_initial(self, source: PeerSource | None) -> Path:
+        with contextlib.closing(self._initial_store()) as store:
+            found = api.initial_on_node(store, cache_dir=self._store.cache)
+            return found if isinstance(found, Path) else _directory(found, source)
+
+    def _initial_store(self) -> ObjectStore:
+        """A new one each time: it may be there only now, or have other credentials."""
+        if self._store.config.initial_from is None:
+            raise ObjectNotFound("the run has no checkpoint.initialFrom")
+        return self._store.open(self._store.config.initial_from)
+
+    async def _named(self, name: str) -> FilesOnNode:
+        checkpoint = CheckpointId.named(name)
+        known = self._served.get(checkpoint is None)
+        if known is not None and known.name == name:
+            return known
+        if checkpoint is not None:
+            manifest = await self.manifest(checkpoint)
+            found: FilesOnNode | Path = api.checkpoint_on_node(
+                self._store.run(), manifest, cache_dir=self._store.cache
+            )
+        else:
+            found = await self._store.call(
+                lambda: api.initial_on_node(self._initial_store(), cache_dir=self._store.cache)
+            )
+        if isinstance(found, Path) or found.name != name:
+            raise ObjectNotFound(f"{name} is not here")
+        self._served[checkpoint is None] = found
+        return found
+
+
+def _directory(files: FilesOnNode, source: PeerSource | None) -> Path:
+    if source is None:
+        return files.directory()
+    with contextlib.closing(Copying(source, files.name)) as copying:
+        return files.directory(copy=copying.copy)

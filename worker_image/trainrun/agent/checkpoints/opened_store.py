@@ -1,0 +1,68 @@
+"""The run's object storage, opened once, and the threads in which an agent works with it.
+
+Layer: agent, over `trainrun.checkpoint`. What is behind it (boto3 costs half a second of CPU) is
+loaded by the first call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from trainrun import checkpoint as api
+from trainrun.contract.agent_config import AgentConfig
+
+if TYPE_CHECKING:
+    from trainrun.checkpoint import ObjectStore, RunStore
+
+T = TypeVar("T")
+
+THREADS = 8
+"""For uploads, commits, the beat and resolutions; each process may wait for a download besides."""
+
+
+class OpenedStore:
+    """The store of one run and its threads. Calls raise what `trainrun.checkpoint` documents."""
+
+    def __init__(self, config: AgentConfig, *, bring_boto3: Callable[[], None] | None) -> None:
+        """`bring_boto3` is called before anything may import boto3, in any thread, repeatedly;
+        None where boto3 is installed."""
+        self.config = config
+        self._bring_boto3 = bring_boto3
+        self._pool = ThreadPoolExecutor(
+            THREADS + config.processes_per_worker, thread_name_prefix="store"
+        )
+        self._opened: RunStore | None = None
+        self.generation = 0
+        """Of the run's folder: that in which everything is; 0: not known, the first one."""
+
+    async def call(self, function: Callable[..., T], *args: object) -> T:
+        """What `function` returns, in one of the threads."""
+        return await asyncio.wrap_future(self._pool.submit(function, *args))
+
+    def run(self) -> RunStore:
+        """The folder of the run, in the generation that is known. Blocks the first time."""
+        if self._opened is None:
+            storage = self.config.storage
+            self._opened = api.RunStore(self.open(storage.uri), storage.run_name)
+        return replace(self._opened, generation=max(self.generation, 1))
+
+    def open(self, uri: str) -> ObjectStore:
+        """Another store, with the same credentials."""
+        if self._bring_boto3 is not None and uri.startswith("s3://"):
+            self._bring_boto3()
+        storage = self.config.storage
+        return api.open_store(uri, endpoint_url=storage.endpoint_url, region=storage.region)
+
+    @property
+    def cache(self) -> Path:
+        """The folder of this node for what is downloaded."""
+        return Path(self.config.cache)
+
+    def close(self) -> None:
+        """Take no more calls; those under way are left behind."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
