@@ -258,7 +258,7 @@ class KubernetesWorld:
         if not self._refusals.may_try(action.slot):
             return
         version = self._observed  # the plan was made from it: a newer one may be edited
-        body = worker_pod(version.run, version.template, action, self._around.place)
+        body = worker_pod(version.run, version.config, version.template, action, self._around.place)
         try:
             self._around.pods.learn(
                 await self._around.api.post(
