@@ -55,6 +55,20 @@ def test_an_older_version_never_replaces_a_newer_one(listener: Listener) -> None
     assert listener.colors == {"a": "new"}
 
 
+def test_what_an_answer_to_our_own_write_has_told_is_not_read_again(listener: Listener) -> None:
+    read: list[Raw] = []
+
+    def project(raw: Raw) -> str:
+        read.append(raw)
+        return str(raw["metadata"]["name"])
+
+    cache = Cache(project=project, key=lambda item: item, on_change=lambda _old, _new: None)
+    assert cache.put(thing("a", 9))
+    assert cache.put(thing("a", 9)), "the watch tells of it, too"
+    assert cache.put(thing("a", 8))
+    assert len(read) == 1
+
+
 def test_versions_are_compared_as_numbers(listener: Listener) -> None:
     listener.cache.put(thing("a", 9, color="old"))
     listener.cache.put(thing("a", 10, color="new"))

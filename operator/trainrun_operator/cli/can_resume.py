@@ -18,10 +18,17 @@ from trainrun_operator.cli.refusal import refused
 from trainrun_operator.cli.which_generation import generation_of
 
 
-def show_prospect(where: str, *, storage: str | None, generation: int | None, as_json: bool) -> int:
+def show_prospect(
+    where: str,
+    *,
+    storage: str | None,
+    namespace: str | None,
+    generation: int | None,
+    as_json: bool,
+) -> int:
     """Say it in one line; returns 0 for yes, 3 for no, 1 where that cannot be told."""
     try:
-        run = generation_of(find_run(where, storage=storage), generation)
+        run = generation_of(find_run(where, storage=storage, namespace=namespace), generation)
         found = next_resolution(run)
     except TrainRunError as error:
         return refused(error)

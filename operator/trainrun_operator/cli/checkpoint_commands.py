@@ -36,9 +36,15 @@ class ListUnlessNamed(click.Group):
 def checkpoints() -> None:
     """Look at the checkpoints of a run, fetch one, or set one aside.
 
-    `trainrun checkpoints FILE|URI` is `trainrun checkpoints list FILE|URI`.
+    `trainrun checkpoints NAME|FILE|URI` is `trainrun checkpoints list NAME|FILE|URI`. NAME (or
+    NAMESPACE/NAME) is a TrainRun in the cluster of your kubeconfig; its storage is read with your
+    own credentials.
     """
 
+
+NAMESPACE = click.option(
+    "-n", "--namespace", help="Namespace of NAME, instead of the kubeconfig's."
+)
 
 SCORE = click.option(
     "--score",
@@ -48,8 +54,9 @@ SCORE = click.option(
 
 
 @checkpoints.command("list")
-@click.argument("where", metavar="FILE|URI")
+@click.argument("where", metavar="NAME|FILE|URI")
 @click.option("--storage", metavar="URI", help="Storage instead of the file's.")
+@NAMESPACE
 @click.option("--verify", is_flag=True, help="Read every file and compare its checksum.")
 @GENERATION
 @click.option("--all-generations", is_flag=True, help="All of them, oldest first.")
@@ -65,6 +72,7 @@ def list_(
     where: str,
     *,
     storage: str | None,
+    namespace: str | None,
     verify: bool,
     generation: int | None,
     all_generations: bool,
@@ -72,7 +80,9 @@ def list_(
     can_resume: bool,
     as_json: bool,
 ) -> None:
-    """List the checkpoints of the run of a YAML file, or of the run at <storage URI>/<run name>."""
+    """List the checkpoints of a TrainRun in the cluster, of the run of a YAML file, or of the run
+    at <storage URI>/<run name>.
+    """
     from trainrun_operator.cli.can_resume import show_prospect
     from trainrun_operator.cli.checkpoints import show_checkpoints
 
@@ -82,11 +92,14 @@ def list_(
     if all_generations and (can_resume or generation is not None):
         raise click.UsageError("--all-generations lists; use --generation or --can-resume alone")
     if can_resume:
-        code = show_prospect(where, storage=storage, generation=generation, as_json=as_json)
+        code = show_prospect(
+            where, storage=storage, namespace=namespace, generation=generation, as_json=as_json
+        )
         sys.exit(code)
     code = show_checkpoints(
         where,
         storage=storage,
+        namespace=namespace,
         which="all" if all_generations else generation,
         verify=verify,
         score=score,
@@ -96,10 +109,11 @@ def list_(
 
 
 @checkpoints.command()
-@click.argument("where", metavar="FILE|URI")
+@click.argument("where", metavar="NAME|FILE|URI")
 @click.argument("steps", metavar="[STEP]", nargs=-1)
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
 @click.option("--storage", metavar="URI", help="Storage instead of the file's.")
+@NAMESPACE
 @GENERATION
 @SCORE
 def get(
@@ -108,6 +122,7 @@ def get(
     steps: tuple[str, ...],
     folder: Path,
     storage: str | None,
+    namespace: str | None,
     generation: int | None,
     score: str | None,
 ) -> None:
@@ -119,22 +134,35 @@ def get(
     from trainrun_operator.cli.checkpoint_files import get_checkpoint
 
     if len(steps) > 1:
-        raise click.UsageError("give FILE|URI, at most one STEP, and DIR")
+        raise click.UsageError("give NAME|FILE|URI, at most one STEP, and DIR")
     step = steps[0] if steps else None
     code = get_checkpoint(
-        where, storage=storage, generation=generation, step=step, score=score, folder=folder
+        where,
+        storage=storage,
+        namespace=namespace,
+        generation=generation,
+        step=step,
+        score=score,
+        folder=folder,
     )
     sys.exit(code)
 
 
 @checkpoints.command("set-aside")
-@click.argument("where", metavar="FILE|URI")
+@click.argument("where", metavar="NAME|FILE|URI")
 @click.argument("step", metavar="STEP")
 @click.option("--storage", metavar="URI", help="Storage instead of the file's.")
+@NAMESPACE
 @GENERATION
 @click.option("--reason", default="set aside by hand", metavar="TEXT", help="Why, for the record.")
 def set_aside(
-    where: str, *, step: str, storage: str | None, generation: int | None, reason: str
+    where: str,
+    *,
+    step: str,
+    storage: str | None,
+    namespace: str | None,
+    generation: int | None,
+    reason: str,
 ) -> None:
     """Never resume from the checkpoint of STEP again: it is damaged, or poisons the training.
 
@@ -143,6 +171,11 @@ def set_aside(
     from trainrun_operator.cli.checkpoint_files import set_checkpoint_aside
 
     code = set_checkpoint_aside(
-        where, storage=storage, generation=generation, step=step, reason=reason
+        where,
+        storage=storage,
+        namespace=namespace,
+        generation=generation,
+        step=step,
+        reason=reason,
     )
     sys.exit(code)

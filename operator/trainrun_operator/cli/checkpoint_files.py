@@ -44,6 +44,7 @@ def get_checkpoint(
     where: str,
     *,
     storage: str | None,
+    namespace: str | None,
     generation: int | None,
     step: str | None,
     score: str | None,
@@ -51,7 +52,7 @@ def get_checkpoint(
 ) -> int:
     """Bring the files of a checkpoint into a new folder; returns the exit code."""
     try:
-        source = find_run(where, storage=storage)
+        source = find_run(where, storage=storage, namespace=namespace)
         run = generation_of(source, generation)
         if step == BEST:
             chosen = _best(list_checkpoints(run), wanted_score(score, source), uri=run.uri)
@@ -68,11 +69,18 @@ def get_checkpoint(
 
 
 def set_checkpoint_aside(
-    where: str, *, storage: str | None, generation: int | None, step: str, reason: str
+    where: str,
+    *,
+    storage: str | None,
+    namespace: str | None,
+    generation: int | None,
+    step: str,
+    reason: str,
 ) -> int:
     """Let the run never resume from a checkpoint again; returns the exit code."""
     try:
-        run = generation_of(find_run(where, storage=storage), generation, certain=True)
+        source = find_run(where, storage=storage, namespace=namespace)
+        run = generation_of(source, generation, certain=True)
         chosen = _chosen(list_checkpoints(run), step, uri=run.uri)
         set_aside(run, chosen.id, reason)
         left = [info for info in list_checkpoints(run) if info.state == "good"]

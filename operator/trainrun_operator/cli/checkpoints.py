@@ -68,6 +68,7 @@ def show_checkpoints(
     where: str,
     *,
     storage: str | None,
+    namespace: str | None,
     which: Which,
     verify: bool,
     score: str | None,
@@ -77,7 +78,7 @@ def show_checkpoints(
     try:
         listings = [
             _listing(at, begun=begun, own=own, verify=verify, score=wanted_score(score, run))
-            for run in find_runs(where, storage=storage)
+            for run in find_runs(where, storage=storage, namespace=namespace)
             for at, begun, own in _shown(run, which)
         ]
     except TrainRunError as error:

@@ -50,9 +50,9 @@ def find_runs(where: str, *, storage: str | None, namespace: str | None = None) 
     return [_of_file(path, storage)]
 
 
-def find_run(where: str, *, storage: str | None) -> Source:
+def find_run(where: str, *, storage: str | None, namespace: str | None = None) -> Source:
     """The only run that is meant. Raises UnknownRun where there are several, and InvalidSpec."""
-    found = find_runs(where, storage=storage)
+    found = find_runs(where, storage=storage, namespace=namespace)
     if len(found) != 1:
         names = ", ".join(f"{run.storage}/{run.name}" for run in found)
         raise UnknownRun(f"{where} holds several runs; name one of them: {names}")

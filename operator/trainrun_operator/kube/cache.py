@@ -65,13 +65,15 @@ class Cache(Generic[T]):
 
     def put(self, raw: dict[str, Any]) -> bool:
         """The object as it is, or was at its resourceVersion; False: it is none of ours."""
+        uid, version = identity(raw)
+        known = self._entries.get(self._keys.get(uid, ""))
+        if known is not None and version <= known.version:
+            return True  # the watch tells of our own writes, which their answers have told
         entry = self.entry(raw)
         if entry is not None:
             self._put(entry)
             return True
-        uid, version = identity(raw)
-        known = self._entries.get(self._keys.get(uid, ""))
-        if known is not None and known.version < version:
+        if known is not None:
             self._drop(known)  # it has become none of ours, and may become ours again
         return False
 

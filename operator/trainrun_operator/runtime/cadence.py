@@ -7,9 +7,10 @@ of this: they are told and looked at at once.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from trainrun.contract.answer import Answer
+from trainrun.contract.copies import changed
 from trainrun_operator.runtime.wakeup import PROGRESS_INTERVAL
 
 FLEET = 200
@@ -36,4 +37,4 @@ class Cadence:
     def paced(self, answer: Answer) -> Answer:
         """The answer, asking for progress as often as the fleet allows; at least with each poll."""
         stretched = answer.progress * self.agents / FLEET
-        return replace(answer, progress=min(max(stretched, PROGRESS_INTERVAL), answer.poll))
+        return changed(answer, progress=min(max(stretched, PROGRESS_INTERVAL), answer.poll))

@@ -78,6 +78,7 @@ def test_a_poll_ends_before_the_time_that_the_operator_gives_it(
     eventually(lambda: len(operator.waits) > 2, what="it polls")
     assert 8.0 <= operator.waits[0] <= 9.5
     assert all(1.6 <= wait <= 1.9 for wait in operator.waits[1:])
+    assert len(set(operator.waits)) == len(operator.waits), "else a hand-over brings all together"
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ import pytest
 
 from tests.kube.patching import patch
 from tests.worlds.kubernetes.test_render import ACTION, KEY, PLACE, RICH, Raw, a_run, plain
+from trainrun_operator.core.run.config import config_of
 from trainrun_operator.kube.api import KubeApi
 from trainrun_operator.kube.errors import Forbidden, Invalid
 from trainrun_operator.worlds.kubernetes.observing.pods import pod_fact
@@ -29,7 +30,7 @@ async def created(api: KubeApi, namespace: str, template: Raw, **spec: Any) -> R
     run = run.model_copy(
         update={"metadata": run.metadata.model_copy(update={"namespace": namespace})}
     )
-    pod = worker_pod(run, template, ACTION, PLACE)
+    pod = worker_pod(run, config_of(run), template, ACTION, PLACE)
     # What the admission of service accounts does, which needs controllers.
     pod["spec"].setdefault("serviceAccountName", "default")
     return await api.post(f"/api/v1/namespaces/{namespace}/pods", pod)

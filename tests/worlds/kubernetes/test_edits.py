@@ -108,9 +108,11 @@ def config_with(path: str, value: Any) -> RunConfig:
 
 def pod_of(document: Json) -> Json:
     run = read(document, TRAINRUN, source="a test")
-    digest = config_of(run).template_hash
-    action = CreateWorker(name="digits-0-1", slot=0, created_for=1, template_hash=digest)
-    return worker_pod(run, document["spec"]["workers"]["template"], action, PLACE)
+    config = config_of(run)
+    action = CreateWorker(
+        name="digits-0-1", slot=0, created_for=1, template_hash=config.template_hash
+    )
+    return worker_pod(run, config, document["spec"]["workers"]["template"], action, PLACE)
 
 
 def by_path(edit: Edit) -> str:

@@ -103,12 +103,16 @@ def a_run(template: Raw, **spec: Any) -> TrainRun:
 
 
 def rendered(template: Raw, **spec: Any) -> Raw:
-    return worker_pod(a_run(template, **spec), template, ACTION, PLACE)
+    return pod_of(a_run(template, **spec), template)
+
+
+def pod_of(run: TrainRun, template: Raw, action: CreateWorker = ACTION) -> Raw:
+    return worker_pod(run, config_of(run), template, action, PLACE)
 
 
 def test_a_pod_says_of_itself_which_nodes_it_is_kept_away_from() -> None:
     template = copy.deepcopy(RICH)
-    pod = worker_pod(a_run(template), template, replace(ACTION, avoid=("n1", "n2")), PLACE)
+    pod = pod_of(a_run(template), template, replace(ACTION, avoid=("n1", "n2")))
     assert pod["metadata"]["annotations"]["trainrun.dev/avoids"] == "n1,n2"
     fact = pod_fact(pod)
     assert fact is not None
@@ -121,7 +125,7 @@ def test_a_pod_says_of_itself_which_nodes_it_is_kept_away_from() -> None:
 
 def test_a_pod_rather_goes_elsewhere_than_to_nodes_with_repeated_incidents() -> None:
     template = copy.deepcopy(RICH)
-    pod = worker_pod(a_run(template), template, replace(ACTION, disfavor=("n1",)), PLACE)
+    pod = pod_of(a_run(template), template, replace(ACTION, disfavor=("n1",)))
     (*_, last) = pod["spec"]["affinity"]["nodeAffinity"][PREFERRED]
     assert last["preference"]["matchFields"][0]["values"] == ["n1"]
     fact = pod_fact(pod)
@@ -262,7 +266,7 @@ def test_nulls_in_a_template_are_read_as_absent() -> None:
     template = plain("python", "train.py", **empty)
     template["metadata"] = {"creationTimestamp": None, "labels": None, "annotations": None}
     template["spec"] |= dict.fromkeys(("volumes", "initContainers", "affinity"))
-    pod = worker_pod(a_run(plain("python", "train.py")), template, ACTION, PLACE)
+    pod = pod_of(a_run(plain("python", "train.py")), template)
     bare = rendered(plain("python", "train.py"))
     assert pod["metadata"] == bare["metadata"]
     assert pod["spec"]["volumes"] == bare["spec"]["volumes"]
@@ -331,7 +335,7 @@ def test_the_agent_is_told_who_it_is_and_where_the_operator_is() -> None:
         checkpoint={"initialFrom": "s3://bucket/base", "keep": 5, "maxPending": 4},
         health={"heartbeatTimeout": "12s"},
     )
-    config = config_in(training(worker_pod(run, RICH, ACTION, PLACE)))
+    config = config_in(training(pod_of(run, RICH)))
     assert (config.run, config.run_uid, config.namespace) == ("digits", "run-uid", "team")
     assert (config.worker, config.slot, config.created_for) == ("digits-2-5", 2, 5)
     assert (config.operator_url, config.ca) == (PLACE.url, CA)

@@ -15,6 +15,7 @@ from trainrun.contract import wire
 from trainrun.contract.ages import Age, Changing, Remaining
 from trainrun.contract.answer import Recheck
 from trainrun.contract.checkpoint_id import CheckpointId
+from trainrun.contract.copies import changed
 from trainrun.contract.evidence import Evidence
 from trainrun.contract.limits import checked
 from trainrun.contract.metrics import bounded
@@ -368,5 +369,5 @@ class AgentState:
         state = wire.decode(AgentState, message, check=checked)
         if state.posted is not None and state.posted.metrics:
             shown = replace(state.posted, metrics=bounded(state.posted.metrics))
-            state = replace(state, posted=shown)
-        return replace(state, metrics=bounded(state.metrics)) if state.metrics else state
+            state = changed(state, posted=shown)
+        return changed(state, metrics=bounded(state.metrics)) if state.metrics else state

@@ -1,6 +1,6 @@
 """What changes in a message although nothing happens: ages, remaining times, progress.
 
-Layer: contract, pure, leaf. A field says so in its type, once; how a kept message grows old, and
+Layer: contract, pure. A field says so in its type, once; how a kept message grows old, and
 which of two messages is news, follows from that.
 """
 
@@ -10,8 +10,10 @@ import dataclasses
 import enum
 import functools
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Annotated, Any, TypeVar
+
+from trainrun.contract.copies import changed
 
 T = TypeVar("T")
 
@@ -36,12 +38,13 @@ Changing = Annotated[T, Passing.PROGRESS]
 def aged(message: T, *, by: float) -> T:
     """The message as it would be sent `by` seconds later, if nothing has happened since."""
 
-    def older(passing: Passing, value: Any, _empty: Any) -> Any:
-        if value is None or passing is Passing.PROGRESS:
-            return value
-        return value + by if passing is Passing.AGE else max(0.0, value - by)
+    def older(value: Any) -> Any:
+        return aged(value, by=by)
 
-    return _changed(message, older)
+    plan = _plan_of(message)
+    new = {name: value + by for name, value in _present(message, plan.ages)}
+    new |= {name: max(0.0, value - by) for name, value in _present(message, plan.remaining)}
+    return _with(message, plan, new, older)
 
 
 def essence(message: T) -> T:
@@ -49,56 +52,86 @@ def essence(message: T) -> T:
 
     Two messages with the same essence say the same but for the time that has passed.
     """
-
-    def plain(passing: Passing, value: Any, empty: Any) -> Any:
-        return empty if passing is not Passing.AGE or value is None else 0.0
-
-    return _changed(message, plain)
+    plan = _plan_of(message)
+    new = {name: 0.0 for name, _ in _present(message, plan.ages)}
+    plain: Callable[[Any], Any] = essence
+    return _with(message, plan, new | plan.unsent, plain)
 
 
 def passing(cls: type) -> dict[str, Passing]:
     """The fields of a message that change by themselves."""
-    return {name: found for name, found, _ in _plan(cls) if found is not None}
+    plan = _plan(cls)
+    kinds = {
+        Passing.AGE: plan.ages,
+        Passing.REMAINING: plan.remaining,
+        Passing.PROGRESS: plan.progress,
+    }
+    return {name: kind for kind, names in kinds.items() for name in names}
 
 
-Change = Callable[[Passing, Any, Any], Any]
-"""From how a field changes, its value and what stands for an absent one, to its new value."""
+def _present(message: object, names: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
+    """Those of these fields that are not absent."""
+    for name in names:
+        if (value := getattr(message, name)) is not None:
+            yield name, value
 
 
-def _changed(message: T, change: Change) -> T:
-    if isinstance(message, tuple):
-        return typing.cast("T", tuple(_changed(item, change) for item in message))
-    if not dataclasses.is_dataclass(message) or isinstance(message, type):
-        return message
+def _with(message: T, plan: _Plan, new: dict[str, Any], inner: Callable[[Any], Any]) -> T:
+    """The message with these fields, and with what `inner` makes of the messages in it."""
+    for name in plan.holding:
+        if value := getattr(message, name):  # most heartbeats have nothing in most of these fields
+            several = isinstance(value, tuple)
+            new[name] = tuple(map(inner, value)) if several else inner(value)
+    return changed(message, **new) if new else message
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class _Plan:
+    """The fields of a message that are to be looked at."""
+
+    ages: tuple[str, ...]
+    remaining: tuple[str, ...]
+    progress: tuple[str, ...]
+    unsent: dict[str, Any]
+    """What stands for an absent one of the last two."""
+    holding: tuple[str, ...]
+    """Those that hold messages with such fields."""
+
+
+def _plan_of(message: object) -> _Plan:
     cls: type = type(message)  # mypy holds that a type[T] may be unhashable
-    new = {}
-    for name, found, empty in _plan(cls):
-        value = getattr(message, name)
-        if found is not None:
-            new[name] = change(found, value, empty)
-        elif value:  # most heartbeats have nothing in most of these fields
-            new[name] = _changed(value, change)
-    return dataclasses.replace(message, **new) if new else message
+    return _plan(cls)
+
+
+_NOTHING = _Plan(ages=(), remaining=(), progress=(), unsent={}, holding=())
 
 
 @functools.cache
-def _plan(cls: type) -> tuple[tuple[str, Passing | None, Any], ...]:
-    """The fields to look at: those that change by themselves, with what an absent one is, and those
-    that hold messages with such fields (None)."""
+def _plan(cls: Any) -> _Plan:
+    if not dataclasses.is_dataclass(cls):  # a field may hold other things than messages
+        return _NOTHING
     hints = typing.get_type_hints(cls, include_extras=True)
-    plan: list[tuple[str, Passing | None, Any]] = []
-    for field in dataclasses.fields(cls):
-        hint = hints[field.name]
-        found = _passing(hint)
-        if found is not None:
-            plan.append((field.name, found, _empty(field, hint)))
-        elif any(map(_moves, _parts(hint))):
-            plan.append((field.name, None, None))
-    return tuple(plan)
+    found = {field: _passing(hints[field.name]) for field in dataclasses.fields(cls)}
+
+    def those(*kinds: Passing) -> list[dataclasses.Field[Any]]:
+        return [field for field, kind in found.items() if kind in kinds]
+
+    unsent = those(Passing.REMAINING, Passing.PROGRESS)
+    return _Plan(
+        ages=tuple(field.name for field in those(Passing.AGE)),
+        remaining=tuple(field.name for field in those(Passing.REMAINING)),
+        progress=tuple(field.name for field in those(Passing.PROGRESS)),
+        unsent={field.name: _empty(field, hints[field.name]) for field in unsent},
+        holding=tuple(
+            field.name
+            for field, kind in found.items()
+            if kind is None and any(map(_moves, _parts(hints[field.name])))
+        ),
+    )
 
 
 def _moves(part: Any) -> bool:
-    return dataclasses.is_dataclass(part) and bool(_plan(typing.cast("type", part)))
+    return _plan(part) != _NOTHING
 
 
 def _parts(hint: Any) -> list[Any]:

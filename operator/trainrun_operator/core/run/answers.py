@@ -91,8 +91,10 @@ def _answer(view: View, order: Order) -> Answer:
 def running(view: View, record: StartRecord, save: SaveOrder | None) -> dict[str, Answer]:
     """Answers while the attempt runs, for its roster; older workers are told to leave."""
     leave = _answer(view, Exit())
+    start = start_order(record)
     answer = replace(
-        _answer(view, start_order(record)),
+        _answer(view, start),
+        progress=poll(view),
         save=save,
         steps=steps.open_steps(view),
         drop=steps.to_drop(view),
@@ -100,6 +102,7 @@ def running(view: View, record: StartRecord, save: SaveOrder | None) -> dict[str
         evidence=evidence.request(view),
     )
     sources = _sources(view)
+    of_source: dict[PeerSource | None, Answer] = {None: answer}
     speaker = view.speaker.slot if view.speaker is not None else 0
     told = {}
     for worker in view.workers:
@@ -109,9 +112,13 @@ def running(view: View, record: StartRecord, save: SaveOrder | None) -> dict[str
         if place is None or worker.created_for <= place:
             told[worker.name] = leave
         if worker.created_for == place:
-            order = replace(start_order(record), source=sources.get(worker.slot))
-            progress = PROGRESS if worker.slot == speaker else poll(view)
-            told[worker.name] = replace(answer, order=order, progress=progress)
+            source = sources.get(worker.slot)
+            # Made once for all workers of a node: of a large gang most are told the same.
+            if source not in of_source:
+                of_source[source] = replace(answer, order=replace(start, source=source))
+            told[worker.name] = of_source[source]
+            if worker.slot == speaker:
+                told[worker.name] = replace(told[worker.name], progress=PROGRESS)
     return _with_story(view, told)
 
 
@@ -168,11 +175,13 @@ def gathering(
         flush_seconds=flush_left(view).total_seconds(),
     )
     answer = replace(_answer(view, hold), steps=steps.open_steps(view) if flush else ())
-    holds = {w.name: replace(hold, prefetch=prefetch.get(w.name)) for w in view.workers}
+    told = {worker.name: answer for worker in view.workers}
+    for name, checkpoint in prefetch.items():
+        told[name] = replace(answer, order=replace(hold, prefetch=checkpoint))
     if lead is not None:
         request = _resolve_request(view) if resolve else None
-        holds[lead.name] = replace(holds[lead.name], offer=True, resolve=request)
-    told = {name: replace(answer, order=order) for name, order in holds.items()}
+        asked = replace(hold, prefetch=prefetch.get(lead.name), offer=True, resolve=request)
+        told[lead.name] = replace(answer, order=asked)
     return _with_story(view, told)
 
 

@@ -200,9 +200,12 @@ CAUSES: dict[Cause, CauseRow] = {
 }
 
 
+_BY_NAME: dict[str, CauseRow] = {cause.value: row for cause, row in CAUSES.items()}
+
+
 def row_of(cause: str) -> CauseRow:
     """The row of the cause that a status names; Unknown's for a word of another version."""
-    return CAUSES[next((known for known in Cause if known == cause), Cause.UNKNOWN)]
+    return _BY_NAME.get(cause, CAUSES[Cause.UNKNOWN])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from trainrun_operator.core.run.steps import flushable
-from trainrun_operator.core.run.view import STORE_AWAY, notice_of
+from trainrun_operator.core.run.view import STORE_AWAY, notice_of, once
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -25,6 +25,7 @@ MAX_FLUSH = 64
 """The newest staged steps that are flushed: an ending's list is bounded."""
 
 
+@once
 def to_flush(view: View) -> tuple[int, ...]:
     """Steps that agents still bring into the store for the attempt that has ended.
 
@@ -66,6 +67,7 @@ def longer_grace(view: View) -> datetime | None:
     return view.observation.now + grace if grace > view.config.flush_timeout else None
 
 
+@once
 def still_flushing(view: View) -> tuple[WorkerFact, ...]:
     """Workers of attempts that have ended from which more may come, as far as time allows."""
     took_part = (w for w in view.workers if _took_part(view, w))

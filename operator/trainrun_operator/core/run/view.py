@@ -5,18 +5,20 @@ Layer: core. Made once per pass; every stage of the planner takes it as its only
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
-from functools import cached_property
-from typing import TYPE_CHECKING
+from functools import cached_property, wraps
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from trainrun.contract.agent_state import AgentState, Notice
     from trainrun_operator.api.run.status import StartRecord, TrainRunStatus
     from trainrun_operator.core.run.config import RunConfig
     from trainrun_operator.core.run.observation import Observation, WorkerFact
+
+T = TypeVar("T")
 
 STORE_AWAY = "StorageUnavailable"
 """Type of the problem of an agent whose uploads wait for the store."""
@@ -37,6 +39,8 @@ class View:
 
     observation: Observation
     config: RunConfig
+    known: dict[object, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
+    """Answers to questions that are asked `once`."""
 
     @property
     def status(self) -> TrainRunStatus:
@@ -246,6 +250,18 @@ class View:
         # min() is stable: the lowest slot wins among those that are heard, else among all.
         there = [w for w in self.roster if w is not None and self.joined(w) is not None]
         return self.joined(min(there, key=self._quiet, default=None))
+
+
+def once(question: Callable[[View], T]) -> Callable[[View], T]:
+    """A question about the whole gang that several stages ask: worked out once in a pass."""
+
+    @wraps(question)
+    def answer(view: View) -> T:
+        if question not in view.known:
+            view.known[question] = question(view)
+        return cast("T", view.known[question])
+
+    return answer
 
 
 def max_step(agent: AgentState | None) -> int | None:

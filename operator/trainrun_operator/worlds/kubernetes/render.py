@@ -17,7 +17,7 @@ from trainrun.contract import variables
 from trainrun_operator.api.resources import TRAINRUN
 from trainrun_operator.api.run.resource import TrainRun
 from trainrun_operator.core.run.agent_config import agent_config
-from trainrun_operator.core.run.config import config_of
+from trainrun_operator.core.run.config import RunConfig
 from trainrun_operator.core.run.plan import CreateWorker
 from trainrun_operator.core.sweep.trial import METRICS_INTERVAL
 from trainrun_operator.worlds.kubernetes import names
@@ -57,17 +57,22 @@ class OperatorPlace:
 
 
 def worker_pod(
-    run: TrainRun, raw_template: Mapping[str, Any], action: CreateWorker, place: OperatorPlace
+    run: TrainRun,
+    config: RunConfig,
+    raw_template: Mapping[str, Any],
+    action: CreateWorker,
+    place: OperatorPlace,
 ) -> Object:
-    """The pod of this worker, ready to be created; `raw_template` as its user wrote it."""
+    """The pod of this worker, ready to be created; `config` is that of the run, `raw_template` as
+    its user wrote it."""
     template: Object = copy.deepcopy(dict(raw_template))
     spec: Object = template["spec"]
     container = _training_container(run, spec)
     _command_through_agent(run, container)
     _mount(container, names.VOLUME, names.MOUNT)
     _mount(container, names.TOKEN_VOLUME, names.TOKEN_MOUNT, readOnly=True)
-    config = _config(run, action, place, grace=usual_grace(spec))
-    _add_environment(container, run, config)
+    told = _config(run, config, action, place, grace=usual_grace(spec))
+    _add_environment(container, run, told)
     _add_volumes(spec)
     keep_away(spec, action.avoid)
     rather_elsewhere(spec, action.disfavor)
@@ -151,12 +156,14 @@ def _command_through_agent(run: TrainRun, container: Object) -> None:
     container["command"] = [python, *agent, "--", *words]
 
 
-def _config(run: TrainRun, action: CreateWorker, place: OperatorPlace, *, grace: int) -> str:
-    config = agent_config(run, config_of(run))
+def _config(
+    run: TrainRun, config: RunConfig, action: CreateWorker, place: OperatorPlace, *, grace: int
+) -> str:
+    told = agent_config(run, config)
     if names.SWEEP_UID_LABEL in run.metadata.labels:
-        config = replace(config, metrics_interval=METRICS_INTERVAL)
-    config = replace(
-        config,
+        told = replace(told, metrics_interval=METRICS_INTERVAL)
+    told = replace(
+        told,
         slot=action.slot,
         worker=action.name,
         created_for=action.created_for,
@@ -169,7 +176,7 @@ def _config(run: TrainRun, action: CreateWorker, place: OperatorPlace, *, grace:
         grace_seconds=float(grace),
     )
     # The kubelet reads "$(NAME)" as a reference, and "$$" as one dollar.
-    return config.to_json().replace("$", "$$")
+    return told.to_json().replace("$", "$$")
 
 
 def _add_environment(container: Object, run: TrainRun, config: str) -> None:

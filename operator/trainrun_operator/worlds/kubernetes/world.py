@@ -193,12 +193,11 @@ class KubernetesWorld:
     def _fact(
         self, pod: PodFact, heard: Heard, stale: Mapping[str, timedelta], now: datetime
     ) -> WorkerFact:
-        version = self._run.current
         return worker_fact(
             pod,
             self._around.pods.node(pod.node),
             heard,
-            training_container=version.run.spec.workers.template.spec.training.name,
+            training_container=self._run.current.config.container,
             now=now,
             node_lease_age=stale.get(pod.node),
             notices=self._around.notices,
@@ -258,7 +257,7 @@ class KubernetesWorld:
         if not self._refusals.may_try(action.slot):
             return
         version = self._observed  # the plan was made from it: a newer one may be edited
-        body = worker_pod(version.run, version.template, action, self._around.place)
+        body = worker_pod(version.run, version.config, version.template, action, self._around.place)
         try:
             self._around.pods.learn(
                 await self._around.api.post(

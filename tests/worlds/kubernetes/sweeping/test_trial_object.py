@@ -8,6 +8,7 @@ from tests.worlds.kubernetes.sweeping.sweeps import PLACE, a_sweep
 from trainrun.contract.agent_config import AgentConfig
 from trainrun_operator.api.loading import read
 from trainrun_operator.api.resources import TRAINRUN
+from trainrun_operator.core.run.config import config_of
 from trainrun_operator.core.run.plan import CreateWorker
 from trainrun_operator.core.sweep.plan import CreateTrial
 from trainrun_operator.worlds.kubernetes.render import worker_pod
@@ -47,7 +48,7 @@ def test_an_agent_of_a_trial_stores_what_is_searched_by_every_two_seconds() -> N
     action = CreateWorker(
         name="search-00003-o2-0-1", slot=0, created_for=1, template_hash="h", avoid=(), disfavor=()
     )
-    pod = worker_pod(run, raw["spec"]["workers"]["template"], action, PLACE)
+    pod = worker_pod(run, config_of(run), raw["spec"]["workers"]["template"], action, PLACE)
     (container,) = pod["spec"]["containers"]
     told = next(it for it in container["env"] if it["name"] == "TRAINRUN_AGENT_CONFIG")["value"]
     assert AgentConfig.from_json(told.replace("$$", "$")).metrics_interval == 2.0

@@ -20,12 +20,13 @@ from trainrun_operator.core.run.gang.outdated import outdated
 from trainrun_operator.core.run.gang.starting import cannot_start, created_now, never_called
 from trainrun_operator.core.run.plan import CreateWorker, DeleteWorker
 from trainrun_operator.core.run.suspicion import misreads
-from trainrun_operator.core.run.view import View, notice_of, worker_name
+from trainrun_operator.core.run.view import View, notice_of, once, worker_name
 
 if TYPE_CHECKING:
     from trainrun_operator.core.run.observation import Refused, WorkerFact
 
 
+@once
 def choose(view: View) -> tuple[WorkerFact | None, ...]:
     """For each slot the worker that will take it, None where one must be created."""
     chosen: list[WorkerFact | None] = [None] * view.config.replicas

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from trainrun_operator.core.run.causes import Cause
 from trainrun_operator.core.run.incidents.losses import Loss
-from trainrun_operator.core.run.view import View, counted, done, max_step
+from trainrun_operator.core.run.view import View, counted, done, max_step, once
 
 if TYPE_CHECKING:
     from trainrun.contract.agent_state import AgentState, LongSection
@@ -61,20 +61,21 @@ def hang_of(view: View) -> Loss | None:
     return behind(view, f"no step for {_text(limit)} ({field})", min(owed))
 
 
-def living_agents(view: View) -> list[AgentState]:
+@once
+def living_agents(view: View) -> tuple[AgentState, ...]:
     """The agents of which processes live; none where they cannot be judged."""
     if view.status.save_asked is not None:
-        return []
+        return ()
     living = []
     for worker, agent in zip(view.roster, view.agents, strict=True):
         if worker is None or agent is None:
-            return []
+            return ()
         if done(agent):
             continue
         if view.is_overdue(worker):
-            return []
+            return ()
         living.append(agent)
-    return living
+    return tuple(living)
 
 
 def _limit(view: View, living: Sequence[AgentState]) -> tuple[timedelta, str] | None:

@@ -25,7 +25,7 @@ from trainrun_operator.core.run.incidents.hangs import (
     ranks_of,
     unattributed,
 )
-from trainrun_operator.core.run.view import View
+from trainrun_operator.core.run.view import View, once
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -62,6 +62,7 @@ TOLD_AT = (1, 2, 3, 5, 10, 15, 30)
 KNOWN_BY_USE = "what the processes have used of CPU and I/O, as their agents measure it"
 
 
+@once
 def suspected_hang(view: View) -> Loss | None:
     """What the newest attempt would have lost by standing still, by what was learned."""
     living = living_agents(view)

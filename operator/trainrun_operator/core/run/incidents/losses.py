@@ -15,7 +15,7 @@ from trainrun_operator.core.run import signals
 from trainrun_operator.core.run.causes import Cause
 from trainrun_operator.core.run.incidents.recognised import remedy_of
 from trainrun_operator.core.run.incidents.uptime import process_trained
-from trainrun_operator.core.run.view import View, max_step, notice_of, worker_name
+from trainrun_operator.core.run.view import View, max_step, notice_of, once, worker_name
 
 if TYPE_CHECKING:
     from trainrun.contract.agent_state import AgentState, ProcessExit
@@ -97,6 +97,7 @@ class Loss:
     """Its slot is to blame; False: nobody knows which one is."""
 
 
+@once
 def losses_of(view: View) -> tuple[Loss, ...]:
     """The losses of the newest attempt's roster, in slot order."""
     found = (loss_of(view, slot, worker) for slot, worker in enumerate(view.roster))
