@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from benchmarks import goodput, report
 from benchmarks.local_job import run_yaml
+from benchmarks.on_cluster.trainers import Trainers
 from benchmarks.peers.compare import Start
 from benchmarks.race.account import account
+from tests.e2e.support.bed import Bed
 from trainrun_operator.api.loading import load_trainrun
 
 if TYPE_CHECKING:
@@ -40,6 +44,25 @@ def test_the_run_that_report_is_measured_in_is_valid(tmp_path: Path) -> None:
     text = report.RUN.format(folder=tmp_path, **places)
 
     assert load_trainrun(text, source="run.yaml").spec.workers.replicas >= 1
+
+
+@pytest.mark.parametrize("warm", [True, False])
+def test_the_run_that_is_measured_on_a_cluster_with_torch_is_valid(
+    tmp_path: Path, *, warm: bool
+) -> None:
+    bed = cast("Any", Bed.__new__(Bed))
+    bed.namespace = bed.bucket = "bench"
+    bed.store = SimpleNamespace(endpoint="http://10.0.0.1:7070")
+    bed._apply = lambda run: (tmp_path / "run.json").write_text(json.dumps(run))
+    trainers = Trainers.start(bed, "warm-0", folder=tmp_path / "shared", warm=warm)
+
+    spec = load_trainrun((tmp_path / "run.json").read_text(), source="run.json").spec
+    assert (spec.workers.replicas, spec.workers.warm_start is not None) == (3, warm)
+    assert (trainers.folder / "ddp_steps.py").exists()
+    for rank in range(3):
+        for number, stage in enumerate(("line", "import", "group", "step")):
+            (trainers.folder / f"{stage}-1-{rank}").write_text(str(10.0 * number + rank))
+    assert trainers.stepped(2) == {"line": 2.0, "import": 12.0, "group": 22.0, "step": 32.0}
 
 
 def a_start(begun: float, resumed: int, *entries: tuple[float, int] | float) -> Start:
