@@ -213,8 +213,9 @@ bench-flush: install test-tools ## kills right after report() returned: is that 
 	@ROUNDS=$(or $(ROUNDS),200) $(PYTHON) benchmarks/flush.py
 
 .PHONY: bench-step
-bench-step: install ## median step and CPU overhead, against torchrun
+bench-step: install ## median step and CPU overhead, against torchrun; a step beside standbys
 	@$(PYTHON) benchmarks/step_overhead.py
+	@$(PYTHON) benchmarks/standby_overhead.py
 
 .PHONY: bench-goodput
 bench-goodput: install test-tools ## useful steps of a training that is killed every minute, against torchrun (SHORT=1: 3 minutes each, SEED=0)
