@@ -213,11 +213,16 @@ bench-flush: install test-tools ## kills right after report() returned: is that 
 	@ROUNDS=$(or $(ROUNDS),200) $(PYTHON) benchmarks/flush.py
 
 .PHONY: bench-step
-bench-step: install ## median step and CPU overhead, against torchrun
+bench-step: install ## median step and CPU overhead, against torchrun; a step beside standbys
 	@$(PYTHON) benchmarks/step_overhead.py
+	@$(PYTHON) benchmarks/standby_overhead.py
+
+.PHONY: bench-goodput
+bench-goodput: install test-tools ## useful steps of a training that is killed every minute, against torchrun (SHORT=1: 3 minutes each, SEED=0)
+	@MINUTES=$(or $(MINUTES),$(if $(SHORT),3,15)) SEED=$(or $(SEED),0) $(PYTHON) benchmarks/goodput.py
 
 .PHONY: bench-cluster
-bench-cluster: install ## recovery on a real cluster: crashes, deletions, evictions, power losses (40 minutes)
+bench-cluster: install ## recovery on a real cluster: crashes, deletions, evictions, power losses, warm starts (50 minutes; FIGURES=...)
 	@$(PYTHON) benchmarks/cluster.py $(FIGURES)
 
 .PHONY: bench-peers

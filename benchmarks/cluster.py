@@ -1,8 +1,9 @@
 """Recovery on a real cluster: three nodes, the operator installed by its chart, trivial workers.
 
-Every figure is from the moment something is broken to the moment the last rank of the next attempt
-has been spawned (a file is the first thing that it makes). One round after the other, medians of at
-least five. `make bench-cluster`; a single figure: `benchmarks/cluster.py crash`.
+Every figure but `warm` is from the moment something is broken to the moment the last rank of the
+next attempt has been spawned (a file is the first thing that it makes); `warm` is until the first
+optimizer step of PyTorch. One round after the other, medians of at least five. `make
+bench-cluster`; a single figure: `benchmarks/cluster.py crash`.
 """
 
 from __future__ import annotations
@@ -24,8 +25,10 @@ from benchmarks.on_cluster.gang import PAUSE, Gang
 from benchmarks.on_cluster.peer import start_plain_pods
 from benchmarks.on_cluster.quiet import sandboxes, wait_for_sandboxes, wait_until_calm
 from benchmarks.on_cluster.stages import stages, tell_stages
+from benchmarks.on_cluster.warm_starts import recovery, tell_rounds
 from testbed.cluster import Cluster
 from testbed.faults import nodes, pods, processes
+from testbed.images import base_image
 from testbed.project_images import build_all
 from tests.e2e.support.bed import Bed, a_bed
 from tests.e2e.support.installation import Installation
@@ -219,6 +222,20 @@ def thirty(bench: Bench) -> None:
         tell("kill -9 of a process -> all spawned, gang of 30", took, limit=1.5)
 
 
+def warm(bench: Bench) -> None:
+    """A pod deleted with force, until the first step of PyTorch: with standbys, and without."""
+    bench.cluster.up([base_image("torch")])
+    took: dict[bool, list[dict[str, float]]] = {True: [], False: []}
+    for turn in range(ROUNDS):
+        # In turns: whatever the first leaves behind, neither has it to bear more often.
+        for kind in (True, False) if turn % 2 == 0 else (False, True):
+            name = f"{'warm' if kind else 'cold'}-{turn}"
+            with bench.bed(name) as bed:
+                folder = bench.folder / name
+                took[kind].append(recovery(bed, name, folder, turn=turn, warm=kind))
+    tell_rounds(took[True], took[False])
+
+
 FIGURES: dict[str, Callable[[Bench], None]] = {
     "crash": crash,
     "deletion": deletion,
@@ -226,6 +243,7 @@ FIGURES: dict[str, Callable[[Bench], None]] = {
     "power-loss": power_loss,
     "power-loss-by-default": power_loss_by_default,
     "thirty": thirty,
+    "warm": warm,
 }
 
 

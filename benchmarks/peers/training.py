@@ -25,27 +25,38 @@ WIDTH = 64
 class Training:
     """One rank's part of it; the process group exists already."""
 
+    pause = STEP_SECONDS
+    """After each step."""
+
     def __init__(self) -> None:
         torch.set_num_threads(1)
         self.rank = dist.get_rank()
-        net = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.ReLU(), nn.Linear(WIDTH, WIDTH))
+        net, self._batch = self.parts()
         self.model = DistributedDataParallel(net)
-        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.01)
-        self._batch = torch.randn(WIDTH, WIDTH)
+        self.optimizer = self.optimizer_of(self.model)
         trail = Path(os.environ["TRAIL"])
         self._trail = (trail / f"rank-{self.rank}-{uuid.uuid4().hex}.jsonl").open("w")
 
+    def parts(self) -> tuple[nn.Module, torch.Tensor]:
+        """What is trained, and the batch of every step."""
+        net = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.ReLU(), nn.Linear(WIDTH, WIDTH))
+        return net, torch.randn(WIDTH, WIDTH)
+
+    def optimizer_of(self, model: nn.Module) -> torch.optim.Optimizer:
+        """What trains it."""
+        return torch.optim.SGD(model.parameters(), lr=0.01)
+
     def began(self, step: int, **more: object) -> None:
         """This start goes on after `step`; whoever sends notices needs the parent's id."""
-        self._write({"resumed": step, "pid": os.getpid(), "parent": os.getppid(), **more})
+        self.tell({"resumed": step, "pid": os.getpid(), "parent": os.getppid(), **more})
 
     def step(self, step: int) -> None:
         """Make one step."""
         self.optimizer.zero_grad()
         self.model(self._batch).square().mean().backward()
         self.optimizer.step()
-        self._write({"step": step})
-        time.sleep(STEP_SECONDS)
+        self.tell({"step": step})
+        time.sleep(self.pause)
 
     def save(self, file: Path) -> None:
         """Write model and optimizer."""
@@ -58,6 +69,7 @@ class Training:
         self.model.load_state_dict(states["model"])
         self.optimizer.load_state_dict(states["optimizer"])
 
-    def _write(self, entry: dict[str, object]) -> None:
+    def tell(self, entry: dict[str, object]) -> None:
+        """Add a line to the trail."""
         self._trail.write(json.dumps({"time": time.time(), **entry}) + "\n")
         self._trail.flush()

@@ -48,9 +48,18 @@ model = DistributedDataParallel(net)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 batch = torch.randn(WIDTH, WIDTH)
 durations = []
+"""Of each step: when it ended, and its seconds."""
 warm_at, step = time.monotonic(), 0
+enough = marks / "enough"
+
+
+def measured() -> bool:
+    """Whether there are steps enough, by the clock or as whoever measures says."""
+    return step > WARM and (time.monotonic() - warm_at >= SECONDS or enough.exists())
+
+
 # Rank 0 alone ends the measurement; the other then waits in its next collective to be stopped.
-while rank != 0 or step <= WARM or time.monotonic() - warm_at < SECONDS:
+while rank != 0 or not measured():
     step += 1
     began = time.perf_counter()
     optimizer.zero_grad()
@@ -71,7 +80,7 @@ while rank != 0 or step <= WARM or time.monotonic() - warm_at < SECONDS:
         warm_at = time.monotonic()
         mark("warm", time.time())
     if step > WARM:
-        durations.append(time.perf_counter() - began)
+        durations.append((time.time(), time.perf_counter() - began))
     if WIDTH == 64:
         time.sleep(0.02)
 (marks / f"durations-{rank}.json").write_text(json.dumps(durations))

@@ -55,8 +55,8 @@ class Metrics:
         self._stages = Histogram(
             "trainrun_recovery_stage_seconds",
             "Seconds of a part of a recovery, from the loss to the first step of the next attempt: "
-            "detect, decide, stop, flush, pods, start, import, rendezvous, load, firstStep. They "
-            "sum to the whole.",
+            "detect, decide, stop, flush, pods, start, import, rendezvous, load, script, "
+            "firstStep. They sum to the whole.",
             ["stage"],
             buckets=SECONDS,
             registry=self.registry,

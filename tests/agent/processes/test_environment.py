@@ -50,6 +50,7 @@ def test_caches_of_compilers_are_on_the_disk_of_the_worker_whatever_the_attempt(
     folder = Path(a_config(Path("/w")).directory)
     assert told["TORCHINDUCTOR_CACHE_DIR"] == str(folder / "compiled" / "inductor")
     assert told["TRITON_CACHE_DIR"] == str(folder / "compiled" / "triton")
+    assert told["CUDA_CACHE_PATH"] == str(folder / "compiled" / "cuda")
 
 
 def test_caches_of_compilers_stay_where_their_user_wants_them() -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from tests.core.run.test_story import a_life
 from tests.support.builders import Scene
+from trainrun_operator.api.run.learned import Learned
 from trainrun_operator.api.run.status import Incident
 from trainrun_operator.core.run.recovery import STAGES
 
@@ -62,6 +63,19 @@ def test_with_the_first_step_the_parts_sum_to_the_recovery() -> None:
     assert list(found.stages) == [name for name in STAGES if name in found.stages]
     assert sum(found.stages.values()) == pytest.approx(15.5 + 0.5)
     assert found.warm == 2
+
+
+def test_what_a_script_does_once_is_what_is_longer_than_any_step_before() -> None:
+    scene = restarted()
+    learned = scene.after(scene.plan).with_status(learned=Learned(slowest=0.3, trained=60.0))
+    told = {"imports": 2.0, "rendezvous": 2.5, "load": 1.0}
+    stages = last(stepping(learned, **told)).stages
+    assert (stages["script"], stages["firstStep"]) == (4.7, 0.3)
+    assert sum(stages.values()) == pytest.approx(16.0)
+    slow = learned.with_status(learned=Learned(slowest=8.0, trained=60.0))
+    stages = last(stepping(slow, **told)).stages
+    assert "script" not in stages
+    assert stages["firstStep"] == 5.0
 
 
 def test_why_a_process_began_cold_stands_beside_the_parts() -> None:

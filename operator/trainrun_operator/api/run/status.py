@@ -159,7 +159,7 @@ class Incident(StatusPart):
     """Seconds from knowing until the next attempt was started."""
     stages: Annotated[dict[str, float], Field(exclude_if=not_)] = field(default_factory=dict)
     """Of the last incident, the seconds of the parts of its recovery, in their order: detect,
-    decide, stop, flush, pods, start, import, rendezvous, load, firstStep. They sum to
+    decide, stop, flush, pods, start, import, rendezvous, load, script, firstStep. They sum to
     detectSeconds and recoverySeconds; a part that took no time is absent."""
     warm: Annotated[int, Field(exclude_if=not_)] = 0
     """Processes of the next attempt that a standby interpreter became."""

@@ -49,6 +49,7 @@ RecoveryStage = Literal[
     "import",
     "rendezvous",
     "load",
+    "script",
     "firstStep",
 ]
 """A part of a recovery; docs/warm-start.md says what each is."""

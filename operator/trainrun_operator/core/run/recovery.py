@@ -71,7 +71,7 @@ def with_first_step(view: View, status: TrainRunStatus) -> tuple[Incident, ...]:
     recovered = replace(last, recovery_seconds=round(max(took, 0.0), 3))
     recovered = replace(
         recovered,
-        stages=_with_start(recovered, agents, max(ages)),
+        stages=_with_start(recovered, agents, max(ages), usual=_usual(status)),
         warm=sum(agent.warm for agent in agents),
         cold=next((agent.cold[:WHY_WIDTH] for agent in agents if agent.cold), ""),
     )
@@ -96,8 +96,15 @@ def advice(view: View, status: TrainRunStatus) -> str:
     )
 
 
-def _with_start(incident: Incident, agents: list[AgentState], age: float) -> dict[str, float]:
-    """With the parts after the start; `age`: of the first step."""
+def _usual(status: TrainRunStatus) -> float:
+    """Seconds that a step of the attempts before took at most; 0: nobody knows."""
+    return status.learned.slowest if status.learned is not None else 0.0
+
+
+def _with_start(
+    incident: Incident, agents: list[AgentState], age: float, *, usual: float
+) -> dict[str, float]:
+    """With the parts after the start; `age`: of the first step, `usual`: of any other, or 0."""
     if not incident.stages or incident.restart_seconds is None:
         return {}
     assert incident.recovery_seconds is not None
@@ -107,13 +114,17 @@ def _with_start(incident: Incident, agents: list[AgentState], age: float) -> dic
     imports = min(max((a.imports for a in agents), default=0.0), prepared)
     met = min(max((a.rendezvous for a in agents), default=0.0), prepared)
     loaded = min(max((a.load for a in agents), default=0.0), prepared - max(met, imports))
+    first = prepared - max(met, imports) - loaded
+    # No step has taken that long: it is what the script does once, tokenizers, compilation.
+    own = max(first - usual, 0.0) if usual else 0.0
     parts = {
         **incident.stages,
         "start": left - prepared,
         "import": imports,
         "rendezvous": max(met - imports, 0.0),
         "load": incident.stages.get("load", 0.0) + loaded,
-        "firstStep": prepared - max(met, imports) - loaded,
+        "script": own,
+        "firstStep": first - own,
     }
     return _shown(parts)
 

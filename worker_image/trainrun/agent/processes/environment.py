@@ -61,9 +61,15 @@ OF_AN_ATTEMPT = frozenset(
 )
 """What the agent tells a process anew in each attempt, or knows only once one is ordered."""
 
-COMPILED = {"TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton"}
-"""Caches of compilers, in folders on the worker's disk, where their user has not set them: by
-default they are below /tmp and the home folder."""
+COMPILED = {
+    "TORCHINDUCTOR_CACHE_DIR": "inductor",
+    "TRITON_CACHE_DIR": "triton",
+    "CUDA_CACHE_PATH": "cuda",
+}
+"""Caches of compilers, the CUDA driver's included, in folders on the worker's disk, where their
+user has not set them: by default they are below /tmp and the home folder, which a pod may not be
+allowed to write. Not TORCH_EXTENSIONS_DIR: an image may have extensions at its usual place. Not
+JAX's: that would switch a cache on which rank 0 alone writes."""
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
@@ -127,9 +133,8 @@ def process_environment(
     environment[variables.TORCH_ERROR_FILE] = str(files.error_file)
     if config.address in LOOPBACK or config.parent_pid is not None:
         environment.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    compiled = Path(config.directory).absolute() / "compiled"
-    for name, folder in COMPILED.items():  # so that the next attempt need not compile it anew
-        environment.setdefault(name, str(compiled / folder))
+    for name, folder in caches(Path(config.directory)).items():
+        environment.setdefault(name, str(folder))
     if config.gpus:
         # All of the worker's, as in a pod: scripts take theirs by LOCAL_RANK.
         environment["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, config.gpus))
@@ -137,6 +142,12 @@ def process_environment(
     if posts and place.rank == 0 and not others:
         environment.update(_for_posts(posts, files.token_file, environment))
     return {**_for_jax(place), **_for_trackers(place), **environment}
+
+
+def caches(directory: Path) -> dict[str, Path]:
+    """By variable, the folders in the worker's own of what no later attempt need compile anew."""
+    compiled = directory.absolute() / "compiled"
+    return {name: compiled / folder for name, folder in COMPILED.items()}
 
 
 def lasting(environment: Mapping[str, str]) -> dict[str, str]:

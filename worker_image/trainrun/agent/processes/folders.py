@@ -9,7 +9,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from trainrun.agent.processes.environment import RankFiles
+from trainrun.agent.processes.environment import RankFiles, caches
 
 
 class Folders:
@@ -21,6 +21,8 @@ class Folders:
     def prepare(self) -> None:
         """Make the folder and forget what an earlier agent of this worker left in it."""
         self._root.mkdir(parents=True, exist_ok=True)
+        for folder in caches(self._root).values():  # not every compiler makes what is above its own
+            folder.mkdir(parents=True, exist_ok=True)
         self.forget_below(2**63)
 
     def of_rank(self, attempt: int, rank: int) -> RankFiles:
