@@ -17,7 +17,7 @@ from trainrun.contract import layout
 from trainrun.errors import CheckpointDamaged, ObjectNotFound, SweepLogDamaged
 from trainrun.sweep.clerk import next_record
 from trainrun.sweep.fold import apply
-from trainrun.sweep.records import Ask, End, LogEntry, Record
+from trainrun.sweep.records import End, LogEntry, Record
 from trainrun.sweep.samplers import by_chance
 from trainrun.sweep.stopping import Judging
 from trainrun.sweep.view import SweepView
@@ -60,7 +60,7 @@ class SweepLog:
 
         Raises StoreError: then it may have been written all the same.
         """
-        if isinstance(record, Ask | End):
+        if isinstance(record, End):
             self._check_kept()
         key = layout.sweep_record_key(self.view.position + 1)
         if not self.folder.write_once(key, LogEntry(record)):
@@ -99,8 +99,8 @@ class SweepLog:
                 self.read_on()
 
     def _check_kept(self) -> None:
-        """Nothing is begun, and nothing ended, on a log that somebody has taken away: it would go
-        on in a new folder, without its beginning, and nobody could read it.
+        """No search ends on a log that somebody has taken away: what was written since lies in a
+        new folder, without its beginning, and nobody can read it.
 
         The first record tells: newer ones may have been written since."""
         if self.view.position and self._get(1) is None:
