@@ -19,8 +19,8 @@ from trainrun_operator.cli.sweeping.texts import number, outcome, parameters
 from trainrun_operator.runtime.news import Happened
 
 MOST_EVENTS = 5
-MOST_WIDTH = 16
-"""Characters that a column keeps in a narrow terminal, but for the parameters."""
+LEAST_PARAMETERS = 10
+"""Characters that parameters keep in a narrow terminal: as many as their title has."""
 STYLES = {
     "Running": "green",
     "Saving": "yellow",
@@ -83,17 +83,16 @@ class SweepTable(Redrawn):
     def _table(self, rows: list[Row]) -> Table:
         lines = [self._line(row) for row in rows]
         names = ("trial", "state", self._objective.metric, "step", "restarts", "parameters")
+        heads = [Text(name) for name in names]
+        widths = [max(it[at].cell_len for it in (heads, *lines)) for at in range(len(names))]
+        # In a narrow terminal the parameters are cut, and nothing else: rich would cut all alike.
+        room = self._console.width - sum(widths[:-1]) - 2 * len(names)
+        for line in lines:
+            line[-1].truncate(max(LEAST_PARAMETERS, room), overflow="ellipsis")
         table = Table(box=None, padding=(0, 1))
-        for at, name in enumerate(names):
-            shown = [Text(name), *(line[at] for line in lines)]
-            # In a narrow terminal the parameters, the last column, are cut, and nothing else.
-            width = min(MOST_WIDTH, max(it.cell_len for it in shown)) if at < 5 else None
-            table.add_column(
-                Text(name),
-                justify="right" if at in (0, 2, 3, 4) else "left",
-                no_wrap=True,
-                min_width=width,
-            )
+        for at, head in enumerate(heads):
+            right = at in (0, 2, 3, 4)
+            table.add_column(head, justify="right" if right else "left", no_wrap=True)
         for row, line in zip(rows, lines, strict=True):
             table.add_row(*line, style="bold" if row.trial == self._best else "")
         return table
