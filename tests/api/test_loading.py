@@ -43,7 +43,7 @@ def test_a_rule_broken_by_two_values_is_told_once_and_not_again_of_a_default() -
         "backoff.initial"
     ]
     assert problems({"spec.failurePolicy.backoff": {"initial": "10m", "max": 5}}) == [
-        "spec.failurePolicy.backoff.max: 5 is a number; a string is needed"
+        "spec.failurePolicy.backoff.max: 5 is a number; a string is needed; write 5s for seconds"
     ]
 
 
@@ -354,6 +354,8 @@ def test_what_is_nested_too_deep_is_refused_whatever_python_would_bear() -> None
             f"{HEAD}---\nkind: TrainSweep\n---\n- kind\n---\napiVersion: v1\n",
             ["TrainRun", "TrainSweep", None],
         ),
+        ("kind: TrainSweeps\nspec: {space: []}\n---\nspec: {objective: {}}\n", ["TrainSweep"] * 2),
+        ("kind: TrainRun\nspec: [space]\n", ["TrainRun"]),
         ("", []),
         ("kind: [", []),
     ],

@@ -11,9 +11,10 @@ import pytest
 from tests.support.sweeps import a_search, asked, begun, report, told
 from trainrun.checkpoint.stores.opening import open_store
 from trainrun.checkpoint.stores.run_store import RunStore
+from trainrun.checkpoint.stores.store import ObjectInfo
 from trainrun.checkpoint.sweep_log import SweepLog
 from trainrun.errors import StoreUnavailable, SweepLogDamaged
-from trainrun.sweep.records import Ask, End
+from trainrun.sweep.records import Ask, End, LogEntry
 from trainrun.sweep.targets import EndedRun, Targets
 
 
@@ -84,15 +85,60 @@ def test_a_damaged_record_is_named_and_nothing_is_guessed(folder: RunStore) -> N
     with pytest.raises(SweepLogDamaged) as damaged:
         SweepLog(folder).read_on()
     assert str(damaged.value) == (
-        f"{folder.uri}/log/000000002.json: log/000000002.json: its checksum does not fit: its "
-        "content changed; the log is all that is known of the trials: put the object back from a "
-        "copy, or use another sweepName"
+        f"{folder.uri}/log/000000002.json: its checksum does not fit: its content changed. The "
+        "log is all that is known of the trials, and nothing of it is guessed: put the object back "
+        "from a copy or an older version of it, or begin anew with another spec.storage.sweepName; "
+        f"what the trials have saved stays below {folder.uri}/trials/"
     )
     folder.delete(["log/000000002.json"])
     log = SweepLog(folder)
     for _ in range(2):  # whoever tries again must not take the hole for the end
         with pytest.raises(SweepLogDamaged, match="it is missing, and record 3 is there"):
             log.read_on()
+
+
+def test_a_search_whose_folder_was_deleted_meanwhile_does_not_end_with_success(
+    folder: RunStore,
+) -> None:
+    """The search ended with success, and left a log without a beginning."""
+    log = SweepLog(folder)
+    log.settle(Targets(session=begun(), asked=1), a_search())
+    folder.delete(["log/000000001.json", "log/000000002.json"])
+    log.settle(Targets(session=begun(), reports=(report(0, 1, 0.5),)), a_search())
+
+    end = End("Succeeded", "TargetReached", "reached")
+    with pytest.raises(SweepLogDamaged, match=r"001\.json: it was there, and is gone\. The log"):
+        log.settle(Targets(session=begun(), end=end), a_search())
+
+    assert [it.key for it in folder.objects("log/")] == ["log/000000003.json"]
+
+
+def test_trials_of_a_log_that_was_deleted_are_not_given_to_a_new_one(folder: RunStore) -> None:
+    """Each new trial got the checkpoint, and the value, of the old one with its number, which had
+    other parameters."""
+    folder.write_once("trials/00000/run.json", LogEntry(begun()))
+
+    with pytest.raises(SweepLogDamaged, match="it is missing, and trials/00000/ is there"):
+        SweepLog(folder).settle(Targets(session=begun()), a_search())
+
+    assert folder.objects("log/") == []
+
+
+def test_a_log_that_is_begun_between_two_looks_is_no_log_that_was_deleted(
+    folder: RunStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = RunStore.objects
+
+    def late(self: RunStore, prefix: str) -> list[ObjectInfo]:
+        found = whole(self, prefix)
+        if prefix == "log/":
+            self.write_once("log/000000001.json", LogEntry(begun()))
+            self.write_once("trials/00000/run.json", LogEntry(begun()))
+        return found
+
+    monkeypatch.setattr(RunStore, "objects", late)
+
+    assert SweepLog(folder).read_on().position == 1
 
 
 def test_a_store_that_is_away_changes_nothing_of_what_is_known(folder: RunStore) -> None:

@@ -66,6 +66,14 @@ def test_each_attempt_tells_what_it_went_on_from(run: RunStore) -> None:
     assert reports_of(run).resumed(3) == 0
 
 
+def test_an_objective_that_is_no_number_is_no_report_and_is_named(run: RunStore) -> None:
+    reports = reports_of(run)
+    MetricsLog(run, attempt=1).write([said(1, "0.5"), said(2, True)])
+
+    assert reports.read_on() == []
+    assert reports.others == ["loss", "time"]
+
+
 def test_the_lowest_rank_of_those_that_report_it_first_counts(run: RunStore) -> None:
     log = MetricsLog(run, attempt=1)
     log.write([said(1, 9.0, rank=0, metric="other"), said(1, 3.0, rank=2), said(1, 2.0, rank=1)])

@@ -67,6 +67,29 @@ def test_reports_that_were_never_sent_are_taken_from_the_store_before_an_end_is_
     assert (tell.state, tell.value, tell.step) == ("Succeeded", "0.5", 2)
 
 
+def test_an_objective_that_was_reported_as_text_is_not_said_to_have_never_been_reported() -> None:
+    view = a_view(asked(0))
+
+    tell = told_as(view, replace(DONE, seq=0, metrics=("loss", "epoch")))
+
+    assert (tell.state, tell.reason) == ("Errored", "NoObjective")
+    assert tell.message == (
+        "it ended with success and reported loss as text or true and false, never as a number: "
+        'call trainrun.report({"loss": float(...)}, step=...)'
+    )
+
+
+def test_what_a_sweep_has_cost_is_counted_before_its_end_is_told() -> None:
+    """Ten trials of a second each were said to have cost 0 ms."""
+    view, search = a_view(asked(0), told(0)), a_search()
+    wanted = targets(end=End("Succeeded", "AllTrialsEnded", "done"))
+
+    first = clerk.next_record(view, wanted, search, active=3.5)
+
+    assert first == Reports(active=3.5)
+    assert clerk.next_record(apply(view, first), wanted, search) == wanted.end
+
+
 def test_targets_may_come_twice_or_late() -> None:
     records = everything(a_view(), targets(asked=2))
 

@@ -136,6 +136,12 @@ def test_the_same_parameters_again_are_marked() -> None:
 # reports
 
 
+def test_one_and_true_are_not_the_same_parameter() -> None:
+    view = a_view(*(replace(asked(n), params={"a": it}) for n, it in enumerate((1, True, 1.0))))
+
+    assert [it.duplicate_of for it in view.trials.values()] == [None, None, 0]
+
+
 def test_the_first_value_of_a_step_stands_for_verdicts_and_the_surviving_one_for_results() -> None:
     view = a_view(
         asked(0),

@@ -15,6 +15,7 @@ from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 
 from trainrun_operator.api.base import BROKEN_RULE, BrokenRule, Hint
+from trainrun_operator.api.duration import Duration
 from trainrun_operator.api.places import Place, field_at, model_at
 
 _MAX_VALUE = 80
@@ -29,6 +30,9 @@ _NEEDED = {
     "dict_type": "a mapping",
     "model_type": "a mapping",
 }
+
+_SHAPES = ("model_type", "tuple_type")
+"""Errors after which a hint shows what to write."""
 
 
 def sentences(error: ErrorDetails, model: type[BaseModel]) -> Iterator[str]:
@@ -62,11 +66,21 @@ def shown(value: object) -> str:
 
 def _broken_rule(place: Place, value: object, broken: BrokenRule) -> str:
     for key in broken.path:
-        value = value.get(key) if isinstance(value, dict) else None
+        value = _part(value, key)
     where = path((*place, *broken.path))
     if value is None or isinstance(value, dict | list):
         return f"{where}: {broken.message}"
     return f"{where}: {shown(value)} is not allowed: it {broken.message}"
+
+
+def _part(value: object, key: int | str) -> object:
+    match value, key:
+        case dict(), _:
+            return value.get(key)
+        case list(), int() if key < len(value):
+            return value[key]
+        case _:
+            return None
 
 
 def _what(error: ErrorDetails, model: type[BaseModel]) -> str:
@@ -95,7 +109,11 @@ def _what(error: ErrorDetails, model: type[BaseModel]) -> str:
             return f"is empty; at least {context['min_length']} entry is needed"
         case kind if kind in _NEEDED:
             needed = f"{shown(value)} is {_type_of(value)}; {_NEEDED[kind]} is needed"
-            return needed + (_hint(error["loc"], model) if kind == "model_type" else "")
+            if kind == "string_type":
+                return needed + _unit(value, error["loc"], model)
+            return needed + (_hint(error["loc"], model) if kind in _SHAPES else "")
+        case "finite_number":
+            return f"{shown(value)} is not allowed: it must be a finite number"
         case _:
             # A kind of error that no field of ours raises today: pydantic's words are better than
             # none.
@@ -124,6 +142,17 @@ def _hint(place: Place, model: type[BaseModel]) -> str:
     info = field_at(model, place)
     hints = [entry.text for entry in (info.metadata if info else []) if isinstance(entry, Hint)]
     return "".join(f"; {text}" for text in hints)
+
+
+def _unit(value: object, place: Place, model: type[BaseModel]) -> str:
+    """What to write for a duration that is a bare number."""
+    info = field_at(model, place)
+    lasts = info is not None and _holds(info.annotation, Duration)
+    return f"; write {value}s for seconds" if lasts and type(value) is int else ""
+
+
+def _holds(annotation: object, wanted: type) -> bool:
+    return annotation is wanted or any(_holds(it, wanted) for it in typing.get_args(annotation))
 
 
 def _number(value: object) -> str:

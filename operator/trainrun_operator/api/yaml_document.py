@@ -135,13 +135,24 @@ def read_document(text: str, *, source: str, kind: str) -> dict[str, Any]:
     return _as_json(documents[0], source)
 
 
+SEARCHES = frozenset({"space", "objective"})
+"""Fields of a spec that a TrainSweep alone has."""
+
+
 def kinds_in(text: str) -> list[object]:
-    """The `kind` of each document in `text`; empty where it is not YAML."""
+    """The `kind` of each document in `text`; empty where it is not YAML. One that searches is a
+    TrainSweep, whatever it calls itself: whoever reads it as such says what is wrong."""
     try:
         documents = list(yaml.load_all(text, _Loader))
     except yaml.YAMLError:
         return []
-    return [document.get("kind") for document in documents if isinstance(document, dict)]
+    return [_meant(document) for document in documents if isinstance(document, dict)]
+
+
+def _meant(document: dict[Any, Any]) -> object:
+    spec = document.get("spec")
+    searches = isinstance(spec, dict) and not SEARCHES.isdisjoint(spec)
+    return "TrainSweep" if searches else document.get("kind")
 
 
 def _place(source: str, error: yaml.MarkedYAMLError) -> str:

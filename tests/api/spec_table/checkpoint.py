@@ -37,7 +37,7 @@ INVALID = (
     bad(
         "a duration as a number",
         {"spec.checkpoint.flushTimeout": 30},
-        "spec.checkpoint.flushTimeout: 30 is a number; a string is needed",
+        "spec.checkpoint.flushTimeout: 30 is a number; a string is needed; write 30s for seconds",
     ),
     bad(
         "a long flush",

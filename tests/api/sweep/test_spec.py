@@ -135,6 +135,51 @@ REFUSED: list[tuple[str, dict[str, object], list[str]]] = [
         {"earlyStopping": {"name": "Threshold", "options": {"warmupSteps": 3}}},
         ["spec.earlyStopping.options.upper: must be given with Threshold, or lower"],
     ),
+    (
+        "bounds that leave no value",
+        {"earlyStopping": {"name": "Threshold", "options": {"lower": 2, "upper": 1}}},
+        ["spec.earlyStopping.options.upper: 1 is not allowed: it must not be below lower (2)"],
+    ),
+    (
+        "names where mappings are needed, as other tools have them",
+        {
+            "sampler": "TPE",
+            "earlyStopping": "ASHA",
+            "storage": "/tmp/sweeps",
+            "budget": 10,
+            "space": {"lr": {"float": {"low": 0, "high": 1}}},
+        },
+        [
+            'spec.sampler: "TPE" is a string; a mapping is needed; write sampler: {name: TPE}',
+            'spec.earlyStopping: "ASHA" is a string; a mapping is needed; write earlyStopping: '
+            "{name: ASHA}",
+            'spec.storage: "/tmp/sweeps" is a string; a mapping is needed; write storage: {uri: '
+            "file:///absolute/path}",
+            "spec.budget: 10 is a number; a mapping is needed; write budget: {trials: 100}",
+            'spec.space: {"lr": {"float": {"low": 0, "high": 1}}} is a mapping; a list is needed; '
+            "write space: [{name: lr, float: {low: 0.001, high: 0.1}}]",
+        ],
+    ),
+    (
+        "a condition as a mapping",
+        {"space": [OPTIMIZER, {**MOMENTUM, "when": {"optimizer": ["sgd"]}}]},
+        [
+            'spec.space[1].when: {"optimizer": ["sgd"]} is a mapping; a list is needed; write '
+            "when: [{name: optimizer, in: [sgd]}]"
+        ],
+    ),
+    (
+        "a time without a unit",
+        {"budget": {"trials": 3, "activeTime": 60}},
+        [
+            "spec.budget.activeTime: 60 is a number; a string is needed; write 60s for seconds",
+        ],
+    ),
+    (
+        "a name that is a number",
+        {"objective": {"metric": 1, "goal": "minimize"}},
+        ["spec.objective.metric: 1 is a number; a string is needed"],
+    ),
     ("no space", {"space": []}, ["spec.space: is empty; at least 1 entry is needed"]),
     (
         "no domain",
@@ -170,14 +215,22 @@ REFUSED: list[tuple[str, dict[str, object], list[str]]] = [
         "a choice that is a list",
         {"space": [{"name": "a", "choice": [[1]]}]},
         [
-            "spec.space[0].choice[0]: must be a number, true or false, or a string of at most "
-            "1024 characters"
+            "spec.space[0].choice[0]: must be a finite number, true or false, or a string of at "
+            "most 1024 characters"
+        ],
+    ),
+    (
+        "a text that is too long",
+        {"fixed": {"a": "x" * 1025}},
+        [
+            f'spec.fixed.a: "{"x" * 76}... is not allowed: it must be a finite number, true or '
+            "false, or a string of at most 1024 characters"
         ],
     ),
     (
         "the same name twice",
         {"space": [LR, LR]},
-        ["spec.space[1].name: must not give lr a second time"],
+        ['spec.space[1].name: "lr" is not allowed: it must not give lr a second time'],
     ),
     (
         "searched and fixed",
@@ -187,37 +240,52 @@ REFUSED: list[tuple[str, dict[str, object], list[str]]] = [
     (
         "two names, one variable",
         {"space": [LR, {"name": "LR", "choice": [1]}]},
-        ["spec.space[1].name: must not become the same variable as lr: TRAINRUN_PARAM_LR"],
+        [
+            'spec.space[1].name: "LR" is not allowed: it must not become the same variable as lr: '
+            "TRAINRUN_PARAM_LR"
+        ],
     ),
     (
         "when on what comes later",
         {"space": [MOMENTUM, OPTIMIZER]},
-        ["spec.space[0].when[0].name: must be a parameter that stands before this one in space"],
+        [
+            'spec.space[0].when[0].name: "optimizer" is not allowed: it must be a parameter that '
+            "stands before this one in space"
+        ],
     ),
     (
         "when on a value that is never there",
         {"space": [OPTIMIZER, {**MOMENTUM, "when": [{"name": "optimizer", "in": ["adam"]}]}]},
-        ["spec.space[1].when[0].in: must be values of optimizer, which 'adam' is not"],
+        ['spec.space[1].when[0].in: must be values of optimizer, which "adam" is not'],
     ),
     (
         "a first trial of another space",
         {"firstTrials": [{"lr": 0.01, "depth": 3}]},
-        ["spec.firstTrials[0].depth: must be a parameter of space: lr"],
+        ["spec.firstTrials[0]: must not name depth; parameters of space: lr"],
     ),
     (
         "a first trial out of range",
-        {"firstTrials": [{"lr": 1}, {"lr": "fast"}]},
+        {
+            "space": [LR, OPTIMIZER],
+            "firstTrials": [{"lr": 1}, {"lr": "fast"}, {"optimizer": "adam"}],
+        },
         [
-            "spec.firstTrials[0].lr: must be a value that space allows",
-            "spec.firstTrials[1].lr: must be a value that space allows",
+            "spec.firstTrials[0].lr: 1 is not allowed: it must be a number from 1e-05 to 0.1, as "
+            "space says",
+            'spec.firstTrials[1].lr: "fast" is not allowed: it must be a number from 1e-05 to 0.1, '
+            "as space says",
+            'spec.firstTrials[2].optimizer: "adam" is not allowed: it must be one of "adamw", '
+            '"sgd"',
         ],
     ),
     (
         "a first trial beside the steps",
         {"space": [LAYERS], "firstTrials": [{"layers": 3}, {"layers": 4.0}, {"layers": 4}]},
         [
-            "spec.firstTrials[0].layers: must be a value that space allows",
-            "spec.firstTrials[1].layers: must be a value that space allows",
+            "spec.firstTrials[0].layers: 3 is not allowed: it must be a whole number from 2 to 12 "
+            "in steps of 2, as space says",
+            "spec.firstTrials[1].layers: 4.0 is not allowed: it must be a whole number from 2 to "
+            "12 in steps of 2, as space says",
         ],
     ),
     (
@@ -235,6 +303,14 @@ REFUSED: list[tuple[str, dict[str, object], list[str]]] = [
         [
             "spec.firstTrials: must be absent with the sampler Grid, which tries all there is",
             "spec.space[1].when: must be absent with the sampler Grid",
+        ],
+    ),
+    (
+        "a grid that would try the same twice",
+        {**GRID, "space": [{"name": "a", "choice": [1, True, 1.0, "1"]}]},
+        [
+            "spec.space[0].choice[2]: 1.0 is not allowed: it must stand there once: a Grid tries "
+            "every combination once"
         ],
     ),
     (
@@ -287,16 +363,20 @@ REFUSED: list[tuple[str, dict[str, object], list[str]]] = [
             ),
         },
         [
-            f"{CONTAINERS}[0].command[1]: must not refer to TRAINRUN_PARAM_MODEL, which no "
+            f'{CONTAINERS}[0].command[1]: "$(TRAINRUN_PARAM_MODEL).py" is not allowed: it must not '
+            f"refer to TRAINRUN_PARAM_MODEL, which no "
             "parameter of space or fixed becomes; there: TRAINRUN_PARAM_LR, "
             "TRAINRUN_PARAM_OPTIMIZER",
-            f"{CONTAINERS}[0].args[1]: must not refer to TRAINRUN_PARAM_MOMENTUM: momentum is not "
+            f'{CONTAINERS}[0].args[1]: "--m=$(TRAINRUN_PARAM_MOMENTUM)" is not allowed: it must '
+            f"not refer to TRAINRUN_PARAM_MOMENTUM: momentum is not "
             "there in every trial (its when); give the container's env a TRAINRUN_PARAM_MOMENTUM "
             "with the value for the others, or read it by trainrun.get_params",
-            f"{CONTAINERS}[0].env[0].value: must not refer to TRAINRUN_PARAM_RL, which no "
+            f'{CONTAINERS}[0].env[0].value: "$(TRAINRUN_PARAM_RL)-$(HOME)" is not allowed: it must '
+            f"not refer to TRAINRUN_PARAM_RL, which no "
             "parameter of space or fixed becomes; there: TRAINRUN_PARAM_LR, "
             "TRAINRUN_PARAM_OPTIMIZER",
-            f"{CONTAINERS}[1].args[0]: must not refer to TRAINRUN_PARAM_LR: parameters are handed "
+            f'{CONTAINERS}[1].args[0]: "$(TRAINRUN_PARAM_LR)" is not allowed: it must not '
+            f"refer to TRAINRUN_PARAM_LR: parameters are handed "
             "to the container w alone",
         ],
     ),
@@ -336,3 +416,30 @@ def test_a_number_with_an_exponent_is_a_number_with_or_without_a_dot() -> None:
 
     assert real is not None
     assert (real.low, real.high) == (1e-5, 1000.0)
+
+
+def test_what_json_has_no_number_for_is_refused_before_a_log_is_begun_that_cannot_hold_it() -> None:
+    """It ended as a traceback, once a trial was asked for."""
+    numbers = {"OPTION": "[1, .nan]", "FIXED": ".inf", "HIGH": "-.inf"}
+    text = json.dumps(
+        document(
+            space=[
+                {"name": "a", "choice": "OPTION"},
+                {"name": "c", "float": {"low": 0, "high": "HIGH"}},
+            ],
+            fixed={"b": "FIXED"},
+        )
+    )
+    for name, number in numbers.items():
+        text = text.replace(f'"{name}"', number)
+
+    with pytest.raises(InvalidFile) as caught:
+        load(text, TRAINSWEEP, source="sweep.yaml")
+
+    allowed = "it must be a finite number"
+    others = ", true or false, or a string of at most 1024 characters"
+    assert sorted(caught.value.problems) == [
+        f"spec.fixed.b: Infinity is not allowed: {allowed}{others}",
+        f"spec.space[0].choice[1]: NaN is not allowed: {allowed}{others}",
+        f"spec.space[1].float.high: -Infinity is not allowed: {allowed}",
+    ]

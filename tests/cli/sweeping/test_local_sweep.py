@@ -254,7 +254,8 @@ def test_a_parameter_that_does_not_exist_is_named_before_anything_starts(sweeps:
     sweeps.command = ("python", "trial_$(TRAINRUN_PARAM_MODEL).py")
     said = refusal(sweeps.run())
     assert (
-        "spec.run.workers.template.spec.containers[0].command[1]: must not refer to "
+        "spec.run.workers.template.spec.containers[0].command[1]: "
+        '"trial_$(TRAINRUN_PARAM_MODEL).py" is not allowed: it must not refer to '
         "TRAINRUN_PARAM_MODEL, which no parameter of space or fixed becomes; there: "
         "TRAINRUN_PARAM_LR, TRAINRUN_PARAM_WIDTH"
     ) in said

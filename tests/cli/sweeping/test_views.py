@@ -65,6 +65,21 @@ def test_the_table_fits_the_terminal_and_marks_the_best() -> None:
     assert lines[-1].startswith("99  Running")
 
 
+def test_in_a_narrow_terminal_the_parameters_are_cut_and_not_how_trials_fare() -> None:
+    """State, value and step were one letter each beside long parameters."""
+    console = Console(width=60, height=16, file=io.StringIO(), color_system=None)
+    view = SweepTable(console, name="lr", objective=OBJECTIVE)
+    params = {"lr": 0.1, "optimizer": "größe ✗", "schedule": "a" * 40, "epochs": 20}
+    view.remember(SweepLooked(status=a_status(), rows=(a_row(3, params=params),)))
+
+    console.print(view.render())
+
+    assert isinstance(console.file, io.StringIO)
+    head, line = (it.split() for it in console.file.getvalue().splitlines()[-2:])
+    assert head[:5] == ["trial", "state", "loss", "step", "restarts"]
+    assert line[:6] == ["*", "3", "Succeeded", "0.5", "10", "lr=0.1"]
+
+
 def test_what_is_said_above_the_table_may_have_brackets() -> None:
     console = Console(width=100, file=io.StringIO(), color_system=None)
     SweepTable(console, name="lr", objective=OBJECTIVE).say("run.env[0] [/value] was changed")

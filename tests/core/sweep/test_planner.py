@@ -71,6 +71,53 @@ def test_a_list_of_another_length_and_a_new_field_are_named_as_a_whole() -> None
     assert "another space, fixed.epochs: what" in plan.verdict.message
 
 
+def test_a_space_that_was_changed_between_two_runs_of_the_same_sweep_is_refused() -> None:
+    """It was looked at before the first session only: a file that was edited after a kill went on
+    with the other space, and one whose search was over said so of another objective."""
+    other = a_config(immutable=SPEC.replace('"space": []', '"space": [1]'))
+    over = End("Succeeded", "AllTrialsEnded", "all 1 trials have ended")
+
+    for log in (a_view(asked(0)), a_view(asked(0), told(0), over)):
+        plan = decided(log, config=other)
+
+        assert (plan.verdict.phase, plan.verdict.reason) == ("Failed", "SpecChanged")
+        assert "with another space: what was learned" in plan.verdict.message
+        assert (plan.targets, plan.over) == (None, True)
+
+
+def test_trials_at_work_are_saved_when_their_search_is_changed() -> None:
+    other = a_config(immutable=SPEC.replace('"space": []', '"space": [1]'))
+
+    plan = decided(a_view(asked(0)), a_run(0), config=other)
+
+    assert (plan.verdict.phase, plan.verdict.reason) == ("Running", "SpecChanged")
+    assert [it.name for it in plan.actions] == [a_run(0).name]
+    assert (plan.targets, plan.over) == (None, False)
+
+
+def test_a_sweep_of_which_all_that_is_left_is_paused_says_what_it_waits_for() -> None:
+    config = a_config(trials=2, paused=frozenset({1}))
+    log = a_view(asked(0), asked(1), told(0))
+
+    plan = decided(log, config=config)
+
+    assert (plan.verdict.phase, plan.verdict.reason) == ("Running", "AllPaused")
+    assert plan.verdict.message == (
+        "all trials that are left are paused: spec.pausedTrials names 1"
+    )
+    assert decided(log, a_run(1), config=config).verdict.reason == "TrialsAtWork"
+    more = decided(log, config=a_config(trials=3, paused=frozenset({1})))
+    assert more.verdict.reason == "TrialsAtWork"
+
+
+def test_why_a_trial_has_errored_is_cut_where_a_reader_sees_it() -> None:
+    log = a_view(asked(0), told(0, state="Errored", reason="AppError", message="x" * 300))
+
+    message = decided(log, config=a_config(max_failed_trials=0)).targets.end.message
+
+    assert f"trial 0: AppError ({'x' * 197}…). Raise maxFailedTrials" in message
+
+
 def test_an_existing_log_fails_where_the_user_wants_that_and_not_after_our_own_session() -> None:
     config = a_config(fail_on_existing=True)
     existing = fold([begun(uid="old"), asked(0)])
@@ -338,7 +385,7 @@ def test_a_sweep_without_one_success_has_failed() -> None:
     assert plan.targets is not None
     assert plan.targets.end is not None
     assert (plan.targets.end.verdict, plan.targets.end.reason) == ("Failed", "NoTrialSucceeded")
-    message = "all 1 trials have ended, 0 with success; `trainrun explain` tells why"
+    message = "its only trial has ended, 0 with success; `trainrun explain` tells why"
     assert plan.targets.end.message == message
 
 

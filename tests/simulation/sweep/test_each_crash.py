@@ -134,7 +134,7 @@ def test_two_clerks_race_for_every_record() -> None:
 
     life.dies_at, life.slow = watches, 0.3
     life.until(lambda: life.judge.ledger.ends.now is not None)
-    assert len(writing) == 2
+    assert len(writing) >= 2  # the one that was deleted may be replaced meanwhile
     ends_as_undisturbed(life)
 
 

@@ -17,7 +17,7 @@ from trainrun.contract import layout
 from trainrun.errors import CheckpointDamaged, ObjectNotFound, SweepLogDamaged
 from trainrun.sweep.clerk import next_record
 from trainrun.sweep.fold import apply
-from trainrun.sweep.records import LogEntry, Record
+from trainrun.sweep.records import End, LogEntry, Record
 from trainrun.sweep.samplers import by_chance
 from trainrun.sweep.stopping import Judging
 from trainrun.sweep.view import SweepView
@@ -60,6 +60,8 @@ class SweepLog:
 
         Raises StoreError: then it may have been written all the same.
         """
+        if isinstance(record, End):
+            self._check_kept()
         key = layout.sweep_record_key(self.view.position + 1)
         if not self.folder.write_once(key, LogEntry(record)):
             return False
@@ -96,10 +98,28 @@ class SweepLog:
             if not self.append(record):
                 self.read_on()
 
+    def _check_kept(self) -> None:
+        """No search ends on a log that somebody has taken away: what was written since lies in a
+        new folder, without its beginning, and nobody can read it.
+
+        The first record tells: newer ones may have been written since."""
+        if self.view.position and self._get(1) is None:
+            raise self._damaged(1, "it was there, and is gone")
+
+    def _check_begun(self) -> None:
+        """Folders of trials without a log: their checkpoints and values are those of parameters
+        that nobody knows any more, and a new log would give them to others."""
+        first = f"{layout.SWEEP_TRIALS}{0:05d}/"
+        # Asked for once more: somebody may have begun between the two looks.
+        if self.folder.objects(first) and self._get(1) is None:
+            raise self._damaged(1, f"it is missing, and {first} is there")
+
     def _read_listed(self) -> None:
         """Many at once: one after the other a long log would take minutes from a distant store."""
         numbers = (layout.read_number(it.key) for it in self.folder.objects(layout.SWEEP_LOG))
         last = max((number for number in numbers if number is not None), default=0)
+        if last == 0:
+            self._check_begun()
         with ThreadPoolExecutor(READERS) as pool:
             found = enumerate(pool.map(self._get, range(1, last + 1)), start=1)
             # All of them before the first is taken: who asks again must not find a log that ends
@@ -134,10 +154,12 @@ class SweepLog:
         try:
             return unseal(LogEntry, data, name=key).record
         except CheckpointDamaged as error:
-            raise self._damaged(position, str(error)) from error
+            raise self._damaged(position, str(error).removeprefix(f"{key}: ")) from error
 
     def _damaged(self, position: int, why: str) -> SweepLogDamaged:
         return SweepLogDamaged(
-            f"{self.folder.uri}/{layout.sweep_record_key(position)}: {why}; the log is all that is "
-            "known of the trials: put the object back from a copy, or use another sweepName"
+            f"{self.folder.uri}/{layout.sweep_record_key(position)}: {why}. The log is all that is "
+            "known of the trials, and nothing of it is guessed: put the object back from a copy or "
+            "an older version of it, or begin anew with another spec.storage.sweepName; what the "
+            f"trials have saved stays below {self.folder.uri}/{layout.SWEEP_TRIALS}"
         )

@@ -33,7 +33,8 @@ class TrialReports:
     incarnation: int
     metric: str
     others: list[str] = field(default_factory=list)
-    """Names of other metrics that it has reported, a few."""
+    """Names of what it has reported that is not the objective, a few; that of the objective is
+    among them where it was no number."""
     _read: set[str] = field(default_factory=set)
     """Keys of the pieces that were read."""
     _resumed: dict[int, int] = field(default_factory=dict)
@@ -105,7 +106,7 @@ class TrialReports:
                 rank, step = int(record["rank"]), int(record["step"])
             except (ValueError, KeyError, TypeError, AttributeError):
                 continue
-            if value is None:
-                self._remember(metrics)
             if isinstance(value, int | float) and not isinstance(value, bool):
                 yield rank, step, float(value)
+            else:
+                self._remember(metrics)

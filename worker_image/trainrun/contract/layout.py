@@ -27,6 +27,8 @@ LOGS = "logs/"
 HANGS = "hangs/"
 SWEEP_LOG = "log/"
 """In the folder of a sweep."""
+SWEEP_TRIALS = "trials/"
+"""In the folder of a sweep: the folders of its trials."""
 MANIFEST = "manifest.json"
 
 _NUMBERED = re.compile(r"(\d{6,})\.json")

@@ -58,7 +58,7 @@ def next_record(
         or _too_bad(view, search, judging or Judging())
         or _tell(view, targets, search)
         or _stop(view, targets, search)
-        or _ending(view, targets)
+        or _ending(view, targets, active)
         or _ask(view, targets, search, suggest)
         or (Reports(active=active) if active >= COUNT_ACTIVE else None)
     )
@@ -134,9 +134,11 @@ def _stop(view: SweepView, targets: Targets, search: Search) -> Tell | None:
     return None
 
 
-def _ending(view: SweepView, targets: Targets) -> Record | None:
+def _ending(view: SweepView, targets: Targets, active: float) -> Record | None:
     if view.end is not None:
         return Amend(targets.amend) if targets.amend == view.end.position else None
+    if targets.end is not None and active > 0:
+        return Reports(active=active)  # what a sweep has cost is known when it is over
     return targets.end
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainrun.sweep.records import Amend, Ask, End, Record, Reports, SweepSession, Tell
 from trainrun.sweep.reports import attempted, on_report
+from trainrun.sweep.space import same_params
 from trainrun.sweep.view import EndAt, SweepView, TrialView
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ def _resumed(trial: TrialView, session: SweepSession) -> TrialView:
 def _asked(view: SweepView, ask: Ask) -> SweepView:
     if ask.trial != view.asked or not view.sessions:
         return view
-    twins = (it.number for it in view.trials.values() if it.params == ask.params)
+    twins = (it.number for it in view.trials.values() if same_params(it.params, ask.params))
     trial = TrialView(
         number=ask.trial,
         params=ask.params,

@@ -35,11 +35,7 @@ def ended(trial: TrialView, run: EndedRun, objective: Objective) -> Tell:
         state, reason, message = "Errored", run.reason, run.message
     elif own is None:
         state, reason = "Errored", "NoObjective"
-        instead = f", but {', '.join(run.metrics)}" if run.metrics else ""
-        message = (
-            f"it ended with success and never reported {objective.metric}{instead}: call "
-            f'trainrun.report({{"{objective.metric}": ...}}, step=...)'
-        )
+        message = f"it ended with success and {_missed(run, objective.metric)}"
     elif math.isnan(own.value):
         state, reason = "Diverged", "NotANumber"
         message = f"its {objective.metric} is not a number (step {own.step})"
@@ -83,6 +79,15 @@ def standing(trial: TrialView, objective: Objective) -> OwnValue | None:
     """What a trial counts with, ended or not; None: nothing, or no number."""
     own = own_value(trial, objective) if trial.open else _told(trial)
     return None if own is None or math.isnan(own.value) else own
+
+
+def _missed(run: EndedRun, metric: str) -> str:
+    if metric in run.metrics:
+        call = f'trainrun.report({{"{metric}": float(...)}}, step=...)'
+        return f"reported {metric} as text or true and false, never as a number: call {call}"
+    instead = f", but {', '.join(run.metrics)}" if run.metrics else ""
+    call = f'trainrun.report({{"{metric}": ...}}, step=...)'
+    return f"never reported {metric}{instead}: call {call}"
 
 
 def _told(trial: TrialView) -> OwnValue | None:

@@ -122,6 +122,11 @@ def same(one: Scalar, other: Scalar) -> bool:
     return isinstance(one, bool) == isinstance(other, bool) and one == other
 
 
+def same_params(one: Mapping[str, Scalar], other: Mapping[str, Scalar]) -> bool:
+    """Whether two trials have the same parameters to a user."""
+    return one.keys() == other.keys() and all(same(one[it], other[it]) for it in one)
+
+
 def _pick(points: tuple[Scalar, ...], share: float) -> Scalar:
     return points[int(share * len(points))]
 

@@ -21,7 +21,7 @@ class ObjectMeta(OpenModel):
     """metadata: the fields that TrainRun reads; all others are kept."""
 
     name: RunName
-    """Name of the run, a DNS label of at most 48 characters."""
+    """Name, a DNS label of at most 48 characters; that of a TrainSweep has at most 34."""
     namespace: Annotated[str, Field(max_length=63)] = "default"
     """Namespace. Default: default."""
     uid: Annotated[str, Field(max_length=128)] = ""

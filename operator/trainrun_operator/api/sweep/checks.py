@@ -60,7 +60,10 @@ def conditions(space: tuple[SearchedParameter, ...]) -> Iterator[Problem]:
                 continue
             for value in when.is_in:
                 if not allows(before[when.name], value):
-                    yield (*path, "in"), f"must be values of {when.name}, which {value!r} is not"
+                    yield (
+                        (*path, "in"),
+                        f"must be values of {when.name}, which {json.dumps(value)} is not",
+                    )
         before[parameter.name] = parameter
 
 
@@ -71,11 +74,21 @@ def first_trials(
     by_name = {parameter.name: parameter for parameter in space}
     for at, trial in enumerate(trials):
         for name, value in trial.items():
-            path = ("firstTrials", at, name)
             if name not in by_name:
-                yield path, f"must be a parameter of space: {', '.join(by_name)}"
+                there = ", ".join(by_name)
+                yield ("firstTrials", at), f"must not name {name}; parameters of space: {there}"
             elif not allows(by_name[name], value):
-                yield path, "must be a value that space allows"
+                yield ("firstTrials", at, name), f"must be {_described(by_name[name])}"
+
+
+def _described(parameter: SearchedParameter) -> str:
+    if parameter.choice is not None:
+        return f"one of {', '.join(map(json.dumps, parameter.choice))}"
+    domain = parameter.real or parameter.whole
+    assert domain is not None, "exactly one is given"
+    kind = "a number" if parameter.whole is None else "a whole number"
+    steps = "" if domain.step in (None, 1) else f" in steps of {domain.step}"
+    return f"{kind} from {domain.low} to {domain.high}{steps}, as space says"
 
 
 def size(space: tuple[SearchedParameter, ...], fixed: Mapping[str, Any]) -> Iterator[Problem]:
@@ -102,6 +115,11 @@ def grid(space: tuple[SearchedParameter, ...]) -> Iterator[Problem]:
     for at, parameter in enumerate(space):
         if parameter.when:
             yield ("space", at, "when"), "must be absent with the sampler Grid"
+        options = parameter.choice or ()
+        for place, option in enumerate(options):
+            if any(same(option, other) for other in options[:place]):
+                message = "must stand there once: a Grid tries every combination once"
+                yield ("space", at, "choice", place), message
         if parameter.real is not None and parameter.real.step is None:
             listed = False
             yield ("space", at, "float", "step"), "must be given with the sampler Grid"

@@ -175,11 +175,15 @@ class TrainSweepSpec(Model):
 
     suspend: bool = False
     """true: save and stop all trials, and wait. Default false."""
-    storage: SweepStorage
+    storage: Annotated[SweepStorage, Hint("write storage: {uri: file:///absolute/path}")]
     """Where the log of the sweep and the folders of its trials are kept."""
     objective: ObjectiveSpec
     """What is to be as small, or as great, as possible."""
-    space: Annotated[tuple[SearchedParameter, ...], Field(min_length=1, max_length=64)]
+    space: Annotated[
+        tuple[SearchedParameter, ...],
+        Field(min_length=1, max_length=64),
+        Hint("write space: [{name: lr, float: {low: 0.001, high: 0.1}}]"),
+    ]
     """The parameters that are searched, in the order in which they are chosen. Cannot be
     changed."""
     fixed: Annotated[dict[ParameterName, Value], Field(max_length=64)] = Field(default_factory=dict)
@@ -187,16 +191,18 @@ class TrainSweepSpec(Model):
     first_trials: Annotated[tuple[dict[str, Value], ...], Field(max_length=256)] = ()
     """Parameters to try first; what one of them leaves out is chosen by the sampler. Cannot be
     changed."""
-    sampler: SamplerSpec = SamplerSpec()
+    sampler: Annotated[SamplerSpec, Hint("write sampler: {name: TPE}")] = SamplerSpec()
     """Who chooses the parameters."""
-    early_stopping: EarlyStoppingSpec | None = None
+    early_stopping: Annotated[
+        EarlyStoppingSpec | None, Hint("write earlyStopping: {name: ASHA}")
+    ] = None
     """Which trials are ended before their time. Default: none."""
     max_concurrent: Annotated[int, Field(ge=1, le=1000)] = 1
     """Trials at work at the same time. Lowered, it ends none: the next ones wait. Default 1."""
     max_unplaced: Annotated[int, Field(ge=1, le=1000)] = 1
     """Trials that may wait for room at the same time, so that their gangs do not starve each other.
     Default 1."""
-    budget: SweepBudget = SweepBudget()
+    budget: Annotated[SweepBudget, Hint("write budget: {trials: 100}")] = SweepBudget()
     """How much may be spent."""
     max_failed_trials: Annotated[int, Field(ge=-1, le=MAX_TRIALS), NO_LIMIT] = -1
     """Errored trials that the sweep survives. 0: the first one fails it. -1: no limit. Those that

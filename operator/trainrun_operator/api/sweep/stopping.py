@@ -89,3 +89,7 @@ class EarlyStoppingSpec(Model):
             yield ("options", "maxResource"), f"must not be below minResource ({low})"
         if self.name == "Threshold" and not given & {"lower", "upper"}:
             yield ("options", "upper"), "must be given with Threshold, or lower"
+        least, most = self.options.lower, self.options.upper
+        if least is not None and most is not None and most < least:
+            # Every value would lie beyond one of them.
+            yield ("options", "upper"), f"must not be below lower ({least:g})"

@@ -1,11 +1,12 @@
 """Parameters as a user writes them: names, values, domains.
 
-Layer: api. Invariants: a value is a number, a string, true or false; a domain has at least one
-value.
+Layer: api. Invariants: a value is a finite number, a string, true or false; a domain has at least
+one value.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from typing import Annotated, Any, Self
 
@@ -15,6 +16,7 @@ from trainrun.contract import variables
 from trainrun_operator.api.base import (
     ANY_TYPE,
     BrokenRule,
+    Hint,
     Model,
     Rule,
     broken_rules,
@@ -34,10 +36,16 @@ def refuse(problems: Iterable[tuple[tuple[int | str, ...], str]]) -> None:
 
 
 def _scalar(value: object) -> object:
-    fits = isinstance(value, bool | int | float | str)
-    if not fits or (isinstance(value, str) and len(value) > MAX_TEXT):
-        needed = f"must be a number, true or false, or a string of at most {MAX_TEXT} characters"
-        refuse([((), needed)])
+    match value:
+        case str():
+            fits = len(value) <= MAX_TEXT
+        case float():
+            fits = math.isfinite(value)  # JSON has no other numbers, and the log is JSON
+        case _:
+            fits = isinstance(value, bool | int)
+    if not fits:
+        needed = "must be a finite number, true or false, or a string of at most "
+        refuse([((), f"{needed}{MAX_TEXT} characters")])
     return value
 
 
@@ -155,5 +163,7 @@ class SearchedParameter(Model):
     """Whole numbers."""
     choice: Annotated[tuple[Value, ...], Field(min_length=1, max_length=MAX_CHOICES)] | None = None
     """One of these: numbers, strings, true or false."""
-    when: Annotated[tuple[When, ...], Field(max_length=8)] = ()
+    when: Annotated[
+        tuple[When, ...], Field(max_length=8), Hint("write when: [{name: optimizer, in: [sgd]}]")
+    ] = ()
     """It is there only where all of this holds. Default: always."""

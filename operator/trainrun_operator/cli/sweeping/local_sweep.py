@@ -20,6 +20,7 @@ from trainrun_operator.cli.local_run import LocalServer
 from trainrun_operator.cli.sweeping.news import SweepLooked, SweepSink, TrialEnded
 from trainrun_operator.cli.sweeping.preparation import SweepPreparation
 from trainrun_operator.cli.sweeping.rows import rows_of
+from trainrun_operator.cli.sweeping.storage_trouble import StorageTrouble
 from trainrun_operator.cli.sweeping.trials import LocalTrials
 from trainrun_operator.cli.sweeping.watched_file import Change, Complaint, WatchedFile
 from trainrun_operator.core.sweep.display import sweep_status
@@ -54,7 +55,9 @@ class LocalSweep:
         self._server = LocalServer()
         self._trials = LocalTrials(prepared, self._server, sink=sink, wake=self._news.set)
         self._interrupts = 0
-        self._trouble = ""
+        self._trouble = StorageTrouble()
+        self._settled = False
+        """The log was brought to what was wanted last."""
         self._worked = Stopwatch()
         self.status = TrainSweepStatus()
 
@@ -117,12 +120,10 @@ class LocalSweep:
                 return False
 
     def _complain(self, trouble: str) -> None:
-        """Once, not with every try."""
         unknown = self._known.message if isinstance(self._known, ClerkUnknown) else ""
-        said = unknown or trouble
-        if said and said != self._trouble:
-            self._sink.say(f"the sweep waits for its storage, trials go on: {said}")
-        self._trouble = said
+        said = self._trouble.news(unknown or trouble, settled=self._settled)
+        if said:
+            self._sink.say(said)
 
     def _decide(self) -> SweepPlan:
         observation = SweepObservation(
@@ -157,7 +158,9 @@ class LocalSweep:
                 self._carried_out = targets
         except StoreError as error:
             self._known = ClerkUnknown(reason="StorageUnavailable", message=str(error))
+            self._settled = False
             return False
+        self._settled = targets is not None
         if self.view.counted_at != counted:
             self._worked.less(active)
         self._tell()

@@ -9,7 +9,11 @@ import math
 
 from trainrun.sweep.records import End
 from trainrun.sweep.view import SweepView
+from trainrun.text import cut
 from trainrun_operator.core.sweep.config import SweepConfig
+
+LONGEST = 200
+"""Characters of why a trial has errored."""
 
 
 def ending(view: SweepView, config: SweepConfig) -> End | None:
@@ -72,11 +76,12 @@ def time_left(view: SweepView, config: SweepConfig) -> float:
 def _all_ended(view: SweepView, config: SweepConfig) -> End | None:
     if view.asked < config.trials or view.count("Open"):
         return None
-    counts = f"all {view.asked} trials have ended, {view.count('Succeeded')} with success"
+    all_of_them = "its only trial has" if view.asked == 1 else f"all {view.asked} trials have"
+    counts = f"{all_of_them} ended, {view.count('Succeeded')} with success"
     if view.count("Succeeded"):
         return End("Succeeded", "AllTrialsEnded", counts)
     return End("Failed", "NoTrialSucceeded", f"{counts}; `trainrun explain` tells why")
 
 
 def _because(message: str) -> str:
-    return f" ({message.splitlines()[0][:200]})" if message.strip() else ""
+    return f" ({cut(message.splitlines()[0], LONGEST)})" if message.strip() else ""

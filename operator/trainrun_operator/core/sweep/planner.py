@@ -42,6 +42,9 @@ def decide_sweep(observation: SweepObservation, config: SweepConfig, *, name: st
         return _take_up(log, observation, config)
     if not log.led_by(config.uid, config.token):
         return _superseded(log, observation.runs)
+    changed = _changed(log, config)
+    if changed is not None:
+        return _set_aside(changed, observation.runs)
     if log.end is not None:
         return _ended(log, observation, config)
     return _going_on(log, observation, config, name)
@@ -63,15 +66,23 @@ def _take_up(log: SweepView, observation: SweepObservation, config: SweepConfig)
     return replace(plan, targets=targets, takes_up=True)
 
 
+def _changed(log: SweepView, config: SweepConfig) -> SweepVerdict | None:
+    """Also after our own session: a file is edited while nobody leads, an object at any time."""
+    if not log.sessions or log.sessions[0].spec == config.immutable:
+        return None
+    fields = changed_fields(log.sessions[0].spec, config.immutable)
+    return SweepVerdict(
+        phase="Failed",
+        reason="SpecChanged",
+        message=f"the folder holds a search with another {', '.join(fields)}: what was learned "
+        "there is of something else. Use another storage.sweepName, or change it back",
+    )
+
+
 def _refusal(log: SweepView, config: SweepConfig) -> SweepVerdict | None:
-    if log.sessions and log.sessions[0].spec != config.immutable:
-        fields = changed_fields(log.sessions[0].spec, config.immutable)
-        return SweepVerdict(
-            phase="Failed",
-            reason="SpecChanged",
-            message=f"the folder holds a search with another {', '.join(fields)}: what was learned "
-            "there is of something else. Use another storage.sweepName, or change it back",
-        )
+    changed = _changed(log, config)
+    if changed is not None:
+        return changed
     known = any(it.uid == config.uid for it in log.sessions)
     if config.fail_on_existing and log.sessions and not known:
         return SweepVerdict(
@@ -85,14 +96,20 @@ def _refusal(log: SweepView, config: SweepConfig) -> SweepVerdict | None:
 
 def _superseded(log: SweepView, runs: tuple[TrialRun, ...]) -> SweepPlan:
     """Somebody else goes on with it: our runs are saved, and give their folders up."""
-    newest, over = log.sessions[-1], not any(run.live for run in runs)
+    verdict = SweepVerdict(
+        phase="Failed",
+        reason="TakenOver",
+        message=f"TrainSweep uid {log.sessions[-1].uid} goes on with this search: it was applied "
+        "again, on another cluster or under another name, with the same storage",
+    )
+    return _set_aside(verdict, runs)
+
+
+def _set_aside(verdict: SweepVerdict, runs: tuple[TrialRun, ...]) -> SweepPlan:
+    """Nothing is written any more, and what runs is saved; this is the verdict once it is."""
+    over = not any(run.live for run in runs)
     return SweepPlan(
-        verdict=SweepVerdict(
-            phase="Failed" if over else "Running",
-            reason="TakenOver",
-            message=f"TrainSweep uid {newest.uid} goes on with this search: it was applied again, "
-            "on another cluster or under another name, with the same storage",
-        ),
+        verdict=verdict if over else replace(verdict, phase="Running"),
         actions=_suspended(runs),
         over=over,
     )
@@ -219,6 +236,11 @@ def _at_work(
     log: SweepView, runs: tuple[TrialRun, ...], config: SweepConfig, slots: Slots
 ) -> SweepVerdict:
     live = sum(run.live for run in runs)
+    left = {it.number for it in log.trials.values() if it.open}
+    if left and left <= config.paused and not live and log.asked >= config.trials:
+        named = ", ".join(map(str, sorted(left)))
+        message = f"all trials that are left are paused: spec.pausedTrials names {named}"
+        return SweepVerdict(phase="Running", reason="AllPaused", message=message)
     message = f"{live} trials at work, {log.asked} of {config.trials} have parameters"
     if slots.held_back:
         return SweepVerdict(

@@ -9,7 +9,7 @@ import json
 import re
 from typing import Any
 
-from trainrun.contract import variables
+from trainrun.contract import layout, variables
 from trainrun.sweep.space import Scalar
 from trainrun_operator.api.base import API_VERSION
 from trainrun_operator.api.run.edits import ONCE_RAISED
@@ -24,7 +24,7 @@ METRICS_INTERVAL = 2.0
 """Seconds between two pieces of a trial's metrics: what is searched by is read from them."""
 REOPENED = "the trial goes on from them with resume.resumeErrored: true and 1 more in resume.token"
 """An errored trial stays as it is when a limit is raised: only a session takes it up."""
-TRIALS = "trials"
+TRIALS = layout.SWEEP_TRIALS.rstrip("/")
 """Folder of the trials' folders, below that of the sweep."""
 
 _FIELDS = "|".join(str(field.alias) for field in TrialSpec.model_fields.values())
