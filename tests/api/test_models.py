@@ -15,15 +15,10 @@ from trainrun_operator.api.duration import Duration
 from trainrun_operator.api.loading import load_trainrun
 from trainrun_operator.api.places import field_at, model_at
 from trainrun_operator.api.problems import sentences
+from trainrun_operator.api.run.incident import Incident
 from trainrun_operator.api.run.resource import ObjectMeta, TrainRun
 from trainrun_operator.api.run.spec import BackoffSpec, FailurePolicy
-from trainrun_operator.api.run.status import (
-    Condition,
-    ConditionStatus,
-    Incident,
-    StartRecord,
-    TrainRunStatus,
-)
+from trainrun_operator.api.run.status import Condition, ConditionStatus, StartRecord, TrainRunStatus
 from trainrun_operator.api.run.status_json import json_object, json_size, status_from
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)

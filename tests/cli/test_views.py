@@ -13,8 +13,9 @@ from rich.console import Console
 
 from tests.runtime.states import a_state
 from trainrun.contract.agent_state import Notice, ProcessExit
+from trainrun_operator.api.run.incident import Ending, Incident
 from trainrun_operator.api.run.standing import CheckpointStatus, PostedProgress, Progress, Workers
-from trainrun_operator.api.run.status import Condition, Ending, Incident, TrainRunStatus
+from trainrun_operator.api.run.status import Condition, TrainRunStatus
 from trainrun_operator.cli import wording
 from trainrun_operator.cli.json_lines import JsonLines
 from trainrun_operator.cli.lines import PlainLines

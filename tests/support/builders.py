@@ -27,16 +27,9 @@ from trainrun.contract.agent_state import (
 from trainrun.contract.answer import Answer, Hold
 from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun_operator.api.run.asked import EvidenceAsked, SaveAsked
+from trainrun_operator.api.run.incident import Ending, EndingKind, Incident
 from trainrun_operator.api.run.resource import TrainRun
-from trainrun_operator.api.run.status import (
-    Condition,
-    ConditionStatus,
-    Ending,
-    EndingKind,
-    Incident,
-    StartRecord,
-    TrainRunStatus,
-)
+from trainrun_operator.api.run.status import Condition, ConditionStatus, StartRecord, TrainRunStatus
 from trainrun_operator.core.run.causes import BUDGETS, Cause, Limits
 from trainrun_operator.core.run.config import RunConfig, config_of
 from trainrun_operator.core.run.flush import to_flush

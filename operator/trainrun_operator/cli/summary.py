@@ -10,7 +10,8 @@ from collections.abc import Iterator
 
 import click
 
-from trainrun_operator.api.run.status import Incident, TrainRunStatus
+from trainrun_operator.api.run.incident import Incident
+from trainrun_operator.api.run.status import TrainRunStatus
 from trainrun_operator.cli import wording
 
 COLUMNS = (

@@ -12,7 +12,8 @@ from math import ceil
 from typing import Any, Literal
 
 from trainrun.contract.agent_state import AgentState
-from trainrun_operator.api.run.status import Incident, TrainRunStatus
+from trainrun_operator.api.run.incident import Incident
+from trainrun_operator.api.run.status import TrainRunStatus
 from trainrun_operator.core.run.causes import BUDGETS
 from trainrun_operator.core.run.incidents.uptime import TRAINED, shows_steps
 from trainrun_operator.core.run.observation import WorkerFact

@@ -15,7 +15,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from trainrun_operator.api.run.status import Incident, TrainRunStatus
+from trainrun_operator.api.run.incident import Incident
+from trainrun_operator.api.run.status import TrainRunStatus
 from trainrun_operator.core.run.config import RunConfig
 from trainrun_operator.core.run.incidents.ledger import used_of
 

@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from trainrun_operator.api.run.status import Incident, TrainRunStatus
+from trainrun_operator.api.run.incident import Incident
+from trainrun_operator.api.run.status import TrainRunStatus
 from trainrun_operator.core.run.gang.offenders import offenders, strikes_of
 from trainrun_operator.core.run.incidents.fingerprints import AGAIN, same_node
 from trainrun_operator.core.run.observation import NodeStrike

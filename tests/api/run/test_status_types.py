@@ -12,7 +12,8 @@ ROOT = Path(__file__).parents[3]
 CHANGES = """
 from dataclasses import replace
 
-from trainrun_operator.api.run.status import Ending, TrainRunStatus
+from trainrun_operator.api.run.incident import Ending
+from trainrun_operator.api.run.status import TrainRunStatus
 
 
 def right(status: TrainRunStatus) -> TrainRunStatus:

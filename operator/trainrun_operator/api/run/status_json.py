@@ -15,7 +15,8 @@ from pydantic import TypeAdapter
 from pydantic.alias_generators import to_camel
 
 from trainrun_operator.api.run import former
-from trainrun_operator.api.run.status import INTERNAL, Incident, Internal, TrainRunStatus
+from trainrun_operator.api.run.incident import Incident
+from trainrun_operator.api.run.status import INTERNAL, Internal, TrainRunStatus
 
 _STATUS = TypeAdapter(TrainRunStatus)
 _INCIDENT = TypeAdapter(Incident)

@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from enum import IntEnum, StrEnum, auto
 from typing import Literal
 
+from trainrun_operator.api.run.incident import BudgetName
 from trainrun_operator.api.run.rules import RuleAction
 from trainrun_operator.api.run.spec import FailurePolicy
 from trainrun_operator.api.run.standing import Failures
-from trainrun_operator.api.run.status import BudgetName
 
 
 class Cause(StrEnum):

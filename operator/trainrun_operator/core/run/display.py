@@ -12,14 +12,9 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from trainrun.contract import layout
+from trainrun_operator.api.run.incident import Incident
 from trainrun_operator.api.run.standing import CheckpointStatus, Workers
-from trainrun_operator.api.run.status import (
-    Condition,
-    ConditionStatus,
-    Incident,
-    PhaseName,
-    TrainRunStatus,
-)
+from trainrun_operator.api.run.status import Condition, ConditionStatus, PhaseName, TrainRunStatus
 from trainrun_operator.core.run import (
     observed_hang,
     progress,

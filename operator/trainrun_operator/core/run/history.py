@@ -18,7 +18,8 @@ from trainrun_operator.core.run.view import counted
 if TYPE_CHECKING:
     from datetime import datetime, timedelta
 
-    from trainrun_operator.api.run.status import Incident, StartRecord
+    from trainrun_operator.api.run.incident import Incident
+    from trainrun_operator.api.run.status import StartRecord
     from trainrun_operator.core.run.plan import Plan
 
 KEPT = 4

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from trainrun.contract.agent_state import AgentState
-    from trainrun_operator.api.run.status import Incident, TrainRunStatus
+    from trainrun_operator.api.run.incident import Incident
+    from trainrun_operator.api.run.status import TrainRunStatus
     from trainrun_operator.api.run.story import Bucket
     from trainrun_operator.core.run.view import View
 

@@ -16,8 +16,8 @@ from trainrun_operator.core.run.signals import NUMBERS, signal_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from trainrun_operator.api.run.incident import Incident
     from trainrun_operator.api.run.rules import FailureRule
-    from trainrun_operator.api.run.status import Incident
 
 UNCOUNTED_TRIES = 5
 """Restarts in a row without a new step that a rule, or the script, may keep from being counted."""

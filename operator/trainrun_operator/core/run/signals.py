@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from trainrun_operator.api.run.status import Incident
+    from trainrun_operator.api.run.incident import Incident
 
 NUMBERS = {
     "SIGHUP": 1,

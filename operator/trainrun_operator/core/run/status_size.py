@@ -18,11 +18,8 @@ from trainrun_operator.core.run.display import LASTING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from trainrun_operator.api.run.status import (
-        Condition,
-        HistoryEntry,
-        Incident,
-    )
+    from trainrun_operator.api.run.incident import Incident
+    from trainrun_operator.api.run.status import Condition, HistoryEntry
 
 LIMIT = 15_000
 """Bytes of a status as compact JSON, its history and story aside; 20 KiB is promised for all."""

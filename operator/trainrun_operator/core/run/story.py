@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from trainrun.contract.agent_state import AgentState
-    from trainrun_operator.api.run.status import Incident, TrainRunStatus
+    from trainrun_operator.api.run.incident import Incident
+    from trainrun_operator.api.run.status import TrainRunStatus
     from trainrun_operator.core.run.plan import Event, Plan
     from trainrun_operator.core.run.view import View
 

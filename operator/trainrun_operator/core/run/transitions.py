@@ -12,14 +12,12 @@ from typing import TYPE_CHECKING, Literal
 
 from trainrun.contract import run_id
 from trainrun_operator.api.run.asked import MAX_LEAVING, SaveAsked
+from trainrun_operator.api.run.incident import Ending, EndingKind, Incident
 from trainrun_operator.api.run.standing import Progress
 from trainrun_operator.api.run.status import (
     IDENTITY_LENGTH,
     MAX_DISTRUSTED,
     Distrusted,
-    Ending,
-    EndingKind,
-    Incident,
     PhaseName,
     Placement,
     StartRecord,

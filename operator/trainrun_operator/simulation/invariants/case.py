@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from trainrun_operator.api.run.status import Incident, StartRecord, TrainRunStatus
+    from trainrun_operator.api.run.incident import Incident
+    from trainrun_operator.api.run.status import StartRecord, TrainRunStatus
     from trainrun_operator.core.run.causes import Cause, Limits
     from trainrun_operator.core.run.config import RunConfig
     from trainrun_operator.simulation.agent import SimAgent

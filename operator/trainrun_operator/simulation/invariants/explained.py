@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from trainrun_operator.core.run.causes import Cause
 
 if TYPE_CHECKING:
-    from trainrun_operator.api.run.status import BudgetName, Incident, TrainRunStatus
+    from trainrun_operator.api.run.incident import BudgetName, Incident
+    from trainrun_operator.api.run.status import TrainRunStatus
     from trainrun_operator.core.run.causes import Limits
     from trainrun_operator.simulation.agent import SimAgent
     from trainrun_operator.simulation.invariants.case import Case, Strike

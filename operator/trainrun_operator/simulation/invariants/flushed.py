@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from trainrun.contract.checkpoint_id import CheckpointId
-    from trainrun_operator.api.run.status import Ending
+    from trainrun_operator.api.run.incident import Ending
     from trainrun_operator.core.run.config import RunConfig
     from trainrun_operator.simulation.agent import SimAgent
     from trainrun_operator.simulation.clock import Clock

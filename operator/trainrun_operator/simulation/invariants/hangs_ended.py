@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from trainrun_operator.core.run.causes import Cause
 
 if TYPE_CHECKING:
-    from trainrun_operator.api.run.status import Incident, TrainRunStatus
+    from trainrun_operator.api.run.incident import Incident
+    from trainrun_operator.api.run.status import TrainRunStatus
     from trainrun_operator.simulation.invariants.case import Case
 
 

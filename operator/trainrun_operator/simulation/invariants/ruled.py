@@ -10,7 +10,8 @@ import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from trainrun_operator.api.run.status import Incident, TrainRunStatus
+    from trainrun_operator.api.run.incident import Incident
+    from trainrun_operator.api.run.status import TrainRunStatus
     from trainrun_operator.core.run.rules import PolicyRule
     from trainrun_operator.simulation.invariants.case import Case
 

@@ -12,7 +12,8 @@ from trainrun_operator.api.run.status_json import json_size
 from trainrun_operator.core.run.causes import BUDGETS
 
 if TYPE_CHECKING:
-    from trainrun_operator.api.run.status import BudgetName, TrainRunStatus
+    from trainrun_operator.api.run.incident import BudgetName
+    from trainrun_operator.api.run.status import TrainRunStatus
     from trainrun_operator.simulation.invariants.case import Case
 
 MAX_STATUS = 20 * 1024

@@ -8,8 +8,9 @@ from datetime import timedelta
 import pytest
 
 from tests.support.builders import BEGIN, HOUR, a_config, a_run, an_incident, seconds
+from trainrun_operator.api.run.incident import Incident
 from trainrun_operator.api.run.spec import MAX_IN_WINDOW
-from trainrun_operator.api.run.status import Incident, TrainRunStatus
+from trainrun_operator.api.run.status import TrainRunStatus
 from trainrun_operator.core.run.config import RunConfig
 from trainrun_operator.core.run.incidents import ledger
 from trainrun_operator.core.run.incidents.settling import settled

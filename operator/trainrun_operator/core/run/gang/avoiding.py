@@ -24,7 +24,7 @@ from trainrun_operator.core.run.incidents.fingerprints import AGAIN, same_node
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from trainrun_operator.api.run.status import Incident
+    from trainrun_operator.api.run.incident import Incident
     from trainrun_operator.core.run.observation import NodeStrike, WorkerFact
     from trainrun_operator.core.run.view import View
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from datetime import datetime
 
-    from trainrun_operator.api.run.status import Incident
+    from trainrun_operator.api.run.incident import Incident
 
 HALF_LIFE = timedelta(hours=6)
 """After so long an incident weighs half as much."""

@@ -14,7 +14,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from trainrun.text import one_line
-from trainrun_operator.api.run.status import Incident
+from trainrun_operator.api.run.incident import Incident
 from trainrun_operator.core.run.causes import Cause, Explains, row_of
 from trainrun_operator.core.run.incidents.losses import Loss, losses_of
 from trainrun_operator.core.run.signals import signal_of

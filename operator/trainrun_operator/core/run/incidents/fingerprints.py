@@ -13,7 +13,7 @@ from trainrun_operator.core.run.signals import NAMES, signal_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from trainrun_operator.api.run.status import Incident
+    from trainrun_operator.api.run.incident import Incident
 
 AGAIN = 3
 """Times from which on it is shown: two may be chance."""

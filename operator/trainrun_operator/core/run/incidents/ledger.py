@@ -13,8 +13,9 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Literal
 
 from trainrun_operator.api.run.edits import ONCE_RAISED
+from trainrun_operator.api.run.incident import Incident
 from trainrun_operator.api.run.standing import Failures
-from trainrun_operator.api.run.status import MAX_INCIDENTS, Incident, TrainRunStatus
+from trainrun_operator.api.run.status import MAX_INCIDENTS, TrainRunStatus
 from trainrun_operator.core.run.causes import BUDGETS, Budget, budget_of, row_of
 from trainrun_operator.core.run.incidents.window import recent
 from trainrun_operator.core.run.rules import UNCOUNTED_TRIES, Decision, decision
@@ -22,7 +23,7 @@ from trainrun_operator.core.run.rules import UNCOUNTED_TRIES, Decision, decision
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from trainrun_operator.api.run.status import BudgetName
+    from trainrun_operator.api.run.incident import BudgetName
     from trainrun_operator.core.run.config import RunConfig
 
 JITTER = 0.2

@@ -19,7 +19,8 @@ from trainrun_operator.core.run.incidents.window import remembered
 
 if TYPE_CHECKING:
     from trainrun.contract.checkpoint_id import CheckpointId
-    from trainrun_operator.api.run.status import Incident, StartRecord, TrainRunStatus
+    from trainrun_operator.api.run.incident import Incident
+    from trainrun_operator.api.run.status import StartRecord, TrainRunStatus
     from trainrun_operator.core.run.view import View
 
 

@@ -17,7 +17,8 @@ from trainrun_operator.core.run.incidents.uptime import TRAINED, gang_trained, r
 from trainrun_operator.core.run.view import View, counted, max_step
 
 if TYPE_CHECKING:
-    from trainrun_operator.api.run.status import Gain, Incident, TrainRunStatus
+    from trainrun_operator.api.run.incident import Gain, Incident
+    from trainrun_operator.api.run.status import TrainRunStatus
     from trainrun_operator.core.run.config import RunConfig
 
 WARNS_FROM = 3

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
 
-    from trainrun_operator.api.run.status import BudgetName, Incident, TrainRunStatus
+    from trainrun_operator.api.run.incident import BudgetName, Incident
+    from trainrun_operator.api.run.status import TrainRunStatus
     from trainrun_operator.core.run.config import RunConfig
 
 DIGITS = 8

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from trainrun_operator.api.run.status import Ending
+from trainrun_operator.api.run.incident import Ending
 from trainrun_operator.core.run import transitions
 from trainrun_operator.core.run.causes import BUDGETS
 from trainrun_operator.core.run.display import condition, with_condition
