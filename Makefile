@@ -171,8 +171,9 @@ sim: install ## 100,000 random lives of runs and of sweeps in the simulated worl
 	    $(if $(JOBS),--jobs $(JOBS))
 
 .PHONY: kills
-kills: install ## 200 kills of ranks, agents and drivers of local runs (KILLS=170 without torch, TORCH=30 with it, SEED=0)
-	@$(PYTHON) benchmarks/kills.py --kills $(or $(KILLS),170) --torch $(or $(TORCH),30) --seed $(or $(SEED),0)
+kills: install ## 200 kills of ranks, agents and drivers of local runs (KILLS=170 without torch, TORCH=30 with it, or WARM=100; SEED=0)
+	@$(PYTHON) benchmarks/kills.py --kills $(or $(KILLS),$(if $(WARM),0,170)) --torch $(or $(TORCH),$(if $(WARM),0,30)) \
+	    --warm $(or $(WARM),0) --seed $(or $(SEED),0)
 
 # Each small mistake in causes, ledger, losses, settling, resume and fencing; TARGETS="ledger settling": in these alone.
 .PHONY: mutants

@@ -1,6 +1,7 @@
 """A script whose second attempt writes down all that a start could change for it.
 
-Run by the tests of warm starts, as `python properties_of_a_start.py` and with `-m`.
+Run by the tests of warm starts, as `python properties_of_a_start.py` and with `-m`. With `THEN` it
+does so in every attempt, those of torch included, and goes on as the script which that names.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ import locale  # noqa: E402
 import multiprocessing  # noqa: E402
 import os  # noqa: E402
 import resource  # noqa: E402
+import runpy  # noqa: E402
 import signal  # noqa: E402
 import subprocess  # noqa: E402
 import threading  # noqa: E402
@@ -133,7 +135,22 @@ def properties() -> dict[str, object]:
     }
 
 
-if __name__ == "__main__":
+def write(found: dict[str, object], file: Path) -> None:
+    file.with_suffix(".new").write_text(json.dumps(found))
+    file.with_suffix(".new").rename(file)
+
+
+if __name__ == "__main__" and "THEN" in os.environ:
+    # A preload leaves what importing torch leaves: filters of warnings, variables.
+    import torch  # noqa: F401
+    from properties_of_torch import properties_of_torch
+
+    AT_START = descriptors()
+    told = {"start": properties(), "torch": properties_of_torch()}
+    place = f"{os.environ['TRAINRUN_ATTEMPT']}-{os.environ['RANK']}.json"
+    write(told, Path(os.environ["FOUND"], place))
+    runpy.run_path(os.environ["THEN"], run_name="__main__")
+elif __name__ == "__main__":
     if os.environ["TRAINRUN_ATTEMPT"] == "1":
         import trainrun
 
@@ -141,9 +158,7 @@ if __name__ == "__main__":
         time.sleep(600)
     AT_START = descriptors()
     atexit.register(print, "at the end")
-    found = Path(os.environ["PROPERTIES"])
-    found.with_suffix(".new").write_text(json.dumps(properties()))
-    found.with_suffix(".new").rename(found)
+    write(properties(), Path(os.environ["PROPERTIES"]))
     print("written", flush=True)
     print("and to stderr", file=sys.stderr)
     how = os.environ.get("END", "")

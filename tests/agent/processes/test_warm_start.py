@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.agent.processes.same_start import differences, differences_of_torch
 from tests.agent.workers import AGENT, alive, start
 from tests.support.eventually import eventually
 from trainrun.contract import variables
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from trainrun.contract.agent_state import ProcessExit
 
 SCRIPT = Path(__file__).with_name("properties_of_a_start.py")
+OF_TORCH = Path(__file__).with_name("properties_of_torch.py")
 
 LOUD = """
 import os, random, sys, warnings
@@ -89,24 +91,13 @@ def second_start(
     return Started(found=json.loads(found.read_text()), end=end, output=output)
 
 
-def comparable(found: dict[str, Any]) -> dict[str, Any]:
-    """Without what differs between any two starts."""
-    text = json.dumps(found)
-    port = found["environ"].get(variables.POSTS_URL)
-    return json.loads(text.replace(port, "URL") if port else text)  # type: ignore[no-any-return]
-
-
 @pytest.mark.parametrize("form", FORMS)
 def test_a_script_cannot_tell_a_warm_start_from_a_cold_one(
     operator: OperatorStandIn, workers: Workers, tmp_path: Path, form: str
 ) -> None:
     cold = second_start(operator, workers, tmp_path, form=form, preload=())
     warm = second_start(operator, workers, tmp_path, form=form, preload=("decimal", "loud"))
-    expected, seen = comparable(cold.found), comparable(warm.found)
-    assert set(expected.pop("modules")) <= set(seen.pop("modules"))
-    # What was imported from a folder is known to be there.
-    assert set(expected.pop("importers")) <= set(seen.pop("importers"))
-    assert seen == expected
+    assert differences(cold.found, warm.found) == []
     assert warm.end.code == cold.end.code == 7
     assert warm.end.last_lines == cold.end.last_lines
     for line in ("[rank 0] written", "[rank 0] and to stderr", "[rank 0] at the end"):
@@ -529,47 +520,14 @@ def test_a_standby_ends_with_its_agent(
 
 # ---------------------------------------------------------------- torch
 
-TORCH = """
-import json, logging, os, sys, threading, time, warnings
-import trainrun
-if os.environ['TRAINRUN_ATTEMPT'] == '1':
-    trainrun.report(step=1)
-    time.sleep(600)
-import random
-import numpy
-import torch
-mine = numpy.random.get_state()[1].tolist()
-found = {
-    'threads': [thread.name for thread in threading.enumerate()],
-    'kernel threads': len(os.listdir('/proc/self/task')),
-    'threads of torch': [torch.get_num_threads(), torch.get_num_interop_threads()],
-    'descriptors': sorted(os.readlink(f'/proc/self/fd/{n}').partition(':')[0] for n in range(3)),
-    'number of descriptors': len(os.listdir('/proc/self/fd')),
-    'recursion': sys.getrecursionlimit(),
-    'warnings': [str(item) for item in warnings.filters],
-    'logging': [str(handler) for handler in logging.root.handlers],
-    'level': logging.root.level,
-    'cuda': torch.cuda.is_initialized(),
-    'default type': str(torch.get_default_dtype()),
-    'deterministic': torch.are_deterministic_algorithms_enabled(),
-    'grad': torch.is_grad_enabled(),
-    'environment': {k: v for k, v in os.environ.items() if 'SERVER_URL' not in k},
-    'children': len(open(f'/proc/self/task/{os.getpid()}/children').read().split()),
-}
-found['numbers'] = [random.random(), mine[:8], torch.initial_seed(), len(sys.modules)]
-open(os.environ['FOUND'], 'w').write(json.dumps(found))
-"""
-
 
 def test_torch_that_was_imported_before_is_as_if_the_script_had_done_it(
     operator: OperatorStandIn, workers: Workers, tmp_path: Path
 ) -> None:
-    script = tmp_path / "train.py"
-    script.write_text(TORCH)
     found = tmp_path / "found.json"
     seen = []
     for preload in ((), ("torch",)):
-        command = (sys.executable, str(script))
+        command = (sys.executable, str(OF_TORCH))
         worker = workers.start("", command=command, preload=preload, env={"FOUND": str(found)})
         operator.order(start())
         operator.until(lambda s: s.steps == (1,))
@@ -583,9 +541,8 @@ def test_torch_that_was_imported_before_is_as_if_the_script_had_done_it(
         assert ("warm start" in worker.output) == bool(preload)
         seen.append(json.loads(found.read_text()))
     cold, warm = seen
-    for drawn in seen:
-        *drawn["numbers"], drawn["modules"] = drawn["numbers"]
-    for numbers in zip(*(each.pop("numbers") for each in seen), strict=True):
-        assert len(set(map(str, numbers))) == 2  # every process draws numbers of its own
-    assert warm.pop("modules") > cold.pop("modules") + 500
-    assert warm == cold
+    assert warm["modules"] > cold["modules"] + 500
+    assert differences_of_torch(cold, warm) == []
+    of_both = {name: len(cold["loaders"][name]) for name in ("fork", "spawn")}
+    assert of_both == {"fork": 4, "spawn": 4}
+    assert cold["loaders"]["a lost one"] == "DataLoader worker "

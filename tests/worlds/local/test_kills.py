@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.kills import Kill, Trial
+from benchmarks.killed_run import Kill, Trial
 
 pytestmark = [pytest.mark.slow, pytest.mark.whole_runs]
 INCIDENT = {"attempt": 1, "cause": "AppError", "counted": True, "budget": "failures", "message": ""}
