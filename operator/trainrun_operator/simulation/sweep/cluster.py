@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -40,8 +41,14 @@ class SweepFolders:
         if name not in self._folders:
             line = StoreLine(self.storage, lambda _moment: None)
             run = RunStore(line, f"{SWEEP}/{TRIALS}/{name}")
-            self._folders[name] = SimulatedFolder(run)
+            self._folders[name] = SimulatedFolder(run, partial(self._needed, name))
         return self._folders[name]
+
+    def _needed(self, name: str) -> bool:
+        number, _, incarnation = name.partition("-i")
+        entry = self.storage.judge.ledger.entry(int(number))
+        current = entry.incarnation == int(incarnation or 1)
+        return current and entry.state in ("Open", "Errored")
 
 
 @dataclass

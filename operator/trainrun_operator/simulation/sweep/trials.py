@@ -40,6 +40,8 @@ class SimulatedFolder:
     """What a trial's incarnation has stored: as it really is."""
 
     run: RunStore
+    needed: Callable[[], bool]
+    """Whether its trial may still go on, as the log says: it is open, or has errored."""
     attempts: int = 0
     newest: CheckpointId | None = None
     """The newest checkpoint that no later attempt has left behind."""
@@ -60,7 +62,12 @@ class SimulatedFolder:
         if resume is not None:
             manifest = layout.folder(resume) + layout.MANIFEST
             if self.run.store.size(self.run.key(manifest)) is None:
-                raise BrokenPromise(f"{self.run.run_name} goes on from {resume}, which was deleted")
+                # A cluster that was taken over may be late: of a trial that is closed nobody needs
+                # anything.
+                if self.needed():
+                    name = self.run.run_name
+                    raise BrokenPromise(f"{name} goes on from {resume}, which was deleted")
+                resume = None
         record = AttemptRecord(attempt=attempt, uid=uid, resume=resume)
         self.run.write_once(layout.attempt_key(attempt), record)
         self.attempts = attempt
