@@ -88,13 +88,31 @@ def test_a_damaged_record_is_named_and_nothing_is_guessed(folder: RunStore) -> N
         f"{folder.uri}/log/000000002.json: its checksum does not fit: its content changed. The "
         "log is all that is known of the trials, and nothing of it is guessed: put the object back "
         "from a copy or an older version of it, or begin anew with another spec.storage.sweepName; "
-        f"what the trials have saved stays below {folder.uri}/trials/"
+        f"what the trials have saved stays below {folder.uri}/trials/, and `trainrun sweep export "
+        "--before-damage` writes what was told before"
     )
     folder.delete(["log/000000002.json"])
     log = SweepLog(folder)
     for _ in range(2):  # whoever tries again must not take the hole for the end
         with pytest.raises(SweepLogDamaged, match="it is missing, and record 3 is there"):
             log.read_on()
+
+
+def test_what_stands_before_a_damaged_record_can_be_saved(folder: RunStore) -> None:
+    for record in (begun(), asked(0), told(0), asked(1), told(1)):
+        log = SweepLog(folder)
+        log.read_on()
+        assert log.append(record)
+    whole = SweepLog(folder)
+    assert whole.read_before_damage() is None
+    assert whole.view == SweepLog(folder).read_on()
+
+    folder.delete(["log/000000004.json"])
+    log = SweepLog(folder)
+    damage = log.read_before_damage()
+
+    assert "log/000000004.json: it is missing, and record 5 is there" in str(damage)
+    assert (log.view.position, log.view.asked, log.view.count("Succeeded")) == (3, 1, 1)
 
 
 def test_a_search_whose_folder_was_deleted_meanwhile_does_not_end_with_success(

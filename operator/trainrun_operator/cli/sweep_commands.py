@@ -21,6 +21,11 @@ STORAGE = click.option("--storage", metavar="URI", help="Storage instead of the 
 NAMESPACE = click.option(
     "-n", "--namespace", help="Namespace of NAME, instead of the kubeconfig's."
 )
+BEFORE_DAMAGE = click.option(
+    "--before-damage",
+    is_flag=True,
+    help="Of a log with a record that is missing or damaged: what stands before it.",
+)
 CHANGE_AS_JSON = click.option(
     "--json", "as_json", is_flag=True, help="What was changed as one JSON object."
 )
@@ -55,32 +60,35 @@ def status(where: str, *, storage: str | None, namespace: str | None, as_json: b
 @WHERE
 @STORAGE
 @NAMESPACE
+@BEFORE_DAMAGE
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per trial.")
-def trials(where: str, *, storage: str | None, namespace: str | None, as_json: bool) -> None:
+def trials(where: str, *, as_json: bool, **place: Any) -> None:
     """Show every trial: its parameters, its value, and how it ended."""
     from trainrun_operator.cli.sweeping.showing import show_trials
 
     loaded()
-    sys.exit(show_trials(where, storage=storage, namespace=namespace, as_json=as_json))
+    sys.exit(show_trials(where, as_json=as_json, **place))
 
 
 @sweep.command()
 @WHERE
 @STORAGE
 @NAMESPACE
+@BEFORE_DAMAGE
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
-def best(where: str, *, storage: str | None, namespace: str | None, as_json: bool) -> None:
+def best(where: str, *, as_json: bool, **place: Any) -> None:
     """Show the best trial so far and its parameters; exit with 3 where there is none."""
     from trainrun_operator.cli.sweeping.showing import show_best
 
     loaded()
-    sys.exit(show_best(where, storage=storage, namespace=namespace, as_json=as_json))
+    sys.exit(show_best(where, as_json=as_json, **place))
 
 
 @sweep.command()
 @WHERE
 @STORAGE
 @NAMESPACE
+@BEFORE_DAMAGE
 @click.option(
     "-o",
     "--output",
@@ -88,7 +96,7 @@ def best(where: str, *, storage: str | None, namespace: str | None, as_json: boo
     type=click.Path(dir_okay=False, path_type=Path),
     help="The page. Default: <sweep name>.html in this folder.",
 )
-def plot(where: str, *, storage: str | None, namespace: str | None, output: Path | None) -> None:
+def plot(where: str, *, output: Path | None, **place: Any) -> None:
     """Draw the sweep as one page of HTML: values, learning curves, parameters.
 
     The page needs no network and no scripts. It is written anew each time, also while the sweep
@@ -97,13 +105,14 @@ def plot(where: str, *, storage: str | None, namespace: str | None, output: Path
     from trainrun_operator.cli.sweeping.plot import plot as drawn
 
     loaded()
-    sys.exit(drawn(where, storage=storage, namespace=namespace, output=output))
+    sys.exit(drawn(where, output=output, **place))
 
 
 @sweep.command()
 @WHERE
 @STORAGE
 @NAMESPACE
+@BEFORE_DAMAGE
 @click.option(
     "--optuna",
     metavar="FILE",
@@ -116,17 +125,15 @@ def plot(where: str, *, storage: str | None, namespace: str | None, output: Path
     type=click.Path(dir_okay=False, allow_dash=True, path_type=Path),
     help="A table with a row for each trial; - writes it to stdout.",
 )
-def export(
-    where: str, *, storage: str | None, namespace: str | None, optuna: Path | None, csv: Path | None
-) -> None:
+def export(where: str, *, optuna: Path | None, csv: Path | None, **place: Any) -> None:
     """Write the trials for other tools: --optuna or --csv, into a new file."""
     from trainrun_operator.cli.sweeping.export import export_csv, export_optuna
 
     loaded()
     if optuna is not None and csv is None:
-        sys.exit(export_optuna(where, storage=storage, namespace=namespace, file=optuna))
+        sys.exit(export_optuna(where, file=optuna, **place))
     if csv is not None and optuna is None:
-        sys.exit(export_csv(where, storage=storage, namespace=namespace, file=csv))
+        sys.exit(export_csv(where, file=csv, **place))
     raise click.UsageError("give exactly one of --optuna and --csv")
 
 

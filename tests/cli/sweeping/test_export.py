@@ -147,3 +147,30 @@ def test_without_optuna_a_journal_is_refused_with_what_to_install(
         "pip install 'trainrun[sweep]'\n"
     )
     assert not (tmp_path / "study.log").exists()
+
+
+@pytest.mark.parametrize("words", [["trials"], ["best"], ["export", "--csv", "-"]])
+def test_of_a_damaged_log_what_stands_before_is_told_where_it_is_asked_for(
+    file: Path, sweeps: Sweeps, words: list[str]
+) -> None:
+    whole = ask(words[0], file, *words[1:])
+    (last,) = sweeps.storage.glob("lr/log/*14.json")
+    last.unlink()
+    last.with_name("000000015.json").write_text("{}")
+
+    refused = ask(words[0], file, *words[1:])
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert "`trainrun sweep export --before-damage` writes what was told before" in refused.stderr
+
+    told_before = ask(words[0], file, *words[1:], "--before-damage")
+    assert told_before.exit_code == 0
+    assert told_before.stderr.startswith("warning: only what stands before this was read: file://")
+    assert "log/000000014.json: it is missing, and record 15 is there" in told_before.stderr
+    assert told_before.stdout.splitlines()[:2] == whole.stdout.splitlines()[:2]
+
+
+def test_of_a_log_without_its_beginning_nothing_can_be_told(file: Path, sweeps: Sweeps) -> None:
+    (sweeps.storage / "lr/log/000000001.json").unlink()
+    done = ask("trials", file, "--before-damage")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "log/000000001.json: it is missing" in done.stderr

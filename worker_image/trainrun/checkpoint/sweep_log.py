@@ -55,6 +55,19 @@ class SweepLog:
             self._take(record)
         return self.view
 
+    def read_before_damage(self) -> SweepLogDamaged | None:
+        """What stands before the first record that is missing or damaged: for whoever saves
+        results, and never to be written after. Returns what is wrong there; None: nothing is.
+        Raises StoreError."""
+        try:
+            last = self._last()
+            for position in range(self.view.position + 1, last + 1):
+                self._take(self._there(position, self._get(position), last))
+            self.read_on()
+        except SweepLogDamaged as damage:
+            return damage
+        return None
+
     def append(self, record: Record) -> bool:
         """Write the next record; False: somebody was faster, or nothing is known of who was.
 
@@ -116,8 +129,7 @@ class SweepLog:
 
     def _read_listed(self) -> None:
         """Many at once: one after the other a long log would take minutes from a distant store."""
-        numbers = (layout.read_number(it.key) for it in self.folder.objects(layout.SWEEP_LOG))
-        last = max((number for number in numbers if number is not None), default=0)
+        last = self._last()
         if last == 0:
             self._check_begun()
         with ThreadPoolExecutor(READERS) as pool:
@@ -127,6 +139,11 @@ class SweepLog:
             records = [self._there(position, data, last) for position, data in found]
         for record in records:
             self._take(record)
+
+    def _last(self) -> int:
+        """The newest record that is listed; 0: none is."""
+        numbers = (layout.read_number(it.key) for it in self.folder.objects(layout.SWEEP_LOG))
+        return max((number for number in numbers if number is not None), default=0)
 
     def _there(self, position: int, data: bytes | None, last: int) -> Record:
         if data is None:
@@ -161,5 +178,6 @@ class SweepLog:
             f"{self.folder.uri}/{layout.sweep_record_key(position)}: {why}. The log is all that is "
             "known of the trials, and nothing of it is guessed: put the object back from a copy or "
             "an older version of it, or begin anew with another spec.storage.sweepName; what the "
-            f"trials have saved stays below {self.folder.uri}/{layout.SWEEP_TRIALS}"
+            f"trials have saved stays below {self.folder.uri}/{layout.SWEEP_TRIALS}, and `trainrun "
+            "sweep export --before-damage` writes what was told before"
         )

@@ -28,14 +28,16 @@ OWN = ("number", "state", "reason", "value", "step", "restarts")
 """Columns before those of the parameters."""
 
 
-def export_optuna(where: str, *, storage: str | None, namespace: str | None, file: Path) -> int:
+def export_optuna(
+    where: str, *, storage: str | None, namespace: str | None, before_damage: bool, file: Path
+) -> int:
     """Write a journal of Optuna; returns the exit code."""
     try:
         try:
             from trainrun.optuna_journal import write_journal  # noqa: PLC0415 - a second or two
         except ImportError as error:
             raise InvalidSpec(without_optuna("--optuna", error)) from error
-        sweep = read_sweep(where, storage=storage, namespace=namespace)
+        sweep = read_sweep(where, storage=storage, namespace=namespace, before_damage=before_damage)
         with _writing("--optuna", file):
             write_journal(file, sweep.view, sweep.objective, sweep.space, name=sweep.name)
     except TrainRunError as error:
@@ -44,10 +46,12 @@ def export_optuna(where: str, *, storage: str | None, namespace: str | None, fil
     return SUCCEEDED
 
 
-def export_csv(where: str, *, storage: str | None, namespace: str | None, file: Path) -> int:
+def export_csv(
+    where: str, *, storage: str | None, namespace: str | None, before_damage: bool, file: Path
+) -> int:
     """Write a table, to stdout for `-`; returns the exit code."""
     try:
-        sweep = read_sweep(where, storage=storage, namespace=namespace)
+        sweep = read_sweep(where, storage=storage, namespace=namespace, before_damage=before_damage)
         if file == STDOUT:
             _write_table(sweep, sys.stdout)
             return SUCCEEDED

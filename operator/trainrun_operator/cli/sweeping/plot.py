@@ -16,10 +16,17 @@ from trainrun_operator.cli.sweeping.plotting.page import page
 from trainrun_operator.cli.sweeping.reading import read_sweep
 
 
-def plot(where: str, *, storage: str | None, namespace: str | None, output: Path | None) -> int:
+def plot(
+    where: str,
+    *,
+    storage: str | None,
+    namespace: str | None,
+    before_damage: bool,
+    output: Path | None,
+) -> int:
     """Write the page, by default `<sweep name>.html` here; returns the exit code."""
     try:
-        sweep = read_sweep(where, storage=storage, namespace=namespace)
+        sweep = read_sweep(where, storage=storage, namespace=namespace, before_damage=before_damage)
         file = Path(f"{sweep.name}.html") if output is None else output
         _write(file, page(sweep))
     except TrainRunError as error:

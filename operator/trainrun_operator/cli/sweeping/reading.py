@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import click
+
 from trainrun.checkpoint import RunStore, open_store
 from trainrun.checkpoint.sweep_log import SweepLog
 from trainrun.contract import layout
@@ -43,6 +45,8 @@ class ReadSweep:
     """As its file, or the cluster, describes it now; None: the folder alone was given."""
     version: SweepVersion | None = None
     """As the cluster has it; None: it was not asked for by its name there."""
+    damage: str = ""
+    """What is wrong with the first record that was not read; empty: all were."""
 
     @property
     def uri(self) -> str:
@@ -75,33 +79,47 @@ class FoundSweep:
     version: SweepVersion | None
     """Both as in `ReadSweep`."""
 
-    def read(self) -> ReadSweep:
-        """Read the log. Raises StoreError, SweepLogDamaged, and UnknownSweep where nothing was ever
-        begun."""
-        view = SweepLog(self.folder).read_on()
+    def read(self, *, before_damage: bool = False) -> ReadSweep:
+        """Read the log, or only what stands before a record that cannot be read. Raises StoreError,
+        SweepLogDamaged where nothing can be, and UnknownSweep where nothing was ever begun."""
+        log = SweepLog(self.folder)
+        damage = log.read_before_damage() if before_damage else None
+        view = log.view if before_damage else log.read_on()
+        if damage is not None and not view.sessions:
+            raise damage
         if not view.sessions:
             raise UnknownSweep(
                 f"{self.folder.uri}: there is no log of a sweep; give <storage URI>/<sweep name>, "
                 "the sweep's YAML file, or the name of a TrainSweep"
             )
         return ReadSweep(
-            folder=self.folder, view=view, described=self.described, version=self.version
+            folder=self.folder,
+            view=view,
+            described=self.described,
+            version=self.version,
+            damage="" if damage is None else str(damage),
         )
 
 
-def read_sweep(where: str, *, storage: str | None, namespace: str | None = None) -> ReadSweep:
-    """The sweep of a file, in a folder, or of a name in the cluster, with its log. Raises
-    InvalidSpec, what a cluster answers, and as `read_log`."""
-    return read_log(find_sweep(where, storage=storage, namespace=namespace))
+def read_sweep(
+    where: str, *, storage: str | None, namespace: str | None = None, before_damage: bool = False
+) -> ReadSweep:
+    """The sweep of a file, in a folder, or of a name in the cluster, with its log. Says on stderr
+    what was not read. Raises InvalidSpec, what a cluster answers, and as `read_log`."""
+    found = find_sweep(where, storage=storage, namespace=namespace)
+    sweep = read_log(found, before_damage=before_damage)
+    if sweep.damage:
+        click.echo(f"warning: only what stands before this was read: {sweep.damage}", err=True)
+    return sweep
 
 
-def read_log(found: FoundSweep) -> ReadSweep:
+def read_log(found: FoundSweep, *, before_damage: bool = False) -> ReadSweep:
     """As `FoundSweep.read`; of a name in the cluster errors say where the operator's words are."""
     if found.version is None:
-        return found.read()
+        return found.read(before_damage=before_damage)
     where = found.version.where
     try:
-        return found.read()
+        return found.read(before_damage=before_damage)
     except UnknownSweep as error:
         raise UnknownSweep(
             f"{found.folder.uri}: there is no log yet; `trainrun sweep status {where}` tells what "

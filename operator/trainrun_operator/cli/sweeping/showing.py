@@ -30,10 +30,12 @@ LONGEST_REMARK = 100
 """Characters in a table; `--json` has all of it."""
 
 
-def show_trials(where: str, *, storage: str | None, namespace: str | None, as_json: bool) -> int:
+def show_trials(
+    where: str, *, storage: str | None, namespace: str | None, before_damage: bool, as_json: bool
+) -> int:
     """A line for each trial; returns the exit code."""
     try:
-        sweep = read_sweep(where, storage=storage, namespace=namespace)
+        sweep = read_sweep(where, storage=storage, namespace=namespace, before_damage=before_damage)
     except TrainRunError as error:
         return refused(error)
     rows = rows_of(sweep.view, None, sweep.objective)
@@ -46,10 +48,12 @@ def show_trials(where: str, *, storage: str | None, namespace: str | None, as_js
     return SUCCEEDED
 
 
-def show_best(where: str, *, storage: str | None, namespace: str | None, as_json: bool) -> int:
+def show_best(
+    where: str, *, storage: str | None, namespace: str | None, before_damage: bool, as_json: bool
+) -> int:
     """The trial that is ahead, and its parameters; returns the exit code."""
     try:
-        sweep = read_sweep(where, storage=storage, namespace=namespace)
+        sweep = read_sweep(where, storage=storage, namespace=namespace, before_damage=before_damage)
     except TrainRunError as error:
         return refused(error)
     found = best(sweep.view, sweep.objective)
