@@ -47,7 +47,7 @@ class WarmTrial(Trial):
         try:
             wrong = super().live(kills)
         except AssertionError as error:
-            return [f"hung: {error}"]
+            return [f"hung: {error}: {self.drivers[-1].out.read_text()[-3000:]}"]
         outs = self.runs.folder.glob("out-*.txt")
         self.warm = sum(out.read_text().count(": warm start") for out in outs)
         differ = self._starts()

@@ -5,6 +5,7 @@ Run by the tests of warm starts as a script, and imported by one that has other 
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import logging
 import multiprocessing
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
 
 WORKERS = {"fork": 2, "spawn": 1}
 """Processes of a loader; each one that is spawned imports torch anew."""
-PATIENCE = 200
-"""Seconds for an item of a loader."""
+STUCK = 150.0
+"""Seconds for all loaders, after which the process ends and its last lines say where it stood."""
 
 
 class Telling:
@@ -79,13 +80,13 @@ def loader(items: Telling, method: str) -> Iterable[str]:
         shuffle=True,
         generator=torch.Generator().manual_seed(7),
         num_workers=WORKERS[method],
-        multiprocessing_context=method,
-        timeout=PATIENCE,
+        multiprocessing_context=method,  # without a timeout: then it looks for lost workers
     )
 
 
 def of_loaders() -> dict[str, Any]:
     """What loaders give whose workers are forked and spawned, and how they tell of a lost one."""
+    faulthandler.dump_traceback_later(STUCK, exit=True)
     found: dict[str, Any] = {}
     for method in WORKERS:
         found[method] = [json.loads(item) for item in loader(Telling(), method)]
@@ -95,6 +96,7 @@ def of_loaders() -> dict[str, Any]:
     except RuntimeError as error:
         # Whether its exit or its signal is told depends on which is seen first.
         found["a lost one"] = re.sub(r"\d+", "N", str(error)).partition("(")[0]
+    faulthandler.cancel_dump_traceback_later()
     found["handler"] = str(signal.getsignal(signal.SIGCHLD)).partition(" at 0x")[0]
     return found
 

@@ -536,7 +536,8 @@ def test_torch_that_was_imported_before_is_as_if_the_script_had_done_it(
         operator.order(Hold(attempt=2))
         operator.until(lambda s: s.phase == "Idle" and s.held and s.held.attempt == 2)
         operator.order(start(2))
-        operator.until(lambda s: s.attempt == 2 and s.exits, timeout=200)
+        [end] = operator.until(lambda s: s.attempt == 2 and s.exits, timeout=200).exits
+        assert end.code == 0, "\n".join(end.last_lines)
         worker.kill()
         assert ("warm start" in worker.output) == bool(preload)
         seen.append(json.loads(found.read_text()))
