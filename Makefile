@@ -119,12 +119,11 @@ $(QUICK): install
 # Packages that only tests of frameworks need, so they are not in .venv.
 FRAMEWORKS := .venv-frameworks
 
-# Four at a time on two cores: two of them hold the tests of the clusters, which wait most of the time, and
-# the others wait for half of it.
+# Three at a time on two cores: two of them hold the tests of the clusters, which wait most of the time.
 .PHONY: test
 test: install test-tools test-cluster ## install, run all tests; 100 % branch coverage of core and api
 	@rm -f .coverage .coverage.*
-	@$(PYTHON) -m pytest -n 4 --hypothesis-profile=thorough --cov --cov-report= $(PYTEST_ARGS)
+	@$(PYTHON) -m pytest -n 3 --hypothesis-profile=thorough --cov --cov-report= $(PYTEST_ARGS)
 	@$(VENV)/bin/coverage report --include 'operator/trainrun_operator/core/*,operator/trainrun_operator/api/*' --fail-under 100
 
 .PHONY: test-tools
@@ -132,9 +131,6 @@ test-tools: ## build the S3 server that the tests run against (needs Go)
 	@if command -v go >/dev/null; then $(MAKE) --no-print-directory $(VERSITYGW); \
 	elif test -x $(VERSITYGW); then true; \
 	else echo "*** go was not found: every test against a real S3 server is left out. Install Go 1.26 or newer to run them. ***" >&2; fi
-
-.PHONY: frameworks
-frameworks: install $(FRAMEWORKS)/.installed ## install what the tests of frameworks need, so that `make test` runs them, too
 
 .PHONY: test-frameworks
 test-frameworks: $(FRAMEWORKS)/.installed ## let frameworks' trainings survive faults, in a virtual environment of its own
