@@ -14,6 +14,7 @@ import pytest
 from tests.chart.rendering import Manifest, of_kind, render
 from tests.support.eventually import eventually
 from tests.worlds.kubernetes.test_render import ACTION, PLACE, a_run, plain
+from trainrun_operator.core.run.config import config_of
 from trainrun_operator.worlds.kubernetes.render import worker_pod
 
 if TYPE_CHECKING:
@@ -181,7 +182,8 @@ def test_what_templates_may_ask_for_is_bounded_by_values(
 def test_a_plain_worker_is_made_and_deleted_under_the_narrowest_policy(narrow: Account) -> None:
     template = plain("python", "train.py", image="train:1")
     template["spec"]["serviceAccountName"] = "trainer"
-    pod = worker_pod(a_run(template), template, ACTION, PLACE)
+    run = a_run(template)
+    pod = worker_pod(run, config_of(run), template, ACTION, PLACE)
     del pod["metadata"]["namespace"]
     name = narrow.create(pod, dry=False)
     assert narrow.refusal_to_delete(name) == ""
