@@ -99,7 +99,7 @@ def test_a_search_whose_whole_cluster_is_lost_goes_on_in_another_one(
 ) -> None:
     options: dict[str, Any] = {"args": ("--steps=60", "--pause=0.3"), "budget": {"trials": 2}}
     there = ClusterSweep(Bed(doomed, bed.namespace, store=bed.store), **options)
-    eventually(lambda: saved(there, SAVED), timeout=120, what="trial 0 has saved")
+    eventually(lambda: saved(there, SAVED), timeout=300, what="trial 0 has saved")
     before = parameters(there.log()[1])
     for node in doomed.nodes:
         nodes.power_off(doomed, node.name)
