@@ -195,8 +195,6 @@ class SweepLeader:
         elif not plan.over:
             self._wakeup.after(DISPLAY_EVERY)
 
-    # ------------------------------------------------------------------------------ the status
-
     def _complete(
         self, status: TrainSweepStatus, before: TrainSweepStatus, observation: SweepObservation
     ) -> TrainSweepStatus:
@@ -242,8 +240,6 @@ class SweepLeader:
             written = await self._around.api.put(f"{path}/status", body, guard=self._around.guard)
             self._raw = {**TRAINSWEEP.head(), **written}
             self._telling.refused(raw, message)
-
-    # ------------------------------------------------------------------------------ the trials
 
     async def _apply(self, sweep: TrainSweep, action: TrialAction) -> None:
         """Raises KubeError."""
