@@ -23,7 +23,7 @@ from trainrun.sweep.stopping import Judging
 from trainrun.sweep.view import SweepView
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from trainrun.checkpoint.stores.run_store import RunStore
     from trainrun.sweep.clerk import Suggest
@@ -49,7 +49,10 @@ class SweepLog:
     def read_on(self) -> SweepView:
         """Everything that stands in the log now. Raises StoreError, SweepLogDamaged."""
         if self.view.position == 0:
-            self._read_listed()
+            # All of them before the first is taken: who asks again must not find a log that ends
+            # where the hole is.
+            for listed in tuple(self._listed()):
+                self._take(listed)
         # A listing may be late; what is asked for by its name is there or not.
         while (record := self._read(self.view.position + 1)) is not None:
             self._take(record)
@@ -60,9 +63,8 @@ class SweepLog:
         results, and never to be written after. Returns what is wrong there; None: nothing is.
         Raises StoreError."""
         try:
-            last = self._last()
-            for position in range(self.view.position + 1, last + 1):
-                self._take(self._there(position, self._get(position), last))
+            for record in self._listed():
+                self._take(record)
             self.read_on()
         except SweepLogDamaged as damage:
             return damage
@@ -127,23 +129,17 @@ class SweepLog:
         if self.folder.objects(first) and self._get(1) is None:
             raise self._damaged(1, f"it is missing, and {first} is there")
 
-    def _read_listed(self) -> None:
-        """Many at once: one after the other a long log would take minutes from a distant store."""
-        last = self._last()
+    def _listed(self) -> Iterator[Record]:
+        """From the first one on. Many are read at once: one after the other a long log would take
+        minutes from a distant store."""
+        numbers = (layout.read_number(it.key) for it in self.folder.objects(layout.SWEEP_LOG))
+        last = max((number for number in numbers if number is not None), default=0)
         if last == 0:
             self._check_begun()
         with ThreadPoolExecutor(READERS) as pool:
             found = enumerate(pool.map(self._get, range(1, last + 1)), start=1)
-            # All of them before the first is taken: who asks again must not find a log that ends
-            # where the hole is.
-            records = [self._there(position, data, last) for position, data in found]
-        for record in records:
-            self._take(record)
-
-    def _last(self) -> int:
-        """The newest record that is listed; 0: none is."""
-        numbers = (layout.read_number(it.key) for it in self.folder.objects(layout.SWEEP_LOG))
-        return max((number for number in numbers if number is not None), default=0)
+            for position, data in found:
+                yield self._there(position, data, last)
 
     def _there(self, position: int, data: bytes | None, last: int) -> Record:
         if data is None:

@@ -83,18 +83,17 @@ class FoundSweep:
         """Read the log, or only what stands before a record that cannot be read. Raises StoreError,
         SweepLogDamaged where nothing can be, and UnknownSweep where nothing was ever begun."""
         log = SweepLog(self.folder)
-        damage = log.read_before_damage() if before_damage else None
-        view = log.view if before_damage else log.read_on()
-        if damage is not None and not view.sessions:
+        damage = log.read_before_damage()
+        if damage is not None and not (before_damage and log.view.sessions):
             raise damage
-        if not view.sessions:
+        if not log.view.sessions:
             raise UnknownSweep(
                 f"{self.folder.uri}: there is no log of a sweep; give <storage URI>/<sweep name>, "
                 "the sweep's YAML file, or the name of a TrainSweep"
             )
         return ReadSweep(
             folder=self.folder,
-            view=view,
+            view=log.view,
             described=self.described,
             version=self.version,
             damage="" if damage is None else str(damage),
