@@ -25,9 +25,6 @@ WIDTH = 64
 class Training:
     """One rank's part of it; the process group exists already."""
 
-    pause = STEP_SECONDS
-    """After each step."""
-
     def __init__(self) -> None:
         torch.set_num_threads(1)
         self.rank = dist.get_rank()
@@ -56,7 +53,7 @@ class Training:
         self.model(self._batch).square().mean().backward()
         self.optimizer.step()
         self.tell({"step": step})
-        time.sleep(self.pause)
+        time.sleep(STEP_SECONDS)
 
     def save(self, file: Path) -> None:
         """Write model and optimizer."""

@@ -52,7 +52,7 @@ class OpenedStore:
         return replace(self._opened, generation=max(self.generation, 1))
 
     def open(self, uri: str) -> ObjectStore:
-        """Another store, with the same credentials."""
+        """The store at this address, with the credentials of the run's."""
         if self._bring_boto3 is not None and uri.startswith("s3://"):
             self._bring_boto3()
         storage = self.config.storage
