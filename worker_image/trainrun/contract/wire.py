@@ -26,7 +26,8 @@ Check = Callable[[Any], Any]
 ALWAYS_SENT = ("kind", "version")
 """Fields that tell the reader how to read the rest."""
 
-_SCALARS = (str, int, float, type(None))
+_PLAIN = frozenset({str, int, float, bool, type(None)})
+"""Of these types each value is its own JSON form."""
 
 
 class MalformedMessage(ValueError):
@@ -43,19 +44,27 @@ def parsed(text: str | bytes) -> object:
 
 def encode(message: object) -> Any:
     """Return the JSON-safe form of a dataclass, tuple, mapping or scalar."""
-    if isinstance(message, _SCALARS):
+    if type(message) in _PLAIN:
         return message
-    if dataclasses.is_dataclass(message) and not isinstance(message, type):
-        return {
-            name: encode(value)
-            for name, default in _sent(type(message))
-            if type(value := getattr(message, name)) is not type(default) or value != default
-        }
     if isinstance(message, (tuple, list)):
         return [encode(item) for item in message]
     if isinstance(message, dict):
         return {key: encode(item) for key, item in message.items()}
+    if dataclasses.is_dataclass(message) and not isinstance(message, type):
+        return _encoded(message)
     return message
+
+
+def _encoded(message: object) -> dict[str, Any]:
+    cls: type = type(message)  # mypy holds that a type[object] may be unhashable
+    said = {}
+    for name, default in _sent(cls):
+        value = getattr(message, name)
+        # The first comparison costs next to nothing and holds for most fields.
+        if value is default or (type(value) is type(default) and value == default):
+            continue
+        said[name] = value if type(value) in _PLAIN else encode(value)
+    return said
 
 
 def believed(value: Any) -> Any:
