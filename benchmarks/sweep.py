@@ -28,14 +28,16 @@ from benchmarks.local_job import machine
 from tests.clerk.desks import Bureau, session
 from trainrun.checkpoint import RunStore, open_store
 from trainrun.checkpoint.sweep_log import SweepLog
-from trainrun.optuna_sampler import OptunaSampler
 from trainrun.optuna_trials import frozen, places
+from trainrun.sweep.clerk import Suggest
 from trainrun.sweep.records import Ask, LogEntry, Record, Reports, Tell, TrialReport, written
-from trainrun.sweep.search import Objective, Search
+from trainrun.sweep.samplers import by_chance
+from trainrun.sweep.search import Objective, SamplerName, Search
 from trainrun.sweep.space import FloatRange, Parameter
 from trainrun.sweep.targets import Targets
 from trainrun_operator.core.sweep.clerking import ClerkState, piece
 from trainrun_operator.runtime.clerk_desk import ClerkDesk
+from trainrun_operator.runtime.suggesting import suggest_of
 
 TRIALS = 1_000
 """That have ended before anything is measured."""
@@ -45,7 +47,7 @@ ROUNDS = 5
 TRIVIAL = 40
 """Trials of one round."""
 SPACE = tuple(Parameter(f"p{at}", FloatRange(1e-3, 1.0, log=True)) for at in range(10))
-SEARCH = Search(space=SPACE, objective=Objective("loss"), sampler="TPE")
+LEARNING: tuple[SamplerName, ...] = ("TPE", "CmaEs")
 
 
 def ended(trials: int, *, reports: int) -> list[Record]:
@@ -63,8 +65,8 @@ def ended(trials: int, *, reports: int) -> list[Record]:
     return records
 
 
-def written_log(folder: RunStore, records: list[Record], sampler: OptunaSampler) -> SweepLog:
-    log = SweepLog(folder, suggest=sampler)
+def written_log(folder: RunStore, records: list[Record], suggest: Suggest) -> SweepLog:
+    log = SweepLog(folder, suggest=suggest)
     for record in records:
         assert log.append(record)
     return log
@@ -73,18 +75,21 @@ def written_log(folder: RunStore, records: list[Record], sampler: OptunaSampler)
 # ------------------------------------------------------------------------------------- an answer
 
 
-def asks() -> None:
+def asks(name: SamplerName) -> None:
+    search = Search(space=SPACE, objective=Objective("loss"), sampler=name)
+    samplers = optuna.samplers
+    peer_sampler = samplers.CmaEsSampler(seed=1) if name == "CmaEs" else samplers.TPESampler(seed=1)
     with tempfile.TemporaryDirectory(prefix="trainrun-bench-") as place:
         folder = RunStore(open_store(Path(place).as_uri()), "search")
-        log = written_log(folder, ended(TRIALS, reports=10), OptunaSampler())
-        study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=1))
+        log = written_log(folder, ended(TRIALS, reports=10), suggest_of(name))
+        study = optuna.create_study(sampler=peer_sampler)
         trials = log.view.trials.values()
         study.add_trials([frozen(trial, SPACE, places) for trial in trials])
         ours, peers = [], []
         targets = Targets(session=session(), asked=TRIALS)
         for count in range(ASKS + 1):
             begun = time.perf_counter()
-            log.settle(Targets(session=targets.session, asked=TRIALS + count + 1), SEARCH)
+            log.settle(Targets(session=targets.session, asked=TRIALS + count + 1), search)
             ours.append(time.perf_counter() - begun)
             begun = time.perf_counter()
             trial = study.ask()
@@ -93,20 +98,21 @@ def asks() -> None:
             peers.append(time.perf_counter() - begun)
     mine, peer = median(ours[1:]) * 1e3, median(peers[1:]) * 1e3
     print(
-        f"TPE, {TRIALS} trials, 10 parameters: order -> committed {mine:.0f} ms, Optuna in memory "
-        f"{peer:.0f} ms: {mine - peer:+.0f} ms (at most +30); the first {ours[0] * 1e3:.0f} ms"
+        f"{name}, {TRIALS} trials, 10 parameters: order -> committed {mine:.0f} ms, Optuna in "
+        f"memory {peer:.0f} ms: {mine - peer:+.0f} ms (at most +30); the first "
+        f"{ours[0] * 1e3:.0f} ms"
     )
 
 
 # ------------------------------------------------------------------------------ a clerk's death
 
 
-async def deaths() -> None:
+async def deaths(name: SamplerName) -> None:
     with tempfile.TemporaryDirectory(prefix="trainrun-bench-") as place:
         bureau = await Bureau.open(Path(place))
-        written_log(RunStore(bureau.store, "search"), ended(TRIALS, reports=100), OptunaSampler())
+        written_log(RunStore(bureau.store, "search"), ended(TRIALS, reports=100), by_chance)
         took = []
-        search = {"sampler": {"name": "TPE"}, "space": spec_space()}
+        search = {"sampler": {"name": name}, "space": spec_space()}
         clerk = bureau.start_clerk()
         for count in range(KILLS):
             bureau.order(asked=TRIALS + count, spec_changes=search)
@@ -120,8 +126,8 @@ async def deaths() -> None:
             took.append(time.perf_counter() - begun)
         await bureau.close()
     print(
-        f"kill -9 of the clerk, {TRIALS} trials of 100 reports: {median(took):.1f} s until the "
-        f"next trial is asked for and known, at most {max(took):.1f} s (at most 4)"
+        f"{name}: kill -9 of the clerk, {TRIALS} trials of 100 reports: {median(took):.1f} s until "
+        f"the next trial is asked for and known, at most {max(took):.1f} s (at most 4)"
     )
 
 
@@ -212,8 +218,9 @@ def trivial() -> None:
 
 def main() -> None:
     print(machine())
-    asks()
-    asyncio.run(deaths())
+    for name in LEARNING:
+        asks(name)
+        asyncio.run(deaths(name))
     operator()
     trivial()
 

@@ -95,6 +95,7 @@ def test_the_worker_side_imports_on_the_oldest_python_of_a_worker_image() -> Non
             "s3.py",
             "__main__.py",
             "accelerate.py",
+            "cma_sampler.py",
             "lightning.py",
             "mlflow.py",
             "optuna_journal.py",

@@ -39,6 +39,31 @@ def test_a_whole_number_lies_within_its_bounds_and_on_its_steps(
     assert log or (value - low) % step == 0
 
 
+RANGES = (
+    FloatRange(-3.0, 5.0),
+    FloatRange(1e-5, 0.1, log=True),
+    FloatRange(0.0, 0.3, step=0.1),
+    FloatRange(0.0, 1.0, step=0.3),
+    IntRange(-4, 4),
+    IntRange(2, 13, step=2),
+    IntRange(1, 512, log=True),
+)
+
+
+@given(st.sampled_from(RANGES), SHARES)
+def test_the_share_of_a_value_leads_back_to_it(domain: FloatRange | IntRange, at: float) -> None:
+    value = domain.at(at)
+    share = domain.share_of(float(value))
+    assert 0 <= share <= 1
+    assert domain.at(min(share, 1 - 1e-16)) == pytest.approx(value, rel=1e-9, abs=1e-9)
+
+
+def test_a_step_has_its_share_in_the_middle_of_what_is_made_into_it() -> None:
+    assert FloatRange(0.0, 0.3, step=0.1).share_of(0.1) == pytest.approx(0.375)
+    assert IntRange(1, 4).share_of(4) == 0.875
+    assert FloatRange(2.0, 2.0).share_of(2.0) == 0.5
+
+
 def test_steps_of_real_numbers_are_what_they_say() -> None:
     assert FloatRange(0.0, 0.3, step=0.1).points() == (0.0, 0.1, 0.2, 0.3)
     assert FloatRange(0.0, 0.3, step=0.1).at(0.999) == 0.3

@@ -8,7 +8,6 @@ with a seed of the sweep's and the trial's number, so that whoever asks again is
 from __future__ import annotations
 
 import copy
-import hashlib
 import warnings
 from typing import TYPE_CHECKING
 
@@ -17,7 +16,7 @@ from optuna.samplers import BaseSampler, QMCSampler, RandomSampler, TPESampler
 from optuna.trial import FrozenTrial
 
 from trainrun.optuna_trials import frozen, places
-from trainrun.sweep.samplers import Suggestion, ask
+from trainrun.sweep.samplers import Suggestion, ask, seed_of
 from trainrun.sweep.search import Search
 from trainrun.sweep.space import FloatRange, IntRange, OneOf, Parameter, Scalar, choose
 
@@ -98,18 +97,13 @@ def _suggested(view: SweepView, search: Search, trials: list[FrozenTrial]) -> Su
 
 def sampler_of(search: Search, number: int) -> BaseSampler:
     """A sampler as good as new, for the trial of this number."""
-    seed = _seed(search.seed, number)
+    seed = seed_of(search.seed, number)
     if search.sampler == "QMC":
         # One sequence for the sweep; each trial has its place there. What is not in it is drawn.
         return QMCSampler(
             scramble=True, seed=search.seed % 2**32, independent_sampler=RandomSampler(seed=seed)
         )
     return TPESampler(seed=seed)
-
-
-def _seed(seed: int, number: int) -> int:
-    digest = hashlib.sha256(f"{seed}:{number}".encode()).digest()
-    return int.from_bytes(digest[:4], "big")
 
 
 def _chosen(trial: optuna.Trial, parameter: Parameter) -> Scalar:

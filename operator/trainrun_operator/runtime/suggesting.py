@@ -10,7 +10,7 @@ import importlib.util
 from trainrun.errors import InvalidSpec
 from trainrun.sweep.clerk import Suggest
 from trainrun.sweep.samplers import by_chance
-from trainrun.sweep.search import BY_OPTUNA, SamplerName
+from trainrun.sweep.search import SamplerName
 
 
 def suggest_of(sampler: SamplerName, *, where: str = "spec.sampler.name") -> Suggest:
@@ -18,15 +18,33 @@ def suggest_of(sampler: SamplerName, *, where: str = "spec.sampler.name") -> Sug
 
     Raises InvalidSpec where its library is missing.
     """
-    if sampler not in BY_OPTUNA:
-        return by_chance
+    match sampler:
+        case "Random" | "Grid":
+            return by_chance
+        case "CmaEs":
+            return _by_cmaes(where)
+        case "TPE" | "QMC":
+            return _by_optuna(sampler, where)
+
+
+# Both libraries take a second to load, which others need not wait.
+
+
+def _by_cmaes(where: str) -> Suggest:
+    try:
+        from trainrun.cma_sampler import CmaSampler  # noqa: PLC0415
+    except ImportError as error:
+        raise InvalidSpec(f"{where}: {_without('CmaEs', 'cmaes', error)}") from error
+    return CmaSampler()
+
+
+def _by_optuna(sampler: SamplerName, where: str) -> Suggest:
     if sampler == "QMC" and importlib.util.find_spec("scipy") is None:
         raise InvalidSpec(
             f"{where}: QMC needs scipy, which is not here: pip install 'trainrun[sweep]'; in a "
             "cluster, an operator's image built with --build-arg QMC=1"
         )
     try:
-        # A second that others need not.
         from trainrun.optuna_sampler import OptunaSampler  # noqa: PLC0415
     except ImportError as error:
         raise InvalidSpec(f"{where}: {without_optuna(sampler, error)}") from error
@@ -35,6 +53,11 @@ def suggest_of(sampler: SamplerName, *, where: str = "spec.sampler.name") -> Sug
 
 def without_optuna(who: str, error: ImportError) -> str:
     """Why `who` cannot work here, and the remedy."""
+    return _without(who, "Optuna", error)
+
+
+def _without(who: str, library: str, error: ImportError) -> str:
     return (
-        f"{who} needs Optuna, which cannot be loaded here ({error}): pip install 'trainrun[sweep]'"
+        f"{who} needs {library}, which cannot be loaded here ({error}): "
+        "pip install 'trainrun[sweep]'"
     )

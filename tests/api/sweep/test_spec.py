@@ -105,6 +105,7 @@ def test_a_parameter_may_have_one_value() -> None:
 
 
 GRID = {"sampler": {"name": "Grid"}}
+CMA_ES = {"sampler": {"name": "CmaEs"}}
 
 REFUSED: list[tuple[str, dict[str, object], list[str]]] = [
     (
@@ -317,6 +318,22 @@ REFUSED: list[tuple[str, dict[str, object], list[str]]] = [
         "a grid without end",
         {**GRID, "space": [OPTIMIZER, {"name": "a", "int": {"low": 1, "high": 10**12}}]},
         ["spec.space: must have at most 10000 points for a Grid; it has 2000000000000"],
+    ),
+    (
+        "nothing that CMA-ES could search",
+        {
+            **CMA_ES,
+            "space": [
+                OPTIMIZER,
+                MOMENTUM,
+                {"name": "one", "int": {"low": 3, "high": 3}},
+                {"name": "same", "float": {"low": 0.5, "high": 0.5}},
+            ],
+        },
+        [
+            "spec.space: must have a float or int of more than one value and without when for the "
+            "sampler CmaEs, which searches these alone; TPE takes any space"
+        ],
     ),
     (
         "no number of trials",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import signal
 import time
+from os import environ
 from pathlib import Path
 
 import pytest
@@ -150,8 +151,11 @@ def test_a_trial_of_which_the_loss_is_no_number_is_ended(sweeps: Sweeps) -> None
 
 
 @pytest.mark.slow
-def test_optuna_chooses_and_a_killed_sweep_goes_on_with_what_it_chose(sweeps: Sweeps) -> None:
-    sweeps.spec = {"sampler": {"name": "TPE", "seed": 3}, "budget": {"trials": 4}}
+@pytest.mark.parametrize("name", ["TPE", "CmaEs"])
+def test_a_sampler_that_learns_chooses_and_a_killed_sweep_goes_on_with_what_it_chose(
+    sweeps: Sweeps, name: str
+) -> None:
+    sweeps.spec = {"sampler": {"name": name, "seed": 3}, "budget": {"trials": 4}}
     sweeps.env = {"STEPS": "30"}
     driver = sweeps.start()
     sweeps.wait_for_starts(2)
@@ -164,14 +168,15 @@ def test_optuna_chooses_and_a_killed_sweep_goes_on_with_what_it_chose(sweeps: Sw
     assert [trial.fallback for trial in sweeps.trials()] == [""] * 4
 
 
-def test_without_optuna_its_samplers_are_refused_with_what_to_install(
-    sweeps: Sweeps, tmp_path: Path
+@pytest.mark.parametrize(("name", "library"), [("TPE", "Optuna"), ("CmaEs", "cmaes")])
+def test_without_its_library_a_sampler_is_refused_with_what_to_install(
+    sweeps: Sweeps, tmp_path: Path, name: str, library: str
 ) -> None:
-    (tmp_path / "optuna.py").write_text("raise ImportError('not here')")
-    sweeps.spec = {"sampler": {"name": "TPE"}}
-    sweeps.environ = {"PYTHONPATH": str(tmp_path)}
+    (tmp_path / f"{library.lower()}.py").write_text("raise ImportError('not here')")
+    sweeps.spec = {"sampler": {"name": name}}
+    sweeps.environ = {"PYTHONPATH": f"{tmp_path}:{environ.get('PYTHONPATH', '')}"}
     said = refusal(sweeps.run())
-    assert "spec.sampler.name: TPE needs Optuna" in said
+    assert f"spec.sampler.name: {name} needs {library}" in said
     assert "pip install 'trainrun[sweep]'" in said
 
 

@@ -72,7 +72,7 @@ def _resumed(trial: TrialView, session: SweepSession) -> TrialView:
         )
     if trial.state == "Errored" and session.resume_errored:
         fresh: dict[str, Any] = {"value": None, "step": 0, "reason": "", "message": ""}
-        fresh["told_after"] = 0
+        fresh |= {"told_after": 0, "told_at": 0}
         return replace(trial, state="Open", opening=trial.opening + 1, restarts=0, **fresh)
     return trial
 
@@ -118,5 +118,6 @@ def _told(view: SweepView, tell: Tell) -> SweepView:
         message=tell.message,
         restarts=tell.restarts,
         told_after=view.reports,
+        told_at=view.position,
     )
     return replace(view, trials={**view.trials, tell.trial: ended})

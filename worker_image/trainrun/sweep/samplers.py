@@ -49,9 +49,20 @@ def ask(search: Search, number: int) -> dict[str, Scalar]:
     def pick(parameter: Parameter) -> Scalar:
         if parameter.name in said:
             return said[parameter.name]
-        return parameter.domain.at(_share(search.seed, number, parameter.name))
+        return by_lot(parameter, search.seed, number)
 
     return choose(search.space, pick)
+
+
+def by_lot(parameter: Parameter, seed: int, number: int) -> Scalar:
+    """What chance gives this parameter in trial `number`."""
+    return parameter.domain.at(share(seed, number, parameter.name))
+
+
+def seed_of(seed: int, number: int) -> int:
+    """For what a sampler's library draws for trial `number`, from 0 to 2^32 - 1."""
+    digest = hashlib.sha256(f"{seed}:{number}".encode()).digest()
+    return int.from_bytes(digest[:4], "big")
 
 
 def grid_size(space: tuple[Parameter, ...]) -> int:
@@ -72,10 +83,10 @@ def _grid_point(search: Search, number: int) -> dict[str, Scalar]:
 
 @functools.lru_cache(maxsize=8)
 def _order(size: int, seed: int) -> tuple[int, ...]:
-    return tuple(sorted(range(size), key=lambda point: _share(seed, point, "")))
+    return tuple(sorted(range(size), key=lambda point: share(seed, point, "")))
 
 
-def _share(seed: int, number: int, name: str) -> float:
+def share(seed: int, number: int, name: str) -> float:
     """Evenly distributed, 0 <= share < 1; as many bits as a float has."""
     digest = hashlib.sha256(f"{seed}:{number}:{name}".encode()).digest()
     return (int.from_bytes(digest[:8], "big") >> 11) / 2**53

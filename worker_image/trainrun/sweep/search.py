@@ -12,9 +12,7 @@ from trainrun.sweep.stopping_rules import EarlyStopping
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-SamplerName = Literal["Random", "Grid", "TPE", "QMC"]
-BY_OPTUNA: tuple[SamplerName, ...] = ("TPE", "QMC")
-"""Samplers that learn from, or have to know of, other trials."""
+SamplerName = Literal["Random", "Grid", "TPE", "CmaEs", "QMC"]
 Goal = Literal["minimize", "maximize"]
 ValueOf = Literal["last", "best"]
 

@@ -35,7 +35,7 @@ class FloatRange:
         """Every value. Raises ValueError without a step."""
         if self.step is None:
             raise ValueError("a range of real numbers without a step cannot be listed")
-        count = math.floor((self.high - self.low) / self.step + _ROUNDING) + 1
+        count = _count(self.low, self.high, self.step)
         # By multiplication, so that errors do not add up; round() makes 0.1 + 2 * 0.1 what it says.
         return tuple(min(self.high, round(self.low + at * self.step, 12)) for at in range(count))
 
@@ -47,6 +47,14 @@ class FloatRange:
             low, high = math.log(self.low), math.log(self.high)
             return _clamp(math.exp(low + share * (high - low)), self.low, self.high)
         return _clamp(self.low + share * (self.high - self.low), self.low, self.high)
+
+    def share_of(self, value: float) -> float:
+        """Where this value stands in the range, 0 to 1: in the middle of what `at` makes it of."""
+        if self.step is not None:
+            return ((value - self.low) / self.step + 0.5) / _count(self.low, self.high, self.step)
+        if self.log:
+            return _between(math.log(value), math.log(self.low), math.log(self.high))
+        return _between(value, self.low, self.high)
 
 
 @dataclass(frozen=True)
@@ -71,6 +79,13 @@ class IntRange:
             return self.low + int(share * count) * self.step
         low, high = math.log(self.low - 0.5), math.log(self.high + 0.5)
         return int(_clamp(round(math.exp(low + share * (high - low))), self.low, self.high))
+
+    def share_of(self, value: float) -> float:
+        """Where this value stands in the range, 0 to 1: in the middle of what `at` makes it of."""
+        if not self.log:
+            count = (self.high - self.low) // self.step + 1
+            return ((value - self.low) / self.step + 0.5) / count
+        return _between(math.log(value), math.log(self.low - 0.5), math.log(self.high + 0.5))
 
 
 @dataclass(frozen=True)
@@ -129,6 +144,14 @@ def same_params(one: Mapping[str, Scalar], other: Mapping[str, Scalar]) -> bool:
 
 def _pick(points: tuple[Scalar, ...], share: float) -> Scalar:
     return points[int(share * len(points))]
+
+
+def _count(low: float, high: float, step: float) -> int:
+    return math.floor((high - low) / step + _ROUNDING) + 1
+
+
+def _between(value: float, low: float, high: float) -> float:
+    return (value - low) / (high - low) if high > low else 0.5
 
 
 def _clamp(value: float, low: float, high: float) -> float:

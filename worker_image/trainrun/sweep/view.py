@@ -49,6 +49,8 @@ class TrialView:
     """What each earlier incarnation had reported: verdicts about others went by it, and stay."""
     told_after: int = 0
     """Reports of the sweep that came before its end, once it has ended."""
+    told_at: int = 0
+    """Position of the record that told its end, once one has."""
     value: float | None = None
     """Its own, once it has ended and has one."""
     step: int = 0

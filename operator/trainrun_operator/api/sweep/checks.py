@@ -131,6 +131,21 @@ def grid(space: tuple[SearchedParameter, ...]) -> Iterator[Problem]:
         )
 
 
+def numbers(space: tuple[SearchedParameter, ...]) -> Iterator[Problem]:
+    """There is something that CMA-ES can search: the rest is drawn by chance beside it."""
+    if not any(_varies(it) and not it.when for it in space):
+        message = (
+            "must have a float or int of more than one value and without when for the sampler "
+            "CmaEs, which searches these alone; TPE takes any space"
+        )
+        yield ("space",), message
+
+
+def _varies(parameter: SearchedParameter) -> bool:
+    domain = parameter.real or parameter.whole
+    return domain is not None and domain.low < domain.high
+
+
 def points(parameter: SearchedParameter) -> int:
     """How many values a parameter of a grid has."""
     if parameter.choice is not None:

@@ -82,7 +82,8 @@ class SamplerSpec(Model):
 
     name: SamplerName = "Random"
     """Random: by chance. Grid: every combination, once, in an order drawn by the seed. TPE: near
-    the trials that were good. QMC: evenly spread. The last two need Optuna. Default Random. Cannot
+    the trials that were good. CmaEs: around a point that moves towards them, closer and closer, for
+    numbers. QMC: evenly spread. TPE and QMC need Optuna, CmaEs needs cmaes. Default Random. Cannot
     be changed."""
     seed: Annotated[int, Field(ge=0, le=2**53 - 1)] = 0
     """The same seed gives the same parameters. Default 0. Cannot be changed."""
@@ -234,6 +235,8 @@ class TrainSweepSpec(Model):
             if self.first_trials:
                 message = "must be absent with the sampler Grid, which tries all there is"
                 yield ("firstTrials",), message
+        if self.sampler.name == "CmaEs":
+            yield from checks.numbers(self.space)
 
     def _of_the_lists(self) -> Iterator[checks.Problem]:
         for number in sorted({*self.paused_trials} & {*self.stopped_trials}):

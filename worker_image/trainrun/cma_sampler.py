@@ -1,0 +1,158 @@
+"""Parameters chosen by CMA-ES: a normal distribution that moves, turns and shrinks towards good
+trials.
+
+Layer: beside `trainrun.checkpoint`, as `trainrun.optuna_sampler`. Invariant: the distribution is a
+fold over the trials that have ended, in the order in which the log tells their ends. Each block of
+them, as many as CMA-ES calls a population, changes it once. What it is drawn with depends on the
+sweep's seed and the trial's number alone. So nothing of it is kept anywhere, and whoever asks again
+is answered the same.
+
+The steps are those of `cmaes`, which Optuna's CmaEsSampler goes by, too, with that one's defaults:
+from the middle of the space, a sixth of each range wide. This one cannot be used here: it keeps
+itself as a pickle among its trials, and ignores whoever ends after the next population has begun,
+which are most of them where many are at work at once.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from typing import TYPE_CHECKING
+
+import numpy as np
+from cmaes import CMA
+
+from trainrun.sweep.samplers import Suggestion, ask, by_lot, seed_of, share
+from trainrun.sweep.space import FloatRange, IntRange, Parameter, Scalar, choose
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from numpy.typing import NDArray
+
+    from trainrun.sweep.search import Search
+    from trainrun.sweep.view import SweepView, TrialView
+
+WIDTH = 1 / 6
+"""Standard deviation at the beginning, as a share of each range."""
+BELOW_ONE = math.nextafter(1.0, 0.0)
+"""The greatest share of a range."""
+
+
+class CmaSampler:
+    """Asks CMA-ES. It keeps what it has folded, which saves time and changes no answer."""
+
+    def __init__(self) -> None:
+        self._kept: _Distribution | None = None
+
+    def __call__(self, view: SweepView, search: Search) -> Suggestion:
+        """Parameters for the next trial. Raises whatever `cmaes` raises."""
+        number = view.asked
+        if number < len(search.first):
+            return Suggestion(ask(search, number))
+        ended = in_order(view)
+        # Put back once it is whole: what has failed halfway is not gone on with.
+        distribution, self._kept = self._kept, None
+        if distribution is None or not distribution.is_of(search, ended):
+            distribution = _Distribution(search)
+        distribution.fold(ended)
+        self._kept = distribution
+        point = distribution.drawn(number)
+
+        def pick(parameter: Parameter) -> Scalar:
+            if parameter.name in point:
+                return parameter.domain.at(point[parameter.name])
+            return by_lot(parameter, search.seed, number)
+
+        return Suggestion(choose(search.space, pick))
+
+
+def in_order(view: SweepView) -> list[TrialView]:
+    """The trials that CMA-ES learns from, in the order of their ends."""
+    found = [it for it in view.trials.values() if _says_something(it)]
+    return sorted(found, key=lambda it: it.told_at)
+
+
+def _says_something(trial: TrialView) -> bool:
+    """Whether it has come to its end with a value, or was judged worse than others."""
+    if trial.value is None or math.isnan(trial.value):
+        return False
+    return trial.state == "Succeeded" or _ended_early(trial)
+
+
+def _ended_early(trial: TrialView) -> bool:
+    return trial.state == "Stopped" and trial.reason == "StoppedEarly"
+
+
+class _Distribution:
+    """Where trials are drawn from, after some of those that have ended. Each axis is a parameter,
+    as shares of its range."""
+
+    def __init__(self, search: Search) -> None:
+        self._search = search
+        self._axes = axes(search.space)
+        self._told: list[TrialView] = []
+        self._begun = 0
+        """How often it has begun anew."""
+        self._cma = self._new(np.full(len(self._axes), 0.5))
+
+    def is_of(self, search: Search, ended: list[TrialView]) -> bool:
+        """Whether it is of this search, and has been told nothing but the first of these."""
+        one, other = self._search, search
+        same = (one.space, one.seed, one.objective.goal)
+        if same != (other.space, other.seed, other.objective.goal):
+            return False
+        told = ended[: len(self._told)]
+        return len(told) == len(self._told) and all(map(operator.is_, told, self._told))
+
+    def fold(self, ended: list[TrialView]) -> None:
+        """Take in each whole block that was not yet."""
+        size = self._cma.population_size
+        while len(ended) - len(self._told) >= size:
+            block = ended[len(self._told) : len(self._told) + size]
+            self._tell(block)
+            self._told += block
+
+    def drawn(self, number: int) -> dict[str, float]:
+        """For each of its parameters a share of the range, for the trial of this number."""
+        self._cma.reseed_rng(seed_of(self._search.seed, number))
+        names = (name for name, _ in self._axes)
+        point = (min(float(it), BELOW_ONE) for it in self._cma.ask())
+        return dict(zip(names, point, strict=True))
+
+    def _tell(self, block: list[TrialView]) -> None:
+        """Only the order of values matters to CMA-ES: places stand for them."""
+        points = [self._point(it) for it in self._best_first(block)]
+        self._cma.tell([(np.array(point), float(at)) for at, point in enumerate(points)])
+        if len(set(points)) == 1 or self._cma.should_stop():
+            self._begin_anew()
+
+    def _best_first(self, block: list[TrialView]) -> Iterable[TrialView]:
+        """Those that were ended early behind all that came to their end: they were worse."""
+        sign = 1 if self._search.objective.goal == "minimize" else -1
+        return sorted(block, key=lambda it: (_ended_early(it), sign * (it.value or 0.0)))
+
+    def _begin_anew(self) -> None:
+        """It has become one point, or useless: another search begins elsewhere, drawn by chance."""
+        self._begun += 1
+        seed, at = self._search.seed, -self._begun  # no trial has a number below 0
+        self._cma = self._new(np.array([share(seed, at, name) for name, _ in self._axes]))
+
+    def _new(self, middle: NDArray[np.float64]) -> CMA:
+        count = len(self._axes)
+        bounds = np.array([[0.0, 1.0]] * count)
+        # As Optuna: so often a point beside the bounds is drawn again before it is moved to them.
+        return CMA(mean=middle, sigma=WIDTH, bounds=bounds, n_max_resampling=10 * count)
+
+    def _point(self, trial: TrialView) -> tuple[float, ...]:
+        return tuple(domain.share_of(float(trial.params[name])) for name, domain in self._axes)
+
+
+def axes(space: Iterable[Parameter]) -> list[tuple[str, FloatRange | IntRange]]:
+    """What CMA-ES can search: numbers that are there in every trial, and may vary."""
+    return [
+        (it.name, it.domain)
+        for it in space
+        if isinstance(it.domain, FloatRange | IntRange)
+        if it.domain.low < it.domain.high and not it.when
+    ]
