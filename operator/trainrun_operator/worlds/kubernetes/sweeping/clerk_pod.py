@@ -27,7 +27,7 @@ from trainrun_operator.worlds.kubernetes.seal import seal_of
 from trainrun_operator.worlds.kubernetes.sweeping.trial_object import owner_reference
 
 PYTHONPATH = "/opt/trainrun/app:/opt/trainrun/site:/opt/trainrun/clerk"
-"""Of our image; the last has what talks to stores, and Optuna, and cmaes: no business of ours."""
+"""Of our image; the last has what talks to stores, Optuna, cmaes: no business of the operator."""
 USER = 65532
 """Of our image."""
 MEMORY = "1Gi"
