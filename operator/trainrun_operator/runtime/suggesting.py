@@ -6,6 +6,9 @@ Layer: runtime.
 from __future__ import annotations
 
 import importlib.util
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from trainrun.errors import InvalidSpec
 from trainrun.sweep.clerk import Suggest
@@ -32,10 +35,25 @@ def suggest_of(sampler: SamplerName, *, where: str = "spec.sampler.name") -> Sug
 
 def _by_cmaes(where: str) -> Suggest:
     try:
-        from trainrun.cma_sampler import CmaSampler  # noqa: PLC0415
+        # For one of its other methods it would load this, which takes another second.
+        with _left_out("scipy.stats"):
+            from trainrun.cma_sampler import CmaSampler  # noqa: PLC0415
     except ImportError as error:
         raise InvalidSpec(f"{where}: {_without('CmaEs', 'cmaes', error)}") from error
     return CmaSampler()
+
+
+@contextmanager
+def _left_out(module: str) -> Iterator[None]:
+    """Whoever imports this module meanwhile is told that there is none, unless it is loaded."""
+    if module in sys.modules:
+        yield
+        return
+    sys.modules[module] = None  # type: ignore[assignment]  # Python's sign for that
+    try:
+        yield
+    finally:
+        sys.modules.pop(module, None)
 
 
 def _by_optuna(sampler: SamplerName, where: str) -> Suggest:

@@ -21,6 +21,9 @@ MOMENTUM = {
     "when": [{"name": "optimizer", "in": ["sgd"]}],
 }
 
+GRID = {"sampler": {"name": "Grid"}}
+CMA_ES = {"sampler": {"name": "CmaEs"}}
+
 
 CONTAINERS = "spec.run.workers.template.spec.containers"
 
@@ -100,12 +103,15 @@ def test_a_template_may_refer_to_a_parameter_that_is_not_always_there_with_a_val
     assert sweep.spec.run.workers.template.spec.training.args[1] == "$(TRAINRUN_PARAM_EPOCHS)"
 
 
+@pytest.mark.parametrize("number", [LR, LAYERS])
+def test_cma_es_takes_a_space_with_one_number_that_is_always_there(number: object) -> None:
+    space = [OPTIMIZER, MOMENTUM, number]
+    assert read(space=space, **CMA_ES).spec.sampler.name == "CmaEs"
+
+
 def test_a_parameter_may_have_one_value() -> None:
     assert read(space=[{"name": "a", "int": {"low": 3, "high": 3}}]).spec.space[0].whole
 
-
-GRID = {"sampler": {"name": "Grid"}}
-CMA_ES = {"sampler": {"name": "CmaEs"}}
 
 REFUSED: list[tuple[str, dict[str, object], list[str]]] = [
     (
