@@ -162,7 +162,7 @@ def test_each_level_tries_its_share_of_the_promised_examples_and_cases(
 
 
 @pytest.mark.slow
-def test_only_tests_of_core_and_api_measure_coverage_and_the_threads_of_others_neither(
+def test_only_short_tests_of_core_and_api_measure_coverage_and_no_thread_of_others_does(
     project: Path,
 ) -> None:
     write(project, "core/run/test_a.py", "import sys\ndef test_it(): assert sys.gettrace()")
@@ -177,6 +177,20 @@ def test_only_tests_of_core_and_api_measure_coverage_and_the_threads_of_others_n
             assert traces == [None, None]
     """
     write(project, "agent/test_b.py", source)
-    write(project, "core/run/test_c.py", "import sys\ndef test_it(): assert sys.gettrace()")
+    drawn = """
+        import sys
+
+        import pytest
+        from hypothesis import given
+        from hypothesis import strategies as st
+
+        @given(number=st.integers())
+        def test_of_chance(number): assert not sys.gettrace()
+
+        @pytest.mark.slow
+        def test_at_length(): assert not sys.gettrace()
+    """
+    write(project, "core/run/test_drawn.py", drawn)
+    write(project, "core/run/test_z.py", "import sys\ndef test_it(): assert sys.gettrace()")
     done = run(project, "--cov=tests", "--cov-report=")
-    assert "3 passed" in done.stdout, done.stdout
+    assert "5 passed" in done.stdout, done.stdout

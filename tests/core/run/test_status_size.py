@@ -180,6 +180,14 @@ def test_what_was_posted_finds_room_in_the_largest_status(text: str) -> None:
     assert status.posted == replace(posted, metrics={})
 
 
+def test_what_decisions_need_is_not_cut_even_where_that_alone_is_too_large() -> None:
+    before = an_old_run(TEXTS[0], replicas=2 * REPLICAS).status
+    after = fitted(before)
+    assert json_size(after) > LIMIT
+    assert after.start_record == before.start_record
+    assert (len(after.incidents), after.incidents[0].last_lines) == (1, ())
+
+
 def test_old_incidents_lose_their_words_first() -> None:
     status = an_old_run("w" * 300, replicas=250).status
     after = fitted(status)
