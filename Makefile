@@ -76,6 +76,10 @@ dev-operator: install ## the operator from this checkout, under `kopf run`, for 
 
 # --- checking -----------------------------------------------------------------------------------
 
+# What Python has compiled is kept, whatever the environment says of bytecode: the tests start thousands
+# of processes, and to compile anew takes each agent half a second, and what imports torch two.
+quick test test-frameworks test-kind: export PYTHONDONTWRITEBYTECODE =
+
 .PHONY: lint
 lint: install ## ruff, ruff format, mypy strict, import contracts
 	@$(VENV)/bin/ruff check .
@@ -91,9 +95,7 @@ format: install ## let ruff repair what it can
 
 # Lint and four processes of tests run side by side. Each process reads only its own folders, where
 # pytest-xdist would read all tests in each: a fifth of the CPU time. The core only
-# computes and is done first, so it makes way for tests that wait for something now and then. Compiled
-# tests are kept, whatever the environment says of bytecode: reading them anew would take a third of
-# the time.
+# computes and is done first, so it makes way for tests that wait for something now and then.
 QUICK := quick-core quick-simulation quick-worker quick-rest
 QUICK_CORE := $(addprefix tests/,core/ api/ sweep/)
 quick-core: FOLDERS := $(QUICK_CORE)
@@ -110,7 +112,6 @@ quick: install ## lint, and all tests that need no cluster, server, torch, agent
 # A temporary folder each: pytest tidies up the common one, and several at once trip over each other.
 # 5 is pytest's word for no tests: PYTEST_ARGS may choose some of one folder only.
 .PHONY: $(QUICK)
-$(QUICK): export PYTHONDONTWRITEBYTECODE =
 $(QUICK): install
 	@folder=$$(mktemp -d); code=0; \
 	nice -n $(or $(NICE),5) $(PYTHON) -m pytest --quick -q --basetemp $$folder/t $(FOLDERS) $(PYTEST_ARGS) || code=$$?; \
