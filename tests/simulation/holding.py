@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from tests.simulation.earlier import mistakes_about_it
 from tests.simulation.lives import PATIENCE, Life, judged, living
+from tests.simulation.telling import mistakes_in_its_story
 
 if TYPE_CHECKING:
     from trainrun_operator.simulation.simulation import Simulation
@@ -21,6 +22,7 @@ def mistake_in(life: Life) -> str:
     """Live it: the first mistake, with the life and its incidents; "" where there is none."""
     world = living(life)
     mistakes = [*judged(world), *mistakes_about_it(world, life.before), *_ends_badly(world, life)]
+    mistakes += mistakes_in_its_story(world)
     return f"{mistakes[0]}\n{_told(world, life)}" if mistakes else ""
 
 

@@ -1,47 +1,26 @@
-"""The story in simulated lives: nothing twice, and nothing lost that an agent could store."""
+"""The story in simulated lives: nothing lost that an agent could store."""
 
 from __future__ import annotations
-
-import json
 
 import pytest
 
 from tests.simulation.drawn import drawn_life
 from tests.simulation.lives import judged, living
 from tests.simulation.one_run import a_life, runs, until, worker
+from tests.simulation.telling import chapters, gap
 from tests.support.levels import examples
-from trainrun_operator.api.run.story import Chapter, chapter_from, chapter_object
-from trainrun_operator.simulation.simulation import Simulation
 
 
-def chapters(world: Simulation) -> list[Chapter]:
-    """All that is known: what is stored, and what waits for it."""
-    stored = {number: json.loads(text) for number, text in world.store.story.items()}
-    waiting = {chapter.number: chapter_object(chapter) for chapter in world.status.story}
-    for number in stored.keys() & waiting.keys():
-        assert stored[number] == waiting[number], f"chapter {number} was told in two ways"
-    return [chapter_from(chapter) for _, chapter in sorted({**stored, **waiting}.items())]
+def test_the_story_of_nearly_every_life_is_whole() -> None:
+    """A status has room for a few chapters only: where nobody could store them, the oldest goes.
 
-
-def test_every_life_is_told_and_nothing_twice() -> None:
-    lives, gaps = examples(300), []
+    That what is told is right is asked of every life (tests/simulation/holding.py).
+    """
+    lives, gaps = examples(100), []
     for number in range(lives):
-        life = drawn_life(number)
-        world = living(life)
-        judged(world)
-        told = chapters(world)
-        assert not world.store.rewritten, f"life {number} told a chapter in two ways"
-        numbers = [chapter.number for chapter in told]
-        last = world.status.chapters - (world.status.chapter is not None)
-        assert numbers == sorted(set(numbers)), f"life {number}: {numbers}"
-        assert not numbers or numbers[-1] == last, f"life {number}: {numbers}"
-        gaps += [number] if len(numbers) < last else []
-        for chapter in told:
-            assert chapter.closed is not None
-            whole = (chapter.closed - chapter.begun).total_seconds()
-            assert whole >= 0
-            assert sum(chapter.spent.values()) == pytest.approx(whole, abs=0.01)
-    # A status has room for a few chapters only: where nobody could store them, the oldest goes.
+        world = living(drawn_life(number))
+        assert judged(world) == []
+        gaps += [number] if gap(world) else []
     assert len(gaps) <= 1 + lives // 25, f"gaps in lives {gaps}"
 
 
