@@ -13,7 +13,7 @@ from tests.api.spec_table import BASE, changed
 from trainrun_operator.api.base import Model
 from trainrun_operator.api.duration import Duration
 from trainrun_operator.api.loading import load_trainrun
-from trainrun_operator.api.places import field_at, model_at
+from trainrun_operator.api.places import description_at, field_at, model_at
 from trainrun_operator.api.problems import sentences
 from trainrun_operator.api.run.incident import Incident
 from trainrun_operator.api.run.resource import ObjectMeta, TrainRun
@@ -123,6 +123,7 @@ def test_places_inside_free_mappings_belong_to_no_field() -> None:
     assert model_at(TrainRun, ("metadata",)) is ObjectMeta
     assert model_at(TrainRun, labels) is None
     assert field_at(TrainRun, labels) is None
+    assert description_at(TrainRun, labels) == ""
 
 
 def test_an_error_of_a_new_kind_is_told_in_pydantic_s_words() -> None:

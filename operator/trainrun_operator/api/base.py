@@ -26,6 +26,8 @@ from pydantic.alias_generators import to_camel
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
+from trainrun_operator.api.descriptions import describe
+
 GROUP = "trainrun.dev"
 VERSION = "v1alpha1"
 API_VERSION: Literal["trainrun.dev/v1alpha1"] = "trainrun.dev/v1alpha1"
@@ -197,7 +199,6 @@ class Model(BaseModel):
         extra="forbid",
         alias_generator=to_camel,
         populate_by_name=True,
-        use_attribute_docstrings=True,
     )
 
     RULES: ClassVar[tuple[Rule, ...]] = ()
@@ -214,11 +215,11 @@ class Model(BaseModel):
     def __get_pydantic_json_schema__(
         cls, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
-        """Write the rules into the schema of the model."""
+        """Write what stands below the fields, and the rules, into the schema of the model."""
+        names = {name: str(info.alias) for name, info in cls.model_fields.items()}
+        written = describe(cls, names, handler(schema), handler)
         entries = [*(rule.as_cel() for rule in cls.RULES), *cls.CHANGES]
-        if not entries:
-            return handler(schema)
-        return _with_rules(handler.resolve_ref_schema(handler(schema)), entries)
+        return _with_rules(handler.resolve_ref_schema(written), entries) if entries else written
 
     def to_json_object(self) -> dict[str, Any]:
         """What stands in the custom resource: camelCase, JSON types, absent instead of null."""

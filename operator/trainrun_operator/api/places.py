@@ -11,6 +11,8 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from trainrun_operator.api.descriptions import descriptions
+
 Place = tuple[int | str, ...]
 """Where in a document: keys of mappings and indexes of lists."""
 
@@ -41,6 +43,15 @@ def field_at(model: type[BaseModel], place: Place) -> FieldInfo | None:
     if owner is None:
         return None
     return next((info for info in owner.model_fields.values() if info.alias == place[-1]), None)
+
+
+def description_at(model: type[BaseModel], place: Place) -> str:
+    """What stands below the field at `place`; "" for no field, or nothing."""
+    owner = model_at(model, place[:-1])
+    if owner is None:
+        return ""
+    names = (name for name, info in owner.model_fields.items() if info.alias == place[-1])
+    return descriptions(owner).get(next(names, ""), "")
 
 
 def model_at(model: type[BaseModel], place: Place) -> type[BaseModel] | None:

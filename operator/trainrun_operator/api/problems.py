@@ -16,7 +16,7 @@ from pydantic_core import ErrorDetails
 
 from trainrun_operator.api.base import BROKEN_RULE, BrokenRule, Hint
 from trainrun_operator.api.duration import Duration
-from trainrun_operator.api.places import Place, field_at, model_at
+from trainrun_operator.api.places import Place, description_at, field_at, model_at
 
 _MAX_VALUE = 80
 
@@ -121,8 +121,7 @@ def _what(error: ErrorDetails, model: type[BaseModel]) -> str:
 
 
 def _missing(place: Place, model: type[BaseModel]) -> str:
-    info = field_at(model, place)
-    about = (info.description if info else None) or "a value is needed"
+    about = description_at(model, place) or "a value is needed"
     return f"is missing: {' '.join(about.split())}"
 
 

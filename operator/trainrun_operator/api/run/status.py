@@ -261,7 +261,7 @@ class TrainRunStatus(Internal):
         Open, at the top and in `internal`: the API server would take out what it does not know. So
         an operator that is newer than the CRD, or older, finds again what it has remembered.
         """
-        written = handler.resolve_ref_schema(handler(schema))
+        written = handler.resolve_ref_schema(cls.described(handler(schema), handler))
         for part in fields(Internal):
             del written["properties"][to_camel(part.name)]
         written["properties"][INTERNAL] = {
