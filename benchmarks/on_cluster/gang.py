@@ -57,7 +57,11 @@ class Gang:
                     }
                 ],
             },
-            failurePolicy={"maxFailures": -1, "backoff": {"initial": "0s", "max": "0s"}},
+            failurePolicy={
+                "maxFailures": -1,
+                "noProgressLimit": -1,
+                "backoff": {"initial": "0s", "max": "0s"},
+            },
             health={"heartbeatTimeout": heartbeat},
         )
         return cls(run=run, folder=folder, replicas=replicas, applied=applied)

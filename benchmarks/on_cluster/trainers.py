@@ -54,7 +54,11 @@ class Trainers:
                 **on_different_nodes(name),
             },
             workers=standbys,
-            failurePolicy={"maxFailures": -1, "backoff": {"initial": "0s", "max": "0s"}},
+            failurePolicy={
+                "maxFailures": -1,
+                "noProgressLimit": -1,
+                "backoff": {"initial": "0s", "max": "0s"},
+            },
             health={"heartbeatTimeout": "10s"},
         )
         return cls(run=run, folder=folder, warm=warm)

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.cluster
 def test_a_search_finds_the_best_of_six_trials_though_a_rank_its_clerk_and_its_operator_die(
     bed: Bed, installation: Installation
 ) -> None:
-    sweep = ClusterSweep(bed)
+    sweep = ClusterSweep(bed, args=("--steps=60",))
     trial = sweep.wait_for_trial("Running")
     sweep.wait("a trial has reported", lambda s: s.get("trials", {}).get("open"))
     kill_training(ClusterRun(bed, trial), 1)
