@@ -25,7 +25,7 @@ from benchmarks.local_job import Job, machine, under_trainrun
 
 SCRIPT = Path(__file__).parent / "scripts" / "ddp_steps.py"
 RANKS = 2
-PAIRS = int(os.environ.get("STANDBY_PAIRS", "7"))
+PAIRS = int(os.environ.get("STANDBY_PAIRS", "8"))
 SECONDS = 21.0
 SETTLED = 15.0
 """Seconds after the first step from which a job without standbys is measured: about as long as they
