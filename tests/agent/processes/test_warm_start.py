@@ -195,8 +195,9 @@ def test_each_start_uses_a_standby_and_a_new_one_takes_its_place(
         again(operator, attempt)
         assert worker.output.count("rank 0: warm start") == attempt - 1
         told = operator.until(lambda s: s.warm == 1 and s.imports > 0)
-        assert 4 << 20 < told.standby_bytes < 1 << 30
-        assert 4 << 20 < told.import_bytes < 1 << 30
+        # What is compiled already takes 4 MB of its own, compiling it a few more.
+        assert 2 << 20 < told.standby_bytes < 1 << 30
+        assert 2 << 20 < told.import_bytes < 1 << 30
         assert told.imports < (told.spawned or 0.0) + 1.0
         assert Path(f"/proc/{used[-1]}/comm").read_text().strip() != variables.STANDBY_NAME
     assert len(set(used)) == 2

@@ -55,12 +55,10 @@ def test_a_paused_trial_is_saved_and_waits_and_goes_on_from_there(slow: Sweeps) 
     stopped = stop(slow, driver)
     assert stopped.code == 130, stopped.err
     assert stopped.status["reason"] == "Suspended"
-    assert [line.partition(" is taken up: ")[2] for line in stopped.err.splitlines()] == [
-        "pausedTrials",
-        "pausedTrials",
-        "pausedTrials",
-        "suspend",
-    ]
+    *paused, last = [line.partition(" is taken up: ")[2] for line in stopped.err.splitlines()]
+    # What was resumed and paused within a moment may be taken up at once, as `pausedTrials[0]`.
+    assert {name.partition("[")[0] for name in paused} == {"pausedTrials"}
+    assert last == "suspend"
 
 
 @pytest.mark.slow
