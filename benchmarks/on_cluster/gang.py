@@ -18,6 +18,12 @@ PATIENCE = 180.0
 """Seconds after which a round is given up."""
 PAUSE = 2.0
 """Seconds between two rounds."""
+AT_ONCE_FOR_EVER = {
+    "maxFailures": -1,
+    "noProgressLimit": -1,
+    "backoff": {"initial": "0s", "max": "0s"},
+}
+"""The failure policy of what is broken on purpose: without the second, five kills end it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,11 +63,7 @@ class Gang:
                     }
                 ],
             },
-            failurePolicy={
-                "maxFailures": -1,
-                "noProgressLimit": -1,
-                "backoff": {"initial": "0s", "max": "0s"},
-            },
+            failurePolicy=AT_ONCE_FOR_EVER,
             health={"heartbeatTimeout": heartbeat},
         )
         return cls(run=run, folder=folder, replicas=replicas, applied=applied)

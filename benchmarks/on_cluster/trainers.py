@@ -10,7 +10,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.on_cluster.gang import PATIENCE
+from benchmarks.on_cluster.gang import AT_ONCE_FOR_EVER, PATIENCE
 from tests.e2e.support.bed import TORCH_IMAGE, Bed
 from tests.e2e.support.cluster_run import ClusterRun
 from tests.e2e.support.spreading import on_different_nodes
@@ -54,11 +54,7 @@ class Trainers:
                 **on_different_nodes(name),
             },
             workers=standbys,
-            failurePolicy={
-                "maxFailures": -1,
-                "noProgressLimit": -1,
-                "backoff": {"initial": "0s", "max": "0s"},
-            },
+            failurePolicy=AT_ONCE_FOR_EVER,
             health={"heartbeatTimeout": "10s"},
         )
         return cls(run=run, folder=folder, warm=warm)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 import random
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -26,9 +26,6 @@ from trainrun.sweep.fold import apply, fold
 from trainrun.sweep.records import Record, SweepSession, Tell, from_json, to_json
 from trainrun.sweep.samplers import by_chance
 from trainrun.sweep.space import FloatRange, IntRange, Parameter
-
-if TYPE_CHECKING:
-    pass
 
 
 @pytest.mark.parametrize("at_once", [1, 5])
