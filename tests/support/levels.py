@@ -24,6 +24,7 @@ FOLDERS = {
     "images": "cluster",
     "examples": "torch",
     "frameworks": "frameworks",
+    "gpu": "torch",
     "kind": "cluster",
     "torch": "torch",
 }

@@ -40,6 +40,10 @@ def the_loss(scene: Scene) -> Loss:
             "torch.distributed.DistBackendError: NCCL error in: x.cpp:1, ncclUnhandledCudaError",
             "look for an earlier error of this rank",
         ),
+        (
+            "torch.AcceleratorError: CUDA error: device-side assert triggered",
+            "mostly an index that is out of range",
+        ),
         ("DistBackendError: ncclInvalidUsage: Duplicate GPU detected", "one GPU for each process"),
     ],
 )

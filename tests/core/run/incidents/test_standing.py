@@ -176,6 +176,7 @@ def test_what_waits_for_input_or_storage(
         ((own(),), {"kernel": "clock_nanosleep"}, "stands in `train` (train.py:52)"),
         ((), {"kernel": "futex"}, "waits in the kernel (futex)"),
         ((), {"cpu": 2.0}, "computes (200 % of a core)"),
+        ((), {"cpu": 1.0, "gpu": True}, "computes, or waits for its GPU (100 % of a core)"),
         (
             (Frame(name="f", file="/x/site-packages/y.py", line=1),),
             {"helpers_lost": 1},

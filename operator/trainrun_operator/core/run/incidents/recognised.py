@@ -57,6 +57,13 @@ REMEDIES: tuple[tuple[tuple[str, ...], str], ...] = (
         ),
     ),
     (
+        ("device-side assert triggered",),
+        (
+            "a check in a kernel failed, mostly an index that is out of range: a label beyond the "
+            "classes, a token beyond the vocabulary; set CUDA_LAUNCH_BLOCKING=1 for the line"
+        ),
+    ),
+    (
         ("uncorrectable ecc error",),
         "the memory of the GPU is broken: have it checked, and keep the run away from the node",
     ),
