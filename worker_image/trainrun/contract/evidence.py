@@ -61,6 +61,8 @@ class RankEvidence:
     """What it waits for in the kernel: `read of /data/shard-7`, `fuse_wait`; empty: not known."""
     helpers_lost: int = 0
     """Processes that it started and that have ended without being waited for."""
+    gpu: bool = False
+    """It has opened a GPU: to wait for it may be to spin, as it is with CUDA."""
     last_lines: tuple[str, ...] = ()
     """Of its output, masked."""
 

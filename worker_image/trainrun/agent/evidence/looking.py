@@ -86,6 +86,7 @@ def look_at(subject: Subject) -> Found:
         read_by=stacks.read_by,
         kernel=kernel[:KERNEL_WIDTH],
         helpers_lost=_helpers_lost(pid),
+        gpu=procfs.uses_gpu(pid),
         last_lines=tuple(line[:LINE_WIDTH] for line in lines[-MOST_LINES:]),
     )
     return Found(told=told, record=_record(told, pid, stacks, lines))
@@ -106,6 +107,7 @@ def _record(
         "kernel": told.kernel,
         "kernelStack": procfs.kernel_stack(pid),
         "helpersLost": told.helpers_lost,
+        "gpu": told.gpu,
         "lastLines": list(lines),
         "flightRecorder": flight.dumped(pid, told.rank) if told.state not in DEAF else None,
     }

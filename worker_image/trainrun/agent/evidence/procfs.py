@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,6 +41,9 @@ OF_FILES = frozenset(
     | {"fstat", "getdents64", "recvfrom", "recvmsg", "sendto", "sendmsg", "connect", "accept"}
 )
 """Calls whose first argument is a file descriptor."""
+
+GPU = re.compile(r"/dev/(nvidia\d+|kfd)$")
+"""What a process has open that has a context on a GPU of NVIDIA or AMD."""
 
 OUTPUTS = (1, 2)
 """Descriptors of a process's output."""
@@ -89,6 +93,15 @@ def takes(pid: int, signal: int) -> bool:
         if name == "SigCgt":
             return bool(int(mask.strip(), 16) >> (signal - 1) & 1)
     return False
+
+
+def uses_gpu(pid: int) -> bool:
+    """It has opened a GPU."""
+    try:
+        opened = [str(path.readlink()) for path in (PROC / f"{pid}/fd").iterdir()]
+    except OSError:  # it ends, or closes one
+        return False
+    return any(map(GPU.match, opened))
 
 
 def environment(pid: int) -> dict[str, str]:

@@ -273,7 +273,8 @@ def _text(found: RankEvidence, at: At, place: str) -> str:
         case At.OUTPUT:
             text = f"waits until somebody reads its output{where}"
         case At.COMPUTING:
-            text = f"computes ({100 * found.cpu:.0f} % of a core){where}"
+            or_waits = ", or waits for its GPU" if found.gpu else ""
+            text = f"computes{or_waits} ({100 * found.cpu:.0f} % of a core){where}"
         case At.INPUT if found.kernel:
             text = f"stands{where} ({found.kernel})" if place else f"waits ({found.kernel})"
         case _ if place:
