@@ -122,11 +122,18 @@ class Trial:
             return self.drivers[-1].process.pid
         ours = self.runs.our_processes()
         agents = [pid for pid in ours if "trainrun.agent" in _command(pid)]
-        # Not what a rank has started, nor what is to become one.
-        ranks = (pid for pid in ours if _parent(pid) in agents and _name(pid) != STANDBY_NAME)
-        there = [pid for pid in ranks if self.script.name in _command(pid)]
-        there = agents if target == "agent" else there
+        there = agents if target == "agent" else self._ranks(ours, agents)
         return self.dice.choice(there) if there else None
+
+    def _ranks(self, ours: list[int], agents: list[int]) -> list[int]:
+        """Not what a rank has started, nor what is to become one: a standby, which is younger than
+        its rank, has the same command and is called otherwise only a moment after its start."""
+        oldest: dict[int, int] = {}
+        for pid in sorted(ours, key=_started, reverse=True):
+            called = self.script.name in _command(pid) and _name(pid) != STANDBY_NAME
+            if called and (parent := _parent(pid)) in agents:
+                oldest[parent] = pid
+        return list(oldest.values())
 
     # ------------------------------------------------------------------ looking
 
@@ -244,8 +251,18 @@ def _name(pid: int) -> str:
 
 
 def _parent(pid: int) -> int:
+    return _stat(pid, 4)
+
+
+def _started(pid: int) -> int:
+    """In ticks since boot."""
+    return _stat(pid, 22)
+
+
+def _stat(pid: int, field: int) -> int:
+    """A number of /proc/PID/stat, counted from 1 as in proc(5); 0 where it has gone."""
     try:
-        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[field - 3])
     except OSError:
         return 0
 

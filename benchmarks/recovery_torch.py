@@ -1,16 +1,19 @@
-"""kill -9 of one of two gloo ranks -> first optimizer step of all, against torchrun.
+"""kill -9 of the last of the ranks -> first optimizer step of all, against torchrun.
 
 Method: the same script under `trainrun run` and under torchrun, in turns, each in a fresh job. Once
-it trains rank 1 gets SIGKILL. Stages are the latest of both ranks: first line of the new processes,
-torch imported, process group made, first optimizer step. `torchrun` and `cold` import torch anew;
-`warm` is TrainRun with workers.warmStart, killed once its standbys are ready. A round in which
-other processes took much of the machine is made again.
+it trains its last rank gets SIGKILL. Stages are the latest of all ranks: first line of the new
+processes, torch imported, process group made, first optimizer step. `torchrun` and `cold` import
+torch anew; `warm` is TrainRun with workers.warmStart, killed once its standbys are ready. A round
+in which other processes took much of the machine is made again.
+
+DEVICE=cuda BACKEND=nccl RANKS=1: the same on a GPU; NCCL wants one for each rank.
 """
 
 from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -29,7 +32,9 @@ from benchmarks.local_job import (
 )
 
 SCRIPT = Path(__file__).parent / "scripts" / "ddp_steps.py"
-RANKS = 2
+RANKS = int(os.environ.get("RANKS", "2"))
+KILLED = RANKS - 1
+DEVICE, BACKEND = os.environ.get("DEVICE", "cpu"), os.environ.get("BACKEND", "gloo")
 ROUNDS = int(os.environ.get("ROUNDS", "7"))
 STAGES = ("line", "import", "group", "step")
 LIMITS = {"cold": 1.05, "warm": 0.15}
@@ -68,7 +73,7 @@ def recovery(launch: Launch, folder: Path) -> tuple[list[float], float]:
         time.sleep(1.5)
         load = OtherLoad(job)
         killed = time.time()
-        os.kill(job.pid("pid-0-1"), signal.SIGKILL)
+        os.kill(job.pid(f"pid-0-{KILLED}"), signal.SIGKILL)
         job.wait_for(*(f"step-1-{rank}" for rank in range(RANKS)))
         others = load.share()
         stages = [max(job.at(f"{stage}-1-{rank}") for rank in range(RANKS)) for stage in STAGES]
@@ -77,8 +82,17 @@ def recovery(launch: Launch, folder: Path) -> tuple[list[float], float]:
         job.stop()
 
 
+def where() -> str:
+    """The device that the ranks train on."""
+    if DEVICE == "cpu":
+        return DEVICE
+    command = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+
 def main() -> None:
-    print(f"{machine()}; {RANKS} gloo ranks, {ROUNDS} rounds in turns; seconds since the kill")
+    ranks = f"{RANKS} {BACKEND} ranks on {where()}"
+    print(f"{machine()}; {ranks}, {ROUNDS} rounds in turns; seconds since the kill")
     sides: dict[str, Launch] = {
         "warm": warm_trainrun,
         "cold": under_trainrun,

@@ -1,4 +1,4 @@
-"""DDP over gloo; marks the stages of each start, and the times of its steps.
+"""DDP over gloo, or NCCL on a GPU; marks the stages of each start, and the times of its steps.
 
 Runs unchanged under `trainrun run` and under torchrun.
 """
@@ -24,6 +24,7 @@ IMPORTED = time.time()
 WIDTH = int(os.environ.get("WIDTH", "64"))
 WARM, SECONDS = int(os.environ.get("WARM", "1")), float(os.environ.get("SECONDS", "600"))
 SAVE_EVERY = int(os.environ.get("SAVE_EVERY", "0"))
+DEVICE, BACKEND = os.environ.get("DEVICE", "cpu"), os.environ.get("BACKEND", "gloo")
 
 rank = int(os.environ["RANK"])
 marks = Path(os.environ["MARKS"])
@@ -41,12 +42,15 @@ mark("pid", os.getpid())
 mark("line", FIRST_LINE)
 mark("import", IMPORTED)
 torch.set_num_threads(1)
-dist.init_process_group("gloo")
+dist.init_process_group(BACKEND)
 mark("group", time.time())
 net = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.ReLU(), nn.Linear(WIDTH, WIDTH))
+if DEVICE == "cuda":  # a step with cuDNN, too
+    net = nn.Sequential(net, nn.Unflatten(1, (1, WIDTH)), nn.Conv1d(1, 1, 3, padding=1))
+net = net.to(DEVICE)
 model = DistributedDataParallel(net)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-batch = torch.randn(WIDTH, WIDTH)
+batch = torch.randn(WIDTH, WIDTH, device=DEVICE)
 durations = []
 """Of each step: when it ended, and its seconds."""
 warm_at, step = time.monotonic(), 0
@@ -65,6 +69,8 @@ while rank != 0 or not measured():
     optimizer.zero_grad()
     model(batch).square().mean().backward()
     optimizer.step()
+    if DEVICE == "cuda":
+        torch.cuda.synchronize()
     if trainrun.should_save() or (SAVE_EVERY and step % SAVE_EVERY == 0):
         folder = trainrun.staging_directory()
         if rank == 0:

@@ -39,7 +39,9 @@ class Telling:
         return 4
 
     def __getitem__(self, item: int) -> str:
-        if self.dies:
+        # The last one is asked for when nothing else will be: PyTorch's handler of SIGCHLD raises
+        # wherever the loader is, and if that is in a queue's `put`, its lock stays taken for ever.
+        if self.dies and item == len(self) - 1:
             os.kill(os.getpid(), signal.SIGKILL)
         return json.dumps({"item": item, **of_loading_worker(self.parent)})
 
@@ -77,7 +79,7 @@ def loader(items: Telling, method: str) -> Iterable[str]:
     return torch.utils.data.DataLoader(
         cast("Any", items),
         batch_size=None,
-        shuffle=True,
+        shuffle=not items.dies,
         generator=torch.Generator().manual_seed(7),
         num_workers=WORKERS[method],
         multiprocessing_context=method,  # without a timeout: then it looks for lost workers
@@ -99,6 +101,25 @@ def of_loaders() -> dict[str, Any]:
     faulthandler.cancel_dump_traceback_later()
     found["handler"] = str(signal.getsignal(signal.SIGCHLD)).partition(" at 0x")[0]
     return found
+
+
+def of_the_gpu() -> dict[str, Any] | None:
+    """What is computed in a context that this process makes; None where there is no GPU."""
+    import torch
+
+    if not torch.cuda.is_available():
+        return None
+    generator = torch.Generator("cuda").manual_seed(7)
+    images = torch.rand(2, 3, 8, 8, device="cuda", generator=generator)
+    weights = torch.rand(4, 3, 3, 3, device="cuda", generator=generator)
+    return {
+        "sum": float(torch.nn.functional.conv2d(images, weights).sum()),
+        "drawn": images.flatten()[:4].tolist(),
+        "allocated": torch.cuda.memory_allocated(),
+        "devices": torch.cuda.device_count(),
+        "tf32": [torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32],
+        "benchmark": torch.backends.cudnn.benchmark,
+    }
 
 
 def properties_of_torch() -> dict[str, Any]:
@@ -130,6 +151,7 @@ def properties_of_torch() -> dict[str, Any]:
         "drawn": [random.random(), mine[:8], torch.initial_seed()],
         "modules": len(sys.modules),
         "loaders": of_loaders(),
+        "gpu": of_the_gpu(),  # after the loaders: nobody forks with a context
     }
 
 
