@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING
 
 from trainrun.checkpoint import RunStore, open_store
 from trainrun.errors import InvalidSpec, StoreError, TrainRunError
-from trainrun_operator.cli.drilling.cluster.document import drill_document, drill_name
+from trainrun_operator.cli.drilling.cluster.document import LABEL, drill_document, drill_name
 from trainrun_operator.cli.drilling.cluster.interruption import until_interrupted
+from trainrun_operator.cli.drilling.cluster.leftovers import is_its_own, is_left_behind
 from trainrun_operator.cli.drilling.cluster.seen import course_of
 from trainrun_operator.cli.drilling.cluster.sight import Sight
 from trainrun_operator.cli.drilling.cluster.trial import ClusterTrial
@@ -111,6 +112,24 @@ class ClusterGround:
                 f"{error}. A drill reads metrics and checkpoints in {self.run.spec.storage.uri} "
                 "from here, with your own credentials, and removes them in the end"
             ) from error
+        await self._remove_left_behind(namespace)
+
+    async def _remove_left_behind(self, namespace: str) -> None:
+        """What drills of this run have left that were killed; trouble with it is only told."""
+        try:
+            async with users_cluster() as cluster:
+                for made in await cluster.runs_with(namespace, LABEL, self.run.metadata.name):
+                    folder = RunStore(self._store, made.run.metadata.name)
+                    if not is_left_behind(made, of=self.run):
+                        continue
+                    if not await asyncio.to_thread(is_its_own, folder, made.uid):
+                        continue
+                    await asyncio.to_thread(self._empty, folder.run_name)
+                    # Last: without it nobody would know whose folder that is.
+                    await cluster.delete_run(made)
+                    self.say(f"removed {folder.uri} and its run, left by a drill that was killed")
+        except TrainRunError as error:
+            self.say(f"what drills that were killed have left may still be there: {error}")
 
     async def _try_run(
         self, scenario: Scenario | None, until: int | None, seconds: float
