@@ -10,6 +10,7 @@ import pytest
 
 from tests.support.checkpoints import Bench, checkpoint_id
 from trainrun.checkpoint import BeatWatch, beat, release, resolve
+from trainrun.checkpoint.ownership import claimants
 from trainrun.checkpoint.rules.records import Beat, OwnerRecord, RunRecord
 
 
@@ -93,6 +94,16 @@ def test_an_owner_that_comes_back_after_its_release_claims_anew(bench: Bench) ->
     assert bench.resolve(2).outcome == "Resolved"
     assert "owners/000002.json" in owners(bench)
     assert bench.resolve(3, uid="uid-2").outcome == "InUse"
+
+
+def test_everybody_who_has_owned_the_folder_is_known_by_its_claims(bench: Bench) -> None:
+    assert claimants(bench.run) == set()
+    bench.resolve(1)
+    release(bench.run, uid="uid-1")
+    bench.resolve(2, uid="uid-2")
+    assert claimants(bench.run) == {"uid-1", "uid-2"}
+    bench.run.store.put(bench.run.key("owners/000001.json"), b"garbage")
+    assert claimants(bench.run) == {"", "uid-2"}
 
 
 def test_a_beat_that_comes_after_the_release_does_not_take_it_back(bench: Bench) -> None:

@@ -8,6 +8,7 @@ an hour.
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, get_args
 
 from tests.simulation.lives import Life
@@ -17,8 +18,23 @@ from trainrun_operator.api.run.rules import FailureRule, RuleAction
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from trainrun.contract.answer import OnNotice
+
 TEXTS = ("損" * 300, "\x00\x1b[31m\r\n" * 50, "\U0010ffff\ufffe\u202e", '{"a": "\\' * 99)
 """What a script may print where it dies, and what somebody must be able to read afterwards."""
+
+STOPS: tuple[FaultKind, ...] = (
+    "preempt",
+    "evict",
+    "suspend",
+    "template",
+    "kill",
+    "node-loss",
+    "leave",
+    "operator-crash",
+    "hand-over",
+    "store-away",
+)
 
 
 def drawn_life(number: int, kinds: Sequence[FaultKind] = FAULTS, within: float = 40.0) -> Life:
@@ -65,6 +81,12 @@ def drawn_life(number: int, kinds: Sequence[FaultKind] = FAULTS, within: float =
         before=chance.choice(["Nothing", "Nothing", "Unfinished", "Finished"]),
         hang_policy=chance.choice(["Observe", "Observe", "Restart"]),
     )
+
+
+def deaf_life(number: int) -> Life:
+    """One of a script that never asks should_save(), with every way to be stopped."""
+    on_notice: OnNotice = "Auto" if number % 2 else "Signal"
+    return replace(drawn_life(number, STOPS, within=30.0), asks=False, on_notice=on_notice)
 
 
 MATCHERS: tuple[dict[str, Any], ...] = (

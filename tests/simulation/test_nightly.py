@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from tests.simulation import nightly
-from tests.simulation.drawn import drawn_life
+from tests.simulation.drawn import deaf_life, drawn_life
 from tests.simulation.lives import Life
 
 
@@ -40,6 +42,41 @@ def test_a_sweep_that_breaks_a_promise_counts_as_well(
     monkeypatch.setattr(nightly, "live", lived)
     assert nightly.main(["--first", "4", "--lives", "3", "--jobs", "1"]) == 1
     assert "life 5: in its sweep: told twice" in capsys.readouterr().out
+
+
+def test_special_lives_that_break_a_promise_count_as_well(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    deaf, counted = deaf_life(1), drawn_life(2)
+    monkeypatch.setattr(nightly, "mistake_in", lambda life: "not saved" if life == deaf else "")
+    monkeypatch.setattr(
+        nightly, "mistake_in_goodput", lambda life: "9.00 s" if life == counted else ""
+    )
+    monkeypatch.setattr(nightly, "live", lambda _number: None)
+    assert nightly.main(["--lives", "40", "--jobs", "2"]) == 1
+    told = capsys.readouterr().out
+    assert "life 13: in that of a script that never asks: not saved\nlive it again: make" in told
+    assert "life 26: in its goodput: 9.00 s\nlive it again: make sim FIRST=26 LIVES=1\n" in told
+    assert told.endswith("broke a promise: 13, 26\n")
+
+
+def test_all_special_lives_of_the_tests_are_lived_with_the_3000(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lived: dict[str, list[Life]] = {"deaf": [], "counted": []}
+
+    def noting(kind: str) -> Callable[[Life], str]:
+        def note(life: Life) -> str:
+            lived[kind].append(life)
+            return ""
+
+        return note
+
+    monkeypatch.setattr(nightly, "mistake_in", noting("deaf"))
+    monkeypatch.setattr(nightly, "mistake_in_goodput", noting("counted"))
+    assert not any(map(nightly.special_mistake, range(3000)))
+    assert lived["deaf"] == [deaf_life(number) for number in range(300)]
+    assert lived["counted"] == [drawn_life(number) for number in range(300)]
 
 
 def test_lives_that_keep_the_promises_end_with_0(capsys: pytest.CaptureFixture[str]) -> None:

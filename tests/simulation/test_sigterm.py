@@ -2,30 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
-from tests.simulation.drawn import drawn_life
+from tests.simulation.drawn import deaf_life
 from tests.simulation.holding import holds
 from tests.simulation.one_run import HOUR, a_config, a_life, causes, runs, until, worker
-from tests.simulation.striking import FaultKind
 from tests.support.levels import examples
 from trainrun_operator.simulation.simulation import Simulation
-
-STOPS: tuple[FaultKind, ...] = (
-    "preempt",
-    "evict",
-    "suspend",
-    "template",
-    "kill",
-    "node-loss",
-    "leave",
-    "operator-crash",
-    "hand-over",
-    "store-away",
-)
 
 
 def a_deaf_life(**fields: object) -> Simulation:
@@ -95,5 +80,4 @@ def test_a_run_without_budget_fails_after_its_script_has_saved() -> None:
 
 def test_lives_with_every_stop_keep_the_promises() -> None:
     for number in range(examples(300)):
-        life = drawn_life(number, STOPS, within=30.0)
-        holds(replace(life, asks=False, on_notice="Auto" if number % 2 else "Signal"))
+        holds(deaf_life(number))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,8 +11,9 @@ import pytest
 from tests.api.spec_table import BASE
 from tests.kube.objects import pod
 from tests.kube.patching import merged
+from trainrun_operator.api.resources import TRAINRUN
 from trainrun_operator.kube.api import KubeApi
-from trainrun_operator.kube.errors import AlreadyExists, NotFound
+from trainrun_operator.kube.errors import AlreadyExists, Conflict, NotFound
 from trainrun_operator.worlds.kubernetes.own_run import OwnRun, UsersCluster, users_cluster
 
 if TYPE_CHECKING:
@@ -117,3 +119,24 @@ async def test_rights_that_are_missing_are_named(
     monkeypatch.setenv("KUBECONFIG", str(apiserver.kubeconfig(tmp_path / "ann", token)))
     async with users_cluster() as cluster:
         assert await cluster.missing_rights(namespace) == ["list pods", "delete pods"]
+
+
+@pytest.mark.usefixtures("trainruns")
+async def test_runs_are_found_by_a_label_and_each_is_deleted_as_the_one_that_was_read(
+    api: KubeApi, namespace: str
+) -> None:
+    for name, value in (("a", "bert"), ("b", "llama")):
+        labels = {"metadata": {"name": name, "namespace": namespace, "labels": {"of": value}}}
+        await api.post(TRAINRUN.path(namespace), merged(BASE, labels))
+    cluster = UsersCluster(api=api)
+    (found,) = await cluster.runs_with(namespace, "of", "bert")
+    assert found.run.metadata.name == "a"
+    earlier = found.run.metadata.model_copy(update={"uid": "of-an-earlier-one"})
+    with pytest.raises(Conflict):
+        await cluster.delete_run(
+            replace(found, run=found.run.model_copy(update={"metadata": earlier}))
+        )
+    await cluster.delete_run(found)
+    assert await cluster.runs_with(namespace, "of", "bert") == []
+    assert len(await cluster.runs_with(namespace, "of", "llama")) == 1
+    await cluster.delete_run(found)

@@ -149,6 +149,11 @@ def has_claimed(run: RunStore, *, uid: str) -> bool:
     return any(_read_claim(run, number).uid == uid for number in reversed(_owners(run)))
 
 
+def claimants(run: RunStore) -> set[str]:
+    """All TrainRuns that have ever owned the folder; "" stands for those that cannot be named."""
+    return {_read_claim(run, number).uid for number in _owners(run)}
+
+
 def owner_uid(run: RunStore) -> str:
     """The TrainRun that has the newest claim, released or not; empty where nobody can be named."""
     numbers = _owners(run)

@@ -1,7 +1,8 @@
 """A TrainRun that its user makes, watches, disturbs and removes: for a drill in a cluster.
 
 Layer: worlds/kubernetes. With the credentials of the user's kubeconfig, and nothing else.
-Invariant: only the run of this name and its own pods are ever touched.
+Invariant: only the run of this name and its own pods are ever touched, and what is to be deleted
+by its uid.
 """
 
 from __future__ import annotations
@@ -9,10 +10,11 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from trainrun.errors import InvalidSpec
 from trainrun_operator.api.base import GROUP
 from trainrun_operator.api.resources import TRAINRUN
 from trainrun_operator.kube.api import KubeApi
@@ -59,6 +61,22 @@ class UsersCluster:
             for (_, resource, verb), answer in zip(NEEDED, answers, strict=True)
             if not mapping(answer, "status").get("allowed")
         ]
+
+    async def runs_with(self, namespace: str, label: str, value: str) -> list[RunVersion]:
+        """Those with this label that can be read. Raises KubeError."""
+        params = {"labelSelector": f"{label}={value}"}
+        found = []
+        for raw in (await self.api.get(TRAINRUN.path(namespace), params=params))["items"]:
+            with suppress(InvalidSpec):  # as a newer version of ours may have made it
+                found.append(run_version(raw))
+        return found
+
+    async def delete_run(self, version: RunVersion) -> None:
+        """This one, not another one of its name. Raises KubeError."""
+        metadata = version.run.metadata
+        body = {"propagationPolicy": "Background", "preconditions": {"uid": version.uid}}
+        with suppress(NotFound):
+            await self.api.delete(TRAINRUN.path(metadata.namespace, metadata.name), body=body)
 
     def own_run(self, document: Mapping[str, Any]) -> OwnRun:
         """To be made from this TrainRun, whose metadata has name and namespace."""

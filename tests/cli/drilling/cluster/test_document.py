@@ -56,7 +56,7 @@ def test_name_and_storage_folder_are_its_own_beside_the_users() -> None:
 def test_it_is_bounded_and_survives_its_fault_alone() -> None:
     spec = drilled()["spec"]
     assert "suspend" not in spec
-    assert (spec["activeDeadline"], spec["ttlAfterFinished"]) == ("180s", "120s")
+    assert (spec["activeDeadline"], spec["ttlAfterFinished"]) == ("180s", "168h")
     assert spec["failurePolicy"] == {"maxFailures": 1, "backoff": {"initial": "0s"}}
     assert spec["retainFailedWorkers"] == 0
 

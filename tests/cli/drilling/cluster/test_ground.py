@@ -14,7 +14,10 @@ from click.testing import CliRunner, Result
 
 from tests.cli.drills import a_file
 from tests.support.kubeconfigs import written_kubeconfig
+from trainrun.checkpoint import open_store
+from trainrun.checkpoint.stores.store import ObjectStore
 from trainrun_operator.cli.commands import trainrun
+from trainrun_operator.cli.drilling.cluster import ground as ground_module
 from trainrun_operator.cli.drilling.cluster.ground import IN_CLUSTER, ClusterGround
 from trainrun_operator.cli.drilling.course import Course
 from trainrun_operator.cli.drilling.hardships import hardships
@@ -104,6 +107,28 @@ def test_a_storage_that_cannot_be_read_from_here_is_told_before_anything_is_made
     assert "A drill reads metrics and checkpoints in file://" in result.stderr
     assert "with your own credentials" in result.stderr
     assert len(reviews.asked) == 6
+
+
+def test_one_client_of_the_storage_serves_all_runs(
+    reviews: Reviews, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[str] = []
+
+    def counted(uri: str, **options: str | None) -> ObjectStore:
+        opened.append(uri)
+        return open_store(uri, **options)
+
+    monkeypatch.setattr(ground_module, "open_store", counted)
+    late = [tmp_path / "storage" / name / "late" for name in ("a", "b")]
+    for file in late:
+        file.parent.mkdir(parents=True)
+        file.touch()
+    ground = a_ground(tmp_path)
+    ground._made += ["a", "b"]
+    ground.check()
+    ground.sweep()
+    assert not any(file.exists() for file in late)
+    assert opened == [(tmp_path / "storage").as_uri()]
 
 
 def test_without_a_cluster_nothing_is_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

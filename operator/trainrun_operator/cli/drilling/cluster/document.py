@@ -20,8 +20,9 @@ LABEL = "trainrun.dev/drill"
 OFFLINE = offline("file:///tmp/mlruns")
 """Trackers write within the pod."""
 LEFT_BEHIND = 120.0
-"""Seconds after its time when the operator ends a run, and after that when it removes it, whose
-drill was killed and could not."""
+"""Seconds after its time when the operator ends a run whose drill was killed and could not."""
+KEPT = "168h"
+"""For so long after that the run says that its folder is a drill's, which the next one removes."""
 
 
 def drill_name(run: TrainRun, number: int, token: str) -> str:
@@ -40,7 +41,7 @@ def drill_document(
     spec["storage"] |= {"runName": name, "onExisting": "Fail"}
     spec["failurePolicy"] = survives(faults)
     spec["activeDeadline"] = f"{math.ceil(seconds + LEFT_BEHIND)}s"
-    spec["ttlAfterFinished"] = f"{math.ceil(LEFT_BEHIND)}s"
+    spec["ttlAfterFinished"] = KEPT
     spec["retainFailedWorkers"] = 0
     spec.pop("suspend", None)
     _take_offline(spec["workers"]["template"]["spec"])

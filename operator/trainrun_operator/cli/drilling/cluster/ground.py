@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING
 
 from trainrun.checkpoint import RunStore, open_store
 from trainrun.errors import InvalidSpec, StoreError, TrainRunError
-from trainrun_operator.cli.drilling.cluster.document import drill_document, drill_name
+from trainrun_operator.cli.drilling.cluster.document import LABEL, drill_document, drill_name
 from trainrun_operator.cli.drilling.cluster.interruption import until_interrupted
+from trainrun_operator.cli.drilling.cluster.leftovers import is_its_own, is_left_behind
 from trainrun_operator.cli.drilling.cluster.seen import course_of
 from trainrun_operator.cli.drilling.cluster.sight import Sight
 from trainrun_operator.cli.drilling.cluster.trial import ClusterTrial
@@ -26,6 +27,7 @@ from trainrun_operator.cli.drilling.scenarios import OF_SCRIPT, OURS, FaultName,
 from trainrun_operator.worlds.kubernetes.own_run import users_cluster
 
 if TYPE_CHECKING:
+    from trainrun.checkpoint.stores.store import ObjectStore
     from trainrun_operator.api.run.resource import TrainRun
     from trainrun_operator.cli.drilling.course import Course
     from trainrun_operator.worlds.kubernetes.own_run import OwnRun, UsersCluster
@@ -57,6 +59,7 @@ class ClusterGround:
     _token: str = field(default_factory=lambda: secrets.token_hex(2))
     _made: list[str] = field(default_factory=list)
     """Names of all runs, which are also those of their folders."""
+    _opened: ObjectStore | None = None
 
     def names(self, *, everything: bool) -> tuple[FaultName, ...]:
         """See `Ground`."""
@@ -86,8 +89,11 @@ class ClusterGround:
     def sweep(self) -> None:
         """Remove what workers have stored after their run was gone: those that were deleted by
         force have their grace all the same."""
-        for name in self._made:
-            self._empty(name)
+        try:
+            for name in self._made:
+                self._empty(name)
+        finally:
+            self._store.close()
 
     async def _check(self) -> None:
         async with users_cluster() as cluster:
@@ -106,6 +112,24 @@ class ClusterGround:
                 f"{error}. A drill reads metrics and checkpoints in {self.run.spec.storage.uri} "
                 "from here, with your own credentials, and removes them in the end"
             ) from error
+        await self._remove_left_behind(namespace)
+
+    async def _remove_left_behind(self, namespace: str) -> None:
+        """What drills of this run have left that were killed; trouble with it is only told."""
+        try:
+            async with users_cluster() as cluster:
+                for made in await cluster.runs_with(namespace, LABEL, self.run.metadata.name):
+                    folder = RunStore(self._store, made.run.metadata.name)
+                    if not is_left_behind(made, of=self.run):
+                        continue
+                    if not await asyncio.to_thread(is_its_own, folder, made.uid):
+                        continue
+                    await asyncio.to_thread(self._empty, folder.run_name)
+                    # Last: without it nobody would know whose folder that is.
+                    await cluster.delete_run(made)
+                    self.say(f"removed {folder.uri} and its run, left by a drill that was killed")
+        except TrainRunError as error:
+            self.say(f"what drills that were killed have left may still be there: {error}")
 
     async def _try_run(
         self, scenario: Scenario | None, until: int | None, seconds: float
@@ -119,9 +143,8 @@ class ClusterGround:
             async with users_cluster() as cluster:
                 own = self._own_run(cluster, name, faults=len(faults), seconds=seconds)
                 try:
-                    trial = ClusterTrial(
-                        run=own, store=self._folder(name), sight=sight, grace=self._grace
-                    )
+                    folder = RunStore(self._store, name)
+                    trial = ClusterTrial(run=own, store=folder, sight=sight, grace=self._grace)
                     version = await trial.hold(seconds)
                 finally:
                     await self._remove(own)
@@ -148,17 +171,18 @@ class ClusterGround:
 
     def _empty(self, name: str) -> None:
         """Remove a run's folder from the storage. Raises StoreError."""
-        folder = self._folder(name)
-        try:
-            folder.delete([item.key for item in folder.objects("")])
-            folder.store.abort_uploads(folder.key(""), of=lambda _key: True)
-        finally:
-            folder.store.close()
+        folder = RunStore(self._store, name)
+        folder.delete([item.key for item in folder.objects("")])
+        folder.store.abort_uploads(folder.key(""), of=lambda _key: True)
 
-    def _folder(self, name: str) -> RunStore:
-        at = self.run.spec.storage
-        store = open_store(at.uri, endpoint_url=at.endpoint_url, region=at.region)
-        return RunStore(store, name)
+    @property
+    def _store(self) -> ObjectStore:
+        """One for all runs: a client of S3 takes 0.1 s and megabytes to be made. Raises
+        StoreMisconfigured."""
+        if self._opened is None:
+            at = self.run.spec.storage
+            self._opened = open_store(at.uri, endpoint_url=at.endpoint_url, region=at.region)
+        return self._opened
 
     @property
     def _grace(self) -> float:
