@@ -78,7 +78,7 @@ dev-operator: install ## the operator from this checkout, under `kopf run`, for 
 
 # What Python has compiled is kept, whatever the environment says of bytecode: the tests start thousands
 # of processes, and to compile anew takes each agent half a second, and what imports torch two.
-quick test test-frameworks test-kind: export PYTHONDONTWRITEBYTECODE =
+quick test test-frameworks test-gpu test-kind: export PYTHONDONTWRITEBYTECODE =
 
 .PHONY: lint
 lint: install ## ruff, ruff format, mypy strict, import contracts
@@ -143,6 +143,10 @@ $(FRAMEWORKS)/.installed: tests/frameworks/requirements.lock pyproject.toml tool
 	@# Each process of each test imports a framework: uncompiled, that takes a minute.
 	@$(FRAMEWORKS)/bin/python -m compileall -q -j 2 $(FRAMEWORKS)/lib >/dev/null || true
 	@touch $@
+
+.PHONY: test-gpu
+test-gpu: install ## let trainings on the GPU of this machine die inside kernels, hang and resume (left out without one)
+	@$(PYTHON) -m pytest -q tests/gpu $(PYTEST_ARGS)
 
 # A cluster of kind beside the embedded one that `make test` runs on: what it needs is built, or pulled, the first time.
 .PHONY: test-kind
