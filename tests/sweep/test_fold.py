@@ -19,6 +19,7 @@ from trainrun.sweep.records import (
     End,
     Record,
     Reports,
+    TrialReport,
     from_json,
     to_json,
     written,
@@ -162,6 +163,29 @@ def test_a_report_that_comes_twice_or_late_changes_nothing() -> None:
     again = fold([reported(0, s1=0.1), Reports((report(0, 2, 0.1),))], once)
 
     assert again.trials == once.trials
+
+
+@given(
+    st.lists(
+        st.builds(
+            report,
+            st.integers(0, 2),
+            st.integers(1, 4),
+            st.sampled_from([0.5, 0.25, math.inf]),
+            incarnation=st.integers(1, 2),
+            attempt=st.integers(0, 2),
+            resumed=st.integers(0, 2),
+            seq=st.integers(0, 5),
+        )
+    )
+)
+def test_how_reports_are_shared_out_among_records_does_not_matter(them: list[TrialReport]) -> None:
+    before = a_view(asked(0), asked(1))
+
+    together = fold([Reports(tuple(them))], before)
+    alone = fold((Reports((it,)) for it in them), before)
+
+    assert replace(together, position=0) == replace(alone, position=0)
 
 
 def test_reports_of_another_incarnation_are_left_out() -> None:

@@ -11,19 +11,19 @@ from dataclasses import dataclass, field, replace
 from trainrun.checkpoint import RunStore
 from trainrun.checkpoint.trial_reports import TrialReports
 from trainrun.checkpoint.trial_retention import clear_checkpoints
+from trainrun.contract import layout
 from trainrun.errors import StoreDenied
 from trainrun.sweep.records import TrialReport
 from trainrun.sweep.targets import EndedRun, Targets
 from trainrun.sweep.view import SweepView, TrialView
 from trainrun_operator.core.sweep.names import folder_name
-from trainrun_operator.core.sweep.trial import TRIALS
 
 _log = logging.getLogger("trainrun.sweep")
 
 
 def trial_folder(sweep: RunStore, trial: TrialView) -> RunStore:
     """That of a trial's incarnation, below the folder of its sweep."""
-    return RunStore(sweep.store, f"{sweep.run_name}/{TRIALS}/{folder_name(trial)}")
+    return RunStore(sweep.store, f"{sweep.run_name}/{layout.SWEEP_TRIALS}{folder_name(trial)}")
 
 
 @dataclass

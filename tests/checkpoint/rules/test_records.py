@@ -64,6 +64,14 @@ def seal_plain(body: dict[str, object]) -> bytes:
     return seal(body)
 
 
+def test_what_a_record_says_counts_and_not_how_it_is_laid_out() -> None:
+    laid_out = json.dumps(json.loads(seal(MANIFEST)), indent=2).encode()
+
+    assert unseal(Manifest, laid_out, name="x") == MANIFEST
+    with pytest.raises(CheckpointDamaged, match="its content changed"):
+        unseal(Manifest, laid_out.replace(b"model.pt", b"modem.pt"), name="x")
+
+
 def test_every_flipped_bit_is_noticed() -> None:
     data = seal(MANIFEST)
     for position in range(len(data)):

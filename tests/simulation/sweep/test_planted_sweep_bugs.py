@@ -108,11 +108,11 @@ def one_trial_more_is_asked_than_is_wanted(patch: pytest.MonkeyPatch) -> None:
 
 
 def reports_are_counted_again_when_they_come_again(patch: pytest.MonkeyPatch) -> None:
-    def on_report(trial: TrialView, report: Any, *, order: int = 0) -> TrialView:
-        return real(replace(trial, heard={}), report, order=order)
+    def on_reports(trial: TrialView, reports: Any) -> tuple[TrialView, int]:
+        return real(replace(trial, heard={}), reports)
 
-    real = clerk.on_report
-    patch.setattr(clerk, "on_report", on_report)
+    real = clerk.on_reports
+    patch.setattr(clerk, "on_reports", on_reports)
 
 
 def values_are_rounded(patch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from trainrun.checkpoint.rules.records import unseal
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
     from trainrun.sweep.records import TrialReport
     from trainrun.sweep.search import Search
     from trainrun.sweep.targets import Targets
+
+BLOCK = 16
+"""Records that a thread reads in a row: to hand one over costs more than to read it from a disk."""
 
 
 @dataclass
@@ -136,9 +140,11 @@ class SweepLog:
         last = max((number for number in numbers if number is not None), default=0)
         if last == 0:
             self._check_begun()
+        size = min(BLOCK, 1 + last // READERS)
+        blocks = (range(first, last + 1)[:size] for first in range(1, last + 1, size))
         with ThreadPoolExecutor(READERS) as pool:
-            found = enumerate(pool.map(self._get, range(1, last + 1)), start=1)
-            for position, data in found:
+            found = chain.from_iterable(pool.map(self._block, blocks))
+            for position, data in enumerate(found, start=1):
                 yield self._there(position, data, last)
 
     def _there(self, position: int, data: bytes | None, last: int) -> Record:
@@ -153,6 +159,9 @@ class SweepLog:
     def _read(self, position: int) -> Record | None:
         data = self._get(position)
         return None if data is None else self._unsealed(position, data)
+
+    def _block(self, positions: range) -> list[bytes | None]:
+        return [self._get(position) for position in positions]
 
     def _get(self, position: int) -> bytes | None:
         key = layout.sweep_record_key(position)

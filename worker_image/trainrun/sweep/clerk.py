@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from trainrun.sweep import results
 from trainrun.sweep.records import Amend, Ask, Record, Reports, SweepSession, Tell, TrialReport
-from trainrun.sweep.reports import diverged, on_report
+from trainrun.sweep.reports import diverged, on_reports
 from trainrun.sweep.samplers import Suggestion, by_chance
 from trainrun.sweep.stopping import Judging
 
@@ -75,10 +75,11 @@ def _reports(view: SweepView, reports: tuple[TrialReport, ...], active: float) -
     trials, fresh = dict(view.trials), list[TrialReport]()
     for report in reports:
         trial = trials.get(report.trial)
-        if trial is None or (after := on_report(trial, report)) is trial:
+        if trial is None:
             continue
-        trials[report.trial] = after
-        fresh.append(report)
+        trials[report.trial], counted = on_reports(trial, (report,))
+        if counted:
+            fresh.append(report)
         if len(fresh) == MAX_REPORTS:
             break
     return Reports(tuple(fresh), active) if fresh else None

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import reduce
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from trainrun.sweep.records import Amend, Ask, End, Record, Reports, SweepSession, Tell
-from trainrun.sweep.reports import attempted, on_report
+from trainrun.sweep.reports import attempted, on_reports
 from trainrun.sweep.space import same_params
 from trainrun.sweep.view import EndAt, SweepView, TrialView
 
@@ -93,13 +94,9 @@ def _asked(view: SweepView, ask: Ask) -> SweepView:
 
 def _reported(view: SweepView, record: Reports) -> SweepView:
     trials, count = dict(view.trials), view.reports
-    for report in record.reports:
-        trial = trials.get(report.trial)
-        if trial is None:
-            continue
-        after = on_report(trial, report, order=count + 1)
-        if after is not trial:
-            trials[report.trial], count = after, count + 1
+    for number, reports in groupby(record.reports, key=lambda it: it.trial):
+        if number in trials:
+            trials[number], count = on_reports(trials[number], reports, count=count)
     counted = view.position if record.active > 0 else view.counted_at
     active = view.active + max(0.0, record.active)
     return replace(view, trials=trials, reports=count, active=active, counted_at=counted)

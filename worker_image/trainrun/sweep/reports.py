@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from trainrun.sweep.records import TrialReport
     from trainrun.sweep.search import Objective
@@ -29,21 +29,30 @@ class OwnValue:
     step: int
 
 
-def on_report(trial: TrialView, report: TrialReport, *, order: int = 0) -> TrialView:
-    """The trial once this report of it was read; as it was, if the report is late or old.
+def on_reports(
+    trial: TrialView, reports: Iterable[TrialReport], *, count: int = 0
+) -> tuple[TrialView, int]:
+    """The trial once these reports of it were read, in order; as it was, if all are late or old.
+    And how many reports of the sweep have counted by then; before, `count` have.
 
-    `order` is its place among all reports of the sweep.
+    All at once: each time the trial is made anew its whole curve is copied.
     """
-    heard = trial.heard.get(report.attempt, 0)
-    if not trial.open or report.incarnation != trial.incarnation or report.seq <= heard:
-        return trial
-    at = (report.attempt, report.step)
-    return replace(
-        attempted(trial, attempt=report.attempt, resumed=report.resumed),
-        heard={**trial.heard, report.attempt: report.seq},
-        curve={**trial.curve, at: trial.curve.get(at, float(report.value))},
-        order={report.step: order, **trial.order},
-    )
+    before = count
+    heard, resumed = dict(trial.heard), dict(trial.resumed)
+    curve, order = dict(trial.curve), dict(trial.order)
+    for it in reports:
+        old = it.seq <= heard.get(it.attempt, 0)
+        if old or it.incarnation != trial.incarnation or not trial.open:
+            continue
+        count += 1
+        heard[it.attempt] = it.seq
+        curve.setdefault((it.attempt, it.step), float(it.value))
+        order.setdefault(it.step, count)
+        if it.attempt != 0:
+            resumed.setdefault(it.attempt, it.resumed)
+    if count == before:
+        return trial, count
+    return replace(trial, heard=heard, resumed=resumed, curve=curve, order=order), count
 
 
 def attempted(trial: TrialView, *, attempt: int, resumed: int) -> TrialView:

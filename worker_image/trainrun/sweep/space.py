@@ -139,7 +139,8 @@ def same(one: Scalar, other: Scalar) -> bool:
 
 def same_params(one: Mapping[str, Scalar], other: Mapping[str, Scalar]) -> bool:
     """Whether two trials have the same parameters to a user."""
-    return one.keys() == other.keys() and all(same(one[it], other[it]) for it in one)
+    # Compared as they are first: a log of 1,000 trials has half a million of such pairs.
+    return one == other and all(same(one[it], other[it]) for it in one)
 
 
 def _pick(points: tuple[Scalar, ...], share: float) -> Scalar:

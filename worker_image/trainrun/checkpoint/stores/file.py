@@ -134,7 +134,7 @@ class FileStore:
         """See ObjectStore.list."""
         with self._explained("list", prefix.rstrip("/")):
             self._check_root()
-            found = sorted(self._walk(self.root / prefix), key=lambda item: item.key)
+            found = sorted(self._walk(prefix), key=lambda item: item.key)
             self._check_root()  # a volume that goes away during the walk looks like an empty folder
             return found
 
@@ -207,21 +207,21 @@ class FileStore:
                 folder.mkdir()
             _sync_folder(folder.parent)
 
-    def _walk(self, top: Path) -> Iterator[ObjectInfo]:
+    def _walk(self, prefix: str) -> Iterator[ObjectInfo]:
         try:
-            entries = list(os.scandir(top))
+            entries = list(os.scandir(self.root / prefix))
         except (FileNotFoundError, NotADirectoryError):
             return
         for entry in entries:
             if entry.name.startswith(TEMPORARY):
                 continue
             if entry.is_dir():
-                yield from self._walk(Path(entry.path))
+                yield from self._walk(f"{prefix}{entry.name}/")
                 continue
             with contextlib.suppress(FileNotFoundError):  # deleted since the folder was read
                 facts = entry.stat()
                 yield ObjectInfo(
-                    key=os.path.relpath(entry.path, self.root),
+                    key=f"{prefix}{entry.name}",
                     size=facts.st_size,
                     modified=facts.st_mtime,
                     tag=str(facts.st_mtime_ns),
