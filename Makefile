@@ -244,7 +244,7 @@ bench-fleet: install ## what 2,000 agents cost the operator (AGENTS=200 LARGE=10
 	@$(PYTHON) -m benchmarks.fleet --agents $(or $(AGENTS),2000) --large $(or $(LARGE),1000)
 
 .PHONY: bench-sweep
-bench-sweep: install ## what sweeps cost: answers, a clerk's death, trivial trials, against Optuna and (RAY_PYTHON=...) Ray Tune
+bench-sweep: install test-tools ## what sweeps cost: answers, a clerk's death, trivial trials, against Optuna and (RAY_PYTHON=...) Ray Tune
 	@$(PYTHON) benchmarks/sweep.py
 
 .PHONY: attack

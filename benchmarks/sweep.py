@@ -26,6 +26,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from benchmarks.local_job import machine
 from tests.clerk.desks import Bureau, session
+from tests.support.s3_server import running_server
 from trainrun.checkpoint import RunStore, open_store
 from trainrun.checkpoint.sweep_log import SweepLog
 from trainrun.optuna_trials import frozen, places
@@ -107,9 +108,10 @@ def asks(name: SamplerName) -> None:
 # ------------------------------------------------------------------------------ a clerk's death
 
 
-async def deaths(name: SamplerName) -> None:
+async def deaths(name: SamplerName, *, uri: str = "") -> None:
+    """`uri`: of the storage, a folder by default."""
     with tempfile.TemporaryDirectory(prefix="trainrun-bench-") as place:
-        bureau = await Bureau.open(Path(place))
+        bureau = await Bureau.open(Path(place), uri=uri)
         written_log(RunStore(bureau.store, "search"), ended(TRIALS, reports=100), by_chance)
         took = []
         search = {"sampler": {"name": name}, "space": spec_space()}
@@ -125,9 +127,10 @@ async def deaths(name: SamplerName) -> None:
             await bureau.view(lambda it, n=TRIALS + count + 1: it.asked == n, "the next trial")
             took.append(time.perf_counter() - begun)
         await bureau.close()
+    where = ", on S3" if uri else ""
     print(
-        f"{name}: kill -9 of the clerk, {TRIALS} trials of 100 reports: {median(took):.1f} s until "
-        f"the next trial is asked for and known, at most {max(took):.1f} s (at most 4)"
+        f"{name}: kill -9 of the clerk{where}, {TRIALS} trials of 100 reports: {median(took):.1f} "
+        f"s until the next trial is asked for and known, at most {max(took):.1f} s (at most 4)"
     )
 
 
@@ -221,6 +224,10 @@ def main() -> None:
     for name in LEARNING:
         asks(name)
         asyncio.run(deaths(name))
+    with tempfile.TemporaryDirectory(prefix="trainrun-bench-") as place:
+        with running_server(Path(place)) as server:
+            os.environ.update(server.environment())
+            asyncio.run(deaths("TPE", uri=f"s3://{server.make_bucket('sweeps')}/searches"))
     operator()
     trivial()
 

@@ -14,7 +14,7 @@ from trainrun.checkpoint.stores.run_store import RunStore
 from trainrun.checkpoint.stores.store import ObjectInfo
 from trainrun.checkpoint.sweep_log import SweepLog
 from trainrun.errors import StoreUnavailable, SweepLogDamaged
-from trainrun.sweep.records import Ask, End, LogEntry
+from trainrun.sweep.records import Ask, End, LogEntry, Record
 from trainrun.sweep.targets import EndedRun, Targets
 
 
@@ -59,7 +59,8 @@ def test_four_clerks_at_once_ask_each_number_once(folder: RunStore) -> None:
     assert views == [views[0]] * 4
     assert views[0].asked == 10
     assert len(views[0].sessions) == 1
-    records = [SweepLog(folder)._read(it) for it in range(1, views[0].position + 1)]
+    records: list[Record] = []
+    SweepLog(folder, on_record=records.append).read_on()
     assert [it.trial for it in records if isinstance(it, Ask)] == list(range(10))
 
 

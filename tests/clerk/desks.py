@@ -53,16 +53,20 @@ class Bureau:
     desk: ClerkDesk
     server: AgentServer
     port: int
+    uri: str
+    """Of the storage."""
     clerks: list[subprocess.Popen[str]] = field(default_factory=list)
 
     @classmethod
-    async def open(cls, folder: Path, *, port: int = 0) -> Bureau:
-        """An operator that knows nothing yet."""
+    async def open(cls, folder: Path, *, port: int = 0, uri: str = "") -> Bureau:
+        """An operator that knows nothing yet; `uri`: of the storage, a folder of its own by
+        default."""
         (folder / "storage").mkdir(exist_ok=True)
         desk = ClerkDesk(sweep_uid=UID, on_news=lambda: None)
         server = AgentServer(authenticate=shared_token("secret"))
         server.clerks.add(desk)
-        return cls(folder, desk, server, await server.start("127.0.0.1", port=port))
+        uri = uri or (folder / "storage").as_uri()
+        return cls(folder, desk, server, await server.start("127.0.0.1", port=port), uri)
 
     async def close(self) -> None:
         for clerk in self.clerks:
@@ -95,7 +99,7 @@ class Bureau:
 
     @property
     def store(self) -> Any:
-        return open_store((self.folder / "storage").as_uri())
+        return open_store(self.uri)
 
     def order(self, *, working: bool = False, spec_changes: Any = None, **targets: Any) -> None:
         """What the log is to hold, from now on."""

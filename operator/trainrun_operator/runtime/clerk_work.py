@@ -12,6 +12,7 @@ from typing import Any
 
 from trainrun.checkpoint import RunStore
 from trainrun.checkpoint.sweep_log import SweepLog
+from trainrun.checkpoint.sweep_volumes import VOLUME
 from trainrun.errors import InvalidSpec, StoreError, SweepLogDamaged
 from trainrun.sweep.clerk import Suggest
 from trainrun.sweep.records import LogEntry, Record, TrialReport
@@ -32,13 +33,18 @@ class ClerkWork:
     """Of one clerk of one sweep."""
 
     def __init__(
-        self, folder: RunStore, *, sweep_uid: str, clock: Callable[[], float] = time.monotonic
+        self,
+        folder: RunStore,
+        *,
+        sweep_uid: str,
+        clock: Callable[[], float] = time.monotonic,
+        volume: int = VOLUME,
     ) -> None:
-        """`folder` is the sweep's."""
+        """`folder` is the sweep's, `volume` as a `SweepLog` has it."""
         self._uid = sweep_uid
         self._records: list[LogEntry] = []
         """The whole log: operators begin with nothing."""
-        self._log = SweepLog(folder, on_record=self._keep)
+        self._log = SweepLog(folder, on_record=self._keep, volume=volume)
         self._folders = TrialFolders(folder)
         self._retired = RetiredFolders(folder)
         self._sampler: Suggest | None = None

@@ -12,6 +12,7 @@ import pytest
 from tests.simulation.sweep.calm import late_session, raised_budget, resumed_error
 from tests.support.levels import some
 from trainrun.checkpoint import RunStore, trial_reports
+from trainrun.checkpoint.sweep_volumes import Binder
 from trainrun.sweep import clerk
 from trainrun.sweep.records import Ask, SweepSession
 from trainrun.sweep.results import ranked
@@ -74,6 +75,13 @@ def records_are_written_over_others(patch: pytest.MonkeyPatch) -> None:
         return True
 
     patch.setattr(RunStore, "write_once", write_once)
+
+
+def volumes_hold_something_else(patch: pytest.MonkeyPatch) -> None:
+    real = Binder.take
+    patch.setattr(
+        Binder, "take", lambda self, data, *, bound: real(self, data[:-2] + b" }\n", bound=bound)
+    )
 
 
 def trials_are_asked_for_after_the_end(patch: pytest.MonkeyPatch) -> None:
@@ -294,6 +302,7 @@ BUGS: list[tuple[Patch, str]] = [
     (anybody_writes, "a session that does not lead"),
     (ends_are_told_twice, "told twice"),
     (records_are_written_over_others, "without asking whether it is there"),
+    (volumes_hold_something_else, "is no copy of its records"),
     (trials_are_asked_for_after_the_end, "was asked after the end"),
     (numbers_are_given_by_the_targets, "was asked out of turn"),
     (one_trial_more_is_asked_than_is_wanted, "nobody has wanted trial"),

@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from trainrun.checkpoint.rules.records import unseal
+from trainrun.checkpoint.rules.records import seal, unseal
 from trainrun.checkpoint.stores.run_store import READERS
+from trainrun.checkpoint.sweep_volumes import VOLUME, Binder, parts, read_volume, volumes_among
 from trainrun.contract import layout
 from trainrun.errors import CheckpointDamaged, ObjectNotFound, SweepLogDamaged
 from trainrun.sweep.clerk import next_record
@@ -32,8 +33,19 @@ if TYPE_CHECKING:
     from trainrun.sweep.search import Search
     from trainrun.sweep.targets import Targets
 
-BLOCK = 16
+IN_A_ROW = 16
 """Records that a thread reads in a row: to hand one over costs more than to read it from a disk."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRecord:
+    """A record of the log."""
+
+    record: Record
+    data: bytes
+    """As it stands in the store."""
+    bound: bool = False
+    """It is the last one of a volume."""
 
 
 @dataclass
@@ -49,6 +61,11 @@ class SweepLog:
     """Which reports were judged."""
     on_record: Callable[[Record], None] = lambda _record: None
     """Is told of each, in order, once the view knows it."""
+    volume: int = VOLUME
+    """Records that are copied into one object, for whoever reads them all."""
+
+    def __post_init__(self) -> None:
+        self._binder = Binder(self.folder, self.volume)
 
     def read_on(self) -> SweepView:
         """Everything that stands in the log now. Raises StoreError, SweepLogDamaged."""
@@ -58,8 +75,8 @@ class SweepLog:
             for listed in tuple(self._listed()):
                 self._take(listed)
         # A listing may be late; what is asked for by its name is there or not.
-        while (record := self._read(self.view.position + 1)) is not None:
-            self._take(record)
+        while (data := self._get(position := self.view.position + 1)) is not None:
+            self._take(StoredRecord(self._unsealed(position, data), data))
         return self.view
 
     def read_before_damage(self) -> SweepLogDamaged | None:
@@ -67,8 +84,8 @@ class SweepLog:
         results, and never to be written after. Returns what is wrong there; None: nothing is.
         Raises StoreError."""
         try:
-            for record in self._listed():
-                self._take(record)
+            for listed in self._listed():
+                self._take(listed)
             self.read_on()
         except SweepLogDamaged as damage:
             return damage
@@ -81,10 +98,11 @@ class SweepLog:
         """
         if isinstance(record, End):
             self._check_kept()
-        key = layout.sweep_record_key(self.view.position + 1)
-        if not self.folder.write_once(key, LogEntry(record)):
+        key, entry = layout.sweep_record_key(self.view.position + 1), LogEntry(record)
+        if not self.folder.write_once(key, entry):
             return False
-        self._take(record)
+        self._take(StoredRecord(record, seal(entry)))
+        self._binder.bind()
         return True
 
     def settle(
@@ -133,35 +151,42 @@ class SweepLog:
         if self.folder.objects(first) and self._get(1) is None:
             raise self._damaged(1, f"it is missing, and {first} is there")
 
-    def _listed(self) -> Iterator[Record]:
+    def _listed(self) -> Iterator[StoredRecord]:
         """From the first one on. Many are read at once: one after the other a long log would take
         minutes from a distant store."""
-        numbers = (layout.read_number(it.key) for it in self.folder.objects(layout.SWEEP_LOG))
-        last = max((number for number in numbers if number is not None), default=0)
+        keys = [it.key for it in self.folder.objects(layout.SWEEP_LOG)]
+        last = max(filter(None, map(layout.read_number, keys)), default=0)
         if last == 0:
             self._check_begun()
-        size = min(BLOCK, 1 + last // READERS)
-        blocks = (range(first, last + 1)[:size] for first in range(1, last + 1, size))
+        volumes = volumes_among(keys, last)
+        ends = {positions[-1] for positions in volumes.values()}
+        wanted = parts(volumes, last, size=min(IN_A_ROW, 1 + last // READERS))
         with ThreadPoolExecutor(READERS) as pool:
-            found = chain.from_iterable(pool.map(self._block, blocks))
+            found = chain.from_iterable(pool.map(lambda it: self._part(it, volumes), wanted))
             for position, data in enumerate(found, start=1):
-                yield self._there(position, data, last)
+                yield self._there(position, data, last, bound=position in ends)
 
-    def _there(self, position: int, data: bytes | None, last: int) -> Record:
+    def _part(self, positions: range, volumes: dict[int, range]) -> list[bytes | None]:
+        """These records, from their volume where there is one that can be used."""
+        is_volume = positions.start in volumes
+        copied = read_volume(self.folder, positions) if is_volume else None
+        return [*copied] if copied else [self._get(position) for position in positions]
+
+    def _there(self, position: int, data: bytes | None, last: int, *, bound: bool) -> StoredRecord:
         if data is None:
             raise self._damaged(position, f"it is missing, and record {last} is there")
-        return self._unsealed(position, data)
+        try:
+            return StoredRecord(self._unsealed(position, data), data, bound=bound)
+        except SweepLogDamaged:
+            own = self._get(position)  # where that was a copy, it may be the copy that is damaged
+            if own in (None, data):
+                raise
+            return StoredRecord(self._unsealed(position, own), own, bound=bound)
 
-    def _take(self, record: Record) -> None:
-        self.view = apply(self.view, record)
-        self.on_record(record)
-
-    def _read(self, position: int) -> Record | None:
-        data = self._get(position)
-        return None if data is None else self._unsealed(position, data)
-
-    def _block(self, positions: range) -> list[bytes | None]:
-        return [self._get(position) for position in positions]
+    def _take(self, written: StoredRecord) -> None:
+        self.view = apply(self.view, written.record)
+        self._binder.take(written.data, bound=written.bound)
+        self.on_record(written.record)
 
     def _get(self, position: int) -> bytes | None:
         key = layout.sweep_record_key(position)

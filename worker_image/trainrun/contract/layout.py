@@ -37,6 +37,7 @@ _BALLOT = re.compile(r"(\d{9,})/worker-(\d{5,})\.(yes|no)\.json")
 _STORY = re.compile(r"(\d{6,})-[0-9a-zA-Z]+\.json")
 _LOG = re.compile(r"(\d{6,})-(\d{5,})\.jsonl\.gz")
 _HANG = re.compile(r"hangs/(\d{6,})-(\d+)/worker-(\d{5,})\.json")
+_VOLUME = re.compile(r"(\d{9,})-(\d{9,})\.jsonl")
 _METRICS = re.compile(r"(\d{6,})-(\d{5,})\.jsonl")
 
 
@@ -79,6 +80,11 @@ def beat_key(number: int) -> str:
 def sweep_record_key(position: int) -> str:
     """The write-once record of a sweep's log at this position, from 1."""
     return f"{SWEEP_LOG}{position:09d}.json"
+
+
+def sweep_volume_key(first: int, last: int) -> str:
+    """The copy of these records of a sweep's log, one after the other."""
+    return f"{SWEEP_LOG}{first:09d}-{last:09d}.jsonl"
 
 
 def attempt_key(attempt: int) -> str:
@@ -184,6 +190,12 @@ def read_metrics(key: str) -> tuple[int, int] | None:
     """Attempt and number of a piece of metrics; None for any other key."""
     match = _METRICS.fullmatch(key.rpartition("/")[2])
     return (int(match[1]), int(match[2])) if match else None
+
+
+def read_sweep_volume(key: str) -> range | None:
+    """The records in a volume of a sweep's log; None for any other key."""
+    match = _VOLUME.fullmatch(key.rpartition("/")[2])
+    return range(int(match[1]), int(match[2]) + 1) or None if match else None
 
 
 def read_ballot(key: str, attempt: int) -> tuple[int, int, bool] | None:

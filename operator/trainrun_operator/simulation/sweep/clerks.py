@@ -19,6 +19,8 @@ from trainrun_operator.simulation.sweep.cluster import SweepCluster, SweepTime
 from trainrun_operator.simulation.sweep.operators import SimulatedOperator
 from trainrun_operator.simulation.sweep.storage import SWEEP, Moment, SimulatedStorage, StoreLine
 
+VOLUME = 9
+"""Records in a volume of the log: few, so that searches of a few trials have some."""
 DEAF = 45.0
 """Seconds without a word after which a clerk is replaced."""
 MOST_CLERKS = 2
@@ -95,7 +97,10 @@ class SimulatedClerk:
         self._pause = pause
         self._line = StoreLine(storage, lambda moment: pause(self, moment))
         self._work = ClerkWork(
-            RunStore(self._line, SWEEP), sweep_uid=uid, clock=network.cluster.clock
+            RunStore(self._line, SWEEP),
+            sweep_uid=uid,
+            clock=network.cluster.clock,
+            volume=VOLUME,
         )
 
     @property

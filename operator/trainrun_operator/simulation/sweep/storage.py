@@ -44,7 +44,11 @@ class SimulatedStorage:
 
     def put(self, key: str, data: bytes) -> None:
         """Write it, over whatever is there."""
-        if key.startswith(LOG):
+        if (copied := layout.read_sweep_volume(key)) is not None:
+            records = (f"{SWEEP}/{layout.sweep_record_key(position)}" for position in copied)
+            if b"".join(self.objects[record] for record in records) != data:
+                raise BrokenPromise(f"{key} is no copy of its records")
+        elif key.startswith(LOG):
             raise BrokenPromise(f"{key} is written without asking whether it is there")
         self._put(key, data)
 
