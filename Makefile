@@ -12,6 +12,10 @@ CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/trainrun
 VERSITYGW := $(CACHE)/bin/versitygw
 PYTEST_ARGS ?=
 
+# What Python has compiled is kept, whatever the environment says of bytecode: tests and benchmarks start
+# thousands of processes, and to compile anew takes each agent half a second, and what imports torch two.
+export PYTHONDONTWRITEBYTECODE =
+
 .PHONY: help
 help: ## list every verb
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -75,10 +79,6 @@ dev-operator: install ## the operator from this checkout, under `kopf run`, for 
 	    $(VENV)/bin/kopf run --standalone --all-namespaces -m trainrun_operator.cluster.handlers
 
 # --- checking -----------------------------------------------------------------------------------
-
-# What Python has compiled is kept, whatever the environment says of bytecode: the tests start thousands
-# of processes, and to compile anew takes each agent half a second, and what imports torch two.
-quick test test-frameworks test-gpu test-kind: export PYTHONDONTWRITEBYTECODE =
 
 .PHONY: lint
 lint: install ## ruff, ruff format, mypy strict, import contracts
