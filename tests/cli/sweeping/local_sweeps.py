@@ -172,9 +172,9 @@ class Sweeps:
         return SweepLog(RunStore(open_store(self.storage.as_uri()), "lr")).read_on()
 
     def records(self, kind: type[Record]) -> list[Any]:
-        log = SweepLog(RunStore(open_store(self.storage.as_uri()), "lr"))
-        log.read_on()
-        found = (log._read(n) for n in range(1, log.view.position + 1))
+        found: list[Record] = []
+        folder = RunStore(open_store(self.storage.as_uri()), "lr")
+        SweepLog(folder, on_record=found.append).read_on()
         return [record for record in found if isinstance(record, kind)]
 
     def trials(self) -> list[TrialView]:
