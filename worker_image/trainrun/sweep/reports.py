@@ -37,22 +37,22 @@ def on_reports(
 
     All at once: each time the trial is made anew its whole curve is copied.
     """
-    before = count
-    heard, resumed = dict(trial.heard), dict(trial.resumed)
-    curve, order = dict(trial.curve), dict(trial.order)
+    heard, fresh = dict(trial.heard), list["TrialReport"]()
     for it in reports:
-        old = it.seq <= heard.get(it.attempt, 0)
-        if old or it.incarnation != trial.incarnation or not trial.open:
-            continue
-        count += 1
-        heard[it.attempt] = it.seq
+        late = it.incarnation != trial.incarnation or not trial.open
+        if not late and it.seq > heard.get(it.attempt, 0):
+            heard[it.attempt] = it.seq
+            fresh.append(it)
+    if not fresh:  # mostly, where a report is told again: then nothing long is copied
+        return trial, count
+    resumed, curve, order = dict(trial.resumed), dict(trial.curve), dict(trial.order)
+    for place, it in enumerate(fresh, start=count + 1):
         curve.setdefault((it.attempt, it.step), float(it.value))
-        order.setdefault(it.step, count)
+        order.setdefault(it.step, place)
         if it.attempt != 0:
             resumed.setdefault(it.attempt, it.resumed)
-    if count == before:
-        return trial, count
-    return replace(trial, heard=heard, resumed=resumed, curve=curve, order=order), count
+    after = replace(trial, heard=heard, resumed=resumed, curve=curve, order=order)
+    return after, count + len(fresh)
 
 
 def attempted(trial: TrialView, *, attempt: int, resumed: int) -> TrialView:
