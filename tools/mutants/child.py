@@ -11,9 +11,11 @@ import functools
 import importlib.abc
 import importlib.machinery
 import importlib.util
+import inspect
 import os
 import resource
 import sys
+import traceback
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import TYPE_CHECKING, NoReturn
@@ -21,7 +23,7 @@ from typing import TYPE_CHECKING, NoReturn
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 TESTED = {"core": ["tests/core"], "checkpoint": ["tests/checkpoint"]}
 """Folders whose tests are run."""
@@ -37,6 +39,23 @@ def module_name(path: Path) -> str:
 
 PROCESSOR_SECONDS = 120
 """For one mutant: one that computes for ever is noticed as well, also on a busy machine."""
+
+
+FAILED = 70
+"""Exit code of a child in which not a test failed, but this tool: EX_SOFTWARE of sysexits.h."""
+
+
+def forked(child: Callable[[], NoReturn]) -> int:
+    """The process id of a new process that does this and nothing else, whatever it raises."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            child()
+        except BaseException:  # noqa: BLE001 - otherwise the child would go on as its parent
+            traceback.print_exc(file=sys.__stderr__)
+        finally:
+            os._exit(FAILED)
+    return pid
 
 
 def mute() -> None:
@@ -82,6 +101,8 @@ def function_at(module: ModuleType, tree: ast.Module, line: int) -> tuple[Functi
         found = vars(found).get(name)
     for wrapper, inner in ((property, "fget"), (functools.cached_property, "func")):
         found = getattr(found, inner) if isinstance(found, wrapper) else found
+    # What a decorator has made of it has a code of its own, and calls ours.
+    found = inspect.unwrap(found) if callable(found) else found
     name = ".".join(names)
     return (found, name) if isinstance(found, FunctionType) else None
 

@@ -10,7 +10,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
-from tools.mutants.child import code_of, function_at, module_name, run_anew, run_items
+from tools.mutants.child import (
+    FAILED,
+    code_of,
+    forked,
+    function_at,
+    module_name,
+    run_anew,
+    run_items,
+)
 from tools.mutants.coverage import ROOT, Tests
 from tools.mutants.operators import Mutant, mutants
 
@@ -102,8 +110,7 @@ class Target:
 
     def _check(self, child: Callable[[], NoReturn]) -> None:
         """With the source as it is: otherwise every mutant would look killed."""
-        pid = os.fork() or child()
-        _, status = os.waitpid(pid, 0)
+        _, status = os.waitpid(forked(child), 0)
         if status:
             raise SystemExit(f"{self._module}: tests fail, or are not found, as it is: {status}")
 
@@ -117,7 +124,7 @@ class Target:
             while len(self._running) >= self._jobs:
                 self._wait()
             name = f"{self.path.name}:{mutant.line}: {mutant.what}"
-            self._running[os.fork() or child()] = (name, time.monotonic())
+            self._running[forked(child)] = (name, time.monotonic())
 
     def _has(self, outcome: str, shown: str = "") -> None:
         self.results.append(Result(self.name, outcome))
@@ -138,4 +145,6 @@ class Target:
             ended, status = os.waitpid(pid, 0 if late else os.WNOHANG)
             if ended:
                 del self._running[pid]
+                if os.WIFEXITED(status) and os.WEXITSTATUS(status) == FAILED:
+                    raise SystemExit(f"{name}: could not be tried")
                 self._has("Killed" if status else "Survived", "" if status else name)

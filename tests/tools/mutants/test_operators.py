@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
+import os
 from types import ModuleType
+from typing import NoReturn
 
 import pytest
 
-from tools.mutants.child import code_of, function_at
+from tools.mutants.child import FAILED, code_of, forked, function_at
 from tools.mutants.operators import mutants
 
 
@@ -86,3 +88,25 @@ def test_the_function_of_a_line_is_found_and_its_code_exchanged() -> None:
     function.__code__ = other
     assert module.A().b == 7
     assert function_at(module, tree, 7) is None  # what its head says, an import executes
+
+
+def test_the_function_that_is_changed_is_the_one_that_its_decorators_call() -> None:
+    source = "import functools\n\n@functools.cache\ndef answer():\n    return 1\n"
+    module = ModuleType("decorated")
+    exec(source, vars(module))
+    found = function_at(module, ast.parse(source), 5)
+    assert found is not None
+    function, name = found
+    function.__code__ = code_of(compile(source.replace("1", "2"), "decorated", "exec"), name)
+    assert module.answer() == 2
+
+
+def test_a_child_that_could_not_be_made_does_not_go_on_as_its_parent(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    def broken() -> NoReturn:
+        raise ValueError("its code does not fit")
+
+    _, status = os.waitpid(forked(broken), 0)
+    assert os.waitstatus_to_exitcode(status) == FAILED
+    assert "its code does not fit" in capfd.readouterr().err
