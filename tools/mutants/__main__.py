@@ -54,7 +54,17 @@ def main() -> int:
 def _try(area: str, names: list[str], known: set[str], jobs: int) -> list[Result]:
     """First what needs imports of its own, while nothing is imported yet; then the rest."""
     tests = covered(TESTED[area], [TARGETS[name] for name in names])
-    targets = [Target(name, TARGETS[name], tests[TARGETS[name]], known, jobs) for name in names]
+    targets = [
+        Target(
+            name,
+            TARGETS[name],
+            tests[TARGETS[name]],
+            folders=TESTED[area],
+            known=known,
+            jobs=jobs,
+        )
+        for name in names
+    ]
     for target in targets:
         target.try_tables()
     pytest.main([*OPTIONS, *TESTED[area]], plugins=[_InTurn(targets)])

@@ -66,12 +66,11 @@ def mute() -> None:
         os.dup2(nowhere, stream)
 
 
-def run_anew(path: Path, code: CodeType, tests: set[str]) -> NoReturn:
-    """Run these tests with `code` as the module of `path`; the exit code says how they ended."""
+def run_anew(path: Path, code: CodeType, folders: Sequence[str], first: Chosen) -> NoReturn:
+    """Run tests of these folders with `code` as the module of `path`; exit code as of pytest."""
     mute()
     sys.meta_path.insert(0, _Instead(module_name(path), code, path.resolve()))
-    files = sorted({test.partition("::")[0] for test in tests})
-    os._exit(int(pytest.main([*OPTIONS, *files], plugins=[_Only(tests)])))
+    os._exit(int(pytest.main([*OPTIONS, *folders], plugins=[first])))
 
 
 def run_items(session: pytest.Session, items: list[pytest.Item]) -> NoReturn:
@@ -118,14 +117,17 @@ def code_of(code: CodeType, name: str) -> CodeType | None:
     return None
 
 
-class _Only:
-    """Runs the tests of these names alone."""
+class Chosen:
+    """Runs the tests of these names before all others, or alone."""
 
-    def __init__(self, tests: set[str]) -> None:
-        self._tests = tests
+    def __init__(self, tests: set[str], *, alone: bool = False) -> None:
+        self._tests, self._alone = tests, alone
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        items[:] = [item for item in items if item.nodeid in self._tests]
+        """Put them in their order."""
+        others = [item for item in items if item.nodeid not in self._tests]
+        chosen = [item for item in items if item.nodeid in self._tests]
+        items[:] = chosen if self._alone else [*chosen, *others]
 
 
 class _Instead(importlib.abc.MetaPathFinder, importlib.abc.Loader):

@@ -6,6 +6,7 @@ Left out are texts, docstrings, annotations and what only a type checker reads.
 from __future__ import annotations
 
 import ast
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -21,6 +22,8 @@ TEXTS = ("message", "advice", "one", "known_by")
 TYPES = ("Literal", "Callable", "Mapping", "Annotated", "dict", "tuple", "list", "Sequence")
 """What makes the names of types."""
 NOTHING = ast.Constant(None)
+LONG = 160
+"""Characters of code that are shown whole."""
 
 
 @dataclass(frozen=True)
@@ -130,9 +133,9 @@ def _told(before: str, after: str) -> str:
     old, new = before.splitlines(), after.splitlines()
     if len(old) > 1:
         old, new = [o for o in old if o not in new], [n for n in new if n not in old]
-    return f"{_short(' '.join(old))}  ->  {_short(' '.join(new))}"
-
-
-def _short(code: str) -> str:
-    line = " ".join(code.split())
-    return line if len(line) <= 160 else f"{line[:157]}..."
+    lines = [" ".join(" ".join(code).split()) for code in (old, new)]
+    if max(map(len, lines)) > LONG:
+        # What both begin with says little of a call with twenty arguments.
+        begin = max(len(os.path.commonprefix(lines)) - LONG // 4, 0)
+        lines = [f"{'...' if begin else ''}{line[begin:]}" for line in lines]
+    return "  ->  ".join(line if len(line) <= LONG else f"{line[: LONG - 3]}..." for line in lines)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from tools.mutants.child import (
     FAILED,
+    Chosen,
     code_of,
     forked,
     function_at,
@@ -51,8 +52,11 @@ def say(line: str) -> None:
 class Target:
     """Tries the mutants of one source."""
 
-    def __init__(self, name: str, path: str, tests: Tests, known: set[str], jobs: int) -> None:
+    def __init__(
+        self, name: str, path: str, tests: Tests, *, folders: list[str], known: set[str], jobs: int
+    ) -> None:
         self.name, self.path, self._known, self._jobs = name, ROOT / path, known, jobs
+        self._folders = folders
         self._module = self.path.relative_to(ROOT)
         self._tests = tests
         self._lines = self.path.read_text().splitlines()
@@ -61,19 +65,27 @@ class Target:
         self.results: list[Result] = []
 
     def try_tables(self) -> None:
-        """Mutants of what an import executes; the first is none, and must survive."""
+        """Mutants of what an import executes; the first is none, and must survive.
+
+        Who reads a table executes no line of it: what other tests see of it counts as well.
+        """
+        say(f"{self.name}: {sum(1 for _ in mutants(self._tree))} mutants; first those of tables")
         everything = set().union(*self._tests.values())
-        code = self._code(None)
-        self._check(lambda: run_anew(self._module, code, {*sorted(everything)[:SAMPLE]}))
+        sample = Chosen({*sorted(everything)[:SAMPLE]}, alone=True)
+        self._check(self._anew(None, sample))
         for mutant in mutants(self._tree):
             if not self._is_in_function(mutant.line):
-                made = self._code(mutant)
-                tests = self._tests.get(mutant.line, everything)
-                self._try(mutant, lambda m=made, t=tests: run_anew(self._module, m, t))
+                first = Chosen(self._tests.get(mutant.line, everything))
+                self._try(mutant, self._anew(mutant, first))
         self._wait_for_all()
+
+    def _anew(self, mutant: Mutant | None, first: Chosen) -> Callable[[], NoReturn]:
+        code = self._code(mutant)
+        return lambda: run_anew(self._module, code, self._folders, first)
 
     def try_functions(self, session: pytest.Session) -> None:
         """Mutants within functions, by the items that this session has collected."""
+        say(f"{self.name}: those of functions")
         module = sys.modules[module_name(self._module)]
         items = sorted(session.items, key=lambda item: self.name not in item.nodeid)
         self._check(lambda: run_items(session, items[:SAMPLE]))

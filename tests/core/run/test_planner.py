@@ -158,7 +158,7 @@ facts = built(
     loss=st.none() | losses,
     notice=st.none() | st.none() | notices,
     agent=st.none() | agents | agents,
-    silent_for=st.none() | spans,
+    silent_for=spans,
 )
 workers = st.lists(facts, max_size=6, unique_by=lambda fact: fact.name).map(tuple)
 

@@ -186,7 +186,7 @@ class View:
         """Until a worker that is heard now will have been silent for too long, if it is not heard
         again: a pass is due then, for silence wakes nobody."""
         limit, listening = self.config.heartbeat_timeout, self.observation.listening_for
-        silences = (min(w.silent_for or timedelta(0), listening) for w in self._listened)
+        silences = (min(w.silent_for, listening) for w in self._listened)
         left = (limit - silence for silence in silences if silence <= limit)
         return min(left, default=limit) + A_MOMENT
 
@@ -206,8 +206,7 @@ class View:
         )
 
     def _beyond(self, worker: WorkerFact, *, limit: timedelta) -> bool:
-        silent_for = worker.silent_for or timedelta(0)
-        return min(silent_for, self.observation.listening_for) > limit
+        return min(worker.silent_for, self.observation.listening_for) > limit
 
     def _overtaken(self, worker: WorkerFact) -> bool:
         """Its peers' steps still advance beyond its last one: it must be computing with them.

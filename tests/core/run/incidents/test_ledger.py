@@ -267,6 +267,18 @@ def test_a_status_after_many_ugly_incidents_stays_small() -> None:
 
 
 @pytest.mark.parametrize(
+    ("length", "kept"), [(200, "y" * 200), (201, "y" * 199 + "…")], ids=["as long", "longer"]
+)
+def test_older_incidents_keep_two_hundred_characters_of_their_message(
+    length: int, kept: str
+) -> None:
+    old = an_incident(message="y" * length)
+    status = TrainRunStatus(incidents=(old, an_incident(attempt=2)))
+    _, incidents = ledger.settle(status, an_incident(attempt=3, budget="failures"), a_config())
+    assert incidents[0].message == kept
+
+
+@pytest.mark.parametrize(
     ("fruitless", "wait"),
     [(0, 0), (1, 0), (2, 1), (3, 2), (4, 4), (5, 8), (7, 32), (8, 60), (99, 60)],
 )
@@ -275,6 +287,12 @@ def test_the_backoff_is_nothing_at_first_then_doubles_up_to_its_maximum(
 ) -> None:
     found = ledger.backoff(a_config(), fruitless=fruitless, attempt=1).total_seconds()
     assert wait <= found <= wait * 1.2
+
+
+def test_no_backoff_takes_longer_than_the_longest_and_some_take_nearly_as_long() -> None:
+    found = [ledger.backoff(a_config(), fruitless=99, attempt=n) for n in range(100)]
+    longest = ledger.longest_backoff(a_config())
+    assert 0.95 * longest < max(found) <= longest
 
 
 def test_a_backoff_of_nothing_stays_nothing() -> None:

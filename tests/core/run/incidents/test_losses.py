@@ -9,6 +9,7 @@ import pytest
 from tests.support.builders import Scene, a_run, an_incident, seconds
 from trainrun_operator.core.run.causes import Cause
 from trainrun_operator.core.run.incidents.losses import Loss, losses_of
+from trainrun_operator.core.run.observation import WorkerLoss
 
 
 def the_loss(scene: Scene) -> Loss:
@@ -69,6 +70,27 @@ def test_the_end_of_a_process_tells_the_cause(
     assert (loss.slot, loss.rank, loss.worker, loss.node) == (1, 1, "run-1-1", "node-1")
 
 
+def test_the_exception_names_itself_where_its_process_could_not_tell_its_bases() -> None:
+    scene = a_run().running()
+    assert the_loss(scene.with_exit(0, code=3)).exception == ()
+    assert the_loss(scene.with_exit(0, exception="ValueError: x")).exception == ("ValueError",)
+    assert the_loss(scene.with_exit(0, exception="x" * 500)).exception == ("x" * 120,)
+    told = scene.with_exit(0, exception="Mine: x", kinds=("Mine", "ValueError"))
+    assert the_loss(told).exception == ("Mine", "ValueError")
+
+
+def test_the_end_of_a_process_tells_what_rules_ask_for() -> None:
+    scene = a_run().running().with_exit(0, raised_at="loss.py:88", last_lines=("a", "b"), age=3.0)
+    loss = the_loss(scene)
+    assert (loss.container, loss.raised_at, loss.last_lines) == (
+        "w",
+        "loss.py:88",
+        ("a", "b"),
+    )
+    assert (loss.signalled, loss.age) == (False, seconds(3))
+    assert the_loss(scene.with_exit(0, signal=11)).signalled
+
+
 def test_a_long_exception_is_cut() -> None:
     assert len(the_loss(a_run().running().with_exit(0, exception="x" * 5000)).message) == 1000
 
@@ -87,7 +109,7 @@ def test_a_port_in_use_before_the_first_step_is_a_failed_rendezvous(exception: s
 
 
 def test_a_port_in_use_after_the_first_step_is_an_error_of_the_script() -> None:
-    scene = a_run().running().with_agent(1, steps=(4,))
+    scene = a_run().running().with_all(steps=(None,)).with_agent(1, steps=(4,))
     scene = scene.with_exit(0, exception="DistNetworkError: EADDRINUSE")
     assert the_loss(scene).cause is Cause.APP_ERROR
 
@@ -106,6 +128,12 @@ def test_what_the_world_knows_comes_before_what_the_agent_says() -> None:
     loss = the_loss(scene)
     assert (loss.cause, loss.message) == (Cause.NODE_LOST, "node a is gone")
     assert loss.age == seconds(2)
+
+
+def test_what_the_world_knows_of_a_container_is_kept() -> None:
+    known = WorkerLoss(cause=Cause.START_FAILED, message="m", container="fetch", exit_code=7)
+    loss = the_loss(a_run().running().with_worker(0, phase="Ended", loss=known))
+    assert (loss.container, loss.exit_code) == ("fetch", 7)
 
 
 def test_a_worker_that_was_deleted_by_force_was_taken_away_like_any_other() -> None:
@@ -145,6 +173,15 @@ def test_a_process_killed_under_notice_was_preempted() -> None:
     assert the_loss(a_run().running().noticed(0).with_exit(0, signal=9)).cause is Cause.PREEMPTED
 
 
+def test_a_process_aborted_under_notice_is_no_consequence_of_another_loss() -> None:
+    lines = ("[E] Watchdog caught collective operation timeout",)
+    scene = a_run().running().with_exit(0, signal=6, last_lines=lines)
+    assert the_loss(scene).collateral
+    loss = the_loss(scene.noticed(0))
+    assert (loss.cause, loss.collateral) == (Cause.PREEMPTED, False)
+    assert loss.known_by == "a notice that came before the signal"
+
+
 def test_a_process_that_ran_out_of_memory_under_notice_ran_out_of_memory() -> None:
     scene = a_run().running().noticed(0).with_exit(0, oom=True)
     assert the_loss(scene).cause is Cause.OUT_OF_MEMORY
@@ -161,10 +198,17 @@ def test_a_worker_that_does_not_start_within_its_timeout_is_a_loss() -> None:
     assert loss.message == (
         "worker run-1-1 did not start attempt 1 within health.startTimeout (50 s)"
     )
+    assert loss.age == seconds(60)
+
+
+def test_a_worker_that_a_new_operator_hears_and_that_does_not_start_is_a_failed_start() -> None:
+    scene = a_run(start_timeout=seconds(20)).running().listening(21)
+    loss = the_loss(scene.with_agent(1, attempt=0, phase="Idle"))
+    assert (loss.cause, loss.age) == (Cause.START_FAILED, seconds(21))
 
 
 def test_a_worker_has_its_whole_timeout_to_start() -> None:
-    scene = a_run(start_timeout=seconds(61)).running().with_agent(1, attempt=0, phase="Idle")
+    scene = a_run(start_timeout=seconds(60)).running().with_agent(1, attempt=0, phase="Idle")
     assert losses_of(scene.view) == ()
 
 
@@ -179,6 +223,23 @@ def test_a_worker_that_a_new_operator_never_hears_is_a_loss_that_blames_no_start
     assert loss.cause is Cause.SILENT
     assert loss.message == (
         "worker run-0-1 has not been heard since this operator began to listen 21 s ago"
+    )
+    assert loss.age == seconds(21)
+
+
+def test_silence_began_when_its_worker_was_heard_last() -> None:
+    scene = a_run().running().silent(0, 100)
+    assert the_loss(scene).age == seconds(100)
+    loss = the_loss(scene.with_worker(0, suspect_node="NotReady"))
+    assert (loss.cause, loss.age) == (Cause.NODE_LOST, seconds(100))
+
+
+def test_a_worker_that_was_never_heard_is_lost_with_a_node_that_is_not_heard_either() -> None:
+    scene = a_run().running().listening(100).unheard(0)
+    loss = the_loss(scene.with_worker(0, suspect_node="NotReady", age=seconds(900)))
+    assert (loss.cause, loss.age) == (Cause.NODE_LOST, seconds(100))
+    assert loss.message == (
+        "worker run-0-1 has not been heard for 100 s, and neither has its node node-0: NotReady"
     )
 
 
@@ -251,8 +312,16 @@ def test_a_collective_that_breaks_after_a_rank_has_left_names_that_rank() -> Non
     assert alone == f"rank 0 exited with code 1: {broken}"
     left = scene.with_exit(2, code=0, age=5.0)
     assert the_loss(left).message == f"{alone}; rank 2 had ended with exit code 0 before"
-    later = scene.with_exit(2, code=0, age=1.0)
-    assert the_loss(later).message == alone
+    for later in (1.0, 2.0):
+        assert the_loss(scene.with_exit(2, code=0, age=later)).message == alone
+
+
+def test_a_rank_that_failed_before_a_collective_broke_has_not_left_well() -> None:
+    scene = a_run(replicas=3).running().with_exit(2, code=3, age=5.0)
+    scene = scene.with_exit(0, code=1, exception="RuntimeError: Connection reset", age=2.0)
+    broken, _ = losses_of(scene.view)
+    assert broken.collateral
+    assert "had ended" not in broken.message
 
 
 @pytest.mark.parametrize(

@@ -158,8 +158,4 @@ def _fell_silent(view: View, worker: WorkerFact) -> bool:
 
 def _is_heard(view: View, worker: WorkerFact) -> bool:
     # Agents call three times in a heartbeat timeout: whoever missed one may be on the way out too.
-    return (
-        worker.agent is not None
-        and worker.silent_for is not None
-        and 2 * worker.silent_for < view.config.heartbeat_timeout
-    )
+    return worker.agent is not None and 2 * worker.silent_for < view.config.heartbeat_timeout

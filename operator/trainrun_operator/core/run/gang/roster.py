@@ -113,7 +113,6 @@ def is_ready(view: View, worker: WorkerFact) -> bool:
         and worker.agent.phase == "Idle"
         and worker.agent.attempt <= view.status.attempt
         and acknowledged(view, worker.agent)
-        and worker.silent_for is not None
         and worker.silent_for <= view.config.heartbeat_timeout
         and not worker.unreadable
     )

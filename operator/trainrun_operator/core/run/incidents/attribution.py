@@ -139,7 +139,7 @@ def _began(worker: WorkerFact, loss: Loss) -> timedelta:
         return loss.age
     notice = notice_of(worker) if loss.cause is Cause.PREEMPTED else None
     announced = timedelta(seconds=notice.age) if notice is not None else timedelta(0)
-    return max(loss.age, announced, worker.silent_for or timedelta(0))
+    return max(loss.age, announced, worker.silent_for)
 
 
 def _patience(view: View) -> timedelta:

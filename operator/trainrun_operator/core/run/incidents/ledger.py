@@ -211,7 +211,7 @@ def backoff(config: RunConfig, *, fruitless: int, attempt: int) -> timedelta:
     that makes progress restarts at once. The jitter is a function of run and attempt, so that every
     operator decides the same.
     """
-    if fruitless < 2 or not config.backoff_initial:
+    if fruitless < 2:
         return timedelta(0)
     growth = config.backoff_factor ** min(fruitless - 2, 64)
     plain = min(config.backoff_initial.total_seconds() * growth, config.backoff_max.total_seconds())

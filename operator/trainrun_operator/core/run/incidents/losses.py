@@ -264,7 +264,7 @@ def _describe(end: ProcessExit) -> str:
     what = end.exception or "no exception was seen"
     if not end.exception and end.last_lines:  # said by it last, which need not be why it ended
         what = f"{what}; the last line of its output: {end.last_lines[-1]}"
-    return f"rank {end.rank} exited with code {end.code}: {what}"[:1000]
+    return f"rank {end.rank} exited with code {end.code}: {what}"
 
 
 def _more(view: View, end: ProcessExit, *, collateral: bool) -> str:
@@ -299,7 +299,7 @@ def _left_before(view: View, end: ProcessExit) -> str:
 
 
 def _silent(worker: WorkerFact) -> Loss:
-    silent = worker.silent_for or timedelta(0)
+    silent = worker.silent_for
     message = f"worker {worker.name} has not been heard for {silent.total_seconds():.0f} s"
     if not worker.suspect_node:
         loss = _loss(worker, Cause.SILENT, message=message, age=silent)
