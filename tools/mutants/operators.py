@@ -6,7 +6,6 @@ Left out are texts, docstrings, annotations and what only a type checker reads.
 from __future__ import annotations
 
 import ast
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -136,6 +135,8 @@ def _told(before: str, after: str) -> str:
     lines = [" ".join(" ".join(code).split()) for code in (old, new)]
     if max(map(len, lines)) > LONG:
         # What both begin with says little of a call with twenty arguments.
-        begin = max(len(os.path.commonprefix(lines)) - LONG // 4, 0)
+        pairs = enumerate(zip(*lines, strict=False))
+        differ = next((number for number, (one, other) in pairs if one != other), 0)
+        begin = max(differ - LONG // 4, 0)
         lines = [f"{'...' if begin else ''}{line[begin:]}" for line in lines]
     return "  ->  ".join(line if len(line) <= LONG else f"{line[: LONG - 3]}..." for line in lines)
