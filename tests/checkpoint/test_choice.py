@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import shutil
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.support.checkpoints import Bench, checkpoint_id
-from trainrun.checkpoint import beat, set_aside
+from trainrun.checkpoint import beat, resolve, set_aside
+from trainrun.checkpoint.choice import recorded_reason
+from trainrun.errors import ObjectNotFound
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -77,15 +80,61 @@ def test_a_damaged_commit_that_is_known_is_told_once(bench: Bench, checkpoints: 
     assert answer.set_aside == (f"{NEW.name}: worker-00000/model-rank0.pt: missing",)
 
 
-def test_nothing_older_is_chosen_while_a_manifest_is_suspect(
+def test_nothing_older_is_chosen_nor_given_up_while_a_manifest_is_suspect(
     bench: Bench, checkpoints: Path
 ) -> None:
+    shutil.rmtree(checkpoints / MIDDLE.name / "worker-00000")
     manifest = checkpoints / NEW.name / "manifest.json"
     manifest.write_bytes(b"x" * manifest.stat().st_size)
     answer = bench.resolve(2)
     assert (answer.outcome, answer.resume) == ("Suspect", None)
     assert answer.suspect is not None
     assert answer.suspect.id == NEW
+    assert bench.run.bad() == set()
+
+
+def test_a_fence_of_long_ago_still_holds_when_newer_checkpoints_are_lost(
+    bench: Bench, checkpoints: Path
+) -> None:
+    """Only the records of the last two attempts were read, and what they do not fence was used."""
+    remove(checkpoints, NEW)
+    bench.resolve(2)
+    late = bench.commit(step=90)  # by an agent of attempt 1 that could not be reached
+    bench.resolve(3)
+    bench.commit(attempt=3, step=40)
+    for attempt in (4, 5, 6):
+        assert bench.resolve(attempt).resume == checkpoint_id(3, 40)
+    damaged = checkpoint_id(3, 40)
+    shutil.rmtree(checkpoints / damaged.name / "worker-00001")
+    answer = bench.resolve(7)
+    assert (answer.resume, bench.run.bad()) == (MIDDLE, {damaged})
+    assert bench.run.folder(late.id).has_manifest
+
+
+def test_parts_that_vanish_while_a_checkpoint_is_completed_are_told(bench: Bench) -> None:
+    bench.resolve(1)
+    bench.commit(step=10)
+    for worker in range(2):
+        bench.part(step=20, worker=worker, workers=2, files={worker: {f"m{worker}": b"x"}})
+    store: Any = WithoutMarkers(bench)
+    answer = resolve(replace(bench.run, store=store), uid="uid-1", attempt=2, watch=bench.watch)
+    assert answer.resume == OLD
+    assert "newer, but never completed: step-000000020-attempt-1: " in answer.message
+
+
+class WithoutMarkers:
+    """A store that lists done markers which are gone by now."""
+
+    def __init__(self, bench: Bench) -> None:
+        self._store = bench.run.store
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._store, name)
+
+    def get(self, key: str) -> bytes:
+        if key.endswith(".done.json"):
+            raise ObjectNotFound(key)
+        return self._store.get(key)
 
 
 def test_where_nothing_is_left_all_is_told_newest_first_with_the_first_witness(
@@ -96,7 +145,7 @@ def test_where_nothing_is_left_all_is_told_newest_first_with_the_first_witness(
     assert beat(bench.run, uid="uid-1", counter=1, committed=MIDDLE)
     remove(checkpoints, OLD, MIDDLE, NEW)
     answer = bench.resolve(4)
-    assert answer.outcome == "NoGoodCheckpoint"
+    assert (answer.outcome, answer.highest_attempt) == ("NoGoodCheckpoint", 3)
     started = f"{NEW.name}: manifest.json: missing, but attempt 2 was started from it"
     assert started in answer.message
     assert f"{MIDDLE.name}: {OWNERS}" in answer.message
@@ -113,6 +162,7 @@ def test_why_a_checkpoint_was_set_aside_counts_more_than_that_it_is_gone(
     answer = bench.resolve(3)
     assert answer.outcome == "NoGoodCheckpoint"
     assert f"{NEW.name}: two nodes read it wrongly" in answer.message
+    assert answer.message.count(NEW.name) == 1
     assert "attempt 2 was started from it" not in answer.message
 
 
@@ -126,3 +176,5 @@ def test_a_checkpoint_that_was_set_aside_stays_so_where_the_reason_cannot_be_rea
     assert answer.resume == MIDDLE
     reason = "set aside for a reason that can no longer be read"
     assert answer.set_aside == (f"{NEW.name}: {reason}",)
+    record.unlink()
+    assert recorded_reason(bench.run, NEW) == reason

@@ -71,6 +71,16 @@ def inside(bench: Bench, generation: int, *, uid: str) -> Bench:
     return replace(bench, run=run, uid=uid, scratch=bench.scratch / str(generation))
 
 
+def test_an_attempt_is_claimed_in_the_generation_that_its_agent_is_told(any_bench: Bench) -> None:
+    any_bench.resolve(1)
+    any_bench.commit(step=10)
+    assert fresh(any_bench).generation == 2
+    inside(any_bench, 2, uid="uid-2").commit(step=5)
+    answer = any_bench.resolve(2, uid="uid-2", generation=2)
+    assert (answer.outcome, answer.resume) == ("Resolved", checkpoint_id(1, 5))
+    assert any_bench.run.attempts() == [1]
+
+
 def test_a_fresh_start_resumes_nothing_of_what_is_there_and_leaves_it_as_it_is(
     any_bench: Bench,
 ) -> None:

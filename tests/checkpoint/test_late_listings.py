@@ -15,7 +15,14 @@ from tests.checkpoint.test_lives_of_a_store import LivesOfAStore
 from tests.support.checkpoints import Bench, checkpoint_id
 from tests.support.levels import examples
 from tests.support.memory_store import MemoryStore
-from trainrun.checkpoint import ObjectInfo, RunStore, commit_if_complete, set_aside
+from trainrun.checkpoint import (
+    ObjectInfo,
+    RunStore,
+    commit_if_complete,
+    list_checkpoints,
+    set_aside,
+    shown_damage,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -137,8 +144,12 @@ def test_a_checkpoint_whose_file_is_not_listed_yet_is_resumed_and_not_given_up(
     bench.resolve(1)
     bench.commit(step=10)
     store.words = ("worker-00001/",)
-    assert bench.resolve(2).resume == checkpoint_id(1, 10)
+    for _ in range(2):
+        assert bench.resolve(2).resume == checkpoint_id(1, 10)
     assert bench.run.bad() == set()
+    assert shown_damage(bench.run, checkpoint_id(1, 10)) == ""
+    (info,) = list_checkpoints(bench.run)
+    assert (info.state, info.reason) == ("good", "")
 
 
 def test_a_checkpoint_is_committed_although_its_files_are_not_listed_yet(tmp_path: Path) -> None:

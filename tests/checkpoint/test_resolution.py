@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import shutil
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -21,7 +23,11 @@ from trainrun.checkpoint.rules.records import AttemptRecord, FinishedRecord, sea
 from trainrun.errors import CheckpointFenced, StoreMisconfigured
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
+
+    from trainrun.contract.agent_state import Resolution
+    from trainrun.contract.checkpoint_id import CheckpointId
 
 
 def test_a_new_run_starts_from_nothing(any_bench: Bench) -> None:
@@ -104,6 +110,30 @@ def test_a_claimed_resume_point_that_has_been_set_aside_is_not_handed_out_again(
     assert answer.set_aside == ("step-000000020-attempt-1: worker-00000/model.pt: CRC32 differs",)
 
 
+@pytest.mark.parametrize("gone", [True, False], ids=["gone", "damaged"])
+def test_a_claimed_resume_point_that_is_lost_is_not_handed_out_again(
+    bench: Bench, folder: Path, gone: bool
+) -> None:
+    bench.resolve(1)
+    bench.commit(step=10)
+    lost = folder / "checkpoints" / bench.commit(step=20).id.name
+    bench.resolve(2)
+    shutil.rmtree(lost if gone else lost / "worker-00001")
+    assert bench.resolve(2).outcome == "Behind"
+
+
+def test_resolving_an_attempt_again_tells_again_what_was_set_aside_and_writes_nothing(
+    bench: Bench,
+) -> None:
+    bench.resolve(1)
+    bench.commit(step=10)
+    bench.commit(step=20)
+    set_aside(bench.run, checkpoint_id(1, 20), "it poisons the training")
+    first = bench.resolve(2)
+    assert first.set_aside == ("step-000000020-attempt-1: it poisons the training",)
+    assert resolve_while(bench, 2, lambda: pytest.fail("it claims the number again")) == first
+
+
 def test_a_number_that_somebody_has_claimed_is_behind(bench: Bench) -> None:
     bench.resolve(1)
     bench.resolve(2)
@@ -145,7 +175,9 @@ def test_an_incomplete_checkpoint_is_never_chosen(any_bench: Bench) -> None:
     any_bench.resolve(1)
     any_bench.commit(step=10)
     any_bench.part(step=20, worker=0, workers=2, files={0: {"m0": b"x"}})
-    assert any_bench.resolve(2).resume == checkpoint_id(1, 10)
+    answer = any_bench.resolve(2)
+    assert answer.resume == checkpoint_id(1, 10)
+    assert answer.message == "resume from step-000000010-attempt-1"
 
 
 def test_done_markers_below_a_manifest_are_not_completed(bench: Bench) -> None:
@@ -258,22 +290,28 @@ def test_what_is_committed_after_a_takeover_is_known_to_be_fenced(any_bench: Ben
     )
 
 
-class CommitsBefore:
-    """A store in which another agent commits just before a claim is written."""
+class Before:
+    """A store in which something else happens just before an object is written, once."""
 
-    def __init__(self, bench: Bench, claim: str, step: int) -> None:
-        self._bench = bench
-        self._claim = claim
-        self._step = step
+    def __init__(self, bench: Bench, key: str, happens: Callable[[], object]) -> None:
+        self._store, self._key, self._happens = bench.run.store, key, [happens]
 
     def __getattr__(self, name: str) -> object:
-        return getattr(self._bench.run.store, name)
+        return getattr(self._store, name)
 
     def put_if_absent(self, key: str, data: bytes) -> bool:
-        if key.endswith(self._claim) and self._step:
-            step, self._step = self._step, 0
-            self._bench.commit(step=step)
-        return self._bench.run.store.put_if_absent(key, data)
+        while key.endswith(self._key) and self._happens:
+            self._happens.pop()()
+        return self._store.put_if_absent(key, data)
+
+
+def resolve_while(
+    bench: Bench, attempt: int, happens: Callable[[], object], *, before: str = "", ended: str = ""
+) -> Resolution:
+    """Ask for an attempt while something else happens, just before its claim is written."""
+    store: Any = Before(bench, before or f"attempts/{attempt:06}.json", happens)
+    run = replace(bench.run, store=store)
+    return resolve(run, uid="uid-1", attempt=attempt, ended=ended, watch=bench.watch)
 
 
 @pytest.mark.parametrize("first", [10, None], ids=["there was one", "there was none"])
@@ -284,10 +322,13 @@ def test_what_is_committed_between_the_look_and_the_claim_is_resumed_from(
     any_bench.resolve(1)
     if first is not None:
         any_bench.commit(step=first)
-    run = RunStore(CommitsBefore(any_bench, "attempts/000002.json", 20), "digits")  # type: ignore[arg-type]
-    answer = resolve(run, uid="uid-1", attempt=2, watch=any_bench.watch)
+    why = "AppError: rank 1 exited with code 1"
+    answer = resolve_while(any_bench, 2, lambda: any_bench.commit(step=20), ended=why)
     assert (answer.outcome, answer.highest_attempt) == ("Behind", 3)
     assert answer.message.endswith("/digits knows attempt 3 already")
+    assert any_bench.run.read(AttemptRecord, "attempts/000003.json") == AttemptRecord(
+        attempt=3, uid="uid-1", resume=checkpoint_id(1, 20), ended=why
+    )
     for attempt in (4, 5):
         assert any_bench.resolve(attempt).resume == checkpoint_id(1, 20)
     any_bench.commit(step=30)  # by an agent that could not be reached
@@ -299,9 +340,44 @@ def test_what_is_committed_meanwhile_and_older_than_the_choice_changes_nothing(
 ) -> None:
     any_bench.resolve(1)
     any_bench.commit(step=10)
-    run = RunStore(CommitsBefore(any_bench, "attempts/000002.json", 5), "digits")  # type: ignore[arg-type]
-    answer = resolve(run, uid="uid-1", attempt=2, watch=any_bench.watch)
+    answer = resolve_while(any_bench, 2, lambda: any_bench.commit(step=5))
     assert (answer.outcome, answer.resume) == ("Resolved", checkpoint_id(1, 10))
+
+
+@pytest.mark.parametrize("first", [checkpoint_id(1, 10), None], ids=["one before", "none before"])
+def test_what_is_committed_meanwhile_and_damaged_changes_nothing(
+    bench: Bench, folder: Path, first: CheckpointId | None
+) -> None:
+    def commit_damaged() -> None:
+        name = bench.commit(step=20).id.name
+        (folder / "checkpoints" / name / "worker-00001" / "model-rank1.pt").unlink()
+
+    bench.resolve(1)
+    if first is not None:
+        bench.commit(step=10)
+    answer = resolve_while(bench, 2, commit_damaged)
+    assert (answer.outcome, answer.resume) == ("Resolved", first)
+    assert bench.run.attempts() == [1, 2]
+
+
+def test_a_number_that_somebody_claims_meanwhile_is_behind(any_bench: Bench) -> None:
+    any_bench.resolve(1)
+    claim = AttemptRecord(attempt=2, uid="uid-2", resume=None, ended="")
+    answer = resolve_while(
+        any_bench, 2, lambda: any_bench.run.write_once("attempts/000002.json", claim)
+    )
+    assert (answer.outcome, answer.highest_attempt) == ("Behind", 2)
+
+
+def test_a_run_that_finishes_while_it_is_taken_over_is_finished(any_bench: Bench) -> None:
+    any_bench.resolve(1)
+    release(any_bench.run, uid="uid-1")
+
+    def finish_it() -> None:
+        any_bench.run.store.put("digits/finished.json", seal(FinishedRecord(uid="uid-1")))
+
+    answer = resolve_while(any_bench, 2, finish_it, before="owners/000002.json")
+    assert answer.outcome == "Finished"
 
 
 def test_fail_on_existing_refuses_what_another_run_left(any_bench: Bench) -> None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from trainrun.checkpoint.rules.records import BadRecord, Manifest
-from trainrun.checkpoint.rules.selection import Folder, Resumes, damage, fenced_by, newest_first
+from trainrun.checkpoint.rules.selection import Folder, Resumes, fenced_by, newest_first
 from trainrun.checkpoint.transfer.writer import commit_folder, set_aside
 from trainrun.contract import layout
 from trainrun.contract.agent_state import Suspect
@@ -111,16 +111,17 @@ def choose(run: RunStore, view: StoreView, known: Known) -> Choice:
             choice.resume = manifest
             break
     if choice.resume is not None:
-        _miss(run, view, choice, known)
+        newer = {id_: how for id_, how in known.items() if id_ > choice.resume.id}
+        _miss(run, view, choice, newer)
     return choice
 
 
-def inspect(run: RunStore, folder: Folder, *, by_name: bool = False) -> Manifest:
+def inspect(run: RunStore, folder: Folder) -> Manifest:
     """Read a committed checkpoint's manifest and hold it against the listing.
 
-    `by_name`: what the listing shows to be wrong is asked for by its name, since listings may be
-    late. Raises CheckpointDamaged naming the object and the reason (with `file`, where the listing
-    shows nothing wrong), StoreError.
+    What the listing shows to be wrong is asked for by its name, since listings may be late. Raises
+    CheckpointDamaged naming the object and the reason (with `file`, where the listing shows nothing
+    wrong), StoreError.
     """
     try:
         manifest = run.manifest(folder.id)
@@ -129,7 +130,7 @@ def inspect(run: RunStore, folder: Folder, *, by_name: bool = False) -> Manifest
         reason = str(error) if found else f"{layout.MANIFEST}: missing"
         shown = not folder.sizes.get(layout.MANIFEST)
         raise CheckpointDamaged(reason, file="" if shown else layout.MANIFEST) from error
-    if listed := run.damage(folder, manifest) if by_name else damage(folder, manifest):
+    if listed := run.damage(folder, manifest):
         raise CheckpointDamaged(listed)
     return manifest
 
@@ -140,7 +141,7 @@ def shown_damage(run: RunStore, checkpoint: CheckpointId) -> str:
     Raises StoreError.
     """
     try:
-        inspect(run, run.folder(checkpoint), by_name=True)
+        inspect(run, run.folder(checkpoint))
     except CheckpointDamaged as error:
         return "" if error.file else str(error)
     return ""
@@ -167,24 +168,20 @@ def evidence(run: RunStore, view: StoreView, known: Known) -> list[str]:
         checkpoint: recorded_reason(run, checkpoint)
         for checkpoint in view.bad
         if fenced_by(checkpoint, resumes) is None
+        and not view.shows_manifest(checkpoint)  # those were judged by `choose`
     }
     for checkpoint, how in witnesses.items():
         if checkpoint not in found and not view.shows_manifest(checkpoint):
             if fenced_by(checkpoint, resumes) is None and not view.sets_aside(run, checkpoint):
                 _ask_for(run, checkpoint)
             found[checkpoint] = f"{layout.MANIFEST}: missing, but {how}"
-    return [
-        f"{checkpoint.name}: {found[checkpoint]}"
-        for checkpoint in sorted(found, reverse=True)
-        if not view.shows_manifest(checkpoint)  # those were judged by `choose`
-    ]
+    return [f"{checkpoint.name}: {found[checkpoint]}" for checkpoint in sorted(found, reverse=True)]
 
 
-def _miss(run: RunStore, view: StoreView, choice: Choice, known: Known) -> None:
+def _miss(run: RunStore, view: StoreView, choice: Choice, newer: Known) -> None:
     """Note the known commits that are newer than what was found."""
-    for checkpoint, how in sorted(known.items()):
-        is_newer = choice.resume is not None and checkpoint > choice.resume.id
-        if not is_newer or view.shows_manifest(checkpoint) or view.sets_aside(run, checkpoint):
+    for checkpoint, how in sorted(newer.items()):
+        if view.shows_manifest(checkpoint) or view.sets_aside(run, checkpoint):
             continue
         if fenced_by(checkpoint, view.resumes) is not None:
             continue
@@ -219,7 +216,7 @@ def _usable(run: RunStore, folder: Folder, choice: Choice, *, is_bad: bool) -> M
     # early.
     folder = run.folder(folder.id)
     try:
-        return inspect(run, folder, by_name=True)
+        return inspect(run, folder)
     except CheckpointDamaged as error:
         if error.file:
             choice.suspect = Suspect(id=folder.id, files=(error.file,), message=f"{name}/{error}")

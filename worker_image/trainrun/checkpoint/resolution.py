@@ -167,14 +167,8 @@ class _Claimant:
 
         Then the next attempt number is claimed as well, with that: nobody has heard of our claim.
         """
-        late = [
-            checkpoint
-            for checkpoint, folder in self.run.folders().items()
-            if folder.has_manifest
-            and not before.shows_manifest(checkpoint)
-            and (resume is None or checkpoint > resume)
-        ]
-        if not late:
+        now = self.run.folders().items()
+        if all(before.shows_manifest(id_) for id_, folder in now if folder.has_manifest):
             return False
         view = look(self.run)
         others = {number: it for number, it in view.resumes.items() if number != self.attempt}
@@ -242,7 +236,7 @@ class _Claimant:
         if folder is None or view.sets_aside(self.run, record.resume):
             return False
         try:
-            inspect(self.run, folder, by_name=True)
+            inspect(self.run, folder)
         except CheckpointDamaged:
             return False
         return True

@@ -66,6 +66,17 @@ def test_an_open_incident_is_refined_by_better_explanations_only(better: Loss, w
     assert refined(better, worse) == better.cause
 
 
+def test_a_hang_is_explained_by_an_exception_that_is_heard_of_late() -> None:
+    """The rank that died is why the others waited; its agent was not heard for a while."""
+    scene = a_run(replicas=2, max_failures=5).running()
+    hung = an_incident(Cause.HUNG, slot=0, exit_code=None, time=scene.now)
+    scene = scene.ended(hung).with_exit(1, code=1, exception="ValueError: bad batch", age=70.0)
+    incident = scene.plan.status.incident
+    assert incident is not None
+    assert (incident.cause, incident.slot) == ("AppError", 1)
+    assert incident.message == "rank 1 exited with code 1: ValueError: bad batch"
+
+
 def cause_of(scene: Scene) -> str:
     """Of the incident after this pass."""
     incident = scene.plan.status.incident

@@ -150,7 +150,7 @@ def test_a_worker_that_somebody_recreated_under_its_name_is_a_loss() -> None:
 def test_a_worker_that_ended_without_an_order_is_a_loss_with_its_exit_code() -> None:
     loss = the_loss(a_run().running().with_worker(0, phase="Ended", exit_code=3))
     assert loss.message == "worker run-0-1 ended with exit code 3 without an order"
-    assert (loss.cause, loss.exit_code) == (Cause.UNKNOWN, 3)
+    assert (loss.cause, loss.exit_code, loss.age) == (Cause.UNKNOWN, 3, seconds(0))
 
 
 def test_a_worker_that_ended_without_a_known_code_is_a_loss() -> None:
@@ -296,7 +296,7 @@ def test_of_several_ranks_that_have_left_the_first_is_named() -> None:
 
 def test_a_worker_that_is_gone_is_named() -> None:
     loss = the_loss(a_run().running().without(1))
-    assert (loss.slot, loss.worker) == (1, "run-1-1")
+    assert (loss.slot, loss.worker, loss.age) == (1, "run-1-1", seconds(0))
 
 
 def test_the_node_is_known_from_the_agent_where_the_world_does_not_tell_it() -> None:

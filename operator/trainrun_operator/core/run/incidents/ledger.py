@@ -74,7 +74,9 @@ def _in_a_row(status: TrainRunStatus, cause: str) -> int:
 
     Ends for another free cause do not begin the row anew: two that take turns would never end.
     """
-    return status.free_ends.get(cause, 0) + 1 if status.fruitless else 0
+    if not status.fruitless:
+        return 0
+    return status.free_ends.get(cause, 0) + 1
 
 
 def free_ends_after(
