@@ -204,7 +204,10 @@ def test_a_step_that_is_told_late_is_progress() -> None:
     scene = crashes(a_run(no_progress_limit=2, **WITHOUT_LIMIT), 10, 10)
     opened = crashed(scene, 10)
     assert opened.plan.reason == "NoProgress"
-    assert opened.with_agent(1, steps=(11,)).plan.reason != "NoProgress"
+    late = opened.with_agent(1, steps=(11,))
+    assert late.plan.reason != "NoProgress"
+    started = late.with_agent(1, phase="Idle").resolved().without_backoff().plan
+    assert (started.reason, started.status.reached) == ("Started", 11)
 
 
 def test_a_start_that_fails_neither_counts_nor_ends_the_row() -> None:
