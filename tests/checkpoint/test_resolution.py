@@ -188,6 +188,7 @@ def test_done_markers_below_a_manifest_are_not_completed(bench: Bench) -> None:
     set_aside(bench.run, checkpoint_id(1, 20), "x")
     answer = bench.resolve(2)
     assert answer.outcome == "NoGoodCheckpoint"
+    assert answer.set_aside == ("step-000000020-attempt-1: x",)
     assert not bench.run.folder(checkpoint_id(1, 10)).has_manifest
 
 
