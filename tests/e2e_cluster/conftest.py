@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING
 
 import pytest
@@ -20,11 +21,23 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("cluster")
 
 
+RUNNING = pytest.StashKey[contextlib.ExitStack]()
+"""Ends the cluster."""
+
+
 @pytest.fixture(scope="session")
 def _running(pytestconfig: pytest.Config) -> Iterator[Cluster]:
     keep = bool(pytestconfig.getoption("--keep-cluster"))
-    with session_cluster("test-itself", list, keep=keep) as cluster:
-        yield cluster
+    with contextlib.ExitStack() as ends:
+        pytestconfig.stash[RUNNING] = ends
+        yield ends.enter_context(session_cluster("test-itself", list, keep=keep))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """End the cluster with the last test of this folder: idle it costs a tenth of a core."""
+    if nextitem is None or nextitem.path.parent != item.path.parent:
+        item.config.stash.get(RUNNING, contextlib.ExitStack()).close()
 
 
 @pytest.fixture

@@ -187,6 +187,7 @@ def test_a_trial_that_is_worse_than_others_at_the_same_step_is_ended_early(sweep
         "space": [{"name": "width", "choice": [1, 9]}, {"name": "lr", "choice": [0.5]}],
         "sampler": {"name": "Grid"},
         "earlyStopping": {"name": "ASHA", "options": {"minResource": 10, "reductionFactor": 2}},
+        "maxConcurrent": 1,  # side by side the worse one may be ahead, and then nothing ends it
     }
     ended = sweeps.run()
     assert ended.code == 0, ended.err
