@@ -93,7 +93,8 @@ class RetiredFolders:
     def __init__(self, sweep: RunStore) -> None:
         """`sweep` is the sweep's own folder."""
         self._sweep = sweep
-        self._cleared: set[str] = set()
+        self._cleared: set[tuple[int, int]] = set()
+        """By trial and incarnation."""
 
     def clear(self, targets: Targets, view: SweepView) -> None:
         """Delete the checkpoints of trials that are not needed any more; where that is not allowed
@@ -103,13 +104,13 @@ class RetiredFolders:
             if trial is None or trial.open:
                 continue  # of another log than the one that the order came from
             for incarnation in range(1, trial.incarnation + 1):
-                run = trial_folder(self._sweep, replace(trial, incarnation=incarnation))
-                if run.run_name not in self._cleared:
-                    self._clear(run)
+                if (number, incarnation) not in self._cleared:
+                    self._clear(replace(trial, incarnation=incarnation))
+                    self._cleared.add((number, incarnation))
 
-    def _clear(self, run: RunStore) -> None:
+    def _clear(self, trial: TrialView) -> None:
+        run = trial_folder(self._sweep, trial)
         try:
             clear_checkpoints(run)
         except StoreDenied as error:
             _log.warning("%s: its checkpoints stay: %s", run.uri, error)
-        self._cleared.add(run.run_name)
