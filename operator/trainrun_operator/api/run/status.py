@@ -186,8 +186,8 @@ class Internal(StatusPart):
     moments: Annotated[
         dict[str, Annotated[str, Field(max_length=1024)]], Field(exclude_if=not_)
     ] = field(default_factory=dict)
-    """By budget, when the newest incidents charged to it were seen: eight hexadecimal digits each,
-    in seconds since 1970, oldest first."""
+    """By budget, when the newest incidents charged to it were seen: thirteen hexadecimal digits
+    each, in microseconds since 1970, oldest first."""
     reached: int | None = None
     """The highest step that any attempt before the running one has reached, as far as was heard."""
     without_progress: Annotated[int, Field(exclude_if=not_)] = 0

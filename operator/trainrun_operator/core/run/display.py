@@ -30,7 +30,6 @@ from trainrun_operator.core.run.incidents import ledger, standstill
 from trainrun_operator.core.run.incidents.attribution import refined
 from trainrun_operator.core.run.incidents.fingerprints import repeated
 from trainrun_operator.core.run.incidents.learned import HUNG
-from trainrun_operator.core.run.incidents.window import recent
 from trainrun_operator.core.run.stragglers import STRAGGLER
 from trainrun_operator.core.run.view import STORE_AWAY, View, counted
 
@@ -126,7 +125,6 @@ def refreshed(
     if pending is not None:
         pending = ledger.charged(status, refined(view, pending), view.config)
     now = view.observation.now if not status.finished else status.completion_time
-    used = recent(status, "failures", view.config, at=now or view.observation.now)
     recovered = replace(status, incidents=recovery.with_first_step(view, status))
     return replace(
         status,
@@ -136,7 +134,7 @@ def refreshed(
         incident=pending,
         incidents=recovered.incidents,
         advice=recovery.advice(view, recovered),
-        failures=ledger.tally(status.failures, view.config, pending=pending, used=used),
+        failures=ledger.tally(status, view.config, pending=pending, at=now or view.observation.now),
         workers=Workers(
             ready=ready,
             total=view.config.replicas,

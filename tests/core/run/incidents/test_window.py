@@ -28,7 +28,8 @@ def after(*minutes: float, config: RunConfig = WINDOWED) -> TrainRunStatus:
     status = TrainRunStatus()
     for attempt, minute in enumerate(minutes, start=1):
         status = replace(status, attempt=attempt, incident=at(minute, attempt))
-        scene = replace(a_run(), config=config, status=status)
+        now = BEGIN + timedelta(minutes=minute)
+        scene = replace(a_run(), config=config, status=status, now=now)
         view: View = scene.view
         status = settled(view, status)
     return status
@@ -41,6 +42,7 @@ def after(*minutes: float, config: RunConfig = WINDOWED) -> TrainRunStatus:
         ((0, 10), 20, "Fail"),
         ((0, 10), 59, "Fail"),
         ((0, 10), 60, "Restart"),
+        ((0.015, 10), 60.01, "Fail"),  # less than a second before it would leave the window
         ((0, 10, 65), 69, "Fail"),
         ((0, 10, 65), 70, "Restart"),
         ((0, 100, 200, 300, 400), 450, "Restart"),
@@ -63,7 +65,7 @@ def test_the_message_names_the_window() -> None:
 
 def test_the_counters_stay_and_the_text_shows_what_counts_now() -> None:
     status = after(0, 10, 100)
-    assert status.failures.counted == 3
+    assert (status.failures.counted, status.failures.text) == (3, "1/2")
     scene = replace(a_run().running(4), config=WINDOWED)
     scene = scene.with_status(failures=status.failures, moments=status.moments)
     shown = replace(scene, now=BEGIN + timedelta(minutes=101)).plan.status.failures
@@ -80,7 +82,7 @@ def test_a_window_that_is_given_later_counts_what_was_before() -> None:
 def test_moments_are_bounded_by_the_largest_limit_and_enough_for_it() -> None:
     config = a_config(max_failures=MAX_IN_WINDOW, window=HOUR)
     status = after(*(minute / 10 for minute in range(200)), config=config)
-    assert {name: len(text) for name, text in status.moments.items()} == {"failures": 65 * 8}
+    assert {name: len(text) for name, text in status.moments.items()} == {"failures": 65 * 13}
     assert ledger.judge(status, at(20), config).allowed == "Fail"
 
 

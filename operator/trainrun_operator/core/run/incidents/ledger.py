@@ -168,7 +168,7 @@ def settle(
     if counted:
         failures = BUDGETS[incident.budget].charged(failures)
     final = replace(incident, counted=counted)
-    return tally(failures, config, pending=None), _kept((*status.incidents, final))
+    return failures, _kept((*status.incidents, final))
 
 
 def _kept(incidents: tuple[Incident, ...]) -> tuple[Incident, ...]:
@@ -188,17 +188,15 @@ def _short(incident: Incident) -> Incident:
 
 
 def tally(
-    failures: Failures, config: RunConfig, *, pending: Incident | None, used: int | None = None
+    status: TrainRunStatus, config: RunConfig, *, pending: Incident | None, at: datetime
 ) -> Failures:
-    """The budgets with their text, an incident that is not settled yet included in it.
-
-    `used`: so many failures count, and not all that were ever charged.
-    """
-    used = failures.counted if used is None else used
+    """The budgets with their text: what counts at this moment, an incident that is not settled yet
+    included."""
+    used = used_of(status, "failures", config, at=at)
     used += pending is not None and pending.budget == "failures"
     limit = config.limits["failures"]
     shown = "no limit" if limit == -1 else str(limit)
-    return replace(failures, limit=limit, text=f"{used}/{shown}")
+    return replace(status.failures, limit=limit, text=f"{used}/{shown}")
 
 
 def longest_backoff(config: RunConfig) -> timedelta:

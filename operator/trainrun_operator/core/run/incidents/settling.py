@@ -65,7 +65,7 @@ def _reached_before(view: View, record: StartRecord, begin: int) -> int:
 def opened(view: View, status: TrainRunStatus, incident: Incident) -> TrainRunStatus:
     """`status` with this open incident, and with budgets that show it."""
     charged = ledger.charged(status, incident, view.config)
-    failures = ledger.tally(status.failures, view.config, pending=charged)
+    failures = ledger.tally(status, view.config, pending=charged, at=view.observation.now)
     return replace(status, incident=charged, failures=failures)
 
 
@@ -78,15 +78,15 @@ def settled(view: View, status: TrainRunStatus) -> TrainRunStatus:
         return status
     incident = refined(view, status.incident)
     failures, incidents = ledger.settle(status, incident, view.config)
-    free_ends = ledger.free_ends_after(status, incident, view.config)
     last = incidents[-1]
+    moments = remembered(status.moments, last) if last.counted else status.moments
+    charged = replace(status, failures=failures, moments=moments)
     return replace(
-        status,
-        failures=failures,
+        charged,
+        failures=ledger.tally(charged, view.config, pending=None, at=view.observation.now),
         incidents=incidents,
         incident=None,
-        free_ends=free_ends,
-        moments=remembered(status.moments, last) if last.counted else status.moments,
+        free_ends=ledger.free_ends_after(status, incident, view.config),
         reached=standstill.furthest(view),
         without_progress=standstill.in_a_row(view, incident),
     )

@@ -8,20 +8,23 @@ are remembered could not be told from fewer.
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from trainrun_operator.api.run.spec import MAX_IN_WINDOW
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from datetime import datetime
 
     from trainrun_operator.api.run.incident import BudgetName, Incident
     from trainrun_operator.api.run.status import TrainRunStatus
     from trainrun_operator.core.run.config import RunConfig
 
-DIGITS = 8
-"""Hexadecimal digits of a moment, in seconds since 1970: until the year 2106."""
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+DIGITS = 13
+"""Hexadecimal digits of a moment, in microseconds since 1970: until the year 2112. No shorter than
+the times themselves: a moment cut to its second would leave the window before its incident does."""
 
 KEPT = (MAX_IN_WINDOW + 1) * DIGITS
 """Characters of the moments of a budget: of as many incidents as any limit allows, and one more."""
@@ -30,7 +33,7 @@ KEPT = (MAX_IN_WINDOW + 1) * DIGITS
 def remembered(moments: Mapping[str, str], incident: Incident) -> dict[str, str]:
     """The moments, with that of an incident which was charged to its budget."""
     known = moments.get(incident.budget, "")
-    now = f"{int(incident.time.timestamp()):0{DIGITS}x}"
+    now = f"{_microseconds(incident.time):0{DIGITS}x}"
     return {**moments, incident.budget: f"{known}{now}"[-KEPT:]}
 
 
@@ -40,7 +43,11 @@ def recent(
     """Incidents charged to the budget in the window before this moment; None: there is none."""
     if config.window is None:
         return None
-    begin = (at - config.window).timestamp()
+    begin = _microseconds(at - config.window)
     text = status.moments.get(name, "")
-    seconds = (int(text[i : i + DIGITS], 16) for i in range(0, len(text), DIGITS))
-    return sum(begin < moment for moment in seconds)  # also those of a leader whose clock was ahead
+    known = (int(text[i : i + DIGITS], 16) for i in range(0, len(text), DIGITS))
+    return sum(begin < moment for moment in known)  # also those of a leader whose clock was ahead
+
+
+def _microseconds(time: datetime) -> int:
+    return (time - EPOCH) // timedelta(microseconds=1)
