@@ -10,8 +10,10 @@ from tests.simulation.one_run import (
     a_life,
     asked_to_save_at_its_end,
     causes,
+    until,
     worker,
 )
+from tests.support.builders import seconds
 from tests.support.levels import some
 
 NONE_LEFT = {"failures": 0, "preemptions": 0}
@@ -108,6 +110,19 @@ def test_one_rank_that_the_others_do_not_find_costs_no_failure(hang: bool, seed:
     world.live(HOUR)
     assert (world.status.phase, causes(world)) == ("Succeeded", ["RendezvousFailed"])
     assert world.status.failures.counted == 0
+    assert world.judge.closing() == []
+
+
+@pytest.mark.parametrize("left", [frozenset({2}), frozenset()], ids=["one", "the first of all"])
+def test_ranks_that_look_for_one_that_has_left_give_up_at_no_cost(left: frozenset[int]) -> None:
+    """They looked for it for ever, and an operator that said so was taken for wrong."""
+    config = a_config(limits=NONE_LEFT, first_step_timeout=seconds(40))
+    world = a_life(config=config, hang_on_loss=True, unmet=1, unmet_ranks=left)
+    slot = min(left, default=0)
+    until(world, lambda: any(w.slot == slot and w.agent.training for w in world.workers.values()))
+    world.leave_early(worker(world, slot).agent)
+    world.live(HOUR)
+    assert (world.status.phase, causes(world)) == ("Succeeded", ["RendezvousFailed"])
     assert world.judge.closing() == []
 
 

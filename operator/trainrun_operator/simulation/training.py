@@ -309,6 +309,19 @@ class TrainingLoop:
         yielded = rank in training.saving and not finished
         agent.end_process(rank, ProcessExit(rank=rank, code=0, yielded=yielded))
         self.world.send(agent)
+        attempt = agent.attempt
+        if rank in self.world.apart(attempt):
+            self.world.clock.after(COLLECTIVE_TIMEOUT, lambda: self._give_up_meeting(attempt))
+
+    def _give_up_meeting(self, attempt: int) -> None:
+        """Whoever still looks for a rank that has left fails."""
+        for agent in self.world.gang(attempt):
+            training = agent.training
+            if agent.alive and agent.attempt == attempt and training is not None:
+                for rank in training.living:
+                    if training.steps[rank] <= training.begin:
+                        self.world.fails(agent, Cause.RENDEZVOUS_FAILED)
+                        self._fail(agent, rank, SOME_MISSING)
 
     def upload_later(self, agent: SimAgent, attempt: int, step: int) -> None:
         """Upload a part after a while, again and again while the store is away."""
