@@ -8,7 +8,7 @@ import random
 import pytest
 from hypothesis import settings
 
-from tests.simulation.drawn import drawn_life
+from tests.simulation.drawn import deaf_life, drawn_life
 from tests.simulation.holding import holds
 from tests.simulation.lives import Life
 from tests.simulation.striking import Fault
@@ -154,3 +154,17 @@ def test_no_worker_is_taken_from_an_attempt_that_its_operator_does_not_know_to_h
 
 def test_a_run_that_resumes_from_its_last_step_succeeds_once_all_ranks_have_met() -> None:
     holds(ITS_LAST_STEP_IS_STORED_AND_A_RANK_FINDS_NOBODY)
+
+
+@pytest.mark.parametrize(
+    "life",
+    [
+        pytest.param(drawn_life(4061), id="a failure leaves the window before it is over"),
+        pytest.param(drawn_life(7885), id="ranks look for one that has left"),
+        pytest.param(drawn_life(11580), id="a checkpoint is named like one of the run before"),
+        pytest.param(deaf_life(926), id="a signal ends a script well, and a leader is behind"),
+    ],
+)
+def test_lives_that_broke_a_promise_or_seemed_to_hold(life: Life) -> None:
+    """The first was the operator's fault, the others that of the world or of its judge."""
+    holds(life)

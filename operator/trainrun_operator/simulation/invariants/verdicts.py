@@ -1,7 +1,7 @@
 """A run has succeeded when its script says so on every rank, and not before.
 
 Layer: simulation. A rank says so by exit code 0: after finish(), or without having been asked to
-save.
+save or sent a signal.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def _takes_part(worker: WorkerFact, record: StartRecord) -> bool:
 def _said_so(agent: AgentState | None) -> bool:
     if agent is None or agent.phase == "Running" or not agent.exits:
         return False
-    return all(end.code == 0 and not end.yielded for end in agent.exits)
+    return all(end.well and not end.yielded for end in agent.exits)
 
 
 def _has_finished(agent: SimAgent) -> bool:
