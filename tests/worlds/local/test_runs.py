@@ -328,7 +328,8 @@ def test_a_script_that_never_reports_is_told_what_it_misses(runs: LocalRuns) -> 
 
 def test_a_script_that_ignores_the_checkpoint_is_told_so(runs: LocalRuns) -> None:
     runs.spec = budget(1)
-    runs.env = {"MODE": "ignore-checkpoint"}
+    committed = runs.storage / "tiny/checkpoints/step-000000005-attempt-1/manifest.json"
+    runs.env = {"MODE": "ignore-checkpoint", "WAIT_BEFORE": "8", "WAIT_FOR": str(committed)}
     ended = runs.run("--fault", "kill rank=1 step=8")
     told = next(event for event in ended.history if event["reason"] == "ResumeIgnored")
     assert told["type"] == "Warning"
