@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.support.checkpoints import Bench, checkpoint_id
+from tests.support.checkpoints import Bench, Through, checkpoint_id
 from trainrun.checkpoint import beat, resolve, set_aside
 from trainrun.checkpoint.choice import recorded_reason
 from trainrun.errors import ObjectNotFound
@@ -122,14 +122,8 @@ def test_parts_that_vanish_while_a_checkpoint_is_completed_are_told(bench: Bench
     assert "newer, but never completed: step-000000020-attempt-1: " in answer.message
 
 
-class WithoutMarkers:
+class WithoutMarkers(Through):
     """A store that lists done markers which are gone by now."""
-
-    def __init__(self, bench: Bench) -> None:
-        self._store = bench.run.store
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._store, name)
 
     def get(self, key: str) -> bytes:
         if key.endswith(".done.json"):

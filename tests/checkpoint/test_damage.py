@@ -13,6 +13,7 @@ import pytest
 
 from tests.support.checkpoints import (
     Bench,
+    Through,
     checkpoint_id,
     expected_directory,
     materialize,
@@ -319,15 +320,12 @@ def test_a_damaged_claim_is_waited_for_like_any_other(bench: Bench, damaged: Pat
     assert bench.resolve(2).resume == checkpoint_id(1, 20)
 
 
-class Forgetful:
+class Forgetful(Through):
     """A store whose listings leave out some prefixes, as an eventually consistent one may."""
 
     def __init__(self, bench: Bench, *hidden: str) -> None:
-        self._store = bench.run.store
+        super().__init__(bench)
         self._hidden = hidden
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._store, name)
 
     def list(self, prefix: str) -> list[ObjectInfo]:
         return [item for item in self._store.list(prefix) if not item.key.startswith(self._hidden)]

@@ -12,6 +12,7 @@ import pytest
 from tests.checkpoint.test_late_listings import LATE, LateStore, late_run
 from tests.support.checkpoints import (
     Bench,
+    Through,
     checkpoint_id,
     expected_directory,
     materialize,
@@ -38,14 +39,8 @@ if TYPE_CHECKING:
 BESIDE = "generation-000002/"
 
 
-class ErrorPages:
+class ErrorPages(Through):
     """A store behind a proxy that has a page for every generation."""
-
-    def __init__(self, bench: Bench) -> None:
-        self._store = bench.run.store
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._store, name)
 
     def get(self, key: str) -> bytes:
         return b"<html>" if "/generations/" in key else self._store.get(key)

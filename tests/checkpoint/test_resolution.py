@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.support.checkpoints import Bench, checkpoint_id
+from tests.support.checkpoints import Bench, Through, checkpoint_id
 from trainrun.checkpoint import (
     RunStore,
     check_fence,
@@ -218,15 +218,12 @@ def test_a_finished_run_says_so(any_bench: Bench, uid: str) -> None:
     assert answer.message.endswith("/digits has finished before")
 
 
-class ErrorPages:
+class ErrorPages(Through):
     """A store behind a proxy that answers reads of one object with a page of its own, and 200."""
 
     def __init__(self, bench: Bench, page: bytes) -> None:
-        self._store = bench.run.store
+        super().__init__(bench)
         self._page = page
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._store, name)
 
     def get(self, key: str) -> bytes:
         return self._page if key.endswith("finished.json") else self._store.get(key)
@@ -291,14 +288,12 @@ def test_what_is_committed_after_a_takeover_is_known_to_be_fenced(any_bench: Ben
     )
 
 
-class Before:
+class Before(Through):
     """A store in which something else happens just before an object is written, once."""
 
     def __init__(self, bench: Bench, key: str, happens: Callable[[], object]) -> None:
-        self._store, self._key, self._happens = bench.run.store, key, [happens]
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._store, name)
+        super().__init__(bench)
+        self._key, self._happens = key, [happens]
 
     def put_if_absent(self, key: str, data: bytes) -> bool:
         while key.endswith(self._key) and self._happens:

@@ -42,6 +42,7 @@ def a_worker(slot: int = 0, **fields: Any) -> WorkerFact:
         "slot": slot,
         "created_for": 1,
         "template_hash": "t",
+        "silent_for": timedelta(0),
     }
     return WorkerFact(**(defaults | {"phase": "Running"} | fields))
 

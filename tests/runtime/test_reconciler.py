@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from tests.runtime.states import RUN_UID, a_state, hold
-from tests.support.builders import a_config
+from tests.support.builders import a_config, a_worker
 from trainrun_operator.api.run.standing import PostedProgress
 from trainrun_operator.api.run.status import HistoryEntry, TrainRunStatus
 from trainrun_operator.core.run.config import RunConfig
@@ -227,7 +227,7 @@ async def test_news_make_no_storm_of_writes_that_are_refused() -> None:
 @pytest.mark.parametrize(
     ("worker", "rest"),
     [
-        (WorkerFact(name="run-0-1", slot=0, created_for=1, template_hash="t", phase=phase), rest)
+        (a_worker(phase=phase, agent=None), rest)
         for phase, rest in (("Ended", 0.04), ("Pending", 0.12), ("Running", 0.12))
     ],
     ids=lambda it: getattr(it, "phase", None),
@@ -321,9 +321,7 @@ def test_in_a_large_fleet_the_next_look_at_progress_shows_it_and_no_pass_of_its_
 
 async def test_news_of_an_agent_leads_to_a_pass() -> None:
     story = Story(lambda observation: a_plan(observation.status, str(len(observation.workers))))
-    story.world.workers = (
-        WorkerFact(name="run-0-1", slot=0, created_for=1, template_hash="t", phase="Running"),
-    )
+    story.world.workers = (a_worker(agent=None),)
     heard: list[bool] = []
 
     def over(_plan: Plan) -> bool:

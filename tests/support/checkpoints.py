@@ -130,6 +130,16 @@ class Bench:
         )
 
 
+class Through:
+    """The store of a bench in all but what a subclass changes."""
+
+    def __init__(self, bench: Bench) -> None:
+        self._store = bench.run.store
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._store, name)
+
+
 def contents(attempt: int, step: int, worker: int, size: int = 2000) -> dict[str, bytes]:
     """What worker `worker`'s only rank saves: different for every checkpoint and rank."""
     line = f"{attempt}/{step}/{worker};".encode()

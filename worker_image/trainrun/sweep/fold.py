@@ -81,11 +81,7 @@ def _resumed(trial: TrialView, session: SweepSession) -> TrialView:
 def _asked(view: SweepView, ask: Ask) -> SweepView:
     if ask.trial != view.asked or not view.sessions:
         return view
-    own = ask.params
-    # Compared as they are first: a log of 1,000 trials has half a million of such pairs.
-    twins = (
-        it.number for it in view.trials.values() if it.params == own and same_params(it.params, own)
-    )
+    twins = (it.number for it in view.trials.values() if same_params(it.params, ask.params))
     trial = TrialView(
         number=ask.trial,
         params=ask.params,

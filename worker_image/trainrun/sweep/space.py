@@ -139,6 +139,7 @@ def same(one: Scalar, other: Scalar) -> bool:
 
 def same_params(one: Mapping[str, Scalar], other: Mapping[str, Scalar]) -> bool:
     """Whether two trials have the same parameters to a user."""
+    # Compared as they are first: a log of 1,000 trials has half a million of such pairs.
     return one == other and all(same(one[it], other[it]) for it in one)
 
 

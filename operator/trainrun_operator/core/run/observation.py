@@ -101,7 +101,7 @@ class WorkerFact:
     """The world was told that the worker will be taken away."""
     agent: AgentState | None = None
     """The last heartbeat; None: never heard (by this operator)."""
-    silent_for: timedelta = timedelta(0)
+    silent_for: timedelta
     """Since the last heartbeat, or since this operator began to listen if it never heard one."""
     unreadable: str = ""
     """Why what its agent says now cannot be read: it lives, and `agent` is what it said before."""

@@ -162,7 +162,8 @@ def _failing(incident: Incident) -> Verdict:
 def settle(
     status: TrainRunStatus, incident: Incident, config: RunConfig
 ) -> tuple[Failures, tuple[Incident, ...]]:
-    """Charge the incident: the new budgets and the list with it at the end."""
+    """Charge the incident: the new budgets, whose text is `tally`'s, and the list with it at the
+    end."""
     incident = charged(status, incident, config)
     failures, counted = status.failures, incident.budget != "none"
     if counted:

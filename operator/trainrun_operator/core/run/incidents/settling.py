@@ -80,10 +80,10 @@ def settled(view: View, status: TrainRunStatus) -> TrainRunStatus:
     failures, incidents = ledger.settle(status, incident, view.config)
     last = incidents[-1]
     moments = remembered(status.moments, last) if last.counted else status.moments
-    charged = replace(status, failures=failures, moments=moments)
+    counted = replace(status, failures=failures, moments=moments)
     return replace(
-        charged,
-        failures=ledger.tally(charged, view.config, pending=None, at=view.observation.now),
+        counted,
+        failures=ledger.tally(counted, view.config, pending=None, at=view.observation.now),
         incidents=incidents,
         incident=None,
         free_ends=ledger.free_ends_after(status, incident, view.config),

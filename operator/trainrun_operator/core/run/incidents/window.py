@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from trainrun_operator.api.run.status import TrainRunStatus
     from trainrun_operator.core.run.config import RunConfig
 
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 DIGITS = 13
 """Hexadecimal digits of a moment, in microseconds since 1970: until the year 2112. No shorter than
@@ -50,4 +50,4 @@ def recent(
 
 
 def _microseconds(time: datetime) -> int:
-    return (time - EPOCH) // timedelta(microseconds=1)
+    return (time - _EPOCH) // timedelta(microseconds=1)
