@@ -44,6 +44,11 @@ def test_the_goodput_of_random_lives_is_what_was_made() -> None:
         assert not mistake, f"life {number}: {mistake}"
 
 
+def test_what_is_uploaded_after_the_verdict_is_useful_once_the_run_goes_on() -> None:
+    """Its deadline ended the run at step 18 as far as was known, and it went on from step 21."""
+    assert mistake_in_goodput(drawn_life(4314)) == ""
+
+
 def test_a_goodput_that_is_wrong_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     life = drawn_life(FIRST_TOLD)
     assert is_told(life)

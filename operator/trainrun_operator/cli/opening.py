@@ -81,7 +81,7 @@ def _remark(status: TrainRunStatus, *, raised_field: str) -> str:
     if failed is not None and failed.status == "True":
         how = "with fresh budgets"
         if raised_field:
-            how = f"with what it has used of its budgets, since spec.{raised_field} was raised"
+            how = f"with what it has used of its budgets, since spec.{raised_field} admits it now"
         return (
             f"the run failed before ({failed.reason}); it continues from its newest good "
             f"checkpoint {how}"

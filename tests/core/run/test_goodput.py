@@ -102,6 +102,27 @@ def test_the_time_of_a_chapter_is_divided_without_a_rest(
     assert sum(found.values()) == pytest.approx(70.0)
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"begun": at(20)},  # by a leader whose clock was ahead
+        {"begun": at(80)},
+        {"spawned": at(-30)},
+        {"first_step": at(0.5)},
+        {"ended": at(-5)},
+        {"since": at(20)},
+        {"waits": {"Unschedulable": 50.0}},
+    ],
+)
+def test_a_clock_that_is_set_back_makes_no_time_negative(fields: dict[str, Any]) -> None:
+    chapter = a_chapter(**fields)
+    found = divided(chapter, at(70))
+    assert all(part > 0 for part in found.values())
+    assert sum(found.values()) == pytest.approx(
+        max(70.0 - (chapter.begun - at(0)).total_seconds(), 0.0)
+    )
+
+
 def test_an_attempt_that_runs_has_kept_all_its_steps_until_it_is_known_otherwise() -> None:
     running = a_chapter(ended=None, end="", incident={}, survived=None, since=None)
     assert divided(running, at(62))["useful"] == 51.0

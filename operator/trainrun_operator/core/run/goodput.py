@@ -56,17 +56,24 @@ NORMAL_STEPS = 2
 
 
 def divided(chapter: Chapter, until: datetime) -> dict[str, float]:
-    """The seconds from the beginning of a chapter, by bucket."""
+    """The seconds from the beginning of a chapter, by bucket; never less than none.
+
+    The clocks of two leaders differ: moments that are out of order are taken for the same, and
+    parts that are more than the whole are made smaller alike.
+    """
     found: dict[str, float] = defaultdict(float)
     if chapter.workers:
-        _attempt(chapter, min(chapter.ended or until, until), found)
+        _attempt(chapter, max(min(chapter.ended or until, until), chapter.begun), found)
     for reason, waited in waits(chapter, until).items():
         found[WAITS.get(reason, "start")] += waited
     parts: dict[str, float] = {}
     for name in BUCKETS:
         if (part := round(found[name], 3)) > 0:
             parts[name] = part
-    rest = round(_seconds(until - chapter.begun) - sum(parts.values()), 3)
+    whole, known = max(_seconds(until - chapter.begun), 0.0), sum(parts.values())
+    if known > whole + ROUNDING:
+        parts = {name: part * whole / known for name, part in parts.items()}
+    rest = round(whole - sum(parts.values()), 3)
     # What rounding leaves over is no time that nobody knows of.
     place = "unknown" if rest > ROUNDING else max(parts, key=lambda name: parts[name], default="")
     return total(parts, {place: rest})
@@ -82,8 +89,8 @@ def waits(chapter: Chapter, until: datetime) -> dict[str, float]:
 
 def total(parts: Mapping[str, float], more: Mapping[str, float]) -> dict[str, float]:
     """The sum of two divisions."""
-    both = {name: parts.get(name, 0.0) + more.get(name, 0.0) for name in BUCKETS}
-    return {name: round(amount, 3) for name, amount in both.items() if amount}
+    both = {name: round(parts.get(name, 0.0) + more.get(name, 0.0), 3) for name in BUCKETS}
+    return {name: amount for name, amount in both.items() if amount}
 
 
 def goodput(parts: Mapping[str, float]) -> float | None:
@@ -94,9 +101,9 @@ def goodput(parts: Mapping[str, float]) -> float | None:
 
 def _attempt(chapter: Chapter, stop: datetime, found: dict[str, float]) -> None:
     """Divide the time in which an attempt ran, from its start record until it was given up."""
-    spawned = min(chapter.spawned or chapter.begun, stop)
+    spawned = max(min(chapter.spawned or chapter.begun, stop), chapter.begun)
     found["start"] += _seconds(spawned - chapter.begun)
-    first = min(chapter.first_step or stop, stop)
+    first = max(min(chapter.first_step or stop, stop), spawned)
     rest = _seconds(first - spawned)
     meeting = min(chapter.rendezvous_seconds, rest)
     loading = min(chapter.load_seconds, rest - meeting)

@@ -300,7 +300,7 @@ def start(view: View, chosen: tuple[WorkerFact, ...], resolution: Resolution) ->
         posted=None,
         restarts=view.status.restarts + (view.status.ending is not None),
     )
-    plan = replace(plan, status=_with_marks(status, *marks))
+    plan = replace(plan, status=with_marks(status, *marks))
     return replace(plan, events=(*plan.events, *beginnings(view, resolution)))
 
 
@@ -310,7 +310,7 @@ def give_back(view: View, *, tries: int, until: datetime, message: str) -> Plan:
     plan = transition(view, "GangNotPlaced", message, phase=phase, type_="Warning")
     status = replace(plan.status, placement=Placement(tries=tries, not_before=until))
     mark = condition(view, "WorkersReady", "False", "GangNotPlaced", message)
-    return replace(plan, status=_with_marks(status, mark))
+    return replace(plan, status=with_marks(status, mark))
 
 
 def _identity(worker: WorkerFact) -> str:
@@ -344,7 +344,7 @@ def suspended(view: View) -> Plan:
     )
     plan = transition(view, "Suspended", "the run is suspended", phase="Suspended")
     status = replace(settling.settled(view, plan.status), placement=None)
-    return replace(plan, status=_with_marks(status, *marks))
+    return replace(plan, status=with_marks(status, *marks))
 
 
 def resumed(view: View) -> Plan:
@@ -356,7 +356,7 @@ def resumed(view: View) -> Plan:
         start_time=view.observation.now,
         resumptions=view.status.resumptions + 1,
     )
-    return replace(plan, status=_with_marks(status, mark))
+    return replace(plan, status=with_marks(status, mark))
 
 
 def succeed(view: View, reason: str, message: str) -> Plan:
@@ -372,7 +372,7 @@ def fail(view: View, reason: str, message: str) -> Plan:
 
 
 def _over(view: View, plan: Plan, verdict: Condition) -> Plan:
-    known = plan.status if view.running is None else remembered(view, plan.status)
+    known = plan.status if view.running is None else _learned(view, plan.status)
     status = replace(
         settling.settled(view, known),
         completion_time=view.observation.now,
@@ -380,10 +380,17 @@ def _over(view: View, plan: Plan, verdict: Condition) -> Plan:
         evidence_asked=None,
         workers=replace(plan.status.workers, leaving=leaving(view)),
     )
-    return replace(plan, status=_with_marks(status, verdict))
+    return replace(plan, status=with_marks(status, verdict))
 
 
-def _with_marks(status: TrainRunStatus, *marks: Condition) -> TrainRunStatus:
+def _learned(view: View, status: TrainRunStatus) -> TrainRunStatus:
+    """With what the attempt has gained that the verdict ends: the run may go on after an edit."""
+    noted = standstill.noted(view, remembered(view, status))
+    return replace(noted, fruitless=0, free_ends={}) if settling.made_progress(view) else noted
+
+
+def with_marks(status: TrainRunStatus, *marks: Condition) -> TrainRunStatus:
+    """`status`, with these conditions in their places."""
     conditions = status.conditions
     for mark in marks:
         conditions = with_condition(conditions, mark)

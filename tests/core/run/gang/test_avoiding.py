@@ -17,6 +17,7 @@ from tests.support.builders import (
 )
 from trainrun_operator.api.run.status import Condition
 from trainrun_operator.core.run.causes import Cause
+from trainrun_operator.core.run.gang.avoiding import disfavored
 from trainrun_operator.core.run.observation import NodeStrike, Pending, WorkerLoss
 from trainrun_operator.core.run.plan import CreateWorker, DeleteWorker
 
@@ -70,6 +71,13 @@ def test_a_neighbour_that_missed_a_call_too_does_not_vouch_for_its_node() -> Non
     scene = a_run(replicas=4, max_failures=-1).running().ended().silent(1, 31)
     scene = scene.with_worker(2, node="node-1", silent_for=seconds(16))
     assert avoid(scene) == {"run-1-2": ("node-1",)}
+
+
+def test_a_node_where_nobody_answers_is_avoided_for_a_minute() -> None:
+    """The pod of the silent worker may never go, and the run waited for another node for ever."""
+    scene = a_run(replicas=3, max_failures=-1).running().ended()
+    assert avoid(scene.silent(1, 89)) == {"run-1-2": ("node-1",)}
+    assert avoid(scene.silent(1, 91)) == {"run-1-2": ()}
 
 
 def test_a_lost_node_is_avoided_for_a_minute() -> None:
@@ -192,6 +200,22 @@ def test_the_worst_nodes_are_avoided_and_no_more_than_the_spec_says() -> None:
     for most, nodes in ((0, ()), (1, ("n8",)), (2, ("n8", "n9")), (4, ("n7", "n8", "n9"))):
         scene = replace(a_run(replicas=1, max_avoided_nodes=most), strikes=strikes)
         assert disfavor(scene) == {"run-0-1": nodes}
+
+
+def test_of_the_nodes_that_a_rule_asks_for_the_newest_are_avoided_first() -> None:
+    """The node that had just struck was used again, for its name came last in the alphabet."""
+    asked = tuple(
+        an_incident(
+            attempt=number,
+            node=node,
+            action="RestartAvoidingNode",
+            time=BEGIN + number * HOUR,
+        )
+        for number, node in enumerate(("node-b", "node-z", "node-a"), start=1)
+    )
+    for most, nodes in ((1, ("node-a",)), (2, ("node-a", "node-z"))):
+        scene = replace(a_run(max_avoided_nodes=most), now=BEGIN + 4 * HOUR)
+        assert disfavored(scene.with_status(incidents=asked).view) == nodes
 
 
 def test_many_nodes_are_told_in_short() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.support.builders import Scene, a_run, an_incident
+from trainrun_operator.api.run.rules import FailureRule
 from trainrun_operator.core.run.causes import Cause
 from trainrun_operator.core.run.incidents.settling import (
     fruitless_after,
@@ -12,6 +13,7 @@ from trainrun_operator.core.run.incidents.settling import (
     made_progress,
     settled,
 )
+from trainrun_operator.core.run.rules import rules_of
 
 BROKEN = "RuntimeError: [pair.cc] Connection reset by peer [10.0.0.2]"
 
@@ -53,18 +55,29 @@ def test_progress_is_a_step_beyond_the_one_that_was_handed_out(
     assert made_progress(resumed_at_10(reached).view) is progress
 
 
-@pytest.mark.parametrize(("lost_steps", "progress"), [(1, True), (2, False), (None, True)])
-def test_steps_that_the_attempt_before_had_done_as_well_are_no_progress(
-    lost_steps: int | None, progress: bool
+@pytest.mark.parametrize(("before", "progress"), [(11, True), (12, False), (None, True)])
+def test_steps_that_any_attempt_before_had_done_as_well_are_no_progress(
+    before: int | None, progress: bool
 ) -> None:
-    """It had been at step 12, and lost two."""
-    before = an_incident(attempt=1, lost_steps=lost_steps)
-    assert made_progress(resumed_at_10(12).with_status(incidents=(before,)).view) is progress
+    assert made_progress(resumed_at_10(12).with_status(reached=before).view) is progress
 
 
-def test_what_an_attempt_had_reached_long_before_the_last_one_says_nothing() -> None:
-    older = an_incident(attempt=0, lost_steps=50)
-    assert made_progress(resumed_at_10(12).with_status(incidents=(older,)).view)
+@pytest.mark.parametrize("steps", [(10, 9) * 7, (100, 30, 50, 20, 90, 10, 80, 30, 99, 20, 60, 5)])
+def test_uncounted_ends_at_changing_steps_before_the_highest_one_are_counted_in_the_end(
+    steps: tuple[int, ...],
+) -> None:
+    """A script that raises RetryError here and there would have been restarted for ever."""
+    rules = rules_of((FailureRule(action="RestartUncounted", exit_codes=(3,)),))
+    scene = a_run(max_failures=2, rules=rules)
+    for number, step in enumerate(steps, start=1):
+        scene = scene.running(number).with_all(steps=(step,)).with_exit(0, code=3)
+        scene = scene.after(scene.plan).waiting().resolved(None).without_backoff()
+        scene = scene.after(scene.plan)
+        if scene.status.finished:
+            break
+    mark = scene.status.condition("Failed")
+    assert mark is not None
+    assert (mark.reason, scene.status.failures.counted) == ("MaxFailuresExceeded", 3)
 
 
 @pytest.mark.parametrize(
@@ -103,5 +116,4 @@ def test_only_a_step_ends_a_row_of_ends_that_are_free_or_hang(
 @pytest.mark.parametrize(("reached", "progress"), [(5, False), (6, True)])
 def test_from_nothing_progress_begins_beyond_what_was_lost(reached: int, progress: bool) -> None:
     scene = a_run().running(2).with_all(steps=(reached,))
-    before = an_incident(attempt=1, lost_steps=5)
-    assert made_progress(scene.with_status(incidents=(before,)).view) is progress
+    assert made_progress(scene.with_status(reached=5).view) is progress

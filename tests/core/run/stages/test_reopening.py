@@ -33,8 +33,8 @@ def test_a_run_whose_limit_is_raised_goes_on_with_what_it_has_used() -> None:
     plan = scene.edited(max_failures=2).plan
     assert (plan.transition, plan.reason) == (True, "Reopened")
     assert plan.message == (
-        "spec.failurePolicy.maxFailures was raised: the run goes on, with what it has used of its "
-        "budgets"
+        "spec.failurePolicy.maxFailures admits it now: the run goes on, with what it has used of "
+        "its budgets"
     )
     status = plan.status
     assert (status.finished, status.phase, status.completion_time) == (False, "Restarting", None)
@@ -67,6 +67,9 @@ def test_the_next_failure_beyond_the_raised_limit_fails_it_again() -> None:
         (Cause.PREEMPTED, {"max_preemptions": 0}, {"max_failures": 5}, False),
         (Cause.PREEMPTED, {"max_preemptions": 0}, {"max_preemptions": None}, False),
         (Cause.START_FAILED, {"max_start_failures": 0}, {"max_start_failures": 1}, True),
+        (Cause.START_FAILED, {}, {"max_start_failures": 0}, False),
+        (Cause.NODE_LOST, {}, {"max_preemptions": 1}, True),
+        (Cause.NODE_LOST, {}, {"max_start_failures": 1}, False),
     ],
 )
 def test_only_the_field_that_has_ended_it_lets_it_go_on(
@@ -74,6 +77,50 @@ def test_only_the_field_that_has_ended_it_lets_it_go_on(
 ) -> None:
     scene = failed(cause, **config).edited(**edit)
     assert (scene.plan.reason == "Reopened") == goes_on
+
+
+def test_a_run_that_preemptions_have_ended_goes_on_as_its_verdict_says() -> None:
+    """They were charged to maxFailures for want of a budget of their own."""
+    scene = failed(Cause.PREEMPTED)
+    mark = scene.status.condition("Failed")
+    assert mark is not None
+    assert "set failurePolicy.maxPreemptions: -1" in mark.message
+    again = scene.edited(max_preemptions=-1)
+    assert again.plan.reason == "Reopened"
+    assert again.plan.message.startswith("spec.failurePolicy.maxPreemptions admits it now")
+
+
+def test_a_deadline_that_is_raised_keeps_what_its_attempt_has_gained() -> None:
+    """Four crashes at step 10, then 5,000 steps until the deadline: the row was over."""
+    scene = a_run(max_failures=-1, no_progress_limit=5, active_deadline=seconds(10)).running(5)
+    scene = scene.with_all(steps=(5000,)).with_status(
+        reached=10, without_progress=4, fruitless=4, free_ends={"RestartUncounted": 4}
+    )
+    status = scene.after(passed=20).plan.status
+    assert status.is_true("Failed")
+    assert (status.reached, status.without_progress) == (5000, 0)
+    assert (status.fruitless, status.free_ends) == (0, {})
+
+
+def test_a_deadline_that_ends_an_attempt_without_gain_keeps_the_row() -> None:
+    scene = a_run(max_failures=-1, no_progress_limit=5, active_deadline=seconds(10)).running(5)
+    scene = scene.with_all(steps=(9,)).with_status(
+        reached=10, without_progress=4, fruitless=4, free_ends={"RestartUncounted": 4}
+    )
+    status = scene.after(passed=20).plan.status
+    assert (status.reached, status.without_progress, status.fruitless) == (10, 4, 4)
+    assert status.free_ends == {"RestartUncounted": 4}
+
+
+def test_trouble_with_the_store_before_the_verdict_does_not_fail_it_again() -> None:
+    scene = a_run(active_deadline=seconds(10))
+    scene = scene.with_condition("StorageReady", "False", "StorageUnavailable", ago=9)
+    scene = scene.after(passed=20)
+    scene = scene.after(scene.plan)
+    assert reason(scene) == "DeadlineExceeded"
+    mark = scene.edited(active_deadline=None).plan.status.condition("StorageReady")
+    assert mark is not None
+    assert (mark.status, mark.reason) == ("Unknown", "NotAsked")
 
 
 def test_without_an_edit_since_the_verdict_it_stays_failed() -> None:
@@ -111,7 +158,7 @@ def test_a_limit_without_progress_that_is_raised_keeps_the_row() -> None:
     assert scene.edited(no_progress_limit=1).plan.reason == "NoProgress"
     assert scene.edited(no_progress_limit=0).plan.reason == "Reopened"
     again = scene.edited(no_progress_limit=3)
-    assert again.plan.message.startswith("spec.failurePolicy.noProgressLimit was raised")
+    assert again.plan.message.startswith("spec.failurePolicy.noProgressLimit admits it now")
     assert again.plan.status.without_progress == 2
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.support.builders import Scene, a_run, a_worker, an_agent, an_incident, seconds
+from tests.support.builders import Scene, a_run, a_worker, an_agent, seconds
 from trainrun.contract.agent_state import Damaged, Problem
 from trainrun.contract.answer import Exit, Start
 from trainrun.contract.checkpoint_id import CheckpointId
@@ -268,17 +268,14 @@ def test_a_script_that_called_finish_has_finished_although_it_was_asked_to_save(
 
 
 def test_a_run_that_fails_at_the_same_step_again_makes_no_progress() -> None:
-    before = an_incident(attempt=1, counted=True, lost_steps=4)
-    scene = a_run(max_failures=-1).running(2, resume=(1, 6)).with_status(incidents=(before,))
+    scene = a_run(max_failures=-1).running(2, resume=(1, 6)).with_status(reached=10)
     assert scene.with_exit(0, code=1).plan.status.fruitless == 1, "step 10 was reached before"
-    before = an_incident(attempt=1, counted=True, lost_steps=3)
-    scene = scene.with_status(incidents=(before,), fruitless=7)
+    scene = scene.with_status(reached=9, fruitless=7)
     assert scene.with_exit(0, code=1).plan.status.fruitless == 0, "step 10 is new"
 
 
 def test_an_interrupted_driver_is_no_reason_to_go_slow() -> None:
-    before = an_incident(Cause.INTERRUPTED, attempt=1, lost_steps=4)
-    scene = a_run().running(2, resume=(1, 6)).with_status(incidents=(before,), fruitless=5)
+    scene = a_run().running(2, resume=(1, 6)).with_status(reached=10, fruitless=5)
     status = scene.lost(0, Cause.INTERRUPTED, "the driver ended").plan.status
     assert status.ending is not None
     assert (status.ending.not_before, status.fruitless) == (None, 5)

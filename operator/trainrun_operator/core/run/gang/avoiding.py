@@ -51,10 +51,12 @@ def disfavored(view: View) -> tuple[str, ...]:
     """Names of nodes that others are preferred to, in order.
 
     Never more than that: the script may be at fault, and a run must not end up without a node. At
-    most failurePolicy.maxAvoidedNodes, those that a rule asks for before all others.
+    most failurePolicy.maxAvoidedNodes, those that a rule asks for before all others, and of them
+    those of the newest incidents.
     """
     now, told = view.observation.now, view.status.told_incidents
-    asked = sorted({i.node for i in told if _asked_for(i) and now - i.time < REMEMBERED} - {""})
+    newest_first = sorted(told, key=lambda incident: incident.time, reverse=True)
+    asked = (i.node for i in newest_first if _asked_for(i) and now - i.time < REMEMBERED and i.node)
     worst = (offender.node for offender in offending(view))
     return tuple(sorted([*dict.fromkeys((*asked, *worst))][: view.config.max_avoided_nodes]))
 
@@ -147,11 +149,13 @@ def _is_still_lost(view: View, incident: Incident) -> bool:
 
 
 def _fell_silent(view: View, worker: WorkerFact) -> bool:
-    """Its agent is not heard, and nobody else is on its node."""
+    """Its agent is not heard any more, and nobody else is on its node."""
     # What has ended is kept for its logs, and silent for ever.
+    lately = view.config.heartbeat_timeout + LATELY
     return (
         worker.phase == "Running"
         and view.is_silent(worker)
+        and worker.silent_for < lately
         and not any(other.node == worker.node and _is_heard(view, other) for other in view.workers)
     )
 

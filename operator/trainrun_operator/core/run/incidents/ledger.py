@@ -100,7 +100,7 @@ def judge(status: TrainRunStatus, incident: Incident, config: RunConfig) -> Verd
         return Verdict(allowed="Restart", reason=incident.cause, message=incident.message)
     budget, limit = BUDGETS[name], config.limits[name]
     used, field = used_of(status, name, config, at=incident.time), budget.field
-    if limit == -1 or used < limit:
+    if has_room(status, name, config, at=incident.time):
         left = "no limit" if limit == -1 else f"{used + 1} of {limit}"
         return Verdict(
             allowed="Restart",
@@ -122,6 +122,12 @@ def judge(status: TrainRunStatus, incident: Incident, config: RunConfig) -> Verd
 def exceeded(budget: Budget) -> str:
     """The reason with which the run fails: `MaxFailuresExceeded`."""
     return f"{budget.field[0].upper()}{budget.field[1:]}Exceeded"
+
+
+def has_room(status: TrainRunStatus, name: BudgetName, config: RunConfig, *, at: datetime) -> bool:
+    """Whether one more incident of this moment fits into the budget."""
+    limit = config.limits.get(name, 0)
+    return limit == -1 or used_of(status, name, config, at=at) < limit
 
 
 def admits(status: TrainRunStatus, name: BudgetName, config: RunConfig) -> bool:

@@ -20,20 +20,16 @@ from trainrun_operator.core.run.incidents.window import remembered
 if TYPE_CHECKING:
     from trainrun.contract.checkpoint_id import CheckpointId
     from trainrun_operator.api.run.incident import Incident
-    from trainrun_operator.api.run.status import StartRecord, TrainRunStatus
+    from trainrun_operator.api.run.status import TrainRunStatus
     from trainrun_operator.core.run.view import View
 
 
 def made_progress(view: View) -> bool:
-    """The attempt got beyond the step that it was handed, and beyond what the one before reached.
+    """The newest attempt got beyond the step that it was handed, and beyond any reached before.
 
-    A run that fails at the same step again and again makes no progress, however many steps it does.
+    A run that fails before such a step makes no progress, however many steps it does again.
     """
-    record, reached = view.record, highest_step(view)
-    if record is None or reached is None:
-        return False
-    begin = record.resume_point.step if record.resume_point else -1
-    return reached > max(begin, _reached_before(view, record, begin))
+    return highest_step(view) is not None and standstill.gained(view)
 
 
 def fruitless_after(view: View, incident: Incident) -> int:
@@ -52,14 +48,6 @@ def fruitless_refined(view: View, incident: Incident) -> int:
     """The same once the incident is explained so: before, it may have looked like training."""
     free = row_of(incident.cause).free_tries and not made_progress(view)
     return max(view.status.fruitless, 1) if free else view.status.fruitless
-
-
-def _reached_before(view: View, record: StartRecord, begin: int) -> int:
-    """The step at which the incident before this attempt happened, -1 where there was none."""
-    last = view.status.incidents[-1] if view.status.incidents else None
-    if last is None or last.attempt != record.attempt - 1 or last.lost_steps is None:
-        return -1
-    return max(begin, 0) + last.lost_steps
 
 
 def opened(view: View, status: TrainRunStatus, incident: Incident) -> TrainRunStatus:

@@ -47,13 +47,20 @@ def furthest(view: View) -> int | None:
 def noted(view: View, status: TrainRunStatus, *, hung: bool = False) -> TrainRunStatus:
     """`status`, which ends the newest attempt (as `hung`), with what that attempt has gained."""
     gain, ending = _gain(view, hung=hung), status.ending
-    assert ending is not None, "it ends"
     return replace(
         status,
-        ending=replace(ending, gain=gain),
+        ending=None if ending is None else replace(ending, gain=gain),  # None: the run is over
         reached=furthest(view),
         without_progress=0 if gain == "Some" else status.without_progress,
     )
+
+
+def gained(view: View) -> bool:
+    """Whether the newest attempt has gained something, as far as is known."""
+    status, ending = view.status, view.status.ending
+    if ending is None or ending.attempt != status.attempt:
+        return _gain(view) == "Some"
+    return ending.gain == "Some" or _told_late(view)
 
 
 def _gain(view: View, *, hung: bool = False) -> Gain:

@@ -1,4 +1,5 @@
-"""A run that has failed goes on when its user raises the field that has ended it.
+"""A run that has failed goes on when its user raises the field that has ended it, or gives what has
+ended it a budget of its own.
 
 Layer: core. Part of the stage after the verdict. Invariants: only an edit later than the verdict
 does it, by the generation of the spec; budgets and history are kept; a run that has succeeded, or
@@ -14,10 +15,11 @@ from typing import TYPE_CHECKING
 from trainrun_operator.api.run.incident import Ending
 from trainrun_operator.core.run import transitions
 from trainrun_operator.core.run.causes import BUDGETS
-from trainrun_operator.core.run.display import condition, with_condition
+from trainrun_operator.core.run.display import condition, not_asked
 from trainrun_operator.core.run.incidents import ledger, standstill
 
 if TYPE_CHECKING:
+    from trainrun_operator.api.run.incident import BudgetName
     from trainrun_operator.api.run.status import TrainRunStatus
     from trainrun_operator.core.run.config import RunConfig
     from trainrun_operator.core.run.plan import Plan
@@ -32,12 +34,12 @@ def reopened(view: View) -> Plan | None:
     field = raised(view.status, view.config, generation=generation)
     if not field:
         return None
-    message = f"spec.{field} was raised: the run goes on, with what it has used of its budgets"
+    message = f"spec.{field} admits it now: the run goes on, with what it has used of its budgets"
     attempted = view.status.attempt > 0
     plan = transitions.transition(
         view, "Reopened", message, phase="Restarting" if attempted else "Pending"
     )
-    mark = condition(view, "Failed", "False", "Reopened", message)
+    marks = (condition(view, "Failed", "False", "Reopened", message), *not_asked(view))
     status, now = plan.status, view.observation.now
     ended, begun = status.completion_time or now, status.start_time or now
     ending = Ending(attempt=status.attempt, kind="Reopened", time=now) if attempted else None
@@ -49,9 +51,8 @@ def reopened(view: View) -> Plan | None:
         start_time=begun + (now - ended),  # the time in which it stood failed is not the run's
         # Workers of before were told to leave: none of them is counted on.
         resumptions=status.resumptions + 1,
-        conditions=with_condition(status.conditions, mark),
     )
-    return replace(plan, status=status)
+    return replace(plan, status=transitions.with_marks(status, *marks))
 
 
 def raised(status: TrainRunStatus, config: RunConfig, *, generation: int) -> str:
@@ -68,9 +69,18 @@ def raised(status: TrainRunStatus, config: RunConfig, *, generation: int) -> str
         return standstill.FIELD if standstill.admits(status, config) else ""
     for name, budget in BUDGETS.items():
         if failed.reason == ledger.exceeded(budget):
-            admitted = ledger.admits(status, name, config)
-            return f"failurePolicy.{budget.field}" if admitted else ""
+            admitting = name if ledger.admits(status, name, config) else _given(status, config)
+            return f"failurePolicy.{BUDGETS[admitting].field}" if admitting is not None else ""
     return ""
+
+
+def _given(status: TrainRunStatus, config: RunConfig) -> BudgetName | None:
+    """The budget of its own that the last incident has been given since, where that admits it."""
+    last = status.incidents[-1]
+    name = ledger.charged(status, last, config).budget
+    if name in ("none", last.budget):
+        return None
+    return name if ledger.has_room(status, name, config, at=last.time) else None
 
 
 def _is_in_time(status: TrainRunStatus, config: RunConfig) -> bool:
