@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import gc
+import os
+import resource
 import signal
+import socket
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -113,3 +117,30 @@ def test_a_question_that_a_signal_handler_interrupts_leaves_its_reply_to_nobody_
     agent.replies["save"] = reply
     interrupted(ask)
     ask()
+
+
+@pytest.fixture
+def many_files() -> Iterator[None]:
+    """All descriptors below 1,024 are taken, as by shards that are mapped."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 4096), hard))
+    taken = [os.open("/dev/null", os.O_RDONLY) for _ in range(1100)]
+    yield
+    for descriptor in taken:
+        os.close(descriptor)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_it_waits_for_room_also_in_a_process_with_very_many_files(
+    many_files: None, tmp_path: Path
+) -> None:
+    """`long_section` raised ValueError: filedescriptor out of range in select()."""
+    with socket.socket(socket.AF_UNIX) as deaf:
+        deaf.bind(str(tmp_path / "s"))
+        deaf.listen()
+        connection = Connection(str(tmp_path / "s"), messages.Hello(rank=0, pid=1))
+        for step in range(5000):
+            connection.send(messages.report_line(step, "{}"))
+        ended = messages.line_of(messages.SectionEnded(number=1))
+        assert connection.send_surely(ended, wait=0.01) is False
+        connection.close()

@@ -12,7 +12,7 @@ import trainrun
 from tests.support.agent_stand_in import AgentStandIn, Message
 from tests.support.eventually import eventually
 from tests.support.mounts import mounted
-from trainrun import session
+from trainrun import session, staging
 
 
 def directory_with(path: Path, **files: str) -> Path:
@@ -186,6 +186,32 @@ def test_it_waits_for_room_and_other_threads_reports_come_after_the_files(
     saver.join()
     eventually(lambda: len(agent.of_type("report")) == 2)
     assert [m["step"] for m in agent.of_type("report")] == [3, 4]
+
+
+def test_steps_that_wait_behind_a_copy_show_that_the_rank_works(
+    agent: AgentStandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thread copied a large checkpoint, and the training beside it was taken for a hang."""
+    mine = directory_with(tmp_path / "mine", model="weights")
+    copied, copy = threading.Event(), staging.copy_directory
+
+    def slow(source: Path, target: Path) -> None:
+        copied.wait()
+        copy(source, target)
+
+    monkeypatch.setattr(staging, "copy_directory", slow)
+    saver = threading.Thread(target=trainrun.report, kwargs={"step": 0, "checkpoint": mine})
+    saver.start()
+    eventually(lambda: agent.of_type("room"))
+    steps = range(1, 101)
+    for step in steps:
+        trainrun.report(step=step)
+    eventually(lambda: len(agent.of_type("working")) == len(steps))
+    assert agent.of_type("report") == []
+    copied.set()
+    saver.join()
+    eventually(lambda: len(agent.of_type("report")) == 1 + len(steps))
+    assert [m["step"] for m in agent.of_type("report")] == [0, *steps], "none is dropped"
 
 
 def test_a_refusal_of_room_reaches_the_caller_and_the_step_may_be_tried_again(

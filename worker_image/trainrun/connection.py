@@ -23,8 +23,9 @@ from trainrun.contract.replies import Failed
 from trainrun.contract.unix_socket import reachable
 from trainrun.errors import AgentLost, AgentRefused
 
-KEPT = 64
-"""Messages kept while the socket is full (a socket buffer itself holds about a thousand)."""
+KEPT = 4096
+"""Messages kept while the socket is full (its buffer holds about a thousand), or they are held back
+while another thread copies a checkpoint: the steps of some minutes."""
 
 FLUSH_SECONDS = 1.0
 """How long a process that ends waits for its last messages to go out."""
@@ -32,6 +33,8 @@ FLUSH_SECONDS = 1.0
 WAIT_FOREVER = math.inf
 
 R = TypeVar("R")
+
+_WORKING = messages.line_of(messages.Working()).encode() + b"\n"
 
 _AT_ONCE = int(socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
 
@@ -64,6 +67,9 @@ class Connection:
             self._unsent.append(line.encode() + b"\n")
             if not self._held:
                 self._write(wait=0.0)
+            elif self._finish_message(0.0):
+                self._begin(_WORKING)  # or a training that goes on would look like a hang
+                self._finish_message(0.0)
 
     def send_surely(self, line: str, *, wait: float = WAIT_FOREVER) -> bool:
         """Send a message that must not be dropped, after all earlier ones; wait for room.
@@ -147,8 +153,10 @@ class Connection:
         # Not by a timeout of the socket: that would also hit a thread that waits for a reply.
         if wait <= 0:
             return False
-        timeout = None if wait == WAIT_FOREVER else wait
-        return bool(select.select([], [self._socket], [], timeout)[1])
+        # Nor by select, which refuses descriptors from 1024 on.
+        poll = select.poll()
+        poll.register(self._socket, select.POLLOUT)
+        return bool(poll.poll(None if wait == WAIT_FOREVER else wait * 1000))
 
     def _newest_reply(self) -> bytes:
         # Callers that were interrupted leave replies behind that nobody waits for.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -120,6 +121,32 @@ def test_one_that_does_not_listen_any_more_is_not_killed(
 def test_a_file_that_blocks_is_named(find: Callable[..., RankEvidence]) -> None:
     rank = find("os.read(os.pipe()[0], 1)")
     assert rank.kernel.startswith("read of pipe:[")
+
+
+def test_a_script_on_a_file_system_that_does_not_answer_is_told_with_its_stack(
+    find: Callable[..., RankEvidence], tmp_path: Path
+) -> None:
+    """Its source was read for the names of classes, and nothing at all was told of the rank."""
+    source = tmp_path / "away.py"
+    os.mkfifo(source)  # opening it waits for ever
+    text = f"exec(compile('def load(): time.sleep(600)', {str(source)!r}, 'exec'), globals())"
+    rank = find(f"{text}; load()")
+    assert (rank.state, rank.stack[0].name) == ("S", "load")
+    assert rank.stack[0].file.endswith("/away.py")
+
+
+@pytest.mark.parametrize("threads", [20, 100])
+def test_of_very_many_threads_none_is_taken_for_the_main_one(
+    find: Callable[..., RankEvidence], threads: int
+) -> None:
+    """Python writes a hundred, the main one last: an idle thread of a pool was blamed."""
+    pool = f"import threading\nfor _ in range({threads}):\n"
+    pool += "    threading.Thread(target=time.sleep, args=(600,), daemon=True).start()\n"
+    rank = find(
+        "time.sleep(600)", script=BEGIN.replace("trainrun.report", f"{pool}trainrun.report")
+    )
+    names = [frame.name for frame in rank.stack]
+    assert names == (["standing", "<module>"] if threads < 100 else [])
 
 
 def test_helpers_that_have_died_are_counted(find: Callable[..., RankEvidence]) -> None:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+import select
+import subprocess
 from pathlib import Path
 
+from tests.support.eventually import eventually
 from trainrun.agent.processes.output import OutputPump, Sink
 
 
@@ -48,3 +51,26 @@ async def test_lines_with_the_ends_of_windows_are_whole_lines(tmp_path: Path) ->
 async def test_the_last_state_of_a_bar_ends_its_line(tmp_path: Path) -> None:
     lines, _ = await shown(tmp_path, b"\r 1%|", b"\r 50%|\r 100%|\ndone\n")
     assert lines == ["[rank 0]  100%|", "[rank 0] done"]
+
+
+async def test_a_helper_that_writes_without_end_does_not_keep_the_agent(tmp_path: Path) -> None:
+    """It outlived its rank, and no heartbeat went out while it wrote."""
+    out = os.open(tmp_path / "out", os.O_CREAT | os.O_RDWR)
+    sink = Sink(out)
+    reading, writing = os.pipe()
+    pump = OutputPump(reading, "[rank 0] ", sink)
+    os.write(writing, b"the last words\n")
+    with subprocess.Popen(["yes"], stdout=writing) as helper:
+        try:
+            eventually(lambda: room_in(writing) == 0)
+            pump.finish()
+        finally:
+            helper.kill()
+    os.close(writing)
+    sink.close(timeout=5)
+    os.close(out)
+    assert (tmp_path / "out").read_text().startswith("[rank 0] the last words\n[rank 0] y\n")
+
+
+def room_in(pipe: int) -> int:
+    return len(select.select([], [pipe], [], 0)[1])

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
-from trainrun.agent.processes import usage
+from tests.support.eventually import eventually
+from trainrun.agent.processes import children, sigterm, usage
 from trainrun.agent.processes.usage import usage_of
 
 BURNS = """
@@ -55,6 +59,23 @@ def test_what_a_child_uses_is_its_parents_also_when_it_has_ended() -> None:
         assert ended.cpu >= alive.cpu
         assert ended.io > 0
         assert alive.delayed >= 0.0
+
+
+def test_a_name_that_the_kernel_cuts_within_a_character_is_no_error(tmp_path: Path) -> None:
+    """A helper called so ended the agent, and with it the attempt, again and again."""
+    program = tmp_path / "подготовка"
+    shutil.copy("/bin/sleep", program)
+    with subprocess.Popen([program, "600"]) as process:
+        try:
+            comm = Path(f"/proc/{process.pid}/comm")
+            eventually(lambda: comm.read_bytes().startswith("подгот".encode()))
+            with pytest.raises(UnicodeDecodeError):
+                comm.read_text()
+            assert usage_of(process.pid) is not None
+            assert process.pid in children._children_by_scan(os.getpid())
+            assert sigterm.receivers(process.pid) == [process.pid]
+        finally:
+            process.kill()
 
 
 def test_of_a_process_that_has_gone_nothing_is_known() -> None:

@@ -37,6 +37,13 @@ def test_before_its_first_call_a_script_keeps_nobody_waiting() -> None:
     assert Worker().seconds(100) == 0.0
 
 
+def test_while_the_machine_stood_still_nobody_could_have_asked() -> None:
+    worker = Worker()
+    worker.seconds(3, 0, 1)
+    worker.now += 300.0
+    assert worker.seconds(2) == 1.0
+
+
 def test_who_asks_in_every_step_has_no_gap() -> None:
     assert Worker().seconds(100, 0, 1) == 0.0
 

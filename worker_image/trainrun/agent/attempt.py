@@ -57,6 +57,7 @@ from trainrun.contract.messages import (
     SectionEnded,
     Statement,
     Unstaged,
+    Working,
 )
 from trainrun.contract.replies import Decided, Granted, Reply
 
@@ -233,6 +234,8 @@ class Attempt:
                 self.clock.begun(rank, statement, time.monotonic())
             case SectionEnded():
                 self.clock.ended(rank, statement.number, time.monotonic())
+            case Working():
+                self.clock.moved(time.monotonic())
             case _:
                 assert_never(statement)
 

@@ -192,10 +192,19 @@ class SectionEnded:
     number: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Working:
+    """The rank does steps, whose reports wait behind the files of an earlier one."""
+
+    type: ClassVar[str] = "working"
+
+
 Request = AskRoom | FetchCheckpoint | DescribeCheckpoint | FetchInitial | AskSave
 """Messages that are answered, in their order."""
 
-Statement = Report | Unstaged | Finish | AskedForCheckpoint | Raised | SectionBegun | SectionEnded
+Statement = (
+    Report | Unstaged | Finish | AskedForCheckpoint | Raised | SectionBegun | SectionEnded | Working
+)
 """Messages that are not answered."""
 
 Message = Hello | Statement | Request
@@ -210,7 +219,9 @@ class MalformedLine(ValueError):
 _encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
 
-Plain = Hello | Unstaged | Finish | AskedForCheckpoint | Raised | SectionBegun | SectionEnded
+Plain = (
+    Hello | Unstaged | Finish | AskedForCheckpoint | Raised | SectionBegun | SectionEnded | Working
+)
 
 
 def line_of(message: Plain | Question[object]) -> str:
@@ -336,4 +347,5 @@ _READERS: Mapping[str, Callable[[Fields], Message]] = {
     Raised.type: _raised,
     SectionBegun.type: _section,
     SectionEnded.type: lambda given: SectionEnded(number=integer(given, "number")),
+    Working.type: lambda _given: Working(),
 }

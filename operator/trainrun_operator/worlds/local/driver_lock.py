@@ -112,7 +112,7 @@ def _read(file: TextIO) -> Leader | None:
 def start_time(pid: int) -> int | None:
     """When this process started, in clock ticks since boot; None when there is none."""
     try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
+        stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
     except (FileNotFoundError, ProcessLookupError):
         return None
     # The command's name stands in parentheses and may hold anything; field 22 counts from 1.

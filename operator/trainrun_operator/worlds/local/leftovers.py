@@ -90,7 +90,8 @@ def _belongs(pid: int, folder: Path, marks: tuple[bytes, ...]) -> bool:
 def _stands_by(pid: int) -> bool:
     """By its name, since its environment stays what it was started with."""
     try:
-        return Path(f"/proc/{pid}/comm").read_text().rstrip("\n") == variables.STANDBY_NAME
+        name = Path(f"/proc/{pid}/comm").read_text(errors="replace").rstrip("\n")
+        return name == variables.STANDBY_NAME
     except OSError:
         return False
 
@@ -98,7 +99,7 @@ def _stands_by(pid: int) -> bool:
 def _parent_of(pid: int) -> int:
     """0 where it has ended."""
     try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
+        stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
     except OSError:
         return 0
     # "pid (name) state ppid ...": the name may hold anything, spaces and brackets too.

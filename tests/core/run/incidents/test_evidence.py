@@ -141,13 +141,20 @@ def test_a_gang_that_goes_on_is_asked_anew_when_it_stands_still_again() -> None:
     scene = standing(5, 4, owes=1.0).asked_for_evidence(ago=60.0)
     scene = scene.with_all(stepped=2.0)
     assert scene.plan.status.evidence_asked is None
-    waits = standing(5, 4, owes=1.0).asked_for_evidence(ago=60.0).with_agent(0, stepped=2.0)
+    waits = standing(5, 4, owes=1.0).asked_for_evidence(ago=60.0).with_all(stepped=61.0)
     assert waits.plan.status.evidence_asked is not None
     again = standing(5, 4).asked_for_evidence(ago=400.0)
     assert again.plan.reason == "StandsStill"
     asked = again.plan.status.evidence_asked
     assert asked is not None
     assert asked.number == 2
+
+
+def test_a_gang_of_which_one_rank_reports_goes_on_with_that_one() -> None:
+    """The stacks of a pause were kept, and ended the attempt in another one, minutes later."""
+    scene = standing(5, 5, owes=1.0).asked_for_evidence(ago=60.0)
+    scene = scene.with_agent(0, stepped=2.0).with_agent(1, steps=(None,), stepped=None)
+    assert scene.plan.status.evidence_asked is None
 
 
 def test_what_an_attempt_was_asked_says_nothing_to_the_next() -> None:

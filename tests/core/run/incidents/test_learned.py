@@ -10,7 +10,7 @@ import pytest
 from tests.support.builders import Scene, a_run
 from trainrun.contract.agent_state import LongSection, ProcessExit
 from trainrun_operator.api.run.learned import Learned
-from trainrun_operator.core.run.incidents.learned import learned_hang, suspected_hang
+from trainrun_operator.core.run.incidents.learned import learned_hang, remembered, suspected_hang
 
 TRAINED = {"spawned": 4060.0, "first_step": 4000.0}
 """The first step came after a minute, and up to the newest one it was an hour or so."""
@@ -170,7 +170,7 @@ def test_a_long_section_that_takes_too_long_is_observed_or_ends_the_attempt() ->
 
 def test_what_an_attempt_has_taught_is_there_in_the_next_one_and_its_compilation_is_not() -> None:
     scene = standing(50, 50, owes=1.0, slowest=33.33)
-    ended = scene.with_agent(1, slowest=30.0).with_exit(1)
+    ended = scene.with_exit(1)
     status = ended.plan.status
     assert status.learned == Learned(slowest=33.3, trained=3999)
     again = ended.after(ended.plan).running(2).with_all(steps=(51,), owes=90.0)
@@ -203,8 +203,17 @@ def test_an_attempt_without_a_second_step_teaches_nothing() -> None:
     assert scene.plan.status.learned == known
 
 
+def test_a_long_section_of_one_worker_teaches_no_long_step() -> None:
+    """The others waited for it in a barrier for half an hour, and took that for a step."""
+    scene = standing(50, 50, owes=1.0, slowest=2.0).with_agent(1, slowest=1801.0)
+    assert remembered(scene.view, scene.status).learned == Learned(slowest=2.0, trained=3999)
+    ended = ProcessExit(rank=0, code=0, age=100.0)
+    scene = scene.with_agent(0, phase="Idle", exits=(ended,), owes=None)
+    assert remembered(scene.view, scene.status).learned == Learned(slowest=1801.0, trained=3999)
+
+
 def test_a_worker_that_is_gone_has_taught_as_well() -> None:
-    scene = standing(50, 50, owes=1.0, slowest=7.0).with_agent(1, slowest=0.01)
+    scene = standing(50, 50, owes=1.0, slowest=7.0).with_agent(1, slowest=0.0)
     gone = scene.worker(0).agent
     assert gone is not None
     scene = replace(scene.without(0), last_words=(gone,))

@@ -50,6 +50,26 @@ def test_the_one_that_is_not_in_the_collective_is_to_blame() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("fields", "place"),
+    [
+        ({"kernel": "futex; futex_wait_queue"}, "waits in the kernel (futex; futex_wait_queue)"),
+        ({"state": "R", "cpu": 1.0}, "computes (100 % of a core)"),
+    ],
+)
+def test_a_rank_whose_stack_could_not_be_read_is_not_blamed(
+    fields: dict[str, Any], place: str
+) -> None:
+    """It stood in the same collective as all others, and its node was called the culprit."""
+    verdict = judged([*together(0, 2, 3), at(1, **fields)])
+    assert said(verdict) == ("Unknown", f"rank 1 {place}; 3 others in all_reduce", None)
+
+
+def test_a_rank_without_a_stack_that_waits_for_a_file_is_away() -> None:
+    verdict = judged([*together(0, 2), at(1, kernel="read of /data/a.bin; fuse_wait")])
+    assert (verdict.kind, verdict.culprit and verdict.culprit.rank) == ("OneRankAway", 1)
+
+
 def test_of_two_ranks_of_one_worker_that_are_away_the_worker_is_to_blame() -> None:
     ranks = [*together(0, 1), at(2, own(), slot=1), at(3, own("load", 9), slot=1)]
     verdict = judged(ranks)

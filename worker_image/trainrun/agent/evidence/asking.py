@@ -24,7 +24,7 @@ WRITTEN_WITHIN = 2.0
 QUIET = 0.1
 """Seconds without a new byte after which it has ended."""
 LARGEST_DUMP = 64 * 1024
-"""Bytes of a dump that are kept."""
+"""Bytes of a dump that are kept: the last ones, where the main thread is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,5 +89,5 @@ def _written(file: Path, before: int) -> str:
         if (newest := file.stat().st_size) != size:
             size, changed = newest, time.monotonic()
     with file.open("rb") as dump:
-        dump.seek(before)
+        dump.seek(max(before, size - LARGEST_DUMP))
         return dump.read(LARGEST_DUMP).decode(errors="replace")

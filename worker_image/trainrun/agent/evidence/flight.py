@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 from trainrun.agent.evidence import procfs
+from trainrun.agent.evidence.bounded import within
 
 SIZES = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
 PIPES = ("TORCH_FR_DEBUG_INFO_PIPE_FILE", "TORCH_NCCL_DEBUG_INFO_PIPE_FILE")
@@ -23,10 +24,16 @@ WRITTEN_WITHIN = 2.0
 """Seconds that it may take to write."""
 LARGEST = 256 * 1024
 """Bytes that are kept."""
+READ_WITHIN = WRITTEN_WITHIN + 1.0
+"""Seconds in which it must have been written and read: its folder may be the one that hangs."""
 
 
 def dumped(pid: int, rank: int) -> dict[str, object] | None:
     """What the recorder of a process has written last; None: it is off, or has written nothing."""
+    return within(READ_WITHIN, lambda: _dumped(pid, rank))
+
+
+def _dumped(pid: int, rank: int) -> dict[str, object] | None:
     environment = procfs.environment(pid)
     if not any(_is_on(environment.get(name, "")) for name in SIZES):
         return None

@@ -72,7 +72,8 @@ def _children_by_scan(parent: int) -> list[int]:
         if not entry.name.isdigit():
             continue
         try:
-            stat = (entry / "stat").read_text()
+            # The kernel cuts a name at 15 bytes, within a character too.
+            stat = (entry / "stat").read_text(errors="replace")
         except OSError:
             continue
         # "pid (name) state ppid ...": the name may hold anything, spaces and brackets too.

@@ -7,6 +7,7 @@ agent; then the pipes are not read any further and the training waits, as it wou
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import logging
 import math
 import os
@@ -99,10 +100,12 @@ class OutputPump:
     def finish(self) -> None:
         """Read what the ended process left in the pipe, then close it.
 
-        Does not wait for its end: a grandchild may hold the other side open for ever.
+        Does not wait for its end: a grandchild may hold the other side open for ever, or write as
+        fast as it is read. What the process wrote last is no further away than a full pipe.
         """
-        while self._fd >= 0 and self._read():
-            pass
+        left = fcntl.fcntl(self._fd, fcntl.F_GETPIPE_SZ) if self._fd >= 0 else 0
+        while self._fd >= 0 and left > 0 and (found := self._read()):
+            left -= found
         if self._partial:
             self._pass_on([self._partial])
         self._close()
@@ -119,14 +122,15 @@ class OutputPump:
         if self._fd >= 0:
             self._loop.add_reader(self._fd, self._readable)
 
-    def _read(self) -> bool:
+    def _read(self) -> int:
+        """Take in what is there; the number of bytes."""
         try:
             data = os.read(self._fd, READ_SIZE)
         except BlockingIOError:
-            return False
+            return 0
         if not data:
             self._close()
-            return False
+            return 0
         *lines, self._partial = (self._partial + data).split(b"\n")
         if b"\r" in self._partial:
             self._show_bar()
@@ -134,7 +138,7 @@ class OutputPump:
             lines.append(self._partial)
             self._partial = b""
         self._pass_on(lines)
-        return True
+        return len(data)
 
     def _show_bar(self) -> None:
         """A progress bar rewrites its line and may not end it for hours: show a state of it now and

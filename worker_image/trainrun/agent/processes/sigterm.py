@@ -41,7 +41,8 @@ def receivers(pid: int) -> list[int]:
 def _read(pid: int) -> tuple[str, bool]:
     """The name of a process, and whether it has a handler for SIGTERM."""
     try:
-        status = (PROC / str(pid) / "status").read_text()
+        # The kernel cuts a name at 15 bytes, within a character too.
+        status = (PROC / str(pid) / "status").read_text(errors="replace")
     except OSError:
         return "", False
     fields = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)

@@ -57,7 +57,8 @@ def usage_of(pid: int) -> Usage | None:
 
 def _of_one(pid: int) -> Usage | None:
     try:
-        stat = (PROC / str(pid) / "stat").read_text()
+        # The kernel cuts a name at 15 bytes, within a character too.
+        stat = (PROC / str(pid) / "stat").read_text(errors="replace")
     except OSError:
         return None
     # "pid (name) state ppid ...": the name may hold anything, spaces and brackets too.

@@ -102,7 +102,9 @@ def limit_of(view: View, living: Sequence[AgentState]) -> float:
 def remembered(view: View, status: TrainRunStatus) -> TrainRunStatus:
     """`status`, with what the newest attempt has taught up to now."""
     before, known = view.status.learned or Learned(), list(_heard(view))
-    slowest = max((agent.slowest for agent in known), default=0.0)
+    # The gang has owed no step for longer than any worker: one whose peers were in a long section,
+    # or waited for the store, has owed one for just as long.
+    slowest = _least_slowest(living_agents(view)) or _least_slowest(known)
     trained = max(map(_trained, known), default=0.0)
     if not slowest and not trained:
         return status
@@ -129,6 +131,11 @@ def at_least(seconds: float) -> str:
     while shown * 2 <= minutes:
         shown *= 2
     return f"{shown} min or more"
+
+
+def _least_slowest(agents: Sequence[AgentState]) -> float:
+    """Seconds; 0 where nobody knows."""
+    return min((agent.slowest for agent in agents if agent.slowest), default=0.0)
 
 
 def _owed(living: Sequence[AgentState]) -> float:

@@ -107,6 +107,9 @@ class Standing:
     """`all_reduce`, or "`DataLoader.__next__` (data.py:41)"; "" where nothing is known."""
     text: str
     """The same as the rest of a sentence that begins with the rank."""
+    sure: bool
+    """It is known not to wait for the others, or known to; False: its stack could not be read, and
+    a rank that waits for a GPU, or in a futex, may well be in a collective."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,6 +136,7 @@ def standing(found: RankEvidence, slot: int) -> Standing:
         at=at,
         place=place,
         text=_text(found, at, place) + _lost(found),
+        sure=bool(found.stack) or at not in (At.COMPUTING, At.ELSEWHERE),
     )
 
 
@@ -153,7 +157,7 @@ def judged(ranks: Sequence[Standing], *, missing: int = 0) -> Judgement:
 
 
 def _some_apart(together: list[Standing], apart: list[Standing], missing: int) -> Judgement:
-    if len({it.slot for it in apart}) == 1 and not missing:
+    if len({it.slot for it in apart}) == 1 and not missing and all(it.sure for it in apart):
         return _away(apart, together)
     waiting = all(it.at in WAITS_FOR_OTHERS_THAN_RANKS for it in apart)
     kind: HangClass = "WaitingForInput" if waiting else "Unknown"
