@@ -44,8 +44,9 @@ def test_the_goodput_of_random_lives_is_what_was_made() -> None:
         assert not mistake, f"life {number}: {mistake}"
 
 
-def test_what_is_uploaded_after_the_verdict_is_useful_once_the_run_goes_on() -> None:
-    """Its deadline ended the run at step 18 as far as was known, and it went on from step 21."""
+def test_a_chapter_that_a_verdict_ends_tells_what_was_known_then() -> None:
+    """Its deadline ended the run at step 18; uploads brought step 21, from which it went on when
+    the deadline was raised. A chapter is written once, so that part stays rework."""
     assert mistake_in_goodput(drawn_life(4314)) == ""
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tests.simulation.lives import PATIENCE, Life, living
+from tests.simulation.telling import chapters
 
 if TYPE_CHECKING:
     from trainrun_operator.simulation.simulation import Simulation
@@ -51,12 +52,14 @@ def lived(world: Simulation, seconds: float) -> dict[int, Truth]:
 
 
 def useful(world: Simulation, attempts: dict[int, Truth]) -> float:
-    """Seconds of training that survived, by the claims in the store."""
-    total = 0.0
+    """Seconds of training that survived, by the claims in the store; of an attempt that a verdict
+    ended before the run went on, as far as was known then."""
+    total, failed = 0.0, {it.attempt: it for it in chapters(world) if it.end == "Failed"}
     for number, truth in attempts.items():
         later = [claim for attempt, claim in world.store.claims.items() if attempt > number]
         survived = min((c.step if c is not None else 0 for c in later), default=truth.step)
-        total += truth.useful(survived)
+        known = failed[number].survived if number in failed else None
+        total += truth.useful(survived if known is None else min(survived, known))
     return total
 
 

@@ -5,11 +5,8 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-import pytest
-
 from tests.support.builders import BEGIN, Scene, a_new_run, a_run
 from trainrun.contract.checkpoint_id import CheckpointId
-from trainrun_operator.api.run.standing import CheckpointStatus
 from trainrun_operator.api.run.story import Chapter, chapter_from, chapter_object, chapter_size
 from trainrun_operator.core.run.plan import Event, Plan
 from trainrun_operator.core.run.story import LIMIT, OPEN_LIMIT, _kept, told
@@ -101,30 +98,6 @@ def test_the_verdict_ends_the_last_chapter() -> None:
     scene = scene.with_agent(0, recorded=tuple(c.number for c in before.story))
     assert scene.plan.status.story == ()
     assert scene.plan.status.spent == before.spent
-
-
-def test_a_checkpoint_that_is_uploaded_after_the_verdict_is_no_rework() -> None:
-    scene = a_life(max_failures=0).after(passed=60)
-    scene = scene.with_status(
-        checkpoint=CheckpointStatus(attempt=1, step=3, uri="s3://b/3", time=BEGIN)
-    )
-    scene = scene.with_all(spawned=50.0, first_step=40.0, stepped=1.0, steps=(9,))
-    scene = scene.after(scene.plan)
-    scene = scene.with_exit(0, exception="ValueError: x", age=0.5).with_exit(1, signal=9, age=0.4)
-    while not scene.status.finished:
-        scene = scene.after(scene.plan, passed=1)
-        scene = scene.with_all(phase="Idle")
-    before = scene.status.story[-1]
-    later = replace(scene.status.checkpoint, step=6)  # type: ignore[type-var]
-    scene = scene.after(scene.plan, passed=1).with_status(checkpoint=later)
-    status = scene.plan.status
-    (*_, last) = status.story
-    assert (before.survived, last.survived) == (3, 6)
-    assert last.spent["useful"] > before.spent["useful"]
-    assert sum(last.spent.values()) == pytest.approx(sum(before.spent.values()))
-    assert sum(status.spent.values()) == pytest.approx(sum(scene.status.spent.values()))
-    assert status.goodput is not None
-    assert status.goodput.seconds["useful"] == last.spent["useful"]
 
 
 def test_a_run_that_succeeds_keeps_all_its_steps() -> None:

@@ -59,7 +59,7 @@ def told(view: View, plan: Plan) -> Plan:
     stored = {number for w in view.workers if w.agent is not None for number in w.agent.recorded}
     story = tuple(chapter for chapter in before.story if chapter.number not in stored)
     status = replace(after, story=story)
-    status = _survived(status) if before.finished else _continued(view, plan, status)
+    status = _continued(view, plan, status) if not before.finished else status
     if status != before:  # else it would be written for this alone
         status = replace(status, goodput=_goodput(status, view.observation.now))
     return replace(plan, status=status)
@@ -287,19 +287,6 @@ def _closed(view: View, status: TrainRunStatus, chapter: Chapter) -> TrainRunSta
         story=_kept((*status.story, done)),
         spent=total(status.spent, done.spent),
     )
-
-
-def _survived(status: TrainRunStatus) -> TrainRunStatus:
-    """Uploads end after the verdict: the run goes on from there if its budget is raised."""
-    last, newest = status.story[-1] if status.story else None, status.checkpoint
-    if last is None or last.closed is None or newest is None or newest.attempt != last.attempt:
-        return status
-    if newest.step <= (last.survived or 0):
-        return status
-    more = replace(last, survived=newest.step)
-    more = replace(more, spent=divided(more, last.closed))
-    others = total(status.spent, {name: -amount for name, amount in last.spent.items()})
-    return replace(status, story=(*status.story[:-1], more), spent=total(others, more.spent))
 
 
 def _verdict(status: TrainRunStatus) -> str:
