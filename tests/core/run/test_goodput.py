@@ -69,6 +69,10 @@ def a_chapter(**fields: Any) -> Chapter:
             {"useful": 50.0, "start": 1.0, "first_step": 10.0, "hang": 5.0, "drain": 4.0},
         ),
         (
+            {"ended": at(66), "since": at(66), "incident": {"cause": "Interrupted"}},
+            {"useful": 50.0, "start": 1.0, "first_step": 10.0, "unknown": 5.0, "drain": 4.0},
+        ),
+        (
             {"end": "Suspend", "incident": {}},
             {"useful": 50.0, "start": 1.0, "first_step": 10.0, "drain": 9.0},
         ),

@@ -140,8 +140,11 @@ def _after_last_step(chapter: Chapter, seconds: float, step: float) -> Bucket:
     """What the time was in which no step ended any more."""
     if chapter.ended is None:
         return "useful" if seconds <= NORMAL_STEPS * step else "unknown"
-    if chapter.end != "Incident" or chapter.incident.get("cause") == Cause.PREEMPTED:
+    cause = chapter.incident.get("cause")
+    if chapter.end != "Incident" or cause == Cause.PREEMPTED:
         return "drain"
+    if cause == Cause.INTERRUPTED:  # nobody led it, for a night perhaps: nothing hung
+        return "unknown"
     return "rework" if seconds <= NORMAL_STEPS * step else "hang"
 
 

@@ -1,8 +1,9 @@
 """The status stays small, however large the gang and however long its story.
 
 Layer: core. etcd and every client that watches pay for each byte of it. What takes room and is for
-people only is cut, least important first, until the whole fits; what decisions need is never
-touched. The start record of 1,024 workers alone takes up to 11 KB.
+people only is cut, least important first, until the whole fits; what is counted is never
+touched. The start record of 1,024 workers alone takes up to 11 KB: of a run that large the nodes of
+older incidents are forgotten as well, and no longer avoided.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ def _few_incidents(status: TrainRunStatus) -> TrainRunStatus:
 
 
 def _no_extras(status: TrainRunStatus) -> TrainRunStatus:
-    """Nothing but what holds, what the last incident was, and what decisions need."""
+    """Nothing but what holds, what the last incident was, and what is counted."""
     progress, posted = replace(status.progress, metrics={}), status.posted
     if posted is not None:
         posted = replace(posted, metrics={})
