@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
 from trainrun.checkpoint import (
@@ -71,9 +71,21 @@ class Life:
         return tuple(chapter for chapter in self.chapters if chapter.incident)
 
     @property
+    def until(self) -> datetime:
+        """The last moment of the story: now, while a chapter is being written."""
+        return max(map(_until, self.chapters))
+
+    @property
     def reports(self) -> bool:
         """The script reports steps."""
         return any(chapter.reached is not None for chapter in self.chapters)
+
+
+def _until(chapter: Chapter) -> datetime:
+    if chapter.closed is not None:
+        return chapter.closed
+    # The one that is being written tells its end only by the time that is divided.
+    return chapter.begun + timedelta(seconds=sum(chapter.spent.values()))
 
 
 def life_of(run: Source, *, generation: int | None = None, now: datetime | None = None) -> Life:
