@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Iterator
 from dataclasses import replace
@@ -65,6 +66,19 @@ def test_a_folder_alone_shows_lines_by_attempt_and_time_and_what_is_missing(run:
         "[attempt 2 rank 1] begin",
         "[attempt 2 rank 0] done",
         "[attempt 2 rank 1] done token=***",
+    ]
+
+
+def test_a_secret_in_colors_was_stored_and_shown(run: RunStore) -> None:
+    stored(
+        run, 3, 0, "\x1b[36mtoken\x1b[0m=\x1b[35mhunter2\x1b[0m", "\x1b[32mhf_hunter2hunter2\x1b[0m"
+    )
+    packed = gzip.decompress(run.store.get(run.key(layout.log_key(3, 0))))
+    assert b"hunter2" not in packed
+    assert b'[0.0,"token=***"],[1.0,"***"]' in packed
+    assert call(run.uri, "--attempt", "3", "--rank", "0").output.splitlines() == [
+        "[attempt 3 rank 0] token=***",
+        "[attempt 3 rank 0] ***",
     ]
 
 
