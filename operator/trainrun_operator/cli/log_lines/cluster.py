@@ -20,6 +20,7 @@ from trainrun_operator.worlds.kubernetes.pod_logs import (
     PodGone,
     PodLine,
     follow_pods,
+    moment_of,
     read_pods,
 )
 
@@ -51,7 +52,7 @@ class ClusterLines:
         def event(told: PodLine | PodGone) -> None:
             output = self._output(told.pod.name)
             if isinstance(told, PodLine):
-                line = output.line(told.text, _moment(told.stamp))
+                line = output.line(told.text, moment_of(told.stamp))
                 if line is not None and self.wanted.has(line.attempt, [line.rank]):
                     show(line)
             else:
@@ -92,7 +93,7 @@ class ClusterLines:
         if not lines:
             return []
         output = WorkerOutput(worker=lines[0].pod.name)
-        told = (output.line(line.text, _moment(line.stamp)) for line in lines)
+        told = (output.line(line.text, moment_of(line.stamp)) for line in lines)
         found = [line for line in told if line is not None]
         if output.attempt is not None:
             return found
@@ -108,11 +109,3 @@ def _too_many(pods: int) -> None:
 
 def _time(line: Line) -> datetime:
     return line.time or datetime.min.replace(tzinfo=UTC)
-
-
-def _moment(stamp: str) -> datetime | None:
-    try:
-        moment = datetime.fromisoformat(stamp)
-    except ValueError:
-        return None
-    return moment.replace(tzinfo=moment.tzinfo or UTC).astimezone(UTC)

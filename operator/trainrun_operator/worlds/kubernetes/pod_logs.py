@@ -2,15 +2,18 @@
 
 Layer: worlds/kubernetes. With the credentials of the user's kubeconfig, and nothing else.
 Invariant: a line is given once, however often the connection breaks: each has the time stamp of the
-kubelet, and after a break the log is read again from the last one's second.
+kubelet, and after a break the log is read again from the last one's second. A stamp is that of the
+node's clock, with the offset of its time zone, which may change.
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 
 from trainrun.errors import TrainRunError
 from trainrun_operator.api.resources import TRAINRUN
@@ -30,6 +33,7 @@ LAST_LINES = 10.0
 """Seconds that logs may take to end when the run has."""
 READERS = 16
 """Logs that are read at once where nobody follows."""
+_FRACTION = re.compile(r"\.(\d{1,9})")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +76,24 @@ class PodGone:
     pod: WorkerPod
 
 
+def moment_of(stamp: str) -> datetime | None:
+    """The moment of a stamp, to the microsecond, in UTC; None: it is none."""
+    try:
+        moment = datetime.fromisoformat(stamp)
+        return moment.replace(tzinfo=moment.tzinfo or UTC).astimezone(UTC)
+    except (ValueError, OverflowError):
+        return None
+
+
+def _came(stamp: str) -> tuple[datetime, int] | None:
+    """Second and nanosecond of a stamp, to compare."""
+    moment = moment_of(stamp)
+    if moment is None:
+        return None
+    fraction = _FRACTION.search(stamp)
+    return moment.replace(microsecond=0), int(fraction[1].ljust(9, "0")) if fraction else 0
+
+
 @dataclass(slots=True, kw_only=True)
 class _Reader:
     """Reads one pod's log, once."""
@@ -79,30 +101,33 @@ class _Reader:
     api: KubeApi
     pod: WorkerPod
     tail: int | None
-    _last: str = ""
+    _last: tuple[datetime, int] | None = None
+    """When the newest line came that was given."""
     _same: int = 0
-    """Lines with the stamp `_last` that were given."""
+    """Lines of that moment that were given."""
 
     async def read(self, *, follow: bool) -> AsyncGenerator[PodLine]:
         """What there is, and with `follow` what comes until the connection ends."""
         params = {"container": self.pod.container, "timestamps": "true"}
         if follow:
             params["follow"] = "true"
-        if self._last:
-            params["sinceTime"] = f"{self._last[:19]}Z"
+        if self._last is not None:
+            params["sinceTime"] = f"{self._last[0]:%Y-%m-%dT%H:%M:%SZ}"
         elif self.tail is not None:
             params["tailLines"] = str(self.tail)
         known, skip = self._last, self._same
         async with aclosing(self.api.text_lines(f"{self.pod.path}/log", params=params)) as lines:
             async for line in lines:
                 stamp, _, text = line.partition(" ")
-                if stamp < known:
-                    continue
-                if stamp == known and skip:
-                    skip -= 1
-                    continue
-                self._same = self._same + 1 if stamp == self._last else 1
-                self._last = stamp
+                came = _came(stamp)
+                if came is not None:  # else a word of the kubelet, in place of a log
+                    if known is not None and came < known:
+                        continue
+                    if came == known and skip:
+                        skip -= 1
+                        continue
+                    self._same = self._same + 1 if came == self._last else 1
+                    self._last = came
                 yield PodLine(pod=self.pod, stamp=stamp, text=text)
 
     async def follow(self) -> AsyncGenerator[PodLine]:
