@@ -18,6 +18,9 @@ from click.testing import CliRunner, Result
 
 from tests.support.eventually import eventually
 from tests.support.kubeconfigs import written_kubeconfig
+from trainrun.checkpoint import LogLine, RankLog, RunStore, WorkerLog, open_store, write_log
+from trainrun.checkpoint.rules.records import AttemptRecord
+from trainrun.contract import layout
 from trainrun_operator.api.run.status import Condition, TrainRunStatus
 from trainrun_operator.api.run.status_json import json_object
 from trainrun_operator.cli.commands import trainrun
@@ -206,6 +209,49 @@ def test_a_log_that_lacks_its_beginning_is_of_the_present_attempt(cluster: Clust
     assert call().output == "[attempt 7 rank 0] x\n"
 
 
+def test_lines_before_a_restart_were_shown_twice_and_last_of_all(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.status = json_object(TrainRunStatus(phase="Running", attempt=2))
+    run = RunStore(open_store(cluster.storage), "llama")
+    lines = tuple(LogLine(at=float(n), text=f"one {n}") for n in range(3))
+    ranks = (RankLog(rank=0, lines=lines),)
+    assert write_log(run, WorkerLog(attempt=1, slot=0, workers=2, ranks=ranks))
+    run.write_once(layout.attempt_key(1), AttemptRecord(attempt=1, uid="u-1"))
+    pods = [Pod(slot=0), Pod(slot=1)]
+    for rank, pod in enumerate(pods):
+        cluster.pods[f"llama-{rank}-1"] = pod
+        pod.prints(START.format(1), *(f"[rank {rank}] one {n}" for n in range(3)))
+        pod.prints(ENDED.format(rank), START.format(2), f"[rank {rank}] two")
+    monkeypatch.setattr("trainrun_operator.cli.log_lines.cluster.MOST_LINES", 5)
+    assert call().output.splitlines() == [
+        "[attempt 1 rank 0] one 0",
+        "[attempt 1 rank 0] one 1",
+        "[attempt 1 rank 0] one 2",
+        "[attempt 1 rank 1] one 1",  # which its agent has not stored yet
+        "[attempt 1 rank 1] one 2",
+        "[attempt 2 rank 0] two",
+        "[attempt 2 rank 1] two",
+    ]
+
+
+@pytest.mark.slow
+def test_the_end_of_what_is_there_was_all_called_the_present_attempt(cluster: Cluster) -> None:
+    cluster.status = json_object(TrainRunStatus(phase="Running", attempt=2))
+    pod = cluster.pods["llama-0-1"] = Pod(slot=0)
+    pod.prints(START.format(1), "[rank 0] a", "[rank 0] b", START.format(2), "[rank 0] c")
+    following = Following("--tail", "3")
+    eventually(lambda: len(pod.asked) > 1, timeout=20, what="it is followed")
+    assert (pod.asked[0]["tailLines"], pod.asked[1].get("tailLines")) == (["3"], None)
+    pod.prints("[rank 0] d", ENDED.format(0))
+    cluster.ends()
+    assert following.end() == [
+        "[attempt 1 rank 0] b",
+        "[attempt 2 rank 0] c",
+        "[attempt 2 rank 0] d",
+    ]
+
+
 @pytest.mark.slow
 def test_followed_from_before_there_is_a_pod_through_breaks_and_restarts(cluster: Cluster) -> None:
     following = Following()
@@ -286,5 +332,18 @@ def test_the_end_of_what_is_there_is_of_the_present_attempt(cluster: Cluster) ->
     following = Following("--tail", "1")
     eventually(lambda: pod.asked, timeout=20, what="it is followed")
     pod.prints(ENDED.format(0))
+    cluster.ends()
+    assert following.end() == ["[attempt 1 rank 0] two"]
+
+
+@pytest.mark.slow
+def test_with_a_tail_of_nothing_only_what_comes_is_shown_and_of_the_present_attempt(
+    cluster: Cluster,
+) -> None:
+    pod = cluster.pods["llama-0-1"] = Pod(slot=0)
+    pod.prints(START.format(1), "[rank 0] one")
+    following = Following("--tail", "0")
+    eventually(lambda: len(pod.asked) > 1, timeout=20, what="it is followed")
+    pod.prints("[rank 0] two", ENDED.format(0))
     cluster.ends()
     assert following.end() == ["[attempt 1 rank 0] two"]

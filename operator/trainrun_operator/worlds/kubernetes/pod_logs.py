@@ -70,10 +70,23 @@ class PodLine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PodPast:
+    """The last lines that a pod had printed when it was first read, where only its end is wanted.
+
+    They come as one: a later line may tell what an earlier one belongs to."""
+
+    pod: WorkerPod
+    lines: tuple[PodLine, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PodGone:
     """Nothing more comes from this pod."""
 
     pod: WorkerPod
+
+
+PodEvent = PodPast | PodLine | PodGone
 
 
 def moment_of(stamp: str) -> datetime | None:
@@ -130,12 +143,17 @@ class _Reader:
                     self._last = came
                 yield PodLine(pod=self.pod, stamp=stamp, text=text)
 
-    async def follow(self) -> AsyncGenerator[PodLine]:
+    async def follow(self) -> AsyncGenerator[PodLine | PodPast]:
         """Until the pod has ended, or is gone."""
+        past = self.tail is not None
         while True:
             try:
-                async with aclosing(self.read(follow=True)) as lines:
-                    async for line in lines:
+                if past:
+                    lines = [line async for line in self.read(follow=False)]
+                    yield PodPast(pod=self.pod, lines=tuple(lines))
+                    past = False
+                async with aclosing(self.read(follow=True)) as coming:
+                    async for line in coming:
                         yield line
                 now = await self.api.get(self.pod.path)
                 if _pod(now, self.pod.namespace).over:
@@ -157,14 +175,14 @@ class _Follower:
     uid: str
     wanted: Callable[[int | None], bool]
     tail: int | None
-    _queue: asyncio.Queue[PodLine | PodGone | TrainRunError | None] = field(
+    _queue: asyncio.Queue[PodEvent | TrainRunError | None] = field(
         default_factory=lambda: asyncio.Queue(MOST_WAITING)
     )
     """None: the run has ended."""
     _tasks: dict[str, asyncio.Task[None]] = field(default_factory=dict)
     _first: bool = True
 
-    async def events(self, too_many: Callable[[int], None]) -> AsyncGenerator[PodLine | PodGone]:
+    async def events(self, too_many: Callable[[int], None]) -> AsyncGenerator[PodEvent]:
         """Lines, and pods that have ended, until the run has."""
         looking = asyncio.create_task(self._look(too_many))
         try:
@@ -212,9 +230,9 @@ class _Follower:
 
     async def _follow(self, reader: _Reader) -> None:
         try:
-            async with aclosing(reader.follow()) as lines:
-                async for line in lines:
-                    await self._queue.put(line)
+            async with aclosing(reader.follow()) as events:
+                async for event in events:
+                    await self._queue.put(event)
         except TrainRunError as error:
             await self._queue.put(error)
         await self._queue.put(PodGone(pod=reader.pod))
@@ -280,7 +298,7 @@ async def follow_pods(
     wanted: Callable[[int | None], bool],
     tail: int | None,
     too_many: Callable[[int], None],
-    show: Callable[[PodLine | PodGone], None],
+    show: Callable[[PodEvent], None],
 ) -> None:
     """Show the lines of a run's pods, those that are there and those that come, until the run has
     ended. Raises KubeError, NoCluster."""
