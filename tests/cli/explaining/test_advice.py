@@ -95,3 +95,18 @@ def test_a_node_on_which_alone_one_error_is_raised_may_be_to_blame() -> None:
         "node n7 caused 2 of 3: each time by the same error, in train.py:12, so see first whether "
         "the script is to blame, and have the node looked at if it is not"
     )
+
+
+@pytest.mark.parametrize(
+    ("cause", "buckets"),
+    [("AppError", []), ("Hung", ["hang"]), ("Silent", ["hang"]), ("NodeLost", ["hang"])],
+)
+def test_shorter_timeouts_were_advised_to_a_script_that_crashes(
+    cause: str, buckets: list[str]
+) -> None:
+    _, first, second, _ = a_life()
+    spent = {"useful": 50.0, "hang": 50.0}
+    failed = (replace(it, spent=spent, incident=an_incident(cause=cause)) for it in (first, second))
+    given = told(a_run(*failed), "Bucket")
+    assert [it.numbers["bucket"] for it in given] == buckets
+    assert all("lower health.heartbeatTimeout" in it.text for it in given)

@@ -13,10 +13,12 @@ from trainrun_operator.api.run.status import TrainRunStatus
 from trainrun_operator.api.run.story import Chapter
 from trainrun_operator.cli.explaining.extras import Extras
 from trainrun_operator.cli.explaining.life import Life, life_of
+from trainrun_operator.cli.explaining.narrative import headline
 from trainrun_operator.cli.explaining.page import page
 from trainrun_operator.cli.explaining.text import lines
-from trainrun_operator.cli.sources import ClusterSource, RunState, StorageSource
+from trainrun_operator.cli.sources import ClusterSource, LocalSource, RunState, StorageSource
 from trainrun_operator.worlds.local.place import place_of
+from trainrun_operator.worlds.local.status_file import StatusFile
 
 FIRST = Chapter(
     number=1,
@@ -89,6 +91,33 @@ def test_the_page_of_a_live_run_ends_its_picture_now(tmp_path: Path) -> None:
     assert "<span>2026-11-03 09:00:00 UTC</span><span>2026-11-03 10:00:04 UTC</span>" in told
     bars = re.findall(r'class="bar" style="margin-left:([\d.]+)%;width:([\d.]+)%"', told)
     assert bars == [("0.000", "0.111"), ("0.111", "99.889")]
+
+
+def a_local_run(root: Path, *, locked: bool) -> LocalSource:
+    """What this machine knows of a run that trained for an hour and has not told its end."""
+    a_folder(root, FIRST)
+    uri = root.as_uri()
+    place = place_of(uri, "llama", environ={})
+    progress = Progress(step=5_000, time=at(3600))
+    status = TrainRunStatus(phase="Running", attempt=2, chapter=SECOND, progress=progress)
+    file = StatusFile(place.status)
+    file.replace(replace(file.create({}), status=status))
+    if locked:
+        place.lock.write_text('{"pid": 1, "started": 1, "boot": "before", "host": "here"}')
+    return LocalSource(stored=StorageSource(name="llama", storage=uri, place=place))
+
+
+def test_of_a_local_run_whose_leader_was_killed_it_was_said_that_it_goes_on(
+    tmp_path: Path,
+) -> None:
+    life = life_of(a_local_run(tmp_path, locked=True), now=at(90_000))
+    assert headline(life) == "Run llama was stopped after 60 min: 2 attempts, step 5000."
+    assert (life.until, life.seconds["useful"]) == (at(3600), 3595.0)
+
+
+def test_a_trial_which_the_process_of_its_sweep_leads_goes_on(tmp_path: Path) -> None:
+    life = life_of(a_local_run(tmp_path, locked=False), now=at(3600))
+    assert headline(life) == "Run llama goes on after 60 min: 2 attempts, step 5000."
 
 
 def test_times_that_do_not_fit_the_chapters_do_not_widen_the_picture() -> None:

@@ -48,6 +48,9 @@ HINTS: Mapping[str, str] = {
 }
 """What lies behind a bucket, and what helps."""
 
+FOUND_BY_SILENCE = frozenset({Cause.HUNG, Cause.SILENT, Cause.NODE_LOST})
+"""Causes that a shorter timeout notices sooner; of the others their processes tell at once."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advice:
@@ -162,7 +165,10 @@ def _asking(life: Life) -> Iterator[Advice]:
 def _buckets(life: Life) -> Iterator[Advice]:
     spent = life.seconds
     whole = sum(spent.values())
+    waited = any(c.incident.get("cause") in FOUND_BY_SILENCE for c in life.incidents)
     for bucket, amount in sorted(spent.items(), key=lambda item: -item[1]):
+        if bucket == "hang" and not waited:
+            continue
         if bucket in HINTS and amount > MUCH * whole:
             yield Advice(
                 kind="Bucket",

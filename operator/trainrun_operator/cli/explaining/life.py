@@ -49,6 +49,8 @@ class Life:
     hangs: Mapping[str, tuple[Rank, ...]] = field(default_factory=dict)
     """By the folder that an incident names, where its ranks stood."""
     status: TrainRunStatus | None = None
+    left: bool = False
+    """Nobody leads it any more: its last chapter is that far."""
     remarks: tuple[str, ...] = ()
     """What could not be read, or is missing."""
 
@@ -111,6 +113,8 @@ def life_of(run: Source, *, generation: int | None = None, now: datetime | None 
             f"{uri}: there is nothing; give <storage URI>/<run name>, the run's folder, its YAML "
             "file, or the name of a TrainRun"
         )
+    if status is not None and status.left:
+        moment = _last_sign(status.status, moment)
     chapters, missing = _chapters(records, status.status if status else None, moment)
     hangs, unread = _hangs(at, chapters)
     return Life(
@@ -120,9 +124,16 @@ def life_of(run: Source, *, generation: int | None = None, now: datetime | None 
         attempts=tuple(attempts),
         checkpoints=tuple(checkpoints),
         status=status.status if status else None,
+        left=status is not None and status.left,
         hangs=hangs,
         remarks=(*remarks, *missing, *unread),
     )
+
+
+def _last_sign(status: TrainRunStatus, now: datetime) -> datetime:
+    """When who led the run wrote about it last, as far as its status tells."""
+    told = (status.goodput.time if status.goodput else None, status.progress.time)
+    return min(max(filter(None, told), default=now), now)
 
 
 def _hangs(
