@@ -82,6 +82,29 @@ def test_a_secret_in_colors_was_stored_and_shown(run: RunStore) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    "begun", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59+00:00", "yesterday"]
+)
+def test_lines_whose_times_no_calendar_has_ended_the_command_with_a_traceback(
+    run: RunStore, begun: str
+) -> None:
+    lines = (LogLine(at=1e9, text="odd"),)
+    log = WorkerLog(attempt=3, slot=0, begun=begun, ranks=(RankLog(rank=0, lines=lines),))
+    assert write_log(run, log)
+    result = call(run.uri, "--attempt", "3", "--json")
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout) == {"attempt": 3, "rank": 0, "text": "odd"}
+
+
+def test_what_is_stored_in_a_hundred_thousand_lists_is_damaged(run: RunStore) -> None:
+    run.store.put(run.key(layout.log_key(3, 0)), gzip.compress(b"[" * 100_000))
+    result = call(run.uri, "--attempt", "3")
+    assert result.exit_code == 0, result.output
+    assert result.output.splitlines() == [
+        "[attempt 3] -- what slot 0 has stored cannot be read --",
+    ]
+
+
 def test_some_ranks_one_attempt_and_the_last_lines_can_be_asked_for(run: RunStore) -> None:
     assert call(run.uri, "--rank", "1").output.splitlines() == [
         "[attempt 1] -- nothing is stored of slot 1 (rank 1): its worker was lost before it could "
