@@ -77,6 +77,14 @@ def test_only_the_newest_attempts_keep_theirs(bench: Bench) -> None:
         gzip.compress(b'{"attempt":1,"slot":0}\n{"rank":0,"dropped":0,"lines":7}', mtime=0),
         gzip.compress(b'{"attempt":1,"slot":0}\n{"rank":"x","dropped":0,"lines":[]}', mtime=0),
         gzip.compress(b'{"attempt":1,"slot":0}\n{"rank":0,"dropped":0,"lines":[[1]]}', mtime=0),
+        *(
+            gzip.compress(
+                b'{"attempt":1,"slot":0}\n{"rank":0,"dropped":0,"lines":[[%s,""]]}' % at, mtime=0
+            )
+            for at in (b"NaN", b"Infinity", b"-1", b"1e30", b"9" * 400, b"null", b"[]")
+        ),
+        gzip.compress(b'{"attempt":1,"slot":0,"workers":1000000000}', mtime=0),
+        gzip.compress(b'{"attempt":1,"slot":0}\n' + b"[" * 100_000, mtime=0),
         gzip.compress(b"\xff\xfe", mtime=0),
         gzip.compress(b"[]", mtime=0),
         gzip.compress(b"cut", mtime=0)[:-4],

@@ -269,6 +269,16 @@ def test_the_page_shows_curves_and_the_last_lines_of_what_failed(tmp_path: Path)
     assert text.count("Last lines of its processes") == 1, "of the attempt that failed alone"
 
 
+def test_metrics_in_a_hundred_thousand_lists_cost_only_themselves(tmp_path: Path) -> None:
+    folder = with_extras(a_folder(tmp_path / "runs", *a_life()))
+    piece = folder / "metrics" / "000001-00001.jsonl"
+    piece.write_bytes(b"[" * 100_000 + b"\n" + piece.read_bytes())
+    file = tmp_path / "story.html"
+    result = call(str(folder), "--html", str(file))
+    assert result.exit_code == 0, result.output
+    assert file.read_text().count("<svg") == 2
+
+
 def test_a_page_without_metrics_and_lines_has_neither(tmp_path: Path) -> None:
     file = tmp_path / "story.html"
     call(str(a_folder(tmp_path / "runs", *a_life())), "--html", str(file))

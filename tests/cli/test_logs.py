@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Iterator
 from dataclasses import replace
@@ -65,6 +66,42 @@ def test_a_folder_alone_shows_lines_by_attempt_and_time_and_what_is_missing(run:
         "[attempt 2 rank 1] begin",
         "[attempt 2 rank 0] done",
         "[attempt 2 rank 1] done token=***",
+    ]
+
+
+def test_a_secret_in_colors_was_stored_and_shown(run: RunStore) -> None:
+    stored(
+        run, 3, 0, "\x1b[36mtoken\x1b[0m=\x1b[35mhunter2\x1b[0m", "\x1b[32mhf_hunter2hunter2\x1b[0m"
+    )
+    packed = gzip.decompress(run.store.get(run.key(layout.log_key(3, 0))))
+    assert b"hunter2" not in packed
+    assert b'[0.0,"token=***"],[1.0,"***"]' in packed
+    assert call(run.uri, "--attempt", "3", "--rank", "0").output.splitlines() == [
+        "[attempt 3 rank 0] token=***",
+        "[attempt 3 rank 0] ***",
+    ]
+
+
+@pytest.mark.parametrize(
+    "begun", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59+00:00", "yesterday"]
+)
+def test_lines_whose_times_no_calendar_has_ended_the_command_with_a_traceback(
+    run: RunStore, begun: str
+) -> None:
+    lines = (LogLine(at=1e9, text="odd"),)
+    log = WorkerLog(attempt=3, slot=0, begun=begun, ranks=(RankLog(rank=0, lines=lines),))
+    assert write_log(run, log)
+    result = call(run.uri, "--attempt", "3", "--json")
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout) == {"attempt": 3, "rank": 0, "text": "odd"}
+
+
+def test_what_is_stored_in_a_hundred_thousand_lists_is_damaged(run: RunStore) -> None:
+    run.store.put(run.key(layout.log_key(3, 0)), gzip.compress(b"[" * 100_000))
+    result = call(run.uri, "--attempt", "3")
+    assert result.exit_code == 0, result.output
+    assert result.output.splitlines() == [
+        "[attempt 3] -- what slot 0 has stored cannot be read --",
     ]
 
 

@@ -159,7 +159,7 @@ def test_the_live_view_shows_phase_ranks_metrics_checkpoint_budget_events_and_ou
 
 def test_output_that_clears_the_screen_leaves_the_live_view_alone() -> None:
     assert wording.printable("\x1b[2J\x1b[5;5H\x1b[31mred\x1b[0m\a 日本\tx\x00") == "red 日本  x"
-    assert wording.printable("\x1b]0;title\x07text") == "text"
+    assert wording.printable("\x1b]0;title\x07text\x1b(B\x1b[m") == "text"
 
 
 def test_a_low_terminal_shows_the_newest_lines_of_output() -> None:

@@ -84,6 +84,25 @@ def test_what_stands_around_a_secret_stays(text: str, shown: str) -> None:
     assert masked(shown) == shown
 
 
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        # as structlog's ConsoleRenderer, rich and tput print it
+        (f"\x1b[36mtoken\x1b[0m=\x1b[35m{PW}\x1b[0m step=3", "token=*** step=3"),
+        (f"\x1b[1;31mpassword\x1b[0m: \x1b[35m{PW}\x1b[0m", "password: ***"),
+        (f"\x1b[32mhf_{PW}{PW}\x1b[0m", "***"),
+        (f"\x1b[38;2;9;9;9msk-{PW}\x1b[39m{PW}", "***"),
+        (f"token\x1b(B\x1b[m={PW}", "token=***"),
+        (f"token\x1b[m\x0f={PW}", "token=***"),
+        (f"\x1b]8;;https://me:{PW}@host\x1b\\repository\x1b]8;;\x1b\\", "repository"),
+        (f"\x1b]0;token={PW}\x07step 3", "step 3"),
+        ("\x1b[32mstep 3\x1b[0m", "step 3"),
+    ],
+)
+def test_a_secret_in_a_colored_line_was_stored_and_shown(text: str, shown: str) -> None:
+    assert masked(text) == shown
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "piece",
@@ -108,6 +127,10 @@ def test_what_stands_around_a_secret_stays(text: str, shown: str) -> None:
         "bearer ",
         "sig=",
         "-token",
+        "\x1b[",
+        "\x1b[0",
+        "\x1b]",
+        "\x1b[mtoken=",
     ],
 )
 def test_a_long_line_takes_no_longer_than_its_length_says(piece: str) -> None:

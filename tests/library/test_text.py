@@ -31,6 +31,10 @@ def test_a_clean_text_is_left_alone(text: str) -> None:
     [
         ("half \udc80 a character", "half \ufffd a character"),
         ("\x1b[1;31mred\x1b[0m", "red"),
+        (
+            "\x1b]8;;https://host\x1b\\link\x1b]8;;\x07, \x1b]0;title\nand\x1b(B all",
+            "link, \nand all",
+        ),
         ("bell \x07, escape \x1b, NUL \x00", "bell \ufffd, escape \ufffd, NUL \ufffd"),
         ("10%\r20%\r\ndone", "10%\n20%\ndone"),
         ("exec(\u202etxt.\u202c)", "exec(\ufffdtxt.\ufffd)"),

@@ -14,8 +14,10 @@ from itertools import accumulate
 LONGEST_TEXT = 4096
 """Characters of a text that are kept; what ours send is shorter."""
 
-_ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
-"""Colours and cursor movements of terminals."""
+_ESCAPES = re.compile(
+    r"\x1b\[[0-?]*[ -/]*[@-~]\x0f?|\x1b\][^\x07\x1b\n]*(?:\x07|\x1b\\)?|\x1b[()][0AB]"
+)
+"""Colours, cursor movements, titles, links and character sets of terminals."""
 _LINE_ENDS = re.compile(r"\r\n?")
 _HARMFUL = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f"  # control characters but tab and newline
@@ -33,8 +35,13 @@ def cleaned(text: str) -> str:
         text = f"{text[: LONGEST_TEXT - 1]}…"
     if text.isascii() and text.isprintable():  # nearly all
         return text
-    text = _LINE_ENDS.sub("\n", _ESCAPES.sub("", text))
+    text = _LINE_ENDS.sub("\n", without_escapes(text))
     return _HARMFUL.sub("\ufffd", text)
+
+
+def without_escapes(text: str) -> str:
+    """The text without what colours it or moves the cursor of a terminal."""
+    return _ESCAPES.sub("", text) if "\x1b" in text else text
 
 
 def one_line(text: str) -> str:

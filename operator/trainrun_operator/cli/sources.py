@@ -29,6 +29,8 @@ class RunState:
     status: TrainRunStatus
     leader: int | None
     """Process that leads the run; None: nobody does."""
+    left: bool = False
+    """Whoever led it on this machine is gone, and nobody has taken over."""
 
 
 class Source(Protocol):
@@ -115,9 +117,13 @@ class LocalSource(_Known):
         run = StatusFile(self.stored.place.status).read()
         if run is None:  # removed since it was found
             return self.stored.state()
-        leader = leader_of(self.stored.place.lock)
+        lock = self.stored.place.lock
+        leader = leader_of(lock)
         return RunState(
-            uid=run.uid, status=run.status, leader=None if leader is None else leader.pid
+            uid=run.uid,
+            status=run.status,
+            leader=None if leader is None else leader.pid,
+            left=leader is None and lock.exists(),  # a trial has none: who leads the sweep leads it
         )
 
 

@@ -12,6 +12,7 @@ from math import ceil
 from typing import Any, Literal
 
 from trainrun.contract.agent_state import AgentState
+from trainrun.text import without_escapes
 from trainrun_operator.api.run.incident import Incident
 from trainrun_operator.api.run.status import TrainRunStatus
 from trainrun_operator.core.run.causes import BUDGETS
@@ -180,11 +181,9 @@ def restarting(status: TrainRunStatus, *, now: datetime) -> str:
 AGENT_CHATTER = "[agent] INFO "
 """How lines begin that an agent prints about its own doings: for --verbose only."""
 
-_CONTROL = re.compile(
-    r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(\x07|\x1b\\)?|[\x00-\x08\x0b-\x1f\x7f-\x9f]"
-)
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def printable(line: str) -> str:
     """Without what moves the cursor, clears or colors the screen: a view drawn in place stays."""
-    return _CONTROL.sub("", line).expandtabs(4)
+    return _CONTROL.sub("", without_escapes(line)).expandtabs(4)

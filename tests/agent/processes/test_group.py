@@ -112,6 +112,19 @@ def test_exit_code_exception_and_last_lines_are_told(
     assert end.last_lines[-1] == "ValueError: the loss is NaN"
 
 
+def test_a_secret_in_colors_is_told_neither_by_the_exception_nor_by_the_last_lines(
+    operator: OperatorStandIn, workers: Workers
+) -> None:
+    colored = r"\x1b[36mtoken\x1b[0m=\x1b[35mhunter2\x1b[0m"
+    workers.start(f"print('{colored}'); raise ValueError('{colored}')")
+    operator.order(start())
+    [end] = operator.until(lambda s: s.exits).exits
+    assert end.exception == "ValueError: token=***"
+    assert end.last_lines[0] == "token=***"
+    assert end.last_lines[-1] == "ValueError: token=***"
+    assert "hunter2" not in str(end)
+
+
 def test_the_exception_that_the_library_saw_is_told_although_the_output_hides_it(
     operator: OperatorStandIn, workers: Workers
 ) -> None:

@@ -18,6 +18,9 @@ from click.testing import CliRunner, Result
 
 from tests.support.eventually import eventually
 from tests.support.kubeconfigs import written_kubeconfig
+from trainrun.checkpoint import LogLine, RankLog, RunStore, WorkerLog, open_store, write_log
+from trainrun.checkpoint.rules.records import AttemptRecord
+from trainrun.contract import layout
 from trainrun_operator.api.run.status import Condition, TrainRunStatus
 from trainrun_operator.api.run.status_json import json_object
 from trainrun_operator.cli.commands import trainrun
@@ -35,10 +38,15 @@ class Pod:
     """Break the connection that follows it, once."""
     asked: list[dict[str, list[str]]] = field(default_factory=list)
 
-    def prints(self, *texts: str, at: int | None = None) -> None:
+    hours: int | None = None
+    """Of the zone of its node's clock, from UTC; None: `Z`."""
+
+    def prints(self, *texts: str, at: int | None = None, nanoseconds: int = 500_000_000) -> None:
         for text in texts:
             second = len(self.lines) if at is None else at
-            self.lines.append((f"2026-11-03T09:00:{second:02d}.500000000Z", text))
+            zone = "Z" if self.hours is None else f"{self.hours:+03d}:00"
+            local = f"2026-11-03T{9 + (self.hours or 0):02d}:00:{second:02d}.{nanoseconds:09d}"
+            self.lines.append((f"{local}{zone}", text))
 
 
 class Cluster:
@@ -96,7 +104,7 @@ class Cluster:
     def log(self, request: BaseHTTPRequestHandler, pod: Pod, params: dict[str, list[str]]) -> None:
         assert params["container"] == ["train"]
         pod.asked.append(params)
-        since = params.get("sinceTime", [""])[0].rstrip("Z")
+        since = datetime.fromisoformat(params["sinceTime"][0]) if "sinceTime" in params else None
         begin = 0
         if "tailLines" in params:
             begin = max(0, len(pod.lines) - int(params["tailLines"][0]))
@@ -107,7 +115,7 @@ class Cluster:
             ends = "follow" not in params or pod.phase != "Running" or pod.cut
             for stamp, text in pod.lines[begin:]:
                 begin += 1
-                if stamp >= since:
+                if since is None or datetime.fromisoformat(stamp) >= since:
                     request.wfile.write(f"{stamp} {text}\n".encode())
             request.wfile.flush()
             if ends:
@@ -201,6 +209,49 @@ def test_a_log_that_lacks_its_beginning_is_of_the_present_attempt(cluster: Clust
     assert call().output == "[attempt 7 rank 0] x\n"
 
 
+def test_lines_before_a_restart_were_shown_twice_and_last_of_all(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.status = json_object(TrainRunStatus(phase="Running", attempt=2))
+    run = RunStore(open_store(cluster.storage), "llama")
+    lines = tuple(LogLine(at=float(n), text=f"one {n}") for n in range(3))
+    ranks = (RankLog(rank=0, lines=lines),)
+    assert write_log(run, WorkerLog(attempt=1, slot=0, workers=2, ranks=ranks))
+    run.write_once(layout.attempt_key(1), AttemptRecord(attempt=1, uid="u-1"))
+    pods = [Pod(slot=0), Pod(slot=1)]
+    for rank, pod in enumerate(pods):
+        cluster.pods[f"llama-{rank}-1"] = pod
+        pod.prints(START.format(1), *(f"[rank {rank}] one {n}" for n in range(3)))
+        pod.prints(ENDED.format(rank), START.format(2), f"[rank {rank}] two")
+    monkeypatch.setattr("trainrun_operator.cli.log_lines.cluster.MOST_LINES", 5)
+    assert call().output.splitlines() == [
+        "[attempt 1 rank 0] one 0",
+        "[attempt 1 rank 0] one 1",
+        "[attempt 1 rank 0] one 2",
+        "[attempt 1 rank 1] one 1",  # which its agent has not stored yet
+        "[attempt 1 rank 1] one 2",
+        "[attempt 2 rank 0] two",
+        "[attempt 2 rank 1] two",
+    ]
+
+
+@pytest.mark.slow
+def test_the_end_of_what_is_there_was_all_called_the_present_attempt(cluster: Cluster) -> None:
+    cluster.status = json_object(TrainRunStatus(phase="Running", attempt=2))
+    pod = cluster.pods["llama-0-1"] = Pod(slot=0)
+    pod.prints(START.format(1), "[rank 0] a", "[rank 0] b", START.format(2), "[rank 0] c")
+    following = Following("--tail", "3")
+    eventually(lambda: len(pod.asked) > 1, timeout=20, what="it is followed")
+    assert (pod.asked[0]["tailLines"], pod.asked[1].get("tailLines")) == (["3"], None)
+    pod.prints("[rank 0] d", ENDED.format(0))
+    cluster.ends()
+    assert following.end() == [
+        "[attempt 1 rank 0] b",
+        "[attempt 2 rank 0] c",
+        "[attempt 2 rank 0] d",
+    ]
+
+
 @pytest.mark.slow
 def test_followed_from_before_there_is_a_pod_through_breaks_and_restarts(cluster: Cluster) -> None:
     following = Following()
@@ -238,11 +289,61 @@ def test_followed_from_before_there_is_a_pod_through_breaks_and_restarts(cluster
     ]
 
 
+@pytest.mark.slow
+def test_lines_after_a_break_were_lost_where_the_clock_of_a_node_is_not_on_utc(
+    cluster: Cluster,
+) -> None:
+    pod = cluster.pods["llama-0-1"] = Pod(slot=0, hours=8)
+    pod.prints(START.format(1), "[rank 0] one", "[rank 0] two")
+    following = Following()
+    eventually(lambda: pod.asked, timeout=20, what="it is followed")
+    pod.cut = True
+    eventually(lambda: len(pod.asked) > 1, timeout=20, what="it is read again")
+    assert pod.asked[1]["sinceTime"] == ["2026-11-03T09:00:02Z"]
+    pod.prints("[rank 0] three", at=2, nanoseconds=500_000_001)
+    pod.hours = 7  # its clock was set back for the winter
+    pod.prints("[rank 0] four", at=3)
+    pod.cut = True
+    eventually(lambda: len(pod.asked) > 2, timeout=20, what="it is read a third time")
+    pod.prints("[rank 0] five", ENDED.format(0), at=4)
+    cluster.ends()
+    assert following.end() == [
+        f"[attempt 1 rank 0] {text}" for text in ("one", "two", "three", "four", "five")
+    ]
+
+
+@pytest.mark.slow
+def test_a_word_of_the_kubelet_in_place_of_a_log_does_not_end_the_following(
+    cluster: Cluster,
+) -> None:
+    pod = cluster.pods["llama-0-1"] = Pod(slot=0, cut=True)
+    pod.lines.append(("unable", "to retrieve container logs"))
+    following = Following()
+    eventually(lambda: len(pod.asked) > 1, timeout=20, what="it is read again")
+    assert "sinceTime" not in pod.asked[1]
+    pod.prints(START.format(1), "[rank 0] one", ENDED.format(0))
+    cluster.ends()
+    assert following.end() == ["[attempt 1 rank 0] one"]
+
+
 def test_the_end_of_what_is_there_is_of_the_present_attempt(cluster: Cluster) -> None:
     pod = cluster.pods["llama-0-1"] = Pod(slot=0)
     pod.prints(START.format(1), "[rank 0] one", "[rank 0] two")
     following = Following("--tail", "1")
     eventually(lambda: pod.asked, timeout=20, what="it is followed")
     pod.prints(ENDED.format(0))
+    cluster.ends()
+    assert following.end() == ["[attempt 1 rank 0] two"]
+
+
+@pytest.mark.slow
+def test_with_a_tail_of_nothing_only_what_comes_is_shown_and_of_the_present_attempt(
+    cluster: Cluster,
+) -> None:
+    pod = cluster.pods["llama-0-1"] = Pod(slot=0)
+    pod.prints(START.format(1), "[rank 0] one")
+    following = Following("--tail", "0")
+    eventually(lambda: len(pod.asked) > 1, timeout=20, what="it is followed")
+    pod.prints("[rank 0] two", ENDED.format(0))
     cluster.ends()
     assert following.end() == ["[attempt 1 rank 0] two"]

@@ -22,6 +22,7 @@ def test_lines_are_of_the_attempt_that_the_agent_started_last() -> None:
         "[agent] INFO starting attempt 4",
         "[rank 2] ",
     ) == [(3, 2, "step 1"), (3, 3, "[agent] INFO starting attempt 9"), (4, 2, "")]
+    assert (output.first, output.attempt) == (3, 4)
 
 
 def test_of_a_worker_whose_output_lacks_its_beginning_the_attempt_is_not_known() -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import math
 import zlib
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -29,6 +30,15 @@ KEPT_ATTEMPTS = 20
 """Attempts whose last lines are kept: the newest ones."""
 LARGEST = 64 << 20
 """Bytes that are unpacked of one object."""
+LATEST = 1e10
+"""Seconds after the start of its processes, three centuries, at which a line may have come."""
+MOST_WORKERS = 100_000
+"""As many as there are keys for."""
+_UNREADABLE = (
+    *(OSError, EOFError, zlib.error, ValueError, TypeError, KeyError),
+    *(OverflowError, RecursionError),  # numbers of a thousand digits, lists in lists
+)
+"""What Python says of an object that no agent has written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,7 +140,7 @@ def _unpacked(data: bytes) -> WorkerLog:
         with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
             head, *rows = file.read(LARGEST).decode().strip().split("\n")
         return _of(json.loads(head), [json.loads(row) for row in rows])
-    except (OSError, EOFError, zlib.error, ValueError, TypeError, KeyError) as error:
+    except _UNREADABLE as error:
         raise CheckpointDamaged(f"stored lines that cannot be read: {error}") from error
 
 
@@ -140,12 +150,12 @@ def _of(head: dict[str, object], rows: list[dict[str, object]]) -> WorkerLog:
         lines = row["lines"]
         if not isinstance(lines, list):
             raise TypeError("lines that are no list")
-        told = tuple(LogLine(at=float(at), text=str(text)) for at, text in lines)
+        told = tuple(LogLine(at=_at(at), text=str(text)) for at, text in lines)
         ranks.append(RankLog(rank=_int(row["rank"]), lines=told, dropped=_int(row["dropped"])))
     return WorkerLog(
         attempt=_int(head["attempt"]),
         slot=_int(head["slot"]),
-        workers=_int(head.get("workers", 0)),
+        workers=_int(head.get("workers", 0), most=MOST_WORKERS),
         worker=str(head.get("worker", "")),
         node=str(head.get("node", "")),
         begun=str(head.get("begun", "")),
@@ -153,7 +163,16 @@ def _of(head: dict[str, object], rows: list[dict[str, object]]) -> WorkerLog:
     )
 
 
-def _int(value: object) -> int:
+def _at(value: object) -> float:
+    at = float(value)  # type: ignore[arg-type]
+    if not 0 <= at <= LATEST:  # NaN neither
+        raise ValueError(f"a line of second {at}")
+    return at
+
+
+def _int(value: object, *, most: float = math.inf) -> int:
     if not isinstance(value, int):
         raise TypeError(f"{value!r} is no number")
+    if value > most:
+        raise ValueError(f"{value} is more than {most}")
     return value

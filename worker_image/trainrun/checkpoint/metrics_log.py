@@ -72,7 +72,7 @@ def records_of(data: bytes) -> Iterator[dict[str, Any]]:
     for line in data.splitlines():
         try:
             record = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
         if isinstance(record, dict):
             yield record

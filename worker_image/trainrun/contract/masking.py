@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from trainrun.text import without_escapes
+
 MASK = "***"
 """Stands in place of a secret."""
 
@@ -62,7 +64,11 @@ _SIGNS = (
 
 
 def masked(text: str) -> str:
-    """The text with MASK in place of keys, tokens and passwords; their names stay."""
+    """The text with MASK in place of keys, tokens and passwords; their names stay.
+
+    Colours go: they stand between a name and its secret, and a link may hold one.
+    """
+    text = without_escapes(text)
     lower = text.lower()
     if not any(sign in lower for sign in _SIGNS):
         return text

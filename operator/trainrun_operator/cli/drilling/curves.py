@@ -6,10 +6,11 @@ Layer: cli; pure.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from trainrun_operator.cli.drilling.clocks import about_machine, about_memory, computed
 
 if TYPE_CHECKING:
     from trainrun.contract.metrics import Metric
@@ -17,11 +18,6 @@ if TYPE_CHECKING:
 
 SPREAD = 2.0
 """Times the largest difference of two undisturbed runs that another run may differ from them."""
-
-CLOCKED = re.compile(
-    r"time|sec|speed|throughput|latency|elapsed|duration|eta$|memory|mem_|_mem|util|per_s|flops|mfu"
-)
-"""Metrics of these names tell about the machine, and differ from run to run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +45,8 @@ class Tolerance:
     """Of each metric in which the two undisturbed runs differ, where they do most."""
     steps: int = 0
     """That both of them have reported."""
+    skipped: tuple[str, ...] = ()
+    """Metrics that are not compared for their names: they are about the machine."""
 
     @property
     def exact(self) -> bool:
@@ -76,17 +74,30 @@ def tolerance(one: Curve, other: Curve, *, until: int) -> Tolerance:
     names = list(dict.fromkeys(name for step in steps for name in one[step]))
     allowed: dict[str, float] = {}
     largest: list[Difference] = []
+    skipped: list[str] = []
     for name in names:
-        if CLOCKED.search(name.lower()):
+        differences = _differences(one, other, name, steps)
+        if about_machine(name) and not _the_same(name, differences):
+            skipped.append(name)
             continue
-        widest = max(_differences(one, other, name, steps), key=lambda it: it.size, default=None)
+        widest = max(differences, key=lambda it: it.size, default=None)
         if widest is None:
             continue
         if widest.size > 0:
             largest.append(widest)
         if math.isfinite(widest.size):  # else it is no number, and differs anyway
             allowed[name] = SPREAD * widest.size
-    return Tolerance(allowed=allowed, largest=tuple(largest), steps=len(steps))
+    return Tolerance(
+        allowed=allowed, largest=tuple(largest), steps=len(steps), skipped=tuple(skipped)
+    )
+
+
+def _the_same(name: str, differences: list[Difference]) -> bool:
+    """Whether it is the training's, whatever its name. Memory may be the same in two undisturbed
+    runs, and be another after a resume that is perfectly well."""
+    if about_memory(name) or any(it.size for it in differences):
+        return False
+    return computed(it.expected for it in differences)
 
 
 def deviations(

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from trainrun_operator.cli.drilling.curves import CLOCKED
+from trainrun_operator.cli.drilling.clocks import about_machine
 from trainrun_operator.cli.drilling.text import FAULTS
 
 if TYPE_CHECKING:
@@ -57,7 +57,8 @@ def pictures(drill: Drill, *, most: int) -> list[Picture]:
     """Of so many metrics at most: those that are named as losses first."""
     first = drill.curve.values()
     names = dict.fromkeys(name for metrics in first for name in metrics)
-    shown = [name for name in names if not CLOCKED.search(name.lower())]
+    compared = drill.within.allowed if drill.within is not None else {}
+    shown = [name for name in names if name in compared or not about_machine(name)]
     shown.sort(key=lambda name: "loss" not in name.lower())
     found = (_picture(drill, name) for name in shown)
     return [it for it in found if it is not None][:most]

@@ -82,6 +82,12 @@ def control_lines(drill: Drill) -> Iterator[str]:
                 f"the script does not equal itself: {it.metric} of two undisturbed runs differs "
                 f"{apart} in step {it.step}. Curves after a resume are allowed twice that"
             )
+    if within is not None and within.skipped:
+        more = f" and {len(within.skipped) - 5} more" if len(within.skipped) > 5 else ""
+        yield (
+            "not compared, since they are named after time, speed or memory: "
+            f"{', '.join(within.skipped[:5])}{more}"
+        )
 
 
 def _verdict(it: Rehearsed) -> Iterator[str]:

@@ -7,13 +7,13 @@ a hundredth of the time.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from trainrun_operator.cli.explaining.figures import saving
 from trainrun_operator.cli.wording import seconds as in_words
-from trainrun_operator.core.run.causes import row_of
+from trainrun_operator.core.run.causes import Cause, row_of
 from trainrun_operator.core.run.readiness import SAVE_TOO_LATE
 
 if TYPE_CHECKING:
@@ -48,6 +48,9 @@ HINTS: Mapping[str, str] = {
 }
 """What lies behind a bucket, and what helps."""
 
+FOUND_BY_SILENCE = frozenset({Cause.HUNG, Cause.SILENT, Cause.NODE_LOST})
+"""Causes that a shorter timeout notices sooner; of the others their processes tell at once."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advice:
@@ -73,7 +76,7 @@ def _interval(life: Life) -> Iterator[Advice]:
     stall = spent.get("checkpoint_stall", 0.0) / whole if whole else 0.0
     often = found.interval > FAR * found.best and rework >= NOTABLE
     rarely = found.best > FAR * found.interval and stall >= NOTABLE
-    if not often and not rarely:
+    if not found.improves or not (often or rarely):
         return
     cost = f"{100 * (rework if often else stall):.0f} %"
     what = f"{cost} rework" if often else f"{cost} of the time in waits for uploads"
@@ -99,20 +102,44 @@ def _interval(life: Life) -> Iterator[Advice]:
     )
 
 
+def on_node(incident: Mapping[str, Any]) -> str:
+    """The node that an incident was seen on; empty: none is known, or it is the folder of a worker
+    of `trainrun run`, which stands for a node and is called as the worker is."""
+    node = str(incident.get("node", ""))
+    return "" if node == incident.get("worker") else node
+
+
+def look_at(node: str, incidents: Collection[Mapping[str, Any]], *, keep: str) -> str:
+    """What to do about a node that caused most of these incidents; empty: nothing, since the script
+    has raised the same error elsewhere. `keep` is what a broken node is to be spared."""
+    there = [incident for incident in incidents if on_node(incident) == node]
+    errors = {(it.get("cause"), str(it.get("raisedAt", ""))) for it in there}
+    ((cause, place), *others) = errors
+    if others or cause != Cause.APP_ERROR or not place:
+        return f"have it looked at, and keep {keep} from it until then (kubectl cordon {node})"
+    if any(it.get("raisedAt") == place for it in incidents if on_node(it) != node):
+        return ""
+    return (
+        f"each time by the same error, in {place}, so see first whether the script is to blame, "
+        "and have the node looked at if it is not"
+    )
+
+
 def _nodes(life: Life) -> Iterator[Advice]:
-    nodes = Counter(str(c.incident["node"]) for c in life.incidents if c.incident.get("node"))
-    everywhere = len(life.incidents)
+    incidents = [chapter.incident for chapter in life.incidents]
+    nodes = Counter(node for incident in incidents if (node := on_node(incident)))
+    everywhere = len(incidents)
     if not nodes or (len({c.workers for c in life.ran}) == 1 and life.ran[0].workers == 1):
         return
     node, caused = nodes.most_common(1)[0]
     if caused < 2 or 2 * caused <= everywhere:
         return
-    yield Advice(
-        kind="Node",
-        text=f"node {node} caused {caused} of {everywhere}: have it looked at, and keep the run "
-        f"from it until then (kubectl cordon {node})",
-        numbers={"node": node, "incidents": caused, "of": everywhere},
-    )
+    if found := look_at(node, incidents, keep="the run"):
+        yield Advice(
+            kind="Node",
+            text=f"node {node} caused {caused} of {everywhere}: {found}",
+            numbers={"node": node, "incidents": caused, "of": everywhere},
+        )
 
 
 def _causes(life: Life) -> Iterator[Advice]:
@@ -138,7 +165,10 @@ def _asking(life: Life) -> Iterator[Advice]:
 def _buckets(life: Life) -> Iterator[Advice]:
     spent = life.seconds
     whole = sum(spent.values())
+    waited = any(c.incident.get("cause") in FOUND_BY_SILENCE for c in life.incidents)
     for bucket, amount in sorted(spent.items(), key=lambda item: -item[1]):
+        if bucket == "hang" and not waited:
+            continue
         if bucket in HINTS and amount > MUCH * whole:
             yield Advice(
                 kind="Bucket",

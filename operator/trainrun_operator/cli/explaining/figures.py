@@ -35,7 +35,15 @@ class SavingFigures:
 
     def loss(self, interval: float) -> float:
         """The part of the time that saving so often costs, in waits and in steps done again."""
-        return self.stall / (self.stall + interval) + interval / 2 / self.between_failures
+        part = self.stall / (self.stall + interval) + interval / 2 / self.between_failures
+        return min(part, 1.0)  # the formula is for failures that are rarer than saves
+
+    @property
+    def improves(self) -> bool:
+        """The best interval is better than the present one; where failures come faster than it,
+        what is best is not known."""
+        rare = self.best < self.between_failures
+        return rare and self.loss(self.best) < self.loss(self.interval)
 
 
 def worked(chapter: Chapter) -> float:

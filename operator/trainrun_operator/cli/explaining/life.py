@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
 from trainrun.checkpoint import (
@@ -49,6 +49,8 @@ class Life:
     hangs: Mapping[str, tuple[Rank, ...]] = field(default_factory=dict)
     """By the folder that an incident names, where its ranks stood."""
     status: TrainRunStatus | None = None
+    left: bool = False
+    """Nobody leads it any more: its last chapter is that far."""
     remarks: tuple[str, ...] = ()
     """What could not be read, or is missing."""
 
@@ -71,9 +73,21 @@ class Life:
         return tuple(chapter for chapter in self.chapters if chapter.incident)
 
     @property
+    def until(self) -> datetime:
+        """The last moment of the story: now, while a chapter is being written."""
+        return max(map(_until, self.chapters))
+
+    @property
     def reports(self) -> bool:
         """The script reports steps."""
         return any(chapter.reached is not None for chapter in self.chapters)
+
+
+def _until(chapter: Chapter) -> datetime:
+    if chapter.closed is not None:
+        return chapter.closed
+    # The one that is being written tells its end only by the time that is divided.
+    return chapter.begun + timedelta(seconds=sum(chapter.spent.values()))
 
 
 def life_of(run: Source, *, generation: int | None = None, now: datetime | None = None) -> Life:
@@ -99,6 +113,8 @@ def life_of(run: Source, *, generation: int | None = None, now: datetime | None 
             f"{uri}: there is nothing; give <storage URI>/<run name>, the run's folder, its YAML "
             "file, or the name of a TrainRun"
         )
+    if status is not None and status.left:
+        moment = _last_sign(status.status, moment)
     chapters, missing = _chapters(records, status.status if status else None, moment)
     hangs, unread = _hangs(at, chapters)
     return Life(
@@ -108,9 +124,16 @@ def life_of(run: Source, *, generation: int | None = None, now: datetime | None 
         attempts=tuple(attempts),
         checkpoints=tuple(checkpoints),
         status=status.status if status else None,
+        left=status is not None and status.left,
         hangs=hangs,
         remarks=(*remarks, *missing, *unread),
     )
+
+
+def _last_sign(status: TrainRunStatus, now: datetime) -> datetime:
+    """When who led the run wrote about it last, as far as its status tells."""
+    told = (status.goodput.time if status.goodput else None, status.progress.time)
+    return min(max(filter(None, told), default=now), now)
 
 
 def _hangs(

@@ -64,6 +64,7 @@ def headline(life: Life) -> str:
     steps = f", step {reached}" if reached is not None else ""
     if last is None or last.closed is None:
         state = "goes on" if life.status is not None else "has no recorded end"
+        state = "was stopped" if life.left else state
         return f"Run {life.name} {state} {took}: {tries}{steps}."
     if last.verdict:
         word = "succeeded" if last.end == "Succeeded" or _complete(life) else "failed"

@@ -101,7 +101,7 @@ def _timeline(life: Life) -> str:
     if not life.chapters:
         return ""
     begin = life.chapters[0].begun
-    end = max(_last(chapter) for chapter in life.chapters)
+    end = life.until
     whole = max((end - begin).total_seconds(), 0.001)
     rows = "".join(_row(chapter, begin, whole) for chapter in life.chapters)
     return (
@@ -111,8 +111,8 @@ def _timeline(life: Life) -> str:
 
 
 def _row(chapter: Chapter, begin: datetime, whole: float) -> str:
-    left = 100 * (chapter.begun - begin).total_seconds() / whole
-    width = 100 * sum(chapter.spent.values()) / whole
+    left = min(100 * (chapter.begun - begin).total_seconds() / whole, 100.0)
+    width = min(100 * sum(chapter.spent.values()) / whole, 100.0 - left)
     name = f"attempt {chapter.attempt}" if chapter.workers else "preparing"
     told = f"rank {chapter.incident['rank']} " if "rank" in chapter.incident else ""
     rank = f"<span>{safe(told)}</span>" if told else ""
@@ -123,10 +123,6 @@ def _row(chapter: Chapter, begin: datetime, whole: float) -> str:
         f"{_segments(chapter.spent, max(sum(chapter.spent.values()), 0.001))}</span></span>"
         f"<em>{mark}</em></a>"
     )
-
-
-def _last(chapter: Chapter) -> datetime:
-    return chapter.closed or chapter.ended or chapter.stepped or chapter.begun
 
 
 def _chapters(life: Life, extras: Extras) -> Iterator[str]:

@@ -99,12 +99,11 @@ def lines(life: Life) -> Iterator[str]:
 
 def _timeline(life: Life) -> Iterator[str]:
     begin = life.chapters[0].begun
-    end = max(c.closed or _end(c) for c in life.chapters)
-    whole = max((end - begin).total_seconds(), 0.001)
+    whole = max((life.until - begin).total_seconds(), 0.001)
     for chapter in life.chapters:
-        left = round(BAR * (chapter.begun - begin).total_seconds() / whole)
+        left = min(round(BAR * (chapter.begun - begin).total_seconds() / whole), BAR - 1)
         name = f"attempt {chapter.attempt}" if chapter.workers else "preparing"
-        yield f"{name[:14]:<14} |{' ' * left}{_bar(chapter, whole)}".rstrip()
+        yield f"{name[:14]:<14} |{' ' * left}{_bar(chapter, whole, room=BAR - left)}".rstrip()
     last = in_words(whole)
     yield f"{'':<14} 0{' ' * (BAR - len(last))}{last}"
     used = {SIGNS[name] for name in life.seconds}
@@ -115,15 +114,12 @@ def _timeline(life: Life) -> Iterator[str]:
     yield from (line.replace(KEPT, " ") for line in wrapped("  ".join(meant.values()), indent=15))
 
 
-def _end(chapter: Chapter) -> datetime:
-    return chapter.ended or chapter.stepped or chapter.begun
-
-
-def _bar(chapter: Chapter, whole: float) -> str:
+def _bar(chapter: Chapter, whole: float, *, room: int) -> str:
+    """Its time in at most so many columns, whatever its clocks said."""
     drawn, at, told = "", 0.0, 0
     for bucket in ORDER:
         at += chapter.spent.get(bucket, 0.0)
-        until = round(BAR * at / whole)
+        until = min(round(BAR * at / whole), room)
         drawn += SIGNS[bucket] * (until - told)
         told = until
     return drawn or "."

@@ -6,7 +6,7 @@ Layer: cli. An attempt goes on in the pods that are left, so one log has lines o
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
@@ -17,9 +17,11 @@ from trainrun_operator.cli.log_lines.output import WorkerOutput
 from trainrun_operator.cli.sources import ClusterSource
 from trainrun_operator.worlds.kubernetes.pod_logs import (
     MOST_PODS,
-    PodGone,
+    PodEvent,
     PodLine,
+    PodPast,
     follow_pods,
+    moment_of,
     read_pods,
 )
 
@@ -41,23 +43,33 @@ class ClusterLines:
         pods = asyncio.run(
             read_pods(self.source.namespace, self._uid, wanted=self._has, tail=MOST_LINES)
         )
-        found = [line for lines in pods for line in self._attributed(lines)]
+        found = [
+            line
+            for lines in pods
+            if lines
+            for line in self._attributed(WorkerOutput(worker=lines[0].pod.name), lines)
+        ]
         kept = self.wanted.last(found)
         yield from sorted(kept, key=lambda line: (line.attempt or 0, _time(line)))
 
     def follow(self, show: Callable[[Shown], None]) -> None:
         """Show what there is, and what comes, until the run has ended. Raises as `history`."""
 
-        def event(told: PodLine | PodGone) -> None:
-            output = self._output(told.pod.name)
-            if isinstance(told, PodLine):
-                line = output.line(told.text, _moment(told.stamp))
-                if line is not None and self.wanted.has(line.attempt, [line.rank]):
-                    show(line)
+        def event(told: PodEvent) -> None:
+            output = self._outputs.setdefault(told.pod.name, WorkerOutput(worker=told.pod.name))
+            if isinstance(told, PodPast):
+                shown(self._attributed(output, told.lines))
+            elif isinstance(told, PodLine):
+                shown(_lines(output, [told]))
             else:
                 for missing in output.lost(FOR_EVER):
                     if self.wanted.attempt in (None, missing.attempt):
                         show(missing)
+
+        def shown(lines: Iterable[Line]) -> None:
+            for line in lines:
+                if self.wanted.has(line.attempt, [line.rank]):
+                    show(line)
 
         asyncio.run(
             follow_pods(
@@ -81,23 +93,24 @@ class ClusterLines:
         ranks = range(slot * each, slot * each + each) if slot is not None else ()
         return slot is None or not self.wanted.ranks or not self.wanted.ranks.isdisjoint(ranks)
 
-    def _output(self, pod: str) -> WorkerOutput:
-        if pod not in self._outputs:
-            # Where only its end is read, no line need say which attempt it is of.
-            known = self.source.known.status.attempt if self.wanted.tail is not None else None
-            self._outputs[pod] = WorkerOutput(worker=pod, attempt=known)
-        return self._outputs[pod]
+    def _attributed(self, output: WorkerOutput, past: Sequence[PodLine]) -> list[Line]:
+        """The last lines of a worker, those before the first start among them included."""
+        found = list(_lines(output, past))
+        if output.first is None:
+            # So many lines have come since the attempt was started that its start is not here.
+            before = output.attempt = self.source.known.status.attempt
+        else:
+            before = output.first - 1
+        return [
+            line if line.attempt is not None else replace(line, attempt=before) for line in found
+        ]
 
-    def _attributed(self, lines: list[PodLine]) -> list[Line]:
-        if not lines:
-            return []
-        output = WorkerOutput(worker=lines[0].pod.name)
-        told = (output.line(line.text, _moment(line.stamp)) for line in lines)
-        found = [line for line in told if line is not None]
-        if output.attempt is not None:
-            return found
-        # So many lines have come since the attempt was started that its start is not among them.
-        return [replace(line, attempt=self.source.known.status.attempt) for line in found]
+
+def _lines(output: WorkerOutput, told: Iterable[PodLine]) -> Iterator[Line]:
+    for line in told:
+        taken = output.line(line.text, moment_of(line.stamp))
+        if taken is not None:
+            yield taken
 
 
 def _too_many(pods: int) -> None:
@@ -108,11 +121,3 @@ def _too_many(pods: int) -> None:
 
 def _time(line: Line) -> datetime:
     return line.time or datetime.min.replace(tzinfo=UTC)
-
-
-def _moment(stamp: str) -> datetime | None:
-    try:
-        moment = datetime.fromisoformat(stamp)
-    except ValueError:
-        return None
-    return moment.replace(tzinfo=moment.tzinfo or UTC).astimezone(UTC)

@@ -26,6 +26,8 @@ class WorkerOutput:
     worker: str
     attempt: int | None = None
     """That of the newest lines."""
+    first: int | None = None
+    """The first one whose start was among the lines."""
     open: set[int] = field(default_factory=set)
     """Ranks that have printed in it and whose end was not told."""
 
@@ -39,6 +41,7 @@ class WorkerOutput:
             )
         if (starts := _STARTS.fullmatch(text)) is not None:
             self.attempt = int(starts[1])
+            self.first = self.attempt if self.first is None else self.first
             self.open = set()
         elif (ended := _ENDED.match(text)) is not None:
             self.open.discard(int(ended[1]))

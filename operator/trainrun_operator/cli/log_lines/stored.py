@@ -98,13 +98,20 @@ def _lines(log: WorkerLog, rank: RankLog) -> Iterator[Line]:
             rank=rank.rank,
             text=line.text,
             worker=log.worker,
-            time=None if begun is None else begun + timedelta(seconds=line.at),
+            time=_came(begun, line.at),
         )
+
+
+def _came(begun: datetime | None, at: float) -> datetime | None:
+    try:
+        return None if begun is None else begun + timedelta(seconds=at)
+    except OverflowError:
+        return None
 
 
 def _moment(text: str) -> datetime | None:
     try:
         moment = datetime.fromisoformat(text)
-    except ValueError:
+        return moment.replace(tzinfo=moment.tzinfo or UTC).astimezone(UTC)
+    except (ValueError, OverflowError):  # no moment, or one of the year 0
         return None
-    return moment.replace(tzinfo=moment.tzinfo or UTC).astimezone(UTC)

@@ -2,15 +2,18 @@
 
 Layer: worlds/kubernetes. With the credentials of the user's kubeconfig, and nothing else.
 Invariant: a line is given once, however often the connection breaks: each has the time stamp of the
-kubelet, and after a break the log is read again from the last one's second.
+kubelet, and after a break the log is read again from the last one's second. A stamp is that of the
+node's clock, with the offset of its time zone, which may change.
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 
 from trainrun.errors import TrainRunError
 from trainrun_operator.api.resources import TRAINRUN
@@ -30,6 +33,7 @@ LAST_LINES = 10.0
 """Seconds that logs may take to end when the run has."""
 READERS = 16
 """Logs that are read at once where nobody follows."""
+_FRACTION = re.compile(r"\.(\d{1,9})")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,10 +70,41 @@ class PodLine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PodPast:
+    """The last lines that a pod had printed when it was first read, where only its end is wanted.
+
+    They come as one: a later line may tell what an earlier one belongs to."""
+
+    pod: WorkerPod
+    lines: tuple[PodLine, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PodGone:
     """Nothing more comes from this pod."""
 
     pod: WorkerPod
+
+
+PodEvent = PodPast | PodLine | PodGone
+
+
+def moment_of(stamp: str) -> datetime | None:
+    """The moment of a stamp, to the microsecond, in UTC; None: it is none."""
+    try:
+        moment = datetime.fromisoformat(stamp)
+        return moment.replace(tzinfo=moment.tzinfo or UTC).astimezone(UTC)
+    except (ValueError, OverflowError):
+        return None
+
+
+def _came(stamp: str) -> tuple[datetime, int] | None:
+    """Second and nanosecond of a stamp, to compare."""
+    moment = moment_of(stamp)
+    if moment is None:
+        return None
+    fraction = _FRACTION.search(stamp)
+    return moment.replace(microsecond=0), int(fraction[1].ljust(9, "0")) if fraction else 0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -79,38 +114,46 @@ class _Reader:
     api: KubeApi
     pod: WorkerPod
     tail: int | None
-    _last: str = ""
+    _last: tuple[datetime, int] | None = None
+    """When the newest line came that was given."""
     _same: int = 0
-    """Lines with the stamp `_last` that were given."""
+    """Lines of that moment that were given."""
 
     async def read(self, *, follow: bool) -> AsyncGenerator[PodLine]:
         """What there is, and with `follow` what comes until the connection ends."""
         params = {"container": self.pod.container, "timestamps": "true"}
         if follow:
             params["follow"] = "true"
-        if self._last:
-            params["sinceTime"] = f"{self._last[:19]}Z"
+        if self._last is not None:
+            params["sinceTime"] = f"{self._last[0]:%Y-%m-%dT%H:%M:%SZ}"
         elif self.tail is not None:
             params["tailLines"] = str(self.tail)
         known, skip = self._last, self._same
         async with aclosing(self.api.text_lines(f"{self.pod.path}/log", params=params)) as lines:
             async for line in lines:
                 stamp, _, text = line.partition(" ")
-                if stamp < known:
-                    continue
-                if stamp == known and skip:
-                    skip -= 1
-                    continue
-                self._same = self._same + 1 if stamp == self._last else 1
-                self._last = stamp
+                came = _came(stamp)
+                if came is not None:  # else a word of the kubelet, in place of a log
+                    if known is not None and came < known:
+                        continue
+                    if came == known and skip:
+                        skip -= 1
+                        continue
+                    self._same = self._same + 1 if came == self._last else 1
+                    self._last = came
                 yield PodLine(pod=self.pod, stamp=stamp, text=text)
 
-    async def follow(self) -> AsyncGenerator[PodLine]:
+    async def follow(self) -> AsyncGenerator[PodLine | PodPast]:
         """Until the pod has ended, or is gone."""
+        past = self.tail is not None
         while True:
             try:
-                async with aclosing(self.read(follow=True)) as lines:
-                    async for line in lines:
+                if past:
+                    lines = [line async for line in self.read(follow=False)]
+                    yield PodPast(pod=self.pod, lines=tuple(lines))
+                    past = False
+                async with aclosing(self.read(follow=True)) as coming:
+                    async for line in coming:
                         yield line
                 now = await self.api.get(self.pod.path)
                 if _pod(now, self.pod.namespace).over:
@@ -132,14 +175,14 @@ class _Follower:
     uid: str
     wanted: Callable[[int | None], bool]
     tail: int | None
-    _queue: asyncio.Queue[PodLine | PodGone | TrainRunError | None] = field(
+    _queue: asyncio.Queue[PodEvent | TrainRunError | None] = field(
         default_factory=lambda: asyncio.Queue(MOST_WAITING)
     )
     """None: the run has ended."""
     _tasks: dict[str, asyncio.Task[None]] = field(default_factory=dict)
     _first: bool = True
 
-    async def events(self, too_many: Callable[[int], None]) -> AsyncGenerator[PodLine | PodGone]:
+    async def events(self, too_many: Callable[[int], None]) -> AsyncGenerator[PodEvent]:
         """Lines, and pods that have ended, until the run has."""
         looking = asyncio.create_task(self._look(too_many))
         try:
@@ -187,9 +230,9 @@ class _Follower:
 
     async def _follow(self, reader: _Reader) -> None:
         try:
-            async with aclosing(reader.follow()) as lines:
-                async for line in lines:
-                    await self._queue.put(line)
+            async with aclosing(reader.follow()) as events:
+                async for event in events:
+                    await self._queue.put(event)
         except TrainRunError as error:
             await self._queue.put(error)
         await self._queue.put(PodGone(pod=reader.pod))
@@ -255,7 +298,7 @@ async def follow_pods(
     wanted: Callable[[int | None], bool],
     tail: int | None,
     too_many: Callable[[int], None],
-    show: Callable[[PodLine | PodGone], None],
+    show: Callable[[PodEvent], None],
 ) -> None:
     """Show the lines of a run's pods, those that are there and those that come, until the run has
     ended. Raises KubeError, NoCluster."""

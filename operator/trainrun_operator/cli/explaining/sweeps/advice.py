@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from trainrun_operator.cli.explaining.advice import Advice
+from trainrun_operator.cli.explaining.advice import Advice, look_at, on_node
 from trainrun_operator.cli.explaining.sweeps.narrative import counted
 
 if TYPE_CHECKING:
@@ -130,18 +130,21 @@ def _how(silent: int, errored: int) -> str:
 def _nodes(life: SearchLife) -> Iterator[Advice]:
     """A node that failed more than one trial, and caused most of what is known."""
     nodes = [
-        (str(chapter.incident["node"]), number)
+        (node, number)
         for number, of_trial in life.lives.items()
         for chapter in of_trial.incidents
-        if chapter.incident.get("node")
+        if (node := on_node(chapter.incident))
     ]
+    incidents = [it.incident for of_trial in life.lives.values() for it in of_trial.incidents]
     for node, caused in Counter(node for node, _ in nodes).most_common(1):
         trials = len({number for it, number in nodes if it == node})
-        if trials > 1 and 2 * caused > len(nodes):
+        if trials < 2 or 2 * caused <= len(nodes):
+            return
+        if found := look_at(node, incidents, keep="trials"):
             yield Advice(
                 kind="Node",
                 text=f"node {node} caused {caused} of {len(nodes)} incidents, in {trials} trials: "
-                f"have it looked at, and keep trials from it until then (kubectl cordon {node})",
+                f"{found}",
                 numbers={"node": node, "incidents": caused, "of": len(nodes), "trials": trials},
             )
 

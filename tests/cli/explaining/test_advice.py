@@ -1,0 +1,112 @@
+"""What `trainrun explain` advises, and where it had better say nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.cli.stories import a_life, an_incident
+from trainrun_operator.api.run.story import Chapter
+from trainrun_operator.cli.explaining.advice import Advice, advice
+from trainrun_operator.cli.explaining.figures import SavingFigures, saving
+from trainrun_operator.cli.explaining.life import Life
+
+
+def told(life: Life, kind: str) -> list[Advice]:
+    return [it for it in advice(life) if it.kind == kind]
+
+
+def a_run(*chapters: Chapter) -> Life:
+    return Life(name="llama", uri="file:///runs/llama", chapters=chapters)
+
+
+def with_incidents(*incidents: dict[str, Any]) -> Life:
+    """Attempts of 8 workers that ended so."""
+    _, _, failed, _ = a_life()
+    return a_run(*(replace(failed, incident=incident) for incident in incidents))
+
+
+def an_error(node: str, **fields: Any) -> dict[str, Any]:
+    return an_incident(node=node, worker="llama-0-1", raisedAt="train.py:12", **fields)
+
+
+def figures(*, interval: float, between_failures: float, best: float) -> SavingFigures:
+    return SavingFigures(
+        step=0.02, interval=interval, between_failures=between_failures, stall=1.0, best=best
+    )
+
+
+def test_an_interval_was_called_best_that_loses_404_percent_instead_of_122() -> None:
+    fast = figures(interval=0.023, between_failures=0.047, best=0.306)
+    assert not fast.improves
+    assert fast.loss(fast.interval) == fast.loss(fast.best) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("found", "improves"),
+    [
+        (figures(interval=600, between_failures=3600, best=85), True),
+        (figures(interval=5, between_failures=3600, best=85), True),
+        (figures(interval=80, between_failures=3600, best=600), False),  # steps are that long
+        (figures(interval=600, between_failures=1.5, best=1.7), False),
+    ],
+)
+def test_an_interval_is_best_where_it_costs_less_and_failures_are_rarer(
+    found: SavingFigures, improves: bool
+) -> None:
+    assert found.improves is improves
+
+
+def test_a_run_that_fails_every_50_ms_is_not_told_how_often_to_save() -> None:
+    _, first, second, _ = a_life()
+    quick = {"useful": 0.02, "rework": 0.03, "checkpoint_stall": 0.1}
+    life = a_run(replace(first, spent=quick), replace(second, spent=quick))
+    assert saving(life) is not None
+    assert told(life, "CheckpointInterval") == []
+
+
+def test_a_run_of_this_machine_was_told_to_cordon_the_folder_of_a_worker() -> None:
+    of_folder = an_incident(node="llama-0-1", worker="llama-0-1")
+    assert told(with_incidents(of_folder, of_folder), "Node") == []
+
+
+def test_the_node_on_which_attempts_ended_for_several_reasons_is_to_be_cordoned() -> None:
+    (given,) = told(with_incidents(an_error("n7"), an_error("n7", cause="NodeLost")), "Node")
+    assert given.text == (
+        "node n7 caused 2 of 2: have it looked at, and keep the run from it until then "
+        "(kubectl cordon n7)"
+    )
+
+
+def test_a_node_is_not_blamed_for_an_error_that_the_script_raises_elsewhere_too() -> None:
+    life = with_incidents(an_error("n7"), an_error("n7"), an_error("n8"))
+    assert told(life, "Node") == []
+    assert [it.text for it in told(life, "Cause")] == [
+        "AppError ended an attempt 3 times: read the last lines of the rank named"
+    ]
+
+
+def test_a_node_on_which_alone_one_error_is_raised_may_be_to_blame() -> None:
+    life = with_incidents(an_error("n7"), an_error("n7"), an_incident(cause="Hung", node="n8"))
+    (given,) = told(life, "Node")
+    assert given.text == (
+        "node n7 caused 2 of 3: each time by the same error, in train.py:12, so see first whether "
+        "the script is to blame, and have the node looked at if it is not"
+    )
+
+
+@pytest.mark.parametrize(
+    ("cause", "buckets"),
+    [("AppError", []), ("Hung", ["hang"]), ("Silent", ["hang"]), ("NodeLost", ["hang"])],
+)
+def test_shorter_timeouts_were_advised_to_a_script_that_crashes(
+    cause: str, buckets: list[str]
+) -> None:
+    _, first, second, _ = a_life()
+    spent = {"useful": 50.0, "hang": 50.0}
+    failed = (replace(it, spent=spent, incident=an_incident(cause=cause)) for it in (first, second))
+    given = told(a_run(*failed), "Bucket")
+    assert [it.numbers["bucket"] for it in given] == buckets
+    assert all("lower health.heartbeatTimeout" in it.text for it in given)

@@ -1,0 +1,130 @@
+"""The story of a run that goes on: its last chapter is still being written, in the status."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+
+from tests.cli.stories import a_folder, a_life, an_incident, at
+from trainrun_operator.api.run.standing import Progress
+from trainrun_operator.api.run.status import TrainRunStatus
+from trainrun_operator.api.run.story import Chapter
+from trainrun_operator.cli.explaining.extras import Extras
+from trainrun_operator.cli.explaining.life import Life, life_of
+from trainrun_operator.cli.explaining.narrative import headline
+from trainrun_operator.cli.explaining.page import page
+from trainrun_operator.cli.explaining.text import lines
+from trainrun_operator.cli.sources import ClusterSource, LocalSource, RunState, StorageSource
+from trainrun_operator.worlds.local.place import place_of
+from trainrun_operator.worlds.local.status_file import StatusFile
+
+FIRST = Chapter(
+    number=1,
+    attempt=1,
+    begun=at(0),
+    workers=8,
+    reports=True,
+    spawned=at(0),
+    first_step=at(1),
+    stepped=at(3),
+    reached=3,
+    ended=at(4),
+    end="Incident",
+    incident=an_incident(rank=3),
+    closed=at(4),
+)
+"""An attempt that failed after 4 s."""
+SECOND = Chapter(
+    number=2, attempt=2, begun=at(4), workers=8, reports=True, spawned=at(4), first_step=at(5)
+)
+"""The one after it, which trains."""
+
+
+def a_live_run(root: Path, *stored: Chapter, chapter: Chapter, now: datetime) -> Life:
+    """What is told `now` of a TrainRun with these chapters in its storage, and one in its status;
+    it has made its newest step this moment."""
+    a_folder(root, *stored)
+    status = TrainRunStatus(
+        phase="Running",
+        attempt=chapter.attempt,
+        chapter=chapter,
+        progress=Progress(step=5_000, time=now),
+    )
+    uri = root.as_uri()
+    source = ClusterSource(
+        stored=StorageSource(name="llama", storage=uri, place=place_of(uri, "llama", environ={})),
+        known=RunState(uid="u-1", status=status, leader=None),
+        namespace="team",
+        object_name="llama",
+        per_worker=8,
+    )
+    return life_of(source, now=now)
+
+
+def rows(life: Life) -> list[str]:
+    return [line for line in lines(life) if re.match(r"(attempt \d|preparing) +\|", line)]
+
+
+def test_the_bar_of_a_run_that_trains_for_an_hour_was_a_line_of_50_000_columns(
+    tmp_path: Path,
+) -> None:
+    life = a_live_run(tmp_path, FIRST, chapter=SECOND, now=at(3604))
+    assert rows(life) == ["attempt 1      |.", f"attempt 2      |{'=' * 56}"]
+    assert max(map(len, lines(life))) < 80
+    (scale,) = [line for line in lines(life) if line.startswith(" " * 15 + "0 ")]
+    assert scale.endswith(" 60 min")
+
+
+def test_the_bar_of_a_live_run_begins_where_its_attempt_did(tmp_path: Path) -> None:
+    failed = replace(FIRST, stepped=at(1799), ended=at(1800), closed=at(1800))
+    trains = replace(SECOND, begun=at(1800), spawned=at(1800), first_step=at(1801))
+    assert rows(a_live_run(tmp_path, failed, chapter=trains, now=at(3600))) == [
+        f"attempt 1      |{'r' * 28}",
+        f"attempt 2      |{' ' * 28}{'=' * 28}",
+    ]
+
+
+def test_the_page_of_a_live_run_ends_its_picture_now(tmp_path: Path) -> None:
+    told = page(a_live_run(tmp_path, FIRST, chapter=SECOND, now=at(3604)), Extras())
+    assert "<span>2026-11-03 09:00:00 UTC</span><span>2026-11-03 10:00:04 UTC</span>" in told
+    bars = re.findall(r'class="bar" style="margin-left:([\d.]+)%;width:([\d.]+)%"', told)
+    assert bars == [("0.000", "0.111"), ("0.111", "99.889")]
+
+
+def a_local_run(root: Path, *, locked: bool) -> LocalSource:
+    """What this machine knows of a run that trained for an hour and has not told its end."""
+    a_folder(root, FIRST)
+    uri = root.as_uri()
+    place = place_of(uri, "llama", environ={})
+    progress = Progress(step=5_000, time=at(3600))
+    status = TrainRunStatus(phase="Running", attempt=2, chapter=SECOND, progress=progress)
+    file = StatusFile(place.status)
+    file.replace(replace(file.create({}), status=status))
+    if locked:
+        place.lock.write_text('{"pid": 1, "started": 1, "boot": "before", "host": "here"}')
+    return LocalSource(stored=StorageSource(name="llama", storage=uri, place=place))
+
+
+def test_of_a_local_run_whose_leader_was_killed_it_was_said_that_it_goes_on(
+    tmp_path: Path,
+) -> None:
+    life = life_of(a_local_run(tmp_path, locked=True), now=at(90_000))
+    assert headline(life) == "Run llama was stopped after 60 min: 2 attempts, step 5000."
+    assert (life.until, life.seconds["useful"]) == (at(3600), 3595.0)
+
+
+def test_a_trial_which_the_process_of_its_sweep_leads_goes_on(tmp_path: Path) -> None:
+    life = life_of(a_local_run(tmp_path, locked=False), now=at(3600))
+    assert headline(life) == "Run llama goes on after 60 min: 2 attempts, step 5000."
+
+
+def test_times_that_do_not_fit_the_chapters_do_not_widen_the_picture() -> None:
+    first, *rest = a_life()
+    odd = replace(first, spent={"queue": 1e9})
+    late = replace(rest[-1], begun=at(1e6), spent={"useful": 60.0})
+    life = Life(name="llama", uri="file:///runs/llama", chapters=(odd, *rest[:-1], late))
+    assert max(map(len, rows(life))) <= 16 + 56
+    widths = re.findall(r"margin-left:([\d.]+)%;width:([\d.]+)%", page(life, Extras()))
+    assert all(float(left) + float(width) <= 100 for left, width in widths)
