@@ -90,6 +90,8 @@ class WorkerFact:
     """Since it was seen to run; None where the world starts workers at their creation."""
     exit_code: int | None = None
     """Of an Ended worker's agent, where known."""
+    holds_room: bool = False
+    """It has Ended, and holds its GPUs all the same: other containers of its pod run on."""
     loss: WorkerLoss | None = None
     """Set when the world knows that the worker or its node is gone, whatever its phase."""
     pending: Pending | None = None

@@ -9,11 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from trainrun_operator.worlds.kubernetes.observing.pods import PodFact
+from trainrun_operator.worlds.kubernetes.observing.pods import ENDED, PodFact
 from trainrun_operator.worlds.kubernetes.run_object import RunVersion
-
-ENDED = ("Succeeded", "Failed")
-"""Phases of pods that hold nothing: they are kept for their logs."""
 
 
 def leftovers(run: RunVersion, strangers: Iterable[PodFact]) -> tuple[PodFact, ...]:

@@ -353,6 +353,29 @@ def test_so_many_ended_workers_are_kept_for_their_logs(retain: int, gone: list[s
     ]
 
 
+HOLDS = "its training has ended, and other containers of its pod hold the room"
+
+
+def test_an_ended_worker_whose_other_containers_hold_its_gpus_makes_room_at_once() -> None:
+    """A pool as large as the gang had no room for its replacement, for ever."""
+    scene = a_run(replicas=2).running().ended().lost(1, Cause.OUT_OF_MEMORY)
+    scene = scene.with_worker(1, agent=None, holds_room=True)
+    assert deleted(scene) == [("run-1-1", HOLDS)]
+    assert deleted(scene.with_worker(1, deleting=True)) == []
+
+
+def test_an_ended_worker_of_an_earlier_attempt_that_holds_room_is_not_kept_for_its_logs() -> None:
+    scene = ended_before(4, 3).with_config(retain_failed_workers=3)
+    scene = scene.plus(a_worker(0, 2, phase="Ended", agent=None, holds_room=True))
+    assert deleted(scene) == [("run-0-2", HOLDS)]
+
+
+def test_a_start_that_failed_counts_also_where_its_other_containers_run_on() -> None:
+    """Its number must not be used again, and the third one is an incident."""
+    scene = a_run(replicas=1).plus(a_worker(0, 1, phase="Ended", agent=None, holds_room=True))
+    assert deleted(scene) == []
+
+
 def test_the_workers_that_the_last_attempt_lost_are_kept_until_the_next_one_runs() -> None:
     scene = ended_before(4).with_config(retain_failed_workers=0, max_failures=1)
     scene = scene.ended(an_incident(attempt=4)).lost(1, Cause.NODE_LOST)

@@ -56,6 +56,16 @@ def test_workers_that_do_not_leave_are_deleted_and_ended_ones_stay_for_their_log
     assert late.with_worker(1, deleting=True).plan.actions == ()
 
 
+def test_other_containers_that_run_on_after_the_end_of_the_run_give_back_their_gpus() -> None:
+    """A log shipper kept eight GPUs until somebody deleted the TrainRun."""
+    scene = succeeded().with_worker(0, phase="Ended", holds_room=True)
+    scene = scene.with_worker(1, phase="Ended")
+    assert scene.after(scene.plan, passed=60).plan.actions == ()
+    assert scene.plan.requeue_after == seconds(5)
+    late = scene.after(scene.plan, passed=61)
+    assert late.plan.actions == (DeleteWorker(name="run-0-1", reason="the run has ended"),)
+
+
 def test_when_everybody_has_left_there_is_nothing_to_look_at() -> None:
     scene = succeeded().with_worker(0, phase="Ended").with_worker(1, phase="Ended")
     assert scene.plan.requeue_after is None

@@ -31,6 +31,16 @@ from trainrun_operator.worlds.kubernetes.observing.sightings import Sightings
 PODS_FAIL = "0/3 nodes are available: 3 Insufficient nvidia.com/gpu."
 
 
+@pytest.mark.parametrize(
+    ("phase", "holds"), [("Running", True), ("Succeeded", False), ("Failed", False)]
+)
+def test_a_worker_that_has_ended_holds_its_room_while_its_sidecars_run(
+    phase: str, holds: bool
+) -> None:
+    found = fact(ended(phase), a_node(), NEVER)
+    assert (found.phase, found.holds_room) == ("Ended", holds)
+
+
 def waiting(found: Any) -> tuple[str, str, float]:
     assert found.pending is not None
     return found.pending.kind, found.pending.message, found.pending.since.total_seconds()

@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from trainrun_operator.core.run.observation import Refused, WorkerFact
 
 
+HOLDS_ROOM = "its training has ended, and other containers of its pod hold the room"
+"""Why a worker is not kept for its logs."""
+
+
 @once
 def choose(view: View) -> tuple[WorkerFact | None, ...]:
     """For each slot the worker that will take it, None where one must be created."""
@@ -163,15 +167,15 @@ def dismissals(view: View, chosen: tuple[WorkerFact | None, ...]) -> tuple[Delet
     """Workers that hold room and cannot take part any more.
 
     Ended ones stay until the next attempt runs (their creation numbers must not be used again, and
-    their logs may be wanted); one under notice, or with another template, still finishes its
-    uploads.
+    their logs may be wanted), unless other containers of theirs hold the room; one under notice,
+    or with another template, still finishes its uploads.
     """
     wanted = {w.name for w in chosen if w is not None}
     flushing = {w.name for w in still_flushing(view)}
     return tuple(
         action
         for w in view.workers
-        if w.name not in wanted and w.phase != "Ended"
+        if w.name not in wanted
         for action in deletion(view, w, _dismissal(view, w, flushing=w.name in flushing))
     )
 
@@ -185,6 +189,10 @@ def deletion(view: View, worker: WorkerFact, reason: str) -> tuple[DeleteWorker,
 
 
 def _dismissal(view: View, worker: WorkerFact, *, flushing: bool) -> str:
+    if worker.phase == "Ended":
+        # One that was created for the attempt to come counts among those that cannot start.
+        holds = worker.holds_room and not created_now(view, worker)
+        return HOLDS_ROOM if holds else ""
     if worker.slot >= view.config.replicas:
         return "its slot is gone"
     if worker.loss is not None:
@@ -245,6 +253,12 @@ def surplus(view: View) -> tuple[DeleteWorker, ...]:
     newest_last = sorted(ended, key=lambda w: (w.created_for, -w.slot))
     return tuple(
         action
-        for w in newest_last[: max(len(newest_last) - kept, 0)]
-        for action in deletion(view, w, "its logs are no longer kept (retainFailedWorkers)")
+        for number, w in enumerate(newest_last, start=kept - len(newest_last))
+        for action in deletion(view, w, _surplus(w, beyond=number < 0))
     )
+
+
+def _surplus(worker: WorkerFact, *, beyond: bool) -> str:
+    if worker.holds_room:
+        return HOLDS_ROOM
+    return "its logs are no longer kept (retainFailedWorkers)" if beyond else ""

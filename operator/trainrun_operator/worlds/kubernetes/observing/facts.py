@@ -15,7 +15,7 @@ from trainrun_operator.worlds.kubernetes.observing.ends import loss_of
 from trainrun_operator.worlds.kubernetes.observing.nodes import NodeFact
 from trainrun_operator.worlds.kubernetes.observing.notices import notice_of
 from trainrun_operator.worlds.kubernetes.observing.pending import PodPending, pending_of
-from trainrun_operator.worlds.kubernetes.observing.pods import PodFact
+from trainrun_operator.worlds.kubernetes.observing.pods import ENDED, PodFact
 from trainrun_operator.worlds.kubernetes.observing.scene import (
     NODE_GONE,
     PLACED,
@@ -76,6 +76,7 @@ def worker_fact(
         age=scene.ago(pod.created),
         running_for=scene.seen_for(RUNS) if phase == "Running" else None,
         exit_code=scene.container.exit_code if scene.container is not None else None,
+        holds_room=phase == "Ended" and pod.phase not in ENDED,
         loss=loss,
         pending=_pending(scene, why) if why is not None and pod.deletion is None else None,
         suspect_node=_suspicion(scene, node_lease_age),

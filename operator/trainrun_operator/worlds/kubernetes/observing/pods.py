@@ -67,6 +67,10 @@ class PodCondition:
     since: datetime | None = None
 
 
+ENDED = ("Succeeded", "Failed")
+"""Phases of pods that hold nothing: they are kept for their logs."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodFact:
     """A pod that says of itself, by its labels, that it is a worker; see `seal` for whether."""

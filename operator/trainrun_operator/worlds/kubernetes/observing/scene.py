@@ -13,7 +13,7 @@ from functools import cached_property
 from trainrun_operator.core.run.observation import WorkerPhase
 from trainrun_operator.worlds.base import Heard
 from trainrun_operator.worlds.kubernetes.observing.nodes import NodeFact
-from trainrun_operator.worlds.kubernetes.observing.pods import ContainerFact, PodFact
+from trainrun_operator.worlds.kubernetes.observing.pods import ENDED, ContainerFact, PodFact
 from trainrun_operator.worlds.kubernetes.observing.taints import NoticeTaint
 
 ANSWERS = timedelta(seconds=15)
@@ -33,7 +33,7 @@ NODE_GONE = "node gone"
 
 def phase_of(pod: PodFact, training: str) -> WorkerPhase:
     """Judged by the container that trains: sidecars may run on after its end."""
-    if pod.phase in ("Succeeded", "Failed"):
+    if pod.phase in ENDED:
         return "Ended"
     match pod.container(training):
         case ContainerFact(state="Terminated"):
