@@ -32,6 +32,8 @@ OUT_OF_MEMORY = 3
 """Ends of a clerk for its memory that are no accident any more."""
 OOM = "OOMKilled"
 """As the kubelet calls them."""
+UNPULLED = ("ErrImagePull", "ImagePullBackOff")
+"""So it calls a container without its image."""
 
 
 class Clerks:
@@ -130,6 +132,13 @@ def _why_silent(pod: PodFact) -> ClerkUnknown | None:
             return ClerkUnknown(reason="OutOfMemory", message=message)
         if container.state == "Waiting" and container.reason not in ("", "ContainerCreating"):
             why = f"{container.reason}: {container.message}"
+            if container.reason in UNPULLED:
+                # The kubelet's words come last: they may be long.
+                why = (
+                    "the operator's image cannot be pulled here; where its registry asks who "
+                    "pulls, spec.run.workers.template must name a Secret of this namespace in "
+                    f"imagePullSecrets: {why}"
+                )
             return _no_clerk(f"the clerk's pod {pod.name} waits: {why}")
     return None
 

@@ -206,8 +206,13 @@ def from_secret(secret: str, key: str, *, optional: bool) -> Object:
     return {"name": key, "valueFrom": {"secretKeyRef": reference}}
 
 
+def is_mounted_at(mount: Object, path: str) -> bool:
+    """Whether it takes this place in the container."""
+    return bool(mount.get("mountPath") == path)
+
+
 def _mount(container: Object, volume: str, path: str, **more: Any) -> None:
-    mounts = [m for m in container.get("volumeMounts") or () if m.get("mountPath") != path]
+    mounts = [m for m in container.get("volumeMounts") or () if not is_mounted_at(m, path)]
     container["volumeMounts"] = [*mounts, {"name": volume, "mountPath": path, **more}]
 
 
