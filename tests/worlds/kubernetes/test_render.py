@@ -464,6 +464,26 @@ def test_a_volume_named_trainrun_in_the_template_chooses_the_disk() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    "path", ["/trainrun", "/trainrun/", "//trainrun", "trainrun", "/x/../trainrun/."]
+)
+def test_a_mount_in_the_place_of_the_agents_folder_makes_way_however_it_is_spelt(path: str) -> None:
+    template = plain("python", "train.py", volumeMounts=[{"name": "mine", "mountPath": path}])
+    template["spec"]["volumes"] = [{"name": "mine", "emptyDir": {}}]
+    (*_, container) = rendered(template)["spec"]["containers"]
+    assert [(m["name"], m["mountPath"]) for m in container["volumeMounts"]] == [
+        ("trainrun", "/trainrun"),
+        ("trainrun-token", "/var/run/secrets/trainrun"),
+    ]
+
+
+@pytest.mark.parametrize("path", ["/trainrun/data", "/trainruns"])
+def test_a_mount_beside_or_below_the_agents_folder_stays(path: str) -> None:
+    template = plain("python", "train.py", volumeMounts=[{"name": "mine", "mountPath": path}])
+    (*_, container) = rendered(template)["spec"]["containers"]
+    assert {"name": "mine", "mountPath": path} in container["volumeMounts"]
+
+
 def test_what_fetches_the_agent_survives_the_kubelets_references() -> None:
     """In commands the kubelet reads "$(NAME)" as a reference, and "$$" as one dollar."""
     assert "$" not in FETCH

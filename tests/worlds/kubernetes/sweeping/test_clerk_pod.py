@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
 from tests.worlds.kubernetes.sweeping.sweeps import PLACE, a_sweep
 from trainrun.contract.variables import CLERK_CONFIG
 from trainrun_operator.api.sweep.spec import TrainSweep
@@ -127,9 +129,10 @@ def test_trials_that_tolerate_everything_do_not_keep_a_clerk_on_a_dead_node() ->
     assert theirs == {"operator": "Exists"}
 
 
-def test_a_sweep_whose_template_has_a_volume_for_tmp_gets_its_clerk() -> None:
-    made = pod(mounting("tmp", "/tmp", volumes=[{"name": "tmp", "emptyDir": {}}]))
-    assert mounts(made) == [("tmp", "/tmp"), TOKEN]
+@pytest.mark.parametrize("path", ["/tmp", "/tmp/"])
+def test_a_sweep_whose_template_has_a_volume_for_tmp_gets_its_clerk(path: str) -> None:
+    made = pod(mounting("tmp", path, volumes=[{"name": "tmp", "emptyDir": {}}]))
+    assert mounts(made) == [("tmp", path), TOKEN]
 
 
 def test_a_sweep_whose_template_calls_a_volume_tmp_gets_its_clerk() -> None:
