@@ -13,9 +13,11 @@ import pytest
 
 from tests.chart.rendering import Manifest, of_kind, render
 from tests.support.eventually import eventually
+from tests.worlds.kubernetes.sweeping.sweeps import a_sweep
 from tests.worlds.kubernetes.test_render import ACTION, PLACE, a_run, plain
 from trainrun_operator.core.run.config import config_of
 from trainrun_operator.worlds.kubernetes.render import worker_pod
+from trainrun_operator.worlds.kubernetes.sweeping.clerk_pod import ClerkImage, clerk_pod
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -131,7 +133,9 @@ def narrow(apiserver: ApiServer, folder: Path) -> Account:
     return under(apiserver, folder, "narrow", {"allow": NOTHING, "serviceAccounts": ["trainer"]})
 
 
-OWNED = "the operator of TrainRun may create and delete only pods that a TrainRun owns"
+OWNED = (
+    "the operator of TrainRun may create and delete only pods that a TrainRun or a TrainSweep owns"
+)
 ASKING = {
     "privileged": (
         {"container": {"securityContext": {"privileged": True}}},
@@ -189,6 +193,13 @@ def test_a_plain_worker_is_made_and_deleted_under_the_narrowest_policy(narrow: A
     assert narrow.refusal_to_delete(name) == ""
 
 
+def test_a_sweep_gets_its_clerk_under_the_narrowest_policy(narrow: Account) -> None:
+    pod = clerk_pod(a_sweep(), creation=1, image=ClerkImage(image="ours"), place=PLACE)
+    del pod["metadata"]["namespace"]
+    name = narrow.create(pod, dry=False)
+    assert narrow.refusal_to_delete(name) == ""
+
+
 @pytest.mark.parametrize(
     "owners",
     [
@@ -199,7 +210,7 @@ def test_a_plain_worker_is_made_and_deleted_under_the_narrowest_policy(narrow: A
     ],
     ids=["nobody's", "not controlled", "a job's", "another TrainRun's"],
 )
-def test_only_pods_that_a_trainrun_owns_are_made_and_deleted(
+def test_only_pods_that_a_trainrun_or_a_sweep_owns_are_made_and_deleted(
     wide: Account, owners: tuple[dict[str, Any], ...]
 ) -> None:
     pod = a_pod(*owners)

@@ -55,19 +55,19 @@ def granted(manifests: list[Manifest]) -> dict[tuple[str, str], set[tuple[str, s
 
 def test_the_rights_for_a_whole_cluster_are_exactly_these() -> None:
     assert granted(render({})) == {
-        ("", "trainrun"): WORK,
-        ("", "trainrun-tokens"): TOKENS,
-        ("", "trainrun-nodes"): NODES,
+        ("", "trainrun.trainrun"): WORK,
+        ("", "trainrun.trainrun-tokens"): TOKENS,
+        ("", "trainrun.trainrun-nodes"): NODES,
         ("trainrun", "trainrun"): OWN,
-        ("kube-node-lease", "trainrun-nodes"): NODE_LEASES,
+        ("kube-node-lease", "trainrun.trainrun-nodes"): NODE_LEASES,
     }
 
 
 def test_the_rights_for_single_namespaces_are_exactly_these() -> None:
     assert granted(render(MATRIX["namespaced"])) == {
-        ("team-a", "trainrun-work"): WORK,
-        ("team-b", "trainrun-work"): WORK,
-        ("", "trainrun-tokens"): TOKENS,
+        ("team-a", "trainrun.trainrun-work"): WORK,
+        ("team-b", "trainrun.trainrun-work"): WORK,
+        ("", "trainrun.trainrun-tokens"): TOKENS,
         ("trainrun", "trainrun"): OWN,
     }
 
@@ -75,21 +75,21 @@ def test_the_rights_for_single_namespaces_are_exactly_these() -> None:
 def test_the_only_cluster_role_of_single_namespaces_reviews_tokens() -> None:
     roles = of_kind(render(MATRIX["namespaced"]), "ClusterRole")
 
-    assert [role["metadata"]["name"] for role in roles] == ["trainrun-tokens"]
+    assert [role["metadata"]["name"] for role in roles] == ["trainrun.trainrun-tokens"]
 
 
 def test_its_own_namespace_may_be_one_of_those_it_watches() -> None:
     assert granted(render({"watchNamespaces": ["trainrun"]})).keys() == {
-        ("trainrun", "trainrun-work"),
+        ("trainrun", "trainrun.trainrun-work"),
         ("trainrun", "trainrun"),
-        ("", "trainrun-tokens"),
+        ("", "trainrun.trainrun-tokens"),
     }
 
 
 def test_nodes_can_be_left_out_of_a_whole_cluster() -> None:
     assert granted(render({"nodes": {"enabled": False}})).keys() == {
-        ("", "trainrun"),
-        ("", "trainrun-tokens"),
+        ("", "trainrun.trainrun"),
+        ("", "trainrun.trainrun-tokens"),
         ("trainrun", "trainrun"),
     }
 
@@ -97,16 +97,16 @@ def test_nodes_can_be_left_out_of_a_whole_cluster() -> None:
 def test_nodes_can_be_read_for_single_namespaces_too() -> None:
     found = granted(render({**MATRIX["namespaced"], "nodes": {"enabled": True}}))
 
-    assert found["", "trainrun-nodes"] == NODES
-    assert found["kube-node-lease", "trainrun-nodes"] == NODE_LEASES
-    assert found["default", "trainrun-nodes"] == {("events", "create", "")}
+    assert found["", "trainrun.trainrun-nodes"] == NODES
+    assert found["kube-node-lease", "trainrun.trainrun-nodes"] == NODE_LEASES
+    assert found["default", "trainrun.trainrun-nodes"] == {("events", "create", "")}
 
 
 def test_events_on_nodes_need_no_right_of_their_own_where_the_operator_works_in_default() -> None:
     values = {"watchNamespaces": ["default"], "nodes": {"enabled": True}}
 
-    assert granted(render(values))["default", "trainrun-work"] == WORK
-    assert ("default", "trainrun-nodes") not in granted(render(values))
+    assert granted(render(values))["default", "trainrun.trainrun-work"] == WORK
+    assert ("default", "trainrun.trainrun-nodes") not in granted(render(values))
 
 
 @pytest.mark.parametrize("values", MATRIX.values(), ids=MATRIX)
@@ -137,8 +137,8 @@ def test_without_rbac_no_role_is_made() -> None:
 def test_who_may_edit_a_namespace_may_edit_its_runs() -> None:
     manifests = render({})
     view, edit = (
-        the(manifests, "ClusterRole", "trainrun-view"),
-        the(manifests, "ClusterRole", "trainrun-edit"),
+        the(manifests, "ClusterRole", "trainrun.trainrun-view"),
+        the(manifests, "ClusterRole", "trainrun.trainrun-edit"),
     )
 
     assert aggregated(view) == {"view", "edit", "admin"}
@@ -155,7 +155,7 @@ def test_who_may_edit_a_namespace_may_edit_its_runs() -> None:
 def test_user_roles_can_be_had_for_single_namespaces_too() -> None:
     manifests = render({**MATRIX["namespaced"], "rbac": {"aggregateToUserRoles": True}})
 
-    assert the(manifests, "ClusterRole", "trainrun-edit")
+    assert the(manifests, "ClusterRole", "trainrun.trainrun-edit")
 
 
 def aggregated(role: Manifest) -> set[str]:

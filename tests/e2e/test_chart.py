@@ -123,7 +123,7 @@ def test_an_operator_of_single_namespaces_needs_no_rights_in_others(
             with installation.taking_rights():
                 installation.install("--set", f"watchNamespaces={{{bed.namespace}}}")
                 installation.make_whole()
-            assert cluster_roles(installation) == ["trainrun-tokens"]
+            assert cluster_roles(installation) == ["trainrun-system.trainrun-tokens"]
             not_served = other.run(args=["--steps", 10])
             run = bed.run(args=["--steps", 30, "--attempts", 2])
             before = training(run)

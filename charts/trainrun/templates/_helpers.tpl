@@ -12,6 +12,14 @@
 {{- end -}}
 {{- end }}
 
+{{/*
+Name of its objects outside of its own namespace: another installation may have the same release
+name. A namespace has no dot, so no two of these names are alike.
+*/}}
+{{- define "trainrun.outsideName" -}}
+{{- printf "%s.%s" .Release.Namespace (include "trainrun.fullname" .) -}}
+{{- end }}
+
 {{/* What never changes in the life of a release: a Deployment's selector cannot. */}}
 {{- define "trainrun.selectorLabels" -}}
 app.kubernetes.io/name: {{ default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" }}

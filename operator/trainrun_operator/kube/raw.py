@@ -41,6 +41,13 @@ def text(owner: Mapping[str, Any], key: str) -> str:
     return cleaned(found.strip()[:LONGEST]) if isinstance(found, str) else ""
 
 
+def words(owner: Mapping[str, Any], key: str, *, most: int) -> tuple[str, ...]:
+    """The first `most` words of the string under `key`, which commas separate; each as `text`."""
+    found = owner.get(key)
+    parts = found.split(",", most)[:most] if isinstance(found, str) else []
+    return tuple(filter(None, (cleaned(part.strip()[:LONGEST]) for part in parts)))
+
+
 def number(owner: Mapping[str, Any], key: str) -> int | None:
     """The whole number under `key`."""
     found = owner.get(key)

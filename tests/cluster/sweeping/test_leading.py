@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import pytest_asyncio
@@ -16,6 +16,7 @@ from trainrun_operator.api.resources import TRAINRUN
 from trainrun_operator.api.sweep.resource import TRAINSWEEP
 from trainrun_operator.cluster.sweeping import clerks
 from trainrun_operator.core.sweep.clerking import ClerkTrouble
+from trainrun_operator.kube.errors import Forbidden
 
 if TYPE_CHECKING:
     from tests.support.trainruns import TrainRuns
@@ -168,6 +169,78 @@ async def test_a_clerk_that_runs_out_of_memory_again_and_again_is_told_as_such(l
             "go on"
         )
         assert "lead it by `trainrun run` on a machine with more memory" in found[2]
+
+
+async def test_a_sweep_on_tainted_nodes_as_root_with_a_volume_tmp_has_a_clerk(led: Led) -> None:
+    mounts = [{"name": "tmp", "mountPath": "/tmp"}, {"name": "trainrun", "mountPath": "/scratch"}]
+    worker = {"name": "worker", "image": "train", "command": ["train"], "volumeMounts": mounts}
+    pod = {
+        "serviceAccountName": "trainer",
+        "securityContext": {"runAsUser": 0},
+        "tolerations": [{"operator": "Exists"}],
+        "volumes": [{"name": "tmp", "emptyDir": {}}],
+        "containers": [worker],
+    }
+    await led.apply(run={"workers": {"template": {"spec": pod}}})
+    async with led.operator():
+        await becomes(led.clerks, len, "the API server takes the pod")
+
+
+async def test_a_clerk_whose_image_may_not_be_pulled_tells_where_a_secret_is_missing(
+    led: Led,
+) -> None:
+    led.log.deaf = True
+    await led.apply()
+    async with led.operator():
+        (name,) = await becomes(led.clerks, len, "a clerk is there")
+        waits = {"reason": "ImagePullBackOff", "message": 'Back-off pulling image "ours"'}
+        container = {
+            "name": "clerk",
+            "image": "ours",
+            "imageID": "",
+            "ready": False,
+            "restartCount": 0,
+            "state": {"waiting": waits},
+        }
+        await led.set_pod(name, phase="Pending", containerStatuses=[container])
+
+        async def told() -> tuple[str, str, str]:
+            return await led.condition("ClerkReady")
+
+        found = await becomes(told, lambda it: "image" in it[2], "the image is told")
+    assert found == (
+        "False",
+        "NoClerk",
+        f"the clerk's pod {name} waits: the operator's image cannot be pulled here; where its "
+        "registry asks who pulls, spec.run.workers.template must name a Secret of this namespace "
+        'in imagePullSecrets: ImagePullBackOff: Back-off pulling image "ours"',
+    )
+
+
+async def test_a_clerk_that_may_not_be_deleted_is_told_and_no_other_is_made_beside_it(
+    led: Led, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refuse(*_: object, **__: object) -> dict[str, Any]:
+        raise Forbidden("pods are forbidden: not today")
+
+    async def told() -> tuple[str, str, str]:
+        return await led.condition("ClerkReady")
+
+    led.log.deaf = True
+    await led.apply()
+    async with led.operator():
+        (name,) = await becomes(led.clerks, len, "a clerk is there")
+        with monkeypatch.context() as patched:
+            patched.setattr(led.api, "delete", refuse)
+            await led.set_pod(name, phase="Failed")
+            found = await becomes(told, lambda it: "deleted" in it[2], "the refusal is told")
+            assert found == (
+                "False",
+                "NoClerk",
+                f"the clerk's pod {name} cannot be deleted: pods are forbidden: not today",
+            )
+            assert [*await led.clerks()] == [name]
+        await becomes(led.clerks, lambda it: [*it] == [f"{NAME}-clerk-2"], "the next one is there")
 
 
 @pytest.mark.parametrize("phase", ["Failed", "Succeeded"])

@@ -13,6 +13,7 @@ from trainrun.contract.agent_config import AgentConfig
 from trainrun_operator.api.pod_template import expanded
 from trainrun_operator.api.run.resource import TrainRun
 from trainrun_operator.core.run.config import config_of
+from trainrun_operator.core.run.gang.avoiding import MOST
 from trainrun_operator.core.run.plan import CreateWorker
 from trainrun_operator.worlds.kubernetes.affinity import PREFERRED
 from trainrun_operator.worlds.kubernetes.observing.pods import pod_fact
@@ -121,6 +122,16 @@ def test_a_pod_says_of_itself_which_nodes_it_is_kept_away_from() -> None:
     assert "nodeAffinity" in pod["spec"]["affinity"]
     assert "affinity" in RICH["spec"]
     assert "nodeAffinity" not in template["spec"]["affinity"]
+
+
+def test_a_replacement_after_the_loss_of_a_rack_knows_every_node_that_it_avoids() -> None:
+    # One whose last name was cut was made again in each pass, for a minute.
+    rack = tuple(f"ip-10-0-{n:03}-17.eu-central-1.compute.internal" for n in range(MOST))
+    longest = tuple(f"{n:0253}" for n in range(MOST))
+    for nodes in (rack, longest):
+        fact = pod_fact(pod_of(a_run(RICH), RICH, replace(ACTION, avoid=nodes)))
+        assert fact is not None
+        assert fact.avoids == nodes
 
 
 def test_a_pod_rather_goes_elsewhere_than_to_nodes_with_repeated_incidents() -> None:
@@ -451,6 +462,26 @@ def test_a_volume_named_trainrun_in_the_template_chooses_the_disk() -> None:
         ("trainrun", "/x"),
         ("trainrun", "/trainrun"),
     ]
+
+
+@pytest.mark.parametrize(
+    "path", ["/trainrun", "/trainrun/", "//trainrun", "trainrun", "/x/../trainrun/."]
+)
+def test_a_mount_in_the_place_of_the_agents_folder_makes_way_however_it_is_spelt(path: str) -> None:
+    template = plain("python", "train.py", volumeMounts=[{"name": "mine", "mountPath": path}])
+    template["spec"]["volumes"] = [{"name": "mine", "emptyDir": {}}]
+    (*_, container) = rendered(template)["spec"]["containers"]
+    assert [(m["name"], m["mountPath"]) for m in container["volumeMounts"]] == [
+        ("trainrun", "/trainrun"),
+        ("trainrun-token", "/var/run/secrets/trainrun"),
+    ]
+
+
+@pytest.mark.parametrize("path", ["/trainrun/data", "/trainruns"])
+def test_a_mount_beside_or_below_the_agents_folder_stays(path: str) -> None:
+    template = plain("python", "train.py", volumeMounts=[{"name": "mine", "mountPath": path}])
+    (*_, container) = rendered(template)["spec"]["containers"]
+    assert {"name": "mine", "mountPath": path} in container["volumeMounts"]
 
 
 def test_what_fetches_the_agent_survives_the_kubelets_references() -> None:

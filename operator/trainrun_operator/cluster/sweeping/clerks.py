@@ -32,6 +32,8 @@ OUT_OF_MEMORY = 3
 """Ends of a clerk for its memory that are no accident any more."""
 OOM = "OOMKilled"
 """As the kubelet calls them."""
+UNPULLED = ("ErrImagePull", "ImagePullBackOff")
+"""So it calls a container without its image."""
 
 
 class Clerks:
@@ -60,19 +62,28 @@ class Clerks:
         self, sweep: TrainSweep, desk: ClerkDesk, *, wanted: bool
     ) -> ClerkUnknown | None:
         """See to it that a clerk is there, or none. Returns why it cannot answer, where somebody
-        has said so: its pod is refused, has not come to a node, or runs out of memory. Raises
-        KubeError."""
+        has said so: its pod may not be made or deleted, has not come to a node, or runs out of
+        memory. Raises KubeError."""
         pods = self._pods.of(sweep.metadata.uid)
         living = [pod for pod in pods if pod.deletion is None]
         ages = self._ages(sweep.metadata.uid, living if wanted else [])
         good = [pod for pod in living if wanted and not _is_lost(pod, desk, age=ages[pod.uid])]
+        kept = ""
         for pod in living:
-            if pod not in good[:1]:
+            if pod in good[:1]:
+                continue
+            try:
                 await self._delete(pod)
+            except Forbidden as error:
+                if not wanted:
+                    raise  # asked again, until it is gone
+                kept = f"the clerk's pod {pod.name} cannot be deleted: {error}"
         if not wanted:
             return None
         if good:
             return _why_silent(good[0])
+        if kept:
+            return _no_clerk(kept)  # one more after each would fill the cluster
         try:
             await self._create(sweep, next_creation(pods))
         except (Forbidden, Invalid) as error:
@@ -130,6 +141,13 @@ def _why_silent(pod: PodFact) -> ClerkUnknown | None:
             return ClerkUnknown(reason="OutOfMemory", message=message)
         if container.state == "Waiting" and container.reason not in ("", "ContainerCreating"):
             why = f"{container.reason}: {container.message}"
+            if container.reason in UNPULLED:
+                # The kubelet's words come last: they may be long.
+                why = (
+                    "the operator's image cannot be pulled here; where its registry asks who "
+                    "pulls, spec.run.workers.template must name a Secret of this namespace in "
+                    f"imagePullSecrets: {why}"
+                )
             return _no_clerk(f"the clerk's pod {pod.name} waits: {why}")
     return None
 

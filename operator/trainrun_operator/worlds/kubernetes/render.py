@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
+from posixpath import normpath
 from typing import Any
 
 from trainrun.contract import variables
@@ -206,8 +207,15 @@ def from_secret(secret: str, key: str, *, optional: bool) -> Object:
     return {"name": key, "valueFrom": {"secretKeyRef": reference}}
 
 
+def is_mounted_at(mount: Object, path: str) -> bool:
+    """Whether it takes this place in the container, however it is spelt."""
+    theirs = str(mount.get("mountPath"))
+    # The kubelet begins at the root, also where no slash says so.
+    return normpath("/" + theirs.lstrip("/")) == path
+
+
 def _mount(container: Object, volume: str, path: str, **more: Any) -> None:
-    mounts = [m for m in container.get("volumeMounts") or () if m.get("mountPath") != path]
+    mounts = [m for m in container.get("volumeMounts") or () if not is_mounted_at(m, path)]
     container["volumeMounts"] = [*mounts, {"name": volume, "mountPath": path, **more}]
 
 

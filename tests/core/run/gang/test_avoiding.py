@@ -17,7 +17,7 @@ from tests.support.builders import (
 )
 from trainrun_operator.api.run.status import Condition
 from trainrun_operator.core.run.causes import Cause
-from trainrun_operator.core.run.gang.avoiding import disfavored
+from trainrun_operator.core.run.gang.avoiding import MOST, disfavored
 from trainrun_operator.core.run.observation import NodeStrike, Pending, WorkerLoss
 from trainrun_operator.core.run.plan import CreateWorker, DeleteWorker
 
@@ -123,6 +123,19 @@ def test_a_worker_without_room_is_made_anew_once_its_node_may_be_used_again() ->
     assert avoid(later) == {"run-1-3": ()}
     why = "it finds no room, and a node that it keeps away from may be used again"
     assert DeleteWorker(name="run-1-2", reason=why) in later.plan.actions
+
+
+def test_a_worker_without_room_is_left_alone_while_a_large_rack_goes_down_node_by_node() -> None:
+    gone = WorkerLoss(cause=Cause.NODE_LOST, message="it is off", unreachable=True)
+    scene = a_run(replicas=MOST + 2, max_failures=-1).running().ended()
+    for slot in range(1, MOST + 2):
+        scene = scene.with_worker(slot, loss=gone)
+    nodes = sorted(f"node-{slot}" for slot in range(1, MOST + 2))
+    pending = Pending(kind="Unschedulable", message="no room", since=seconds(50))
+    # It was made before the first of them was lost, which takes the place of the last one now.
+    avoids = tuple(nodes[1:])
+    new = a_worker(0, 2, phase="Pending", node="", agent=None, avoids=avoids, pending=pending)
+    assert DeleteWorker not in [type(it) for it in scene.without(0).plus(new).plan.actions]
 
 
 def test_a_worker_that_has_found_room_elsewhere_is_left_alone() -> None:

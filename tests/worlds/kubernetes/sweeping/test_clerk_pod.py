@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
 from tests.worlds.kubernetes.sweeping.sweeps import PLACE, a_sweep
 from trainrun.contract.variables import CLERK_CONFIG
 from trainrun_operator.api.sweep.spec import TrainSweep
@@ -21,6 +23,21 @@ from trainrun_operator.worlds.kubernetes.sweeping.clerk_pod import (
 def pod(sweep: TrainSweep | None = None, *, creation: int = 1) -> dict[str, Any]:
     image = ClerkImage(image="operator:1")
     return clerk_pod(sweep or a_sweep(), creation=creation, image=image, place=PLACE)
+
+
+TOKEN = ("trainrun-token", "/var/run/secrets/trainrun")
+
+
+def mounting(name: str, path: str, **spec: Any) -> TrainSweep:
+    """A sweep whose trials mount this volume."""
+    mount = {"name": name, "mountPath": path}
+    worker = {"name": "worker", "image": "train", "command": ["train"], "volumeMounts": [mount]}
+    return a_sweep(pod={"containers": [worker], **spec})
+
+
+def mounts(made: dict[str, Any]) -> list[tuple[str, str]]:
+    (container,) = made["spec"]["containers"]
+    return [(it["name"], it["mountPath"]) for it in container["volumeMounts"]]
 
 
 def env(made: dict[str, Any]) -> dict[str, Any]:
@@ -75,7 +92,64 @@ def test_it_works_where_pods_are_restricted_and_the_template_may_name_its_user()
     assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
     own = pod(a_sweep(pod={"securityContext": {"runAsUser": 1000, "fsGroup": 100}}))
     assert own["spec"]["securityContext"]["runAsUser"] == 1000
+    assert own["spec"]["securityContext"]["runAsNonRoot"] is True
+
+
+def test_a_sweep_whose_trials_run_as_root_has_a_clerk_that_the_kubelet_starts() -> None:
+    def context(**theirs: object) -> dict[str, Any]:
+        made: dict[str, Any] = pod(a_sweep(pod={"securityContext": theirs}))["spec"]
+        return made["securityContext"]
+
+    root = context(runAsUser=0)
+    assert root["runAsUser"] == 0
+    assert "runAsNonRoot" not in root
+    assert context(runAsUser=0, runAsNonRoot=False)["runAsNonRoot"] is False
 
 
 def test_it_leaves_a_node_that_does_not_answer_within_seconds() -> None:
     assert {it["tolerationSeconds"] for it in pod()["spec"]["tolerations"]} == {10}
+
+
+def test_a_sweep_on_a_tainted_gpu_pool_has_a_clerk_that_finds_a_node() -> None:
+    taint = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
+    spec = {"nodeSelector": {"pool": "gpu"}, "tolerations": [taint]}
+    made = pod(a_sweep(pod=spec))
+    assert made["spec"]["nodeSelector"] == {"pool": "gpu"}
+    assert taint in made["spec"]["tolerations"]
+
+
+def test_trials_that_tolerate_everything_do_not_keep_a_clerk_on_a_dead_node() -> None:
+    made = pod(a_sweep(pod={"tolerations": [{"operator": "Exists"}]}))
+    *ours, theirs = made["spec"]["tolerations"]
+    # The node controller takes the first one that fits a taint.
+    assert [(it["key"], it["tolerationSeconds"]) for it in ours] == [
+        ("node.kubernetes.io/not-ready", 10),
+        ("node.kubernetes.io/unreachable", 10),
+    ]
+    assert theirs == {"operator": "Exists"}
+
+
+@pytest.mark.parametrize("path", ["/tmp", "/tmp/"])
+def test_a_sweep_whose_template_has_a_volume_for_tmp_gets_its_clerk(path: str) -> None:
+    made = pod(mounting("tmp", path, volumes=[{"name": "tmp", "emptyDir": {}}]))
+    assert mounts(made) == [("tmp", path), TOKEN]
+
+
+def test_a_sweep_whose_template_calls_a_volume_tmp_gets_its_clerk() -> None:
+    made = pod(mounting("tmp", "/scratch", volumes=[{"name": "tmp", "emptyDir": {}}]))
+    assert mounts(made) == [("tmp", "/scratch"), TOKEN, ("trainrun-tmp", "/tmp")]
+    volumes = [volume["name"] for volume in made["spec"]["volumes"]]
+    assert volumes == ["tmp", "trainrun-token", "trainrun-tmp"]
+
+
+def test_a_sweep_whose_trials_mount_our_volume_gets_its_clerk() -> None:
+    made = pod(mounting("trainrun", "/scratch"))
+    assert mounts(made) == [TOKEN, ("trainrun-tmp", "/tmp")]
+    own = pod(mounting("trainrun", "/scratch", volumes=[{"name": "trainrun", "emptyDir": {}}]))
+    assert mounts(own) == [("trainrun", "/scratch"), TOKEN, ("trainrun-tmp", "/tmp")]
+
+
+def test_a_mount_where_the_token_lies_makes_way_as_it_does_in_workers() -> None:
+    volumes = [{"name": "mine", "emptyDir": {}}]
+    made = pod(mounting("mine", "/var/run/secrets/trainrun", volumes=volumes))
+    assert mounts(made) == [TOKEN, ("trainrun-tmp", "/tmp")]

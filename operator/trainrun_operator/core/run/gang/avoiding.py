@@ -42,9 +42,13 @@ TOLD = 3
 
 def avoided(view: View) -> tuple[str, ...]:
     """Names of nodes that must not be used, in order."""
+    return tuple(sorted(_lost_nodes(view)))[:MOST]
+
+
+def _lost_nodes(view: View) -> set[str]:
     lately = {i.node for i in view.status.told_incidents if _is_still_lost(view, i)}
     lost = {w.node for w in view.workers if view.is_unreachable(w) or _fell_silent(view, w)}
-    return tuple(sorted((lately | lost) - {""}))[:MOST]
+    return (lately | lost) - {""}
 
 
 def disfavored(view: View) -> tuple[str, ...]:
@@ -135,7 +139,7 @@ def avoids_in_vain(view: View, worker: WorkerFact) -> bool:
         bool(worker.avoids)
         and worker.pending is not None
         and worker.pending.kind == "Unschedulable"
-        and not set(worker.avoids) <= set(avoided(view))
+        and not set(worker.avoids) <= _lost_nodes(view)
     )
 
 

@@ -13,7 +13,8 @@ from typing import Any, Literal
 from trainrun.contract import variables, wire
 from trainrun.contract.agent_config import StorageConfig
 from trainrun_operator.api.pod_template import DEFAULT_GRACE
-from trainrun_operator.kube.raw import mapping, moment, number, objects, text
+from trainrun_operator.core.run.gang.avoiding import MOST
+from trainrun_operator.kube.raw import mapping, moment, number, objects, text, words
 from trainrun_operator.worlds.kubernetes.names import (
     AVOIDS_ANNOTATION,
     CREATION_LABEL,
@@ -148,7 +149,7 @@ def pod_fact(raw: Mapping[str, Any]) -> PodFact | None:
         reason=text(status, "reason"),
         message=text(status, "message"),
         node=text(spec, "nodeName"),
-        avoids=tuple(filter(None, text(annotations, AVOIDS_ANNOTATION).split(","))),
+        avoids=words(annotations, AVOIDS_ANNOTATION, most=MOST),
         created=created or datetime.fromtimestamp(0, tz=UTC),
         deletion=moment(metadata, "deletionTimestamp"),
         grace=number(metadata, "deletionGracePeriodSeconds"),

@@ -7,7 +7,7 @@ it works under the restricted Pod Security profile.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +21,7 @@ from trainrun_operator.worlds.kubernetes.render import (
     SECRET_KEYS,
     OperatorPlace,
     from_secret,
+    is_mounted_at,
     token_volume,
 )
 from trainrun_operator.worlds.kubernetes.seal import seal_of
@@ -32,6 +33,9 @@ USER = 65532
 """Of our image."""
 MEMORY = "1Gi"
 """Of a clerk, at most: Optuna and some thousand trials take 150 MiB."""
+TMP = "/tmp"
+"""What Python needs beside a root file system that is read only."""
+TMP_VOLUME = "trainrun-tmp"
 GONE_AFTER = 10
 """Seconds that it stays on a node that does not answer: the next one is as good."""
 _SHARED = ("serviceAccountName", "imagePullSecrets", "nodeSelector", "volumes")
@@ -64,7 +68,11 @@ def clerk_pod(
     name = f"{sweep.metadata.name}-{names.CLERK}-{creation}"
     theirs = sweep.spec.run.workers.template.as_dict()["spec"]
     shared = {key: it for key, it in theirs.items() if key in _SHARED}
-    volumes = shared.pop("volumes", None) or ()
+    volumes = [
+        *(shared.pop("volumes", None) or ()),
+        token_volume(),
+        {"name": TMP_VOLUME, "emptyDir": {}},
+    ]
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -75,10 +83,14 @@ def clerk_pod(
             "terminationGracePeriodSeconds": 5,
             "automountServiceAccountToken": False,
             "enableServiceLinks": False,
-            "securityContext": {**_SECURITY, **(theirs.get("securityContext") or {})},
-            "tolerations": [_tolerated(taint) for taint in ("not-ready", "unreachable")],
-            "containers": [_container(sweep, image, place)],
-            "volumes": [*volumes, token_volume(), {"name": "tmp", "emptyDir": {}}],
+            "securityContext": _security(theirs.get("securityContext") or {}),
+            # Of those that fit a taint the first one counts, and theirs may tolerate all for ever.
+            "tolerations": [
+                *(_tolerated(taint) for taint in ("not-ready", "unreachable")),
+                *(theirs.get("tolerations") or ()),
+            ],
+            "containers": [_container(sweep, image, place, volumes)],
+            "volumes": volumes,
         },
     }
 
@@ -114,11 +126,19 @@ def _metadata(sweep: TrainSweep, name: str, creation: int, place: OperatorPlace)
     }
 
 
-def _container(sweep: TrainSweep, image: ClerkImage, place: OperatorPlace) -> Object:
+def _security(theirs: Object) -> Object:
+    security = {**_SECURITY, **theirs}
+    if security["runAsUser"] == 0 and "runAsNonRoot" not in theirs:
+        del security["runAsNonRoot"]  # the kubelet starts nothing that contradicts itself
+    return security
+
+
+def _container(
+    sweep: TrainSweep, image: ClerkImage, place: OperatorPlace, volumes: list[Object]
+) -> Object:
     trains = sweep.spec.run.workers.template.spec.training.name
     template = sweep.spec.run.workers.template.as_dict()
     (theirs,) = (it for it in template["spec"]["containers"] if it["name"] == trains)
-    mounts = theirs.get("volumeMounts") or ()
     return {
         "name": names.CLERK,
         "image": image.image,
@@ -135,12 +155,18 @@ def _container(sweep: TrainSweep, image: ClerkImage, place: OperatorPlace) -> Ob
             "readOnlyRootFilesystem": True,
             "capabilities": {"drop": ["ALL"]},
         },
-        "volumeMounts": [
-            *mounts,
-            {"name": names.TOKEN_VOLUME, "mountPath": names.TOKEN_MOUNT, "readOnly": True},
-            {"name": "tmp", "mountPath": "/tmp"},
-        ],
+        "volumeMounts": [*_mounts(theirs, volumes)],
     }
+
+
+def _mounts(theirs: Object, volumes: list[Object]) -> Iterator[Object]:
+    """Theirs, as far as the clerk has the volumes: workers have one more, `trainrun`."""
+    there = {volume.get("name") for volume in volumes}
+    mounts = [mount for mount in theirs.get("volumeMounts") or () if mount.get("name") in there]
+    yield from (mount for mount in mounts if not is_mounted_at(mount, names.TOKEN_MOUNT))
+    yield {"name": names.TOKEN_VOLUME, "mountPath": names.TOKEN_MOUNT, "readOnly": True}
+    if not any(is_mounted_at(mount, TMP) for mount in mounts):
+        yield {"name": TMP_VOLUME, "mountPath": TMP}
 
 
 def _environment(sweep: TrainSweep, theirs: Object, place: OperatorPlace) -> list[Object]:
