@@ -16,6 +16,7 @@ from torch.utils.data import (
     RandomSampler,
     TensorDataset,
     WeightedRandomSampler,
+    get_worker_info,
 )
 
 from trainrun.torch import ResumableLoader
@@ -75,6 +76,35 @@ class Counting(IterableDataset[int]):
 class SharesItself(IterableDataset[int]):
     def __iter__(self) -> Iterator[int]:
         yield from range(5)
+
+
+class ByWorker(IterableDataset[tuple[int, int]]):
+    """Each worker has samples of its own, and not as many as the others."""
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        for sample in self.mine():
+            yield sample, random.randrange(1000)
+
+    def mine(self) -> range:
+        worker = get_worker_info()
+        assert worker is not None
+        return range(100 * worker.id, 100 * worker.id + (7, 2, 5)[worker.id])
+
+
+class ByWorkerWithState(ByWorker):
+    def __init__(self) -> None:
+        self.seen = 0
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        for sample in self.mine()[self.seen :]:
+            self.seen += 1
+            yield sample, random.randrange(1000)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"seen": self.seen}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.seen = state["seen"]
 
 
 def as_list(samples: list[Any]) -> list[Any]:
@@ -263,6 +293,25 @@ def test_loading_leaves_the_random_numbers_of_the_training_alone(kind: str) -> N
 def test_a_dataset_that_shares_itself_out_is_read_by_every_rank_as_it_is() -> None:
     ranks = loaders(SharesItself(), 2, 2, split=False)
     assert [list(loader) for loader in ranks] == [[[0, 1], [2, 3], [4]]] * 2
+
+
+@pytest.mark.filterwarnings("ignore:This DataLoader will create 3 worker processes")
+@pytest.mark.parametrize("data", [ByWorker, ByWorkerWithState])
+def test_a_dataset_that_goes_by_its_workers_number_repeats_and_loses_nothing_after_a_resume(
+    data: type[ByWorker],
+) -> None:
+    """Worker 0 went on with another's shard unless each had handed out as many batches."""
+    options = {**FORKED, "num_workers": 3, "split": False}
+    undisturbed = list(one(data(), 2, **options))
+    assert len(undisturbed) == 8
+    begun, state = [], one(data(), 2, **options).state_dict()
+    for count in range(1, 9):
+        once, again = one(data(), 2, **options), one(data(), 2, **options)
+        once.load_state_dict(state)
+        begun += some_of(once, 1)
+        state = once.state_dict()
+        again.load_state_dict(state)
+        assert begun + list(again) == undisturbed, f"resumed after each of {count} batches"
 
 
 def test_a_rank_without_a_batch_is_refused() -> None:

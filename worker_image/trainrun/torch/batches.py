@@ -67,7 +67,7 @@ class Reading:
     seed: int
     epoch: int
     first: int
-    """Which shard of the rank the first worker has: the one that hands out the next batch."""
+    """Which shard of the rank hands out the next batch."""
     shards: list[Shard]
     rank: int
     world_size: int
@@ -85,8 +85,11 @@ class Piece(NamedTuple):
     dataset: dict[str, Any] | None
 
 
-class IterableBatches(IterableDataset[Piece]):
-    """An iterable dataset from where each shard stands, by batches."""
+class IterableBatches(IterableDataset[Piece | None]):
+    """An iterable dataset from where each shard stands, by batches.
+
+    Worker i always has shard i: a dataset that shares itself out goes by the worker's number.
+    """
 
     def __init__(
         self,
@@ -98,11 +101,16 @@ class IterableBatches(IterableDataset[Piece]):
         self._collate = collate
         self._reading = reading
 
-    def __iter__(self) -> Iterator[Piece]:
-        """Go on behind the batches that this worker's shard has handed out."""
+    def __iter__(self) -> Iterator[Piece | None]:
+        """Go on behind the batches that this worker's shard has handed out.
+
+        None stands for a turn that was over before, as a DataLoader begins with worker 0.
+        """
         worker, reading = get_worker_info(), self._reading
-        number = ((worker.id if worker else 0) + reading.first) % len(reading.shards)
+        number = worker.id if worker else 0
         shard = reading.shards[number]
+        if number < reading.first:
+            yield None
         # All shards that share the samples of one order draw the same numbers.
         own = () if reading.split else (reading.rank, number)
         with seeded(reading.seed, reading.epoch, *own):
