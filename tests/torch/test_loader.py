@@ -208,6 +208,34 @@ def test_a_dataset_with_a_state_reads_nothing_again() -> None:
     assert data.read == 4
 
 
+@pytest.mark.parametrize("by", [{}, FORKED], ids=["this process", "forked processes"])
+@pytest.mark.parametrize("split", [True, False])
+def test_an_epoch_saved_behind_a_last_batch_that_is_smaller_is_not_given_again(
+    split: bool, by: dict[str, Any]
+) -> None:
+    """Counting has begun anew by then, and its state said so."""
+    options = {**by, "split": split}
+    loader, early, resumed = (one(Counting(10), **options) for _ in range(3))
+    epoch = list(loader)
+    assert len(epoch[-1]) < 3
+    assert some_of(early, len(epoch)) == epoch
+
+    resumed.load_state_dict(early.state_dict())
+    assert list(resumed) == []
+    assert resumed.epoch == 1
+    assert list(resumed) == epoch
+
+
+def test_a_state_that_was_saved_before_ends_were_remembered_goes_on() -> None:
+    early, resumed = one(Counting(10)), one(Counting(10))
+    some_of(early, 2)
+    state = early.state_dict()
+    for shard in state["shards"]:
+        del shard["ended"]
+    resumed.load_state_dict(state)
+    assert list(resumed) == [[6, 7, 8], [9]]
+
+
 def test_an_iterable_dataset_is_told_the_epoch() -> None:
     data = Counting(4)
     loader = one(data)

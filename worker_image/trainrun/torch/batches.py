@@ -58,6 +58,8 @@ class Shard:
     """Batches of this epoch that were handed to the training."""
     dataset: dict[str, Any] | None = None
     """The dataset's own state behind them, where it has one."""
+    ended: bool = False
+    """Whether nothing is behind them: many a dataset's state then says that it begins anew."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +85,7 @@ class Piece(NamedTuple):
     shard: int
     batch: Any
     dataset: dict[str, Any] | None
+    ended: bool
 
 
 class IterableBatches(IterableDataset[Piece | None]):
@@ -123,14 +126,15 @@ class IterableBatches(IterableDataset[Piece | None]):
                 if count < shard.batches:
                     continue
                 batch = self._collate(samples)
-            yield Piece(number, batch, self._state())
+            ended = len(samples) < reading.batch_size
+            yield Piece(number, batch, self._state(), ended)
 
     def _begin(self, shard: Shard) -> Iterator[Any]:
         if hasattr(self._dataset, "set_epoch"):
             self._dataset.set_epoch(self._reading.epoch)
         if shard.dataset is not None:
             self._dataset.load_state_dict(shard.dataset)
-        return iter(self._dataset)
+        return iter(()) if shard.ended else iter(self._dataset)
 
     def _samples(self, iterator: Iterator[Any], number: int) -> list[Any]:
         """This shard's samples of the next batch; none of a round that is too short for all."""

@@ -172,6 +172,7 @@ class IterableSource:
                 continue
             shard = self._shards[piece.shard]
             shard.batches, shard.dataset = shard.batches + 1, piece.dataset
+            shard.ended = piece.ended
             self._first = (piece.shard + 1) % len(self._shards)
             yield piece.batch
         if begins and piece is None:
