@@ -9,15 +9,7 @@ from typing import Any
 import numpy
 import pytest
 import torch
-from torch.utils.data import (
-    DataLoader,
-    Dataset,
-    IterableDataset,
-    RandomSampler,
-    TensorDataset,
-    WeightedRandomSampler,
-    get_worker_info,
-)
+from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
 from trainrun.torch import ResumableLoader
 
@@ -367,40 +359,3 @@ def test_an_iterable_dataset_is_resumed_with_the_same_numbers_only() -> None:
     state = loaders(Shuffling(9), 1, 2)[0].state_dict()
     with pytest.raises(ValueError, match="of 2 ranks with 1 workers each, and there are 1 with 2"):
         one(Shuffling(9), num_workers=2).load_state_dict(state)
-
-
-# ------------------------------------------------------------------------- made of a DataLoader
-
-
-@pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("shuffle", [False, True])
-def test_a_loader_made_of_a_dataloader_loads_like_one_that_was_told(
-    shuffle: bool, workers: int
-) -> None:
-    data = TensorDataset(torch.arange(21.0))
-    options: dict[str, Any] = {"shuffle": shuffle, "drop_last": True, "num_workers": workers}
-    made = ResumableLoader.of(DataLoader(data, batch_size=4, collate_fn=list, **options), seed=3)
-    told = ResumableLoader(data, 4, collate_fn=list, seed=3, **options)
-    assert len(made) == 5
-    assert list(made) == list(told)
-
-
-def test_a_loader_made_of_a_dataloader_of_an_iterable_dataset_reads_it() -> None:
-    made = ResumableLoader.of(DataLoader(Counting(5), batch_size=2))
-    assert [batch.tolist() for batch in made] == [[0, 1], [2, 3], [4]]
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"sampler": WeightedRandomSampler([1.0] * 8, 8), "batch_size": 2},
-        {"sampler": RandomSampler(range(8), replacement=True), "batch_size": 2},
-        {"batch_sampler": [[0, 1], [2, 3]]},
-        {"batch_size": None},
-        {"batch_size": 2, "shuffle": True, "generator": torch.Generator()},
-    ],
-    ids=["sampler", "with replacement", "batch_sampler", "no batches", "generator"],
-)
-def test_a_dataloader_that_orders_its_data_otherwise_is_refused(options: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="give it a DataLoader with batch_size and shuffle alone"):
-        ResumableLoader.of(DataLoader(TensorDataset(torch.arange(8.0)), **options))
