@@ -12,6 +12,7 @@ from trainrun.checkpoint.rules.records import AttemptRecord
 from trainrun.checkpoint.trial_reports import TrialReports
 from trainrun.contract import layout
 from trainrun.contract.checkpoint_id import CheckpointId
+from trainrun.errors import StoreUnavailable
 from trainrun.sweep.records import TrialReport
 
 
@@ -44,6 +45,33 @@ def test_reports_are_read_once_and_in_order(run: RunStore) -> None:
     assert short(reports.read_on()) == [(1, 3, 3, "1.0")]
     assert reports.heard(1) == 3
     assert reports.heard(2) == 0
+
+
+@pytest.mark.parametrize("broken", [layout.metrics_key(1, 2), layout.attempt_key(2)])
+def test_reports_are_not_lost_where_the_store_fails_while_they_are_read(
+    broken: str, run: RunStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The best value of a trial was missing for ever, and a trial that had ended never told."""
+    log = MetricsLog(run, attempt=1)
+    log.write([said(1, 9.0), said(2, 0.1)])
+    log.write([said(3, 5.0)])
+    MetricsLog(run, attempt=2).write([said(4, 4.0)])
+    run.write_once(layout.attempt_key(2), AttemptRecord(attempt=2, uid="me"))
+    reports, healthy, get = reports_of(run), reports_of(run).read_on(), run.store.get
+
+    def fail(key: str) -> bytes:
+        if key == run.key(broken):
+            raise StoreUnavailable("503 Slow Down")
+        return get(key)
+
+    with monkeypatch.context() as trouble:
+        trouble.setattr(run.store, "get", fail)
+        for _ in range(2):
+            with pytest.raises(StoreUnavailable):
+                reports.read_on()
+    assert reports.read_on() == healthy
+    assert len(healthy) == 4
+    assert reports.read_on() == []
 
 
 def test_whoever_reads_later_counts_in_the_same_way(run: RunStore) -> None:

@@ -9,14 +9,7 @@ from typing import Any
 import numpy
 import pytest
 import torch
-from torch.utils.data import (
-    DataLoader,
-    Dataset,
-    IterableDataset,
-    RandomSampler,
-    TensorDataset,
-    WeightedRandomSampler,
-)
+from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
 from trainrun.torch import ResumableLoader
 
@@ -75,6 +68,35 @@ class Counting(IterableDataset[int]):
 class SharesItself(IterableDataset[int]):
     def __iter__(self) -> Iterator[int]:
         yield from range(5)
+
+
+class ByWorker(IterableDataset[tuple[int, int]]):
+    """Each worker has samples of its own, and not as many as the others."""
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        for sample in self.mine():
+            yield sample, random.randrange(1000)
+
+    def mine(self) -> range:
+        worker = get_worker_info()
+        assert worker is not None
+        return range(100 * worker.id, 100 * worker.id + (7, 2, 5)[worker.id])
+
+
+class ByWorkerWithState(ByWorker):
+    def __init__(self) -> None:
+        self.seen = 0
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        for sample in self.mine()[self.seen :]:
+            self.seen += 1
+            yield sample, random.randrange(1000)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"seen": self.seen}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.seen = state["seen"]
 
 
 def as_list(samples: list[Any]) -> list[Any]:
@@ -178,6 +200,34 @@ def test_a_dataset_with_a_state_reads_nothing_again() -> None:
     assert data.read == 4
 
 
+@pytest.mark.parametrize("by", [{}, FORKED], ids=["this process", "forked processes"])
+@pytest.mark.parametrize("split", [True, False])
+def test_an_epoch_saved_behind_a_last_batch_that_is_smaller_is_not_given_again(
+    split: bool, by: dict[str, Any]
+) -> None:
+    """Counting has begun anew by then, and its state said so."""
+    options = {**by, "split": split}
+    loader, early, resumed = (one(Counting(10), **options) for _ in range(3))
+    epoch = list(loader)
+    assert len(epoch[-1]) < 3
+    assert some_of(early, len(epoch)) == epoch
+
+    resumed.load_state_dict(early.state_dict())
+    assert list(resumed) == []
+    assert resumed.epoch == 1
+    assert list(resumed) == epoch
+
+
+def test_a_state_that_was_saved_before_ends_were_remembered_goes_on() -> None:
+    early, resumed = one(Counting(10)), one(Counting(10))
+    some_of(early, 2)
+    state = early.state_dict()
+    for shard in state["shards"]:
+        del shard["ended"]
+    resumed.load_state_dict(state)
+    assert list(resumed) == [[6, 7, 8], [9]]
+
+
 def test_an_iterable_dataset_is_told_the_epoch() -> None:
     data = Counting(4)
     loader = one(data)
@@ -265,6 +315,25 @@ def test_a_dataset_that_shares_itself_out_is_read_by_every_rank_as_it_is() -> No
     assert [list(loader) for loader in ranks] == [[[0, 1], [2, 3], [4]]] * 2
 
 
+@pytest.mark.filterwarnings("ignore:This DataLoader will create 3 worker processes")
+@pytest.mark.parametrize("data", [ByWorker, ByWorkerWithState])
+def test_a_dataset_that_goes_by_its_workers_number_repeats_and_loses_nothing_after_a_resume(
+    data: type[ByWorker],
+) -> None:
+    """Worker 0 went on with another's shard unless each had handed out as many batches."""
+    options = {**FORKED, "num_workers": 3, "split": False}
+    undisturbed = list(one(data(), 2, **options))
+    assert len(undisturbed) == 8
+    begun, state = [], one(data(), 2, **options).state_dict()
+    for count in range(1, 9):
+        once, again = one(data(), 2, **options), one(data(), 2, **options)
+        once.load_state_dict(state)
+        begun += some_of(once, 1)
+        state = once.state_dict()
+        again.load_state_dict(state)
+        assert begun + list(again) == undisturbed, f"resumed after each of {count} batches"
+
+
 def test_a_rank_without_a_batch_is_refused() -> None:
     with pytest.raises(ValueError, match="2 samples cannot be shared by 3 ranks in batches of 1"):
         loaders(Noisy(2), 1, 3)
@@ -290,40 +359,3 @@ def test_an_iterable_dataset_is_resumed_with_the_same_numbers_only() -> None:
     state = loaders(Shuffling(9), 1, 2)[0].state_dict()
     with pytest.raises(ValueError, match="of 2 ranks with 1 workers each, and there are 1 with 2"):
         one(Shuffling(9), num_workers=2).load_state_dict(state)
-
-
-# ------------------------------------------------------------------------- made of a DataLoader
-
-
-@pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("shuffle", [False, True])
-def test_a_loader_made_of_a_dataloader_loads_like_one_that_was_told(
-    shuffle: bool, workers: int
-) -> None:
-    data = TensorDataset(torch.arange(21.0))
-    options: dict[str, Any] = {"shuffle": shuffle, "drop_last": True, "num_workers": workers}
-    made = ResumableLoader.of(DataLoader(data, batch_size=4, collate_fn=list, **options), seed=3)
-    told = ResumableLoader(data, 4, collate_fn=list, seed=3, **options)
-    assert len(made) == 5
-    assert list(made) == list(told)
-
-
-def test_a_loader_made_of_a_dataloader_of_an_iterable_dataset_reads_it() -> None:
-    made = ResumableLoader.of(DataLoader(Counting(5), batch_size=2))
-    assert [batch.tolist() for batch in made] == [[0, 1], [2, 3], [4]]
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"sampler": WeightedRandomSampler([1.0] * 8, 8), "batch_size": 2},
-        {"sampler": RandomSampler(range(8), replacement=True), "batch_size": 2},
-        {"batch_sampler": [[0, 1], [2, 3]]},
-        {"batch_size": None},
-        {"batch_size": 2, "shuffle": True, "generator": torch.Generator()},
-    ],
-    ids=["sampler", "with replacement", "batch_sampler", "no batches", "generator"],
-)
-def test_a_dataloader_that_orders_its_data_otherwise_is_refused(options: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="give it a DataLoader with batch_size and shuffle alone"):
-        ResumableLoader.of(DataLoader(TensorDataset(torch.arange(8.0)), **options))

@@ -52,7 +52,9 @@ class TrainRunCallback(TrainerCallback):  # type: ignore[misc]  # its types are 
 
     Steps are the Trainer's `global_step`. A checkpoint that the Trainer has saved is reported as it
     is, with the files of all ranks; it is copied, so `save_total_limit` goes on as ever. Where a
-    worker is about to be taken away, the Trainer saves after the step that it is at.
+    worker is about to be taken away, the Trainer saves after the step that it is at; with
+    `save_strategy="best"` after the next one, without an evaluation, where that step was evaluated
+    and is not the best.
     """
 
     def __init__(self) -> None:
@@ -61,6 +63,9 @@ class TrainRunCallback(TrainerCallback):  # type: ignore[misc]  # its types are 
         self._reported = -1
         self._saved = -1
         self._asked = False
+        """Whether the Trainer was told to save before a worker is taken away."""
+        self._answered = False
+        """Whether it has saved since."""
         self._began = 0
         """When this training began, in the time of the disk that it saves to."""
 
@@ -84,7 +89,10 @@ class TrainRunCallback(TrainerCallback):  # type: ignore[misc]  # its types are 
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Let the Trainer save where a worker is about to be taken away; once, as that stays so."""
-        if should_save() and not self._asked:
+        if should_save() and not self._answered:
+            if self._asked:
+                # With save_strategy="best" an evaluation has undone it: not a second time.
+                control.should_evaluate = False
             self._asked = control.should_save = True
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
@@ -95,6 +103,7 @@ class TrainRunCallback(TrainerCallback):  # type: ignore[misc]  # its types are 
         """Report the checkpoint that the Trainer has saved."""
         # Ranks write into one folder on each node, and report it when the last of them is done.
         args.distributed_state.wait_for_everyone()
+        self._answered = self._asked
         if state.global_step <= self._saved:
             return  # at the end of an epoch a step may be saved twice
         self._saved = state.global_step

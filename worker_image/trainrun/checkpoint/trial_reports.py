@@ -42,20 +42,25 @@ class TrialReports:
     """Reports of each attempt."""
     _ranks: dict[int, int] = field(default_factory=dict)
     """The rank that counts in each attempt."""
+    _found: list[TrialReport] = field(default_factory=list)
+    """Of pieces that were read before the store failed; nobody has them yet."""
 
     def read_on(self) -> list[TrialReport]:
-        """The reports of all pieces that are new, in their order. Raises StoreError."""
+        """The reports of all pieces that are new, in their order.
+
+        Raises StoreError; what was read until then comes with the next call.
+        """
         pieces = sorted(
             (place, item.key)
             for item in self.run.objects(layout.METRICS)
             if item.key not in self._read and (place := layout.read_metrics(item.key)) is not None
         )
-        found: list[TrialReport] = []
         for (attempt, _), key in pieces:
             data = self.run.store.get(self.run.key(key))
             resumed = self.resumed(attempt)
             self._read.add(key)
-            found += self._reports(attempt, resumed, data)
+            self._found += self._reports(attempt, resumed, data)
+        found, self._found = self._found, []
         return found
 
     def heard(self, attempt: int) -> int:

@@ -58,6 +58,8 @@ class Shard:
     """Batches of this epoch that were handed to the training."""
     dataset: dict[str, Any] | None = None
     """The dataset's own state behind them, where it has one."""
+    ended: bool = False
+    """Whether nothing is behind them: many a dataset's state then says that it begins anew."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +69,7 @@ class Reading:
     seed: int
     epoch: int
     first: int
-    """Which shard of the rank the first worker has: the one that hands out the next batch."""
+    """Which shard of the rank hands out the next batch."""
     shards: list[Shard]
     rank: int
     world_size: int
@@ -83,10 +85,14 @@ class Piece(NamedTuple):
     shard: int
     batch: Any
     dataset: dict[str, Any] | None
+    ended: bool
 
 
-class IterableBatches(IterableDataset[Piece]):
-    """An iterable dataset from where each shard stands, by batches."""
+class IterableBatches(IterableDataset[Piece | None]):
+    """An iterable dataset from where each shard stands, by batches.
+
+    Worker i always has shard i: a dataset that shares itself out goes by the worker's number.
+    """
 
     def __init__(
         self,
@@ -98,11 +104,16 @@ class IterableBatches(IterableDataset[Piece]):
         self._collate = collate
         self._reading = reading
 
-    def __iter__(self) -> Iterator[Piece]:
-        """Go on behind the batches that this worker's shard has handed out."""
+    def __iter__(self) -> Iterator[Piece | None]:
+        """Go on behind the batches that this worker's shard has handed out.
+
+        None stands for a turn that was over before, as a DataLoader begins with worker 0.
+        """
         worker, reading = get_worker_info(), self._reading
-        number = ((worker.id if worker else 0) + reading.first) % len(reading.shards)
+        number = worker.id if worker else 0
         shard = reading.shards[number]
+        if number < reading.first:
+            yield None
         # All shards that share the samples of one order draw the same numbers.
         own = () if reading.split else (reading.rank, number)
         with seeded(reading.seed, reading.epoch, *own):
@@ -115,14 +126,15 @@ class IterableBatches(IterableDataset[Piece]):
                 if count < shard.batches:
                     continue
                 batch = self._collate(samples)
-            yield Piece(number, batch, self._state())
+            ended = len(samples) < reading.batch_size
+            yield Piece(number, batch, self._state(), ended)
 
     def _begin(self, shard: Shard) -> Iterator[Any]:
         if hasattr(self._dataset, "set_epoch"):
             self._dataset.set_epoch(self._reading.epoch)
         if shard.dataset is not None:
             self._dataset.load_state_dict(shard.dataset)
-        return iter(self._dataset)
+        return iter(()) if shard.ended else iter(self._dataset)
 
     def _samples(self, iterator: Iterator[Any], number: int) -> list[Any]:
         """This shard's samples of the next batch; none of a round that is too short for all."""

@@ -168,8 +168,11 @@ class IterableSource:
         batches = IterableBatches(self._dataset, share.collate, self._reading())
         piece: Piece | None = None
         for piece in share.loader(batches, generator=generator):
+            if piece is None:
+                continue
             shard = self._shards[piece.shard]
             shard.batches, shard.dataset = shard.batches + 1, piece.dataset
+            shard.ended = piece.ended
             self._first = (piece.shard + 1) % len(self._shards)
             yield piece.batch
         if begins and piece is None:
