@@ -109,7 +109,7 @@ class TrialReports:
                 metrics = decode(record["metrics"])
                 value = metrics.get(self.metric)
                 rank, step = int(record["rank"]), int(record["step"])
-            except (ValueError, KeyError, TypeError, AttributeError):
+            except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
                 continue
             if isinstance(value, int | float) and not isinstance(value, bool):
                 yield rank, step, float(value)
