@@ -40,10 +40,15 @@ class Net(nn.Module):
 class Training:
     """A sharded model and its optimizer, before the first step."""
 
-    def __init__(self, optimizer: Callable[..., torch.optim.Optimizer] = torch.optim.AdamW) -> None:
+    def __init__(
+        self,
+        optimizer: Callable[..., torch.optim.Optimizer] = torch.optim.AdamW,
+        mesh: tuple[int, ...] = (1,),
+    ) -> None:
         torch.manual_seed(0)
         self.net: Any = Net()
-        fully_shard(self.net, mesh=init_device_mesh("cpu", (1,)))
+        names = ("replicas", "shards")[-len(mesh) :]
+        fully_shard(self.net, mesh=init_device_mesh("cpu", mesh, mesh_dim_names=names))
         self.optimizer = optimizer(self.net.parameters(), lr=0.1)
         self.state = State(model=self.net, optimizer=self.optimizer)
 
@@ -183,3 +188,35 @@ def test_a_state_that_another_optimizer_has_no_place_for_is_refused(tmp_path: Pa
         taken.state.read(tmp_path)
     assert str(told.value).endswith("Give State the same optimizer of the same parameters")
     assert not taken.net.body.weight.requires_grad
+
+
+def without_gradient_sync(net: Any, last: bool) -> None:
+    net.set_requires_gradient_sync(last)
+
+
+def without_all_reduce(net: Any, last: bool) -> None:
+    net.set_requires_all_reduce(last)
+
+
+@pytest.mark.parametrize(
+    ("how", "mesh"),
+    [(without_gradient_sync, (1,)), (without_all_reduce, (1, 1))],
+    ids=["shards", "replicas"],
+)
+def test_gradients_that_are_accumulated_without_sync_are_not_lost_silently(
+    tmp_path: Path, how: Callable[[Any, bool], None], mesh: tuple[int, ...]
+) -> None:
+    training = Training(torch.optim.SGD, mesh)
+    how(training.net, False)
+    training.backward(0)
+    with pytest.raises(RuntimeError, match=r"not synchronized.* save after optimizer.step\(\)"):
+        training.state.write(tmp_path)
+    assert not list(tmp_path.iterdir())
+    how(training.net, True)
+    training.backward(1)
+    training.state.write(tmp_path)
+
+    resumed = Training(torch.optim.SGD, mesh).resumed(tmp_path)
+    for each in (training, resumed):
+        each.train(2)
+    assert_same(resumed, training)

@@ -45,8 +45,17 @@ def mark_used(optimizer: torch.optim.Optimizer, *_: Any) -> None:
 
 
 def own_state(module: torch.nn.Module) -> dict[str, Any]:
-    """Return what this rank alone has: gradients that no optimizer has used, and buffers."""
+    """Return what this rank alone has: gradients that no optimizer has used, and buffers.
+
+    Raises RuntimeError where FSDP2 has gradients that it has not synchronized.
+    """
     inner = bare(module)
+    if any(_unsynchronized(part) for part in inner.modules()):
+        raise RuntimeError(
+            "FSDP2 keeps gradients that it has not synchronized to itself, so they cannot be "
+            "saved: save after optimizer.step(), or accumulate without "
+            "set_requires_gradient_sync(False) and set_requires_all_reduce(False)"
+        )
     kept = set(inner.state_dict().keys())
     return {
         "gradients": {
@@ -100,6 +109,28 @@ def _like(parameter: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
         shape=whole.shape,
         stride=whole.stride(),
     )
+
+
+def _unsynchronized(part: torch.nn.Module) -> bool:
+    """Whether FSDP2 holds gradients of this module's own group that are in no parameter's `grad`.
+
+    It tells of them in private attributes alone, which change their names from PyTorch to PyTorch.
+    """
+    state_of_fsdp = getattr(part, "_get_fsdp_state", None)
+    if state_of_fsdp is None:
+        return False
+    fsdp = state_of_fsdp()
+    groups = getattr(fsdp, "_fsdp_param_groups", None)
+    for group in [getattr(fsdp, "_fsdp_param_group", None)] if groups is None else groups:
+        if getattr(group, "_partial_reduce_output", None) is not None:
+            return True
+        for held in getattr(group, "fsdp_params", ()):
+            whole = getattr(held, "_unsharded_param", None)
+            if getattr(whole, "grad", None) is not None:
+                return True
+            if getattr(held, "unsharded_accumulated_grad", None) is not None:
+                return True
+    return False
 
 
 def _is_unused(gradient: torch.Tensor) -> bool:

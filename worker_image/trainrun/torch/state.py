@@ -51,7 +51,7 @@ class State:
     their optimizers, and load with any number of ranks.
 
     Gradients that no optimizer has used yet are saved as well, so a save may fall into gradient
-    accumulation.
+    accumulation; with FSDP2 only where each backward synchronizes them, as it does by default.
     """
 
     def __init__(self, *, rng: bool = False, **parts: Stateful) -> None:
@@ -104,7 +104,8 @@ class State:
     def write(self, directory: str | os.PathLike[str]) -> None:
         """Write this rank's files into a directory of your own; call it on every rank.
 
-        Raises TypeError where a state has what could not be read again.
+        Raises TypeError where a state has what could not be read again, and RuntimeError where
+        FSDP2 has gradients that it has not synchronized (`set_requires_gradient_sync(False)`).
         """
         folder, context, sharded = Path(directory), get_context(), self._sharded()
         own: dict[str, Any] = {
