@@ -9,6 +9,8 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
     from torch.distributed.tensor import DTensor
 
 DDP_SYNCHRONIZES = "require_forward_param_sync"
@@ -66,6 +68,25 @@ def own_state(module: torch.nn.Module) -> dict[str, Any]:
         "buffers": {n: local(buffer) for n, buffer in inner.named_buffers() if n in kept},
         "synchronizes": _ddp_synchronizes(module),
     }
+
+
+def is_accumulating(
+    module: torch.nn.Module,
+    own: Mapping[str, Any],
+    optimizers: Iterable[torch.optim.Optimizer],
+) -> bool:
+    """Whether `own_state` returned gradients that the next step of an optimizer would use.
+
+    Not those of zeros, as `zero_grad(set_to_none=False)` leaves them, and not those of parameters
+    that no optimizer has; without optimizers every parameter counts.
+    """
+    changed = {id(p) for each in optimizers for group in each.param_groups for p in group["params"]}
+    parameters = dict(bare(module).named_parameters())
+    return any(
+        _is_not_zero(gradient)
+        for name, gradient in own["gradients"].items()
+        if not changed or id(parameters[name]) in changed
+    )
 
 
 def load_own_state(module: torch.nn.Module, state: dict[str, Any]) -> None:
@@ -135,6 +156,11 @@ def _unsynchronized(part: torch.nn.Module) -> bool:
 
 def _is_unused(gradient: torch.Tensor) -> bool:
     return getattr(gradient, USED, None) != _version(gradient)
+
+
+def _is_not_zero(gradient: torch.Tensor) -> bool:
+    values = gradient._values() if gradient.is_sparse else gradient  # noqa: SLF001 - not coalesced
+    return bool(values.any())
 
 
 def _version(gradient: torch.Tensor) -> int:

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 RNG = "rng"
 GRADIENTS = "gradients"
+ACCUMULATING = "accumulating"
+"""In each rank's file: whether it has gradients that a resume must not lose."""
 SHARED_FILE = "state.pt"
 SHARDED_FOLDER = "sharded"
 SAME = (torch.nn.Module, torch.optim.Optimizer, LRScheduler, torch.amp.GradScaler)
@@ -114,11 +116,12 @@ class State:
         }
         if self._rng:
             own[RNG] = random_state.capture()
+        own[ACCUMULATING] = self._is_accumulating(own)
         self._write(folder / _own_file(context.rank), own)
         if context.rank == 0:
             about = {
                 "names": self._names(),
-                "own": [*own["parts"], *_further(own)],
+                "own": [*own["parts"], *([RNG] if self._rng else [])],
                 "sharded": list(sharded),
                 "world_size": context.world_size,
             }
@@ -153,7 +156,7 @@ class State:
         if about["world_size"] == context.world_size:
             own = _read(folder, _own_file(context.rank))
         else:
-            wanted = {*self._names(), GRADIENTS} & set(about["own"])
+            wanted = {*self._names(), GRADIENTS} & {*about["own"], *_gradients(folder, about)}
             anew += _other_ranks(folder, wanted, about["world_size"], partial=partial)
         if anew:
             warnings.warn(
@@ -206,11 +209,19 @@ class State:
     def _sharded(self) -> dict[str, Any]:
         return {name: part for name, part in self._parts.items() if _is_sharded(part)}
 
+    def _is_accumulating(self, own: dict[str, Any]) -> bool:
+        optimizers = [p for p in self._parts.values() if isinstance(p, torch.optim.Optimizer)]
+        return any(
+            modules.is_accumulating(part, own["modules"][name], optimizers)
+            for name, part in self._modules()
+        )
 
-def _further(own: dict[str, Any]) -> list[str]:
-    """What else a rank has alone that a resume must not lose."""
-    gradients = any(state["gradients"] for state in own["modules"].values())
-    return [*([RNG] if RNG in own else []), *([GRADIENTS] if gradients else [])]
+
+def _gradients(folder: Path, about: dict[str, Any]) -> list[str]:
+    """Say whether any rank had gradients that a resume must not lose: each knows only its own."""
+    files = [folder / _own_file(rank) for rank in range(about["world_size"])]
+    accumulating = any(_load(f, mmap=True).get(ACCUMULATING) for f in files if f.exists())
+    return [GRADIENTS] if accumulating else []
 
 
 def _is_sharded(part: object) -> bool:
@@ -257,7 +268,12 @@ def _read(folder: Path, name: str) -> dict[str, Any]:
             f"{folder} has no {name}: State.save() was not called on every rank, or something "
             "else saved this checkpoint"
         )
-    content: dict[str, Any] = torch.load(folder / name, map_location="cpu", weights_only=True)
+    return _load(folder / name)
+
+
+def _load(path: Path, *, mmap: bool = False) -> dict[str, Any]:
+    """Return a file's content; with `mmap` its tensors are not read before they are used."""
+    content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True, mmap=mmap)
     return content
 
 
