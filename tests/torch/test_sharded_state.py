@@ -136,6 +136,19 @@ def test_layers_that_are_set_free_after_loading_keep_their_optimizers_state(tmp_
     assert_same(resumed, undisturbed)
 
 
+def test_a_save_right_after_a_validation_is_in_shards(tmp_path: Path) -> None:
+    undisturbed, resumed = Training(), Training()
+    undisturbed.train(0)
+    for training in (undisturbed, resumed):
+        with torch.no_grad():
+            training.net(torch.ones(2, 4))
+    undisturbed.state.write(tmp_path)
+    resumed.resumed(tmp_path)
+    undisturbed.train(1)
+    resumed.train(1)
+    assert_same(resumed, undisturbed)
+
+
 @pytest.mark.parametrize(
     "optimizer",
     [torch.optim.SGD, lambda p, lr: torch.optim.SGD(p, lr, momentum=0.9), torch.optim.Adagrad],

@@ -226,7 +226,9 @@ def _gradients(folder: Path, about: dict[str, Any]) -> list[str]:
 
 def _is_sharded(part: object) -> bool:
     if isinstance(part, torch.nn.Module):
-        return any(modules.is_sharded(parameter) for parameter in part.parameters())
+        # Not its parameters: after a forward without a backward, as in a validation, those of FSDP2
+        # are whole. To ask for the state shards them again.
+        return any(modules.is_sharded(value) for value in _bare(part).state_dict().values())
     if isinstance(part, torch.optim.Optimizer):
         return any(modules.is_sharded(p) for group in part.param_groups for p in group["params"])
     return False
