@@ -251,6 +251,58 @@ def test_half_accumulated_gradients_are_not_lost_silently_with_another_number_of
         State(**given).read(tmp_path)
 
 
+def test_half_accumulated_gradients_of_another_rank_than_the_first_are_not_lost_silently(
+    tmp_path: Path, ranks: Any
+) -> None:
+    for rank in (0, 1):
+        given = parts()
+        if rank == 1:
+            given["model"](torch.ones(1, 2)).sum().backward()
+        ranks(rank, 2)
+        State(**given).write(tmp_path)
+    ranks(0, 1)
+    with pytest.raises(ValueError, match="each rank had its own gradients"):
+        State(**parts()).read(tmp_path)
+
+
+@pytest.mark.filterwarnings("ignore:Validating sparse tensor")
+def test_half_accumulated_gradients_without_an_optimizer_are_not_lost_silently(
+    tmp_path: Path, ranks: Any
+) -> None:
+    net = nn.Embedding(4, 2, sparse=True)
+    net(torch.tensor([1])).sum().backward()
+    ranks(0, 2)
+    State(model=net).write(tmp_path)
+    ranks(0, 1)
+    with pytest.raises(ValueError, match="each rank had its own gradients"):
+        State(model=net).read(tmp_path)
+
+
+@pytest.mark.parametrize("what", ["zeros", "a layer that no optimizer has"])
+def test_gradients_that_no_step_would_use_do_not_bind_a_checkpoint_to_its_number_of_ranks(
+    tmp_path: Path, ranks: Any, what: str
+) -> None:
+    def stack() -> dict[str, Any]:
+        net = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+        changed = net if what == "zeros" else net[1]
+        return {"model": net, "optimizer": torch.optim.SGD(changed.parameters(), lr=0.1)}
+
+    given, taken, again = stack(), stack(), stack()
+    ranks(0, 2)
+    state = State(**given)
+    for _ in range(2):
+        given["model"](torch.ones(1, 2)).sum().backward()
+        given["optimizer"].step()
+        given["optimizer"].zero_grad(set_to_none=what != "zeros")
+    state.write(tmp_path)
+    # With as many ranks as before they are taken over, for the same bits.
+    State(**again).read(tmp_path)
+    assert torch.equal(again["model"][0].weight.grad, given["model"][0].weight.grad)
+    ranks(0, 4)
+    State(**taken).read(tmp_path)
+    assert torch.equal(taken["model"][1].weight, given["model"][1].weight)
+
+
 def test_without_anything_of_a_ranks_own_any_number_of_ranks_goes_on(
     tmp_path: Path, ranks: Any
 ) -> None:

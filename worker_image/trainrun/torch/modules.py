@@ -9,6 +9,8 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
     from torch.distributed.tensor import DTensor
 
 DDP_SYNCHRONIZES = "require_forward_param_sync"
@@ -45,8 +47,17 @@ def mark_used(optimizer: torch.optim.Optimizer, *_: Any) -> None:
 
 
 def own_state(module: torch.nn.Module) -> dict[str, Any]:
-    """Return what this rank alone has: gradients that no optimizer has used, and buffers."""
+    """Return what this rank alone has: gradients that no optimizer has used, and buffers.
+
+    Raises RuntimeError where FSDP2 has gradients that it has not synchronized.
+    """
     inner = bare(module)
+    if any(_unsynchronized(part) for part in inner.modules()):
+        raise RuntimeError(
+            "FSDP2 keeps gradients that it has not synchronized to itself, so they cannot be "
+            "saved: save after optimizer.step(), or accumulate without "
+            "set_requires_gradient_sync(False) and set_requires_all_reduce(False)"
+        )
     kept = set(inner.state_dict().keys())
     return {
         "gradients": {
@@ -57,6 +68,25 @@ def own_state(module: torch.nn.Module) -> dict[str, Any]:
         "buffers": {n: local(buffer) for n, buffer in inner.named_buffers() if n in kept},
         "synchronizes": _ddp_synchronizes(module),
     }
+
+
+def is_accumulating(
+    module: torch.nn.Module,
+    own: Mapping[str, Any],
+    optimizers: Iterable[torch.optim.Optimizer],
+) -> bool:
+    """Whether `own_state` returned gradients that the next step of an optimizer would use.
+
+    Not those of zeros, as `zero_grad(set_to_none=False)` leaves them, and not those of parameters
+    that no optimizer has; without optimizers every parameter counts.
+    """
+    changed = {id(p) for each in optimizers for group in each.param_groups for p in group["params"]}
+    parameters = dict(bare(module).named_parameters())
+    return any(
+        _is_not_zero(gradient)
+        for name, gradient in own["gradients"].items()
+        if not changed or id(parameters[name]) in changed
+    )
 
 
 def load_own_state(module: torch.nn.Module, state: dict[str, Any]) -> None:
@@ -102,8 +132,35 @@ def _like(parameter: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
     )
 
 
+def _unsynchronized(part: torch.nn.Module) -> bool:
+    """Whether FSDP2 holds gradients of this module's own group that are in no parameter's `grad`.
+
+    It tells of them in private attributes alone, which change their names from PyTorch to PyTorch.
+    """
+    state_of_fsdp = getattr(part, "_get_fsdp_state", None)
+    if state_of_fsdp is None:
+        return False
+    fsdp = state_of_fsdp()
+    groups = getattr(fsdp, "_fsdp_param_groups", None)
+    for group in [getattr(fsdp, "_fsdp_param_group", None)] if groups is None else groups:
+        if getattr(group, "_partial_reduce_output", None) is not None:
+            return True
+        for held in getattr(group, "fsdp_params", ()):
+            whole = getattr(held, "_unsharded_param", None)
+            if getattr(whole, "grad", None) is not None:
+                return True
+            if getattr(held, "unsharded_accumulated_grad", None) is not None:
+                return True
+    return False
+
+
 def _is_unused(gradient: torch.Tensor) -> bool:
     return getattr(gradient, USED, None) != _version(gradient)
+
+
+def _is_not_zero(gradient: torch.Tensor) -> bool:
+    values = gradient._values() if gradient.is_sparse else gradient  # noqa: SLF001 - not coalesced
+    return bool(values.any())
 
 
 def _version(gradient: torch.Tensor) -> int:

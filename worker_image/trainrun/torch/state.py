@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 RNG = "rng"
 GRADIENTS = "gradients"
+ACCUMULATING = "accumulating"
+"""In each rank's file: whether it has gradients that a resume must not lose."""
 SHARED_FILE = "state.pt"
 SHARDED_FOLDER = "sharded"
 SAME = (torch.nn.Module, torch.optim.Optimizer, LRScheduler, torch.amp.GradScaler)
@@ -51,7 +53,7 @@ class State:
     their optimizers, and load with any number of ranks.
 
     Gradients that no optimizer has used yet are saved as well, so a save may fall into gradient
-    accumulation.
+    accumulation; with FSDP2 only where each backward synchronizes them, as it does by default.
     """
 
     def __init__(self, *, rng: bool = False, **parts: Stateful) -> None:
@@ -104,7 +106,8 @@ class State:
     def write(self, directory: str | os.PathLike[str]) -> None:
         """Write this rank's files into a directory of your own; call it on every rank.
 
-        Raises TypeError where a state has what could not be read again.
+        Raises TypeError where a state has what could not be read again, and RuntimeError where
+        FSDP2 has gradients that it has not synchronized (`set_requires_gradient_sync(False)`).
         """
         folder, context, sharded = Path(directory), get_context(), self._sharded()
         own: dict[str, Any] = {
@@ -113,11 +116,12 @@ class State:
         }
         if self._rng:
             own[RNG] = random_state.capture()
+        own[ACCUMULATING] = self._is_accumulating(own)
         self._write(folder / _own_file(context.rank), own)
         if context.rank == 0:
             about = {
                 "names": self._names(),
-                "own": [*own["parts"], *_further(own)],
+                "own": [*own["parts"], *([RNG] if self._rng else [])],
                 "sharded": list(sharded),
                 "world_size": context.world_size,
             }
@@ -152,7 +156,7 @@ class State:
         if about["world_size"] == context.world_size:
             own = _read(folder, _own_file(context.rank))
         else:
-            wanted = {*self._names(), GRADIENTS} & set(about["own"])
+            wanted = {*self._names(), GRADIENTS} & {*about["own"], *_gradients(folder, about)}
             anew += _other_ranks(folder, wanted, about["world_size"], partial=partial)
         if anew:
             warnings.warn(
@@ -205,16 +209,26 @@ class State:
     def _sharded(self) -> dict[str, Any]:
         return {name: part for name, part in self._parts.items() if _is_sharded(part)}
 
+    def _is_accumulating(self, own: dict[str, Any]) -> bool:
+        optimizers = [p for p in self._parts.values() if isinstance(p, torch.optim.Optimizer)]
+        return any(
+            modules.is_accumulating(part, own["modules"][name], optimizers)
+            for name, part in self._modules()
+        )
 
-def _further(own: dict[str, Any]) -> list[str]:
-    """What else a rank has alone that a resume must not lose."""
-    gradients = any(state["gradients"] for state in own["modules"].values())
-    return [*([RNG] if RNG in own else []), *([GRADIENTS] if gradients else [])]
+
+def _gradients(folder: Path, about: dict[str, Any]) -> list[str]:
+    """Say whether any rank had gradients that a resume must not lose: each knows only its own."""
+    files = [folder / _own_file(rank) for rank in range(about["world_size"])]
+    accumulating = any(_load(f, mmap=True).get(ACCUMULATING) for f in files if f.exists())
+    return [GRADIENTS] if accumulating else []
 
 
 def _is_sharded(part: object) -> bool:
     if isinstance(part, torch.nn.Module):
-        return any(modules.is_sharded(parameter) for parameter in part.parameters())
+        # Not its parameters: after a forward without a backward, as in a validation, those of FSDP2
+        # are whole. To ask for the state shards them again.
+        return any(modules.is_sharded(value) for value in _bare(part).state_dict().values())
     if isinstance(part, torch.optim.Optimizer):
         return any(modules.is_sharded(p) for group in part.param_groups for p in group["params"])
     return False
@@ -256,7 +270,12 @@ def _read(folder: Path, name: str) -> dict[str, Any]:
             f"{folder} has no {name}: State.save() was not called on every rank, or something "
             "else saved this checkpoint"
         )
-    content: dict[str, Any] = torch.load(folder / name, map_location="cpu", weights_only=True)
+    return _load(folder / name)
+
+
+def _load(path: Path, *, mmap: bool = False) -> dict[str, Any]:
+    """Return a file's content; with `mmap` its tensors are not read before they are used."""
+    content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True, mmap=mmap)
     return content
 
 
