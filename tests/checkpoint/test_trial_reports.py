@@ -128,6 +128,7 @@ def test_what_is_no_number_is_told_and_what_is_no_value_is_left_out(run: RunStor
 
 
 def test_lines_that_cannot_be_read_harm_no_other(run: RunStore) -> None:
-    lines = b'{"step": 1}\nnoise\n{"step": 2, "rank": 0, "metrics": {"loss": 2.0}}\n[]\n'
+    lines = b'{"step": 1}\nnoise\n{"step": Infinity, "rank": 0, "metrics": {"loss": 1.0}}\n'
+    lines += b'{"step": 2, "rank": 0, "metrics": {"loss": 2.0}}\n[]\n'
     run.store.put_if_absent(run.key(layout.metrics_key(1, 1)), lines)
     assert short(reports_of(run).read_on()) == [(1, 1, 2, "2.0")]
