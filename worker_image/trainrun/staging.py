@@ -7,7 +7,6 @@ once and complete, by a rename.
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import os
 import shutil
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trainrun.contract.file_names import unstorable
+from trainrun.disk import NO_ROOM
 from trainrun.errors import StagingFailed
 
 if TYPE_CHECKING:
@@ -24,15 +24,13 @@ if TYPE_CHECKING:
 _FICLONE = 0x40049409
 """ioctl of <linux/fs.h>: the copy shares its blocks until one side writes (btrfs, XFS)."""
 
-
-NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
-
 LITTLE = 1 << 20
 """Bytes: a disk with less room than that counts as full."""
 
 REMEDY = (
-    "the worker's disk must hold maxPending + 1 checkpoints beside everything else: make room, "
-    "lower checkpoint.maxPending or raise the worker's ephemeral storage"
+    "the worker's disk must hold the files of its ranks for maxPending + 1 checkpoints, beside the "
+    "two checkpoints that were read last and everything else: make room, lower "
+    "checkpoint.maxPending or raise the worker's ephemeral storage"
 )
 
 
