@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.checkpoints import Bench, checkpoint_id
-from trainrun.checkpoint import list_checkpoints, set_aside, verify
+from tests.support.checkpoints import Bench, Through, checkpoint_id
+from trainrun.checkpoint import ObjectInfo, RunStore, list_checkpoints, set_aside, verify
 from trainrun.errors import ObjectNotFound
 
 if TYPE_CHECKING:
@@ -65,6 +65,25 @@ def test_verify_finds_what_a_listing_cannot(any_bench: Bench) -> None:
     assert info.state == "bad"
     assert "worker-00001/model-rank1.pt: CRC32" in info.reason
     assert not any_bench.run.bad()
+
+
+def test_damage_stays_damage_where_a_listing_does_not_show_the_manifest(bench: Bench) -> None:
+    """What lacks its manifest is taken for deleted only if that cannot be read by its name."""
+    checkpoint = bench.commit(step=10).id
+    key = f"digits/checkpoints/{checkpoint.name}/worker-00001/model-rank1.pt"
+    bench.run.store.put(key, bytes(2000))
+
+    class Late(Through):
+        """Of one checkpoint's folder it lists all but the manifest."""
+
+        def list(self, prefix: str) -> list[ObjectInfo]:
+            found = self._store.list(prefix)
+            return [it for it in found if checkpoint.name not in prefix or "manifest" not in it.key]
+
+    late = RunStore(Late(bench), "digits")  # type: ignore[arg-type]
+    info = verify(late, checkpoint)
+    assert info.state == "bad"
+    assert "worker-00001/model-rank1.pt: CRC32" in info.reason
 
 
 def test_verify_names_a_checkpoint_that_is_not_there(bench: Bench) -> None:

@@ -51,7 +51,10 @@ def test_an_exception_of_a_library_is_told_with_its_module(
     )
 
 
-REMEDY = "make room, lower checkpoint.maxPending or raise the worker's ephemeral storage"
+REMEDY = (
+    "for maxPending + 1 checkpoints, beside the two checkpoints that were read last and everything "
+    "else: make room, lower checkpoint.maxPending or raise the worker's ephemeral storage"
+)
 
 
 @pytest.mark.parametrize(

@@ -21,8 +21,9 @@ from trainrun.context import get_context
 from trainrun.contract import messages, variables
 from trainrun.contract.control_file import CallCounter
 from trainrun.contract.environment import Exchange, place_of
+from trainrun.disk import remove_directory
 from trainrun.errors import AgentLost, ForeignLauncher, NotTheTrainingProcess
-from trainrun.staging import Staging, remove_directory
+from trainrun.staging import Staging
 
 
 class Session:

@@ -7,7 +7,6 @@ once and complete, by a rename.
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import os
 import shutil
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trainrun.contract.file_names import unstorable
+from trainrun.disk import NO_ROOM, remove_directory
 from trainrun.errors import StagingFailed
 
 if TYPE_CHECKING:
@@ -24,15 +24,13 @@ if TYPE_CHECKING:
 _FICLONE = 0x40049409
 """ioctl of <linux/fs.h>: the copy shares its blocks until one side writes (btrfs, XFS)."""
 
-
-NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
-
 LITTLE = 1 << 20
 """Bytes: a disk with less room than that counts as full."""
 
 REMEDY = (
-    "the worker's disk must hold maxPending + 1 checkpoints beside everything else: make room, "
-    "lower checkpoint.maxPending or raise the worker's ephemeral storage"
+    "the worker's disk must hold the files of its ranks for maxPending + 1 checkpoints, beside the "
+    "two checkpoints that were read last and everything else: make room, lower "
+    "checkpoint.maxPending or raise the worker's ephemeral storage"
 )
 
 
@@ -118,11 +116,6 @@ def copy_file(source: Path, target: Path) -> None:
             shutil.copyfileobj(reader, writer, 1 << 20)
 
 
-def remove_directory(path: Path) -> None:
-    """Remove a directory, as far as it can be removed."""
-    shutil.rmtree(path, ignore_errors=True)
-
-
 def _absolute(path: Path) -> Path:
     # The last part is not resolved: a link to a directory of ours is another directory.
     return path.parent.resolve() / path.name
@@ -135,9 +128,13 @@ def _own_content(directory: Path) -> None:
             path = Path(folder, name)
             status = path.lstat()
             if stat.S_ISLNK(status.st_mode) or status.st_nlink > 1:
-                copy = path.with_name(f".copy-of-{name}"[:255])
-                copy_file(path, copy)
-                copy.replace(path)
+                # Short, as `name` may have all the bytes that a name can have.
+                copy = path.with_name(f".copy-{os.urandom(8).hex()}")
+                try:
+                    copy_file(path, copy)
+                    copy.replace(path)
+                finally:
+                    copy.unlink(missing_ok=True)  # the script may report the directory again
 
 
 def _files(directory: Path, top: Path, step: int) -> Iterator[Path]:

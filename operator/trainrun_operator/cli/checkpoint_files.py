@@ -18,12 +18,12 @@ from trainrun.checkpoint import (
     Score,
     checkpoint_on_node,
     list_checkpoints,
-    read_manifest,
+    manifest_to_read,
     set_aside,
 )
 from trainrun.contract import layout
 from trainrun.contract.checkpoint_id import CheckpointId
-from trainrun.errors import TrainRunError
+from trainrun.errors import CheckpointDamaged, TrainRunError
 from trainrun_operator.cli import wording
 from trainrun_operator.cli.exit_codes import SUCCEEDED
 from trainrun_operator.cli.finding import find_run
@@ -58,7 +58,11 @@ def get_checkpoint(
             chosen = _best(list_checkpoints(run), wanted_score(score, source), uri=run.uri)
         else:
             chosen = _chosen(list_checkpoints(run), step, uri=run.uri)
-        _download(run, chosen.id, folder)
+        try:
+            _download(run, chosen.id, folder)
+        except CheckpointDamaged as error:
+            _check_kept(run, chosen.id, error)
+            raise
     except TrainRunError as error:
         return refused(error)
     size = wording.size(chosen.size_bytes)
@@ -129,9 +133,19 @@ def _chosen(found: list[CheckpointInfo], step: str | None, *, uri: str) -> Check
     return max(good or wanted, key=lambda info: info.id)
 
 
+def _check_kept(run: RunStore, checkpoint: CheckpointId, error: CheckpointDamaged) -> None:
+    """Raises UnknownCheckpoint where what seems to be damaged was deleted while it was read."""
+    left = {info.id for info in list_checkpoints(run) if info.state != "incomplete"}
+    if checkpoint not in left:
+        raise UnknownCheckpoint(
+            f"{run.uri}: {checkpoint.name} was deleted while it was fetched, as checkpoint.keep "
+            "says; `trainrun checkpoints` lists what is left"
+        ) from error
+
+
 def _download(run: RunStore, checkpoint: CheckpointId, folder: Path) -> None:
     """The folder appears at once and whole, by a rename."""
-    manifest = read_manifest(run, checkpoint)
+    manifest = manifest_to_read(run, checkpoint)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise FolderInTheWay(f"{folder} is there already; name a new folder, or an empty one")
     scratch = None

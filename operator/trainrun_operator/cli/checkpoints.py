@@ -5,8 +5,9 @@ Layer: cli. Asks the store alone; works without a status file, from any machine.
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Literal
@@ -22,7 +23,7 @@ from trainrun.checkpoint import (
     list_checkpoints,
 )
 from trainrun.checkpoint import verify as verify_checkpoint
-from trainrun.errors import TrainRunError
+from trainrun.errors import ObjectNotFound, TrainRunError
 from trainrun_operator.cli import wording
 from trainrun_operator.cli.exit_codes import FAILED, SUCCEEDED
 from trainrun_operator.cli.finding import find_runs
@@ -50,6 +51,8 @@ class Listing:
     run_id: str
     checkpoints: tuple[CheckpointInfo, ...]
     verified: bool
+    deleted: tuple[str, ...]
+    """Names of those that the run has deleted while others were verified."""
     score: Score | None
 
     @property
@@ -108,8 +111,10 @@ def _listing(at: RunStore, *, begun: int, own: bool, verify: bool, score: Score 
         raise UnknownRun(
             f"{at.uri}: there is nothing; give <storage URI>/<run name> or the run's YAML file"
         )
+    listed = found
     if verify:
-        found = [verify_checkpoint(at, info.id) for info in found]
+        found = list(_verified(at, listed))
+    kept = {info.id for info in found}
     return Listing(
         uri=at.uri,
         generation=at.generation,
@@ -118,16 +123,25 @@ def _listing(at: RunStore, *, begun: int, own: bool, verify: bool, score: Score 
         run_id=known_run_id(at),
         checkpoints=tuple(found),
         verified=verify,
+        deleted=tuple(info.id.name for info in listed if info.id not in kept),
         score=score,
     )
+
+
+def _verified(at: RunStore, found: Iterable[CheckpointInfo]) -> Iterator[CheckpointInfo]:
+    for info in found:
+        with contextlib.suppress(ObjectNotFound):  # deleted meanwhile, as retention does it
+            yield verify_checkpoint(at, info.id)
 
 
 def _lines(listing: Listing) -> Iterator[str]:
     yield click.style(listing.uri, bold=True)
     if listing.generations > 1:
         yield f"  generation {listing.generation} of {listing.generations}{_the_others(listing)}"
+    if listing.deleted:
+        yield f"  deleted meanwhile: {', '.join(listing.deleted)}"
     if not listing.checkpoints:
-        yield "  no checkpoints"
+        yield "  no checkpoints" if not listing.deleted else "  the others are newer: list again"
         return
     metric = (listing.score.metric,) if listing.score is not None else ()
     rows: list[tuple[str, ...]] = [

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import errno
+import shutil
+import stat
 from pathlib import Path
 
-from trainrun.agent.processes.folders import Folders
+import pytest
+
+from tests.support.nobody import as_nobody
+from trainrun.agent.processes.folders import Folders, remove
+from trainrun.staging import Staging
 
 
 def test_files_of_lower_attempts_are_forgotten(tmp_path: Path) -> None:
@@ -23,3 +30,69 @@ def test_caches_of_compilers_outlive_attempts_and_agents(tmp_path: Path) -> None
     folders.forget_below(10)
     Folders(str(tmp_path / "worker")).prepare()
     assert made.exists()
+
+
+def _stage_and_remove(folder: Path) -> list[str]:
+    """What is left once checkpoints with a copy of a read-only folder were stored and removed."""
+    tokenizer = folder / "tokenizer"
+    (tokenizer / "sub").mkdir(parents=True)
+    (tokenizer / "sub" / "tokenizer.json").write_bytes(b"{}")
+    for read_only in (tokenizer / "sub", tokenizer):
+        read_only.chmod(0o555)
+    rank = Folders(str(folder / "worker")).of_rank(1, 0)
+    staging = Staging(rank.staging)
+    for step in range(3):
+        directory = staging.new_directory()
+        shutil.copytree(tokenizer, directory / "tokenizer")
+        staging.check(directory, step)
+        name = staging.take(directory, step)
+        if step < 2:
+            remove(rank.staging / name)
+    unreported = staging.new_directory()
+    shutil.copytree(tokenizer, unreported / "tokenizer")
+    staging.forget(unreported, 3)
+    left = [path.name for path in rank.staging.iterdir()]
+    Folders(str(folder / "worker")).forget_below(2)
+    return [*left, *(path.name for path in (folder / "worker" / "staging").iterdir())]
+
+
+def test_copies_of_read_only_folders_go_with_their_checkpoints(tmp_path: Path) -> None:
+    """One copy for each checkpoint stayed, without a word, until the disk was full."""
+    folder = tmp_path / "pod"
+    folder.mkdir()
+    assert as_nobody(_stage_and_remove, folder) == ["step-000000000002"]
+
+
+def test_making_folders_writable_follows_no_link(tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    kept.mkdir(mode=0o555)
+    folder = tmp_path / "pod"
+    folder.mkdir()
+    as_nobody(_link_and_remove, folder, kept)
+    assert stat.S_IMODE(kept.stat().st_mode) == 0o555
+
+
+def _link_and_remove(folder: Path, kept: Path) -> None:
+    staged = folder / "staged"
+    (staged / "read-only").mkdir(parents=True)
+    (staged / "read-only" / "link").symlink_to(kept)
+    (staged / "read-only").chmod(0o555)
+    remove(staged)
+    assert not staged.exists()
+
+
+def test_what_cannot_be_removed_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "staged").mkdir()
+
+    def rmtree(path: Path, *, ignore_errors: bool = False) -> None:
+        if not ignore_errors:
+            raise OSError(errno.EBUSY, "Device or resource busy", str(path))
+
+    monkeypatch.setattr(shutil, "rmtree", rmtree)
+    remove(tmp_path / "staged")
+    assert caplog.messages == [
+        f"{tmp_path}/staged takes room, since it cannot be removed: [Errno 16] Device or resource "
+        f"busy: '{tmp_path}/staged'"
+    ]

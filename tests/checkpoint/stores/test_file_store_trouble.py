@@ -127,8 +127,12 @@ def test_a_full_disk_during_a_claim_is_waited_for(tmp_path: Path) -> None:
 def test_a_full_cache_is_no_damage(bench: Bench, tmp_path: Path) -> None:
     bench.part(step=10, files={0: {"large": bytes(400_000)}}, whole=True)
     with mounted(tmp_path / "cache", "size=256k") as cache:
-        with pytest.raises(CacheUnusable, match=r"No space left on device; make room there"):
+        with pytest.raises(CacheUnusable) as caught:
             materialize(bench.run, checkpoint_id(1, 10), cache_dir=cache)
+        assert str(caught.value).endswith(
+            "No space left on device; its disk must hold these 0.4 MB beside what is staged: make "
+            "room on it, or raise the worker's ephemeral storage"
+        )
         subprocess.run(["mount", "-o", "remount,size=1m", str(cache)], check=True)
         directory = materialize(bench.run, checkpoint_id(1, 10), cache_dir=cache)
         assert read_directory(directory) == {"large": bytes(400_000)}

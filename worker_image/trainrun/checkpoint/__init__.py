@@ -11,7 +11,12 @@ from trainrun.checkpoint.ballots import asked_to_save, cast_ballot, read_ballots
 from trainrun.checkpoint.choice import shown_damage
 from trainrun.checkpoint.generation import generations
 from trainrun.checkpoint.hangs import read_hang, write_hang
-from trainrun.checkpoint.inspection import CheckpointInfo, list_checkpoints, verify
+from trainrun.checkpoint.inspection import (
+    CheckpointInfo,
+    list_checkpoints,
+    manifest_to_read,
+    verify,
+)
 from trainrun.checkpoint.logs import (
     KEPT_ATTEMPTS,
     LogLine,
@@ -95,6 +100,7 @@ __all__ = [
     "known_run_id",
     "likely_on_node",
     "list_checkpoints",
+    "manifest_to_read",
     "next_resolution",
     "open_steps",
     "open_store",

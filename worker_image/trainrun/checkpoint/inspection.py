@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from trainrun.checkpoint.choice import StoreView, inspect, look, recorded_reason
-from trainrun.checkpoint.rules.selection import Folder, all_parts_done, fenced_by
-from trainrun.checkpoint.transfer.reader import check_file_name
+from trainrun.checkpoint.rules.selection import Folder, fenced_by
+from trainrun.checkpoint.transfer.reader import check_file_name, read_manifest
+from trainrun.checkpoint.transfer.writer import merged_parts
 from trainrun.contract import layout
-from trainrun.errors import CacheUnusable, CheckpointDamaged, ObjectNotFound
+from trainrun.errors import CacheUnusable, CheckpointConflict, CheckpointDamaged, ObjectNotFound
 
 if TYPE_CHECKING:
     from trainrun.checkpoint.rules.records import Manifest
@@ -41,7 +42,7 @@ class CheckpointInfo:
     modified: float = 0.0
     """When it was committed: seconds since the epoch by the store's clock."""
     metrics: Mapping[str, Any] = field(default_factory=dict)
-    """As its manifest holds them, JSON-safe; empty where that cannot be read."""
+    """As its manifest holds them (or will), JSON-safe; empty where that cannot be read."""
     metadata: Mapping[str, Any] = field(default_factory=dict)
     """Likewise."""
 
@@ -49,46 +50,85 @@ class CheckpointInfo:
 def list_checkpoints(run: RunStore) -> list[CheckpointInfo]:
     """All checkpoints of a run, oldest first, judged by the listing and the manifests.
 
-    Raises StoreError.
+    Those that retention deletes meanwhile are left out. Raises StoreError.
     """
     view = look(run)
-    return [_judge(run, view, view.folders[key]) for key in sorted(view.folders)]
+    judged = [_judge(run, view, view.folders[key])[0] for key in sorted(view.folders)]
+    return [
+        info
+        for info in judged
+        if info.state != "bad" or not _was_deleted(run, view.folders[info.id])
+    ]
 
 
 def verify(run: RunStore, checkpoint: CheckpointId) -> CheckpointInfo:
     """Read a checkpoint from the first byte to the last and compare all checksums.
 
-    Needs room for its largest file in the temporary folder. Raises ObjectNotFound when there is no
-    such checkpoint, CacheUnusable when the temporary folder cannot be used, StoreError.
+    One that only lacks its manifest is read as the next start would commit it. Needs room for the
+    largest file in the temporary folder. Raises ObjectNotFound when there is no such checkpoint
+    (any more), CacheUnusable when the temporary folder cannot be used, StoreError.
     """
     view = look(run)
-    if checkpoint not in view.folders:
+    folder = view.folders.get(checkpoint)
+    if folder is None:
         raise ObjectNotFound(f"{run.uri}: there is no checkpoint {checkpoint.name}")
-    folder = view.folders[checkpoint]
-    info = _judge(run, view, folder)
-    if not folder.has_manifest or info.state == "bad":
-        return info
+    info, manifest = _judge(run, view, folder)
     try:
-        _read_all(run, inspect(run, folder))
+        if manifest is not None:
+            _read_all(run, manifest)
     except CheckpointDamaged as error:
-        return replace(info, state="bad", reason=str(error))
+        info = replace(info, state="bad", reason=str(error))
     except OSError as error:
         raise CacheUnusable(
             f"cannot read {checkpoint.name} into {tempfile.gettempdir()}: {error.strerror}; "
             "make room there, or set TMPDIR"
         ) from error
+    if info.state == "bad" and _was_deleted(run, folder):
+        raise ObjectNotFound(f"{run.uri}: {checkpoint.name} was deleted while it was read")
     return info
 
 
-def _judge(run: RunStore, view: StoreView, folder: Folder) -> CheckpointInfo:
+def manifest_to_read(run: RunStore, checkpoint: CheckpointId) -> Manifest:
+    """The manifest, or where it is missing that which the next start would write.
+
+    Raises CheckpointDamaged (also when parts are missing), CheckpointConflict, StoreError.
+    """
+    try:
+        return read_manifest(run, checkpoint)
+    except CheckpointDamaged as error:
+        missing = isinstance(error.__cause__, ObjectNotFound)
+        merged = merged_parts(run, run.folder(checkpoint)) if missing else None
+        if merged is None:
+            raise
+        return merged.manifest
+
+
+def _was_deleted(run: RunStore, folder: Folder) -> bool:
+    """Whether what seems to be damaged is being deleted, or was, since it was listed.
+
+    The manifest goes first and markers before files: see `deletion_order`.
+    """
+    now = run.folder(folder.id)
+    if now.has_manifest:
+        return False
+    if not folder.has_manifest:
+        return not folder.done <= now.done
+    key = layout.folder(folder.id) + layout.MANIFEST
+    return run.store.size(run.key(key)) is None  # the listing may be late
+
+
+def _judge(
+    run: RunStore, view: StoreView, folder: Folder
+) -> tuple[CheckpointInfo, Manifest | None]:
+    """With what it has, or will have, for a manifest; None: it is bad or incomplete."""
     manifest, problem = _manifest(run, view, folder)
-    state, reason = _state(run, view, folder, problem=problem)
+    state, reason = _state(view, folder, manifest, problem=problem)
     plain = [
         size
         for name, size in folder.sizes.items()
         if name != layout.MANIFEST and layout.read_marker(name) is None
     ]
-    return CheckpointInfo(
+    info = CheckpointInfo(
         id=folder.id,
         state=state,
         reason=reason,
@@ -98,6 +138,7 @@ def _judge(run: RunStore, view: StoreView, folder: Folder) -> CheckpointInfo:
         metrics=manifest.metrics if manifest is not None else {},
         metadata=manifest.metadata if manifest is not None else {},
     )
+    return info, manifest
 
 
 def _manifest(run: RunStore, view: StoreView, folder: Folder) -> tuple[Manifest | None, str]:
@@ -105,16 +146,18 @@ def _manifest(run: RunStore, view: StoreView, folder: Folder) -> tuple[Manifest 
     if folder.id in view.bad:
         return None, recorded_reason(run, folder.id)
     try:
-        return inspect(run, folder) if folder.has_manifest else None, ""
+        return inspect(run, folder) if folder.has_manifest else _next(run, view, folder), ""
     except CheckpointDamaged as error:
         return None, str(error)
 
 
-def _state(run: RunStore, view: StoreView, folder: Folder, *, problem: str) -> tuple[State, str]:
+def _state(
+    view: StoreView, folder: Folder, manifest: Manifest | None, *, problem: str
+) -> tuple[State, str]:
     if problem:
         return "bad", problem
     if not folder.has_manifest:
-        if _waits_for_its_manifest(run, view, folder):
+        if manifest is not None:
             return "good", "every part is there; the next start commits it"
         done = ", ".join(str(worker) for worker in sorted(folder.done))
         return "incomplete", f"no manifest; done: workers {done}" if done else "no manifest"
@@ -123,15 +166,16 @@ def _state(run: RunStore, view: StoreView, folder: Folder, *, problem: str) -> t
     return "good", ""
 
 
-def _waits_for_its_manifest(run: RunStore, view: StoreView, folder: Folder) -> bool:
-    """Whether the next start would commit it: all parts there, nothing newer committed."""
+def _next(run: RunStore, view: StoreView, folder: Folder) -> Manifest | None:
+    """What the next start would commit: all parts are there, and nothing newer is committed."""
     newer = any(key > folder.id and other.has_manifest for key, other in view.folders.items())
-    if newer or not folder.done or fenced_by(folder.id, view.resumes) is not None:
-        return False
+    if newer or fenced_by(folder.id, view.resumes) is not None:
+        return None
     try:
-        return all_parts_done(run.markers(folder))
-    except (CheckpointDamaged, ObjectNotFound):
-        return False
+        merged = merged_parts(run, folder)
+    except (CheckpointConflict, CheckpointDamaged, ObjectNotFound):
+        return None
+    return merged.manifest if merged is not None else None
 
 
 def _read_all(run: RunStore, manifest: Manifest) -> None:

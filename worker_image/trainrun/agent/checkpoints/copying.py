@@ -20,6 +20,7 @@ from urllib.parse import quote, urlsplit
 from trainrun.checkpoint import CachedFile
 from trainrun.contract.answer import PeerSource
 from trainrun.contract.paths import CHECKPOINTS
+from trainrun.disk import NO_ROOM
 
 LOG = logging.getLogger("trainrun.agent")
 
@@ -48,7 +49,10 @@ class Copying:
         self._connection: http.client.HTTPConnection | None = None
 
     def copy(self, file: CachedFile, path: Path) -> bool:
-        """Write `file` to `path`; False where the store has to be read. One at a time."""
+        """Write `file` to `path`; False where the store has to be read. One at a time.
+
+        Raises OSError where this node has no room for it.
+        """
         with self._lock:
             return self._copied(file, path)
 
@@ -58,6 +62,9 @@ class Copying:
         try:
             self._copy(file, path)
         except (OSError, http.client.HTTPException, ValueError, PeerTrouble) as error:
+            self.close()  # what is left of an answer would be taken for the next one
+            if isinstance(error, OSError) and error.errno in NO_ROOM:
+                raise  # what the store has would not fit either
             LOG.warning(
                 "%s cannot be copied from the agent at %s (%s); the store is read instead",
                 self._name,
@@ -65,7 +72,6 @@ class Copying:
                 str(error) or repr(error),
             )
             self._failed = True
-            self.close()
             return False
         return True
 

@@ -32,6 +32,8 @@ class Downloads:
         self._store = store
         self._manifest: Manifest | None = None
         """The one that was read last."""
+        self._asked: CheckpointId | None = None
+        """What processes have asked for last: on a full disk it takes the room of all others."""
         self._served: dict[bool, FilesOnNode] = {}
         """What other workers have asked for last, of checkpoints and of initial weights (True)."""
         # Downloads of one node wait for each other anyway: then not in threads, which ranks that
@@ -50,6 +52,7 @@ class Downloads:
         self, checkpoint: CheckpointId, rank: int | None, source: PeerSource | None = None
     ) -> Path:
         """Download a checkpoint, once per node; from `source` where that works."""
+        self._asked = checkpoint
         async with self._downloading:
             return await self._store.call(self._materialize, checkpoint, rank, source)
 
@@ -70,12 +73,15 @@ class Downloads:
         """One file of a checkpoint (or of the initial one) for another worker: the local one,
         downloaded if need be."""
         files = await self._named(name)
+        checkpoint = CheckpointId.named(name)
         while True:
             if (path := files.find(source)) is not None:
                 return path
             if not self._downloading.locked():
                 async with self._downloading:
-                    return await self._store.call(files.download, source)
+                    return await self._store.call(
+                        lambda: files.download(source, needed=lambda: self._asked == checkpoint)
+                    )
             await asyncio.sleep(LOOK)  # a download is under way, which may bring this file
 
     def received(self, name: str) -> int:
@@ -88,7 +94,8 @@ class Downloads:
         run = self._store.run()
         manifest = api.read_manifest(run, checkpoint)
         files = api.checkpoint_on_node(run, manifest, cache_dir=self._store.cache, rank=rank)
-        return _directory(files, source)
+        # The thread of an attempt that has ended meanwhile takes no room from the next one.
+        return _directory(files, source, needed=lambda: self._asked == checkpoint)
 
     def _prefetch(
         self, checkpoint: CheckpointId, ranks: Sequence[int], wanted: Callable[[], bool]
@@ -101,7 +108,7 @@ class Downloads:
         run = self._store.run()
         manifest = api.read_manifest(run, checkpoint)
         files = api.likely_on_node(run, manifest, cache_dir=self._store.cache, ranks=ranks)
-        files.directory(copy=not_copied)
+        files.directory(copy=not_copied, needed=wanted)
         return sum(file.size for file in files.files)
 
     def _materialize_initial(self, source: PeerSource | None) -> Path:
@@ -135,8 +142,10 @@ class Downloads:
         return found
 
 
-def _directory(files: FilesOnNode, source: PeerSource | None) -> Path:
+def _directory(
+    files: FilesOnNode, source: PeerSource | None, *, needed: Callable[[], bool] = lambda: True
+) -> Path:
     if source is None:
-        return files.directory()
+        return files.directory(needed=needed)
     with contextlib.closing(Copying(source, files.name)) as copying:
-        return files.directory(copy=copying.copy)
+        return files.directory(copy=copying.copy, needed=needed)

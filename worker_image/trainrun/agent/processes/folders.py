@@ -6,10 +6,13 @@ lower attempts is a removal and nothing of theirs can be taken for the present o
 
 from __future__ import annotations
 
-import shutil
+import logging
 from pathlib import Path
 
 from trainrun.agent.processes.environment import RankFiles, caches
+from trainrun.disk import remove_directory
+
+LOG = logging.getLogger("trainrun.agent")
 
 
 class Folders:
@@ -63,5 +66,6 @@ class Folders:
 
 
 def remove(folder: Path) -> None:
-    """Delete a folder with all that is in it, as far as that is allowed."""
-    shutil.rmtree(folder, ignore_errors=True)
+    """Delete a folder with all that is in it, as far as that is allowed; what stays is told."""
+    if reason := remove_directory(folder):
+        LOG.warning("%s takes room, since it cannot be removed: %s", folder, reason)

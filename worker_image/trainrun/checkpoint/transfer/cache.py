@@ -11,7 +11,8 @@ Layer: local files only. One checkpoint has one folder:
 
 Invariants: what carries its final name is whole; a file that somebody changed afterwards, or that a
 power failure may have emptied, is not used again. A verified file's modification time is set to a
-value made from its checksum, so any later write to it shows.
+value made from its checksum, so any later write to it shows. A checkpoint is deleted under its own
+lock: never while somebody downloads it.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from pathlib import Path
 
 from trainrun.checkpoint.stores.parts import FILES, in_order
 from trainrun.contract.checkpoint_id import CheckpointId
+from trainrun.disk import NO_ROOM
 from trainrun.errors import CacheUnusable
 
 PARTIAL = "partial"
@@ -65,6 +67,9 @@ class CachedFile:
 Fetch = Callable[[CachedFile, Path], None]
 """Downloads a file to a path that does not exist yet, and verifies it; several threads call it."""
 
+Needed = Callable[[], bool]
+"""Whether the checkpoint is still needed, so that others may be given up for it."""
+
 
 def run_folder(cache: Path, *, uri: str, name: str) -> Path:
     """Where a node keeps the checkpoints of one run (or of one initial checkpoint)."""
@@ -72,34 +77,43 @@ def run_folder(cache: Path, *, uri: str, name: str) -> Path:
     return cache / f"{name[:48]}-{digest}"
 
 
-def materialize_view(folder: Path, *, view: str, files: Iterable[CachedFile], fetch: Fetch) -> Path:
+def materialize_view(
+    folder: Path, *, view: str, files: Iterable[CachedFile], fetch: Fetch, needed: Needed
+) -> Path:
     """Return a directory with these files, downloading what is not here yet.
 
-    Waits while another process of this node does the same. Raises CacheUnusable for trouble with
-    the local disk, and whatever `fetch` raises but OSError.
+    Waits while another process of this node does the same. Where the disk is full, other
+    checkpoints of the run go. Raises CacheUnusable for trouble with the local disk, and whatever
+    `fetch` raises but OSError.
     """
     wanted = sorted(files, key=lambda item: item.name)
-    with _explained(folder), _locked(folder):
-        _forget_other_boots(folder)
-        target = folder / "views" / view
+    target = folder / "views" / view
+
+    def work() -> Path:
         if not _shows(target, wanted):
             with ThreadPoolExecutor(FILES) as pool:
                 downloads = [pool.submit(_download, folder, item, fetch) for item in wanted]
                 for _ in in_order(pool, downloads):
                     pass
             _build(folder, target, wanted)
-    return target
+        return target
+
+    with _explained(folder, wanted):
+        return _making_room(folder, needed, work)
 
 
-def materialize_file(folder: Path, item: CachedFile, fetch: Fetch) -> Path:
+def materialize_file(folder: Path, item: CachedFile, fetch: Fetch, *, needed: Needed) -> Path:
     """Return one file for reading, downloading it where it is not here yet; in no view.
 
-    Waits and raises like `materialize_view`.
+    Waits, makes room and raises like `materialize_view`.
     """
-    with _explained(folder), _locked(folder):
-        _forget_other_boots(folder)
+
+    def work() -> Path:
         _download(folder, item, fetch)
-    return folder / "files" / item.source
+        return folder / "files" / item.source
+
+    with _explained(folder, [item]):
+        return _making_room(folder, needed, work)
 
 
 def find_file(folder: Path, item: CachedFile) -> Path | None:
@@ -128,26 +142,67 @@ def forget_older(used: Path, *, newest: int = NEWEST) -> None:
     Newer ones than that may be there: those that turned out to be damaged. What another process
     downloads right now stays as well.
     """
-    run = used.parent
+    for path in _oldest_first(used.parent)[:-newest]:
+        if path != used:
+            _forget(path)
+
+
+def _making_room(folder: Path, needed: Needed, work: Callable[[], Path]) -> Path:
+    """What `work` returns, done under the lock of the folder.
+
+    Each time that the disk is full another checkpoint goes, until none is left. Newer ones go last:
+    they are damaged, or what an attempt that has begun meanwhile resumes from.
+    """
+    others: Iterator[Path] | None = None
+    while True:
+        try:
+            with _locked(folder):
+                _forget_other_boots(folder)
+                return work()
+        except OSError as error:
+            if error.errno not in NO_ROOM:
+                raise
+            if others is None:
+                others = (path for path in _oldest_first(folder.parent) if path != folder)
+            if not any(_forget(path, needed) for path in others):
+                raise
+
+
+def _oldest_first(run: Path) -> list[Path]:
+    """Folders of a run's checkpoints."""
     found = {}
     with contextlib.suppress(OSError):
         found = {CheckpointId.named(path.name): path for path in run.iterdir()}
-    for checkpoint in sorted(key for key in found if key is not None)[:-newest]:
-        path = found[checkpoint]
-        if path == used:
-            continue
-        with contextlib.suppress(OSError), _locked(path, wait=False):
+    return [found[key] for key in sorted(key for key in found if key is not None)]
+
+
+def _forget(path: Path, allowed: Needed = lambda: True) -> bool:
+    """Delete a checkpoint that no process downloads right now; False where it stays.
+
+    `allowed` is asked under the lock: whoever has asked for this checkpoint waits for it before
+    looking at what is there.
+    """
+    with contextlib.suppress(OSError), _locked(path, wait=False):
+        if allowed():
             shutil.rmtree(path, ignore_errors=True)
+            return not path.exists()
+    return False
 
 
 @contextlib.contextmanager
-def _explained(folder: Path) -> Iterator[None]:
+def _explained(folder: Path, files: Iterable[CachedFile]) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        remedy = ""
+        if error.errno in NO_ROOM:
+            size = sum(item.size for item in files)
+            remedy = (
+                f"; its disk must hold these {size / 1e6:.1f} MB beside what is staged: make room "
+                "on it, or raise the worker's ephemeral storage"
+            )
         raise CacheUnusable(
-            f"cannot keep a checkpoint in {folder}: {error.strerror or error}"
-            + ("; make room there" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "")
+            f"cannot keep a checkpoint in {folder}: {error.strerror or error}{remedy}"
         ) from error
 
 
@@ -168,10 +223,12 @@ def _forget_other_boots(folder: Path) -> None:
     """Drop what was downloaded before the machine last started: it was never synced to disk."""
     boot = _boot_id()
     note = folder / "boot"
-    if folder.is_dir() and (not note.is_file() or note.read_text() != boot):
-        shutil.rmtree(folder)
-    folder.mkdir(exist_ok=True)
-    note.write_text(boot)
+    if not note.is_file() or note.read_text() != boot:
+        if folder.is_dir():
+            shutil.rmtree(folder)
+        folder.mkdir()
+        # Once: on a full disk a second writing could leave it empty, and the rest untrusted.
+        note.write_text(boot)
     shutil.rmtree(folder / PARTIAL, ignore_errors=True)  # of a download that was killed
 
 

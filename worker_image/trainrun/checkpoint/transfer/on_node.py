@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from trainrun.checkpoint.transfer.cache import (
     CachedFile,
+    Needed,
     bytes_received,
     find_file,
     forget_older,
@@ -42,18 +43,26 @@ class FilesOnNode:
     view: str = "all"
     """Name of the directory that shows them; other files of the same folder have another one."""
 
-    def directory(self, *, copy: Copy = lambda _file, _path: False) -> Path:
+    def directory(
+        self,
+        *,
+        copy: Copy = lambda _file, _path: False,
+        needed: Needed = lambda: True,
+    ) -> Path:
         """Return a local directory that shows them, downloading what is not here yet.
 
         `copy` is tried before the store. The directory is shared by all processes of the node and
-        must not be written to; that of a checkpoint stays until two newer ones were read.
+        must not be written to; that of a checkpoint stays until two newer ones were read, or until
+        there is no room for another one that is `needed`: that is asked before each one goes.
         """
 
         def fetch(item: CachedFile, path: Path) -> None:
             if not copy(item, path):
                 self._read(item, path)
 
-        directory = materialize_view(self.folder, view=self.view, files=self.files, fetch=fetch)
+        directory = materialize_view(
+            self.folder, view=self.view, files=self.files, fetch=fetch, needed=needed
+        )
         forget_older(self.folder)
         return directory
 
@@ -61,9 +70,9 @@ class FilesOnNode:
         """Where a file is, if it is here already. Raises ObjectNotFound."""
         return find_file(self.folder, self._file(source))
 
-    def download(self, source: str) -> Path:
-        """Bring a file here. Raises ObjectNotFound."""
-        path = materialize_file(self.folder, self._file(source), self._read)
+    def download(self, source: str, *, needed: Needed = lambda: True) -> Path:
+        """Bring a file here; `needed` as for `directory`. Raises ObjectNotFound."""
+        path = materialize_file(self.folder, self._file(source), self._read, needed=needed)
         forget_older(self.folder)
         return path
 

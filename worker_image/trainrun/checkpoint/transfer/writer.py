@@ -105,8 +105,13 @@ def commit_if_complete(run: RunStore, *, attempt: int, step: int) -> Manifest | 
 
 def commit_folder(run: RunStore, folder: Folder) -> Manifest | None:
     """Like `commit_if_complete`, for a folder without a manifest that was listed already."""
-    workers = len(folder.done)
-    if workers == 0:
+    merged = merged_parts(run, folder)
+    return _commit(run, merged) if merged is not None else None
+
+
+def merged_parts(run: RunStore, folder: Folder) -> Merged | None:
+    """What would be committed of a folder without a manifest; raises like `commit_if_complete`."""
+    if not folder.done:
         return None
     first = run.read(DoneMarker, layout.folder(folder.id) + layout.marker_name(min(folder.done)))
     if folder.done != frozenset(range(first.workers)):
@@ -119,7 +124,7 @@ def commit_folder(run: RunStore, folder: Folder) -> Manifest | None:
     # whoever committed it before.
     if reason := run.damage(folder, merged.manifest):
         raise CheckpointDamaged(f"{folder.id.name}/{reason}")
-    return _commit(run, merged)
+    return merged
 
 
 def open_steps(run: RunStore, *, attempt: int) -> tuple[OpenStep, ...]:
