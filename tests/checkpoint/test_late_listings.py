@@ -89,9 +89,13 @@ class LivesOfALateStore(LivesOfAStore):
             answer = self.bench.resolve(self.attempt + 1, committed=newest)
             if answer.outcome != "Unavailable":
                 break
-        if answer.outcome == "Behind":
+        if answer.outcome == "Behind":  # by one claim more, of what came between look and claim
+            taken = self.bench.run.resumes([answer.highest_attempt])[answer.highest_attempt]
+            assert taken is not None
+            assert taken not in self.harmed
+            assert not self.is_fenced(taken)
             self.attempt = answer.highest_attempt - 1
-            self.started[self.attempt] = None
+            self.started |= {self.attempt: None, answer.highest_attempt: taken}
             return
         self.store.late = False
         bad = self.bench.run.bad()

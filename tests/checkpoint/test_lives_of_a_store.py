@@ -53,7 +53,10 @@ class LivesOfAStore(RuleBasedStateMachine):
         )
 
     def is_fenced(self, checkpoint: CheckpointId) -> bool:
-        later = [start for number, start in self.started.items() if number > checkpoint.attempt]
+        """By an attempt later than its own, and than the last that was started from it."""
+        used = max((it for it, start in self.started.items() if start == checkpoint), default=0)
+        last = max(checkpoint.attempt, used)
+        later = [start for number, start in self.started.items() if number > last]
         return any(start is None or start < checkpoint for start in later)
 
     def good(self) -> set[CheckpointId]:
