@@ -60,11 +60,11 @@ class Bench:
         known = self.uploads.committed
         return known.id.step if known is not None else None
 
-    def save(self, step: int, *, whole: bool = False) -> None:
+    def save(self, step: int, *, whole: bool = False, content: bytes = b"abc") -> None:
         """Rank 0 reports a checkpoint."""
         directory = self.folder / f"staged-{step}"
         directory.mkdir()
-        (directory / "rank0.pt").write_bytes(b"abc")
+        (directory / "rank0.pt").write_bytes(content)
         self.staged.bring(
             0, step, directory, metrics={}, whole=whole, after_save=False, now=float(step)
         )
