@@ -99,6 +99,23 @@ async def test_a_store_that_is_full_of_leftovers_has_room_for_the_next_checkpoin
         assert bench.uploads.problem is None
 
 
+async def test_old_checkpoints_go_where_another_worker_commits_the_whole_ones(
+    tmp_path: Path, retention: Retention
+) -> None:
+    """`checkpoint.keep` had no effect where the rank that reported them was not on worker 0."""
+    with an_attempt(tmp_path, 1) as bench:
+        bench.uploads.start()
+        await until(lambda: retention.done == 1)
+        for step in (10, 20, 30):
+            bench.part_of_slot_1(step, whole=True)
+        bench.uploads.saw_commit(CheckpointId(attempt=1, step=30))
+        bench.uploads.wake()
+        await until(lambda: retention.done == 2)
+        assert len(list(bench.checkpoints.iterdir())) == 2
+        bench.uploads.saw_commit(CheckpointId(attempt=1, step=30))  # each answer says so
+        assert not bench.uploads._retain
+
+
 async def test_old_checkpoints_go_as_soon_as_the_store_deletes_again(
     tmp_path: Path, retention: Retention
 ) -> None:

@@ -71,7 +71,7 @@ class Bench:
         self.staged.reports(0, step)
         self.uploads.wake()
 
-    def part_of_slot_1(self, step: int) -> None:
+    def part_of_slot_1(self, step: int, *, whole: bool = False) -> None:
         """What the other worker's agent does."""
         path = self.folder / f"rank1-{step}.pt"
         path.write_bytes(b"def")
@@ -83,6 +83,7 @@ class Bench:
             workers=2,
             files=[LocalFile(name="rank1.pt", path=path, rank=1)],
             metrics={},
+            whole=whole,
         )
 
     def hear_of(self, *steps: int) -> None:

@@ -143,6 +143,7 @@ class Uploads:
             same = known is not None and known.id == checkpoint
             self.committed = Committed(id=checkpoint, size_bytes=size_bytes)
             self._committed_at = self._committed_at if same else time.monotonic()
+            self._retain = self._retain or not same
         for step in [step for step in self._handles if step <= checkpoint.step]:
             self._handles.pop(step).cancel()  # its files go now, and nobody needs it
         self.remove(self.staged.commit(checkpoint.step))
