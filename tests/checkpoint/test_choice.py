@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.support.checkpoints import Bench, Through, checkpoint_id
-from trainrun.checkpoint import beat, resolve, set_aside
+from trainrun.checkpoint import (
+    beat,
+    commit_if_complete,
+    list_checkpoints,
+    next_resolution,
+    resolve,
+    set_aside,
+)
 from trainrun.checkpoint.choice import recorded_reason
 from trainrun.errors import ObjectNotFound
 
@@ -111,11 +118,66 @@ def test_a_fence_of_long_ago_still_holds_when_newer_checkpoints_are_lost(
     assert bench.run.folder(late.id).has_manifest
 
 
+def test_a_step_that_was_set_aside_before_its_commit_is_not_resumed(bench: Bench) -> None:
+    """`set-aside` said that no attempt resumes from it any more, and the next one did."""
+    bench.resolve(1)
+    bench.commit(step=10)
+    all_parts_of_20(bench)
+    assert [info.state for info in list_checkpoints(bench.run)] == ["good", "good"]
+    set_aside(bench.run, MIDDLE, "it poisons the training")
+    assert next_resolution(bench.run).resume == OLD
+    answer = bench.resolve(2, committed=OLD)
+    assert answer.resume == OLD
+    assert answer.set_aside == (f"{MIDDLE.name}: it poisons the training",)
+    assert not bench.run.folder(MIDDLE).has_manifest
+    assert [info.state for info in list_checkpoints(bench.run)] == ["good", "bad"]
+
+
+def test_a_step_below_one_that_was_set_aside_before_its_commit_is_completed(bench: Bench) -> None:
+    bench.resolve(1)
+    all_parts_of_20(bench)
+    set_aside(bench.run, MIDDLE, "it poisons the training")
+    bench.part(step=10, files={0: {"m0": b"x"}})
+    answer = bench.resolve(2)
+    assert answer.resume == OLD
+    assert bench.run.folder(OLD).has_manifest
+
+
+def test_a_step_that_was_set_aside_and_is_committed_all_the_same_is_not_resumed(
+    bench: Bench,
+) -> None:
+    """By an agent that had it under way."""
+    bench.resolve(1)
+    bench.commit(step=10)
+    all_parts_of_20(bench)
+    set_aside(bench.run, MIDDLE, "it poisons the training")
+    assert commit_if_complete(bench.run, attempt=1, step=20) is not None
+    answer = bench.resolve(2, committed=MIDDLE)
+    assert (answer.resume, answer.set_aside) == (OLD, (f"{MIDDLE.name}: it poisons the training",))
+
+
+def test_a_run_whose_only_step_was_set_aside_before_its_commit_does_not_start_from_nothing(
+    bench: Bench,
+) -> None:
+    bench.resolve(1)
+    all_parts_of_20(bench)
+    set_aside(bench.run, MIDDLE, "it poisons the training")
+    answer = bench.resolve(2)
+    assert answer.outcome == "NoGoodCheckpoint"
+    assert f"; {MIDDLE.name}: it poisons the training. Restore" in answer.message
+    assert answer.message.count(MIDDLE.name) == 1
+
+
+def all_parts_of_20(bench: Bench) -> None:
+    """Slot 0's agent dies before it commits."""
+    for worker in range(2):
+        bench.part(step=20, worker=worker, workers=2, files={worker: {f"m{worker}": b"x"}})
+
+
 def test_parts_that_vanish_while_a_checkpoint_is_completed_are_told(bench: Bench) -> None:
     bench.resolve(1)
     bench.commit(step=10)
-    for worker in range(2):
-        bench.part(step=20, worker=worker, workers=2, files={worker: {f"m{worker}": b"x"}})
+    all_parts_of_20(bench)
     store: Any = WithoutMarkers(bench)
     answer = resolve(replace(bench.run, store=store), uid="uid-1", attempt=2, watch=bench.watch)
     assert answer.resume == OLD

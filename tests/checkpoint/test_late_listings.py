@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
@@ -188,6 +189,38 @@ def test_a_checkpoint_that_was_set_aside_is_not_used_where_that_is_not_listed_ye
     set_aside(bench.run, checkpoint_id(1, 20), "two nodes read it wrongly")
     store.words = ("/bad/",)
     assert bench.resolve(2).resume == checkpoint_id(1, 10)
+
+
+@pytest.mark.parametrize("late", [("20-attempt-1/manifest.json",), ("manifest.json", "/bad/")])
+def test_a_commit_that_was_set_aside_is_not_completed_again_where_its_manifest_is_not_listed_yet(
+    tmp_path: Path, late: tuple[str, ...]
+) -> None:
+    """The next attempt resumed from what two nodes had read wrongly, and the list said `bad`."""
+    bench, store = late_run(tmp_path)
+    bench.resolve(1)
+    bench.commit(step=10)
+    bad = bench.commit(step=20).id
+    set_aside(bench.run, bad, "two nodes read it wrongly")
+    store.words = late
+    answer = bench.resolve(2, committed=bad)
+    assert answer.resume == checkpoint_id(1, 10)
+    assert answer.set_aside == (f"{bad.name}: two nodes read it wrongly",)
+
+
+def test_a_run_does_not_start_from_nothing_where_nothing_is_listed_of_a_commit_but_its_markers(
+    tmp_path: Path,
+) -> None:
+    """It was set aside, so it is not asked for; that it was there still counts."""
+    bench, store = late_run(tmp_path)
+    bench.resolve(1)
+    only = bench.commit(step=10).id
+    set_aside(bench.run, only, "two nodes read it wrongly")
+    store.words = ("manifest.json", "/bad/")
+    for attempt, committed in ((2, None), (2, only)):
+        answer = bench.resolve(attempt, committed=committed)
+        assert answer.outcome == "NoGoodCheckpoint"
+        assert f"; {only.name}: two nodes read it wrongly. Restore" in answer.message
+        assert answer.message.count(only.name) == 1
 
 
 def test_the_only_commit_is_waited_for_while_it_is_known_and_not_listed(tmp_path: Path) -> None:

@@ -30,7 +30,10 @@ HOP_BY_HOP = ("connection", "expect", "keep-alive", "transfer-encoding")
 
 
 class ForeignAnswers(ThreadingHTTPServer):
-    """`before` sees each request before it is passed on, `after` its answer."""
+    """`before` sees each request before it is passed on, `after` its answer.
+
+    A request that `before` gives a status is answered so, and not passed on.
+    """
 
     daemon_threads = True
     request_queue_size = 256
@@ -62,13 +65,8 @@ class _Handler(BaseHTTPRequestHandler):
         exchange = Exchange(self.command, self.path, _passed_on(self.headers.items()))
         self.server.seen.append((self.command, self.path))
         self.server.before(exchange)
-        connection = http.client.HTTPConnection("127.0.0.1", self.server.upstream)
-        with contextlib.closing(connection):
-            # The signature covers the address that the client spoke to.
-            connection.request(exchange.method, exchange.path, body, exchange.headers)
-            answer = connection.getresponse()
-            exchange.status, exchange.body = answer.status, answer.read()
-            exchange.answer = _passed_on(answer.getheaders())
+        if not exchange.status:
+            self._ask_the_server(exchange, body)
         self.server.after(exchange)
         self.send_response_only(exchange.status)
         length = exchange.answer.pop("Content-Length", "0")
@@ -79,6 +77,15 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", length)
         self.end_headers()
         self.wfile.write(exchange.body)
+
+    def _ask_the_server(self, exchange: Exchange, body: bytes) -> None:
+        connection = http.client.HTTPConnection("127.0.0.1", self.server.upstream)
+        with contextlib.closing(connection):
+            # The signature covers the address that the client spoke to.
+            connection.request(exchange.method, exchange.path, body, exchange.headers)
+            answer = connection.getresponse()
+            exchange.status, exchange.body = answer.status, answer.read()
+            exchange.answer = _passed_on(answer.getheaders())
 
     do_GET = do_PUT = do_POST = do_HEAD = do_DELETE = _pass_on
 

@@ -67,6 +67,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self, status: int, body: bytes) -> None:
         self.send_response(status)
+        self.send_header("ETag", '"an-object"')
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)

@@ -60,18 +60,18 @@ class Bench:
         known = self.uploads.committed
         return known.id.step if known is not None else None
 
-    def save(self, step: int, *, whole: bool = False) -> None:
+    def save(self, step: int, *, whole: bool = False, content: bytes = b"abc") -> None:
         """Rank 0 reports a checkpoint."""
         directory = self.folder / f"staged-{step}"
         directory.mkdir()
-        (directory / "rank0.pt").write_bytes(b"abc")
+        (directory / "rank0.pt").write_bytes(content)
         self.staged.bring(
             0, step, directory, metrics={}, whole=whole, after_save=False, now=float(step)
         )
         self.staged.reports(0, step)
         self.uploads.wake()
 
-    def part_of_slot_1(self, step: int) -> None:
+    def part_of_slot_1(self, step: int, *, whole: bool = False) -> None:
         """What the other worker's agent does."""
         path = self.folder / f"rank1-{step}.pt"
         path.write_bytes(b"def")
@@ -83,6 +83,7 @@ class Bench:
             workers=2,
             files=[LocalFile(name="rank1.pt", path=path, rank=1)],
             metrics={},
+            whole=whole,
         )
 
     def hear_of(self, *steps: int) -> None:

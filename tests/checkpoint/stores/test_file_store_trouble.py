@@ -9,7 +9,7 @@ import os
 import resource
 import subprocess
 import zlib
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -21,7 +21,7 @@ from tests.support.checkpoints import (
     read_directory,
 )
 from tests.support.mounts import mounted
-from trainrun.checkpoint import RunStore, open_store
+from trainrun.checkpoint import RunStore, open_store, retain
 from trainrun.errors import (
     CacheUnusable,
     PutIfAbsentUnsupported,
@@ -30,9 +30,6 @@ from trainrun.errors import (
     StoreMisconfigured,
     StoreUnavailable,
 )
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def leftovers(directory: Path) -> list[Path]:
@@ -202,6 +199,79 @@ def test_unfinished_files_are_invisible_and_go_with_their_checkpoint(
     assert not any("tmp" in name for name in bench.run.folder(checkpoint).sizes)
     bench.run.delete([item.key for item in bench.run.objects("checkpoints/")])
     assert not folder.exists()
+
+
+def test_what_killed_agents_had_under_way_is_deleted_by_the_next_attempt(
+    bench: Bench, folder: Path
+) -> None:
+    """Each kill cost the room of up to four files for ever, and no list showed them."""
+    kept = bench.commit(step=10).id
+    bench.part(step=20, worker=0, workers=2, files={0: {"a": b"x"}})
+    bench.resolve(1)
+    bench.resolve(2)
+
+    def under_way(attempt: int, step: int, worker: int, name: str = "") -> Path:
+        place = folder / "checkpoints" / checkpoint_id(attempt, step).name / f"worker-0000{worker}"
+        path = place / name / ".trainrun-tmp-dead"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"half a file")
+        return path
+
+    beside_what_is_kept = under_way(1, 10, 0)
+    beside_another_part = under_way(1, 20, 1)
+    alone = under_way(1, 30, 0, "shards/of")
+    of_this_attempt = under_way(2, 30, 0)
+    retain(bench.run, attempt=1, keep=2)  # no longer the newest
+    assert len(leftovers(folder)) == 4
+    assert retain(bench.run, attempt=2, keep=2) == (checkpoint_id(1, 20),)
+    assert leftovers(folder) == [of_this_attempt]
+    assert beside_what_is_kept.parent.exists()
+    assert not beside_another_part.parents[1].exists()
+    assert not alone.parents[3].exists()
+    directory = materialize(bench.run, kept, cache_dir=bench.scratch / "cache")
+    assert read_directory(directory) == expected_directory(1, 10)
+
+
+def test_a_file_whose_writer_was_taken_for_dead_is_stored_whole(tmp_path: Path) -> None:
+    """By a cut-off agent of a lower attempt; its checkpoint is fenced."""
+    store = open_store(f"file://{tmp_path}/store")
+    store.probe()
+    content = os.urandom(10 << 20)
+    (tmp_path / "large").write_bytes(content)
+    deleted: list[Path] = []
+
+    def progress(_: int) -> None:
+        if len(deleted) < 3:
+            deleted.extend(leftovers(tmp_path))
+            store.abort_uploads("run/", of=lambda _key: True)
+            assert not leftovers(tmp_path)
+
+    store.put_file("run/a/large", tmp_path / "large", crc32=zlib.crc32(content), progress=progress)
+    assert len(deleted) == 3
+    assert store.get("run/a/large") == content
+    assert [item.key for item in store.list("")] == ["run/a/large"]
+
+
+def test_an_unfinished_file_that_cannot_be_deleted_does_not_keep_old_checkpoints(
+    bench: Bench, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for step in (10, 20, 30):
+        bench.commit(step=step)
+    bench.resolve(1)
+    bench.resolve(2)
+    litter = folder / "checkpoints" / checkpoint_id(1, 30).name / ".trainrun-tmp-dead"
+    litter.write_bytes(b"half a file")
+    unlink = Path.unlink
+
+    def deny(path: Path, missing_ok: bool = False) -> None:
+        if path == litter:
+            raise OSError(errno.EACCES, "Permission denied")
+        unlink(path, missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", deny)
+    with pytest.raises(StoreDenied, match=r"cannot delete file://.*tmp-dead: Permission denied"):
+        bench.run.store.abort_uploads("", of=lambda _key: True)
+    assert retain(bench.run, attempt=2, keep=2) == (checkpoint_id(1, 10),)
 
 
 def test_a_folder_that_vanishes_and_comes_back_loses_nothing(bench: Bench, tmp_path: Path) -> None:

@@ -153,6 +153,66 @@ def test_an_empty_answer_to_a_large_upload_is_an_unavailable_store(
     put_large(proxied, tmp_path / "file")
 
 
+@pytest.mark.parametrize("body", [b"", b"<html>down for maintenance</html>"])
+def test_a_small_file_is_not_taken_for_stored_where_something_else_has_answered(
+    proxied: ObjectStore, proxy: ForeignAnswers, opened: ObjectStore, tmp_path: Path, body: bytes
+) -> None:
+    """The agent deleted the files that were staged, and they were not in the store."""
+    path = tmp_path / "file"
+    path.write_bytes(b"small")
+
+    def foreign(exchange: Exchange) -> None:
+        if exchange.method == "PUT":
+            exchange.status, exchange.body, exchange.answer = 200, body, {}
+
+    def put_file() -> None:
+        proxied.put_file("run/part", path, crc32=zlib.crc32(b"small"))
+
+    proxy.before = foreign
+    for write in (
+        put_file,
+        lambda: proxied.put("run/part", b"small"),
+        lambda: proxied.put_if_absent("run/part", b"small"),
+    ):
+        with pytest.raises(StoreUnavailable, match=r"run/part: the answer names no ETag; does som"):
+            write()
+    assert opened.list("run/") == []
+    proxy.before = lambda _: None
+    put_file()
+    assert opened.get("run/part") == b"small"
+
+
+def test_a_claim_is_ours_whose_answer_something_else_has_replaced(
+    proxied: ObjectStore, proxy: ForeignAnswers
+) -> None:
+    def foreign(exchange: Exchange) -> None:
+        if exchange.method == "PUT":
+            exchange.status, exchange.body, exchange.answer = 200, b"", {}
+
+    proxy.after = foreign
+    with pytest.raises(StoreUnavailable):
+        proxied.put_if_absent("run/claim", b"ours")
+    proxy.after = lambda _: None
+    assert proxied.put_if_absent("run/claim", b"ours")
+    assert not proxied.put_if_absent("run/claim", b"theirs")
+
+
+def test_the_end_of_a_large_upload_is_not_believed_where_something_else_has_answered(
+    proxied: ObjectStore, proxy: ForeignAnswers, opened: ObjectStore, tmp_path: Path
+) -> None:
+    def foreign(exchange: Exchange) -> None:
+        if is_completion(exchange):
+            exchange.status, exchange.body, exchange.answer = 200, b"<html>down</html>", {}
+
+    proxy.before = foreign
+    with pytest.raises(StoreUnavailable, match="names no ETag"):
+        put_large(proxied, tmp_path / "file")
+    assert opened.list("weights/") == []
+    proxy.before, proxy.after = lambda _: None, foreign
+    put_large(proxied, tmp_path / "file")  # it has reached the store, which says so when asked
+    assert [item.size for item in opened.list("weights/")] == [LARGE]
+
+
 def is_completion(exchange: Exchange) -> bool:
     return exchange.method == "POST" and "uploadId=" in exchange.path
 

@@ -15,6 +15,7 @@ import pytest
 
 from tests.support.checkpoints import Bench, contents, materialize, read_directory
 from tests.support.uploader import SIZE, WORKERS
+from trainrun.checkpoint import retain
 
 if TYPE_CHECKING:
     from trainrun.contract.checkpoint_id import CheckpointId
@@ -66,6 +67,8 @@ def kill_often(bench: Bench, *, times: int, seed: int, longest: float) -> None:
 @pytest.mark.slow
 def test_50_kills_in_a_folder(bench: Bench) -> None:
     kill_often(bench, times=50, seed=random.randrange(10**6), longest=0.06)
+    retain(bench.run, attempt=51, keep=2)
+    assert not list(bench.scratch.parent.glob("store/digits/checkpoints/**/.trainrun-tmp-*"))
 
 
 @pytest.mark.slow

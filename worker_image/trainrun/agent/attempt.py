@@ -182,6 +182,7 @@ class Attempt:
             self.report.ignored,
             overdue,
             uploads.problem,
+            uploads.retention_problem,
             uploads.turns.problem,
             self.fetching.problem,
             self.tally.problem,

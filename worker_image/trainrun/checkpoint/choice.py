@@ -67,7 +67,7 @@ class Choice:
 
     resume: Manifest | None = None
     set_aside: list[str] = field(default_factory=list)
-    """Committed ones that are damaged, newest first: `name: reason`."""
+    """Those that are damaged or were set aside, newest first: `name: reason`."""
     skipped: list[str] = field(default_factory=list)
     """Never committed ones whose parts are all there and yet cannot be committed."""
     suspect: Suspect | None = None
@@ -101,12 +101,15 @@ def choose(run: RunStore, view: StoreView, known: Known) -> Choice:
     for folder in newest_first(view.folders, view.resumes):
         if folder.has_manifest:
             above_all_manifests = False
-            manifest = _usable(run, folder, choice, is_bad=view.sets_aside(run, folder.id))
-        elif above_all_manifests and folder.done:
+        elif not above_all_manifests or not folder.done:
             # Below a manifest this may be what an interrupted deletion has left.
-            manifest = _completed(run, folder, choice)
-        else:
-            manifest = None
+            continue
+        # Before it is completed, too: it may be set aside although no manifest of it is listed.
+        if view.sets_aside(run, folder.id):
+            choice.set_aside.append(f"{folder.id.name}: {recorded_reason(run, folder.id)}")
+            continue
+        judge = _usable if folder.has_manifest else _completed
+        manifest = judge(run, folder, choice)
         if manifest is not None or choice.suspect is not None:
             choice.resume = manifest
             break
@@ -171,10 +174,14 @@ def evidence(run: RunStore, view: StoreView, known: Known) -> list[str]:
         and not view.shows_manifest(checkpoint)  # those were judged by `choose`
     }
     for checkpoint, how in witnesses.items():
-        if checkpoint not in found and not view.shows_manifest(checkpoint):
-            if fenced_by(checkpoint, resumes) is None and not view.sets_aside(run, checkpoint):
-                _ask_for(run, checkpoint)
-            found[checkpoint] = f"{layout.MANIFEST}: missing, but {how}"
+        if checkpoint in found or view.shows_manifest(checkpoint):
+            continue
+        if view.sets_aside(run, checkpoint):
+            found[checkpoint] = recorded_reason(run, checkpoint)
+            continue
+        if fenced_by(checkpoint, resumes) is None:
+            _ask_for(run, checkpoint)
+        found[checkpoint] = f"{layout.MANIFEST}: missing, but {how}"
     return [f"{checkpoint.name}: {found[checkpoint]}" for checkpoint in sorted(found, reverse=True)]
 
 
@@ -203,11 +210,8 @@ def _ask_for(run: RunStore, checkpoint: CheckpointId) -> None:
         raise run.incomplete_listing(key)
 
 
-def _usable(run: RunStore, folder: Folder, choice: Choice, *, is_bad: bool) -> Manifest | None:
+def _usable(run: RunStore, folder: Folder, choice: Choice) -> Manifest | None:
     name = folder.id.name
-    if is_bad:
-        choice.set_aside.append(f"{name}: {recorded_reason(run, folder.id)}")
-        return None
     try:
         return inspect(run, folder)
     except CheckpointDamaged:

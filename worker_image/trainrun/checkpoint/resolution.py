@@ -193,7 +193,8 @@ class _Claimant:
 
     def _lost(self, view: StoreView, choice: Choice, known: Known) -> str | None:
         """Why starting from nothing would lose something; None when it would not."""
-        reasons = [*choice.set_aside, *evidence(self.run, view, known)]
+        # What was set aside and has no manifest is told by both.
+        reasons = list(dict.fromkeys([*choice.set_aside, *evidence(self.run, view, known)]))
         if not reasons:
             return None
         vanished = (

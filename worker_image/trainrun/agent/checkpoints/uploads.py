@@ -28,6 +28,7 @@ from trainrun.errors import (
     CheckpointDamaged,
     CheckpointFenced,
     StoreError,
+    StoreFull,
     StoreUnavailable,
     TrainRunError,
     TransferCancelled,
@@ -41,6 +42,10 @@ LOG = logging.getLogger("trainrun.agent")
 FIRST_PAUSE = 0.5
 LONGEST_PAUSE = 15.0
 """Seconds between tries while the store is in trouble."""
+
+RETENTION_PATIENCE = 60.0
+"""Seconds for which it is not told that old checkpoints cannot be deleted: nobody waits for that,
+and whoever waits for a store that is away tells it."""
 
 FATAL = {CheckpointConflict: "CheckpointConflict", CheckpointFenced: "StorageLost"}
 """What ends the run, and what it is called."""
@@ -61,6 +66,9 @@ class Uploads:
     """Awaited before a part is uploaded and before a commit: what was reported with the step is
     stored first, since whoever goes on from there does not report it again. Must not raise."""
     problem: Problem | None = None
+    """Why checkpoints wait to be stored."""
+    retention_problem: Problem | None = None
+    """Why old ones stay; what is saved is stored all the same."""
     fatal: Problem | None = None
     committed: Committed | None = None
     turns: Turns = field(default_factory=Turns)
@@ -77,12 +85,16 @@ class Uploads:
     _tasks: list[asyncio.Task[None]] = field(default_factory=list)
     _removals: set[asyncio.Task[None]] = field(default_factory=set)
     _retain: bool = False
+    _stay_since: float | None = None
+    """When deleting old checkpoints began to fail; None: it does not."""
 
     def start(self) -> None:
         """Begin to work."""
-        work = [self._upload_next]
+        work = [(self._upload_next, self._trouble)]
         if self.slot == 0:
-            work += [self._commit_next, self._retain_next]
+            work += [(self._commit_next, self._trouble), (self._retain_next, self._stay)]
+            # What killed agents have left may take the room that the first commit needs.
+            self._retain = True
         self._wakes = [asyncio.Event() for _ in work]
         self._hurries = [asyncio.Event() for _ in work]
         lanes = map(self._lane, work, self._wakes, self._hurries)
@@ -131,6 +143,7 @@ class Uploads:
             same = known is not None and known.id == checkpoint
             self.committed = Committed(id=checkpoint, size_bytes=size_bytes)
             self._committed_at = self._committed_at if same else time.monotonic()
+            self._retain = self._retain or not same
         for step in [step for step in self._handles if step <= checkpoint.step]:
             self._handles.pop(step).cancel()  # its files go now, and nobody needs it
         self.remove(self.staged.commit(checkpoint.step))
@@ -159,8 +172,12 @@ class Uploads:
         return any(wanted is None or step in wanted for step in left)
 
     async def _lane(
-        self, work: Callable[[], Awaitable[bool]], wake: asyncio.Event, hurry: asyncio.Event
+        self,
+        lane: tuple[Callable[[], Awaitable[bool]], Callable[[Exception], None]],
+        wake: asyncio.Event,
+        hurry: asyncio.Event,
     ) -> None:
+        work, tell = lane
         backoff = Backoff(FIRST_PAUSE, LONGEST_PAUSE)
         while True:
             wake.clear()
@@ -175,7 +192,7 @@ class Uploads:
                 self.news()
                 return  # somebody has to change something; no later step would fare better
             except (TrainRunError, OSError) as error:
-                self._trouble(error)
+                tell(error)
                 if await ends_early(hurry, backoff.next()):
                     backoff.reset()
                 busy = True
@@ -256,8 +273,17 @@ class Uploads:
     async def _retain_next(self) -> bool:
         if not self._retain:
             return False
-        self._retain = False
-        await self.storage.retain(self.attempt)
+        self._retain = False  # before it looks: a commit may come meanwhile
+        try:
+            await self.storage.retain(self.attempt)
+        except (TrainRunError, OSError):
+            self._retain = True
+            raise
+        self._stay_since = None
+        if self.retention_problem is not None:
+            LOG.info("old checkpoints are deleted again")
+            self.retention_problem = None
+            self.news()
         return True
 
     def _allowed(self, tried: set[int]) -> list[Step]:
@@ -282,6 +308,9 @@ class Uploads:
         self.wake()
 
     def _trouble(self, error: Exception) -> None:
+        if isinstance(error, StoreFull):
+            self._retain = True  # there may be more to delete than at the last commit
+            self.wake()
         if isinstance(error, CheckpointDamaged):
             kind = "CheckpointDamaged"
         elif isinstance(error, StoreError):
@@ -292,6 +321,18 @@ class Uploads:
         problem = Problem(type=kind, reason=type(error).__name__, message=message)
         if problem != self.problem:
             self.problem = problem
+            self.news()
+
+    def _stay(self, error: Exception) -> None:
+        now = time.monotonic()
+        if self._stay_since is None:
+            self._stay_since = now
+        if now - self._stay_since < RETENTION_PATIENCE:
+            return
+        message = f"old checkpoints cannot be deleted now: {error}"
+        problem = Problem(type="OldCheckpointsKept", reason=type(error).__name__, message=message)
+        if problem != self.retention_problem:
+            self.retention_problem = problem
             self.news()
 
     def _over_trouble(self) -> None:

@@ -2,9 +2,9 @@
 
 Layer: implements `ObjectStore`. Invariants: an object appears by one atomic `rename` or `link` of a
 finished temporary file beside it; what a returned call wrote survives a power failure (file, then
-folder, are synced). Unfinished files are never listed, and removed together with the last object
-beside them. The root folder is created by `probe` alone: a volume that is not mounted (any
-more) must show as an error, not as an empty store on the disk below the mount point.
+folder, are synced). Unfinished files are never listed, and removed by `abort_uploads` or together
+with the last object beside them. The root folder is created by `probe` alone: a volume that is not
+mounted (any more) must show as an error, not as an empty store on the disk below the mount point.
 """
 
 from __future__ import annotations
@@ -150,7 +150,18 @@ class FileStore:
             self._prune(folder)
 
     def abort_uploads(self, prefix: str, *, of: Callable[[str], bool]) -> None:
-        """See ObjectStore.abort_uploads: temporary files go with the last object beside them."""
+        """See ObjectStore.abort_uploads: here these are files that a killed writer has left.
+
+        A writer that lives, of an attempt that is over, writes its file again (`_install`).
+        """
+        for folder, _, names in os.walk(self.root / prefix):
+            for name in names:
+                path = Path(folder, name)
+                key = path.relative_to(self.root).as_posix()
+                if name.startswith(TEMPORARY) and of(key):
+                    with self._explained("delete", key), contextlib.suppress(FileNotFoundError):
+                        path.unlink()
+                    self._prune(path.parent)
 
     def close(self) -> None:
         """See ObjectStore.close."""

@@ -282,9 +282,10 @@ class S3Store:
         code = encode_crc32(zlib.crc32(data))
         for attempt in range(PLACING_TRIES):
             try:
-                self._client.put_object(
+                answer = self._client.put_object(
                     **self._at(key), Body=data, ChecksumCRC32=code, **conditions
                 )
+                said(answer, "ETag", name=self._name(key))
                 return
             except sdk.ClientError as error:
                 refusal = error.response.get("Error", {}).get("Code")

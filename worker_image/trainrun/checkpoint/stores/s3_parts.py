@@ -72,12 +72,13 @@ def send_file(
         return {"PartNumber": part.number, "ETag": etag, "ChecksumCRC32": code}
 
     parts = send_parts(path, size, send, limit=limit)
-    client.complete_multipart_upload(
+    answer = client.complete_multipart_upload(
         **where,
         MultipartUpload={"Parts": parts},
         ChecksumCRC32=encode_crc32(crc32),
         ChecksumType="FULL_OBJECT",
     )
+    said(answer, "ETag", name=where["Key"])
 
 
 def fetch_range(
