@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tests.cluster.office import Office, raw
+from trainrun_operator.core.run.config import RunConfig, config_of
+from trainrun_operator.worlds.kubernetes import run_object
+
+if TYPE_CHECKING:
+    import pytest
+
+    from trainrun_operator.api.run.resource import TrainRun
 
 
 def test_a_run_is_known_once_it_was_seen_and_forgotten_when_it_is_deleted() -> None:
@@ -76,6 +83,29 @@ def test_a_spec_that_was_repaired_is_led_like_any_other() -> None:
     office.manager.seen(raw(failurePolicy={"maxFailures": "many"}))
     office.manager.seen(raw(version=2, failurePolicy={"maxFailures": 2}))
     assert office.max_failures() == [2]
+
+
+async def test_a_run_that_nobody_foresaw_is_refused_alone_and_its_user_is_told(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def surprised(run: TrainRun) -> RunConfig:
+        if run.metadata.name == "odd":
+            raise RecursionError("maximum recursion depth exceeded")
+        return config_of(run)
+
+    monkeypatch.setattr(run_object, "config_of", surprised)
+    office = Office()
+    odd, well = raw("odd", uid="odd"), raw("well", uid="well")
+    for _ in range(2):
+        office.manager.relisted({"odd": odd, "well": well}, known_before=office.manager.uids())
+
+    assert office.max_failures() == [0]
+    assert [event.reason for event in office.events] == ["InvalidSpec"]
+    assert office.events[0].message.startswith(
+        "this operator cannot read it: RecursionError: maximum recursion depth exceeded (test_"
+    )
+    assert caplog.text.count("TrainRun odd cannot be read") == 1
+    assert await office.status_for("odd") == 503
 
 
 def held(by: str, *, version: int = 1) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -121,3 +122,43 @@ async def test_after_an_upgrade_of_the_crd_a_watch_that_hides_the_memory_makes_n
         await until(lambda: [s.attempt for s, _ in office.manager.states()] == [4])
 
     assert [status.fruitless for status, _ in office.manager.states()] == [2]
+
+
+async def test_one_run_of_ten_thousand_levels_is_refused_and_the_others_are_led(
+    api: KubeApi, fake: FakeApi
+) -> None:
+    """It ended the operator, and each that took its place."""
+    office = Office()
+    watched = RunWatch(api, namespaces=(), manager=office.manager)
+    template = raw()["spec"]["workers"]["template"]
+    deep = raw("deep", uid="deep")
+    deep["spec"]["workers"] = {"template": {"spec": {**template["spec"], "deep": "DEEP"}}}
+    fake.text = json.dumps([deep, raw("well", uid="well")]).replace(
+        '"DEEP"', "[" * 10_000 + "]" * 10_000
+    )
+
+    async with relisting(watched):
+        await watched.listed.wait()
+
+    assert office.max_failures() == [0]
+    assert [event.reason for event in office.events] == ["InvalidSpec"]
+    assert office.events[0].message == (
+        "team/deep: 1 problem\n  spec.workers.template.spec.deep: is nested more than 100 levels "
+        "deep"
+    )
+
+
+async def test_a_list_that_fails_in_a_way_nobody_foresaw_is_tried_again(
+    api: KubeApi, fake: FakeApi, caplog: pytest.LogCaptureFixture
+) -> None:
+    office = Office()
+    watched = RunWatch(api, namespaces=(), manager=office.manager)
+    fake.answers = [Answer(code=200, body={"odd": True})]
+    fake.things = [raw("a", uid="a")]
+
+    async with relisting(watched):
+        await watched.listed.wait()
+
+    assert "TrainRuns cannot be listed" in caplog.text
+    assert "KeyError" in caplog.text
+    assert office.manager.uids() == {"a"}

@@ -41,6 +41,8 @@ def sentences(error: ErrorDetails, model: type[BaseModel]) -> Iterator[str]:
     if error["type"] == BROKEN_RULE:
         for broken in typing.cast("tuple[BrokenRule, ...]", error["ctx"]["broken"]):
             yield _broken_rule(place, value, broken)
+    elif not place:
+        yield f"the text cannot be read: {error['msg']}"
     else:
         yield f"{path(place)}: {_what(error, model)}"
 

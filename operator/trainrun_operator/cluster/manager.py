@@ -34,6 +34,7 @@ from trainrun_operator.kube.errors import (
 )
 from trainrun_operator.runtime.agent_server import AgentServer
 from trainrun_operator.runtime.agents import RunAgents
+from trainrun_operator.runtime.mishaps import one_line
 from trainrun_operator.runtime.news import Happened, RunNews
 from trainrun_operator.runtime.reconciler import Reconciler
 from trainrun_operator.runtime.wakeup import Wakeup
@@ -51,6 +52,8 @@ _log = logging.getLogger(__name__)
 
 PASSING = (AlreadyExists, Conflict, Forbidden, Gone, NotFound, Unauthorized, Unavailable)
 """What calls may meet while others write, or while the API server is away or has just begun."""
+
+REPORT = "the run is left as it is until its spec is changed; report the bug"
 
 RETOLD_WITHIN = timedelta(minutes=10)
 """Events this young are told again when we begin to lead: who led before may have died over them.
@@ -129,6 +132,9 @@ class RunManager:
                 led.wakeup.now()
         except InvalidSpec as error:
             self._refuse(raw, str(error))
+        except Exception as error:  # noqa: BLE001 - whatever one of them holds, the others are led
+            if self._refuse(raw, f"this operator cannot read it: {one_line(error)}; {REPORT}"):
+                _log.exception("TrainRun %s cannot be read", raw["metadata"].get("name"))
         else:
             self._forget_unreadable(uid)
 
@@ -248,12 +254,13 @@ class RunManager:
             leads=self._around is not None,
         )
 
-    def _refuse(self, raw: Mapping[str, Any], message: str) -> None:
+    def _refuse(self, raw: Mapping[str, Any], message: str) -> bool:
+        """Tell the user of a run that cannot be read, once for each generation: now is told."""
         metadata = raw["metadata"]
         uid, generation = metadata["uid"], metadata.get("generation", 0)
         known = self._unreadable.get(uid)
         if known is not None and known.generation == generation:
-            return
+            return False
         event = Event(type="Warning", reason="InvalidSpec", message=message)
         self._record(raw, event, datetime.now(UTC))
         if known is not None:
@@ -262,6 +269,7 @@ class RunManager:
             agents = RunAgents(run_uid=uid, on_news=_nothing, on_progress=_nothing)
             self._unreadable[uid] = _Unreadable(generation=generation, agents=agents)
             self._server.add(agents)
+        return True
 
     def _forget_unreadable(self, uid: str) -> None:
         if self._unreadable.pop(uid, None) is not None and uid not in self._runs:

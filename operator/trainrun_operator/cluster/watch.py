@@ -64,6 +64,9 @@ class RunWatch:
             except KubeError as error:
                 _log.warning("TrainRuns cannot be listed: %s", error)
                 pause = RETRY
+            except Exception:  # noqa: BLE001 - whatever it is, the process must go on
+                _log.exception("TrainRuns cannot be listed")
+                pause = RETRY
             await self._pause(pause * random.uniform(*JITTER))
 
     async def _pause(self, seconds: float) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from trainrun_operator.api.pod_template import LONGEST_COMMAND, LONGEST_TEXT
 from trainrun_operator.api.run.launching import launching_of
 from trainrun_operator.api.run.spec import WorkersSpec
 
@@ -100,3 +101,39 @@ def test_a_command_that_cannot_be_run_says_what_to_write_instead(
     spec: WorkersSpec, problem: str
 ) -> None:
     assert launching_of(spec).problem == f"the command of container worker cannot be run: {problem}"
+
+
+def variables(*values: str) -> list[dict[str, str]]:
+    return [{"name": f"E{at}", "value": value} for at, value in enumerate(values)]
+
+
+DOUBLED = variables("x" * 16, *(f"$(E{at})$(E{at})" for at in range(40)))
+"""1.5 KB that the CRD allows; written out, the last one has 16 TB."""
+
+
+def test_variables_that_double_each_other_are_refused_and_fill_no_memory() -> None:
+    """One such TrainRun, in any namespace, ended the operators of the whole cluster."""
+    assert launching_of(workers("train $(E40)", env=DOUBLED)).problem == (
+        "the command of container worker cannot be run: env[14].value would have more than 131072 "
+        "characters, with its references replaced"
+    )
+    assert launching_of(workers("train", args=["a", "$(E13)$(E0)"], env=DOUBLED)).problem == (
+        "the command of container worker cannot be run: args[1] would have more than 131072 "
+        "characters, with its references replaced"
+    )
+
+
+def test_a_command_is_not_refused_for_variables_that_it_does_not_refer_to() -> None:
+    env = [*DOUBLED, {"name": "N", "value": "2"}]
+    found = launching_of(workers("torchrun --nproc-per-node $(N) t.py", env=env))
+    assert (found.processes, found.problem) == (2, "")
+
+
+def test_a_command_line_that_is_longer_than_linux_takes_is_refused_before_it_is_made() -> None:
+    long = variables("x" * LONGEST_TEXT)
+    fits = LONGEST_COMMAND // LONGEST_TEXT - 2
+    assert launching_of(workers("t" + " $(E0)" * fits, env=long)).problem == ""
+    assert launching_of(workers("t" + " $(E0)" * (fits + 1), env=long)).problem == (
+        "the command of container worker cannot be run: command and args, with the env that they "
+        "refer to, have more than 2097152 characters"
+    )

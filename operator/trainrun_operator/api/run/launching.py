@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from trainrun.contract.launcher import LauncherRefused, TorchLaunch, torch_launch
+from trainrun_operator.api.pod_template import TooLong
 
 if TYPE_CHECKING:
     from trainrun_operator.api.pod_template import Container
@@ -47,7 +48,7 @@ def launching_of(workers: WorkersSpec) -> Launching:
             return Launching(processes=said or 1)
         processes = _processes(launch, container, said)
         _check_nodes(launch, workers.replicas)
-    except LauncherRefused as refused:
+    except (LauncherRefused, TooLong) as refused:
         problem = f"the command of container {container.name} cannot be run: {refused}"
         return Launching(processes=said or 1, problem=problem)
     return Launching(processes=processes, note=launch.note)
