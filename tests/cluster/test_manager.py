@@ -65,6 +65,21 @@ def test_a_spec_that_cannot_be_read_is_told_once_per_generation() -> None:
     assert len(office.events) == 2
 
 
+async def test_an_edit_that_cannot_be_read_is_told_once_and_the_spec_before_holds() -> None:
+    office = Office()
+    office.manager.seen(raw(failurePolicy={"maxFailures": 7}))
+    broken = raw(version=2, failurePolicy={"maxFailures": "many"})
+    for _ in range(3):
+        office.manager.relisted({"uid-1": broken}, known_before=office.manager.uids())
+    assert [event.reason for event in office.events] == ["InvalidSpec"]
+    assert "spec.failurePolicy.maxFailures" in office.events[0].message
+    assert office.max_failures() == [7]
+    office.manager.seen(raw(version=3, failurePolicy={"maxFailures": 3}))
+    assert office.max_failures() == [3]
+    office.manager.seen(raw(version=4, failurePolicy={"maxFailures": "many"}))
+    assert [event.reason for event in office.events] == ["InvalidSpec"] * 2
+
+
 async def test_agents_of_a_run_that_this_operator_cannot_read_are_put_off_not_sent_away() -> None:
     office = Office()
     office.manager.seen(raw(failurePolicy={"maxFailures": "many"}))

@@ -17,7 +17,7 @@ from pydantic_core import ErrorDetails
 
 from trainrun.errors import InvalidSpec
 from trainrun_operator.api.base import BROKEN_RULE, Model
-from trainrun_operator.api.places import DEEPEST, Place, too_deep, without_nulls
+from trainrun_operator.api.places import DEEPEST, Place, too_deep, without_nulls, without_unknown
 from trainrun_operator.api.problems import path as path_of
 from trainrun_operator.api.problems import sentences, shown
 from trainrun_operator.api.resources import TRAINRUN, M, Resource
@@ -67,8 +67,13 @@ def read(
     *,
     source: str,
     overrides: Mapping[str, object] | None = None,
+    stored: bool = False,
 ) -> M:
-    """The resource in a document that was parsed already; see `load_trainrun`."""
+    """The resource in a document that was parsed already; see `load_trainrun`.
+
+    `stored`: the API server has it, and has taken out what is misspelt. So a field that is not
+    known is a newer version's, whose CRD is there before its operator, and is left out.
+    """
     _check_kind(document, resource, source)
     document.pop("status", None)
     for path, value in (overrides or {}).items():
@@ -78,6 +83,8 @@ def read(
         problem = f"{path_of(deep)}: is nested more than {DEEPEST} levels deep"
         raise InvalidFile(source=source, problems=(problem,))
     document = without_nulls(document, resource.model)
+    if stored:
+        document = without_unknown(document, resource.model)
     try:
         return _validate(document, resource.model)
     except ValidationError as error:

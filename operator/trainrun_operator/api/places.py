@@ -43,6 +43,23 @@ def without_nulls(value: Any, model: type[BaseModel] | None) -> Any:
     }
 
 
+def without_unknown(value: Any, model: type[BaseModel] | None) -> Any:
+    """`value` without the fields that `model` would refuse for their names, at any depth."""
+    if model is None:
+        return value
+    if isinstance(value, list):
+        return [without_unknown(entry, model) for entry in value]
+    if not isinstance(value, dict):
+        return value
+    fields = {str(info.alias): info for info in model.model_fields.values()}
+    closed = model.model_config.get("extra") == "forbid"
+    return {
+        key: without_unknown(entry, model_in(fields[key].annotation)) if key in fields else entry
+        for key, entry in value.items()
+        if key in fields or not closed
+    }
+
+
 def too_deep(value: Any, place: Place) -> Place | None:
     """Where `value`, which stands at `place`, has more than DEEPEST levels; None: nowhere. The
     place leads to the outer ones of them alone."""

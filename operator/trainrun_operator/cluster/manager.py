@@ -70,14 +70,6 @@ class _Led:
     task: asyncio.Task[None] | None = None
 
 
-@dataclass(slots=True, kw_only=True)
-class _Unreadable:
-    """A run whose spec this operator cannot read: a newer one may, so its agents are put off."""
-
-    generation: int
-    agents: RunAgents
-
-
 class RunManager:
     """Knows every run; leads them while `leading`."""
 
@@ -101,7 +93,11 @@ class RunManager:
         self._record = record
         self.nodes = NodeMemory(tell_node)
         self._runs: dict[str, _Led] = {}
-        self._unreadable: dict[str, _Unreadable] = {}
+        self._unreadable: dict[str, RunAgents] = {}
+        """Of runs that this operator has never been able to read: a newer one may, so their agents
+        are put off."""
+        self._refused: dict[str, int] = {}
+        """Of runs that cannot be read: the generation that their users were told of, by uid."""
         self._around: Surroundings | None = None
         self._metrics = metrics
         metrics.follow(self.states)
@@ -136,7 +132,11 @@ class RunManager:
             if self._refuse(raw, f"this operator cannot read it: {one_line(error)}; {REPORT}"):
                 _log.exception("TrainRun %s cannot be read", raw["metadata"].get("name"))
         else:
-            self._forget_unreadable(uid)
+            if led is not None and led.object.refusal:
+                # By whichever way it came: the answer to a write of ours may have been faster.
+                self._refuse(led.object.current.raw, led.object.refusal)
+            else:
+                self._forget_unreadable(uid)
 
     def gone(self, uid: str) -> None:
         """The TrainRun was deleted, or another installation leads it."""
@@ -258,20 +258,19 @@ class RunManager:
         """Tell the user of a run that cannot be read, once for each generation: now is told."""
         metadata = raw["metadata"]
         uid, generation = metadata["uid"], metadata.get("generation", 0)
-        known = self._unreadable.get(uid)
-        if known is not None and known.generation == generation:
+        if self._refused.get(uid) == generation:
             return False
+        self._refused[uid] = generation
         event = Event(type="Warning", reason="InvalidSpec", message=message)
         self._record(raw, event, datetime.now(UTC))
-        if known is not None:
-            known.generation = generation
-        elif uid not in self._runs:
+        if uid not in self._runs and uid not in self._unreadable:
             agents = RunAgents(run_uid=uid, on_news=_nothing, on_progress=_nothing)
-            self._unreadable[uid] = _Unreadable(generation=generation, agents=agents)
+            self._unreadable[uid] = agents
             self._server.add(agents)
         return True
 
     def _forget_unreadable(self, uid: str) -> None:
+        self._refused.pop(uid, None)
         if self._unreadable.pop(uid, None) is not None and uid not in self._runs:
             self._server.remove(uid)
 

@@ -51,7 +51,7 @@ from trainrun_operator.kube.errors import (
 from trainrun_operator.runtime.clerk_desk import ClerkDesk
 from trainrun_operator.runtime.wakeup import Wakeup
 from trainrun_operator.worlds.base import StatusUnwritable
-from trainrun_operator.worlds.kubernetes.sweeping.sweep_object import described
+from trainrun_operator.worlds.kubernetes.sweeping.sweep_object import described, known_spec
 from trainrun_operator.worlds.kubernetes.sweeping.trial_object import trial_manifest
 
 DISPLAY_EVERY = 15.0
@@ -185,7 +185,7 @@ class SweepLeader:
 
     def _order(self, raw: Raw, plan: SweepPlan, runs: tuple[TrialRun, ...]) -> None:
         working = any(run.phase == "Running" for run in runs)
-        self._desk.order(ClerkOrders(spec=dict(raw["spec"]), targets=plan.targets, working=working))
+        self._desk.order(ClerkOrders(spec=known_spec(raw), targets=plan.targets, working=working))
 
     def _wake_later(self, plan: SweepPlan, observation: SweepObservation) -> None:
         if plan.wake_after is not None:

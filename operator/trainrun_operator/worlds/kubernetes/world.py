@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, assert_never
 
+from trainrun.errors import InvalidSpec
 from trainrun_operator.api.run.status import TrainRunStatus
 from trainrun_operator.api.run.status_json import json_object
 from trainrun_operator.core.run.installation import NAMELESS, Installation
@@ -248,7 +249,7 @@ class KubernetesWorld:
             self._run.learn(await self._around.api.get(self._run.path))
         except NotFound:
             self._run.deleted = True
-        except KubeError as error:
+        except (InvalidSpec, KubeError) as error:
             raise StatusUnwritable(f"the run cannot be read: {error}") from error
 
     # ------------------------------------------------------------------------------- writing
