@@ -168,6 +168,13 @@ def test_a_list_that_is_late_does_not_take_a_run_from_us() -> None:
     assert len(list(office.manager.states())) == 1
 
 
+def test_a_run_that_another_installation_led_in_the_backup_is_let_go() -> None:
+    office = Office()
+    office.manager.seen(held("ours/k1", version=900))
+    office.manager.seen(held("theirs/k1", version=80), restored=True)
+    assert list(office.manager.states()) == []
+
+
 def test_a_run_whose_status_was_lost_is_led_by_whoever_sees_it() -> None:
     office = Office()
     office.manager.seen(held("theirs/k1"))

@@ -162,3 +162,38 @@ async def test_a_list_that_fails_in_a_way_nobody_foresaw_is_tried_again(
     assert "TrainRuns cannot be listed" in caplog.text
     assert "KeyError" in caplog.text
     assert office.manager.uids() == {"a"}
+
+
+@pytest.mark.parametrize("after", [90, 1_000_000_000], ids=["plain", "under higher versions"])
+async def test_after_a_restore_of_etcd_runs_are_led_from_what_was_restored(
+    api: KubeApi, fake: FakeApi, after: int
+) -> None:
+    """They were frozen until the operator was started anew: each version that came was older."""
+    office = Office()
+    watched = RunWatch(api, namespaces=("one", "two"), manager=office.manager)
+    fake.things = [raw(version=900, failurePolicy={"maxFailures": 9})]
+    fake.version = 1000
+
+    async with relisting(watched):
+        await watched.listed.wait()
+        fake.things = [raw(version=80, failurePolicy={"maxFailures": 8})]
+        fake.version = after
+        await until(lambda: office.max_failures() == [8])
+        watched.changed("MODIFIED", raw(version=after + 1, failurePolicy={"maxFailures": 7}))
+        assert office.max_failures() == [7]
+
+
+async def test_a_list_that_is_older_than_what_the_watch_has_told_since_is_no_restored_backup(
+    api: KubeApi, fake: FakeApi
+) -> None:
+    office = Office()
+    watched = RunWatch(api, namespaces=(), manager=office.manager)
+    fake.things, fake.version = [raw(version=90)], 100
+
+    async with relisting(watched):
+        await watched.listed.wait()
+        watched.changed("MODIFIED", raw(version=101, failurePolicy={"maxFailures": 5}))
+        seen = len(fake.of("list"))
+        await until(lambda: len(fake.of("list")) > seen + 2)
+
+    assert office.max_failures() == [5]

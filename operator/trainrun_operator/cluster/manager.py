@@ -44,6 +44,7 @@ from trainrun_operator.worlds.kubernetes.run_object import (
     holder_of,
     is_managed_elsewhere,
     newer,
+    number_of,
     run_version,
 )
 from trainrun_operator.worlds.kubernetes.world import KubernetesWorld, Surroundings
@@ -104,8 +105,9 @@ class RunManager:
 
     # -------------------------------------------------------------------------- what is seen
 
-    def seen(self, raw: Mapping[str, Any]) -> None:
-        """A TrainRun is there in this version."""
+    def seen(self, raw: Mapping[str, Any], *, restored: bool = False) -> None:
+        """A TrainRun is there in this version; `restored`: from a backup, so that versions which
+        we know and that are higher are none any more."""
         raw = {**TRAINRUN.head(), **raw}  # lists leave them out
         uid = raw["metadata"]["uid"]
         if "deletionTimestamp" in raw["metadata"]:
@@ -115,7 +117,7 @@ class RunManager:
             return
         led = self._runs.get(uid)
         if not self._installation.may_lead(holder_of(raw)):
-            if led is None or not newer(led.object.current.raw, raw):
+            if led is None or restored or not newer(led.object.current.raw, raw):
                 self.gone(uid)
                 self._neighbours.seen(raw)
             return
@@ -123,7 +125,7 @@ class RunManager:
         try:
             if led is None:
                 self._add(raw)
-            elif led.object.learn(raw):
+            elif led.object.learn(raw, restored=restored):
                 self._remember(led)
                 led.wakeup.now()
         except InvalidSpec as error:
@@ -156,9 +158,16 @@ class RunManager:
         return self._neighbours.uids | self._runs.keys() | self._unreadable.keys()
 
     def relisted(
-        self, objects: Mapping[str, Mapping[str, Any]], *, known_before: frozenset[str]
+        self,
+        objects: Mapping[str, Mapping[str, Any]],
+        *,
+        known_before: frozenset[str],
+        version: int = 0,
+        restored: bool = False,
     ) -> None:
         """These, by uid, were all TrainRuns; `known_before` were known when the list was asked for.
+        `version` is the list's: what it shows older than we know it up to there was restored from a
+        backup; `restored`: all was.
 
         One that was created since then is not in the list and must not be taken for deleted; one
         that was deleted since then is, and must not come back.
@@ -167,7 +176,9 @@ class RunManager:
             self.gone(uid)
         gone_meanwhile = known_before - self.uids()
         for uid in objects.keys() - gone_meanwhile:
-            self.seen(objects[uid])
+            raw, led = objects[uid], self._runs.get(uid)
+            known = 0 if led is None else number_of(led.object.current.raw)
+            self.seen(raw, restored=restored or number_of(raw) < known <= version)
 
     def wake(self, uid: str) -> None:
         """Something that concerns this run has changed."""

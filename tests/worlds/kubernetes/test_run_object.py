@@ -52,6 +52,13 @@ def test_an_older_version_never_replaces_a_newer_one(run: RunObject) -> None:
     assert run.current.config.suspend
 
 
+def test_after_a_backup_was_restored_an_older_version_is_the_newest(run: RunObject) -> None:
+    assert run.learn(suspended(3))
+    assert run.learn(raw(2), restored=True)
+    assert not run.current.config.suspend
+    assert run.learn(suspended(3))
+
+
 def test_an_edit_of_the_spec_is_seen(run: RunObject) -> None:
     assert run.learn(suspended(2))
     assert run.current.config.suspend

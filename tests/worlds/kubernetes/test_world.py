@@ -220,6 +220,26 @@ async def test_an_edit_that_cannot_be_read_does_not_keep_the_status_from_being_w
     assert [made for made, _ in fake.requests] == ["put", "list", "put", "put"]
 
 
+async def test_after_a_backup_was_restored_the_next_conflict_ends_the_standstill(
+    fake: FakeApi,
+) -> None:
+    """Each write met a conflict for ever: what the API server said was older than what we knew."""
+    api = await KubeApi.connect()
+    run = RunObject(run_version(raw(version=700)))
+    world = world_of(run, api)
+    begun = replace((await world.observe(Nobody())).observation.status, attempt=5)
+    fake.answers = [Answer(code=409, body=status(409, "Conflict", "it has changed"))]
+    with pytest.raises(StatusConflict, match="it has changed"):
+        await world.write_status(begun)
+
+    of_then = {**raw(version=80), "status": json_object(replace(begun, attempt=2))}
+    fake.answers = [Answer(code=200, body=of_then)]
+    assert (await world.observe(Nobody())).observation.status.attempt == 2
+    await world.write_status(begun)
+    await api.close()
+    assert fake.bodies[-1]["metadata"]["resourceVersion"] == "80"
+
+
 async def test_a_status_of_a_newer_operator_is_not_written_over(fake: FakeApi) -> None:
     api = await KubeApi.connect()
     run = RunObject(run_version(raw(version=7)))

@@ -101,8 +101,9 @@ class SweepLeader:
         self._said = ""
 
     def seen(self, raw: Raw) -> None:
-        """A version of the object; older ones change nothing."""
-        if _version(raw) > _version(self._raw):
+        """The newest version of the object: the cache has left out older ones, but for those of a
+        backup that was restored."""
+        if raw != self._raw:
             self._raw = raw
             self._wakeup.now()
 
@@ -239,6 +240,7 @@ class SweepLeader:
             path = TRAINSWEEP.path(raw["metadata"]["namespace"], raw["metadata"]["name"])
             written = await self._around.api.put(f"{path}/status", body, guard=self._around.guard)
             self._raw = {**TRAINSWEEP.head(), **written}
+            self._around.index.learn_sweep(written)
             self._telling.refused(raw, message)
 
     async def _apply(self, sweep: TrainSweep, action: TrialAction) -> None:
@@ -291,7 +293,3 @@ class SweepLeader:
         for run in self._around.index.runs(sweep.metadata.uid):
             if run.uid == action.uid:
                 self._around.index.forget_trial(sweep.metadata.namespace, run)
-
-
-def _version(raw: Raw) -> int:
-    return int(raw["metadata"]["resourceVersion"])

@@ -1,7 +1,7 @@
 """One TrainRun as the API server holds it: its spec for the core, its status, and their version.
 
 Layer: worlds/kubernetes. Invariant: an older version never replaces a newer one, whichever way it
-comes (watch, relist, the answer to our own write).
+comes (watch, relist, the answer to our own write); unless a backup was restored.
 """
 
 from __future__ import annotations
@@ -111,10 +111,13 @@ class RunObject:
     written: TrainRunStatus | None = None
     """The status that we have written last, or are writing: seeing it is no news."""
 
-    def learn(self, raw: Raw) -> bool:
+    def learn(self, raw: Raw, *, restored: bool = False) -> bool:
         """Take a version that is newer; says whether it was and tells more than what we have
-        written. Raises InvalidSpec where its status cannot be read: then the one before stays."""
-        if raw["metadata"]["uid"] != self.current.uid or not newer(raw, self.current.raw):
+        written. Raises InvalidSpec where its status cannot be read: then the one before stays.
+        `restored`: a backup was, so an older one is the newest."""
+        if raw["metadata"]["uid"] != self.current.uid:
+            return False
+        if not (restored or newer(raw, self.current.raw)):
             return False
         before = self.current
         try:
@@ -134,9 +137,14 @@ class RunObject:
 
 
 def newer(one: Raw, other: Raw) -> bool:
-    """Whether `one` is a later version of the same object.
+    """Whether `one` is a later version of the same object."""
+    return number_of(one) > number_of(other)
 
-    resourceVersions of one resource are comparable as numbers: true for every API server so far,
-    and a documented promise from Kubernetes 1.35 on (KEP-5504).
+
+def number_of(raw: Raw) -> int:
+    """The resourceVersion of an object, or a list.
+
+    Those of one resource are comparable as numbers: true for every API server so far, and a
+    documented promise from Kubernetes 1.35 on (KEP-5504).
     """
-    return int(one["metadata"]["resourceVersion"]) > int(other["metadata"]["resourceVersion"])
+    return int(raw["metadata"]["resourceVersion"])
