@@ -27,6 +27,7 @@ _NEEDED = {
     "string_type": "a string",
     "bool_type": "true or false",
     "tuple_type": "a list",
+    "list_type": "a list",
     "dict_type": "a mapping",
     "model_type": "a mapping",
 }

@@ -137,3 +137,71 @@ def test_a_command_line_that_is_longer_than_linux_takes_is_refused_before_it_is_
         "the command of container worker cannot be run: command and args, with the env that they "
         "refer to, have more than 2097152 characters"
     )
+
+
+def with_template(**parts: Any) -> WorkersSpec:
+    """`parts` of the pod's spec, but for `metadata` and `mounts`."""
+    metadata, mounts = parts.pop("metadata", None), parts.pop("mounts", None)
+    container = {"name": "worker", "command": ["train"], "volumeMounts": mounts}
+    template = {"metadata": metadata, "spec": {"containers": [container], **parts}}
+    return WorkersSpec.model_validate({"template": template})
+
+
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+
+
+@pytest.mark.parametrize(
+    ("spec", "problem"),
+    [
+        (with_template(metadata=["a"]), 'metadata: ["a"] is a list; a mapping is needed'),
+        (
+            with_template(metadata={"labels": ["a"]}),
+            'metadata.labels: ["a"] is a list; a mapping is needed',
+        ),
+        (
+            with_template(metadata={"annotations": "a"}),
+            'metadata.annotations: "a" is a string; a mapping is needed',
+        ),
+        (with_template(volumes={"a": 1}), 'spec.volumes: {"a": 1} is a mapping; a list is needed'),
+        (with_template(volumes=["a"]), 'spec.volumes[0]: "a" is a string; a mapping is needed'),
+        (
+            with_template(mounts=["a"]),
+            'spec.containers[0].volumeMounts[0]: "a" is a string; a mapping is needed',
+        ),
+        (
+            with_template(securityContext=1),
+            "spec.securityContext: 1 is a number; a mapping is needed",
+        ),
+        (with_template(affinity="a"), 'spec.affinity: "a" is a string; a mapping is needed'),
+        (
+            with_template(affinity={"nodeAffinity": {REQUIRED: ["a"]}}),
+            f'spec.affinity.nodeAffinity.{REQUIRED}: ["a"] is a list; a mapping is needed',
+        ),
+        (
+            with_template(affinity={"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": ["a"]}}}),
+            f'spec.affinity.nodeAffinity.{REQUIRED}.nodeSelectorTerms[0]: "a" is a string; a '
+            "mapping is needed",
+        ),
+        (
+            with_template(affinity={"nodeAffinity": {PREFERRED: 1}}),
+            f"spec.affinity.nodeAffinity.{PREFERRED}: 1 is a number; a list is needed",
+        ),
+        (
+            with_template(metadata={"labels": ["a"]}, volumes=["a", "b", "c"]),
+            'metadata.labels: ["a"] is a list; a mapping is needed; spec.volumes[0]: "a" is a '
+            'string; a mapping is needed; spec.volumes[1]: "b" is a string; a mapping is needed',
+        ),
+    ],
+)
+def test_a_template_that_no_pod_can_be_made_from_is_named_by_its_field(
+    spec: WorkersSpec, problem: str
+) -> None:
+    """Its user was told to report a bug: OperatorError, a TypeError of the operator."""
+    assert launching_of(spec).problem == problem
+
+
+def test_what_is_empty_in_a_template_is_no_problem() -> None:
+    nothing = {"labels": [], "annotations": None}
+    spec = with_template(metadata=nothing, volumes={}, affinity="", mounts=(), securityContext={})
+    assert launching_of(spec).problem == ""

@@ -22,6 +22,7 @@ from trainrun_operator.api.sweep.resource import TRAINSWEEP
 from trainrun_operator.api.sweep.spec import TrainSweep
 from trainrun_operator.api.sweep.status import MAX_MESSAGE, TrainSweepStatus
 from trainrun_operator.api.sweep.status_json import json_object, status_from
+from trainrun_operator.api.template_shapes import shape_problem
 from trainrun_operator.cluster.sweeping.clerks import Clerks
 from trainrun_operator.cluster.sweeping.index import SweepIndex
 from trainrun_operator.cluster.sweeping.telling import SweepTelling
@@ -150,6 +151,9 @@ class SweepLeader:
             sweep = described(raw)
         except InvalidSpec as error:
             await self._refuse(raw, before, str(error))
+            return False
+        if problem := shape_problem(sweep.spec.run.workers.template):
+            await self._refuse(raw, before, f"spec.run.workers.template.{problem}")
             return False
         runs = self._around.index.runs(sweep.metadata.uid)
         observation = SweepObservation(
