@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tests.cluster.office import Office, raw
+from trainrun_operator.core.run.config import RunConfig, config_of
+from trainrun_operator.worlds.kubernetes import run_object
+
+if TYPE_CHECKING:
+    import pytest
+
+    from trainrun_operator.api.run.resource import TrainRun
 
 
 def test_a_run_is_known_once_it_was_seen_and_forgotten_when_it_is_deleted() -> None:
@@ -58,6 +65,21 @@ def test_a_spec_that_cannot_be_read_is_told_once_per_generation() -> None:
     assert len(office.events) == 2
 
 
+async def test_an_edit_that_cannot_be_read_is_told_once_and_the_spec_before_holds() -> None:
+    office = Office()
+    office.manager.seen(raw(failurePolicy={"maxFailures": 7}))
+    broken = raw(version=2, failurePolicy={"maxFailures": "many"})
+    for _ in range(3):
+        office.manager.relisted({"uid-1": broken}, known_before=office.manager.uids())
+    assert [event.reason for event in office.events] == ["InvalidSpec"]
+    assert "spec.failurePolicy.maxFailures" in office.events[0].message
+    assert office.max_failures() == [7]
+    office.manager.seen(raw(version=3, failurePolicy={"maxFailures": 3}))
+    assert office.max_failures() == [3]
+    office.manager.seen(raw(version=4, failurePolicy={"maxFailures": "many"}))
+    assert [event.reason for event in office.events] == ["InvalidSpec"] * 2
+
+
 async def test_agents_of_a_run_that_this_operator_cannot_read_are_put_off_not_sent_away() -> None:
     office = Office()
     office.manager.seen(raw(failurePolicy={"maxFailures": "many"}))
@@ -76,6 +98,29 @@ def test_a_spec_that_was_repaired_is_led_like_any_other() -> None:
     office.manager.seen(raw(failurePolicy={"maxFailures": "many"}))
     office.manager.seen(raw(version=2, failurePolicy={"maxFailures": 2}))
     assert office.max_failures() == [2]
+
+
+async def test_a_run_that_nobody_foresaw_is_refused_alone_and_its_user_is_told(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def surprised(run: TrainRun) -> RunConfig:
+        if run.metadata.name == "odd":
+            raise RecursionError("maximum recursion depth exceeded")
+        return config_of(run)
+
+    monkeypatch.setattr(run_object, "config_of", surprised)
+    office = Office()
+    odd, well = raw("odd", uid="odd"), raw("well", uid="well")
+    for _ in range(2):
+        office.manager.relisted({"odd": odd, "well": well}, known_before=office.manager.uids())
+
+    assert office.max_failures() == [0]
+    assert [event.reason for event in office.events] == ["InvalidSpec"]
+    assert office.events[0].message.startswith(
+        "this operator cannot read it: RecursionError: maximum recursion depth exceeded (test_"
+    )
+    assert caplog.text.count("TrainRun odd cannot be read") == 1
+    assert await office.status_for("odd") == 503
 
 
 def held(by: str, *, version: int = 1) -> dict[str, Any]:
@@ -121,6 +166,13 @@ def test_a_list_that_is_late_does_not_take_a_run_from_us() -> None:
     office.manager.seen(held("ours/k1", version=3))
     office.manager.seen(held("theirs/k1", version=2))
     assert len(list(office.manager.states())) == 1
+
+
+def test_a_run_that_another_installation_led_in_the_backup_is_let_go() -> None:
+    office = Office()
+    office.manager.seen(held("ours/k1", version=900))
+    office.manager.seen(held("theirs/k1", version=80), restored=True)
+    assert list(office.manager.states()) == []
 
 
 def test_a_run_whose_status_was_lost_is_led_by_whoever_sees_it() -> None:

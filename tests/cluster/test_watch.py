@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -121,3 +122,78 @@ async def test_after_an_upgrade_of_the_crd_a_watch_that_hides_the_memory_makes_n
         await until(lambda: [s.attempt for s, _ in office.manager.states()] == [4])
 
     assert [status.fruitless for status, _ in office.manager.states()] == [2]
+
+
+async def test_one_run_of_ten_thousand_levels_is_refused_and_the_others_are_led(
+    api: KubeApi, fake: FakeApi
+) -> None:
+    """It ended the operator, and each that took its place."""
+    office = Office()
+    watched = RunWatch(api, namespaces=(), manager=office.manager)
+    template = raw()["spec"]["workers"]["template"]
+    deep = raw("deep", uid="deep")
+    deep["spec"]["workers"] = {"template": {"spec": {**template["spec"], "deep": "DEEP"}}}
+    fake.text = json.dumps([deep, raw("well", uid="well")]).replace(
+        '"DEEP"', "[" * 10_000 + "]" * 10_000
+    )
+
+    async with relisting(watched):
+        await watched.listed.wait()
+
+    assert office.max_failures() == [0]
+    assert [event.reason for event in office.events] == ["InvalidSpec"]
+    assert office.events[0].message == (
+        "team/deep: 1 problem\n  spec.workers.template.spec.deep: is nested more than 100 levels "
+        "deep"
+    )
+
+
+async def test_a_list_that_fails_in_a_way_nobody_foresaw_is_tried_again(
+    api: KubeApi, fake: FakeApi, caplog: pytest.LogCaptureFixture
+) -> None:
+    office = Office()
+    watched = RunWatch(api, namespaces=(), manager=office.manager)
+    fake.answers = [Answer(code=200, body={"odd": True})]
+    fake.things = [raw("a", uid="a")]
+
+    async with relisting(watched):
+        await watched.listed.wait()
+
+    assert "TrainRuns cannot be listed" in caplog.text
+    assert "KeyError" in caplog.text
+    assert office.manager.uids() == {"a"}
+
+
+@pytest.mark.parametrize("after", [90, 1_000_000_000], ids=["plain", "under higher versions"])
+async def test_after_a_restore_of_etcd_runs_are_led_from_what_was_restored(
+    api: KubeApi, fake: FakeApi, after: int
+) -> None:
+    """They were frozen until the operator was started anew: each version that came was older."""
+    office = Office()
+    watched = RunWatch(api, namespaces=("one", "two"), manager=office.manager)
+    fake.things = [raw(version=900, failurePolicy={"maxFailures": 9})]
+    fake.version = 1000
+
+    async with relisting(watched):
+        await watched.listed.wait()
+        fake.things = [raw(version=80, failurePolicy={"maxFailures": 8})]
+        fake.version = after
+        await until(lambda: office.max_failures() == [8])
+        watched.changed("MODIFIED", raw(version=after + 1, failurePolicy={"maxFailures": 7}))
+        assert office.max_failures() == [7]
+
+
+async def test_a_list_that_is_older_than_what_the_watch_has_told_since_is_no_restored_backup(
+    api: KubeApi, fake: FakeApi
+) -> None:
+    office = Office()
+    watched = RunWatch(api, namespaces=(), manager=office.manager)
+    fake.things, fake.version = [raw(version=90)], 100
+
+    async with relisting(watched):
+        await watched.listed.wait()
+        watched.changed("MODIFIED", raw(version=101, failurePolicy={"maxFailures": 5}))
+        seen = len(fake.of("list"))
+        await until(lambda: len(fake.of("list")) > seen + 2)
+
+    assert office.max_failures() == [5]

@@ -46,6 +46,8 @@ class FakeApi:
     def __init__(self) -> None:
         self.things: list[Raw] = []
         self.version = 100
+        self.text = ""
+        """JSON that lists show instead of `things`; "" for none."""
         self.answers: list[Answer] = []
         """For the next requests, in order."""
         self.requests: list[tuple[str, dict[str, str]]] = []
@@ -128,7 +130,9 @@ class FakeApi:
             return await self._watch(request)
         if kind == "list":
             metadata = {"resourceVersion": str(self.version)}
-            return web.json_response({"metadata": metadata, "items": self.things})
+            items = self.text or json.dumps(self.things)
+            text = f'{{"metadata": {json.dumps(metadata)}, "items": {items}}}'
+            return web.json_response(text=text)
         return await self._write(request)
 
     async def _watch(self, request: web.Request) -> web.StreamResponse:

@@ -160,6 +160,22 @@ def test_a_restored_backup_is_believed(listener: Listener) -> None:
     assert listener.colors == {"a": "before", "b": "b"}
 
 
+def test_a_backup_that_was_restored_under_higher_versions_is_believed(listener: Listener) -> None:
+    listener.listed(thing("a", 900, color="after"), thing("b", 901, color="b"), version=1000)
+    listener.cache.remove("uid-b", version=1001)
+    listener.cache.put(thing("c", 1_000_000_100, color="made since"))
+    listener.told()
+
+    listener.listed(
+        thing("a", 80, color="before"),
+        thing("b", 81, color="b"),
+        thing("c", 82, color="c"),
+        version=1_000_000_090,
+    )
+
+    assert listener.colors == {"a": "before", "b": "b", "c": "made since"}
+
+
 def test_the_memory_of_deletions_is_bounded(listener: Listener) -> None:
     for number in range(REMEMBERED_DELETIONS + 10):
         listener.cache.remove(f"uid-{number}")

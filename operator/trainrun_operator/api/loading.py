@@ -17,7 +17,8 @@ from pydantic_core import ErrorDetails
 
 from trainrun.errors import InvalidSpec
 from trainrun_operator.api.base import BROKEN_RULE, Model
-from trainrun_operator.api.places import Place, without_nulls
+from trainrun_operator.api.places import DEEPEST, Place, too_deep, without_nulls, without_unknown
+from trainrun_operator.api.problems import path as path_of
 from trainrun_operator.api.problems import sentences, shown
 from trainrun_operator.api.resources import TRAINRUN, M, Resource
 from trainrun_operator.api.run.resource import TrainRun
@@ -66,13 +67,24 @@ def read(
     *,
     source: str,
     overrides: Mapping[str, object] | None = None,
+    stored: bool = False,
 ) -> M:
-    """The resource in a document that was parsed already; see `load_trainrun`."""
+    """The resource in a document that was parsed already; see `load_trainrun`.
+
+    `stored`: the API server has it, and has taken out what is misspelt. So a field that is not
+    known is a newer version's, whose CRD is there before its operator, and is left out.
+    """
     _check_kind(document, resource, source)
     document.pop("status", None)
     for path, value in (overrides or {}).items():
         _override(document, path, value)
+    # What is read below recurs: at some hundred levels each part of it would give up its own way.
+    if (deep := too_deep(document.get("spec"), ("spec",))) is not None:
+        problem = f"{path_of(deep)}: is nested more than {DEEPEST} levels deep"
+        raise InvalidFile(source=source, problems=(problem,))
     document = without_nulls(document, resource.model)
+    if stored:
+        document = without_unknown(document, resource.model)
     try:
         return _validate(document, resource.model)
     except ValidationError as error:
@@ -161,7 +173,9 @@ def _to_remove(detail: ErrorDetails) -> list[Place]:
 
 
 def _remove(document: dict[str, Any], place: Place) -> bool:
-    """Take out the value at `place`, if it is still there."""
+    """Take out the value at `place`, if it is still there; the document itself stays."""
+    if not place:
+        return False
     *parents, last = place
     owner: Any = document
     for key in parents:

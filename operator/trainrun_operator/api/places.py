@@ -6,12 +6,18 @@ Layer: api. Documents speak camelCase: a place is looked up by the names outside
 from __future__ import annotations
 
 import typing
+from collections.abc import Iterable
 from typing import Any
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from trainrun_operator.api.descriptions import descriptions
+
+DEEPEST = 100
+"""Levels of lists and mappings in each other: four times what a pod template can have."""
+NAMED = 5
+"""Parts of the place of something deeper that are told."""
 
 Place = tuple[int | str, ...]
 """Where in a document: keys of mappings and indexes of lists."""
@@ -35,6 +41,41 @@ def without_nulls(value: Any, model: type[BaseModel] | None) -> Any:
         for key, entry in value.items()
         if entry is not None or key not in fields
     }
+
+
+def without_unknown(value: Any, model: type[BaseModel] | None) -> Any:
+    """`value` without the fields that `model` would refuse for their names, at any depth."""
+    if model is None:
+        return value
+    if isinstance(value, list):
+        return [without_unknown(entry, model) for entry in value]
+    if not isinstance(value, dict):
+        return value
+    fields = {str(info.alias): info for info in model.model_fields.values()}
+    closed = model.model_config.get("extra") == "forbid"
+    return {
+        key: without_unknown(entry, model_in(fields[key].annotation)) if key in fields else entry
+        for key, entry in value.items()
+        if key in fields or not closed
+    }
+
+
+def too_deep(value: Any, place: Place) -> Place | None:
+    """Where `value`, which stands at `place`, has more than DEEPEST levels; None: nowhere. The
+    place leads to the outer ones of them alone."""
+    around = [(place, value)] if isinstance(value, dict | list) else []
+    for _ in range(DEEPEST):
+        around = [
+            (where if len(where) >= NAMED else (*where, key), inner)
+            for where, owner in around
+            for key, inner in _entries(owner)
+            if isinstance(inner, dict | list)
+        ]
+    return around[0][0] if around else None
+
+
+def _entries(owner: dict[str, Any] | list[Any]) -> Iterable[tuple[int | str, Any]]:
+    return owner.items() if isinstance(owner, dict) else enumerate(owner)
 
 
 def field_at(model: type[BaseModel], place: Place) -> FieldInfo | None:

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field
 
+from trainrun.errors import InvalidSpec
 from trainrun_operator.api.base import EachOnce, Model, Rule
 
 DEFAULT_GRACE = 30
@@ -23,7 +24,17 @@ LONGEST_GRACE = 24 * 3600
 WORKER_CONTAINER = "worker"
 """The container of this name trains; without one the first does."""
 
+LONGEST_TEXT = 128 * 1024
+"""Characters of a word or a value whose references are replaced: Linux hands over none longer."""
+
+LONGEST_COMMAND = 2 * 1024 * 1024
+"""Characters of a command line with the variables that it refers to: as much as Linux takes."""
+
 _REFERENCE = re.compile(r"\$(\$|\(([A-Za-z_][A-Za-z0-9_.-]*)\))")
+
+
+class TooLong(InvalidSpec):
+    """What a text becomes once its references are replaced is more than a process can be given."""
 
 
 class OpenModel(Model):
@@ -73,20 +84,61 @@ class Container(OpenModel):
 
     @property
     def words(self) -> tuple[str, ...]:
-        """Command and arguments as the kubelet hands them over, as far as `env` has values."""
+        """Command and arguments as the kubelet hands them over, as far as `env` has values.
+
+        Raises TooLong: a few short variables, each twice in the next, would fill any memory.
+        """
         env: dict[str, str] = {}
-        for entry in self.env:
-            if "value" in entry.model_fields_set:
-                env[entry.name] = expanded(entry.value, env)
-        return tuple(expanded(word, env) for word in (*self.command, *self.args))
+        words: list[str] = []
+        length = 0
+        for where, variable, text in self._needed():
+            try:
+                found = expanded(text, env)
+            except TooLong as error:
+                raise TooLong(f"{where} {error}") from error
+            length += len(found)
+            if length > LONGEST_COMMAND:
+                raise TooLong(
+                    f"command and args, with the env that they refer to, have more than "
+                    f"{LONGEST_COMMAND} characters"
+                )
+            if variable:
+                env[variable] = found
+            else:
+                words.append(found)
+        return tuple(words)
+
+    def _needed(self) -> Iterator[tuple[str, str, str]]:
+        """(place, name, value) of the variables that the words refer to, then ("place", "", word)
+        of these."""
+        words = [
+            *((f"command[{at}]", "", word) for at, word in enumerate(self.command)),
+            *((f"args[{at}]", "", word) for at, word in enumerate(self.args)),
+        ]
+        names = {name for _, _, word in words for name in references(word)}
+        variables: list[tuple[str, str, str]] = []
+        for at, entry in reversed(tuple(enumerate(self.env))):  # each refers to those before it
+            if entry.name in names and "value" in entry.model_fields_set:
+                variables.append((f"env[{at}].value", entry.name, entry.value))
+                names.update(references(entry.value))
+        yield from reversed(variables)
+        yield from words
 
 
 def expanded(text: str, env: Mapping[str, str]) -> str:
-    """Replace `$(NAME)` as the kubelet does: unknown names stay, `$$` stands for one dollar."""
+    """Replace `$(NAME)` as the kubelet does: unknown names stay, `$$` stands for one dollar.
+
+    Raises TooLong before anything longer is made.
+    """
 
     def value(match: re.Match[str]) -> str:
         return "$" if match[1] == "$" else env.get(match[2], match[0])
 
+    growth = sum(len(value(match)) - len(match[0]) for match in _REFERENCE.finditer(text))
+    if len(text) + growth > LONGEST_TEXT:
+        raise TooLong(
+            f"would have more than {LONGEST_TEXT} characters, with its references replaced"
+        )
     return _REFERENCE.sub(value, text)
 
 

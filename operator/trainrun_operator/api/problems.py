@@ -27,6 +27,7 @@ _NEEDED = {
     "string_type": "a string",
     "bool_type": "true or false",
     "tuple_type": "a list",
+    "list_type": "a list",
     "dict_type": "a mapping",
     "model_type": "a mapping",
 }
@@ -41,6 +42,8 @@ def sentences(error: ErrorDetails, model: type[BaseModel]) -> Iterator[str]:
     if error["type"] == BROKEN_RULE:
         for broken in typing.cast("tuple[BrokenRule, ...]", error["ctx"]["broken"]):
             yield _broken_rule(place, value, broken)
+    elif not place:
+        yield f"the text cannot be read: {error['msg']}"
     else:
         yield f"{path(place)}: {_what(error, model)}"
 

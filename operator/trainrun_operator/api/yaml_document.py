@@ -15,12 +15,10 @@ import yaml
 
 from trainrun.errors import InvalidSpec
 from trainrun_operator.api.base import API_VERSION
+from trainrun_operator.api.places import DEEPEST
 
 MOST_VALUES = 100_000
 """Keys and values of a document; an object of a cluster has no room for as many."""
-DEEPEST = 100
-"""Levels of lists and mappings in each other: four times what a pod template can have."""
-
 
 _EXPONENT = re.compile(r"^[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$")
 """Numbers that PyYAML alone would take for strings."""

@@ -34,6 +34,7 @@ from trainrun_operator.kube.errors import (
 )
 from trainrun_operator.runtime.agent_server import AgentServer
 from trainrun_operator.runtime.agents import RunAgents
+from trainrun_operator.runtime.mishaps import one_line
 from trainrun_operator.runtime.news import Happened, RunNews
 from trainrun_operator.runtime.reconciler import Reconciler
 from trainrun_operator.runtime.wakeup import Wakeup
@@ -43,6 +44,7 @@ from trainrun_operator.worlds.kubernetes.run_object import (
     holder_of,
     is_managed_elsewhere,
     newer,
+    number_of,
     run_version,
 )
 from trainrun_operator.worlds.kubernetes.world import KubernetesWorld, Surroundings
@@ -51,6 +53,8 @@ _log = logging.getLogger(__name__)
 
 PASSING = (AlreadyExists, Conflict, Forbidden, Gone, NotFound, Unauthorized, Unavailable)
 """What calls may meet while others write, or while the API server is away or has just begun."""
+
+REPORT = "the run is left as it is until its spec is changed; report the bug"
 
 RETOLD_WITHIN = timedelta(minutes=10)
 """Events this young are told again when we begin to lead: who led before may have died over them.
@@ -65,14 +69,6 @@ class _Led:
     wakeup: Wakeup
     agents: RunAgents
     task: asyncio.Task[None] | None = None
-
-
-@dataclass(slots=True, kw_only=True)
-class _Unreadable:
-    """A run whose spec this operator cannot read: a newer one may, so its agents are put off."""
-
-    generation: int
-    agents: RunAgents
 
 
 class RunManager:
@@ -98,15 +94,20 @@ class RunManager:
         self._record = record
         self.nodes = NodeMemory(tell_node)
         self._runs: dict[str, _Led] = {}
-        self._unreadable: dict[str, _Unreadable] = {}
+        self._unreadable: dict[str, RunAgents] = {}
+        """Of runs that this operator has never been able to read: a newer one may, so their agents
+        are put off."""
+        self._refused: dict[str, int] = {}
+        """Of runs that cannot be read: the generation that their users were told of, by uid."""
         self._around: Surroundings | None = None
         self._metrics = metrics
         metrics.follow(self.states)
 
     # -------------------------------------------------------------------------- what is seen
 
-    def seen(self, raw: Mapping[str, Any]) -> None:
-        """A TrainRun is there in this version."""
+    def seen(self, raw: Mapping[str, Any], *, restored: bool = False) -> None:
+        """A TrainRun is there in this version; `restored`: from a backup, so that versions which
+        we know and that are higher are none any more."""
         raw = {**TRAINRUN.head(), **raw}  # lists leave them out
         uid = raw["metadata"]["uid"]
         if "deletionTimestamp" in raw["metadata"]:
@@ -116,7 +117,7 @@ class RunManager:
             return
         led = self._runs.get(uid)
         if not self._installation.may_lead(holder_of(raw)):
-            if led is None or not newer(led.object.current.raw, raw):
+            if led is None or restored or not newer(led.object.current.raw, raw):
                 self.gone(uid)
                 self._neighbours.seen(raw)
             return
@@ -124,13 +125,20 @@ class RunManager:
         try:
             if led is None:
                 self._add(raw)
-            elif led.object.learn(raw):
+            elif led.object.learn(raw, restored=restored):
                 self._remember(led)
                 led.wakeup.now()
         except InvalidSpec as error:
             self._refuse(raw, str(error))
+        except Exception as error:  # noqa: BLE001 - whatever one of them holds, the others are led
+            if self._refuse(raw, f"this operator cannot read it: {one_line(error)}; {REPORT}"):
+                _log.exception("TrainRun %s cannot be read", raw["metadata"].get("name"))
         else:
-            self._forget_unreadable(uid)
+            if led is not None and led.object.refusal:
+                # By whichever way it came: the answer to a write of ours may have been faster.
+                self._refuse(led.object.current.raw, led.object.refusal)
+            else:
+                self._forget_unreadable(uid)
 
     def gone(self, uid: str) -> None:
         """The TrainRun was deleted, or another installation leads it."""
@@ -150,9 +158,16 @@ class RunManager:
         return self._neighbours.uids | self._runs.keys() | self._unreadable.keys()
 
     def relisted(
-        self, objects: Mapping[str, Mapping[str, Any]], *, known_before: frozenset[str]
+        self,
+        objects: Mapping[str, Mapping[str, Any]],
+        *,
+        known_before: frozenset[str],
+        version: int = 0,
+        restored: bool = False,
     ) -> None:
         """These, by uid, were all TrainRuns; `known_before` were known when the list was asked for.
+        `version` is the list's: what it shows older than we know it up to there was restored from a
+        backup; `restored`: all was.
 
         One that was created since then is not in the list and must not be taken for deleted; one
         that was deleted since then is, and must not come back.
@@ -161,7 +176,9 @@ class RunManager:
             self.gone(uid)
         gone_meanwhile = known_before - self.uids()
         for uid in objects.keys() - gone_meanwhile:
-            self.seen(objects[uid])
+            raw, led = objects[uid], self._runs.get(uid)
+            known = 0 if led is None else number_of(led.object.current.raw)
+            self.seen(raw, restored=restored or number_of(raw) < known <= version)
 
     def wake(self, uid: str) -> None:
         """Something that concerns this run has changed."""
@@ -248,22 +265,23 @@ class RunManager:
             leads=self._around is not None,
         )
 
-    def _refuse(self, raw: Mapping[str, Any], message: str) -> None:
+    def _refuse(self, raw: Mapping[str, Any], message: str) -> bool:
+        """Tell the user of a run that cannot be read, once for each generation: now is told."""
         metadata = raw["metadata"]
         uid, generation = metadata["uid"], metadata.get("generation", 0)
-        known = self._unreadable.get(uid)
-        if known is not None and known.generation == generation:
-            return
+        if self._refused.get(uid) == generation:
+            return False
+        self._refused[uid] = generation
         event = Event(type="Warning", reason="InvalidSpec", message=message)
         self._record(raw, event, datetime.now(UTC))
-        if known is not None:
-            known.generation = generation
-        elif uid not in self._runs:
+        if uid not in self._runs and uid not in self._unreadable:
             agents = RunAgents(run_uid=uid, on_news=_nothing, on_progress=_nothing)
-            self._unreadable[uid] = _Unreadable(generation=generation, agents=agents)
+            self._unreadable[uid] = agents
             self._server.add(agents)
+        return True
 
     def _forget_unreadable(self, uid: str) -> None:
+        self._refused.pop(uid, None)
         if self._unreadable.pop(uid, None) is not None and uid not in self._runs:
             self._server.remove(uid)
 

@@ -1,7 +1,8 @@
 """Which TrainRuns there are: kopf's watch tells what has changed, lists find what it has missed.
 
 Layer: cluster. Invariant: a deletion or a change that no watch told of is known after `RELIST`
-seconds, once the API server answers; an API server that is away is asked again.
+seconds, once the API server answers; so is that a backup was restored. An API server that is away
+is asked again.
 
 A watch that is older than the CRD is no witness. When a CRD changes, kube-apiserver 1.36 serves
 new requests with the new schema at once, but ends the old watches a second later or more
@@ -23,6 +24,7 @@ from trainrun_operator.api.run.status_json import is_stripped
 from trainrun_operator.cluster.manager import RunManager
 from trainrun_operator.kube.api import KubeApi, Object
 from trainrun_operator.kube.errors import KubeError
+from trainrun_operator.worlds.kubernetes.run_object import number_of
 
 RELIST = 60.0
 """Seconds between two lists of all TrainRuns."""
@@ -42,6 +44,8 @@ class RunWatch:
         self._api = api
         self._namespaces = namespaces or ("",)
         self._manager = manager
+        self._versions: dict[str, int] = {}
+        """Of the newest lists, by namespace: they grow, unless a backup is restored."""
         self._list_soon = asyncio.Event()
         self.listed = asyncio.Event()
         """All TrainRuns have been listed once: the CRD is there."""
@@ -64,6 +68,9 @@ class RunWatch:
             except KubeError as error:
                 _log.warning("TrainRuns cannot be listed: %s", error)
                 pause = RETRY
+            except Exception:  # noqa: BLE001 - whatever it is, the process must go on
+                _log.exception("TrainRuns cannot be listed")
+                pause = RETRY
             await self._pause(pause * random.uniform(*JITTER))
 
     async def _pause(self, seconds: float) -> None:
@@ -76,9 +83,16 @@ class RunWatch:
 
     async def _list(self) -> None:
         objects: dict[str, Object] = {}
-        known = self._manager.uids()
+        known, versions = self._manager.uids(), dict[str, int]()
         for namespace in self._namespaces:
-            for raw in await self._api.list_all(TRAINRUN.path(namespace)):
-                objects[raw["metadata"]["uid"]] = raw
-        self._manager.relisted(objects, known_before=known)
+            async for page in self._api.pages(TRAINRUN.path(namespace)):
+                objects |= {raw["metadata"]["uid"]: raw for raw in page["items"]}
+                versions[namespace] = number_of(page)
+        restored = any(now < self._versions.get(it, 0) for it, now in versions.items())
+        if restored:
+            _log.warning("the versions of TrainRuns went back: was a backup restored?")
+        self._versions = versions
+        self._manager.relisted(
+            objects, known_before=known, version=min(versions.values()), restored=restored
+        )
         self.listed.set()

@@ -8,7 +8,6 @@ look like an attack; 429 is obeyed, within bounds.
 from __future__ import annotations
 
 import asyncio
-import json
 import random
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
@@ -26,6 +25,7 @@ from trainrun_operator.kube.connection import (
     load_configuration,
     reload_token,
 )
+from trainrun_operator.kube.decoding import decoded
 from trainrun_operator.kube.errors import Unavailable, error_of
 from trainrun_operator.kube.lines import json_lines, text_lines
 
@@ -295,7 +295,7 @@ class KubeApi:
         response = await self._answer(request)
         try:
             with _as_unavailable(request):
-                answer: Object = json.loads(await response.read())
+                answer: Object = decoded(await response.read())
         finally:
             _drop(response)
         return answer

@@ -94,6 +94,7 @@ class Cache(Generic[T]):
             if known.version <= version and (there is None or there.uid != known.uid):
                 self.remove(known.uid, version=version)
         for entry in entries.values():
+            self._believe(entry, version)
             self._put(entry)
 
     def start_over(self) -> None:
@@ -101,6 +102,15 @@ class Cache(Generic[T]):
         self._deleted.clear()
         for key, entry in self._entries.items():
             self._entries[key] = replace(entry, version=0)
+
+    def _believe(self, entry: Entry[T], version: int) -> None:
+        """A list is the truth up to its version: what it shows as it was before came from a backup
+        that was restored under higher versions (`etcdutl snapshot restore --bump-revision`)."""
+        known = self._entries.get(entry.key)
+        if known is not None and entry.version < known.version <= version:
+            self._entries[entry.key] = replace(known, version=0)
+        if entry.version <= self._deleted.get(entry.uid, -1) <= version:
+            del self._deleted[entry.uid]
 
     def _put(self, entry: Entry[T]) -> None:
         known = self._entries.get(entry.key)

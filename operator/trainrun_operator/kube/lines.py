@@ -7,9 +7,10 @@ Layer: kube. A line is one event and may be of any length (a pod can have more t
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any
+
+from trainrun_operator.kube.decoding import decoded
 
 
 async def json_lines(chunks: AsyncIterator[bytes]) -> AsyncGenerator[dict[str, Any]]:
@@ -21,7 +22,7 @@ async def json_lines(chunks: AsyncIterator[bytes]) -> AsyncGenerator[dict[str, A
             line = b"".join([*parts, end])
             parts.clear()
             if line.strip():
-                yield json.loads(line)
+                yield decoded(line)
         parts.append(rest)
         # A flood of events must not keep the rest of the operator waiting.
         await asyncio.sleep(0)

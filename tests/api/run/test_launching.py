@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from trainrun_operator.api.pod_template import LONGEST_COMMAND, LONGEST_TEXT
 from trainrun_operator.api.run.launching import launching_of
 from trainrun_operator.api.run.spec import WorkersSpec
 
@@ -100,3 +101,107 @@ def test_a_command_that_cannot_be_run_says_what_to_write_instead(
     spec: WorkersSpec, problem: str
 ) -> None:
     assert launching_of(spec).problem == f"the command of container worker cannot be run: {problem}"
+
+
+def variables(*values: str) -> list[dict[str, str]]:
+    return [{"name": f"E{at}", "value": value} for at, value in enumerate(values)]
+
+
+DOUBLED = variables("x" * 16, *(f"$(E{at})$(E{at})" for at in range(40)))
+"""1.5 KB that the CRD allows; written out, the last one has 16 TB."""
+
+
+def test_variables_that_double_each_other_are_refused_and_fill_no_memory() -> None:
+    """One such TrainRun, in any namespace, ended the operators of the whole cluster."""
+    assert launching_of(workers("train $(E40)", env=DOUBLED)).problem == (
+        "the command of container worker cannot be run: env[14].value would have more than 131072 "
+        "characters, with its references replaced"
+    )
+    assert launching_of(workers("train", args=["a", "$(E13)$(E0)"], env=DOUBLED)).problem == (
+        "the command of container worker cannot be run: args[1] would have more than 131072 "
+        "characters, with its references replaced"
+    )
+
+
+def test_a_command_is_not_refused_for_variables_that_it_does_not_refer_to() -> None:
+    env = [*DOUBLED, {"name": "N", "value": "2"}]
+    found = launching_of(workers("torchrun --nproc-per-node $(N) t.py", env=env))
+    assert (found.processes, found.problem) == (2, "")
+
+
+def test_a_command_line_that_is_longer_than_linux_takes_is_refused_before_it_is_made() -> None:
+    long = variables("x" * LONGEST_TEXT)
+    fits = LONGEST_COMMAND // LONGEST_TEXT - 2
+    assert launching_of(workers("t" + " $(E0)" * fits, env=long)).problem == ""
+    assert launching_of(workers("t" + " $(E0)" * (fits + 1), env=long)).problem == (
+        "the command of container worker cannot be run: command and args, with the env that they "
+        "refer to, have more than 2097152 characters"
+    )
+
+
+def with_template(**parts: Any) -> WorkersSpec:
+    """`parts` of the pod's spec, but for `metadata` and `mounts`."""
+    metadata, mounts = parts.pop("metadata", None), parts.pop("mounts", None)
+    container = {"name": "worker", "command": ["train"], "volumeMounts": mounts}
+    template = {"metadata": metadata, "spec": {"containers": [container], **parts}}
+    return WorkersSpec.model_validate({"template": template})
+
+
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+
+
+@pytest.mark.parametrize(
+    ("spec", "problem"),
+    [
+        (with_template(metadata=["a"]), 'metadata: ["a"] is a list; a mapping is needed'),
+        (
+            with_template(metadata={"labels": ["a"]}),
+            'metadata.labels: ["a"] is a list; a mapping is needed',
+        ),
+        (
+            with_template(metadata={"annotations": "a"}),
+            'metadata.annotations: "a" is a string; a mapping is needed',
+        ),
+        (with_template(volumes={"a": 1}), 'spec.volumes: {"a": 1} is a mapping; a list is needed'),
+        (with_template(volumes=["a"]), 'spec.volumes[0]: "a" is a string; a mapping is needed'),
+        (
+            with_template(mounts=["a"]),
+            'spec.containers[0].volumeMounts[0]: "a" is a string; a mapping is needed',
+        ),
+        (
+            with_template(securityContext=1),
+            "spec.securityContext: 1 is a number; a mapping is needed",
+        ),
+        (with_template(affinity="a"), 'spec.affinity: "a" is a string; a mapping is needed'),
+        (
+            with_template(affinity={"nodeAffinity": {REQUIRED: ["a"]}}),
+            f'spec.affinity.nodeAffinity.{REQUIRED}: ["a"] is a list; a mapping is needed',
+        ),
+        (
+            with_template(affinity={"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": ["a"]}}}),
+            f'spec.affinity.nodeAffinity.{REQUIRED}.nodeSelectorTerms[0]: "a" is a string; a '
+            "mapping is needed",
+        ),
+        (
+            with_template(affinity={"nodeAffinity": {PREFERRED: 1}}),
+            f"spec.affinity.nodeAffinity.{PREFERRED}: 1 is a number; a list is needed",
+        ),
+        (
+            with_template(metadata={"labels": ["a"]}, volumes=["a", "b", "c"]),
+            'metadata.labels: ["a"] is a list; a mapping is needed; spec.volumes[0]: "a" is a '
+            'string; a mapping is needed; spec.volumes[1]: "b" is a string; a mapping is needed',
+        ),
+    ],
+)
+def test_a_template_that_no_pod_can_be_made_from_is_named_by_its_field(
+    spec: WorkersSpec, problem: str
+) -> None:
+    """Its user was told to report a bug: OperatorError, a TypeError of the operator."""
+    assert launching_of(spec).problem == problem
+
+
+def test_what_is_empty_in_a_template_is_no_problem() -> None:
+    nothing = {"labels": [], "annotations": None}
+    spec = with_template(metadata=nothing, volumes={}, affinity="", mounts=(), securityContext={})
+    assert launching_of(spec).problem == ""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import pytest_asyncio
+import yaml
 
 from tests.cluster.sweeping.led import CRD, NAME, KeptLog, Led, becomes
 from trainrun.sweep.records import Ask, Tell
@@ -19,6 +20,8 @@ from trainrun_operator.core.sweep.clerking import ClerkTrouble
 from trainrun_operator.kube.errors import Forbidden
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.support.trainruns import TrainRuns
     from trainrun_operator.kube.api import KubeApi
 
@@ -39,6 +42,29 @@ async def test_a_trial_object_deleted_by_hand_comes_back(led: Led) -> None:
     template = json.dumps(again["spec"]["workers"]["template"])
     assert f'"TRAINRUN_PARAM_LR", "value": "{before["lr"]}"' in template
     assert [it.trial for it in led.log.records if isinstance(it, Ask)] == [0]
+
+
+async def test_a_sweep_is_led_under_the_crd_of_the_next_version(
+    led: Led, trainruns: TrainRuns, tmp_path: Path
+) -> None:
+    """Neither its operator nor its clerk knew the field that the newer CRD had filled in."""
+    crd = yaml.safe_load(CRD.read_text())
+    schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    new = {"type": "string", "default": "5m"}
+    spec = schema["properties"]["spec"]["properties"]
+    spec["patience"] = spec["objective"]["properties"]["patience"] = new
+    newer = tmp_path / "newer.yaml"
+    newer.write_text(yaml.safe_dump(crd))
+    trainruns.install(newer, name=TRAINSWEEP.name)
+    try:
+        await led.apply()
+        async with led.operator():
+            await becomes(led.trials, len, "the first trial is there")
+            sweep = await led.api.get(TRAINSWEEP.path(led.namespace, NAME))
+    finally:
+        trainruns.install(CRD, name=TRAINSWEEP.name)
+    assert sweep["spec"]["patience"] == sweep["spec"]["objective"]["patience"] == "5m"
+    assert sweep["status"].get("reason") != "InvalidSpec"
 
 
 async def test_an_operator_that_dies_leaves_trials_that_the_next_one_finds(led: Led) -> None:

@@ -52,6 +52,13 @@ def test_an_older_version_never_replaces_a_newer_one(run: RunObject) -> None:
     assert run.current.config.suspend
 
 
+def test_after_a_backup_was_restored_an_older_version_is_the_newest(run: RunObject) -> None:
+    assert run.learn(suspended(3))
+    assert run.learn(raw(2), restored=True)
+    assert not run.current.config.suspend
+    assert run.learn(suspended(3))
+
+
 def test_an_edit_of_the_spec_is_seen(run: RunObject) -> None:
     assert run.learn(suspended(2))
     assert run.current.config.suspend
@@ -64,9 +71,50 @@ def test_a_new_label_is_seen(run: RunObject) -> None:
 
 
 def test_a_spec_that_cannot_be_read_is_refused_and_the_one_before_stays(run: RunObject) -> None:
-    with pytest.raises(InvalidSpec, match=r"spec\.workers"):
-        run.learn(raw(2, spec={"storage": {"uri": "file:///runs"}}))
-    assert run.current.config.replicas == 2
+    before, begun = run.current, replace(run.current.status, attempt=3)
+    odd = {"storage": {"uri": "file:///runs"}}
+    assert run.learn(raw(2, spec=odd, status=json_object(begun)))
+    assert "spec.workers: is missing" in run.refusal
+    assert (run.current.run, run.current.config) == (before.run, before.config)
+    assert run.current.template == before.template
+    assert run.current.status == begun
+
+    assert run.learn(suspended(3))
+    assert (run.refusal, run.current.config.suspend) == ("", True)
+
+
+def test_under_a_spec_that_cannot_be_read_the_versions_go_on(run: RunObject) -> None:
+    """Every write was refused with a conflict from then on, and nobody led the run."""
+    odd = {"storage": {"uri": "file:///runs"}}
+    run.written = replace(run.current.status, attempt=3)
+    assert not run.learn(raw(2, spec=odd, status=json_object(run.written)))
+    assert run.current.raw["metadata"]["resourceVersion"] == "2"
+    assert not run.learn(raw(2, spec=odd))
+
+
+def test_a_status_that_cannot_be_read_is_refused_and_the_version_before_stays(
+    run: RunObject,
+) -> None:
+    """What a newer operator remembers must not be written over."""
+    newer = {"internal": {"ending": {"attempt": 1, "kind": "Vote", "time": "x"}}}
+    for spec in (raw(2)["spec"], {}):
+        with pytest.raises(InvalidSpec, match="the status cannot be read; a newer operator may"):
+            run.learn(raw(2, spec=spec, status=newer))
+    assert run.current.raw["metadata"]["resourceVersion"] == "1"
+
+
+def test_a_field_that_the_crd_of_the_next_version_fills_in_hides_no_run(run: RunObject) -> None:
+    """From the moment of the new CRD on the operator of before saw no run any more."""
+    spec = raw(2)["spec"]
+    spec["patience"] = "5m"
+    spec["storage"]["layout"] = {"name": "flat"}
+    spec["workers"]["template"]["spec"]["containers"][0]["own"] = {"kept": True}
+
+    run.learn(raw(2, spec=spec))
+
+    assert run.refusal == ""
+    assert run.current.raw["spec"]["patience"] == "5m"
+    assert run.current.run.spec.workers.template.as_dict() == spec["workers"]["template"]
 
 
 def test_of_a_write_of_the_status_only_the_status_is_read(run: RunObject) -> None:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import yaml
 
+from tests.support.eventually import eventually
 from tests.support.trainruns import CRD
 from tests.worlds.kubernetes.test_render import PLACE
+from tests.worlds.kubernetes.test_world import Nobody
 from trainrun.errors import InvalidSpec
 from trainrun_operator.api.run.status_json import json_object, status_from
 from trainrun_operator.worlds.kubernetes.observing.pod_index import PodIndex
@@ -92,6 +96,37 @@ async def test_a_run_is_taken_over_as_the_version_before_has_left_it(
     assert written.keys().isdisjoint(written["internal"])
     assert run.current.status == before.status
     assert run.current.config == before.config
+
+
+async def test_the_operator_of_before_goes_on_under_the_crd_of_the_next_version(
+    trainruns: TrainRuns, api: KubeApi, tmp_path: Path
+) -> None:
+    """Its field has a default, so the API server adds it to each run, edited or not: from then on
+    the operator of before refused all of them, after each write that had succeeded."""
+    run = RunObject(run_version(trainruns.create()))
+    world = world_over(run, api)
+    crd = yaml.safe_load(CRD.read_text())
+    schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    of_spec = schema["properties"]["spec"]["properties"]
+    new = {"type": "string", "default": "5m"}
+    of_spec["patience"] = of_spec["storage"]["properties"]["patience"] = new
+    newer = tmp_path / "newer.yaml"
+    newer.write_text(yaml.safe_dump(crd))
+    try:
+        trainruns.install(newer)
+        eventually(
+            lambda: trainruns.get()["spec"].get("patience"), timeout=30, what="it is filled in"
+        )
+        before = run.current.status
+        for attempt in (1, 2):
+            await world.observe(Nobody())
+            await world.write_status(replace(before, attempt=attempt))
+    finally:
+        trainruns.install(CRD)
+
+    assert run.refusal == ""
+    assert run.current.status.attempt == 2
+    assert run.current.raw["spec"]["storage"]["patience"] == "5m"
 
 
 async def test_what_an_unknown_version_remembers_is_kept_beside_what_we_know(

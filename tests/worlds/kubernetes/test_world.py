@@ -194,6 +194,68 @@ async def test_after_a_write_without_an_answer_nothing_is_decided_from_the_statu
     ]  # the fake takes any GET for a list
 
 
+async def test_an_edit_that_cannot_be_read_does_not_keep_the_status_from_being_written(
+    fake: FakeApi,
+) -> None:
+    """The run went on under no operator: each pass failed, and each write met a conflict."""
+    api = await KubeApi.connect()
+    run = RunObject(run_version(raw(version=7)))
+    world = world_of(run, api)
+    before = (await world.observe(Nobody())).observation.status
+    begun, odd = replace(before, attempt=1), {**raw(version=8)["spec"], "suspend": "later"}
+
+    fake.answers = [Answer(code=409, body=status(409, "Conflict", "it has changed"))]
+    with pytest.raises(StatusConflict, match="it has changed"):
+        await world.write_status(begun)
+    fake.answers = [Answer(code=200, body={**raw(version=8), "spec": odd})]
+    assert (await world.observe(Nobody())).config == run.current.config
+    assert 'spec.suspend: "later" is a string' in run.refusal
+    written = {**raw(version=9), "spec": odd, "status": json_object(begun)}
+    fake.answers = [Answer(code=200, body=written)]
+    await world.write_status(begun)
+    assert (await world.observe(Nobody())).observation.status.attempt == 1
+    await world.write_status(replace(begun, attempt=2))
+    await api.close()
+    assert fake.bodies[-1]["metadata"]["resourceVersion"] == "9"
+    assert [made for made, _ in fake.requests] == ["put", "list", "put", "put"]
+
+
+async def test_after_a_backup_was_restored_the_next_conflict_ends_the_standstill(
+    fake: FakeApi,
+) -> None:
+    """Each write met a conflict for ever: what the API server said was older than what we knew."""
+    api = await KubeApi.connect()
+    run = RunObject(run_version(raw(version=700)))
+    world = world_of(run, api)
+    begun = replace((await world.observe(Nobody())).observation.status, attempt=5)
+    fake.answers = [Answer(code=409, body=status(409, "Conflict", "it has changed"))]
+    with pytest.raises(StatusConflict, match="it has changed"):
+        await world.write_status(begun)
+
+    of_then = {**raw(version=80), "status": json_object(replace(begun, attempt=2))}
+    fake.answers = [Answer(code=200, body=of_then)]
+    assert (await world.observe(Nobody())).observation.status.attempt == 2
+    await world.write_status(begun)
+    await api.close()
+    assert fake.bodies[-1]["metadata"]["resourceVersion"] == "80"
+
+
+async def test_a_status_of_a_newer_operator_is_not_written_over(fake: FakeApi) -> None:
+    api = await KubeApi.connect()
+    run = RunObject(run_version(raw(version=7)))
+    world = world_of(run, api)
+    before = (await world.observe(Nobody())).observation.status
+    fake.answers = [Answer(code=409, body=status(409, "Conflict", "it has changed"))]
+    with pytest.raises(StatusConflict, match="it has changed"):
+        await world.write_status(replace(before, attempt=1))
+    ending = {"internal": {"ending": {"attempt": 1, "kind": "Vote", "time": "x"}}}
+    fake.answers = [Answer(code=200, body={**raw(version=8), "status": ending})]
+    with pytest.raises(StatusUnwritable, match=r"the run cannot be read: .*a newer operator may"):
+        await world.observe(Nobody())
+    await api.close()
+    assert run.current.raw["metadata"]["resourceVersion"] == "7"
+
+
 def restarts(metrics: Metrics) -> float:
     families = metrics.registry.collect()
     return sum(

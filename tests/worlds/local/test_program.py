@@ -50,6 +50,15 @@ def test_variables_are_put_in_as_the_kubelet_does(tmp_path: Path) -> None:
     assert program.command[2:] == ("33", "$(N)", "$(OTHER)")
 
 
+def test_variables_that_double_each_other_are_named_and_fill_no_memory(tmp_path: Path) -> None:
+    values = ["x" * 16, *(f"$(E{at})$(E{at})" for at in range(40))]
+    env = [{"name": f"E{at}", "value": value} for at, value in enumerate(values)]
+    assert problems(tmp_path, env=env) == [
+        f"{WHERE}.env[14].value: would have more than 131072 characters, with its references "
+        "replaced"
+    ]
+
+
 def test_the_working_directory_is_relative_to_the_file(tmp_path: Path) -> None:
     (tmp_path / "code").mkdir()
     (tmp_path / "code" / "main.py").touch()

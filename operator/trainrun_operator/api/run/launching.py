@@ -6,10 +6,12 @@ the command line tool and in the operator alike, before any worker is made.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from trainrun.contract.launcher import LauncherRefused, TorchLaunch, torch_launch
+from trainrun_operator.api.pod_template import TooLong
+from trainrun_operator.api.template_shapes import shape_problem
 
 if TYPE_CHECKING:
     from trainrun_operator.api.pod_template import Container
@@ -38,7 +40,13 @@ class Launching:
 
 
 def launching_of(workers: WorkersSpec) -> Launching:
-    """Read the command of the container that trains, and compare it with the spec."""
+    """Read the template: the command of the container that trains, and compare it with the spec;
+    and whether pods can be made from the rest."""
+    found = _commanded(workers)
+    return replace(found, problem=found.problem or shape_problem(workers.template))
+
+
+def _commanded(workers: WorkersSpec) -> Launching:
     said = workers.processes_per_worker
     container = workers.template.spec.training
     try:
@@ -47,7 +55,7 @@ def launching_of(workers: WorkersSpec) -> Launching:
             return Launching(processes=said or 1)
         processes = _processes(launch, container, said)
         _check_nodes(launch, workers.replicas)
-    except LauncherRefused as refused:
+    except (LauncherRefused, TooLong) as refused:
         problem = f"the command of container {container.name} cannot be run: {refused}"
         return Launching(processes=said or 1, problem=problem)
     return Launching(processes=processes, note=launch.note)

@@ -22,6 +22,7 @@ from trainrun_operator.api.sweep.resource import TRAINSWEEP
 from trainrun_operator.api.sweep.spec import TrainSweep
 from trainrun_operator.api.sweep.status import MAX_MESSAGE, TrainSweepStatus
 from trainrun_operator.api.sweep.status_json import json_object, status_from
+from trainrun_operator.api.template_shapes import shape_problem
 from trainrun_operator.cluster.sweeping.clerks import Clerks
 from trainrun_operator.cluster.sweeping.index import SweepIndex
 from trainrun_operator.cluster.sweeping.telling import SweepTelling
@@ -51,7 +52,7 @@ from trainrun_operator.kube.errors import (
 from trainrun_operator.runtime.clerk_desk import ClerkDesk
 from trainrun_operator.runtime.wakeup import Wakeup
 from trainrun_operator.worlds.base import StatusUnwritable
-from trainrun_operator.worlds.kubernetes.sweeping.sweep_object import described
+from trainrun_operator.worlds.kubernetes.sweeping.sweep_object import described, known_spec
 from trainrun_operator.worlds.kubernetes.sweeping.trial_object import trial_manifest
 
 DISPLAY_EVERY = 15.0
@@ -101,8 +102,9 @@ class SweepLeader:
         self._said = ""
 
     def seen(self, raw: Raw) -> None:
-        """A version of the object; older ones change nothing."""
-        if _version(raw) > _version(self._raw):
+        """The newest version of the object: the cache has left out older ones, but for those of a
+        backup that was restored."""
+        if raw != self._raw:
             self._raw = raw
             self._wakeup.now()
 
@@ -150,6 +152,9 @@ class SweepLeader:
         except InvalidSpec as error:
             await self._refuse(raw, before, str(error))
             return False
+        if problem := shape_problem(sweep.spec.run.workers.template):
+            await self._refuse(raw, before, f"spec.run.workers.template.{problem}")
+            return False
         runs = self._around.index.runs(sweep.metadata.uid)
         observation = SweepObservation(
             log=self._log(),
@@ -185,7 +190,7 @@ class SweepLeader:
 
     def _order(self, raw: Raw, plan: SweepPlan, runs: tuple[TrialRun, ...]) -> None:
         working = any(run.phase == "Running" for run in runs)
-        self._desk.order(ClerkOrders(spec=dict(raw["spec"]), targets=plan.targets, working=working))
+        self._desk.order(ClerkOrders(spec=known_spec(raw), targets=plan.targets, working=working))
 
     def _wake_later(self, plan: SweepPlan, observation: SweepObservation) -> None:
         if plan.wake_after is not None:
@@ -239,6 +244,7 @@ class SweepLeader:
             path = TRAINSWEEP.path(raw["metadata"]["namespace"], raw["metadata"]["name"])
             written = await self._around.api.put(f"{path}/status", body, guard=self._around.guard)
             self._raw = {**TRAINSWEEP.head(), **written}
+            self._around.index.learn_sweep(written)
             self._telling.refused(raw, message)
 
     async def _apply(self, sweep: TrainSweep, action: TrialAction) -> None:
@@ -291,7 +297,3 @@ class SweepLeader:
         for run in self._around.index.runs(sweep.metadata.uid):
             if run.uid == action.uid:
                 self._around.index.forget_trial(sweep.metadata.namespace, run)
-
-
-def _version(raw: Raw) -> int:
-    return int(raw["metadata"]["resourceVersion"])

@@ -1,13 +1,13 @@
 """One TrainRun as the API server holds it: its spec for the core, its status, and their version.
 
 Layer: worlds/kubernetes. Invariant: an older version never replaces a newer one, whichever way it
-comes (watch, relist, the answer to our own write).
+comes (watch, relist, the answer to our own write); unless a backup was restored.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from trainrun.errors import InvalidSpec
@@ -56,15 +56,27 @@ def run_version(raw: Raw, *, before: RunVersion | None = None) -> RunVersion:
         run, config = before.run, before.config
     else:
         document = {key: value for key, value in raw.items() if key != "status"}
-        run = read(former.with_new_names(document), TRAINRUN, source=source)
+        run = read(former.with_new_names(document), TRAINRUN, source=source, stored=True)
         config = config_of(run)
+    return RunVersion(raw=raw, run=run, config=config, status=_status(raw))
+
+
+def _status(raw: Raw) -> TrainRunStatus:
     try:
-        status = status_from(raw.get("status") or {})
+        return status_from(raw.get("status") or {})
     except ValueError as error:
+        metadata = raw["metadata"]
         raise InvalidSpec(
-            f"{source}: the status cannot be read; a newer operator may have written it: {error}"
+            f"{metadata.get('namespace')}/{metadata.get('name')}: the status cannot be read; a "
+            f"newer operator may have written it: {error}"
         ) from error
-    return RunVersion(raw=raw, run=run, config=config, status=status)
+
+
+def _with_spec_of(before: RunVersion, raw: Raw) -> RunVersion:
+    """The version `raw`, whose spec cannot be read, under the spec that was valid before. So its
+    status is known, and can be written over. Raises InvalidSpec where that cannot be read."""
+    changes = {"metadata": raw["metadata"], "status": raw.get("status")}
+    return replace(before, raw={**before.raw, **changes}, status=_status(raw))
 
 
 def _without_status(raw: Raw) -> Raw:
@@ -94,15 +106,24 @@ class RunObject:
     current: RunVersion
     deleted: bool = field(default=False)
     """It is gone, or about to go."""
+    refusal: str = ""
+    """Why the newest spec is not gone by, but the one before: it cannot be read. "" where it is."""
     written: TrainRunStatus | None = None
     """The status that we have written last, or are writing: seeing it is no news."""
 
-    def learn(self, raw: Raw) -> bool:
+    def learn(self, raw: Raw, *, restored: bool = False) -> bool:
         """Take a version that is newer; says whether it was and tells more than what we have
-        written. Raises InvalidSpec."""
-        if raw["metadata"]["uid"] != self.current.uid or not newer(raw, self.current.raw):
+        written. Raises InvalidSpec where its status cannot be read: then the one before stays.
+        `restored`: a backup was, so an older one is the newest."""
+        if raw["metadata"]["uid"] != self.current.uid:
             return False
-        before, self.current = self.current, run_version(raw, before=self.current)
+        if not (restored or newer(raw, self.current.raw)):
+            return False
+        before = self.current
+        try:
+            self.current, self.refusal = run_version(raw, before=before), ""
+        except InvalidSpec as error:
+            self.current, self.refusal = _with_spec_of(before, raw), str(error)
         if self.current.run is before.run and self.current.status == self.written:
             return False
         self.written = None
@@ -116,9 +137,14 @@ class RunObject:
 
 
 def newer(one: Raw, other: Raw) -> bool:
-    """Whether `one` is a later version of the same object.
+    """Whether `one` is a later version of the same object."""
+    return number_of(one) > number_of(other)
 
-    resourceVersions of one resource are comparable as numbers: true for every API server so far,
-    and a documented promise from Kubernetes 1.35 on (KEP-5504).
+
+def number_of(raw: Raw) -> int:
+    """The resourceVersion of an object, or a list.
+
+    Those of one resource are comparable as numbers: true for every API server so far, and a
+    documented promise from Kubernetes 1.35 on (KEP-5504).
     """
-    return int(one["metadata"]["resourceVersion"]) > int(other["metadata"]["resourceVersion"])
+    return int(raw["metadata"]["resourceVersion"])

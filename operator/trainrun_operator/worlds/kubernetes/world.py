@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, assert_never
 
+from trainrun.errors import InvalidSpec
 from trainrun_operator.api.run.status import TrainRunStatus
 from trainrun_operator.api.run.status_json import json_object
 from trainrun_operator.core.run.installation import NAMELESS, Installation
@@ -45,7 +46,7 @@ from trainrun_operator.worlds.kubernetes.observing.sightings import Sightings
 from trainrun_operator.worlds.kubernetes.observing.strangers import Strangers
 from trainrun_operator.worlds.kubernetes.observing.taints import NoticeTaint
 from trainrun_operator.worlds.kubernetes.render import OperatorPlace, worker_pod
-from trainrun_operator.worlds.kubernetes.run_object import RunObject
+from trainrun_operator.worlds.kubernetes.run_object import RunObject, newer
 
 SUSPICIOUS = 3
 """A worker that was silent for this part of the heartbeat timeout has its node looked at."""
@@ -244,11 +245,14 @@ class KubernetesWorld:
 
     async def _look_again(self) -> None:
         """Raises StatusUnwritable if the run cannot be read."""
+        known = self._run.current.raw
         try:
-            self._run.learn(await self._around.api.get(self._run.path))
+            raw = await self._around.api.get(self._run.path)
+            # It is newer than all that was known when it was asked for, or a backup was restored.
+            self._run.learn(raw, restored=newer(known, raw))
         except NotFound:
             self._run.deleted = True
-        except KubeError as error:
+        except (InvalidSpec, KubeError) as error:
             raise StatusUnwritable(f"the run cannot be read: {error}") from error
 
     # ------------------------------------------------------------------------------- writing

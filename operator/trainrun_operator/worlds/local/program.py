@@ -16,7 +16,7 @@ from typing import Any
 
 from trainrun.contract.launcher import TORCHRUN, LauncherRefused, torch_launch
 from trainrun.errors import InvalidSpec
-from trainrun_operator.api.pod_template import expanded
+from trainrun_operator.api.pod_template import TooLong, expanded
 
 GPU = "nvidia.com/gpu"
 SPEC = "spec.workers.template.spec"
@@ -111,7 +111,10 @@ def _env(container: Mapping[str, Any], reading: _Reading) -> dict[str, str]:
                 "shell's variables are passed on) or give it a value",
             )
         else:
-            env[name] = expanded(str(entry.get("value", "")), env)
+            try:
+                env[name] = expanded(str(entry.get("value", "")), env)
+            except TooLong as error:
+                raise InvalidSpec(f"{reading.path}.env[{i}].value: {error}") from error
     if container.get("envFrom"):
         reading.reject(
             "envFrom",

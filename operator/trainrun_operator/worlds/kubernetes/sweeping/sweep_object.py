@@ -11,6 +11,7 @@ from typing import Any
 
 from trainrun.errors import InvalidSpec
 from trainrun_operator.api.loading import read
+from trainrun_operator.api.places import without_unknown
 from trainrun_operator.api.sweep.resource import TRAINSWEEP
 from trainrun_operator.api.sweep.spec import TrainSweep
 from trainrun_operator.api.sweep.status import TrainSweepStatus
@@ -54,7 +55,13 @@ def sweep_version(raw: Raw) -> SweepVersion:
 def described(raw: Raw) -> TrainSweep:
     """What its user has written. Raises InvalidSpec."""
     document = {key: value for key, value in raw.items() if key != "status"}
-    return read(document, TRAINSWEEP, source=_name(raw))
+    return read(document, TRAINSWEEP, source=_name(raw), stored=True)
+
+
+def known_spec(raw: Raw) -> dict[str, Any]:
+    """The spec for a clerk, which refuses fields that it does not know: those that we know."""
+    spec: dict[str, Any] = without_unknown(raw["spec"], TRAINSWEEP.spec)
+    return spec
 
 
 def _name(raw: Raw) -> str:

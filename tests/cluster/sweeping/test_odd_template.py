@@ -1,0 +1,29 @@
+"""A sweep from whose template no pod can be made, neither a trial's nor its clerk's."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.cluster.sweeping.led import KeptLog, Led
+from tests.cluster.sweeping.test_restored import a_sweep
+from tests.kube.waiting import until
+from trainrun_operator.kube.api import KubeApi
+
+if TYPE_CHECKING:
+    from tests.kube.fake_api import FakeApi
+
+
+async def test_its_user_is_told_of_the_field_and_no_trial_is_begun(fake: FakeApi) -> None:
+    """Its leader failed every two seconds by a TypeError, and nothing was told."""
+    api = await KubeApi.connect()
+    led = Led(api=api, namespace="team", log=KeptLog(deaf=True))
+    fake.things = [a_sweep(7, pod={"volumes": ["data"]})]
+    async with led.operator():
+        await until(lambda: bool(fake.bodies))
+    await api.close()
+
+    (written,) = fake.bodies
+    message = 'spec.run.workers.template.spec.volumes[0]: "data" is a string; a mapping is needed'
+    assert written["metadata"]["resourceVersion"] == "7"
+    assert (written["status"]["reason"], written["status"]["message"]) == ("InvalidSpec", message)
+    assert [(event.reason, event.message) for event in led.events] == [("InvalidSpec", message)]
