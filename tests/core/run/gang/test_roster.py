@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.builders import Scene, a_run, a_worker, an_incident, seconds
+from tests.support.builders import Scene, a_run, a_worker, an_agent, an_incident, seconds
 from trainrun.contract.agent_state import Held, Notice
 from trainrun_operator.core.run.causes import Cause
 from trainrun_operator.core.run.observation import WorkerFact, WorkerLoss
@@ -85,6 +85,42 @@ def test_a_worker_of_an_old_template_finishes_its_uploads_first() -> None:
     assert deleted(scene.with_agent(0, phase="Flushing")) == []
     assert deleted(scene.with_agent(0, held=Held())) == []
     assert deleted(scene) == [("run-0-1", "workers.template has changed")]
+
+
+BROKEN = "RuntimeError: [pair.cc] Connection reset by peer [10.0.0.2]"
+
+
+@pytest.mark.parametrize(
+    ("edit", "notice", "reason"),
+    [
+        ("t2", None, "workers.template has changed"),
+        ("t1", Notice(reason="spot"), "it will be taken away, and has nothing left to do (spot)"),
+    ],
+)
+def test_a_worker_is_not_replaced_before_it_has_said_what_happened_to_it(
+    edit: str, notice: Notice | None, reason: str
+) -> None:
+    """A node was lost, and its peers' broken connections were counted as a failure: the template
+    was edited in that moment, and the silent worker was deleted as one that is outdated."""
+    scene = a_run(max_failures=3, max_preemptions=3).running().with_exit(0, exception=BROKEN)
+    scene = scene.after(scene.plan, passed=2).with_config(template_hash=edit)
+    before = {"attempt": 0, "phase": "Idle", "held": Held(attempt=1)}  # nobody has heard it since
+    scene = scene.with_worker(1, notice=notice).with_agent(1, **before)
+    scene = scene.with_agent(0, phase="Idle", held=scene.held)
+    scene = scene.after(scene.plan)
+    assert "run-1-2" in created(scene)
+    assert "run-1-1" not in dict(deleted(scene))
+    new = [
+        a_worker(slot, 2, template_hash=edit, agent=an_agent(slot, 2, held=scene.held))
+        for slot in (0, 1)
+    ]
+    plan = scene.plus(*new).plan
+    assert plan.reason == "Attributing"
+    assert plan.message.endswith("is not known for sure yet; waiting for slot 1")
+    told = scene.with_agent(1, attempt=1, held=scene.held)
+    told = told.after(told.plan)
+    assert dict(deleted(told))["run-1-1"] == reason
+    assert told.plus(*new).plan.reason == "Resolving"
 
 
 def test_a_worker_under_notice_is_replaced_and_makes_room_once_it_has_nothing_left_to_do() -> None:

@@ -18,6 +18,7 @@ from trainrun_operator.core.run.gang.avoiding import (
 )
 from trainrun_operator.core.run.gang.outdated import outdated
 from trainrun_operator.core.run.gang.starting import cannot_start, created_now, never_called
+from trainrun_operator.core.run.incidents.attribution import awaited
 from trainrun_operator.core.run.plan import CreateWorker, DeleteWorker
 from trainrun_operator.core.run.suspicion import misreads
 from trainrun_operator.core.run.view import View, notice_of, once, worker_name
@@ -211,16 +212,21 @@ def _dismissal(view: View, worker: WorkerFact, *, flushing: bool) -> str:
         return "it finds no room, and a node that it keeps away from may be used again"
     if misreads(view, worker):
         return "it reads a checkpoint wrongly that another node reads well"
-    leaves = must_leave(view, worker)
-    if leaves and not flushing:
+    if not flushing and not awaited(view, worker) and (reason := _is_not_wanted(view, worker)):
+        return reason
+    return "it was replaced" if _left_behind(view, worker) else ""
+
+
+def _is_not_wanted(view: View, worker: WorkerFact) -> str:
+    """Why another one takes its place though it is well; "": none does."""
+    if leaves := must_leave(view, worker):
         return leaves
-    edited = outdated(worker, view.config)
-    if edited and not flushing:
+    if edited := outdated(worker, view.config):
         return f"{edited} has changed"
     notice = notice_of(worker)
-    if notice is not None and not flushing and _has_left(view, worker):
+    if notice is not None and _has_left(view, worker):
         return f"it will be taken away, and has nothing left to do ({notice.reason})"
-    return "it was replaced" if _left_behind(view, worker) else ""
+    return ""
 
 
 def _has_left(view: View, worker: WorkerFact) -> bool:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from trainrun.text import one_line
 from trainrun_operator.api.run.incident import Incident
 from trainrun_operator.core.run.causes import Cause, Explains, row_of
+from trainrun_operator.core.run.flush import acknowledged
 from trainrun_operator.core.run.incidents.losses import Loss, losses_of
 from trainrun_operator.core.run.signals import signal_of
 from trainrun_operator.core.run.view import View, notice_of
@@ -166,6 +167,20 @@ def attribution_open(view: View, incident: Incident) -> bool:
             return any(_still_owes_an_answer(view, incident, slot) for slot in slots)
         case _:
             return False
+
+
+def awaited(view: View, worker: WorkerFact) -> bool:
+    """Whether the open incident may yet be explained by what this worker of the attempt says: it
+    has not answered the order to stop.
+
+    It is not replaced for an edit or a notice before: what had happened to it would never be known.
+    """
+    incident = view.status.incident
+    if incident is None or worker not in view.roster or not attribution_open(view, incident):
+        return False
+    if worker.agent is not None and acknowledged(view, worker.agent):
+        return False
+    return _still_owes_an_answer(view, incident, worker.slot)
 
 
 def linger(view: View) -> float:

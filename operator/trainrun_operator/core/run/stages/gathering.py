@@ -18,14 +18,20 @@ from trainrun_operator.core.run.gang import roster as gang
 from trainrun_operator.core.run.gang import starting
 from trainrun_operator.core.run.gang.avoiding import may_be_another
 from trainrun_operator.core.run.gang.missing import PLACED, missing
+from trainrun_operator.core.run.gang.outdated import outdated
 from trainrun_operator.core.run.incidents import ledger, standstill
-from trainrun_operator.core.run.incidents.attribution import attribution_open, explains, refined
+from trainrun_operator.core.run.incidents.attribution import (
+    attribution_open,
+    awaited,
+    explains,
+    refined,
+)
 from trainrun_operator.core.run.sigterm import still_ending
 from trainrun_operator.core.run.stages import placement, suspecting
 from trainrun_operator.core.run.stages.running import past_deadline
 from trainrun_operator.core.run.stages.suspending import suspend
 from trainrun_operator.core.run.stages.waiting import store_wait, wait
-from trainrun_operator.core.run.view import counted
+from trainrun_operator.core.run.view import counted, notice_of
 
 if TYPE_CHECKING:
     from trainrun.contract.agent_state import Resolution
@@ -174,6 +180,9 @@ def _complete(view: View, ready: tuple[WorkerFact, ...], dismiss: tuple[Action, 
     if may_be_another(view):
         message = "which node to keep away from is not known for sure yet; waiting for news of it"
         return wait(view, "Attributing", message, actions=dismiss, marks=marks)
+    if (slot := _awaited_slot(view)) is not None:
+        message = f"what ended the attempt is not known for sure yet; waiting for slot {slot}"
+        return wait(view, "Attributing", message, actions=dismiss, marks=marks)
     until = view.status.ending.not_before if view.status.ending is not None else None
     left = until - view.observation.now if until is not None else timedelta(0)
     # What lies further ahead was written by a leader whose clock was ahead of ours.
@@ -185,6 +194,17 @@ def _complete(view: View, ready: tuple[WorkerFact, ...], dismiss: tuple[Action, 
         message = "asking the store for the newest good checkpoint"
         return wait(view, "Resolving", message, actions=dismiss, marks=marks, resolve=True)
     return _resolved(view, ready, resolution)
+
+
+def _awaited_slot(view: View) -> int | None:
+    """An edit or a notice has made workers anew before one of the attempt could say what happened
+    to it."""
+    old = (w for w in view.roster if w is not None and _is_replaced(view, w))
+    return next((worker.slot for worker in old if awaited(view, worker)), None)
+
+
+def _is_replaced(view: View, worker: WorkerFact) -> bool:
+    return bool(outdated(worker, view.config)) or notice_of(worker) is not None
 
 
 def _resolution(view: View, ready: tuple[WorkerFact, ...]) -> Resolution | None:
