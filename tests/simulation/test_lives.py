@@ -163,11 +163,8 @@ def test_a_run_that_resumes_from_its_last_step_succeeds_once_all_ranks_have_met(
         pytest.param(drawn_life(7885), id="ranks look for one that has left"),
         pytest.param(drawn_life(11580), id="a checkpoint is named like one of the run before"),
         pytest.param(deaf_life(926), id="a signal ends a script well, and a leader is behind"),
-        pytest.param(drawn_life(59705), id="an edit comes before the loss of a node is known"),
-        pytest.param(deaf_life(5851), id="an edit comes before a preemption is known"),
     ],
 )
 def test_lives_that_broke_a_promise_or_seemed_to_hold(life: Life) -> None:
-    """The first and the last two were the operator's fault, the others that of the world or of its
-    judge."""
+    """The first was the operator's fault, the others that of the world or of its judge."""
     holds(life)

@@ -182,7 +182,8 @@ class SimAgent:
             return
         if isinstance(answer.order, Hold):
             for seconds in answer.order.deadlines:
-                self.world.clock.after(seconds + 0.01, self.changed)
+                if seconds > 0:  # else it is over, and `reconcile` sees that now
+                    self.world.clock.after(seconds + 0.01, self.changed)
         self.generation = answer.generation or self.generation
         self._follow()
         self._read_again(answer.recheck)

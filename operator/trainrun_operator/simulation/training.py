@@ -371,5 +371,8 @@ class TrainingLoop:
 
 
 def _takes_part(agent: SimAgent) -> bool:
-    """Its processes live, or have ended well."""
-    return agent.alive and agent.training is not None and not agent.training.failed
+    """Its processes live; or all have ended well, and then nobody needs its worker any more."""
+    training = agent.training
+    if training is None:
+        return False
+    return all(map(training.left, training.ranks)) or (agent.alive and not training.failed)
