@@ -177,7 +177,7 @@ def test_trouble_with_it_is_told_and_the_drill_goes_on(
 def test_a_run_that_cannot_be_read_hides_no_other(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    api = Api([place.left({"spec": {"tomorrows": "field"}}), place.left()])
+    api = Api([place.left({"spec": {"workers": "tomorrow"}}), place.left()])
     place.begin_drill(api, monkeypatch)
     assert api.deleted == [(PATH, "u-1")]
 
