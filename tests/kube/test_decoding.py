@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 import json
+import sys
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from trainrun_operator.kube.decoding import DEEPEST, decoded
+
+
+@pytest.fixture(autouse=True)
+def as_in_an_operator() -> Iterator[None]:
+    """Other tests in this process may have had Python take more levels."""
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(1000)
+    yield
+    sys.setrecursionlimit(before)
 
 
 def nested(levels: int, opened: str, closed: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import tempfile
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
@@ -19,7 +20,9 @@ def as_nobody(function: Callable[..., T], folder: Path, *more: Any) -> T:
     nobody, to whom the folder then belongs."""
     if os.geteuid() == 0:
         os.chown(folder, NOBODY, NOBODY)
-        for parent in folder.parents[:3]:  # pytest's own folders are private
+        for parent in folder.parents:  # pytest's own folders are private
+            if parent == Path(tempfile.gettempdir()):
+                break
             parent.chmod(0o755)
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
         return pool.submit(_called, function, folder, *more).result()

@@ -59,6 +59,7 @@ class _Container(_Shape):
 class _Spec(_Shape):
     containers: list[_Container]
     volumes: _Objects = None
+    tolerations: _List = None
     affinity: Annotated[_Affinity | None, _EMPTY] = None
     security_context: _Mapping = None
 

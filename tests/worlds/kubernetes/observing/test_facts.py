@@ -31,14 +31,33 @@ from trainrun_operator.worlds.kubernetes.observing.sightings import Sightings
 PODS_FAIL = "0/3 nodes are available: 3 Insufficient nvidia.com/gpu."
 
 
+RUNS = status("log-shipper", running={"startedAt": before(40)})
+OVER = status("log-shipper", terminated={"exitCode": 0, "finishedAt": before(2)})
+
+
 @pytest.mark.parametrize(
-    ("phase", "holds"), [("Running", True), ("Succeeded", False), ("Failed", False)]
+    ("phase", "other", "holds"),
+    [
+        ("Running", [RUNS], True),
+        ("Running", [OVER], False),
+        ("Running", [], False),  # for a moment: its logs were gone with it
+        ("Succeeded", [], False),
+        ("Failed", [OVER], False),
+    ],
 )
-def test_a_worker_that_has_ended_holds_its_room_while_its_sidecars_run(
-    phase: str, holds: bool
+def test_a_worker_that_has_ended_holds_its_room_while_another_container_runs(
+    phase: str, other: list[Raw], holds: bool
 ) -> None:
-    found = fact(ended(phase), a_node(), NEVER)
+    pod = ended(phase)
+    pod["status"]["containerStatuses"] += other
+    found = fact(pod, a_node(), NEVER)
     assert (found.phase, found.holds_room) == ("Ended", holds)
+
+
+def test_a_native_sidecar_ends_by_itself() -> None:
+    pod = ended("Running")
+    pod["status"]["initContainerStatuses"] = [RUNS]
+    assert not fact(pod, a_node(), NEVER).holds_room
 
 
 def waiting(found: Any) -> tuple[str, str, float]:

@@ -76,7 +76,7 @@ def worker_fact(
         age=scene.ago(pod.created),
         running_for=scene.seen_for(RUNS) if phase == "Running" else None,
         exit_code=scene.container.exit_code if scene.container is not None else None,
-        holds_room=phase == "Ended" and pod.phase not in ENDED,
+        holds_room=phase == "Ended" and _holds_room(pod, training),
         loss=loss,
         pending=_pending(scene, why) if why is not None and pod.deletion is None else None,
         suspect_node=_suspicion(scene, node_lease_age),
@@ -85,6 +85,13 @@ def worker_fact(
         silent_for=heard.silent_for,
         unreadable=heard.unreadable,
     )
+
+
+def _holds_room(pod: PodFact, training: str) -> bool:
+    """Another container runs on. The kubelet calls a pod Running a moment longer than its last
+    container, and ends native sidecars by itself."""
+    others = (it for it in pod.containers if it.name != training and not it.init)
+    return pod.phase not in ENDED and any(it.state == "Running" for it in others)
 
 
 def _visible(
