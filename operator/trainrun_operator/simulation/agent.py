@@ -141,6 +141,7 @@ class SimAgent:
         self.metrics: dict[str, object] = {}
         self.problems: tuple[Problem, ...] = ()
         self._ask_store_at = 0.0
+        self._looks: set[float] = set()
 
     # ------------------------------------------------------------------ what it says
 
@@ -182,13 +183,25 @@ class SimAgent:
             return
         if isinstance(answer.order, Hold):
             for seconds in answer.order.deadlines:
-                if seconds > 0:  # else it is over, and `reconcile` sees that now
-                    self.world.clock.after(seconds + 0.01, self.changed)
+                self._look_again(seconds + 0.01)
         self.generation = answer.generation or self.generation
         self._follow()
         self._read_again(answer.recheck)
         self.recording.want(answer.story)
         self.reconcile()
+
+    def _look_again(self, seconds: float) -> None:
+        """Once, however many answers say so: each look is told, and has an answer."""
+        moment = round(self.world.clock.now + seconds, 1)
+        if moment in self._looks:
+            return
+        self._looks.add(moment)
+
+        def look() -> None:
+            self._looks.discard(moment)
+            self.changed()
+
+        self.world.clock.after(seconds, look)
 
     def changed(self) -> None:
         """Something has changed: do what follows from it, and tell it."""

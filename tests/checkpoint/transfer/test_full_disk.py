@@ -6,6 +6,7 @@ import errno
 import fcntl
 import os
 import re
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
@@ -36,12 +37,17 @@ class SmallDisk(Through):
         self.number = number
         self.cache = cache
         self.read: list[str] = []
+        self._lock = threading.Lock()
+        self._under_way: dict[Path, int] = {}
 
     def get_file(self, key: str, path: Path, *, size: int, crc32: int | None, tag: str) -> None:
-        held = sum(file.stat().st_size for file in self.cache.glob("*/*/files/*/*"))
-        if held + size > self.room:
+        with self._lock:  # files are read side by side
+            held = sum(file.stat().st_size for file in self.cache.glob("*/*/files/*/*"))
+            under_way = sum(bytes_ for file, bytes_ in self._under_way.items() if file.exists())
             path.write_bytes(b"half")
-            raise OSError(self.number, os.strerror(self.number))
+            if held + under_way + size > self.room:
+                raise OSError(self.number, os.strerror(self.number))
+            self._under_way[path] = size
         self.read.append(key.rpartition("/")[2])
         self._store.get_file(key, path, size=size, crc32=crc32, tag=tag)
 
