@@ -6,7 +6,7 @@ Layer: api. Documents speak camelCase: a place is looked up by the names outside
 from __future__ import annotations
 
 import typing
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from pydantic import BaseModel
@@ -29,35 +29,35 @@ def without_nulls(value: Any, model: type[BaseModel] | None) -> Any:
     The API server drops null where a field is not nullable, and none of ours is, before it fills in
     defaults. What the models do not know (in a pod template) keeps its nulls.
     """
-    if model is None:
-        return value
-    if isinstance(value, list):
-        return [without_nulls(entry, model) for entry in value]
-    if not isinstance(value, dict):
-        return value
-    fields = {str(info.alias): info for info in model.model_fields.values()}
-    return {
-        key: without_nulls(entry, model_in(fields[key].annotation)) if key in fields else entry
-        for key, entry in value.items()
-        if entry is not None or key not in fields
-    }
+    return _without(value, model, lambda _model, known, entry: known and entry is None)
 
 
 def without_unknown(value: Any, model: type[BaseModel] | None) -> Any:
     """`value` without the fields that `model` would refuse for their names, at any depth."""
+    return _without(value, model, lambda within, known, _entry: not known and _is_closed(within))
+
+
+def _without(
+    value: Any, model: type[BaseModel] | None, leaves: Callable[[type[BaseModel], bool, Any], bool]
+) -> Any:
+    """`value` without the fields that are to go; asked with the model around each, whether that
+    knows the field, and what stands in it."""
     if model is None:
         return value
     if isinstance(value, list):
-        return [without_unknown(entry, model) for entry in value]
+        return [_without(entry, model, leaves) for entry in value]
     if not isinstance(value, dict):
         return value
     fields = {str(info.alias): info for info in model.model_fields.values()}
-    closed = model.model_config.get("extra") == "forbid"
     return {
-        key: without_unknown(entry, model_in(fields[key].annotation)) if key in fields else entry
+        key: _without(entry, model_in(fields[key].annotation), leaves) if key in fields else entry
         for key, entry in value.items()
-        if key in fields or not closed
+        if not leaves(model, key in fields, entry)
     }
+
+
+def _is_closed(model: type[BaseModel]) -> bool:
+    return model.model_config.get("extra") == "forbid"
 
 
 def too_deep(value: Any, place: Place) -> Place | None:

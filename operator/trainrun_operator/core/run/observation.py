@@ -108,6 +108,11 @@ class WorkerFact:
     unreadable: str = ""
     """Why what its agent says now cannot be read: it lives, and `agent` is what it said before."""
 
+    @property
+    def is_in_the_way(self) -> bool:
+        """It takes room that others may need."""
+        return self.phase != "Ended" or self.holds_room
+
 
 RefusedReason = Literal["QuotaExceeded", "Forbidden", "Invalid", "NameTaken", "Unavailable"]
 

@@ -17,7 +17,6 @@ from trainrun_operator.core.run.stages.suspending import LEAVE_GRACE
 
 if TYPE_CHECKING:
     from trainrun_operator.api.run.status import PhaseName
-    from trainrun_operator.core.run.observation import WorkerFact
     from trainrun_operator.core.run.view import View
 
 
@@ -63,18 +62,14 @@ def _clean_up(view: View) -> tuple[Action, ...]:
     return tuple(
         action
         for w in view.workers
-        if _holds_room(w) and (overdue or view.is_unreachable(w))
+        if w.is_in_the_way and (overdue or view.is_unreachable(w))
         for action in deletion(view, w, "the run has ended")
     )
 
 
-def _holds_room(worker: WorkerFact) -> bool:
-    return worker.phase != "Ended" or worker.holds_room
-
-
 def _next_look(view: View) -> timedelta | None:
     waits = []
-    if any(_holds_room(w) for w in view.workers):
+    if any(w.is_in_the_way for w in view.workers):
         waits.append(timedelta(seconds=5))
     if view.config.ttl_after_finished is not None:
         left = view.config.ttl_after_finished - _since_end(view)

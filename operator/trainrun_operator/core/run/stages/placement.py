@@ -63,7 +63,7 @@ def _stay_away(view: View, left: timedelta) -> Plan:
     actions = tuple(
         action
         for w in view.workers
-        if (w.phase != "Ended" or w.holds_room) and w.name not in kept
+        if w.is_in_the_way and w.name not in kept
         for action in deletion(view, w, "there is no room for the whole gang")
     )
     mark = condition(view, "WorkersReady", "False", "GangNotPlaced", message)
