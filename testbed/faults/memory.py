@@ -12,8 +12,10 @@ if TYPE_CHECKING:
     from testbed.cluster import Cluster
 
 # Joins the cgroup of process $1 and eats until a victim's memory is gone; an ended process that
-# nobody has waited for yet has none. The victims' scores are raised to the utmost; among equals the
-# kernel takes the largest. Does nothing where there is no limit: it would eat the machine.
+# nobody has waited for yet has none. The victims' scores are raised to the utmost and, meanwhile,
+# those of all others lowered: a container has nearly the utmost itself (1000 less its share of the
+# node's memory), so a victim that is still starting would outlive its larger parent.
+# Does nothing where there is no limit: it would eat the machine.
 _EAT = r"""
 set -eu
 main=$1; shift
@@ -24,7 +26,12 @@ else
   cgroup=/sys/fs/cgroup$(sed -n 's/^0:://p' /proc/$main/cgroup); limit=$(cat $cgroup/memory.max)
 fi
 if [ "$limit" = max ] || [ ${#limit} -gt 15 ]; then echo no-limit; exit; fi
-for victim in "$@"; do echo 1000 > /proc/$victim/oom_score_adj; done
+declare -A spared
+for other in $(cat $cgroup/cgroup.procs); do
+  spared[$other]=$(cat /proc/$other/oom_score_adj 2>/dev/null) || continue
+  echo 0 2>/dev/null > /proc/$other/oom_score_adj || true
+done
+for victim in "$@"; do unset "spared[$victim]"; echo 1000 > /proc/$victim/oom_score_adj; done
 (
   echo $BASHPID > $cgroup/cgroup.procs
   printf -v piece '%*s' 1000000 ''
@@ -33,6 +40,9 @@ for victim in "$@"; do echo 1000 > /proc/$victim/oom_score_adj; done
     eaten+=("$piece")
   done
 ) >/dev/null 2>&1 || true
+for other in "${!spared[@]}"; do
+  echo "${spared[$other]}" 2>/dev/null > /proc/$other/oom_score_adj || true
+done
 """
 
 

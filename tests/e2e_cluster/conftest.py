@@ -10,7 +10,7 @@ import pytest
 from tests.support.cluster_session import session_cluster
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
 
     from testbed.cluster import Cluster
 
@@ -33,11 +33,18 @@ def _running(pytestconfig: pytest.Config) -> Iterator[Cluster]:
         yield ends.enter_context(session_cluster("test-itself", list, keep=keep))
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
-    """End the cluster with the last test of this folder: idle it costs a tenth of a core."""
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(
+    item: pytest.Item, nextitem: pytest.Item | None
+) -> Generator[None, object, object]:
+    """End the cluster with the last test of this folder: idle it costs a tenth of a core.
+
+    Not in the teardown of that test: it may have a second try.
+    """
+    done = yield
     if nextitem is None or nextitem.path.parent != item.path.parent:
         item.config.stash.get(RUNNING, contextlib.ExitStack()).close()
+    return done
 
 
 @pytest.fixture

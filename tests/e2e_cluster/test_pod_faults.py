@@ -66,6 +66,17 @@ def test_memory_beyond_the_limit_kills_the_container_as_out_of_memory(cluster: C
     assert (ended["reason"], ended["exitCode"]) == ("OOMKilled", 3)
 
 
+def test_the_one_that_was_named_goes_also_where_it_is_smaller_than_its_parent(
+    cluster: Cluster,
+) -> None:
+    small = PARENT.replace("b = b'x' * 30_000_000; ", "")
+    start_pod(cluster, "eater", "python", "-c", small, limits={"memory": "64Mi"})
+    eventually(lambda: trains(cluster, "eater"))
+    memory.exceed_memory_limit(cluster, "eater", victims="# the trainer$")
+    ended = ends(cluster, "eater")
+    assert (ended["reason"], ended["exitCode"]) == ("OOMKilled", 3)
+
+
 def test_memory_is_not_filled_where_there_is_no_limit(cluster: Cluster) -> None:
     start_pod(cluster, "free", "sleep", "infinity")
     with pytest.raises(ClusterBroken, match="default/free has no memory limit"):
