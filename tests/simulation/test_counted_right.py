@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 
-from tests.simulation.one_run import HOUR, a_config, a_life, causes, until, worker
+from tests.simulation.one_run import HOUR, a_config, a_life, causes, runs, until, worker
 
 
 def test_a_crash_after_which_the_template_is_edited_is_a_crash() -> None:
@@ -74,4 +76,27 @@ def test_a_better_explanation_is_told_once_though_the_leader_changes() -> None:
     world.live(world.clock.now + 0.5)
     world.crash_operator(world.operators[0], back_after=0.1)
     world.live(HOUR)
+    assert world.judge.closing() == []
+
+
+def test_an_incident_whose_time_lies_ahead_takes_no_other_out_of_the_window() -> None:
+    limits = {"failures": 1, "preemptions": -1}
+    world = a_life(config=a_config(limits=limits, window=timedelta(seconds=30)))
+    world.judge.disturbed(60)
+    world.operators[0].world.clock_ahead = 60
+    world.live(12)
+    world.evict(worker(world, 1), grace=30)
+    until(world, lambda: runs(world, 2))
+    world.operators[0].world.clock_ahead = 0
+    for attempt in (2, 3):
+        until(world, lambda attempt=attempt: runs(world, attempt))
+        world.live(world.clock.now + 2)
+        world.raise_exception(worker(world, 1).agent)
+    until(world, lambda: world.status.is_true("Failed"))
+    world.live(world.clock.now + 30)
+    failed = world.status.condition("Failed")
+    assert failed is not None
+    assert failed.reason == "MaxFailuresExceeded"
+    ahead, first, second = (incident.time for incident in world.status.incidents)
+    assert ahead - second > second - first
     assert world.judge.closing() == []

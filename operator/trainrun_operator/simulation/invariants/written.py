@@ -127,13 +127,19 @@ class Written:
             case.wrong(f"{used} failures counted, {sorted(limits)} allowed, and the run goes on")
 
     def _used(self, name: BudgetName, status: TrainRunStatus) -> int:
-        """What counts towards the limit of a budget, by the times of the incidents themselves."""
+        """What counts towards the limit of a budget when the last incident comes.
+
+        By the times of the incidents themselves; those of a leader whose clock was ahead count.
+        """
         window, total = self._case.world.config.window, BUDGETS[name].used(status.failures)
         if window is None or not self._is_whole:
             return total
-        known = [i for i in self._case.settled.values() if i.counted and i.budget == name]
-        newest = max((i.time for i in status.incidents), default=None)
-        return sum(newest - window < i.time <= newest for i in known) if newest else 0
+        if not status.incidents:
+            return 0
+        last = status.incidents[-1]
+        known = [i for i in self._case.settled.values() if i.attempt <= last.attempt]
+        charged = [i for i in known if i.counted and i.budget == name]
+        return sum(last.time - window < i.time for i in charged)
 
     def _goes_on(self, old: TrainRunStatus) -> None:
         """A verdict is taken back only where the field that gave it admits it now."""
