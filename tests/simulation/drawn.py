@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, get_args
 
 from tests.simulation.lives import Life
-from tests.simulation.striking import FAULTS, Fault, FaultKind
+from tests.simulation.striking import FAULTS, RARE, Fault, FaultKind
 from trainrun_operator.api.run.rules import FailureRule, RuleAction
 
 if TYPE_CHECKING:
@@ -87,6 +87,11 @@ def deaf_life(number: int) -> Life:
     """One of a script that never asks should_save(), with every way to be stopped."""
     on_notice: OnNotice = "Auto" if number % 2 else "Signal"
     return replace(drawn_life(number, STOPS, within=30.0), asks=False, on_notice=on_notice)
+
+
+def rare_life(number: int) -> Life:
+    """One in which also comes what is rare, as often as everything else together."""
+    return drawn_life(number, (*FAULTS, *RARE * (len(FAULTS) // len(RARE))))
 
 
 MATCHERS: tuple[dict[str, Any], ...] = (

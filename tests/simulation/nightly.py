@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NoReturn
 
-from tests.simulation.drawn import deaf_life, drawn_life
+from tests.simulation.drawn import deaf_life, drawn_life, rare_life
 from tests.simulation.holding import mistake_in
 from tests.simulation.useful_time import mistake_in_goodput
 from trainrun_operator.simulation.sweep.faults import live, live_large
@@ -29,8 +29,9 @@ TOO_LONG = 300
 """Seconds of processor time after which a life that does not end is given up: most take a fourth of
 one. Not of the clock: on a busy machine a large life may wait for minutes."""
 ONE_IN = 10
-"""One number in so many also has a life of a script that never asks, and another one a life whose
-goodput is judged: as many as `make test` lives of them beside its 3,000."""
+"""One number in so many also has a life of a script that never asks, another one a life whose
+goodput is judged, a third one a life with rare causes: as many as `make test` lives of them beside
+its 3,000."""
 LARGE = 1000
 """One in so many sweeps is large, and takes a minute."""
 SHOWN = 1500
@@ -124,6 +125,8 @@ def special_mistake(number: int) -> str:
         return f"in that of a script that never asks: {mistake}"
     if turn == 6 and (mistake := mistake_in_goodput(drawn_life(own))):
         return f"in its goodput: {mistake}"
+    if turn == 9 and (mistake := mistake_in(rare_life(own))):
+        return f"in that with rare causes: {mistake}"
     return ""
 
 

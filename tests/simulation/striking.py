@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from trainrun.contract.agent_state import Problem
-from trainrun_operator.core.run.causes import Limits
+from trainrun_operator.core.run.causes import Cause, Limits
 from trainrun_operator.core.run.observation import RefusedReason
 from trainrun_operator.simulation.cluster import StartTrouble
 from trainrun_operator.simulation.simulation import Simulation
@@ -54,10 +54,17 @@ FaultKind = Literal[
     "stand-still",
     "fatal",
     "retry",
+    "node-short",
+    "own-limit",
+    "not-read",
+    "interrupted",
 ]
 REFUSALS: tuple[RefusedReason, ...] = ("QuotaExceeded", "Forbidden", "Unavailable", "NameTaken")
 TROUBLES: tuple[StartTrouble, ...] = get_args(StartTrouble)
-FAULTS: tuple[FaultKind, ...] = get_args(FaultKind)
+RARE: tuple[FaultKind, ...] = ("node-short", "own-limit", "not-read", "interrupted")
+"""Of causes that nothing else has. Drawn in lives of their own: with them the others would be
+others."""
+FAULTS: tuple[FaultKind, ...] = tuple(kind for kind in get_args(FaultKind) if kind not in RARE)
 
 
 @dataclass(frozen=True)
@@ -126,6 +133,7 @@ def strike(world: Simulation, fault: Fault) -> None:
             | "hand-over"
             | "blind"
             | "hang"
+            | "interrupted"
         ):
             strike_operator(world, fault)
         case _:
@@ -139,6 +147,9 @@ def strike_operator(world: Simulation, fault: Fault) -> None:
         return
     operator = world.operators[fault.slot % len(world.operators)]
     if fault.kind == "operator-crash":
+        world.crash_operator(operator, back_after=1 + 20 * fault.size)
+    elif fault.kind == "interrupted":
+        world.interrupt()
         world.crash_operator(operator, back_after=1 + 20 * fault.size)
     elif fault.kind == "operator-crash-later":
         operator.crash_after = int(fault.size * 6)
@@ -176,6 +187,12 @@ def strike_worker(world: Simulation, worker: SimWorker, fault: Fault) -> None:
             world.raise_exception(worker.agent, "trainrun.FatalError: the data set is empty")
         case "retry":
             world.raise_exception(worker.agent, "trainrun.RetryError: the server is busy")
+        case "node-short":
+            world.end_by_kubelet(worker, Cause.EVICTED)
+        case "own-limit":
+            world.end_by_kubelet(worker, Cause.UNKNOWN)
+        case "not-read":
+            world.raise_exception(worker.agent, "trainrun.AgentRefused: the store cannot be read")
         case "stand-still":
             stand_still(world, worker, fault)
         case "leave":

@@ -72,6 +72,23 @@ def test_a_script_that_asks_for_a_restart_is_not_charged() -> None:
     assert world.status.phase == "Succeeded"
 
 
+@pytest.mark.parametrize(
+    ("kind", "cause", "budget"),
+    [
+        ("node-short", "Evicted", "preemptions"),
+        ("own-limit", "Unknown", "failures"),
+        ("not-read", "StorageError", "failures"),
+        ("interrupted", "Interrupted", "none"),
+    ],
+)
+def test_what_is_rare_is_charged_once_as_what_it_is(
+    kind: FaultKind, cause: str, budget: str
+) -> None:
+    world = lived(a_life(kind, max_preemptions=1))
+    assert [(i.cause, i.budget) for i in world.status.incidents] == [(cause, budget)]
+    assert world.status.phase == "Succeeded"
+
+
 def test_what_a_script_says_and_nobody_heeds_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     from trainrun_operator.core.run.incidents import ledger
 

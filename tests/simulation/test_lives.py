@@ -8,7 +8,7 @@ import random
 import pytest
 from hypothesis import settings
 
-from tests.simulation.drawn import deaf_life, drawn_life
+from tests.simulation.drawn import deaf_life, drawn_life, rare_life
 from tests.simulation.holding import holds
 from tests.simulation.lives import Life
 from tests.simulation.striking import Fault
@@ -133,6 +133,12 @@ def test_every_life_keeps_the_promises_and_ends_when_faults_stop(part: int) -> N
 
     for number in range(FIRST + part, FIRST + LIVES, PARTS):
         holds(drawn_life(number))
+
+
+@pytest.mark.parametrize("part", range(2))
+def test_every_life_with_rare_causes_keeps_the_promises(part: int) -> None:
+    for number in range(part, examples(300), 2):
+        holds(rare_life(number))
 
 
 def test_a_node_dies_before_its_agent_calls() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.simulation import nightly
-from tests.simulation.drawn import deaf_life, drawn_life
+from tests.simulation.drawn import deaf_life, drawn_life, rare_life
 from tests.simulation.lives import Life
 
 
@@ -47,8 +47,8 @@ def test_a_sweep_that_breaks_a_promise_counts_as_well(
 def test_special_lives_that_break_a_promise_count_as_well(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    deaf, counted = deaf_life(1), drawn_life(2)
-    monkeypatch.setattr(nightly, "mistake_in", lambda life: "not saved" if life == deaf else "")
+    bad, counted = {deaf_life(1): "not saved", rare_life(3): "not told"}, drawn_life(2)
+    monkeypatch.setattr(nightly, "mistake_in", lambda life: bad.get(life, ""))
     monkeypatch.setattr(
         nightly, "mistake_in_goodput", lambda life: "9.00 s" if life == counted else ""
     )
@@ -57,13 +57,14 @@ def test_special_lives_that_break_a_promise_count_as_well(
     told = capsys.readouterr().out
     assert "life 13: in that of a script that never asks: not saved\nlive it again: make" in told
     assert "life 26: in its goodput: 9.00 s\nlive it again: make sim FIRST=26 LIVES=1\n" in told
-    assert told.endswith("broke a promise: 13, 26\n")
+    assert "life 39: in that with rare causes: not told\nlive it again: make sim FIRST=39" in told
+    assert told.endswith("broke a promise: 13, 26, 39\n")
 
 
 def test_all_special_lives_of_the_tests_are_lived_with_the_3000(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    lived: dict[str, list[Life]] = {"deaf": [], "counted": []}
+    lived: dict[str, list[Life]] = {"held": [], "counted": []}
 
     def noting(kind: str) -> Callable[[Life], str]:
         def note(life: Life) -> str:
@@ -72,10 +73,11 @@ def test_all_special_lives_of_the_tests_are_lived_with_the_3000(
 
         return note
 
-    monkeypatch.setattr(nightly, "mistake_in", noting("deaf"))
+    monkeypatch.setattr(nightly, "mistake_in", noting("held"))
     monkeypatch.setattr(nightly, "mistake_in_goodput", noting("counted"))
     assert not any(map(nightly.special_mistake, range(3000)))
-    assert lived["deaf"] == [deaf_life(number) for number in range(300)]
+    assert lived["held"][::2] == [deaf_life(number) for number in range(300)]
+    assert lived["held"][1::2] == [rare_life(number) for number in range(300)]
     assert lived["counted"] == [drawn_life(number) for number in range(300)]
 
 

@@ -110,11 +110,7 @@ class FaultyCluster(TroubledCluster):
 
     def _node_known(self, worker: SimWorker) -> None:
         if worker.present:
-            worker.loss = WorkerLoss(
-                cause=Cause.NODE_LOST, message=f"node of {worker.name} is gone"
-            )
-            worker.lost_at, worker.phase = self.clock.now, "Ended"
-            self.changed()
+            self._tell_lost(worker, Cause.NODE_LOST, f"node of {worker.name} is gone")
 
     def darken(self, worker: SimWorker, *, suspected_after: float) -> None:
         """Power loss of which nobody learns more than that the node is not heard any more."""
@@ -165,11 +161,39 @@ class FaultyCluster(TroubledCluster):
 
     def _reclaim(self, worker: SimWorker) -> None:
         if worker.phase == "Running" and worker.present:
-            self.end_agent(worker.agent)
-            worker.phase, worker.exit_code = "Ended", 143
-            worker.loss = WorkerLoss(cause=Cause.PREEMPTED, message=f"{worker.name} was reclaimed")
-            worker.lost_at = self.clock.now
-            self.changed()
+            worker.exit_code = 143
+            self._end(worker, Cause.PREEMPTED, f"{worker.name} was reclaimed")
+
+    def end_by_kubelet(self, worker: SimWorker, cause: Cause) -> None:
+        """The kubelet kills all of it at once and says why: its node, or it alone, has run short.
+
+        For the node that is Evicted; for what it used beyond its own limits, Unknown.
+        """
+        if worker.phase == "Running" and worker.present:
+            self.judge.struck(worker.agent, cause)
+            worker.exit_code = 137
+            self._end(worker, cause, f"{worker.name} was evicted by its node")
+
+    def interrupt(self) -> None:
+        """What a laptop's next leader finds: all workers have died with the one before."""
+        ended = self.status.ending is not None or self.status.finished
+        for worker in [w for w in self.workers.values() if w.present]:
+            if ended:  # the attempt has, for a reason that may not be known yet
+                self.judge.struck(worker.agent, Cause.UNKNOWN)
+                self.end_agent(worker.agent)
+                worker.phase = "Ended"
+            else:
+                self.judge.struck(worker.agent, Cause.INTERRUPTED)
+                self._end(worker, Cause.INTERRUPTED, "the process that led the run ended")
+
+    def _end(self, worker: SimWorker, cause: Cause, message: str) -> None:
+        self.end_agent(worker.agent)
+        self._tell_lost(worker, cause, message)
+
+    def _tell_lost(self, worker: SimWorker, cause: Cause, message: str) -> None:
+        worker.loss = WorkerLoss(cause=cause, message=message)
+        worker.lost_at, worker.phase = self.clock.now, "Ended"
+        self.changed()
 
     def vanish(self, worker: SimWorker) -> None:
         """Somebody deletes the worker by hand."""
@@ -182,5 +206,7 @@ def causes_of(text: str) -> tuple[Cause, ...]:
     """What operators may make of a process that ends with this exception."""
     if (said := SAID.get(text.partition(":")[0])) is not None:
         return (said,)
+    if text.partition(":")[0].rpartition(".")[2] == "AgentRefused":
+        return (Cause.STORAGE_ERROR,)
     clash = "address already in use" in text.lower()
     return (Cause.RENDEZVOUS_FAILED, Cause.APP_ERROR) if clash else (Cause.APP_ERROR,)
