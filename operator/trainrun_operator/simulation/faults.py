@@ -167,10 +167,12 @@ class FaultyCluster(TroubledCluster):
     def end_by_kubelet(self, worker: SimWorker, cause: Cause) -> None:
         """The kubelet kills all of it at once and says why: its node, or it alone, has run short.
 
-        For the node that is Evicted; for what it used beyond its own limits, Unknown.
+        For the node that is Evicted; for what it used beyond its own limits, Unknown, and a failed
+        start if several of a slot end so before they take part.
         """
         if worker.phase == "Running" and worker.present:
-            self.judge.struck(worker.agent, cause)
+            idle = cause is Cause.UNKNOWN and worker.agent.training is None
+            self.judge.struck(worker.agent, cause, *((Cause.START_FAILED,) if idle else ()))
             worker.exit_code = 137
             self._end(worker, cause, f"{worker.name} was evicted by its node")
 
