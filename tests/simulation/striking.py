@@ -146,10 +146,9 @@ def strike_operator(world: Simulation, fault: Fault) -> None:
     if not world.operators:
         return
     operator = world.operators[fault.slot % len(world.operators)]
-    if fault.kind == "operator-crash":
-        world.crash_operator(operator, back_after=1 + 20 * fault.size)
-    elif fault.kind == "interrupted":
-        world.interrupt()
+    if fault.kind in ("operator-crash", "interrupted"):
+        if fault.kind == "interrupted":
+            world.interrupt()
         world.crash_operator(operator, back_after=1 + 20 * fault.size)
     elif fault.kind == "operator-crash-later":
         operator.crash_after = int(fault.size * 6)

@@ -19,8 +19,12 @@ if TYPE_CHECKING:
     from trainrun_operator.simulation.processes import Training
     from trainrun_operator.simulation.worker import SimWorker
 
-SAID = {"trainrun.FatalError": Cause.FATAL_ERROR, "trainrun.RetryError": Cause.RETRY_ERROR}
-"""With what a script says itself what becomes of the run."""
+OWN = {
+    "trainrun.FatalError": Cause.FATAL_ERROR,
+    "trainrun.RetryError": Cause.RETRY_ERROR,
+    "trainrun.AgentRefused": Cause.STORAGE_ERROR,
+}
+"""Exceptions of the worker library: each names its cause."""
 
 
 class FaultyCluster(TroubledCluster):
@@ -172,7 +176,8 @@ class FaultyCluster(TroubledCluster):
         """
         if worker.phase == "Running" and worker.present:
             idle = cause is Cause.UNKNOWN and worker.agent.training is None
-            self.judge.struck(worker.agent, cause, *((Cause.START_FAILED,) if idle else ()))
+            causes = (cause, Cause.START_FAILED) if idle else (cause,)
+            self.judge.struck(worker.agent, *causes)
             worker.exit_code = 137
             self._end(worker, cause, f"{worker.name} was evicted by its node")
 
@@ -206,9 +211,7 @@ class FaultyCluster(TroubledCluster):
 
 def causes_of(text: str) -> tuple[Cause, ...]:
     """What operators may make of a process that ends with this exception."""
-    if (said := SAID.get(text.partition(":")[0])) is not None:
-        return (said,)
-    if text.partition(":")[0].rpartition(".")[2] == "AgentRefused":
-        return (Cause.STORAGE_ERROR,)
+    if (own := OWN.get(text.partition(":")[0])) is not None:
+        return (own,)
     clash = "address already in use" in text.lower()
     return (Cause.RENDEZVOUS_FAILED, Cause.APP_ERROR) if clash else (Cause.APP_ERROR,)
