@@ -23,6 +23,7 @@ from trainrun_operator.core.run import (
     steps,
     stragglers,
 )
+from trainrun_operator.core.run.containers import CONTAINER_FAILED, failed_beside
 from trainrun_operator.core.run.flush import answers_still
 from trainrun_operator.core.run.gang.avoiding import told_offenders
 from trainrun_operator.core.run.gang.roster import is_ready, kept_on_lost_nodes
@@ -219,7 +220,7 @@ def _conditions(
         *_offenders(view, phase),
         *_misheard(view),
     )
-    for mark in (running, *own, *_late(view, status), *_slow(view), *marks):
+    for mark in (running, *own, *_late(view, status), *_watched(view), *marks):
         kept = with_condition(kept, mark)
     problems = _problems(view)
     for mark in _store(view, problems):
@@ -254,9 +255,14 @@ def _late(view: View, status: TrainRunStatus) -> tuple[Condition, ...]:
     return (condition(view, type_, "True", "AsksTooSeldom", text),) if text else ()
 
 
-def _slow(view: View) -> tuple[Condition, ...]:
-    """Whether the gang stands still, by what was learned, and whether a rank holds it up."""
-    told = (HUNG, *observed_hang.warning(view)), (STRAGGLER, *stragglers.warning(view))
+def _watched(view: View) -> tuple[Condition, ...]:
+    """Whether the gang stands still, by what was learned, and whether a rank holds it up; whether
+    its pods run what they should."""
+    told = (
+        (HUNG, *observed_hang.warning(view)),
+        (STRAGGLER, *stragglers.warning(view)),
+        (CONTAINER_FAILED, *failed_beside(view)),
+    )
     return tuple(
         condition(view, type_, "True", reason, text) for type_, reason, text in told if reason
     )
@@ -294,8 +300,7 @@ def _is_contested(known: Condition, now: datetime) -> bool:
 
 def _template(view: View) -> tuple[Condition, ...]:
     """Whether workers can be made from it: by its command, and as the API server says."""
-    if view.template_problem:
-        text = view.template_problem
+    if text := view.template_problem or view.config.launch_problem:
         return (condition(view, "TemplateValid", "False", "InvalidTemplate", text),)
     invalid = [r for r in view.observation.refused if r.reason == "Invalid"]
     if invalid:
