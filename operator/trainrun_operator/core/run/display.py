@@ -16,6 +16,7 @@ from trainrun_operator.api.run.incident import Incident
 from trainrun_operator.api.run.standing import CheckpointStatus, Workers
 from trainrun_operator.api.run.status import Condition, ConditionStatus, PhaseName, TrainRunStatus
 from trainrun_operator.core.run import (
+    code,
     observed_hang,
     progress,
     readiness,
@@ -23,6 +24,7 @@ from trainrun_operator.core.run import (
     steps,
     stragglers,
 )
+from trainrun_operator.core.run.code import CODE_DIFFERS
 from trainrun_operator.core.run.containers import CONTAINER_FAILED, failed_beside
 from trainrun_operator.core.run.flush import answers_still
 from trainrun_operator.core.run.gang.avoiding import told_offenders
@@ -262,6 +264,7 @@ def _watched(view: View) -> tuple[Condition, ...]:
         (HUNG, *observed_hang.warning(view)),
         (STRAGGLER, *stragglers.warning(view)),
         (CONTAINER_FAILED, *failed_beside(view)),
+        (CODE_DIFFERS, *code.warning(view)),
     )
     return tuple(
         condition(view, type_, "True", reason, text) for type_, reason, text in told if reason
