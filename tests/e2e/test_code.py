@@ -52,7 +52,7 @@ def test_a_config_map_that_is_edited_under_a_gang_is_told(bed: Bed) -> None:
         "ranks of one attempt run different code. Give changed code another name in "
         "workers.template (of the ConfigMap, of the image), so that all workers are made anew"
     )
-    eventually(lambda: run.reasons().count("CodeDiffers") == 1, what="it is told by one event")
+    eventually(lambda: run.reasons().count("CodeDiffers") == 1, what="one event of it")
 
     write("code-2", f"{script}\n# edited\n")
     bed.apply(with_code(bed, "code-2"))

@@ -17,6 +17,7 @@ from trainrun_operator.api.run.standing import CheckpointStatus, Workers
 from trainrun_operator.api.run.status import Condition, ConditionStatus, PhaseName, TrainRunStatus
 from trainrun_operator.core.run import (
     code,
+    containers,
     observed_hang,
     progress,
     readiness,
@@ -24,8 +25,6 @@ from trainrun_operator.core.run import (
     steps,
     stragglers,
 )
-from trainrun_operator.core.run.code import CODE_DIFFERS
-from trainrun_operator.core.run.containers import CONTAINER_FAILED, failed_beside
 from trainrun_operator.core.run.flush import answers_still
 from trainrun_operator.core.run.gang.avoiding import told_offenders
 from trainrun_operator.core.run.gang.roster import is_ready, kept_on_lost_nodes
@@ -258,13 +257,12 @@ def _late(view: View, status: TrainRunStatus) -> tuple[Condition, ...]:
 
 
 def _watched(view: View) -> tuple[Condition, ...]:
-    """Whether the gang stands still, by what was learned, and whether a rank holds it up; whether
-    its pods run what they should."""
+    """Whether the gang stands still, a rank holds it up, or its pods run what they should not."""
     told = (
         (HUNG, *observed_hang.warning(view)),
         (STRAGGLER, *stragglers.warning(view)),
-        (CONTAINER_FAILED, *failed_beside(view)),
-        (CODE_DIFFERS, *code.warning(view)),
+        (containers.CONTAINER_FAILED, *containers.failed_beside(view)),
+        (code.CODE_DIFFERS, *code.warning(view)),
     )
     return tuple(
         condition(view, type_, "True", reason, text) for type_, reason, text in told if reason
