@@ -15,6 +15,7 @@ from trainrun.contract import wire
 from trainrun.contract.ages import Age, Changing, Remaining
 from trainrun.contract.answer import Recheck
 from trainrun.contract.checkpoint_id import CheckpointId
+from trainrun.contract.code import CodeFile
 from trainrun.contract.copies import changed
 from trainrun.contract.evidence import Evidence
 from trainrun.contract.limits import checked
@@ -280,6 +281,9 @@ class AgentState:
     notice: Notice | None = None
     held: Held | None = None
     """Absent: an agent of version 0.1.0, which does not say."""
+    code: tuple[CodeFile, ...] | None = None
+    """What its processes run; while it holds, what they would run now. Empty: the command names no
+    script that can be found. Absent: it has not looked yet, or an agent of version 0.1.0."""
     offer: Offer | None = None
     resolution: Resolution | None = None
     problems: tuple[Problem, ...] = ()

@@ -110,7 +110,7 @@ class WorkersSpec(Model):
     command says, if it begins with torchrun (--nproc-per-node), else 1. The world size is replicas
     times this. Cannot be changed."""
     template: PodTemplate
-    """Template of the worker pods. The container named "worker", else the first one, trains: its
+    """Template of the worker pods. The container named "worker", or the only one, trains: its
     command is started processesPerWorker times in each worker."""
     agent: Literal["Inject", "InImage"] = "Inject"
     """How the agent gets into the container that trains. Inject: the container fetches it from the
