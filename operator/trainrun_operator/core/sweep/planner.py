@@ -136,8 +136,10 @@ def _ended(log: SweepView, observation: SweepObservation, config: SweepConfig) -
     whoever sees that it is over leaves it alone."""
     assert log.end is not None, "looked at by the caller"
     targets, end = _told(log, observation.runs, config), log.end.record
-    if ending(log, config) is None:
-        message = f"it goes on after all, since its spec has changed; it had ended: {end.message}"
+    now = ending(log, config)
+    if now is None or (now.reason == end.reason and now.verdict != end.verdict):
+        why = "its spec has changed" if now is None else "a trial has ended with a value since"
+        message = f"it goes on after all, since {why}; it had ended: {end.message}"
         verdict = SweepVerdict(phase="Running", reason="GoingOn", message=message)
         return SweepPlan(verdict=verdict, targets=replace(targets, amend=log.end.position))
     actions: tuple[TrialAction, ...] = (
@@ -161,7 +163,9 @@ def _going_on(
     end = ending(log, config)
     if end is not None:
         verdict = SweepVerdict(phase="Running", reason="Ending", message=end.message)
-        return SweepPlan(verdict=verdict, targets=replace(targets, end=end), actions=deleted)
+        # What it ends with depends on the trials that have ended: they are told first.
+        targets = replace(targets, end=None if targets.ended else end)
+        return SweepPlan(verdict=verdict, targets=targets, actions=deleted)
     mine = _of_open_trials(log, runs)
     if config.suspend:
         live = any(run.live for run in runs)
