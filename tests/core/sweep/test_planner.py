@@ -41,7 +41,11 @@ def test_a_log_older_than_what_was_acted_on_decides_nothing() -> None:
     plan = decided(a_view(asked(0)), acted_on=3)
 
     assert (plan.actions, plan.targets) == ((), None)
-    assert plan.verdict.message == "the log was acted on up to 3, and 2 is known"
+    assert plan.verdict.message == (
+        "the log was acted on up to record 3, and 2 are known. If this stays, newer records are "
+        "lost: put them back, or delete the TrainSweep and apply it again, which goes on from "
+        "record 2"
+    )
 
 
 # 2: another search, or another leader

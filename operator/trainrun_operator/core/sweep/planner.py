@@ -32,7 +32,11 @@ def decide_sweep(observation: SweepObservation, config: SweepConfig, *, name: st
     if isinstance(log, ClerkUnknown):
         return _wait("Pending", log.reason, log.message)
     if log.position < observation.acted_on:
-        message = f"the log was acted on up to {observation.acted_on}, and {log.position} is known"
+        message = (
+            f"the log was acted on up to record {observation.acted_on}, and {log.position} are "
+            "known. If this stays, newer records are lost: put them back, or delete the TrainSweep "
+            f"and apply it again, which goes on from record {log.position}"
+        )
         return _wait("Running", "LogBehind", message)
     newest = max((it.token for it in log.sessions if it.uid == config.uid), default=0)
     if newest > config.token:
