@@ -151,7 +151,7 @@ Outcome = Literal[
     "Resolved",  # `resume` is the resume point (absent: start from nothing) and is claimed
     "Finished",  # the run has finished before
     "InUse",  # another TrainRun owns the storage; it is alive
-    "NotEmpty",  # onExisting: Fail, and there is something
+    "NotEmpty",  # onExisting: Fail, and there is something; or a trial of other parameters
     "NoGoodCheckpoint",  # something was committed once, and nothing good is left
     "Suspect",  # `suspect` reads wrongly here: another node is to read it
     "Behind",  # the store knows `highest_attempt` >= the asked one
