@@ -39,13 +39,22 @@ SHORT = {"redirects": "-r", "tee": "-t"}
 INSTEAD = {
     "accelerate launch": "command: [python, train.py] (Accelerate finds its place by itself)",
     "deepspeed": "command: [python, train.py] (deepspeed.init_distributed() finds its place)",
-    "mpirun": "command: [python, train.py] (torch.distributed's env:// finds its place)",
-    "srun": "command: [python, train.py] (torch.distributed's env:// finds its place)",
+    "mpirun": "command: [python, train.py] if the script makes its group by torch.distributed's "
+    "env:// (mpi4py would make each process rank 0 of 1)",
+    "srun": "command: [python, train.py] if the script makes its group by torch.distributed's "
+    "env:// (mpi4py would make each process rank 0 of 1)",
 }
 """Launchers whose place cannot be taken, and what to write instead."""
 
+OF_ONE_MACHINE = ("fabric run",)
+"""Others, which run as they stand in a run of one process."""
+
+TWO_WORDS = ("accelerate", "fabric", "lightning")
+"""Programs that are launchers by their first argument."""
+
 ALIASES = {
     "accelerate-launch": "accelerate launch",
+    "lightning run": "fabric run",
     "mpiexec": "mpirun",
     "mpiexec.hydra": "mpirun",
     "orterun": "mpirun",
@@ -56,6 +65,8 @@ MODULES = {
     "accelerate.commands.accelerate_cli": "accelerate launch",
     "deepspeed.launcher.runner": "deepspeed",
     "deepspeed.launcher.launch": "deepspeed",
+    "lightning.fabric.cli": "fabric run",
+    "lightning_fabric.cli": "fabric run",
 }
 
 _PYTHON = re.compile(r"python(3(\.\d+)?)?")
@@ -120,6 +131,18 @@ def torch_launch(command: Sequence[str]) -> TorchLaunch | None:
     )
 
 
+def of_one_machine(command: Sequence[str]) -> bool:
+    """Whether this command line of torchrun makes a group that never spans two workers."""
+    found = _torch_command(command)
+    try:
+        said = _read(*found) if found is not None else None
+    except LauncherRefused:
+        return False
+    if said is None:
+        return False
+    return "standalone" in said or getattr(said, "nnodes", "1") in ("1", "1:1")
+
+
 def _torch_command(command: Sequence[str]) -> tuple[str, Sequence[str]] | None:
     """The launcher, and what follows it."""
     if command and _name(command[0]) == TORCHRUN:
@@ -144,12 +167,24 @@ def _module(command: Sequence[str]) -> tuple[str, Sequence[str]]:
     return "", ()
 
 
-def _refuse_others(command: Sequence[str]) -> None:
+def launcher_of(command: Sequence[str]) -> str:
+    """The launcher that a command line begins with, whatever its options; "" for none."""
+    torch = _torch_command(command)
+    return torch[0] if torch is not None else _other_launcher(command)
+
+
+def _other_launcher(command: Sequence[str]) -> str:
     name = _name(command[0]) if command else ""
     name = ALIASES.get(name, name)
-    if name == "accelerate":
+    if name in TWO_WORDS:
         name = " ".join((name, *command[1:2]))
     name = MODULES.get(_module(command)[0], name)
+    name = ALIASES.get(name, name)
+    return name if name in (*INSTEAD, *OF_ONE_MACHINE) else ""
+
+
+def _refuse_others(command: Sequence[str]) -> None:
+    name = _other_launcher(command)
     if name in INSTEAD:
         raise LauncherRefused(
             f"{name} starts processes by itself, and TrainRun does that here: write "

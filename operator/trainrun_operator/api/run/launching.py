@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from trainrun.contract.launcher import LauncherRefused, TorchLaunch, torch_launch
+from trainrun.contract.hidden_launcher import hidden_launcher
+from trainrun.contract.launcher import INSTEAD, LauncherRefused, TorchLaunch, torch_launch
 from trainrun_operator.api.pod_template import TooLong
 from trainrun_operator.api.template_shapes import shape_problem
 
@@ -52,6 +53,7 @@ def _commanded(workers: WorkersSpec) -> Launching:
     try:
         launch = torch_launch(container.words)
         if launch is None:
+            _check_hidden(workers, container)
             return Launching(processes=said or 1)
         processes = _processes(launch, container, said)
         _check_nodes(launch, workers.replicas)
@@ -59,6 +61,23 @@ def _commanded(workers: WorkersSpec) -> Launching:
         problem = f"the command of container {container.name} cannot be run: {refused}"
         return Launching(processes=said or 1, problem=problem)
     return Launching(processes=processes, note=launch.note)
+
+
+def _check_hidden(workers: WorkersSpec, container: Container) -> None:
+    """A launcher that each of several processes would start for itself."""
+    number = workers.replicas * (workers.processes_per_worker or 1)
+    if number == 1 or workers.independent_ranks:
+        return
+    hidden = hidden_launcher(container.words, {entry.name for entry in container.env})
+    if hidden is None:
+        return
+    behind = f"behind {hidden.behind} " if hidden.behind else ""
+    write = INSTEAD.get(hidden.launcher, "command: [torchrun, --nproc-per-node=N, train.py]")
+    raise LauncherRefused(
+        f"{behind}each of its {number} processes would start {hidden.launcher}, which makes "
+        f"{number} separate trainings that write the same files. Write {write}, or set "
+        "workers.independentRanks: true if each is meant to train alone"
+    )
 
 
 def _processes(launch: TorchLaunch, container: Container, said: int | None) -> int:

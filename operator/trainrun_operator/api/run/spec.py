@@ -109,6 +109,10 @@ class WorkersSpec(Model):
     """Training processes per worker, 1 to 64; usually the GPUs of a worker. Default: what the
     command says, if it begins with torchrun (--nproc-per-node), else 1. The world size is replicas
     times this. Cannot be changed."""
+    independent_ranks: Annotated[bool, Field(exclude_if=not_)] = False
+    """true: the processes work apart on purpose, such as inference on a part of the data each.
+    false: several processes that never meet are told as the condition SeparateTrainings, and do
+    not just succeed. Default false."""
     template: PodTemplate
     """Template of the worker pods. The container named "worker", else the first one, trains: its
     command is started processesPerWorker times in each worker."""
