@@ -20,6 +20,7 @@ from trainrun_operator.core.run import (
     progress,
     readiness,
     recovery,
+    separate,
     steps,
     stragglers,
 )
@@ -143,6 +144,7 @@ def refreshed(
             leaving=leaving(view) if status.finished else 0,
         ),
         progress=reached,
+        met=separate.met(view, status),
         posted=progress.posted(view, moved),
         checkpoint=_checkpoint(view, status),
         conditions=_conditions(view, moved, phase, waiting_for, (*_still(view, pending), *marks)),
@@ -255,8 +257,13 @@ def _late(view: View, status: TrainRunStatus) -> tuple[Condition, ...]:
 
 
 def _slow(view: View) -> tuple[Condition, ...]:
-    """Whether the gang stands still, by what was learned, and whether a rank holds it up."""
-    told = (HUNG, *observed_hang.warning(view)), (STRAGGLER, *stragglers.warning(view))
+    """Whether the gang stands still, by what was learned, whether a rank holds it up, and whether
+    it is a gang at all."""
+    told = (
+        (HUNG, *observed_hang.warning(view)),
+        (STRAGGLER, *stragglers.warning(view)),
+        (separate.SEPARATE, *separate.warning(view)),
+    )
     return tuple(
         condition(view, type_, "True", reason, text) for type_, reason, text in told if reason
     )

@@ -20,7 +20,7 @@ from trainrun_operator.core.run.incidents.hangs import hang_of
 from trainrun_operator.core.run.incidents.learned import learned_hang, suspected_hang
 from trainrun_operator.core.run.incidents.losses import Loss, losses_of
 from trainrun_operator.core.run.plan import Plan
-from trainrun_operator.core.run.stages import preempting, suspecting
+from trainrun_operator.core.run.stages import apart, preempting, suspecting
 from trainrun_operator.core.run.stages.waiting import IDLE_CHECK
 from trainrun_operator.core.run.view import A_MOMENT, View
 
@@ -95,7 +95,7 @@ def _finished(view: View) -> Plan | None:
     if not uncommitted:
         processes = sum(len(agent.exits) for agent in agents)
         message = f"all {processes} processes ended with exit code 0"
-        return transitions.succeed(view, "Succeeded", message)
+        return apart.verdict(view, message) or transitions.succeed(view, "Succeeded", message)
     age = timedelta(seconds=min(end.age for agent in agents for end in agent.exits))
     if age > FINISH_TIMEOUT:
         message = (
