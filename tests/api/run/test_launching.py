@@ -109,10 +109,10 @@ HIDDEN = {"args": ["-c", "torchrun --nproc-per-node=2 t.py"]}
 def test_a_launcher_in_a_shell_is_refused_where_it_would_make_several_trainings() -> None:
     """Two trainings wrote the same files, and the run succeeded."""
     assert launching_of(workers("bash", **HIDDEN)).problem == (
-        "the command of container worker cannot be run: behind bash each of its 2 processes would "
-        "start torchrun, which makes 2 separate trainings that write the same files. Write "
-        "command: [torchrun, --nproc-per-node=N, train.py], or set workers.independentRanks: true "
-        "if each is meant to train alone"
+        "the command of container worker cannot be run: each of its 2 processes would start "
+        "torchrun, which makes 2 separate trainings that write the same files. Let it begin with "
+        "torchrun itself, without a shell or a wrapper, or set workers.independentRanks: true if "
+        "each is meant to train alone"
     )
     assert launching_of(workers("bash", replicas=1, processes=4, **HIDDEN)).problem
     bare = launching_of(workers("fabric run --devices=2 t.py")).problem

@@ -46,15 +46,11 @@ INSTEAD = {
 }
 """Launchers whose place cannot be taken, and what to write instead."""
 
-OF_ONE_MACHINE = ("fabric run",)
-"""Others, which run as they stand in a run of one process."""
-
-TWO_WORDS = ("accelerate", "fabric", "lightning")
-"""Programs that are launchers by their first argument."""
+FABRIC = re.compile(r"(fabric|lightning) run ")
+"""A launcher that runs as it stands in a run of one process."""
 
 ALIASES = {
     "accelerate-launch": "accelerate launch",
-    "lightning run": "fabric run",
     "mpiexec": "mpirun",
     "mpiexec.hydra": "mpirun",
     "orterun": "mpirun",
@@ -65,8 +61,6 @@ MODULES = {
     "accelerate.commands.accelerate_cli": "accelerate launch",
     "deepspeed.launcher.runner": "deepspeed",
     "deepspeed.launcher.launch": "deepspeed",
-    "lightning.fabric.cli": "fabric run",
-    "lightning_fabric.cli": "fabric run",
 }
 
 _PYTHON = re.compile(r"python(3(\.\d+)?)?")
@@ -131,16 +125,21 @@ def torch_launch(command: Sequence[str]) -> TorchLaunch | None:
     )
 
 
-def of_one_machine(command: Sequence[str]) -> bool:
-    """Whether this command line of torchrun makes a group that never spans two workers."""
+def of_one_machine(command: Sequence[str]) -> str:
+    """The launcher that this command line begins with, if it is torchrun, or Fabric's, and its
+    group cannot span two workers; else ""."""
+    if FABRIC.match(" ".join([_name(word) for word in command])):
+        spans = any(word.startswith(("--num-nodes", "--num_nodes")) for word in command)
+        return "" if spans else "fabric run"
     found = _torch_command(command)
     try:
         said = _read(*found) if found is not None else None
     except LauncherRefused:
-        return False
-    if said is None:
-        return False
-    return "standalone" in said or getattr(said, "nnodes", "1") in ("1", "1:1")
+        return ""
+    if found is None or said is None:
+        return ""
+    alone = "standalone" in said or getattr(said, "nnodes", "1") in ("1", "1:1")
+    return found[0] if alone else ""
 
 
 def _torch_command(command: Sequence[str]) -> tuple[str, Sequence[str]] | None:
@@ -167,24 +166,12 @@ def _module(command: Sequence[str]) -> tuple[str, Sequence[str]]:
     return "", ()
 
 
-def launcher_of(command: Sequence[str]) -> str:
-    """The launcher that a command line begins with, whatever its options; "" for none."""
-    torch = _torch_command(command)
-    return torch[0] if torch is not None else _other_launcher(command)
-
-
-def _other_launcher(command: Sequence[str]) -> str:
+def _refuse_others(command: Sequence[str]) -> None:
     name = _name(command[0]) if command else ""
     name = ALIASES.get(name, name)
-    if name in TWO_WORDS:
+    if name == "accelerate":
         name = " ".join((name, *command[1:2]))
     name = MODULES.get(_module(command)[0], name)
-    name = ALIASES.get(name, name)
-    return name if name in (*INSTEAD, *OF_ONE_MACHINE) else ""
-
-
-def _refuse_others(command: Sequence[str]) -> None:
-    name = _other_launcher(command)
     if name in INSTEAD:
         raise LauncherRefused(
             f"{name} starts processes by itself, and TrainRun does that here: write "

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from trainrun.contract.hidden_launcher import hidden_launcher
-from trainrun.contract.launcher import INSTEAD, LauncherRefused, TorchLaunch, torch_launch
+from trainrun.contract.launcher import LauncherRefused, TorchLaunch, torch_launch
 from trainrun_operator.api.pod_template import TooLong
 from trainrun_operator.api.template_shapes import shape_problem
 
@@ -53,7 +53,8 @@ def _commanded(workers: WorkersSpec) -> Launching:
     try:
         launch = torch_launch(container.words)
         if launch is None:
-            _check_hidden(workers, container)
+            if not workers.independent_ranks:
+                _check_hidden(workers, container)
             return Launching(processes=said or 1)
         processes = _processes(launch, container, said)
         _check_nodes(launch, workers.replicas)
@@ -66,18 +67,15 @@ def _commanded(workers: WorkersSpec) -> Launching:
 def _check_hidden(workers: WorkersSpec, container: Container) -> None:
     """A launcher that each of several processes would start for itself."""
     number = workers.replicas * (workers.processes_per_worker or 1)
-    if number == 1 or workers.independent_ranks:
-        return
-    hidden = hidden_launcher(container.words, {entry.name for entry in container.env})
-    if hidden is None:
-        return
-    behind = f"behind {hidden.behind} " if hidden.behind else ""
-    write = INSTEAD.get(hidden.launcher, "command: [torchrun, --nproc-per-node=N, train.py]")
-    raise LauncherRefused(
-        f"{behind}each of its {number} processes would start {hidden.launcher}, which makes "
-        f"{number} separate trainings that write the same files. Write {write}, or set "
-        "workers.independentRanks: true if each is meant to train alone"
-    )
+    # torchrun reads its options from such variables, too.
+    told = any(entry.name.startswith("PET_") for entry in container.env)
+    if number > 1 and not told and (launcher := hidden_launcher(container.words)):
+        raise LauncherRefused(
+            f"each of its {number} processes would start {launcher}, which makes {number} separate "
+            "trainings that write the same files. Let it begin with torchrun itself, without a "
+            "shell or a wrapper, or set workers.independentRanks: true if each is meant to train "
+            "alone"
+        )
 
 
 def _processes(launch: TorchLaunch, container: Container, said: int | None) -> int:
