@@ -134,6 +134,11 @@ class Attempt:
         asked = any(placed(it.control_file).exists() for it in files)
         return replace(found, known=found.known or self.processes.spoken, placed=asked)
 
+    @property
+    def _unmet(self) -> bool:
+        """Nothing has shown yet that its ranks know of others."""
+        return self.start.world_size > 1 and not self.processes.spoken
+
     def launch(self) -> None:
         """Start the processes and everything that serves them."""
         around = self.around
@@ -210,8 +215,7 @@ class Attempt:
         if self.activity.look(self.processes.living_pids, now):
             excused = self.clock.owes(now) is None
             self.pacing.look(self.activity.busy, now, excused=excused)
-        alone = self.start.world_size == 1 or self.processes.spoken
-        if not alone and self.meetings.look(self.processes.living_pids, now):
+        if self._unmet and self.meetings.look(self.processes.living_pids, now):
             self.around.news()
         vote = self.voter.vote
         stopped = vote.prepared is not None or vote.committed is not None
@@ -359,7 +363,8 @@ class Attempt:
     def _on_exit(self, end: ProcessExit) -> None:
         self.around.faults.ended(end.rank, end.signal)
         self.clock.left(end.rank, time.monotonic())
-        self.meetings.ended()
+        if self._unmet:
+            self.meetings.ended()
         if end.well:
             self.staged.exited_well(end.rank)
             self._drop_lost()
