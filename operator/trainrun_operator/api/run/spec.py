@@ -111,8 +111,8 @@ class WorkersSpec(Model):
     times this. Cannot be changed."""
     independent_ranks: Annotated[bool, Field(exclude_if=not_)] = False
     """true: the processes work apart on purpose, such as inference on a part of the data each.
-    false: several processes that never meet are told as the condition SeparateTrainings, and do
-    not just succeed. Default false."""
+    false: where several processes never meet, the condition SeparateTrainings says so, and the run
+    fails or succeeds with the reason NeverMet. Default false."""
     template: PodTemplate
     """Template of the worker pods. The container named "worker", else the first one, trains: its
     command is started processesPerWorker times in each worker."""
