@@ -204,6 +204,15 @@ def test_a_shell_that_does_more_than_start_a_launcher_stays(script: str, tmp_pat
     training = spec_of(result)["workers"]["template"]["spec"]["containers"][1]
     assert training["command"] == ["bash", "-c", script]
     assert result.exit_code == 1
+    assert "would start torchrun, which makes" in result.stderr
+
+
+def test_a_launcher_that_a_shell_may_start_is_named(tmp_path: Path) -> None:
+    script = "if test -f x; then torchrun train.py; fi"
+    path = changed("pytorchjob", tmp_path, ("exec torchrun --rdzv-backend=c10d train.py --epochs 3",
+                                            script))  # fmt: skip
+    result = converted(path)
+    assert result.exit_code == 1
     assert "to be changed: the container's shell starts torchrun, once per process" in (
         result.stderr
     )

@@ -14,6 +14,7 @@ from trainrun.contract.agent_state import (
     Committed,
     Damaged,
     Held,
+    Meeting,
     Notice,
     Offer,
     Problem,
@@ -84,6 +85,7 @@ OTHERS: dict[str, Any] = {
         recheck=Recheck(attempt=1, id=CheckpointId(attempt=1, step=1), files=("f",)), good=True
     ),
     "finished": True,
+    "meeting": Meeting(known=True),
     "spawned": None,
     "first_step": None,
     "stepped": None,

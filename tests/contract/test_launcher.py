@@ -105,7 +105,11 @@ def test_options_without_effect_are_named_in_one_line() -> None:
         ("/usr/bin/deepspeed t.py", "deepspeed starts processes by itself"),
         ("mpiexec -n 4 t", "mpirun starts processes by itself"),
         ("accelerate-launch t.py", "accelerate launch starts processes by itself"),
-        ("srun t", "write command: [python, train.py] (torch.distributed's env:// finds its"),
+        (
+            "srun t",
+            "write command: [python, train.py] if the script makes its group by "
+            "torch.distributed's env:// (mpi4py would make each process rank 0 of 1), and",
+        ),
     ],
 )
 def test_what_cannot_be_honoured_is_refused_by_name(line: str, message: str) -> None:

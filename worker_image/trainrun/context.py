@@ -7,9 +7,10 @@ variables) and under plain `python` (which sets none: rank 0 of 1, attempt 1).
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 
-from trainrun.contract.environment import ProcessPlace
+from trainrun.contract.environment import Exchange, ProcessPlace, place_of, placed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,4 +47,9 @@ def get_context() -> Context:
 
     Raises ValueError naming the environment variable that is not a number.
     """
-    return Context.read(os.environ)
+    context = Context.read(os.environ)
+    given = Exchange.read(os.environ)
+    if given is not None and given.place == place_of(context):
+        with suppress(OSError):  # the agent has gone: nobody asks
+            placed(given.control_file).touch()
+    return context

@@ -102,10 +102,11 @@ def _problems(made: dict[str, Any]) -> list[str]:
         run = read(json.loads(json.dumps(made)), TRAINRUN, source="the TrainRun")
     except InvalidFile as error:
         return list(error.problems)
-    found = [launching_of(run.spec.workers).problem]
+    if problem := launching_of(run.spec.workers).problem:
+        return [problem]
     if launcher := hidden_launcher(made["spec"]["workers"]["template"]):
-        found.append(
+        problem = (
             f"the container's shell starts {launcher}, once per process: let the command itself "
             "begin with torchrun or python, and put the rest into the image or an init container"
         )
-    return [problem for problem in found if problem]
+    return [problem] if problem else []

@@ -10,6 +10,8 @@ FAILED = 1
 BAD_INPUT = 2
 FAULT_NEVER_STRUCK = 3
 """The run succeeded, but not under what `--fault` was to show."""
+NEVER_MET = 3
+"""The run succeeded, but its processes may each have trained alone."""
 NO = 3
 """`trainrun checkpoints --can-resume`, `trainrun sweep can-restore`: it would not; `trainrun sweep
 best`: there is none."""

@@ -16,6 +16,7 @@ from trainrun_operator.cli.exit_codes import (
     FAILED,
     FAULT_NEVER_STRUCK,
     INTERRUPTED,
+    NEVER_MET,
     SUCCEEDED,
 )
 from trainrun_operator.cli.json_lines import JsonLines
@@ -25,7 +26,7 @@ from trainrun_operator.cli.local_run import LocalRun
 from trainrun_operator.cli.opening import finished_message, open_run
 from trainrun_operator.cli.preparation import Preparation, holds_sweep, prepare
 from trainrun_operator.cli.run_options import RunOptions
-from trainrun_operator.cli.summary import summary
+from trainrun_operator.cli.summary import never_met, summary
 from trainrun_operator.cli.timeline import Timeline
 from trainrun_operator.runtime.news import Everyone
 from trainrun_operator.worlds.local.faults import Fault
@@ -124,6 +125,8 @@ def _end(status: TrainRunStatus, never_struck: Sequence[Fault], *, because: str 
     for fault in never_struck:
         why = because or _why_not(fault, status)
         click.echo(f'error: --fault "{fault}" never struck: {why}', err=True)
+    if never_met(status):
+        return NEVER_MET
     if status.is_true("Complete"):
         return FAULT_NEVER_STRUCK if never_struck else SUCCEEDED
     if status.is_true("Failed"):

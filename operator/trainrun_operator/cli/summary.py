@@ -13,6 +13,7 @@ import click
 from trainrun_operator.api.run.incident import Incident
 from trainrun_operator.api.run.status import TrainRunStatus
 from trainrun_operator.cli import wording
+from trainrun_operator.core.run.separate import NEVER_MET
 
 COLUMNS = (
     "attempt",
@@ -71,10 +72,19 @@ def facts(status: TrainRunStatus) -> Iterator[str]:
 def _headline(name: str, status: TrainRunStatus) -> str:
     done = status.condition("Complete")
     if done is not None and done.status == "True":
+        if never_met(status):
+            text = f"Run {name} ended{_after(status)}, which may be no success: {done.message}"
+            return _bold(text, "yellow")
         return _bold(f"Run {name} succeeded{_after(status)}: {done.message}", "green")
     if status.is_true("Suspended"):
         return _bold(f"Run {name} is suspended.", "yellow")
     return _bold(f"Run {name} was stopped in phase {status.phase}.", "yellow")
+
+
+def never_met(status: TrainRunStatus) -> bool:
+    """It has succeeded, and its processes may each have trained alone."""
+    done = status.condition("Complete")
+    return done is not None and done.reason == NEVER_MET
 
 
 def _advice(status: TrainRunStatus) -> Iterator[str]:

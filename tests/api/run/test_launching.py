@@ -103,6 +103,31 @@ def test_a_command_that_cannot_be_run_says_what_to_write_instead(
     assert launching_of(spec).problem == f"the command of container worker cannot be run: {problem}"
 
 
+HIDDEN = {"args": ["-c", "torchrun --nproc-per-node=2 t.py"]}
+
+
+def test_a_launcher_in_a_shell_is_refused_where_it_would_make_several_trainings() -> None:
+    """Two trainings wrote the same files, and the run succeeded."""
+    assert launching_of(workers("bash", **HIDDEN)).problem == (
+        "the command of container worker cannot be run: each of its 2 processes would start "
+        "torchrun, which makes 2 separate trainings that write the same files. Let it begin with "
+        "torchrun itself, without a shell or a wrapper, or set workers.independentRanks: true if "
+        "each is meant to train alone"
+    )
+    assert launching_of(workers("bash", replicas=1, processes=4, **HIDDEN)).problem
+    bare = launching_of(workers("fabric run --devices=2 t.py")).problem
+    assert "cannot be run: each of its 2 processes would start fabric run, which" in bare
+
+
+def test_a_launcher_in_a_shell_runs_in_one_process_and_where_it_is_meant() -> None:
+    assert launching_of(workers("bash", replicas=1, **HIDDEN)).problem == ""
+    assert launching_of(workers("fabric run --devices=2 t.py", replicas=1)).problem == ""
+    meant = workers("bash", **HIDDEN).model_copy(update={"independent_ranks": True})
+    assert launching_of(meant).problem == ""
+    spanning = [{"name": "PET_NNODES", "value": "2"}]
+    assert launching_of(workers("bash", env=spanning, **HIDDEN)).problem == ""
+
+
 def variables(*values: str) -> list[dict[str, str]]:
     return [{"name": f"E{at}", "value": value} for at, value in enumerate(values)]
 

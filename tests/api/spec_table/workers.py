@@ -14,6 +14,7 @@ VALID = (
     ok("the smallest numbers", spec__workers__replicas=1, spec__checkpoint__keep=2),
     ok("the largest numbers", spec__workers__replicas=1024, spec__checkpoint__keep=1000),
     ok("64 processes per worker", spec__workers__processesPerWorker=64),
+    ok("ranks that work apart", spec__workers__independentRanks=True),
     ok("an agent in the image", spec__workers__agent="InImage"),
     ok("a warm start", spec__workers__warmStart={}),
     ok("a warm start with modules", spec__workers__warmStart={"preload": ["torch", "a_b.c1"]}),

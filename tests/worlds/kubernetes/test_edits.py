@@ -37,6 +37,7 @@ EDITED: dict[str, tuple[Any, Any]] = {
     "suspend": (False, True),
     "workers.replicas": (2, 4),
     "workers.processesPerWorker": (1, 8),
+    "workers.independentRanks": (False, True),
     "workers.template": (
         {"spec": {"containers": [{"name": "w", "image": "img:1", "command": ["train"]}]}},
         {"spec": {"containers": [{"name": "w", "image": "img:2", "command": ["train"]}]}},

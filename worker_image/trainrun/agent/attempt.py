@@ -10,7 +10,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from trainrun.agent.checkpoints.fetching import Fetching
 from trainrun.agent.checkpoints.metrics_queue import MetricsQueue
@@ -20,6 +20,7 @@ from trainrun.agent.checkpoints.staged import StagedSteps
 from trainrun.agent.checkpoints.storage import AsyncRunStore
 from trainrun.agent.checkpoints.uploads import Uploads
 from trainrun.agent.evidence.looking import Subject, subjects_of
+from trainrun.agent.evidence.meeting import MeetingWatch
 from trainrun.agent.exhaustive import assert_never
 from trainrun.agent.faults import Faults
 from trainrun.agent.processes.environment import RankFiles
@@ -40,8 +41,9 @@ from trainrun.agent.training.step_clock import StepClock
 from trainrun.agent.training.tally import Tally
 from trainrun.agent.training.vote import Voter
 from trainrun.contract.agent_config import AgentConfig
-from trainrun.contract.agent_state import Problem, ProcessExit
+from trainrun.contract.agent_state import Meeting, Problem, ProcessExit
 from trainrun.contract.answer import Start
+from trainrun.contract.environment import placed
 from trainrun.contract.messages import (
     AskedForCheckpoint,
     AskRoom,
@@ -109,6 +111,7 @@ class Attempt:
     activity: Activity = field(default_factory=Activity)
     pacing: Pacing = field(default_factory=Pacing)
     loading: Loading = field(default_factory=Loading)
+    meetings: MeetingWatch = field(default_factory=MeetingWatch)
     spawned: float = 0.0
     """When the processes were started, on the monotonic clock."""
     begun: float = 0.0
@@ -121,6 +124,20 @@ class Attempt:
     def number(self) -> int:
         """The attempt's number."""
         return self.start.attempt
+
+    @property
+    def meeting(self) -> Meeting | None:
+        """Whether its ranks meet those of other workers; None: there is but one rank."""
+        if self.start.world_size == 1:
+            return None
+        found, files = self.meetings.found, self._files.values()
+        asked = any(placed(it.control_file).exists() for it in files)
+        return replace(found, known=found.known or self.processes.spoken, placed=asked)
+
+    @property
+    def _unmet(self) -> bool:
+        """Nothing has shown yet that its ranks know of others."""
+        return self.start.world_size > 1 and not self.processes.spoken
 
     def launch(self) -> None:
         """Start the processes and everything that serves them."""
@@ -147,6 +164,8 @@ class Attempt:
             posts=self.posts.url if self.posts is not None else "",
             generation=around.storage.generation,
         )
+        given = {launch.rank: launch.environment for launch in self._launches}
+        self.meetings.start(self.start.master_port, given, self.spawned)
         self.processes.start(self._launches)
         around.news()
 
@@ -196,6 +215,8 @@ class Attempt:
         if self.activity.look(self.processes.living_pids, now):
             excused = self.clock.owes(now) is None
             self.pacing.look(self.activity.busy, now, excused=excused)
+        if self._unmet and self.meetings.look(self.processes.living_pids, now):
+            self.around.news()
         vote = self.voter.vote
         stopped = vote.prepared is not None or vote.committed is not None
         self.asking.look(self.processes.living_ranks, now, stopped=stopped)
@@ -342,6 +363,8 @@ class Attempt:
     def _on_exit(self, end: ProcessExit) -> None:
         self.around.faults.ended(end.rank, end.signal)
         self.clock.left(end.rank, time.monotonic())
+        if self._unmet:
+            self.meetings.ended()
         if end.well:
             self.staged.exited_well(end.rank)
             self._drop_lost()

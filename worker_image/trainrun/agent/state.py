@@ -90,6 +90,7 @@ def _with_attempt(state: AgentState, attempt: Attempt, now: float) -> AgentState
         slowest=round(attempt.clock.slowest, 3),
         quiet=attempt.activity.quiet(now) if attempt.processes.alive else None,
         paces=attempt.pacing.paces(attempt.ranks) if attempt.processes.alive else (),
+        meeting=attempt.meeting,
         section=attempt.clock.section(now),
         stall=attempt.rooms.stall(now),
         rendezvous=attempt.loading.before(attempt.spawned),

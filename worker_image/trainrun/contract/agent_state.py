@@ -222,6 +222,24 @@ class Pace:
     for a CPU; above 1 where several do so at a time."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Meeting:
+    """Whether the processes of a worker meet those of others, as far as its agent has seen."""
+
+    known: bool = False
+    """Some process has opened the master port, or has spoken to its agent: it knows its rank."""
+    elsewhere: bool = False
+    """A rank is connected to others by a port of its own."""
+    placed: bool = False
+    """A rank has asked the library for its place."""
+    leaders: tuple[int, ...] = ()
+    """Ranks whose process has started a rank 0 of another group, as a launcher does."""
+    launcher: str = ""
+    """The program that did."""
+    mpi: bool = False
+    """Each rank has loaded MPI, without a launcher of MPI: it is rank 0 of 1."""
+
+
 Phase = Literal[
     "Idle",  # no process lives and nothing is being flushed: `held` says what it is ready for
     "Running",  # at least one process of `attempt` lives
@@ -322,6 +340,8 @@ class AgentState:
     to no CPU and I/O when this was told. Absent: nobody knows."""
     paces: Changing[tuple[Pace | None, ...]] = ()
     """Of each local rank, where its agent has measured it for a minute; empty: of none."""
+    meeting: Meeting | None = None
+    """Of `attempt`, where it has several processes. Absent: nobody looks."""
     section: Changing[LongSection | None] = None
     """The open long section whose time is over first, or has been over longest."""
     stall: Changing[float] = 0.0

@@ -154,6 +154,12 @@ class Exchange:
         return written
 
 
+def placed(control_file: Path) -> Path:
+    """A file that the process of this control file makes when it asks for its place: it knows it,
+    though it may never speak to its agent."""
+    return control_file.with_suffix(".placed")
+
+
 def place_of(process: ProcessPlace) -> str:
     """`Exchange.place` of this process."""
     return f"{process.rank}/{process.world_size}"

@@ -39,10 +39,15 @@ SHORT = {"redirects": "-r", "tee": "-t"}
 INSTEAD = {
     "accelerate launch": "command: [python, train.py] (Accelerate finds its place by itself)",
     "deepspeed": "command: [python, train.py] (deepspeed.init_distributed() finds its place)",
-    "mpirun": "command: [python, train.py] (torch.distributed's env:// finds its place)",
-    "srun": "command: [python, train.py] (torch.distributed's env:// finds its place)",
+    "mpirun": "command: [python, train.py] if the script makes its group by torch.distributed's "
+    "env:// (mpi4py would make each process rank 0 of 1)",
+    "srun": "command: [python, train.py] if the script makes its group by torch.distributed's "
+    "env:// (mpi4py would make each process rank 0 of 1)",
 }
 """Launchers whose place cannot be taken, and what to write instead."""
+
+FABRIC = re.compile(r"(fabric|lightning) run ")
+"""A launcher that runs as it stands in a run of one process."""
 
 ALIASES = {
     "accelerate-launch": "accelerate launch",
@@ -118,6 +123,23 @@ def torch_launch(command: Sequence[str]) -> TorchLaunch | None:
         local_rank_argument=launcher.endswith(".launch") and "use_env" not in said,
         ignored=tuple(_spelled(name) for name in (*OURS, *OUTPUT) if name in said),
     )
+
+
+def of_one_machine(command: Sequence[str]) -> str:
+    """The launcher that this command line begins with, if it is torchrun, or Fabric's, and its
+    group cannot span two workers; else ""."""
+    if FABRIC.match(" ".join([_name(word) for word in command])):
+        spans = any(word.startswith(("--num-nodes", "--num_nodes")) for word in command)
+        return "" if spans else "fabric run"
+    found = _torch_command(command)
+    try:
+        said = _read(*found) if found is not None else None
+    except LauncherRefused:
+        return ""
+    if found is None or said is None:
+        return ""
+    alone = "standalone" in said or getattr(said, "nnodes", "1") in ("1", "1:1")
+    return found[0] if alone else ""
 
 
 def _torch_command(command: Sequence[str]) -> tuple[str, Sequence[str]] | None:

@@ -54,6 +54,7 @@ EDITS = (
     _row("suspend", "NextPass", "true deletes the workers after a checkpoint"),
     _row("workers.replicas", "Refused", _SIZE),
     _row("workers.processesPerWorker", "Refused", _SIZE),
+    _row("workers.independentRanks", "NextPass", "of the attempt that runs, too"),
     _row("workers.template", "NewWorkers"),
     _row("workers.agent", "NewWorkers"),
     _row("workers.warmStart.preload", "NewWorkers"),

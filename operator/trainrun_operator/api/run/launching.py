@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from trainrun.contract.hidden_launcher import hidden_launcher
 from trainrun.contract.launcher import LauncherRefused, TorchLaunch, torch_launch
 from trainrun_operator.api.pod_template import TooLong
 from trainrun_operator.api.template_shapes import shape_problem
@@ -52,6 +53,8 @@ def _commanded(workers: WorkersSpec) -> Launching:
     try:
         launch = torch_launch(container.words)
         if launch is None:
+            if not workers.independent_ranks:
+                _check_hidden(workers, container)
             return Launching(processes=said or 1)
         processes = _processes(launch, container, said)
         _check_nodes(launch, workers.replicas)
@@ -59,6 +62,20 @@ def _commanded(workers: WorkersSpec) -> Launching:
         problem = f"the command of container {container.name} cannot be run: {refused}"
         return Launching(processes=said or 1, problem=problem)
     return Launching(processes=processes, note=launch.note)
+
+
+def _check_hidden(workers: WorkersSpec, container: Container) -> None:
+    """A launcher that each of several processes would start for itself."""
+    number = workers.replicas * (workers.processes_per_worker or 1)
+    # torchrun reads its options from such variables, too.
+    told = any(entry.name.startswith("PET_") for entry in container.env)
+    if number > 1 and not told and (launcher := hidden_launcher(container.words)):
+        raise LauncherRefused(
+            f"each of its {number} processes would start {launcher}, which makes {number} separate "
+            "trainings that write the same files. Let it begin with torchrun itself, without a "
+            "shell or a wrapper, or set workers.independentRanks: true if each is meant to train "
+            "alone"
+        )
 
 
 def _processes(launch: TorchLaunch, container: Container, said: int | None) -> int:

@@ -109,6 +109,10 @@ class WorkersSpec(Model):
     """Training processes per worker, 1 to 64; usually the GPUs of a worker. Default: what the
     command says, if it begins with torchrun (--nproc-per-node), else 1. The world size is replicas
     times this. Cannot be changed."""
+    independent_ranks: Annotated[bool, Field(exclude_if=not_)] = False
+    """true: the processes work apart on purpose, such as inference on a part of the data each.
+    false: where several processes never meet, the condition SeparateTrainings says so, and the run
+    fails or succeeds with the reason NeverMet. Default false."""
     template: PodTemplate
     """Template of the worker pods. The container named "worker", or the only one, trains: its
     command is started processesPerWorker times in each worker."""

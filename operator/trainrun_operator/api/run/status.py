@@ -195,6 +195,9 @@ class Internal(StatusPart):
     without_progress: Annotated[int, Field(exclude_if=not_)] = 0
     """Settled incidents in a row whose attempts gained nothing, of the causes that count for
     failurePolicy.noProgressLimit; those of other causes in between do not end the row."""
+    met: Annotated[bool, Field(exclude_if=not_)] = False
+    """In some attempt a process has opened the master port, has spoken to its agent, or was
+    connected to another rank."""
     learned: Learned | None = None
     """Absent: nothing yet."""
     restart: Annotated[str, Field(max_length=64, exclude_if=not_)] = ""

@@ -17,7 +17,8 @@ GPU = "nvidia.com/gpu"
 
 _SHELL = re.compile(r"(.*/)?(ba|da|z)?sh")
 _LAUNCHER = re.compile(
-    r"\b(torchrun|torch\.distributed\.(run|launch)|accelerate launch|deepspeed|mpirun|srun)\b"
+    r"\b(torchrun|torch\.distributed\.(run|launch)|accelerate launch|deepspeed|mpirun|srun|"
+    r"(fabric|lightning) run)\b"
 )
 _STARTS_TRAINING = re.compile(r"(.*/)?(torchrun|python(3(\.\d+)?)?)")
 _PLAIN_WORDS = re.compile(r"[\w\s./:=,@%+'\"-]*")

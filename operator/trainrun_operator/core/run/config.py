@@ -42,6 +42,8 @@ class RunConfig:
     keeps_standbys: bool = False
     """workers.warmStart is given."""
     processes_per_worker: int
+    independent_ranks: bool = False
+    """They are meant to work apart."""
     container: str
     """Name of the container that trains."""
     launch_problem: str
@@ -112,6 +114,7 @@ def config_of(run: TrainRun) -> RunConfig:
         replicas=spec.workers.replicas,
         keeps_standbys=spec.workers.warm_start is not None,
         processes_per_worker=launching.processes,
+        independent_ranks=spec.workers.independent_ranks,
         container=spec.workers.template.spec.training.name,
         launch_problem=launching.problem,
         template_hash=template_hash(spec.workers),

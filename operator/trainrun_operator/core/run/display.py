@@ -22,6 +22,7 @@ from trainrun_operator.core.run import (
     progress,
     readiness,
     recovery,
+    separate,
     steps,
     stragglers,
 )
@@ -145,6 +146,7 @@ def refreshed(
             leaving=leaving(view) if status.finished else 0,
         ),
         progress=reached,
+        met=separate.met(view, status),
         posted=progress.posted(view, moved),
         checkpoint=_checkpoint(view, status),
         conditions=_conditions(view, moved, phase, waiting_for, (*_still(view, pending), *marks)),
@@ -249,6 +251,7 @@ def _watched(view: View, status: TrainRunStatus) -> tuple[Condition, ...]:
     told = (
         (HUNG, *observed_hang.warning(view)),
         (STRAGGLER, *stragglers.warning(view)),
+        (separate.SEPARATE, *separate.warning(view)),
         (containers.CONTAINER_FAILED, *containers.failed_beside(view)),
         (code.CODE_DIFFERS, *code.warning(view)),
         (readiness.SAVE_TOO_LATE, "AsksTooSeldom", readiness.warning(view, status)),

@@ -359,9 +359,9 @@ def resumed(view: View) -> Plan:
     return replace(plan, status=with_marks(status, mark))
 
 
-def succeed(view: View, reason: str, message: str) -> Plan:
+def succeed(view: View, reason: str, message: str, *, type_: EventType = "Normal") -> Plan:
     """The verdict that the run is done."""
-    plan = transition(view, reason, message, phase="Succeeded")
+    plan = transition(view, reason, message, phase="Succeeded", type_=type_)
     return _over(view, plan, condition(view, "Complete", "True", reason, message))
 
 

@@ -113,6 +113,25 @@ def environment(pid: int) -> dict[str, str]:
     return dict(pair.split("=", 1) for pair in pairs if "=" in pair)
 
 
+def parent(pid: int) -> int:
+    """Its parent's pid; 0: it has gone."""
+    fields = _read(f"{pid}/stat").rpartition(")")[2].split()
+    return int(fields[1]) if len(fields) > 1 else 0
+
+
+def command(pid: int) -> list[str]:
+    """The words of its command line. May wait for a process that is in the kernel."""
+    return [word for word in _read(f"{pid}/cmdline").split("\0") if word]
+
+
+def mapped(pid: int) -> str:
+    """What it has mapped into its memory. May wait for a process that is in the kernel."""
+    try:
+        return (PROC / f"{pid}/maps").read_text(errors="replace")
+    except OSError:
+        return ""
+
+
 def _call(pid: int) -> str:
     """`read of /data/shard-7`."""
     fields = _read(f"{pid}/syscall").split()

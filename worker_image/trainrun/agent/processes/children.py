@@ -47,6 +47,14 @@ def children_of(parent: int) -> list[int]:
     return found
 
 
+def descendants(parent: int) -> list[int]:
+    """Return the pids of a process's children, of theirs, and so on."""
+    found = children_of(parent)
+    for child in found:  # it grows meanwhile
+        found += children_of(child)
+    return found
+
+
 def kill_all(pids: Iterable[int]) -> None:
     """Send SIGKILL to these children and their process groups; ours is spared."""
     own_group = os.getpgrp()

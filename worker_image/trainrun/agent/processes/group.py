@@ -99,6 +99,11 @@ class ProcessGroup:
         return tuple(sorted(process.rank for process in self._living.values()))
 
     @property
+    def spoken(self) -> bool:
+        """One of them has introduced itself."""
+        return any(process.hello is not None for process in self.all)
+
+    @property
     def living_pids(self) -> dict[int, int]:
         """By rank, the pids of those that live."""
         return {process.rank: pid for pid, process in self._living.items()}

@@ -20,7 +20,7 @@ from trainrun_operator.core.run.incidents.hangs import hang_of
 from trainrun_operator.core.run.incidents.learned import learned_hang, suspected_hang
 from trainrun_operator.core.run.incidents.losses import Loss, losses_of
 from trainrun_operator.core.run.plan import Event, Plan
-from trainrun_operator.core.run.stages import preempting, suspecting
+from trainrun_operator.core.run.stages import apart, preempting, suspecting
 from trainrun_operator.core.run.stages.waiting import IDLE_CHECK
 from trainrun_operator.core.run.view import A_MOMENT, View
 
@@ -107,13 +107,16 @@ def _finished(view: View) -> Plan | None:
 
 
 def _all_ended(view: View) -> Plan:
-    """The end of a gang that has nothing left to commit: a success unless steps are lost."""
-    early = ended_early.ended_early(view)
+    """The end of a gang that has nothing left to commit: a success unless steps are lost, or its
+    ranks have trained apart."""
+    early, ended = ended_early.ended_early(view), ended_early.all_ended(view)
     if early is not None:
         return transitions.open_incident(view, early, frozenset())
+    separate = apart.verdict(view, ended)
+    if separate is not None:
+        return separate
     doubt = ended_early.doubt(view)
-    remarks = filter(None, (doubt, ended_early.last_line(view)))
-    message = ". ".join((ended_early.all_ended(view), *remarks))
+    message = ". ".join(filter(None, (ended, doubt, ended_early.last_line(view))))
     plan = transitions.succeed(view, "Succeeded", message)
     if not doubt:
         return plan

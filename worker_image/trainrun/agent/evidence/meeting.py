@@ -1,0 +1,138 @@
+"""Whether the ranks of a worker meet those of others: what their processes are connected to, and
+with which place a launcher among them has started others.
+
+Layer: agent. The kernel may keep readers of /proc waiting, so looks run in threads that nobody
+waits for. What was seen once in an attempt stays: a group that was made is a group.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import PurePosixPath
+
+from trainrun.agent.evidence import procfs
+from trainrun.agent.evidence.sockets import Socket, opened, reaches_others, sockets
+from trainrun.agent.processes.children import descendants
+from trainrun.contract import variables
+from trainrun.contract.agent_state import Meeting
+
+EARLY = 60.0
+"""Seconds after the start for which each call of `look` looks."""
+INTERVAL = 10.0
+"""Seconds between two looks after that."""
+MOST = 64
+"""Processes of a rank that are looked at."""
+JAX = 1
+"""Its coordinator has the port after the master port."""
+
+PLACES = (
+    (variables.RANK, variables.WORLD_SIZE, variables.MASTER_ADDR, variables.MASTER_PORT,
+     variables.TORCH_RUN_ID),
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("PMI_RANK", "PMI_SIZE"),
+    ("SLURM_PROCID", "SLURM_NTASKS"),
+)  # fmt: skip
+"""Rank, size, and what else tells a group from another, in the words of each kind of launcher."""
+
+_MPI = re.compile(r"/libmpi(ch|_\w+)?\.so")
+
+
+@dataclass(slots=True, kw_only=True)
+class MeetingWatch:
+    """Of one attempt."""
+
+    found: Meeting = field(default_factory=Meeting)
+    _port: int = 0
+    _given: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
+    """By rank, the variables that its process was started with."""
+    _since: float = 0.0
+    _looked: float = 0.0
+    _seen: list[Meeting] = field(default_factory=list)
+    """What threads have brought."""
+    _thread: threading.Thread | None = None
+
+    def start(self, port: int, given: Mapping[int, Mapping[str, str]], now: float) -> None:
+        """The processes are started; `port` is the master port."""
+        self._port, self._given, self._since = port, given, now
+
+    def look(self, pids: Mapping[int, int], now: float) -> bool:
+        """Take in what was seen, and see anew if it is time; says whether there is news."""
+        before = self.found
+        self._take()
+        due = now - self._since < EARLY or now - self._looked >= INTERVAL
+        busy = self._thread is not None and self._thread.is_alive()
+        if due and not busy and pids and not self.found.known:
+            self._looked = now
+            self._thread = threading.Thread(
+                target=lambda: self._seen.append(see(pids, self._given, self._port)),
+                name="meeting",
+                daemon=True,
+            )
+            self._thread.start()
+        return self.found != before
+
+    def ended(self) -> None:
+        """A process has ended: the kernel remembers for a minute whom it was connected to."""
+        if not self.found.known:
+            known = _opened(self._port, sockets())
+            self._seen.append(Meeting(known=known))
+            self._take()
+
+    def _take(self) -> None:
+        while self._seen:
+            new, old = self._seen.pop(), self.found
+            self.found = Meeting(
+                known=old.known or new.known,
+                elsewhere=old.elsewhere or new.elsewhere,
+                leaders=tuple(sorted({*old.leaders, *new.leaders})),
+                launcher=new.launcher or old.launcher,
+                mpi=old.mpi or new.mpi,
+            )
+
+
+def see(pids: Mapping[int, int], given: Mapping[int, Mapping[str, str]], port: int) -> Meeting:
+    """What can be seen now of the ranks with these processes."""
+    table = sockets()
+    seen = Meeting(known=_opened(port, table), mpi=True)
+    for rank, pid in pids.items():
+        tree = [pid, *descendants(pid)[:MOST]]
+        places = {it: procfs.environment(it) for it in tree}
+        leader = next((it for it in tree if _leads(places[it], given[rank])), None)
+        seen = replace(
+            seen,
+            elsewhere=seen.elsewhere or reaches_others(tree, table),
+            leaders=seen.leaders if leader is None else (*seen.leaders, rank),
+            launcher=seen.launcher if leader is None else _program(procfs.parent(leader)),
+            mpi=seen.mpi and any(_is_alone_in_mpi(it, places[it]) for it in tree),
+        )
+    return seen
+
+
+def _opened(port: int, table: Sequence[Socket]) -> bool:
+    return opened(port, table) or opened(port + JAX, table)
+
+
+def _leads(place: Mapping[str, str], given: Mapping[str, str]) -> bool:
+    """It was started as rank 0 of another group than ours."""
+    return any(
+        place.get(names[0]) == "0"
+        and any(name in place and place[name] != given.get(name) for name in names)
+        for names in PLACES
+    )
+
+
+def _is_alone_in_mpi(pid: int, place: Mapping[str, str]) -> bool:
+    """It has loaded MPI, and no launcher has told it a place."""
+    started = any(names[0] in place for names in PLACES[1:])
+    return not started and _MPI.search(procfs.mapped(pid)) is not None
+
+
+def _program(pid: int) -> str:
+    """What a process is called by its user: `torchrun`, not the Python that runs it."""
+    words = procfs.command(pid)
+    if len(words) > 1 and PurePosixPath(words[0]).name.startswith("python"):
+        words = [word for word in words[1:] if not word.startswith("-")]
+    return PurePosixPath(words[0]).name[:64] if words else ""
