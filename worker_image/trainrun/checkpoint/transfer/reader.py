@@ -108,8 +108,9 @@ def check_file_name(name: str, *, manifest: str) -> None:
 
 def check_names(manifest: Manifest, *, name: str) -> None:
     """Raises CheckpointDamaged for a manifest (`name`) that would lead out of the directory."""
-    for item in (*manifest.files, *manifest.others):
-        check_file_name(item.name, manifest=name)
+    names = [item.name for item in manifest.files] + [item.name for item in manifest.others]
+    for one in names:
+        check_file_name(one, manifest=name)
     for entry in manifest.others:
         leads = Path(os.path.normpath(Path(entry.name).parent / entry.target))
         if leads.is_absolute() or leads.parts[:1] == ("..",):
