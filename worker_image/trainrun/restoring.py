@@ -101,7 +101,7 @@ def _check(source: Path, target: Path) -> None:
     script = getattr(sys.modules.get("__main__"), "__file__", None)
     kept = {
         "the working directory": Path.cwd(),
-        "the home directory": Path("~").expanduser(),
+        "the home directory": Path(os.environ.get("HOME") or "/"),
         "the folder for temporary files": Path(tempfile.gettempdir()),
         "the script": Path(script or "."),
         "the Python that runs it": Path(sys.prefix),

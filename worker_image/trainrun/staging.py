@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from trainrun.contract.file_names import unstorable
 from trainrun.disk import NO_ROOM, remove_directory
 from trainrun.errors import StagingFailed
-from trainrun.tree import OURS, inner_target, mode_of, stamp, walk
+from trainrun.tree import OURS, inner_target, mode_of, set_mode, stamp, walk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -125,7 +125,7 @@ def copy_file(source: Path, target: Path) -> None:
         except OSError:  # another file system, or one that cannot share
             shutil.copyfileobj(reader, writer, 1 << 20)
     facts = source.stat()
-    target.chmod(mode_of(facts))
+    set_mode(target, mode_of(facts))
     os.utime(target, ns=(facts.st_atime_ns, facts.st_mtime_ns))
 
 
@@ -189,8 +189,8 @@ def _check_file(path: Path, top: Path, step: int) -> Path:
         return path
     if path.is_symlink() and stat.S_ISDIR(mode):
         raise ValueError(
-            f"report(step={step}): {path} is a link to a directory that is not named by a relative "
-            "path within the checkpoint; copy its files into the checkpoint directory"
+            f"report(step={step}): {path} is a link to a directory; copy its files into the "
+            "checkpoint directory, or link to one that is in there by a relative path"
         )
     if not stat.S_ISREG(mode):
         raise ValueError(f"report(step={step}): {path} is not a regular file; leave it out")

@@ -7,6 +7,7 @@ to, as nothing says that this is there on another machine.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from dataclasses import dataclass
@@ -91,6 +92,12 @@ def time_of(facts: os.stat_result) -> int:
     return facts.st_mtime_ns // 1000
 
 
+def set_mode(path: Path, mode: int) -> None:
+    """Set permission bits, where the file system has any."""
+    with contextlib.suppress(PermissionError):
+        path.chmod(mode)
+
+
 def stamp(top: Path, entries: Iterable[Entry], *, apart: bool = False) -> None:
     """Give what lies in `top` the modes and times of these entries, the oldest first.
 
@@ -102,7 +109,7 @@ def stamp(top: Path, entries: Iterable[Entry], *, apart: bool = False) -> None:
     for left, entry in zip(range(len(ordered), 0, -1), ordered, strict=True):
         path, times = top / entry.name, (entry.modified * 1000, entry.modified * 1000)
         if not entry.target:
-            path.chmod(entry.mode | (0o500 if entry.folder else 0o400))  # to be read at all
+            set_mode(path, entry.mode | (0o500 if entry.folder else 0o400))  # to be read at all
         os.utime(path, ns=times, follow_symlinks=False)
         if not apart:
             continue

@@ -132,7 +132,7 @@ def test_links_that_lead_out_of_the_directory_stand_for_what_they_lead_to(tmp_pa
     }
     (saved / "there").symlink_to(tmp_path)
     (tmp_path / "staging").mkdir()
-    with pytest.raises(ValueError, match="is a link to a directory that is not named by a relativ"):
+    with pytest.raises(ValueError, match="is a link to a directory; copy its files"):
         Staging(tmp_path / "staging").check(saved, 3)
 
 
@@ -144,7 +144,7 @@ def test_a_manifest_cannot_link_out_of_the_directory(
     manifest = Manifest(attempt=1, step=5, workers=1, others=(entry,))
     key = "digits/checkpoints/step-000000005-attempt-1/manifest.json"
     bench.run.store.put(key, seal(manifest))
-    with pytest.raises(CheckpointDamaged, match="the link 'sub/link' leads out of the checkpoint"):
+    with pytest.raises(CheckpointDamaged, match="the link 'sub/link' leads out of it"):
         materialize(bench.run, checkpoint_id(1, 5), cache_dir=tmp_path / "cache")
     bench.run.store.put(key, seal(replace(manifest, others=(replace(entry, name="../x"),))))
     with pytest.raises(CheckpointDamaged, match=r"'../x' is not the name of a file"):

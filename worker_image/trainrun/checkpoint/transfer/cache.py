@@ -32,7 +32,7 @@ from trainrun.checkpoint.stores.parts import FILES, in_order
 from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun.disk import NO_ROOM, remove_directory
 from trainrun.errors import CacheUnusable
-from trainrun.tree import Entry, stamp
+from trainrun.tree import Entry, set_mode, stamp
 
 PARTIAL = "partial"
 """Folder of files that are on their way."""
@@ -275,7 +275,7 @@ def _download(folder: Path, item: CachedFile, fetch: Fetch) -> None:
     try:
         fetch(item, partial)
         if item.mode:
-            partial.chmod(item.mode | 0o400)
+            set_mode(partial, item.mode | 0o400)
         os.utime(partial, ns=(item.stamp, item.stamp))
         partial.replace(path)
     finally:

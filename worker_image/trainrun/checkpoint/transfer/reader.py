@@ -19,11 +19,12 @@ from trainrun.contract import layout
 from trainrun.errors import CheckpointDamaged, ObjectNotFound
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterable
 
     from trainrun.checkpoint.rules.records import Manifest, ManifestFile
     from trainrun.checkpoint.stores.run_store import RunStore
     from trainrun.contract.checkpoint_id import CheckpointId
+    from trainrun.tree import Entry
 
 
 def checkpoint_on_node(
@@ -35,7 +36,8 @@ def checkpoint_on_node(
     """
     checkpoint = manifest.id
     items = [item for item in manifest.files if rank is None or rank in item.ranks]
-    check_names(manifest, name=f"{checkpoint.name}/{layout.MANIFEST}")
+    names = [item.name for item in manifest.files]
+    check_names(names, manifest.others, manifest=f"{checkpoint.name}/{layout.MANIFEST}")
     return FilesOnNode(
         name=checkpoint.name,
         folder=run_folder(cache_dir, uri=run.uri, name=run.run_name) / checkpoint.name,
@@ -106,15 +108,15 @@ def check_file_name(name: str, *, manifest: str) -> None:
         raise CheckpointDamaged(f"{manifest}: {name!r} is not the name of a file in a checkpoint")
 
 
-def check_names(manifest: Manifest, *, name: str) -> None:
-    """Raises CheckpointDamaged for a manifest (`name`) that would lead out of the directory."""
-    names = [item.name for item in manifest.files] + [item.name for item in manifest.others]
-    for one in names:
-        check_file_name(one, manifest=name)
-    for entry in manifest.others:
+def check_names(names: Iterable[str], others: Iterable[Entry], *, manifest: str) -> None:
+    """Raises CheckpointDamaged for files, folders or links that would lead out of the directory."""
+    for name in names:
+        check_file_name(name, manifest=manifest)
+    for entry in others:
+        check_file_name(entry.name, manifest=manifest)
         leads = Path(os.path.normpath(Path(entry.name).parent / entry.target))
         if leads.is_absolute() or leads.parts[:1] == ("..",):
-            raise CheckpointDamaged(f"{name}: the link {entry.name!r} leads out of the checkpoint")
+            raise CheckpointDamaged(f"{manifest}: the link {entry.name!r} leads out of it")
 
 
 def cached_file(item: ManifestFile) -> CachedFile:
