@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 OURS = ".trainrun"
 """A folder of this name at the top of a directory is TrainRun's and no part of it."""
 
-APART = 1000
+APART = 300
 """So many of the newest entries get times of change that differ; a clock tick is up to 10 ms."""
 
 
