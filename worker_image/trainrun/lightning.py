@@ -27,7 +27,7 @@ from trainrun.context import get_context
 from trainrun.reporting import report, staging_directory
 from trainrun.save_request import should_save
 from trainrun.staging import copy_over
-from trainrun.torch import ResumableLoader, beside, modules, random_state
+from trainrun.torch import ResumableLoader, beside, modules, parts, random_state
 
 if TYPE_CHECKING:
     from trainrun.contract.metrics import Metric
@@ -139,6 +139,8 @@ class TrainRunCallback(Callback):  # type: ignore[misc]  # its types are not ins
             # Lightning's own handler makes a collective of its own in the middle of any other.
             signal.signal(signal.SIGTERM, self._handler)
         for loader in _loaders(trainer):
+            if fault := parts.fault_of_loader(loader):
+                raise ValueError(f"a {type(loader).__name__}: {fault}")
             _warn_of(loader)
         self._step = self._reported = trainer.global_step
         beside.restore(self._own, [trainer.model])
