@@ -9,7 +9,8 @@ import pytest
 import torch
 from accelerate import Accelerator
 from accelerate.utils import ProjectConfiguration
-from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.callbacks import LearningRateFinder
 from lightning.pytorch.strategies import SingleDeviceStrategy
 from torch.utils.data import DataLoader, IterableDataset
 from torchdata.stateful_dataloader import StatefulDataLoader
@@ -36,7 +37,7 @@ class Line(LightningModule):
         return torch.optim.SGD(self.parameters(), lr=0.1)
 
 
-def fit(folder: Path, loader: Any, **options: Any) -> None:
+def fit(folder: Path, loader: Any, *callbacks: Callback, **options: Any) -> None:
     trainer = Trainer(
         accelerator="cpu",
         devices=1,
@@ -44,7 +45,7 @@ def fit(folder: Path, loader: Any, **options: Any) -> None:
         logger=False,
         log_every_n_steps=0,  # it may log nothing
         default_root_dir=folder,
-        callbacks=[TrainRunCallback(every_n_steps=2)],
+        callbacks=[*callbacks, TrainRunCallback(every_n_steps=2)],
         **options,
     )
     trainer.fit(Line(), loader)
@@ -63,6 +64,13 @@ def test_lightning_is_told_that_strategies_that_save_otherwise_cannot_be_saved(
 
     with pytest.raises(ValueError, match="not with Sharding: save sharded models with trainrun"):
         fit(tmp_path, DataLoader(torch.zeros(4, 1)), strategy=Sharding("cpu"))
+
+
+def test_lightning_is_told_that_what_searches_first_would_lose_the_checkpoint(
+    tmp_path: Path,
+) -> None:
+    with pytest.raises(ValueError, match="after LearningRateFinder the Trainer no longer knows"):
+        fit(tmp_path, DataLoader(torch.zeros(4, 1)), LearningRateFinder())
 
 
 def test_accelerate_is_told_that_a_loader_was_not_prepared() -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lightning.pytorch import Callback
-from lightning.pytorch.callbacks import ModelCheckpoint
+from lightning.pytorch.callbacks import BatchSizeFinder, LearningRateFinder, ModelCheckpoint
 from lightning.pytorch.plugins.io import AsyncCheckpointIO
 from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy
 from lightning.pytorch.utilities import CombinedLoader
@@ -108,6 +108,12 @@ class TrainRunCallback(Callback):  # type: ignore[misc]  # its types are not ins
                 "AsyncCheckpointIO has not written a checkpoint yet when it is reported: leave it "
                 "out, TrainRun uploads in the background"
             )
+        for callback in trainer.callbacks:
+            if isinstance(callback, (BatchSizeFinder, LearningRateFinder)):
+                raise ValueError(
+                    f"after {type(callback).__name__} the Trainer no longer knows what it resumes "
+                    "from: leave it out, and give what it finds in a run of its own"
+                )
         self._handler = signal.getsignal(signal.SIGTERM)
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
