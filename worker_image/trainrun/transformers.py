@@ -151,12 +151,13 @@ class TrainRunCallback(TrainerCallback):  # type: ignore[misc]  # its types are 
         return directory
 
     def _bring(self, args: Any, folder: Path, to: Path, *, all_of_it: bool = True) -> None:
-        # An earlier attempt may have left a folder of the same step: only what is new is of this.
-        files = [
-            file
-            for file in _files(folder, all_of_it=all_of_it)
-            if (folder / file).stat().st_mtime_ns >= self._began
-        ]
+        files = _files(folder)
+        if all_of_it:
+            # An earlier attempt may have left a folder of the same step: only what is new is of
+            # this one.
+            files = [it for it in files if (folder / it).stat().st_mtime_ns >= self._began]
+        else:
+            files = _of_the_model(files)
         if args.process_index != 0 and Path(ONLY_RANK_0) in files:
             return  # it is on a disk that all nodes share: rank 0 brings all of it
         for file in files:
@@ -216,22 +217,31 @@ def _restore_best(args: Any, state: Any) -> None:
     folder = Path(args.output_dir, Path(named).name)
     source = resumed if folder.name == f"checkpoint-{state.global_step}" else resumed / BEST
     if not source.is_dir():
-        raise ValueError(
-            f"the checkpoint of step {state.global_step} was saved without TrainRunCallback, so it "
-            f"does not bring the best one, {folder.name}: begin a new run"
-        )
+        if args.load_best_model_at_end and not folder.is_dir():
+            raise ValueError(
+                f"the checkpoint of step {state.global_step} does not bring the best one, "
+                f"{folder.name}, which is not in output_dir either: put it there, or leave "
+                "load_best_model_at_end out"
+            )
+        return
     if args.local_process_index == 0:
-        for file in _files(source, all_of_it=False):
+        for file in _of_the_model(_files(source)):
             copy_over(source / file, folder / file)
     args.distributed_state.wait_for_everyone()
     state.best_model_checkpoint = str(folder)
 
 
-def _files(folder: Path, *, all_of_it: bool) -> list[Path]:
-    """The files of a Trainer's checkpoint, or those that its model is loaded from."""
-    files = [path.relative_to(folder) for path in sorted(folder.rglob("*")) if path.is_file()]
-    not_wanted = BEST.parts[0] if all_of_it else (BEST.parts[0], *NOT_OF_THE_MODEL)
-    return [file for file in files if not file.parts[0].startswith(not_wanted)]
+def _files(folder: Path) -> list[Path]:
+    return [path.relative_to(folder) for path in sorted(folder.rglob("*")) if path.is_file()]
+
+
+def _of_the_model(files: list[Path]) -> list[Path]:
+    """Those of a checkpoint that its model is loaded from."""
+    return [
+        file
+        for file in files
+        if file.parts[0] != BEST.parts[0] and not file.parts[0].startswith(NOT_OF_THE_MODEL)
+    ]
 
 
 def _check_folders(places: Iterable[_Place]) -> None:
