@@ -11,6 +11,7 @@ import fcntl
 import os
 import shutil
 import stat
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -127,6 +128,14 @@ def copy_file(source: Path, target: Path) -> None:
     facts = source.stat()
     set_mode(target, mode_of(facts))
     os.utime(target, ns=(facts.st_atime_ns, facts.st_mtime_ns))
+
+
+def copy_over(source: Path, target: Path) -> None:
+    """Copy a file to where one may be already; it appears whole. Raises OSError."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".trainrun-") as folder:
+        copy_file(source, Path(folder, target.name))
+        Path(folder, target.name).replace(target)
 
 
 def _absolute(path: Path) -> Path:
