@@ -18,6 +18,7 @@
     ├── AgentLost                the agent of this worker has gone
     ├── AgentRefused             the agent could not do what the script asked for
     ├── StagingFailed            a checkpoint directory could not be staged
+    │   └── CheckpointUnfinished its save is still under way
     ├── FatalError               raised by a script: no restart makes sense
     │   └── ForeignLauncher      another launcher has started this process
     └── RetryError               raised by a script: a restart makes it good, and is not counted
@@ -138,3 +139,7 @@ class AgentRefused(TrainRunError, RuntimeError):
 
 class StagingFailed(TrainRunError, RuntimeError):
     """A checkpoint directory could not be staged on this worker's disk."""
+
+
+class CheckpointUnfinished(StagingFailed):
+    """A checkpoint was reported while it was still being written, so it is not committed."""

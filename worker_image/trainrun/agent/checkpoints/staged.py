@@ -28,6 +28,8 @@ class Step:
     """When it was first heard of."""
     files: dict[int, Path] = field(default_factory=dict)
     """Directories by rank that brought files."""
+    digests: dict[int, int] = field(default_factory=dict)
+    """What was in them when they were reported, as far as that was told."""
     metrics: Mapping[str, object] = field(default_factory=dict)
     """Those of the lowest rank that brought files, and any metrics with them."""
     metrics_rank: int = -1
@@ -105,6 +107,7 @@ class StagedSteps:
         whole: bool,
         after_save: bool,
         now: float,
+        digest: int = 0,
     ) -> bool:
         """`rank` brings the files of a step; False when nobody wants them any more."""
         self._lacking.discard((rank, step))
@@ -115,8 +118,10 @@ class StagedSteps:
         if whole and entry.uploaded:
             # The worker's part without them is in the store, and gone from here; what makes the
             # checkpoint whole still has to follow.
-            entry.files, entry.uploaded = {}, False
+            entry.files, entry.digests, entry.uploaded = {}, {}, False
         entry.files[rank] = directory
+        if digest:
+            entry.digests[rank] = digest
         entry.whole = entry.whole or whole
         entry.after_save = entry.after_save or after_save
         if metrics and (entry.metrics_rank < 0 or rank < entry.metrics_rank):
