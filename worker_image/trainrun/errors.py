@@ -104,6 +104,11 @@ class SweepLogDamaged(TrainRunError):
 class CheckpointConflict(TrainRunError):
     """Two ranks brought the same file name with different content for one checkpoint."""
 
+    def __init__(self, message: str, *, sizes_differ: bool = False) -> None:
+        """`sizes_differ`: of that file, which some rank may still have been writing."""
+        super().__init__(message)
+        self.sizes_differ = sizes_differ
+
 
 class CheckpointFenced(TrainRunError):
     """What was just committed is never used: a later attempt has started from something older."""

@@ -69,7 +69,8 @@ def report(
             be changed or removed when the call returns. None, or an empty one, says that this rank
             has none for this step. Left out, it says neither: files may follow, and a checkpoint
             of the others waits for them until this rank reports a later step or ends.
-        whole: These files are the whole checkpoint: commit it without waiting for other ranks.
+        whole: These files are the whole checkpoint: commit it without waiting for other ranks. Of
+            a folder that other ranks save into, only behind a barrier of all of them.
         metadata: What is to be known of the checkpoint without reading its files: a JSON object of
             at most 64 KiB and 16 levels, which `get_checkpoint().metadata` returns. A larger one is
             left out with a warning. Of several ranks' it is the lowest one's that brings files.

@@ -130,3 +130,40 @@ def test_files_that_change_after_their_report_are_not_committed(
     (workers.folder / "go").touch()
     state = operator.until(lambda s: s.committed and s.committed.id.step == 2)
     assert told(state) == ""
+
+
+def test_a_file_of_two_sizes_costs_one_checkpoint_and_the_second_time_the_run(
+    operator: OperatorStandIn, workers: Workers
+) -> None:
+    """A file that another rank still wrote failed the run at once, whatever its budget.
+
+    Not so in directories of `staging_directory()`, which no two ranks share.
+    """
+    prepare_storage(workers)
+    workers.start(
+        PRELUDE + "for step in (1, 2, 3, 4):\n"
+        "    wait_for(f'go-{step}'); mine = Path(f'mine-{RANK}-{step}'); mine.mkdir()\n"
+        "    (mine / 'model.bin').write_bytes(bytes(1 + RANK * (step != 2)))\n"
+        "    trainrun.report(step=step, checkpoint=mine)\n"
+        "time.sleep(600)",
+        processes_per_worker=2,
+    )
+    operator.order(start(per_worker=2))
+    (workers.folder / "go-1").touch()
+    state = operator.until(told)
+    assert (state.fatal, state.dropped) == (None, (1,))
+    assert told(state) == (
+        "checkpoint of step 1: rank 0 and rank 1 both brought 'model.bin' with different content "
+        "(1 and 2 bytes); give each rank's file a name of its own, such as model-rank{rank}.pt; "
+        "where the ranks save into one folder, let them wait for each other "
+        "(torch.distributed.barrier()) before they report it, or let each report a directory of "
+        "its own files. whole=True is for a rank that saves everything itself"
+    )
+    (workers.folder / "go-2").touch()
+    operator.until(lambda s: s.committed and not told(s))
+    (workers.folder / "go-3").touch()
+    operator.until(told)
+    (workers.folder / "go-4").touch()
+    state = operator.until(lambda s: s.fatal)
+    assert state.fatal is not None
+    assert state.fatal.type == "CheckpointConflict"

@@ -340,6 +340,7 @@ class Attempt:
             whole=report.whole,
             after_save=rank in self.voter.saved,
             now=now,
+            copied=not report.left,
             digest=report.digest,
         )
         if not wanted:

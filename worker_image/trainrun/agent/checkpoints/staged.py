@@ -29,7 +29,9 @@ class Step:
     files: dict[int, Path] = field(default_factory=dict)
     """Directories by rank that brought files."""
     digests: dict[int, int] = field(default_factory=dict)
-    """What was in them when they were reported, as far as that was told."""
+    """What was in them when they were reported; absent where the library did not say."""
+    copied: bool = False
+    """They are a copy of a directory that other ranks may save into as well."""
     metrics: Mapping[str, object] = field(default_factory=dict)
     """Those of the lowest rank that brought files, and any metrics with them."""
     metrics_rank: int = -1
@@ -107,6 +109,7 @@ class StagedSteps:
         whole: bool,
         after_save: bool,
         now: float,
+        copied: bool = False,
         digest: int = 0,
     ) -> bool:
         """`rank` brings the files of a step; False when nobody wants them any more."""
@@ -120,6 +123,7 @@ class StagedSteps:
             # checkpoint whole still has to follow.
             entry.files, entry.digests, entry.uploaded = {}, {}, False
         entry.files[rank] = directory
+        entry.copied = entry.copied or copied
         if digest:
             entry.digests[rank] = digest
         entry.whole = entry.whole or whole
@@ -129,6 +133,11 @@ class StagedSteps:
         if metadata and (entry.metadata_rank < 0 or rank < entry.metadata_rank):
             entry.metadata, entry.metadata_rank = metadata, rank
         return True
+
+    def copied(self, step: int) -> bool:
+        """Say whether some rank of ours brought a copy."""
+        entry = self._steps.get(step)
+        return entry is not None and entry.copied
 
     def lacks(self, rank: int, step: int) -> None:
         """`rank` has files for a step that could not be staged; it may still bring them."""

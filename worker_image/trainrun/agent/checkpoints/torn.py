@@ -33,7 +33,9 @@ class TornSteps:
     _left: dict[Path, int] = field(default_factory=dict)
     """Where reported files were, and of which step: a save that goes on writes there."""
     _why: dict[int, str] = field(default_factory=dict)
-    _tasks: dict[int, asyncio.Task[None]] = field(default_factory=dict)
+    _aside: set[int] = field(default_factory=set)
+    """Those that are to be set aside once they may be committed."""
+    _tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
     def __contains__(self, step: int) -> bool:
         """Whether `step` is one."""
@@ -52,20 +54,22 @@ class TornSteps:
             if name:
                 yield step, writing.late(name, step)
 
-    def add(self, step: int, message: str) -> None:
-        """One more."""
+    def add(self, step: int, message: str, *, aside: bool = True) -> None:
+        """One more; with `aside` it might be committed all the same."""
         LOG.error("%s", message)
         self._why[step] = message
+        self._aside |= {step} if aside else set()
         self.problem = Problem(type="CheckpointUnfinished", reason="StillWritten", message=message)
 
     def stored(self, step: int) -> None:
         """Our part of `step` is in the store, or the step is committed."""
-        if step in self._why and step not in self._tasks:
-            self._tasks[step] = background.run(self._set_aside(step))
+        if step in self._aside:
+            self._aside.remove(step)
+            self._tasks.append(background.run(self._set_aside(step)))
 
     def close(self) -> None:
         """Write nothing more."""
-        for task in self._tasks.values():
+        for task in self._tasks:
             task.cancel()
 
     async def _set_aside(self, step: int) -> None:

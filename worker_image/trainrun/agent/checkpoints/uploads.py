@@ -231,6 +231,8 @@ class Uploads:
                 raise
             except CheckpointUnfinished as error:
                 self._tear(entry.step, str(error))
+            except CheckpointConflict as error:
+                self._conflict(entry.step, error)
             except (StoreError, OSError) as error:
                 # Maybe of its files alone (unreadable, or changed all the time): a later one
                 # makes it superfluous, while waiting for it could last for ever.
@@ -266,8 +268,17 @@ class Uploads:
         self.wake()
         self.news()
 
-    def _tear(self, step: int, message: str) -> None:
-        self.torn.add(step, message)
+    def _conflict(self, step: int, error: CheckpointConflict) -> None:
+        """A file of two sizes, of a folder that ranks share, may be one that was still written.
+
+        The next checkpoint tells; raises the error where this is that, or cannot be so.
+        """
+        if not (error.sizes_differ and self.staged.copied(step)) or self.torn.problem is not None:
+            raise error
+        self._tear(step, str(error), aside=False)  # nobody can commit it
+
+    def _tear(self, step: int, message: str, *, aside: bool = True) -> None:
+        self.torn.add(step, message, aside=aside)
         self.drop(step)
         if step <= self.staged.committed or self.slot in self._stored.get(step, ()):
             self.torn.stored(step)
@@ -282,6 +293,9 @@ class Uploads:
                 await self.before_commit()
             try:
                 manifest = await self.storage.commit(checkpoint)
+            except CheckpointConflict as error:
+                self._conflict(step, error)
+                continue
             except CheckpointDamaged as error:
                 trouble = error  # a later one may be whole
                 continue

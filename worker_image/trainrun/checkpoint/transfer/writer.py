@@ -232,8 +232,8 @@ def _commit_whole(run: RunStore, marker: DoneMarker) -> Manifest:
         ours = sorted({rank for item in manifest.files for rank in item.ranks})
         raise CheckpointConflict(
             f"checkpoint of step {marker.step}: rank {_first(ours)} and rank {_first(ranks)} both "
-            "brought files with whole=True, and they differ; let one rank alone report with "
-            "whole=True, or leave it out on all of them"
+            "brought files with whole=True, and they differ; let the rank that saves everything "
+            "report alone with whole=True, or leave it out on all of them"
         )
     _delete_unnamed(run, there, [(marker.worker, item.name) for item in manifest.files])
     return there
