@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from tests.agent.checkpoints.test_checkpoints import PRELUDE, folder, prepare_storage
 from tests.agent.workers import start
 from tests.support.eventually import eventually
+from trainrun.contract.answer import OpenStep
 
 if TYPE_CHECKING:
     from tests.agent.workers import Workers
@@ -167,3 +168,24 @@ def test_a_file_of_two_sizes_costs_one_checkpoint_and_the_second_time_the_run(
     state = operator.until(lambda s: s.fatal)
     assert state.fatal is not None
     assert state.fatal.type == "CheckpointConflict"
+
+
+def test_nobody_waits_for_the_commit_of_a_file_that_two_workers_brought_in_two_sizes(
+    operator: OperatorStandIn, workers: Workers
+) -> None:
+    """A run whose last checkpoint it was would never have ended."""
+    prepare_storage(workers)
+    for slot in (0, 1):
+        workers.start(
+            PRELUDE + "mine = Path(f'mine-{RANK}'); mine.mkdir()\n"
+            "(mine / 'model.bin').write_bytes(bytes(1 + RANK))\n"
+            "trainrun.report(step=4, checkpoint=mine); time.sleep(600)",
+            slot=slot,
+        )
+    operator.order(start(workers=2))
+    for slot in (0, 1):
+        operator.until(lambda s: s.staged and s.staged[0].uploaded, worker=f"run-{slot}-1")
+    operator.also(steps=(OpenStep(step=4, slots=(0, 1)),))
+    state = operator.until(told)
+    assert (state.dropped, state.staged, state.fatal) == ((4,), (), None)
+    assert not set_aside(workers, 4)

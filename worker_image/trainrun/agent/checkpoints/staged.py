@@ -214,10 +214,10 @@ class StagedSteps:
                 del self._steps[entry.step]
         return [directory for entry in over for directory in entry.files.values()]
 
-    def drop(self, step: int) -> list[Path]:
-        """Forget `step` on order; returns directories to remove."""
+    def drop(self, step: int, *, torn: bool = False) -> list[Path]:
+        """Forget `step` on order, or as it is `torn`; returns directories to remove."""
         entry = self._steps.get(step)
-        if entry is not None and entry.uploaded:
+        if entry is not None and entry.uploaded and not torn:
             return []  # its marker is out: too late, and its room is free already
         if step not in self._dropped and step > self._committed:
             self._dropped.append(step)

@@ -139,12 +139,12 @@ class Uploads:
         if self.slot in self._stored.get(step, ()):
             self.torn.stored(step)
 
-    def drop(self, step: int) -> None:
-        """Forget a step on order."""
+    def drop(self, step: int, *, torn: bool = False) -> None:
+        """Forget a step on order, or as it is `torn`: then nobody waits for its commit."""
         handle = self._handles.pop(step, None)
         if handle is not None:
             handle.cancel()
-        self.remove(self.staged.drop(step))
+        self.remove(self.staged.drop(step, torn=torn))
 
     def look(self) -> None:
         """Give up what was reported before its save had ended."""
@@ -279,7 +279,7 @@ class Uploads:
 
     def _tear(self, step: int, message: str, *, aside: bool = True) -> None:
         self.torn.add(step, message, aside=aside)
-        self.drop(step)
+        self.drop(step, torn=True)
         if step <= self.staged.committed or self.slot in self._stored.get(step, ()):
             self.torn.stored(step)
         self.news()
