@@ -119,7 +119,7 @@ def test_a_staging_directory_is_renamed_not_copied(agent: AgentStandIn) -> None:
     assert agent.of_type("report")[0]["files"] == "step-000000000003"
     assert staged(agent, 3) == {"model.pt": "weights"}
     assert (agent.staging / "step-000000000003" / "model.pt").stat().st_ino == inode
-    assert not directory.exists()
+    assert list(directory.iterdir()) == []
 
 
 def test_any_other_directory_is_copied_and_stays_the_callers(
@@ -545,7 +545,7 @@ def test_without_an_agent_staging_directories_go_with_the_report_and_the_process
     reported, kept = trainrun.staging_directory(), trainrun.staging_directory()
     (reported / "model.pt").write_text("weights")
     trainrun.report(step=1, checkpoint=reported)
-    assert not reported.exists()
+    assert list(reported.iterdir()) == []
     assert kept.exists()
     session.close()
     assert not kept.parent.exists()

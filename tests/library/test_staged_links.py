@@ -57,7 +57,7 @@ def test_a_copy_of_a_link_that_fails_leaves_nothing_beside_it(
             staging.take(directory, 3)
     assert [path.name for path in directory.iterdir()] == ["best.pt"]
     assert (directory / "best.pt").is_symlink()
-    assert (tmp_path / staging.take(directory, 3) / "best.pt").read_text() == "weights"
+    assert (tmp_path / staging.take(directory, 3).name / "best.pt").read_text() == "weights"
 
 
 def test_a_link_may_have_the_longest_name_that_a_file_can_have(

@@ -18,6 +18,7 @@ PUBLIC = [
     "AgentLost",
     "AgentRefused",
     "Checkpoint",
+    "CheckpointUnfinished",
     "Context",
     "FatalError",
     "ForeignLauncher",

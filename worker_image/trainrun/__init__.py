@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from trainrun.errors import (
         AgentLost,
         AgentRefused,
+        CheckpointUnfinished,
         FatalError,
         ForeignLauncher,
         NotTheTrainingProcess,
@@ -58,6 +59,7 @@ __all__ = [
     "AgentLost",
     "AgentRefused",
     "Checkpoint",
+    "CheckpointUnfinished",
     "Context",
     "FatalError",
     "ForeignLauncher",
@@ -84,6 +86,7 @@ _HOMES = {
     "errors": (
         "AgentLost",
         "AgentRefused",
+        "CheckpointUnfinished",
         "FatalError",
         "ForeignLauncher",
         "NotTheTrainingProcess",

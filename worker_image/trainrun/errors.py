@@ -18,6 +18,7 @@
     ├── AgentLost                the agent of this worker has gone
     ├── AgentRefused             the agent could not do what the script asked for
     ├── StagingFailed            a checkpoint directory could not be staged
+    │   └── CheckpointUnfinished its save is still under way
     ├── FatalError               raised by a script: no restart makes sense
     │   └── ForeignLauncher      another launcher has started this process
     └── RetryError               raised by a script: a restart makes it good, and is not counted
@@ -103,6 +104,11 @@ class SweepLogDamaged(TrainRunError):
 class CheckpointConflict(TrainRunError):
     """Two ranks brought the same file name with different content for one checkpoint."""
 
+    def __init__(self, message: str, *, sizes_differ: bool = False) -> None:
+        """`sizes_differ`: of that file, which some rank may still have been writing."""
+        super().__init__(message)
+        self.sizes_differ = sizes_differ
+
 
 class CheckpointFenced(TrainRunError):
     """What was just committed is never used: a later attempt has started from something older."""
@@ -138,3 +144,7 @@ class AgentRefused(TrainRunError, RuntimeError):
 
 class StagingFailed(TrainRunError, RuntimeError):
     """A checkpoint directory could not be staged on this worker's disk."""
+
+
+class CheckpointUnfinished(StagingFailed):
+    """A checkpoint was reported while it was still being written, so it is not committed."""

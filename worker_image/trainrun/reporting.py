@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numbers
 import warnings
+from contextlib import contextmanager
 from pathlib import Path
 from types import EllipsisType
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
@@ -19,7 +20,7 @@ from trainrun.errors import StagingFailed
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from trainrun.connection import Connection
     from trainrun.session import Session
@@ -34,7 +35,9 @@ def staging_directory() -> Path:
     `report(checkpoint=)` looks at each file (0.2 ms) and renames it away; any other directory is
     copied. One that is never reported goes with the process. Raises StagingFailed.
     """
-    return session.current().staging.new_directory()
+    now = session.current()
+    now.check_left()
+    return now.staging.new_directory()
 
 
 def report(
@@ -66,7 +69,8 @@ def report(
             be changed or removed when the call returns. None, or an empty one, says that this rank
             has none for this step. Left out, it says neither: files may follow, and a checkpoint
             of the others waits for them until this rank reports a later step or ends.
-        whole: These files are the whole checkpoint: commit it without waiting for other ranks.
+        whole: These files are the whole checkpoint: commit it without waiting for other ranks. Of
+            a folder that other ranks save into, only behind a barrier of all of them.
         metadata: What is to be known of the checkpoint without reading its files: a JSON object of
             at most 64 KiB and 16 levels, which `get_checkpoint().metadata` returns. A larger one is
             left out with a warning. Of several ranks' it is the lowest one's that brings files.
@@ -78,9 +82,12 @@ def report(
         FileNotFoundError, NotADirectoryError: The directory is none.
         StagingFailed: The worker's disk is full. Where the script goes on without reporting this
             step again, there will be no checkpoint of it.
+        CheckpointUnfinished: A StagingFailed: the directory is still being written, or that of an
+            earlier report was. Wait for the end of a save, then report it.
         AgentLost: The agent has gone (only with a checkpoint; metrics are dropped silently).
     """
     now = session.current()
+    now.check_left()
     step = _checked_step(step)
     left_out: list[str] = []
     encoded = metrics_.to_json(metrics, left_out.append)
@@ -133,13 +140,15 @@ def _warn_of(left_out: list[str]) -> None:
     )
 
 
-def _report_plain(now: Session, step: int, metrics: str, *, nothing: bool = False) -> None:
+def _report_plain(
+    now: Session, step: int, metrics: str, *, nothing: bool = False, left: str = ""
+) -> None:
     with now.ordering:
         now.highest_step = max(now.highest_step, step)
         if nothing:
             now.empty_step = max(now.empty_step, step)
         if now.connection is not None:
-            now.connection.send(messages.report_line(step, metrics, nothing=nothing))
+            now.connection.send(messages.report_line(step, metrics, nothing=nothing, left=left))
 
 
 def _report_files(now: Session, step: int, told: _Told, directory: Path) -> None:
@@ -170,14 +179,16 @@ def _hand_over(
 ) -> None:
     connection.ask(messages.AskRoom(step=step))
     # Rename first, message second: an unannounced directory is ignored, never half a part.
-    try:
-        name = staging.take(directory, step)
-    except StagingFailed:
-        # A script that goes on without this rank's part must not make a checkpoint without it.
-        connection.send_surely(messages.line_of(messages.Unstaged(step=step)))
-        raise
+    with _unstaged_is_told(connection, step):
+        staged = staging.take(directory, step)
     line = messages.report_line(
-        step, told.metrics, files=name, whole=told.whole, metadata=told.metadata
+        step,
+        told.metrics,
+        files=staged.name,
+        whole=told.whole,
+        metadata=told.metadata,
+        left=staged.left,
+        digest=staged.digest,
     )
     connection.send_surely(line)
 
@@ -187,11 +198,24 @@ def _report_empty(now: Session, step: int, metrics: str, directory: Path) -> Non
     # is told, once: there it is usually a forgotten save.
     if get_context().rank == 0:
         warnings.warn(
-            f"report(checkpoint=): {directory} is empty, so rank 0 brings no files for this step",
+            f"report(checkpoint=): {directory} is empty, so rank 0 brings no files for this step; "
+            "where a save is under way, report when it has ended",
             stacklevel=3,
         )
-    now.staging.forget(directory, step)
-    _report_plain(now, step, metrics, nothing=True)
+    with _unstaged_is_told(now.connection, step):
+        left = now.staging.forget(directory, step)
+    _report_plain(now, step, metrics, nothing=True, left=left)
+
+
+@contextmanager
+def _unstaged_is_told(connection: Connection | None, step: int) -> Iterator[None]:
+    """A script that goes on without this rank's part must not make a checkpoint without it."""
+    try:
+        yield
+    except StagingFailed:
+        if connection is not None:
+            connection.send_surely(messages.line_of(messages.Unstaged(step=step)))
+        raise
 
 
 def _checked_step(step: object) -> int:

@@ -86,6 +86,11 @@ class Session:
         if self.connection is not None:
             self.connection.send(messages.line_of(messages.AskedForCheckpoint()))
 
+    def check_left(self) -> None:
+        """Raises CheckpointUnfinished, once, where a save went on after its report."""
+        if self._staging is not None:
+            self._staging.check_left()
+
     def close(self) -> None:
         """Send what is left, remove what is ours."""
         if self.connection is not None:

@@ -2,28 +2,37 @@
 
 Invariants: what has been reported is never shared with the script (never hard-linked, no link left
 in it that leads out of it), so that later writes cannot reach a checkpoint; a step's directory
-appears at once and complete, by a rename.
+appears at once and complete, by a rename. It leaves an empty one where it was: what a save that has
+not ended writes there shows that the checkpoint is not complete.
 """
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import shutil
 import stat
 import tempfile
+import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
+import trainrun
+from trainrun import writing
+from trainrun.context import get_context
 from trainrun.contract.file_names import unstorable
 from trainrun.disk import NO_ROOM, remove_directory
-from trainrun.errors import StagingFailed
+from trainrun.errors import CheckpointUnfinished, StagingFailed
 from trainrun.tree import OURS, inner_target, mode_of, set_mode, stamp, walk
+from trainrun.writing import Unfinished
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from trainrun.tree import Entry
+
+T = TypeVar("T")
 
 _FICLONE = 0x40049409
 """ioctl of <linux/fs.h>: the copy shares its blocks until one side writes (btrfs, XFS)."""
@@ -37,6 +46,25 @@ REMEDY = (
     "checkpoint.maxPending or raise the worker's ephemeral storage"
 )
 
+PATIENCE = 30.0
+"""Seconds for which `report` waits for what another rank may be writing into the same directory."""
+AGAIN = 0.1
+"""Seconds between two looks at that."""
+
+LEFT = 2
+"""Directories of the last checkpoints that stay to show late writers."""
+
+
+class Staged(NamedTuple):
+    """What was taken from a directory."""
+
+    name: str
+    """Of the directory below the staging folder that has the files."""
+    left: str
+    """Of the one where they were; empty: they are a copy."""
+    digest: int
+    """`writing.digest` of what was looked at."""
+
 
 class Staging:
     """The staging folder of this rank, and which of its directories the script has."""
@@ -45,6 +73,9 @@ class Staging:
         """`root` exists and belongs to this rank alone."""
         self._root = root.resolve()
         self._made: dict[Path, int | None] = {}  # to the step it was reported for
+        self._left: dict[Path, int] = {}  # the same of the last ones
+        # What is older was left by a process that was killed.
+        self._since = time.time() - (time.monotonic() - trainrun.IMPORTED)
         self._count = 0
 
     def new_directory(self) -> Path:
@@ -73,33 +104,120 @@ class Staging:
         files = [_check_file(path, directory, step) for path in _files(directory, directory, step)]
         return bool(files)
 
-    def take(self, directory: Path, step: int) -> str:
-        """Stage a checked directory for `step`; return its name under the staging folder.
+    def take(self, directory: Path, step: int) -> Staged:
+        """Stage a checked directory for `step`.
 
-        A directory of ours is renamed, any other copied. Raises StagingFailed.
+        A directory of ours is renamed, any other copied. Raises StagingFailed, and its
+        CheckpointUnfinished while it is still being written.
         """
         source, name = _absolute(directory), f"step-{step:012d}"
+        take = self._rename if source in self._made else self._copy
         try:
-            if source in self._made:
-                _own_content(source)
-                source.rename(self._root / name)
-                self._made[source] = step
-            else:
-                part = self._root / f".part-{name}"
-                part.mkdir()
-                copy_entries(source, part, walk(source))
-                part.rename(self._root / name)
+            staged = _patiently(lambda: take(source, name), directory, step)
         except OSError as error:
-            remove_directory(self._root / f".part-{name}")
             raise _failed(f"stage {directory} for step {step}", error) from error
-        return name
+        finally:
+            remove_directory(self._root / f".part-{name}")
+        if staged.left:
+            self._leave(source, step)
+        return staged
 
-    def forget(self, directory: Path, step: int) -> None:
-        """Remove a directory of ours that nobody will read; leave any other alone."""
+    def forget(self, directory: Path, step: int) -> str:
+        """Empty a directory of ours that nobody will read; return its name. Leave any other alone.
+
+        Raises CheckpointUnfinished.
+        """
         path = _absolute(directory)
-        if path in self._made:
-            remove_directory(path)
-            self._made[path] = step
+        _patiently(lambda: self._unfinished(path, *self._look(path)), directory, step)
+        if path not in self._made:
+            return ""
+        remove_directory(path)
+        self._leave(path, step)
+        return path.name
+
+    def check_left(self) -> None:
+        """Raises CheckpointUnfinished, once, where a save went on after its report."""
+        for path, step in [*self._left.items()]:
+            if name := writing.first_in(path):
+                self._left.pop(path, None)
+                raise CheckpointUnfinished(writing.late(name, step))
+
+    def _rename(self, source: Path, name: str) -> Staged | Unfinished:
+        seen, writers = self._look(source)
+        if found := self._unfinished(source, seen, writers):
+            return found
+        if _own_content(source):
+            seen = writing.look(source)
+        source.rename(self._root / name)
+        return Staged(name, source.name, writing.digest(seen))
+
+    def _copy(self, source: Path, name: str) -> Staged | Unfinished:
+        seen, writers = self._look(source)
+        if found := self._unfinished(source, seen, writers):
+            return found
+        writing.await_quiet(seen)
+        part = self._root / f".part-{name}"
+        remove_directory(part)
+        try:
+            part.mkdir()
+            copy_entries(source, part, walk(source))
+        except FileNotFoundError as error:
+            return Unfinished(f"{error.filename} went away while it was copied", ours=False)
+        changed = writing.difference(seen, writing.look(source)) - {it.name for it in writers}
+        if changed:
+            return Unfinished(f"{min(changed)} changed while it was copied", ours=False)
+        digest = writing.digest(writing.look(part))
+        part.rename(self._root / name)
+        return Staged(name, "", digest)
+
+    def _look(self, source: Path) -> tuple[writing.Look, list[writing.Writer]]:
+        seen = writing.look(source)
+        everybody = _shared() and source not in self._made
+        return seen, writing.writers(source, seen, everybody=everybody)
+
+    def _unfinished(
+        self, source: Path, seen: writing.Look, writers: list[writing.Writer]
+    ) -> Unfinished | None:
+        own = source in self._made
+        for writer in writers:
+            # A copy of what is only ever appended to, as logs are, is whole.
+            if own or not writer.appends:
+                why = f"{writer.who} has {writer.name} open for writing"
+                return Unfinished(why, ours=own or writer.ours)
+        fresh = {name: at for name, at in seen.items() if own or at[1] / 1e9 >= self._since}
+        if name := writing.temporary(fresh):
+            return Unfinished(f"{name} has a temporary name", ours=own or not _shared())
+        if get_context().rank == 0 and (name := writing.without_metadata(fresh, seen)):
+            return Unfinished(f"{name} is there, and its .metadata is not yet", ours=True)
+        return None
+
+    def _leave(self, source: Path, step: int) -> None:
+        self._made[source] = self._left[source] = step
+        with contextlib.suppress(OSError):  # no room: then late writers show by their own errors
+            source.mkdir()
+        for path in [*self._left][:-LEFT]:
+            with contextlib.suppress(OSError):
+                path.rmdir()
+            self._left.pop(path, None)
+
+
+def _shared() -> bool:
+    """Whether other ranks may write into a directory of the script's own."""
+    return get_context().world_size > 1
+
+
+def _patiently(take: Callable[[], T | Unfinished], directory: Path, step: int) -> T:
+    """Wait for other ranks. Raises CheckpointUnfinished."""
+    until = time.monotonic() + PATIENCE
+    while isinstance(found := take(), Unfinished):
+        if found.ours or time.monotonic() > until:
+            remedy = writing.REMEDY if found.ours else writing.SHARED_REMEDY
+            raise CheckpointUnfinished(
+                f"report(step={step}): {directory} is still being written ({found.why}), so it is "
+                f"not committed. {remedy}"
+            )
+        time.sleep(AGAIN)
+    return found
 
 
 def copy_entries(source: Path, target: Path, entries: Sequence[Entry]) -> None:
@@ -143,8 +261,12 @@ def _absolute(path: Path) -> Path:
     return path.parent.resolve() / path.name
 
 
-def _own_content(directory: Path) -> None:
-    """Replace links that lead out of a directory by copies: that could change after the report."""
+def _own_content(directory: Path) -> bool:
+    """Replace links that lead out of a directory by copies: that could change after the report.
+
+    Says whether there were any.
+    """
+    any_link = False
     for folder, _, names in os.walk(directory):
         times = Path(folder).stat()
         for name in names:
@@ -153,13 +275,14 @@ def _own_content(directory: Path) -> None:
             leads_out = stat.S_ISLNK(status.st_mode) and not inner_target(path, directory)
             if leads_out or (stat.S_ISREG(status.st_mode) and status.st_nlink > 1):
                 # Short, as `name` may have all the bytes that a name can have.
-                copy = path.with_name(f".copy-{os.urandom(8).hex()}")
+                copy, any_link = path.with_name(f".copy-{os.urandom(8).hex()}"), True
                 try:
                     copy_file(path, copy)
                     copy.replace(path)
                 finally:
                     copy.unlink(missing_ok=True)  # the script may report the directory again
                 os.utime(folder, ns=(times.st_atime_ns, times.st_mtime_ns))
+    return any_link
 
 
 def _files(directory: Path, top: Path, step: int) -> Iterator[Path]:
@@ -168,7 +291,8 @@ def _files(directory: Path, top: Path, step: int) -> Iterator[Path]:
     except FileNotFoundError:
         raise FileNotFoundError(
             f"report(step={step}): the checkpoint directory {top} does not exist; save the files "
-            "first and report inside `with TemporaryDirectory()`, not after it"
+            "first and report inside `with TemporaryDirectory()`, not after it, and behind the end "
+            "of a save in the background"
         ) from None
     except NotADirectoryError:
         raise NotADirectoryError(
@@ -225,3 +349,6 @@ def remedy_of(error: BaseException, root: Path) -> str:
         reason = reason.__cause__ or reason.__context__
     disk = os.statvfs(root)
     return REMEDY if disk.f_bavail * disk.f_frsize < LITTLE else ""
+
+
+os.register_at_fork(before=writing.note_kept)

@@ -45,13 +45,13 @@ def _stage_and_remove(folder: Path) -> list[str]:
         directory = staging.new_directory()
         shutil.copytree(tokenizer, directory / "tokenizer")
         staging.check(directory, step)
-        name = staging.take(directory, step)
+        name = staging.take(directory, step).name
         if step < 2:
             remove(rank.staging / name)
     unreported = staging.new_directory()
     shutil.copytree(tokenizer, unreported / "tokenizer")
     staging.forget(unreported, 3)
-    left = [path.name for path in rank.staging.iterdir()]
+    left = [path.name for path in rank.staging.iterdir() if any(path.iterdir())]
     Folders(str(folder / "worker")).forget_below(2)
     return [*left, *(path.name for path in (folder / "worker" / "staging").iterdir())]
 

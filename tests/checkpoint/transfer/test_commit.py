@@ -33,8 +33,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 REMEDY = (
-    "give each rank's file a name of its own, such as model-rank{rank}.pt, "
-    "or let one rank alone report it, with whole=True"
+    "give each rank's file a name of its own, such as model-rank{rank}.pt; where the ranks save "
+    "into one folder, let them wait for each other (torch.distributed.barrier()) before they "
+    "report it, or let each report a directory of its own files. whole=True is for a rank that "
+    "saves everything itself"
 )
 
 
@@ -124,7 +126,8 @@ def test_whole_from_two_workers_with_different_content_names_both_ranks(bench: B
         bench.part(step=3, worker=1, workers=2, files={7: {"model.pt": b"y"}}, whole=True)
     assert str(caught.value) == (
         "checkpoint of step 3: rank 7 and rank 0 both brought files with whole=True, and they "
-        "differ; let one rank alone report with whole=True, or leave it out on all of them"
+        "differ; let the rank that saves everything report alone with whole=True, or leave it out "
+        "on all of them"
     )
 
 

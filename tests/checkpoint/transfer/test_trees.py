@@ -57,7 +57,7 @@ def test_a_checkpoint_comes_back_as_it_was_saved(bench: Bench, tmp_path: Path, w
     saved = a_tree(staging.new_directory() if own else tmp_path / "saved")
     before = walk(saved)
     assert staging.check(saved, 5)
-    staged = tmp_path / "staging" / staging.take(saved, 5)
+    staged = tmp_path / "staging" / staging.take(saved, 5).name
     assert walk(staged) == before
     manifest = store(bench, scan(staged, rank=0))
     assert manifest is not None

@@ -202,6 +202,7 @@ class Attempt:
             overdue,
             uploads.problem,
             uploads.retention_problem,
+            uploads.torn.problem,
             uploads.turns.problem,
             self.fetching.problem,
             self.tally.problem,
@@ -210,7 +211,9 @@ class Attempt:
         return tuple(problem for problem in found if problem is not None)
 
     def look(self, now: float) -> None:
-        """See that time passes, and who has asked `should_save()`; called about once a second."""
+        """See that time passes, which saves go on after their report, and who has asked
+        `should_save()`; called about once a second."""
+        self.uploads.look()
         self.clock.tick(now)
         if self.activity.look(self.processes.living_pids, now):
             excused = self.clock.owes(now) is None
@@ -309,6 +312,8 @@ class Attempt:
         self.pacing.stepped(rank, report.step, now)
         if report.files is not None:
             self._bring(rank, report, report.files, now)
+        if report.left:
+            self.uploads.torn.left(self._files[rank].staging / report.left, report.step)
         awaited = self.staged.reports(rank, report.step, nothing=report.nothing)
         self._drop_lost()
         if self.metrics is not None and report.metrics and rank == self.ranks[0]:
@@ -356,6 +361,8 @@ class Attempt:
             whole=report.whole,
             after_save=rank in self.voter.saved,
             now=now,
+            copied=not report.left,
+            digest=report.digest,
         )
         if not wanted:
             self.uploads.remove([directory])
@@ -365,6 +372,7 @@ class Attempt:
         self.clock.left(end.rank, time.monotonic())
         if self._unmet:
             self.meetings.ended()
+        self.uploads.look()
         if end.well:
             self.staged.exited_well(end.rank)
             self._drop_lost()

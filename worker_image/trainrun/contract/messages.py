@@ -76,6 +76,10 @@ class Report:
     """Of the files."""
     nothing: bool = False
     """It has no files for this step; without this word they may follow."""
+    left: str = ""
+    """Where the files came from, as `files`: a save that goes on writes there. Empty: a copy."""
+    digest: int = 0
+    """`trainrun.writing.digest` of the files; 0: a library that does not say."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -237,6 +241,8 @@ def report_line(
     whole: bool = False,
     metadata: str = "",
     nothing: bool = False,
+    left: str = "",
+    digest: int = 0,
 ) -> str:
     """The line of a `Report`; `metrics` are JSON already, as `contract.metrics.to_json` makes it,
     and so is `metadata` (empty: none).
@@ -247,6 +253,10 @@ def report_line(
     more = f',"metadata":{metadata}' if metadata else ""
     if nothing:
         more += ',"nothing":true'
+    if left:
+        more += f',"left":"{left}"'
+    if digest:
+        more += f',"digest":{digest}'
     return (
         f'{{"type":"report","step":{step},"metrics":{metrics},"files":{named},'
         f'"whole":{"true" if whole else "false"}{more}}}'
@@ -281,9 +291,12 @@ def parse_reply(line: bytes, question: Question[R]) -> R | Failed:
 
 def _report(given: Fields) -> Report:
     files, metrics = given.get("files"), given.get("metrics") or {}
-    metadata = given.get("metadata") or {}
-    if files is not None and (not isinstance(files, str) or "/" in files or files in (".", "..")):
+    metadata, left = given.get("metadata") or {}, str(given.get("left", ""))
+    if files is not None and not isinstance(files, str):
         raise ValueError(f"files: {files!r} is no directory name")
+    for name in (files or "", left):
+        if "/" in name or name in (".", ".."):
+            raise ValueError(f"files: {name!r} is no directory name")
     if not isinstance(metrics, dict):
         raise ValueError(f"metrics: {metrics!r:.80} is no object")
     if not isinstance(metadata, dict):
@@ -295,6 +308,8 @@ def _report(given: Fields) -> Report:
         whole=bool(given.get("whole")),
         metadata=metadata,
         nothing=bool(given.get("nothing")),
+        left=left,
+        digest=integer(given, "digest") if "digest" in given else 0,
     )
 
 

@@ -28,6 +28,10 @@ class Step:
     """When it was first heard of."""
     files: dict[int, Path] = field(default_factory=dict)
     """Directories by rank that brought files."""
+    digests: dict[int, int] = field(default_factory=dict)
+    """What was in them when they were reported; absent where the library did not say."""
+    copied: bool = False
+    """They are a copy of a directory that other ranks may save into as well."""
     metrics: Mapping[str, object] = field(default_factory=dict)
     """Those of the lowest rank that brought files, and any metrics with them."""
     metrics_rank: int = -1
@@ -105,6 +109,8 @@ class StagedSteps:
         whole: bool,
         after_save: bool,
         now: float,
+        copied: bool = False,
+        digest: int = 0,
     ) -> bool:
         """`rank` brings the files of a step; False when nobody wants them any more."""
         self._lacking.discard((rank, step))
@@ -115,8 +121,11 @@ class StagedSteps:
         if whole and entry.uploaded:
             # The worker's part without them is in the store, and gone from here; what makes the
             # checkpoint whole still has to follow.
-            entry.files, entry.uploaded = {}, False
+            entry.files, entry.digests, entry.uploaded = {}, {}, False
         entry.files[rank] = directory
+        entry.copied = entry.copied or copied
+        if digest:
+            entry.digests[rank] = digest
         entry.whole = entry.whole or whole
         entry.after_save = entry.after_save or after_save
         if metrics and (entry.metrics_rank < 0 or rank < entry.metrics_rank):
@@ -124,6 +133,11 @@ class StagedSteps:
         if metadata and (entry.metadata_rank < 0 or rank < entry.metadata_rank):
             entry.metadata, entry.metadata_rank = metadata, rank
         return True
+
+    def copied(self, step: int) -> bool:
+        """Say whether some rank of ours brought a copy."""
+        entry = self._steps.get(step)
+        return entry is not None and entry.copied
 
     def lacks(self, rank: int, step: int) -> None:
         """`rank` has files for a step that could not be staged; it may still bring them."""
@@ -200,10 +214,10 @@ class StagedSteps:
                 del self._steps[entry.step]
         return [directory for entry in over for directory in entry.files.values()]
 
-    def drop(self, step: int) -> list[Path]:
-        """Forget `step` on order; returns directories to remove."""
+    def drop(self, step: int, *, torn: bool = False) -> list[Path]:
+        """Forget `step` on order, or as it is `torn`; returns directories to remove."""
         entry = self._steps.get(step)
-        if entry is not None and entry.uploaded:
+        if entry is not None and entry.uploaded and not torn:
             return []  # its marker is out: too late, and its room is free already
         if step not in self._dropped and step > self._committed:
             self._dropped.append(step)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainrun import checkpoint as api
+from trainrun import writing
 from trainrun.agent.checkpoints.downloads import Downloads
 from trainrun.agent.checkpoints.opened_store import OpenedStore
 from trainrun.agent.processes.folders import remove
@@ -20,7 +21,7 @@ from trainrun.contract.agent_state import Resolution
 from trainrun.contract.answer import OpenStep, Recheck, ResolveRequest, SaveOrder
 from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun.contract.evidence import EvidenceRequest
-from trainrun.errors import StoreError
+from trainrun.errors import CheckpointUnfinished, StoreError
 
 if TYPE_CHECKING:
     from trainrun.checkpoint import BeatWatch, Manifest, Upload, WorkerLog
@@ -75,12 +76,23 @@ class AsyncRunStore:
         metrics: Mapping[str, object],
         metadata: Mapping[str, object],
         whole: bool,
+        digests: Mapping[int, int],
         upload: Upload,
     ) -> Manifest | None:
-        """Upload this worker's part of a checkpoint, its done marker (or manifest) last."""
+        """Upload this worker's part of a checkpoint, its done marker (or manifest) last.
+
+        Raises CheckpointUnfinished where the files of a rank have other `digests` then.
+        """
         return await self._store.call(
             lambda: self._write_part(
-                checkpoint, workers, files, metrics, metadata, whole=whole, upload=upload
+                checkpoint,
+                workers,
+                files,
+                metrics,
+                metadata,
+                whole=whole,
+                unchanged=lambda: _check_unchanged(checkpoint.step, files, digests, upload),
+                upload=upload,
             )
         )
 
@@ -259,6 +271,7 @@ class AsyncRunStore:
         metadata: Mapping[str, object],
         *,
         whole: bool,
+        unchanged: Callable[[], None],
         upload: Upload,
     ) -> Manifest | None:
         files = [
@@ -277,8 +290,27 @@ class AsyncRunStore:
             metrics=metrics,
             metadata=metadata,
             whole=whole,
+            unchanged=unchanged,
             upload=upload,
         )
         if manifest is not None:
             api.check_fence(run, checkpoint)
         return manifest
+
+
+def _check_unchanged(
+    step: int, directories: Mapping[int, Path], digests: Mapping[int, int], upload: Upload
+) -> None:
+    try:
+        changed = [
+            rank
+            for rank, digest in digests.items()
+            if writing.digest(writing.look(directories[rank])) != digest
+        ]
+    finally:
+        upload.advance(0)  # where it was given up, its files are on their way out
+    if changed:
+        raise CheckpointUnfinished(
+            f"the files of rank {changed[0]} for step {step} have changed since their report, so "
+            f"they are not committed. {writing.REMEDY}"
+        )

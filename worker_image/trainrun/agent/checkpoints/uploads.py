@@ -19,6 +19,7 @@ from trainrun import checkpoint as api
 from trainrun.agent import background
 from trainrun.agent.checkpoints.staged import StagedSteps, Step
 from trainrun.agent.checkpoints.storage import AsyncRunStore
+from trainrun.agent.checkpoints.torn import TornSteps
 from trainrun.agent.checkpoints.turns import Turns
 from trainrun.backoff import Backoff, ends_early
 from trainrun.contract.agent_state import Committed, Problem
@@ -27,6 +28,7 @@ from trainrun.errors import (
     CheckpointConflict,
     CheckpointDamaged,
     CheckpointFenced,
+    CheckpointUnfinished,
     StoreError,
     StoreFull,
     StoreUnavailable,
@@ -72,6 +74,7 @@ class Uploads:
     fatal: Problem | None = None
     committed: Committed | None = None
     turns: Turns = field(default_factory=Turns)
+    torn: TornSteps = field(init=False)
     only: frozenset[int] | None = None
     """While an order says so: no other steps are uploaded."""
     _committed_at: float = 0.0
@@ -87,6 +90,10 @@ class Uploads:
     _retain: bool = False
     _stay_since: float | None = None
     """When deleting old checkpoints began to fail; None: it does not."""
+
+    def __post_init__(self) -> None:
+        """Nothing is torn yet."""
+        self.torn = TornSteps(attempt=self.attempt, storage=self.storage)
 
     def start(self) -> None:
         """Begin to work."""
@@ -116,6 +123,7 @@ class Uploads:
             handle.cancel()
         for task in self._tasks:
             task.cancel()
+        self.torn.close()
 
     def abandon(self) -> None:
         """Upload nothing until an order names steps again; what is under way is given up."""
@@ -128,13 +136,20 @@ class Uploads:
         """These slots' parts of a step are in the store, as others say."""
         if step > self.staged.committed:
             self._stored.setdefault(step, set()).update(slots)
+        if self.slot in self._stored.get(step, ()):
+            self.torn.stored(step)
 
-    def drop(self, step: int) -> None:
-        """Forget a step on order."""
+    def drop(self, step: int, *, torn: bool = False) -> None:
+        """Forget a step on order, or as it is `torn`: then nobody waits for its commit."""
         handle = self._handles.pop(step, None)
         if handle is not None:
             handle.cancel()
-        self.remove(self.staged.drop(step))
+        self.remove(self.staged.drop(step, torn=torn))
+
+    def look(self) -> None:
+        """Give up what was reported before its save had ended."""
+        for step, message in self.torn.late():
+            self._tear(step, message)
 
     def saw_commit(self, checkpoint: CheckpointId, size_bytes: int = 0) -> None:
         """A checkpoint of this attempt is committed, by us or as others say."""
@@ -144,9 +159,11 @@ class Uploads:
             self.committed = Committed(id=checkpoint, size_bytes=size_bytes)
             self._committed_at = self._committed_at if same else time.monotonic()
             self._retain = self._retain or not same
+            self.torn.problem = self.torn.problem if checkpoint.step in self.torn else None
         for step in [step for step in self._handles if step <= checkpoint.step]:
             self._handles.pop(step).cancel()  # its files go now, and nobody needs it
         self.remove(self.staged.commit(checkpoint.step))
+        self.torn.stored(checkpoint.step)
         self._stored = {
             step: slots for step, slots in self._stored.items() if step > checkpoint.step
         }
@@ -202,6 +219,7 @@ class Uploads:
                 await wake.wait()
 
     async def _upload_next(self) -> bool:
+        self.look()
         trouble: StoreError | OSError | None = None
         tried: set[int] = set()
         # Looked up anew each time: meanwhile a step may have been dropped.
@@ -211,6 +229,10 @@ class Uploads:
                 await self._upload(entry)
             except StoreUnavailable:
                 raise
+            except CheckpointUnfinished as error:
+                self._tear(entry.step, str(error))
+            except CheckpointConflict as error:
+                self._conflict(entry.step, error)
             except (StoreError, OSError) as error:
                 # Maybe of its files alone (unreadable, or changed all the time): a later one
                 # makes it superfluous, while waiting for it could last for ever.
@@ -233,6 +255,7 @@ class Uploads:
             metrics=entry.metrics,
             metadata=entry.metadata,
             whole=entry.whole,
+            digests=dict(entry.digests),
             upload=handle,
         )
         self._handles.pop(entry.step, None)
@@ -245,7 +268,24 @@ class Uploads:
         self.wake()
         self.news()
 
+    def _conflict(self, step: int, error: CheckpointConflict) -> None:
+        """A file of two sizes, of a folder that ranks share, may be one that was still written.
+
+        The next checkpoint tells; raises the error where this is that, or cannot be so.
+        """
+        if not (error.sizes_differ and self.staged.copied(step)) or self.torn.problem is not None:
+            raise error
+        self._tear(step, str(error), aside=False)  # nobody can commit it
+
+    def _tear(self, step: int, message: str, *, aside: bool = True) -> None:
+        self.torn.add(step, message, aside=aside)
+        self.drop(step, torn=True)
+        if step <= self.staged.committed or self.slot in self._stored.get(step, ()):
+            self.torn.stored(step)
+        self.news()
+
     async def _commit_next(self) -> bool:
+        self.look()
         trouble: TrainRunError | None = None
         for step in self._committable():
             checkpoint = CheckpointId(attempt=self.attempt, step=step)
@@ -253,6 +293,9 @@ class Uploads:
                 await self.before_commit()
             try:
                 manifest = await self.storage.commit(checkpoint)
+            except CheckpointConflict as error:
+                self._conflict(step, error)
+                continue
             except CheckpointDamaged as error:
                 trouble = error  # a later one may be whole
                 continue
@@ -297,7 +340,7 @@ class Uploads:
         return [
             step
             for step, slots in sorted(self._stored.items())
-            if len(slots) == self.workers and step > self.staged.committed
+            if len(slots) == self.workers and step > self.staged.committed and step not in self.torn
         ]
 
     def _committed(self, manifest: Manifest) -> None:

@@ -18,8 +18,10 @@ if TYPE_CHECKING:
     from trainrun.tree import Entry
 
 REMEDY = (
-    "give each rank's file a name of its own, such as model-rank{rank}.pt, "
-    "or let one rank alone report it, with whole=True"
+    "give each rank's file a name of its own, such as model-rank{rank}.pt; where the ranks save "
+    "into one folder, let them wait for each other (torch.distributed.barrier()) before they "
+    "report it, or let each report a directory of its own files. whole=True is for a rank that "
+    "saves everything itself"
 )
 
 
@@ -130,7 +132,8 @@ def _check_same(one: PartFile | ManifestFile, other: PartFile, *, step: int) -> 
         difference = f"CRC32 {one.crc32:08x} and {other.crc32:08x}"
     raise CheckpointConflict(
         f"checkpoint of step {step}: rank {one.ranks[0]} and rank {other.ranks[0]} both brought "
-        f"{one.name!r} with different content ({difference}); {REMEDY}"
+        f"{one.name!r} with different content ({difference}); {REMEDY}",
+        sizes_differ=one.size != other.size,
     )
 
 

@@ -46,7 +46,7 @@ from trainrun.errors import (
 from trainrun.tree import mode_of, time_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from trainrun.checkpoint.stores.run_store import RunStore
 
@@ -65,11 +65,13 @@ def write_part(
     metrics: Mapping[str, Any],
     metadata: Mapping[str, Any] | None = None,
     whole: bool = False,
+    unchanged: Callable[[], None] = lambda: None,
     upload: Upload | None = None,
 ) -> Manifest | None:
     """Store one worker's part of a checkpoint, then its done marker (`whole`: the manifest).
 
-    `workers` is the number of workers of the attempt; `metrics` and `metadata` are JSON-safe.
+    `workers` is the number of workers of the attempt; `metrics` and `metadata` are JSON-safe;
+    `unchanged` raises where the files, once all are stored, are not those that were reported.
     Returns the manifest when this call committed the checkpoint (`whole`). May be repeated after
     any error.
     Raises CheckpointConflict, StoreError, TransferCancelled, and OSError for trouble with a local
@@ -89,6 +91,7 @@ def write_part(
         metrics=dict(metrics),
         metadata=dict(metadata or {}),
     )
+    unchanged()
     # Once more: of a directory that is being removed since the upload was given up there may have
     # been no file left to notice it with, and an empty part would make the rest look complete.
     upload.advance(0)
@@ -261,8 +264,8 @@ def _commit_whole(run: RunStore, marker: DoneMarker) -> Manifest:
         ours = sorted({rank for item in manifest.files for rank in item.ranks})
         raise CheckpointConflict(
             f"checkpoint of step {marker.step}: rank {_first(ours)} and rank {_first(ranks)} both "
-            "brought files with whole=True, and they differ; let one rank alone report with "
-            "whole=True, or leave it out on all of them"
+            "brought files with whole=True, and they differ; let the rank that saves everything "
+            "report alone with whole=True, or leave it out on all of them"
         )
     _delete_unnamed(run, there, [(marker.worker, item.name) for item in manifest.files])
     return there

@@ -1,0 +1,41 @@
+"""`torch.distributed.checkpoint.async_save`, reported before and behind its end."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+SCRIPT = """
+import torch, torch.distributed as dist, torch.distributed.checkpoint as dcp, trainrun
+dist.init_process_group("gloo", init_method="file://{rendezvous}", rank=0, world_size=1)
+for step in range(1, 3):
+    directory = trainrun.staging_directory()
+    writer = dcp.FileSystemWriter(directory)
+    saving = dcp.async_save({{"weights": torch.zeros(1000)}}, storage_writer=writer)
+    if step == 1:
+        saving.result()
+    trainrun.report(step=step, checkpoint=directory)
+    print("reported", step, flush=True)
+saving.result()
+trainrun.report(step=step + 1)
+"""
+
+
+def test_an_asynchronous_save_is_reported_at_its_end(tmp_path: Path) -> None:
+    """Its thread died of a missing folder, and no message pointed at the cause."""
+    source = SCRIPT.format(rendezvous=tmp_path / "rendezvous")
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "worker_image")}
+    ended = subprocess.run(
+        [sys.executable, "-c", source],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert ended.returncode == 1
+    assert "reported 1\n" in ended.stdout
+    assert "FileNotFoundError" not in ended.stderr
+    assert "trainrun.errors.CheckpointUnfinished: " in ended.stderr.splitlines()[-1]
+    assert "wait for the future of async_save()" in ended.stderr.splitlines()[-1]
