@@ -165,6 +165,9 @@ def test_a_log_that_has_lost_records_of_which_a_copy_is_left_is_not_gone_on_with
     copy = FIRST if kept == 0 else SECOND
     with pytest.raises(SweepLogDamaged, match=rf"it is missing, and {copy} holds a copy of it \("):
         SweepLog(folder).read_on()
+    log = SweepLog(folder)
+    assert log.read_before_damage() is not None
+    assert log.view.position == kept, "what stands before can be exported"
     folder.delete([FIRST, SECOND] if kept == 0 else [SECOND])
     assert SweepLog(folder).read_on().position == kept
 

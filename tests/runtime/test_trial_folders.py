@@ -8,6 +8,7 @@ from dataclasses import replace
 from tests.support.memory_store import MemoryStore
 from tests.support.sweeps import a_view, asked, begun, told
 from trainrun.checkpoint import RunStore
+from trainrun.checkpoint.rules.records import RunRecord, seal
 from trainrun.errors import StoreDenied
 from trainrun.sweep.targets import Targets
 from trainrun_operator.runtime.trial_folders import RetiredFolders
@@ -38,6 +39,14 @@ def test_the_checkpoints_of_a_trial_that_the_log_does_not_know_are_nobodys_to_de
     store.put(CHECKPOINT.replace("00000/", "00000-i2/", 1), b"{}")
     RetiredFolders(RunStore(store, "search")).clear(TARGETS, view)
     assert list(store.objects) == [CHECKPOINT]
+
+
+def test_the_checkpoints_of_other_parameters_are_not_deleted_with_a_trial() -> None:
+    store, record = MemoryStore(), RunRecord(layout=1, created_by="x", params='{"lr": 0.7}')
+    store.put(CHECKPOINT, b"{}")
+    store.put("search/trials/00000/run.json", seal(record))
+    RetiredFolders(RunStore(store, "search")).clear(TARGETS, VIEW)
+    assert CHECKPOINT in store.objects
 
 
 def test_a_sweep_whose_credentials_may_not_delete_ends_all_the_same() -> None:

@@ -5,10 +5,12 @@ Layer: runtime.
 
 from __future__ import annotations
 
+import json
 import logging
 from dataclasses import dataclass, field, replace
 
 from trainrun.checkpoint import RunStore
+from trainrun.checkpoint.ownership import of_other_params
 from trainrun.checkpoint.trial_reports import TrialReports
 from trainrun.checkpoint.trial_retention import clear_checkpoints
 from trainrun.contract import layout
@@ -110,6 +112,8 @@ class RetiredFolders:
 
     def _clear(self, trial: TrialView) -> None:
         run = trial_folder(self._sweep, trial)
+        if of_other_params(run, json.dumps(dict(trial.params))):
+            return  # it errored at the folder of a trial that the log does not know
         try:
             clear_checkpoints(run)
         except StoreDenied as error:

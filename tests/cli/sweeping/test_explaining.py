@@ -96,10 +96,13 @@ def test_each_kind_of_end_has_its_place(sweeps: Sweeps) -> None:
         told(1, "Diverged", reason="NotANumber", message="its loss was not a number"),
         told(2, "Stopped", reason="StoppedEarly", message="not among the best", value="2", step=3),
         errored(3),
-        told(4, value="0.25", step=9),
+        told(4, value="0.25", step=9, opening=2),
         SweepSession(uid="other", resume_unfinished=False),
         OVER,
     )
+    used = sweeps.storage / "lr/trials/00004/run.json"
+    used.parent.mkdir(parents=True)
+    used.write_text("of a trial that the log does not know")
     found = story(sweeps.write(*records))
     for part in (
         "in 2 sessions: 5 trials, 2 succeeded, 1 errored, 1 diverged, 1 stopped; 1 restart.",
@@ -107,6 +110,8 @@ def test_each_kind_of_end_has_its_place(sweeps: Sweeps) -> None:
         "trial 1 diverged (NotANumber): its loss was not a number lr=0.2",
         "Ended before their time (1): trial 2 stopped (StoppedEarly) with loss 2 at step 3: not",
         "1 trial drawn by chance (4): the sampler has failed: LinAlgError: singular",
+        "The log has lost records: 1 trial (4) began in a new folder, since an earlier trial had "
+        "used that of its number.",
         "2 trials succeeded: loss from 0.25 to 0.5, median 0.375.",
         "Best: trial 4, loss 0.25 at step 9 lr=0.5",
         "the sampler failed for 1 of 5 trials",

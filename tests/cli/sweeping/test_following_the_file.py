@@ -69,7 +69,10 @@ def test_a_stopped_trial_ends_for_good_while_the_sweep_runs(slow: Sweeps) -> Non
     slow.wait_for_starts(2)
     assert slow.states() == ["Stopped", "Open"]
     steer(slow, "stop", 1)
-    assert slow.end(driver).status["reason"] == "NoTrialSucceeded"
+    ended = slow.end(driver)
+    values = sum(trial.value is not None for trial in slow.trials())
+    assert slow.states() == ["Stopped", "Stopped"]
+    assert ended.code == (0 if values else 1), "it has a result where one of them had a value"
 
 
 @pytest.mark.slow

@@ -45,7 +45,7 @@ def test_work_that_is_spent_ends_the_sweep_and_time_between_sessions_does_not_co
         "Failed",
         "BudgetExhausted",
         "trials have worked for 60 s and budget.activeTime is 60 s; 0 of 4 trials have ended, 0 "
-        "with a value. Open trials are saved: raise it to go on with them",
+        "with a value. Open trials are saved: raise activeTime to go on",
     )
 
     left = decided(log, config=a_config(token=1, active_time=90.0))

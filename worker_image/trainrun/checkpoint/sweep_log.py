@@ -184,7 +184,6 @@ class SweepLog:
         minutes from a distant store."""
         keys = [it.key for it in self.folder.objects(layout.SWEEP_LOG)]
         last = max(filter(None, map(layout.read_number, keys)), default=0)
-        self._check_copies(keys, last)
         if last == 0:
             self._check_begun()
         volumes = volumes_among(keys, last)
@@ -194,6 +193,7 @@ class SweepLog:
             found = chain.from_iterable(pool.map(lambda it: self._part(it, volumes), wanted))
             for position, data in enumerate(found, start=1):
                 yield self._there(position, data, last, bound=position in ends)
+        self._check_copies(keys, last)
 
     def _part(self, positions: range, volumes: dict[int, range]) -> list[bytes | None]:
         """These records, from their volume where there is one that can be used."""

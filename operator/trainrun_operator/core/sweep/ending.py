@@ -68,7 +68,7 @@ def _time_spent(view: SweepView, config: SweepConfig) -> End | None:
         "BudgetExhausted",
         f"trials have worked for {view.active:.0f} s and budget.activeTime is "
         f"{config.active_time:.0f} s; {ended} of {max(config.trials, view.asked)} trials have "
-        f"ended, {results} with a value. Open trials are saved: raise it to go on with them",
+        f"ended, {results} with a value. Open trials are saved: raise activeTime to go on",
     )
 
 

@@ -210,6 +210,18 @@ def by_chance(life: SearchLife) -> Iterator[str]:
         yield f"{counted(len(numbers))} drawn by chance ({which}{newest}): {reason}"
 
 
+def records_lost(life: SearchLife) -> str:
+    """Which trials show that the log has lost records; empty: none does."""
+    moved = [trial.number for trial in life.view.trials.values() if trial.first > 1]
+    if not moved:
+        return ""
+    newest = joined(str(it) for it in moved[-MOST_NUMBERS:])
+    return (
+        f"The log has lost records: {counted(len(moved))} ({newest}) began in a new folder, since "
+        "an earlier trial had used that of its number."
+    )
+
+
 def succeeded(life: SearchLife) -> str:
     """All that succeeded, in one sentence; empty: none did."""
     goal = life.sweep.objective

@@ -20,6 +20,7 @@ from trainrun_operator.cli.explaining.sweeps.narrative import (
     cost,
     headline,
     reasons,
+    records_lost,
     searched,
     succeeded,
     title,
@@ -103,7 +104,7 @@ def _others(life: SearchLife) -> Iterator[str]:
                 what = f"; {causes(own)}" if own is not None and own.incidents else ""
                 yield from wrapped(f"{title(life, trial)}{what}", indent=2, hang=2)
             yield from _more(life, len(found))
-    for text in by_chance(life):
+    for text in filter(None, (*by_chance(life), records_lost(life))):
         yield ""
         yield from wrapped(text, color="yellow")
 
