@@ -231,7 +231,9 @@ class ProcessGroup:
         ordered = self.terminated or (self.stopped and code == -signal.SIGKILL)
         told = Raised(error="")
         if code != 0 and not ordered:
-            told = process.told or Raised(error=tail.exception if tail is not None else "")
+            from_outside = -code in (signal.SIGKILL, signal.SIGTERM)
+            seen = tail.exception if tail is not None and not from_outside else ""
+            told = process.told or Raised(error=seen)
         exception = masked(told.error)
         memory_suspect = code == -signal.SIGKILL or KILLED_HELPER in exception
         return ProcessExit(

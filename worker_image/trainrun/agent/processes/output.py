@@ -132,12 +132,12 @@ class OutputPump:
             self._close()
             return 0
         *lines, self._partial = (self._partial + data).split(b"\n")
+        self._pass_on(lines)
         if b"\r" in self._partial:
             self._show_bar()
         if len(self._partial) > LONGEST_LINE:
-            lines.append(self._partial)
+            self._pass_on([self._partial])
             self._partial = b""
-        self._pass_on(lines)
         return len(data)
 
     def _show_bar(self) -> None:
@@ -146,6 +146,7 @@ class OutputPump:
         line = self._partial.rstrip(b"\r")
         before, _, unfinished = line.rpartition(b"\r")
         state, end = before.rpartition(b"\r")[2], self._partial[len(line) :]
+        self.tail.redrawn(before.decode(errors="replace"))
         self._partial = unfinished + end
         if time.monotonic() - self._bar_shown >= BAR_INTERVAL and state.strip():
             self._bar_shown = time.monotonic()
@@ -157,7 +158,9 @@ class OutputPump:
         now = time.monotonic()
         for line in lines:
             # A progress bar rewrites its line with carriage returns: keep its last state.
-            text = line.rstrip(b"\r").rpartition(b"\r")[2]
+            states, _, text = line.rstrip(b"\r").rpartition(b"\r")
+            if states:
+                self.tail.redrawn(states.decode(errors="replace"))
             shown.append(self._prefix + text + b"\n")
             words = text.decode(errors="replace")
             self.tail.add(words)
