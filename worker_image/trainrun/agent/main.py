@@ -33,7 +33,7 @@ BAD_CONFIG = 2
 """Exit code for a configuration that cannot be read."""
 PARENT_DEATH = signal.SIGUSR1
 LAST_OUTPUT = 2.0
-"""Seconds for the output still to be written."""
+"""Seconds in which nobody reads our output, after which what is left of it is given up."""
 
 
 def main(

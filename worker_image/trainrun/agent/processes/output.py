@@ -50,10 +50,14 @@ class Sink:
             self._unwritten += len(data)
         self._queue.put(data)
 
-    def close(self, timeout: float) -> None:
-        """Write what is left, for at most `timeout` seconds."""
+    def close(self, timeout: float, *, longest: float = 60.0) -> None:
+        """Write what is left; give up after `timeout` seconds in which nobody has read anything,
+        and after the `longest` time in any case."""
         self._queue.put(None)
-        self._thread.join(timeout)
+        deadline, before = time.monotonic() + longest, -1
+        while self._thread.is_alive() and self._unwritten != before:
+            before = self._unwritten
+            self._thread.join(min(timeout, max(0.0, deadline - time.monotonic())))
 
     def _write_all(self) -> None:
         broken = False
@@ -61,11 +65,15 @@ class Sink:
             rest = memoryview(data)
             while rest and not broken:
                 try:
-                    rest = rest[os.write(self._fd, rest) :]
+                    self._is_written(written := os.write(self._fd, rest))
+                    rest = rest[written:]
                 except OSError:
                     broken = True  # nobody reads any more: training goes on without
-            with self._lock:
-                self._unwritten -= len(data)
+            self._is_written(len(rest))
+
+    def _is_written(self, size: int) -> None:
+        with self._lock:
+            self._unwritten -= size
 
 
 class SinkHandler(logging.Handler):
