@@ -26,6 +26,7 @@ from trainrun.agent.processes.folders import Folders
 from trainrun.agent.processes.output import Sink, SinkHandler
 from trainrun.contract.agent_config import AgentConfig, BadConfig
 from trainrun.contract.launcher import LauncherRefused, torch_launch
+from trainrun.contract.masking import hide_values
 
 LOG = logging.getLogger("trainrun.agent")
 
@@ -55,6 +56,7 @@ def main(
         sys.stderr.write(f"trainrun.agent: {error}\n")
         last_words.write(f"trainrun.agent: {error}")
         return BAD_CONFIG
+    hide_values({**environ, **config.env})
     sink = Sink(sys.stdout.fileno())
     handler = SinkHandler(sink)
     LOG.addHandler(handler)

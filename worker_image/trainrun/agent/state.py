@@ -11,6 +11,7 @@ from trainrun.agent.attempt import Attempt
 from trainrun.agent.orders import Orders
 from trainrun.contract.agent_config import AgentConfig
 from trainrun.contract.agent_state import AgentState, Notice, Problem
+from trainrun.contract.masking import masked_object
 
 WHY_WIDTH = 300
 """Characters of why a start was cold."""
@@ -71,7 +72,7 @@ def _with_attempt(state: AgentState, attempt: Attempt, now: float) -> AgentState
         exits=attempt.processes.exits(now),
         steps=attempt.staged.last_steps,
         passed=attempt.staged.passed_by_all,
-        metrics=dict(attempt.report.metrics),
+        metrics=masked_object(dict(attempt.report.metrics)),
         posted=attempt.posts.posted if attempt.posts is not None else None,
         staged=attempt.staged.describe(now),
         dropped=attempt.staged.dropped,

@@ -207,7 +207,9 @@ class ProcessGroup:
         try:
             spawned = standby or spawn(launch.command, launch.working_dir, launch.environment)
         except StartFailed as error:
-            self._ended(process, ProcessExit(rank=launch.rank, exception=f"StartFailed: {error}"))
+            self._ended(
+                process, ProcessExit(rank=launch.rank, exception=masked(f"StartFailed: {error}"))
+            )
             return
         process.pid = spawned.pid
         process.pump = OutputPump(spawned.output, f"[rank {launch.rank}] ", self.sink)
