@@ -89,6 +89,7 @@ async def test_a_slow_reader_gets_the_end_of_the_output() -> None:
         time.sleep(0.06)
         last = (last + os.read(reading, 65536))[-8:]
     closing.join(10)
+    assert not closing.is_alive()
     os.close(writing)
     os.close(reading)
 

@@ -57,7 +57,7 @@ class Tracebacks:
         self._end = _EXCEPTION
         """How the last line of this traceback begins."""
         self._weak = self._ignored = self._group = False
-        """Of this traceback: it is told aside, ended nothing, is of an exception group."""
+        """This traceback is of a thread or the like, of a survived exception, of a group."""
 
     @property
     def exception(self) -> str:
