@@ -22,6 +22,7 @@ from trainrun_operator.cli.lines import PlainLines
 from trainrun_operator.cli.live import LiveView
 from trainrun_operator.cli.summary import summary
 from trainrun_operator.cli.timeline import Timeline
+from trainrun_operator.cli.written_lines import WrittenLines
 from trainrun_operator.core.run.causes import Cause
 from trainrun_operator.core.run.observation import WorkerFact, WorkerLoss
 from trainrun_operator.core.run.plan import Event, Plan
@@ -178,7 +179,7 @@ def test_a_low_terminal_shows_the_newest_lines_of_output() -> None:
 
 def test_plain_lines_leave_out_what_agents_say_about_themselves() -> None:
     stream = io.StringIO()
-    lines = PlainLines(stream, color=False, verbose=False)
+    lines = PlainLines(WrittenLines(stream), color=False, verbose=False)
     lines.emit(Output(worker="run-0-1", line="[agent] INFO order: Hold"))
     lines.emit(Output(worker="run-0-1", line="[agent] WARNING no room"))
     lines.emit(Output(worker="run-0-1", line="[rank 0] hello"))
@@ -187,7 +188,7 @@ def test_plain_lines_leave_out_what_agents_say_about_themselves() -> None:
 
 def test_verbose_lines_name_the_worker_and_what_is_waited_for_once() -> None:
     stream = io.StringIO()
-    lines = PlainLines(stream, color=False, verbose=True)
+    lines = PlainLines(WrittenLines(stream), color=False, verbose=True)
     lines.emit(Output(worker="run-0-1", line="[agent] INFO order: Hold"))
     lines.emit(passed())
     lines.emit(passed())
@@ -247,7 +248,7 @@ def test_the_live_view_shows_what_a_framework_posts_where_the_script_reports_not
 def test_plain_lines_tell_of_posts_once_for_each_step(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("trainrun_operator.cli.lines.PROGRESS_EVERY", 0.0)
     stream = io.StringIO()
-    lines = PlainLines(stream, color=False, verbose=False)
+    lines = PlainLines(WrittenLines(stream), color=False, verbose=False)
     for status in (MUTE, MUTE, replace(MUTE, posted=replace(POSTED, text="121/500"))):
         lines.emit(passed(status=status))
     assert [line.partition("s  ")[2] for line in stream.getvalue().splitlines()] == [
@@ -295,7 +296,7 @@ def test_the_time_left_in_words(left: int | None, told: str) -> None:
 
 def test_lines_for_programs_keep_posts_apart_from_reports() -> None:
     stream = io.StringIO()
-    JsonLines(stream).emit(passed(status=MUTE))
+    JsonLines(WrittenLines(stream)).emit(passed(status=MUTE))
     state = json.loads(stream.getvalue())
     assert (state["step"], state["metrics"]) == (None, {})
     assert state["posted"] == {
@@ -386,7 +387,7 @@ def test_the_summary_tells_nothing_of_a_recovery_that_is_not_over() -> None:
 
 def test_lines_for_programs_tell_of_each_recovery_once() -> None:
     stream = io.StringIO()
-    lines = JsonLines(stream)
+    lines = JsonLines(WrittenLines(stream))
     for status in (STATUS, recovered(recovery_seconds=None), recovered(), recovered()):
         lines.emit(passed(running(), status=status))
     told = [json.loads(line) for line in stream.getvalue().splitlines()]
@@ -399,5 +400,5 @@ def test_lines_for_programs_tell_of_each_recovery_once() -> None:
 
 def test_a_recovery_before_this_program_is_not_told_again() -> None:
     stream = io.StringIO()
-    JsonLines(stream).emit(passed(running(), status=recovered()))
+    JsonLines(WrittenLines(stream)).emit(passed(running(), status=recovered()))
     assert "recovery" not in stream.getvalue()

@@ -6,9 +6,16 @@ import time
 
 import pytest
 
-from trainrun.contract.masking import masked, masked_object
+from trainrun.contract import masking
+from trainrun.contract.masking import hide_values, masked, masked_object
 
 PW = "hunter2"
+KEY = "0123456789abcdef0123456789abcdef01234567"
+"""As W&B makes them."""
+SHAPES = (
+    *("hf_", "ghp_", "ghs_", "github_pat_", "glpat-", "sk-", "sk-ant-api03-", "xoxb-", "xapp-"),
+    *("npm_", "pypi-", "nvapi-", "r8_", "gsk_", "wandb_v1_", "ya29."),
+)
 
 
 @pytest.mark.parametrize(
@@ -47,6 +54,13 @@ PW = "hunter2"
         f'{{\\"token\\": \\"{PW}\\"}}',
         f"password=a,b;{PW}",
         f"password=it's{PW}",
+        f"password {PW}",
+        f"the passphrase is {PW}.",
+        f"API key {PW}{PW}",
+        *(f"{shape}{PW}{PW}" for shape in SHAPES),
+        f"https://hooks.slack.com/services/T0/B0/{PW}",
+        f"https://discord.com/api/webhooks/12/{PW}",
+        f"-----BEGIN RSA PRIVATE KEY-----\n{PW}\n-----END RSA PRIVATE KEY-----",
     ],
 )
 def test_a_secret_in_a_message_is_not_shown(text: str) -> None:
@@ -64,6 +78,17 @@ def test_a_secret_in_a_message_is_not_shown(text: str) -> None:
         "train.py --tokenizer gpt2 --max-tokens 4096",
         'secrets "x" is forbidden',
         "the design = 5",
+        "wrong password for user me",
+        "password authentication failed",
+        "the API key is missing",
+        "the token embeddings have 4096 rows",
+        f"commit {KEY}",
+        f"commit_hash: '{KEY}'",
+        f"HEAD is now at {KEY}",
+        f"pip install git+https://host/repo@{KEY}",
+        f"/hub/models--gpt2/snapshots/{KEY}/config.json",
+        f"sha256:{KEY}{KEY[:24]}",
+        "step 1234567890 loss 0.12345678901234567890123456789012345678901234567890",
     ],
 )
 def test_what_is_no_secret_stays(text: str) -> None:
@@ -131,6 +156,14 @@ def test_a_secret_in_a_colored_line_was_stored_and_shown(text: str, shown: str) 
         "\x1b[0",
         "\x1b]",
         "\x1b[mtoken=",
+        "a",
+        "0123456789abcdef",
+        "commit ",
+        "commit is ",
+        "password ",
+        "api key ",
+        "AKIA" + "A" * 16 + " ",
+        "-----BEGIN PRIVATE KEY-----",
     ],
 )
 def test_a_long_line_takes_no_longer_than_its_length_says(piece: str) -> None:
@@ -142,3 +175,76 @@ def test_a_long_line_takes_no_longer_than_its_length_says(piece: str) -> None:
 def test_the_texts_of_an_object_are_masked_and_its_shape_stays() -> None:
     told = {"lastLines": [f"token={PW}", "step 3"], "rank": 3, "at": None, "deep": {"x": 0.5}}
     assert masked_object(told) == {**told, "lastLines": ["token=***", "step 3"]}
+
+
+@pytest.mark.parametrize(
+    "text", [KEY, f"key: {KEY}", f"wandb: Currently logged in, {KEY}", f"local-{KEY}", f"x={KEY};"]
+)
+def test_a_bare_key_of_wandb_is_not_shown(text: str) -> None:
+    assert KEY not in masked(text)
+
+
+def test_an_access_key_of_aws_and_the_secret_behind_it_are_not_shown() -> None:
+    secret = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"
+    assert masked(f"AKIAIOSFODNN7EXAMPLE {secret}") == "***"
+
+
+def test_the_lines_of_a_private_key_and_tokens_without_a_dot_are_not_shown() -> None:
+    assert masked("MIIEpAIBAAKCAQEA" * 4) == "***"
+    assert masked(f"neptune eyJhcGlfYWRkcmVzcyI6{'Ab9' * 20}==") == "neptune ***"
+    assert masked("Ab9/" * 21 + "Ab==") == "***"
+
+
+@pytest.fixture
+def nothing_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(masking, "_hidden", [])
+
+
+@pytest.mark.usefixtures("nothing_hidden")
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("COMET_API_KEY", "MY_TOKEN", "SECRET", "DB_PASSWORD", "AWS_SECRET_ACCESS_KEY", "APIKEY"),
+        *("KEY", "FTP_PASSWD", "THE_CREDENTIALS", "TOKEN_FOR_X", "secret_2"),
+    ],
+)
+def test_the_value_of_a_secret_variable_is_shown_nowhere(name: str) -> None:
+    hide_values({name: "correct horse", "OTHER": "battery"})
+    assert masked("it is correct horse, battery") == "it is ***, battery"
+
+
+@pytest.mark.usefixtures("nothing_hidden")
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("TOKENIZERS_PARALLELISM", "falsehood"),
+        ("KEYBOARD", "qwertz-de"),
+        ("SSH_AUTH_SOCK", "/run/sock"),
+        ("GOOGLE_APPLICATION_CREDENTIALS", "/etc/key.json"),
+        ("TRAINRUN_TOKEN_FILE", "token-file"),
+        ("TOKEN_LIMIT", "100000"),
+        ("MY_TOKEN", "1000000"),
+        ("MY_KEY", "0.123456"),
+        ("MY_SECRET", "short"),
+        ("WANDB_API_KEY", "default"),
+        ("MONKEYS", "capuchin"),
+    ],
+)
+def test_a_value_that_is_no_secret_stays(name: str, value: str) -> None:
+    hide_values({name: value})
+    assert masked(f"step 7 {value}") == f"step 7 {value}"
+
+
+@pytest.mark.usefixtures("nothing_hidden")
+def test_of_secrets_within_each_other_nothing_is_left_and_lines_are_hidden_alone() -> None:
+    hide_values({"A_KEY": "abcdef", "B_KEY": "abcdefghij", "C_KEY": "line-one\nline-two\n}"})
+    assert masked("abcdefghij abcdef line-two }") == "*** *** *** }"
+
+
+def test_what_an_object_calls_a_secret_is_masked() -> None:
+    told = {"wandb_api_key": "no shape at all", "apiKey": "nor here", "tokenizer": "gpt2-large"}
+    assert masked_object(told) == {**told, "wandb_api_key": "***", "apiKey": "***"}
+    assert masked_object({"token": 123456, "max_token": "4096000"}) == {
+        "token": 123456,
+        "max_token": "4096000",
+    }

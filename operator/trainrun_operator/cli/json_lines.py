@@ -3,26 +3,27 @@
 Layer: cli. Objects: `{"event": "history", "time", "type", "reason", "message"}`,
 `{"event": "state", "time", "reason", "message", "phase", "step", ...}` whenever one changes,
 `{"event": "recovery", "time", "attempt", "seconds", "stages", "warm"}` with the first step after
-an incident of `attempt`, `{"event": "output", "worker", "line"}`,
+an incident of `attempt`, `{"event": "output", "worker", "line"}`, `{"event": "missing", "lines"}`
+in the place of as many of these, which came faster than they were read,
 `{"event": "status", "exitCode", "status"}`.
 """
 
 from __future__ import annotations
 
 import json
-from typing import Any, TextIO, assert_never
+from typing import Any, assert_never
 
 from trainrun_operator.api.run.status import TrainRunStatus
 from trainrun_operator.api.run.status_json import json_object
-from trainrun_operator.cli.written_lines import write_line
+from trainrun_operator.cli.written_lines import Lines, source_of
 from trainrun_operator.runtime.news import Happened, Output, Passed, RunNews
 
 
 class JsonLines:
-    """Writes news to a stream."""
+    """Writes news."""
 
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
+    def __init__(self, lines: Lines) -> None:
+        self._lines = lines
         self._state: dict[str, Any] = {}
         self._recovered: int | None = None
         """The attempt whose recovery was told last, or whose end had been recovered from before."""
@@ -34,7 +35,8 @@ class JsonLines:
                 fields = {"type": event.type, "reason": event.reason, "message": event.message}
                 self._write({"event": "history", "time": moment.isoformat(), **fields})
             case Output(worker=worker, line=line):
-                self._write({"event": "output", "worker": worker, "line": line})
+                told = {"event": "output", "worker": worker, "line": line}
+                self._lines.line(json.dumps(told), source=source_of(worker, line))
             case Passed():
                 self._tell_recovery(news)
                 state = _state_of(news)
@@ -61,7 +63,7 @@ class JsonLines:
         self._recovered = max(known, self._recovered or 0)
 
     def _write(self, fields: dict[str, Any]) -> None:
-        write_line(self._stream, json.dumps(fields))
+        self._lines.line(json.dumps(fields))
 
 
 def _state_of(news: Passed) -> dict[str, Any]:

@@ -7,13 +7,13 @@ every few seconds.
 from __future__ import annotations
 
 import time
-from typing import TextIO, assert_never
+from typing import assert_never
 
 import click
 
 from trainrun_operator.api.run.status import TrainRunStatus
 from trainrun_operator.cli import wording
-from trainrun_operator.cli.written_lines import write_line
+from trainrun_operator.cli.written_lines import Lines, source_of
 from trainrun_operator.runtime.news import Happened, Output, Passed, RunNews
 
 PROGRESS_EVERY = 5.0
@@ -24,10 +24,10 @@ TRAINS = ("Running", "Preempting", "Finishing")
 
 
 class PlainLines:
-    """Writes news to a stream."""
+    """Writes news."""
 
-    def __init__(self, stream: TextIO, *, color: bool, verbose: bool) -> None:
-        self._stream = stream
+    def __init__(self, lines: Lines, *, color: bool, verbose: bool) -> None:
+        self._lines = lines
         self._color = color
         self._verbose = verbose
         self._began = time.monotonic()
@@ -50,10 +50,12 @@ class PlainLines:
                 assert_never(news)
 
     def _output(self, worker: str, line: str) -> None:
+        source = source_of(worker, line)
         if not line.startswith(wording.AGENT_CHATTER):
-            write_line(self._stream, line)
+            self._lines.line(line, source=source)
         elif self._verbose:
-            write_line(self._stream, f"[{worker}] {line.removeprefix(wording.AGENT_CHATTER)}")
+            chatter = line.removeprefix(wording.AGENT_CHATTER)
+            self._lines.line(f"[{worker}] {chatter}", source=source)
 
     def _passed(self, news: Passed) -> None:
         status = news.plan.status
@@ -75,4 +77,4 @@ class PlainLines:
     def _say(self, reason: str, message: str, *, color: str) -> None:
         ago = f"{time.monotonic() - self._began:7.1f}s"
         head = click.style(reason, fg=color) if self._color else reason
-        write_line(self._stream, f"{ago}  {head}: {message}")
+        self._lines.line(f"{ago}  {head}: {message}")

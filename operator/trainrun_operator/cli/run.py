@@ -6,6 +6,7 @@ Layer: cli.
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 
@@ -28,6 +29,7 @@ from trainrun_operator.cli.preparation import Preparation, holds_sweep, prepare
 from trainrun_operator.cli.run_options import RunOptions
 from trainrun_operator.cli.summary import never_met, summary
 from trainrun_operator.cli.timeline import Timeline
+from trainrun_operator.cli.written_lines import UnhurriedLines, WrittenLines, left_out
 from trainrun_operator.runtime.news import Everyone
 from trainrun_operator.worlds.local.faults import Fault
 from trainrun_operator.worlds.local.status_file import StoredRun
@@ -55,7 +57,7 @@ def _run_or_say_finished(prepared: Preparation, options: RunOptions) -> int:
         say(finished_message(prepared, opened.stored.status))
         code = _end(opened.stored.status, prepared.faults, because="the run was over before")
         if options.as_json:
-            JsonLines(sys.stdout).finish(opened.stored.status, exit_code=code)
+            JsonLines(WrittenLines(sys.stdout)).finish(opened.stored.status, exit_code=code)
         return code
     for remark in (*prepared.notes, opened.remark):
         if remark:
@@ -66,11 +68,15 @@ def _run_or_say_finished(prepared: Preparation, options: RunOptions) -> int:
 
 
 def _run_as_json(prepared: Preparation, stored: StoredRun, *, say: Say) -> int:
-    lines = JsonLines(sys.stdout)
-    run = LocalRun(prepared, stored, events=lines)
-    status = asyncio.run(run.lead(say=say))
-    code = _end(status, run.never_struck)
-    lines.finish(status, exit_code=code)
+    def missing(count: int) -> str:
+        return json.dumps({"event": "missing", "lines": count})
+
+    with UnhurriedLines(sys.stdout, left_out=missing) as stdout:
+        lines = JsonLines(stdout)
+        run = LocalRun(prepared, stored, events=lines)
+        status = asyncio.run(run.lead(say=say))
+        code = _end(status, run.never_struck)
+        lines.finish(status, exit_code=code)
     return code
 
 
@@ -83,9 +89,10 @@ def _run_for_people(
     if options.drawn:
         run, status = _lead_live(prepared, stored, timeline, color=color)
     else:
-        lines = PlainLines(sys.stdout, color=color, verbose=options.verbose)
-        run = LocalRun(prepared, stored, events=Everyone([timeline, lines]))
-        status = asyncio.run(run.lead(say=say))
+        with UnhurriedLines(sys.stdout, left_out=left_out) as stdout:
+            lines = PlainLines(stdout, color=color, verbose=options.verbose)
+            run = LocalRun(prepared, stored, events=Everyone([timeline, lines]))
+            status = asyncio.run(run.lead(say=say))
     for line in _report(prepared, options, status, timeline):
         click.echo(line, color=color)
     return _end(status, run.never_struck)

@@ -125,6 +125,25 @@ def test_a_secret_in_colors_is_told_neither_by_the_exception_nor_by_the_last_lin
     assert "hunter2" not in str(end)
 
 
+def test_keys_and_the_values_of_secret_variables_are_told_by_nobody(
+    operator: OperatorStandIn, workers: Workers
+) -> None:
+    key, value, own = "0123456789abcdef" * 2 + "01234567", "correct horse", "battery staple"
+    workers.start(
+        f"print('{key}'); print('key: {key}'); print('password hunter2');"
+        f"import trainrun; trainrun.report(step=1, metrics={{'note': '{value}', 'loss': 100000}});"
+        f"raise ValueError('{value} {own} {key} hunter 100000')",
+        env={"COMET_API_KEY": own, "MY_PASSWORD": value, "STEPS_TOKEN": "100000"},
+    )
+    operator.order(start())
+    state = operator.until(lambda s: s.exits)
+    (end,) = state.exits
+    assert end.exception == "ValueError: *** *** *** hunter 100000"
+    assert end.last_lines[:3] == ("***", "key: ***", "password ***")
+    assert state.metrics == {"note": "***", "loss": 100000}
+    assert not [secret for secret in (key, value, own, "hunter2") if secret in str(state)]
+
+
 def test_the_exception_that_the_library_saw_is_told_although_the_output_hides_it(
     operator: OperatorStandIn, workers: Workers
 ) -> None:

@@ -6,6 +6,8 @@ import asyncio
 import os
 import select
 import subprocess
+import threading
+import time
 from pathlib import Path
 
 from tests.support.eventually import eventually
@@ -74,3 +76,29 @@ async def test_a_helper_that_writes_without_end_does_not_keep_the_agent(tmp_path
 
 def room_in(pipe: int) -> int:
     return len(select.select([], [pipe], [], 0)[1])
+
+
+async def test_a_slow_reader_gets_the_end_of_the_output() -> None:
+    reading, writing = os.pipe()
+    sink = Sink(writing)
+    sink.write(b"x" * 1_000_000 + b"\nTHE END\n")
+    closing = threading.Thread(target=sink.close, args=(0.5,))
+    closing.start()
+    last = b""
+    while not last.endswith(b"THE END\n"):
+        time.sleep(0.06)
+        last = (last + os.read(reading, 65536))[-8:]
+    closing.join(10)
+    assert not closing.is_alive()
+    os.close(writing)
+    os.close(reading)
+
+
+async def test_nobody_reads_the_output_and_the_agent_leaves_all_the_same() -> None:
+    reading, writing = os.pipe()
+    sink = Sink(writing)
+    sink.write(b"x" * 2_000_000)
+    begun = time.monotonic()
+    sink.close(timeout=0.3)
+    assert time.monotonic() - begun < 5
+    os.close(reading)

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from trainrun.agent.processes.tail import KEPT_LINES, Tail, find_exception
+from trainrun.agent.processes.tail import KEPT_LINES, Tail
+
+
+def find_exception(lines: list[str]) -> str:
+    tail = Tail()
+    for line in lines:
+        tail.add(line)
+    return tail.exception
 
 
 def test_the_last_exception_of_several_tracebacks_is_found() -> None:

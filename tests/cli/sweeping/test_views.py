@@ -23,6 +23,7 @@ from trainrun_operator.cli.sweeping.news import Row, SweepLooked, TrialEnded, Tr
 from trainrun_operator.cli.sweeping.showing import table
 from trainrun_operator.cli.sweeping.table import SweepTable, shown_rows
 from trainrun_operator.cli.sweeping.texts import outcome, parameters, summary
+from trainrun_operator.cli.written_lines import WrittenLines
 
 OBJECTIVE = a_search().objective
 
@@ -89,7 +90,7 @@ def test_what_is_said_above_the_table_may_have_brackets() -> None:
 
 def test_lines_tell_starts_and_ends_with_parameters_to_copy() -> None:
     out = io.StringIO()
-    lines = SweepLines(out, objective=OBJECTIVE, color=False, verbose=False)
+    lines = SweepLines(WrittenLines(out), objective=OBJECTIVE, color=False, verbose=False)
     params = {"lr": 0.123456789, "name": "sgd", "bias": True}
     lines.emit(TrialStarted(trial=3, params=params, again=False))
     ended = TrialView(3, params, state="Succeeded", value=0.5, step=10, restarts=2)

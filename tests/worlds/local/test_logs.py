@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.eventually import eventually
 from tests.worlds.local.local_runs import TIMEOUT, LocalRuns
 
 pytestmark = pytest.mark.slow
@@ -52,3 +53,35 @@ def test_a_follower_sees_every_line_of_a_run_that_loses_a_rank_and_a_node(runs: 
     gone = {(attempt, rank) for attempt, rank, _ in said - set(again)}
     assert gone <= {(1, 2), (2, 2)}
     assert {row["attempt"] for row in stored if "missing" in row} >= {2}
+
+
+def test_the_end_of_a_flood_is_shown_however_slow_its_reader_is(runs: LocalRuns) -> None:
+    lines = 60_000
+    runs.script, runs.env = "flood.py", {"FLOOD": str(lines)}
+    runs.spec = {"failurePolicy": {"maxFailures": 2, "backoff": {"initial": "0s", "max": "0s"}}}
+    runs.storage.mkdir()
+    follower = logs(runs, "-f", "--json")
+    command = [sys.executable, "-m", "trainrun_operator.cli", "run", str(runs.write()), "--json"]
+    driver = subprocess.Popen(command, stdout=subprocess.PIPE, cwd=runs.folder)
+    runs.drivers.append(driver)
+
+    def ended() -> list[str]:
+        outputs = [path.read_text() for path in runs.state.glob("nodes/*/output.log")]
+        return [text for text in outputs if "the end of rank" in text]
+
+    eventually(lambda: len(ended()) == 2, timeout=TIMEOUT, what="the end of both ranks")
+    told = rows(driver.communicate(timeout=TIMEOUT)[0].decode())
+    assert told[-1]["event"] == "status"
+    assert told[-1]["exitCode"] == 0
+    texts = [row["line"] for row in told if row["event"] == "output"]
+    missing = sum(row["lines"] for row in told if row["event"] == "missing")
+    assert missing > 0, "the reader was not slow"
+    for rank in (0, 1):
+        assert f"[rank {rank}] the end of rank {rank}" in texts
+        (output,) = runs.state.glob(f"nodes/tiny-{rank}-*/output.log")
+        assert output.read_text().count(f" of rank {rank}: ") == lines
+    in_files = sum(len(p.read_text().splitlines()) for p in runs.state.glob("nodes/*/output.log"))
+    assert len(texts) + missing == in_files
+    followed = rows(follower.communicate(timeout=TIMEOUT)[0])
+    assert sum("text" in row for row in followed) == 2 * (lines + 1)
+    assert not [row for row in followed if "missing" in row]

@@ -92,3 +92,20 @@ def test_a_rule_with_a_pattern_that_is_none_is_refused_before_anything_starts(
     assert "spec.failurePolicy.rules[0].messagePattern" in ended.err
     assert "must be a regular expression in the syntax of RE2" in ended.err
     assert not runs.state.exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("bar", ["", "bar"])
+def test_rank_1_dies_of_its_batch_is_blamed_and_its_rule_matches(runs: LocalRuns, bar: str) -> None:
+    """PyTorch puts the rank before each line of the traceback; nothing imports the library."""
+    runs.script, runs.env = "collective.py", {"BAR": bar}
+    rule = {"exceptions": ["ValueError"], "action": "FailRun"}
+    runs.spec = {"failurePolicy": {"maxFailures": 3, "backoff": AT_ONCE, "rules": [rule]}}
+    ended = runs.run()
+    assert ended.code == 1
+    assert ended.condition("Failed")["reason"] == "FailedByRule", ended.out[-3000:]
+    (incident,) = ended.incidents
+    assert (incident["rank"], incident["exception"]) == (1, ["ValueError"])
+    # The threads of gloo may abort the interpreter while it ends.
+    assert incident["message"].startswith(("rank 1 exited with code 1", "rank 1 was killed by"))
+    assert "ValueError: a bad batch" in incident["message"]

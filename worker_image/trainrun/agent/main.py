@@ -26,6 +26,7 @@ from trainrun.agent.processes.folders import Folders
 from trainrun.agent.processes.output import Sink, SinkHandler
 from trainrun.contract.agent_config import AgentConfig, BadConfig
 from trainrun.contract.launcher import LauncherRefused, torch_launch
+from trainrun.contract.masking import hide_values
 
 LOG = logging.getLogger("trainrun.agent")
 
@@ -33,7 +34,7 @@ BAD_CONFIG = 2
 """Exit code for a configuration that cannot be read."""
 PARENT_DEATH = signal.SIGUSR1
 LAST_OUTPUT = 2.0
-"""Seconds for the output still to be written."""
+"""Seconds in which nobody reads our output, after which what is left of it is given up."""
 
 
 def main(
@@ -55,6 +56,7 @@ def main(
         sys.stderr.write(f"trainrun.agent: {error}\n")
         last_words.write(f"trainrun.agent: {error}")
         return BAD_CONFIG
+    hide_values({**environ, **config.env})
     sink = Sink(sys.stdout.fileno())
     handler = SinkHandler(sink)
     LOG.addHandler(handler)

@@ -11,6 +11,7 @@ from trainrun.agent.attempt import Attempt
 from trainrun.agent.orders import Orders
 from trainrun.contract.agent_config import AgentConfig
 from trainrun.contract.agent_state import AgentState, Notice, Problem
+from trainrun.contract.masking import masked, masked_object
 
 WHY_WIDTH = 300
 """Characters of why a start was cold."""
@@ -61,7 +62,9 @@ def describe(identity: Identity, orders: Orders, now: float) -> AgentState:
 def problems(orders: Orders, now: float) -> tuple[Problem, ...]:
     """What is wrong on this worker now."""
     found = orders.attempt.problems(now) if orders.attempt is not None else ()
-    return found if orders.ownership.problem is None else (*found, orders.ownership.problem)
+    own = orders.ownership.problem
+    every = found if own is None else (*found, own)
+    return tuple(replace(problem, message=masked(problem.message)) for problem in every)
 
 
 def _with_attempt(state: AgentState, attempt: Attempt, now: float) -> AgentState:
@@ -72,7 +75,7 @@ def _with_attempt(state: AgentState, attempt: Attempt, now: float) -> AgentState
         exits=attempt.processes.exits(now),
         steps=attempt.staged.last_steps,
         passed=attempt.staged.passed_by_all,
-        metrics=dict(attempt.report.metrics),
+        metrics=masked_object(dict(attempt.report.metrics)),
         posted=attempt.posts.posted if attempt.posts is not None else None,
         staged=attempt.staged.describe(now),
         dropped=attempt.staged.dropped,

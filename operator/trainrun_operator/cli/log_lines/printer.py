@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import click
 
-from trainrun.contract.masking import masked
+from trainrun.contract.masking import hide_values, masked
 from trainrun_operator.cli.log_lines.line import Line, Shown
 from trainrun_operator.cli.wording import printable
 
@@ -29,7 +29,9 @@ class Printer:
 
     @staticmethod
     def for_stdout(*, as_json: bool) -> Printer:
-        """With colors on a terminal, unless NO_COLOR is set."""
+        """With colors on a terminal, unless NO_COLOR is set; without what our environment keeps
+        secret."""
+        hide_values(os.environ)
         color = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
         return Printer(as_json=as_json, color=color)
 

@@ -18,7 +18,7 @@ import click
 from trainrun_operator.api.sweep.status import TrainSweepStatus
 from trainrun_operator.api.sweep.status_json import json_object
 from trainrun_operator.cli.sweeping.news import OfTrial, Row, SweepLooked, SweepNews
-from trainrun_operator.cli.written_lines import write_line
+from trainrun_operator.cli.written_lines import WrittenLines
 from trainrun_operator.runtime.news import Happened
 
 
@@ -26,7 +26,7 @@ class SweepJson:
     """Writes news to a stream."""
 
     def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
+        self._lines = WrittenLines(stream)
         self._rows: dict[int, Row] = {}
 
     def emit(self, news: SweepNews) -> None:
@@ -53,7 +53,7 @@ class SweepJson:
         self._write({"event": "status", "exitCode": exit_code, "status": json_object(status)})
 
     def _write(self, fields: dict[str, Any]) -> None:
-        write_line(self._stream, json.dumps(fields, allow_nan=False))
+        self._lines.line(json.dumps(fields, allow_nan=False))
 
 
 def row_json(row: Row) -> dict[str, Any]:

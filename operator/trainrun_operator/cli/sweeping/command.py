@@ -22,6 +22,7 @@ from trainrun_operator.cli.sweeping.news import SweepSink
 from trainrun_operator.cli.sweeping.preparation import SweepPreparation, prepare_sweep
 from trainrun_operator.cli.sweeping.texts import summary
 from trainrun_operator.cli.sweeping.watched_file import WatchedFile
+from trainrun_operator.cli.written_lines import UnhurriedLines, left_out
 from trainrun_operator.core.sweep.config import search_of
 
 
@@ -50,8 +51,9 @@ def _shown(prepared: SweepPreparation, options: RunOptions) -> TrainSweepStatus:
     objective = search_of(prepared.sweep.spec).objective
     if not options.drawn:
         color, verbose = options.colored, options.verbose
-        lines = SweepLines(sys.stdout, objective=objective, color=color, verbose=verbose)
-        return _run(prepared, options, lines)
+        with UnhurriedLines(sys.stdout, left_out=left_out) as lines:
+            sink = SweepLines(lines, objective=objective, color=color, verbose=verbose)
+            return _run(prepared, options, sink)
     # 30 ms that other outputs do not need.
     from trainrun_operator.cli.redrawn import console_to_draw_on  # noqa: PLC0415
     from trainrun_operator.cli.sweeping.table import SweepTable  # noqa: PLC0415

@@ -7,7 +7,7 @@ print.
 from __future__ import annotations
 
 import time
-from typing import TextIO, assert_never
+from typing import assert_never
 
 import click
 
@@ -21,17 +21,17 @@ from trainrun_operator.cli.sweeping.news import (
     TrialStarted,
 )
 from trainrun_operator.cli.sweeping.texts import outcome, parameters
-from trainrun_operator.cli.written_lines import write_line
+from trainrun_operator.cli.written_lines import Lines, source_of
 from trainrun_operator.runtime.news import Happened, Output, RunNews
 
 COLORS = {"Succeeded": "green", "Stopped": "yellow", "Skipped": "yellow"}
 
 
 class SweepLines:
-    """Writes news to a stream."""
+    """Writes news."""
 
-    def __init__(self, stream: TextIO, *, objective: Objective, color: bool, verbose: bool) -> None:
-        self._stream = stream
+    def __init__(self, lines: Lines, *, objective: Objective, color: bool, verbose: bool) -> None:
+        self._lines = lines
         self._objective = objective
         self._color = color
         self._verbose = verbose
@@ -54,7 +54,7 @@ class SweepLines:
 
     def say(self, text: str) -> None:
         """A line of its own."""
-        write_line(self._stream, f"trainrun: {text}")
+        self._lines.line(f"trainrun: {text}")
 
     def _ended(self, trial: TrialView, *, leads: bool) -> None:
         best = "; the best so far" if leads else ""
@@ -65,7 +65,7 @@ class SweepLines:
             case Happened(event=event) if event.type == "Warning" or self._verbose:
                 self._say(trial, event.reason, event.message, color="yellow")
             case Output(line=line) if self._verbose:
-                write_line(self._stream, f"[{trial}] {line}")
+                self._lines.line(f"[{trial}] {line}", source=source_of(str(trial), line))
             case _:
                 pass
 
@@ -73,4 +73,4 @@ class SweepLines:
         ago = f"{time.monotonic() - self._began:7.1f}s"
         shown = color or COLORS.get(word, "cyan" if word == "Running" else "red")
         head = click.style(word, fg=shown) if self._color else word
-        write_line(self._stream, f"{ago}  trial {trial} {head}: {message}")
+        self._lines.line(f"{ago}  trial {trial} {head}: {message}")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import os
 import signal
 import sys
@@ -97,8 +98,9 @@ class AgentProcess(asyncio.SubprocessProtocol):
         kill_all(self._folder)
 
     def close(self) -> None:
-        """Nobody listens any more: let go of its pipe, and of it."""
+        """Nobody listens any more: take what it has printed, let go of its pipe, and of it."""
         if self._transport is not None:
+            self._drain(self._transport)
             self._transport.close()
 
     # --------------------------------------------------------- asyncio.SubprocessProtocol
@@ -127,9 +129,24 @@ class AgentProcess(asyncio.SubprocessProtocol):
             self._partial = b""
         self._log.close()
 
+    def _drain(self, transport: asyncio.SubprocessTransport) -> None:
+        """Take what is in the pipe, and no more: somebody else may hold its other end."""
+        pipe = transport.get_pipe_transport(1)
+        file = pipe.get_extra_info("pipe") if pipe is not None else None
+        if file is None or file.closed or self._log.closed:
+            return  # read to its end
+        descriptor = file.fileno()
+        left = fcntl.fcntl(descriptor, fcntl.F_GETPIPE_SZ)
+        with contextlib.suppress(BlockingIOError):
+            while left > 0 and (data := os.read(descriptor, left)):
+                left -= len(data)
+                self.pipe_data_received(1, data)
+
     def process_exited(self) -> None:
         """It ended, however that came about."""
         assert self._transport is not None
+        # The end of the process may be seen before its last words are read.
+        self._drain(self._transport)
         code = self._transport.get_returncode() or 0
         self._on_exit(code if code >= 0 else 128 - code)
 

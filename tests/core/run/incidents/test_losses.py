@@ -35,6 +35,12 @@ def the_loss(scene: Scene) -> Loss:
             1,
         ),
         ({"signal": 11}, Cause.APP_ERROR, "rank 1 was killed by SIGSEGV", 139),
+        (
+            {"signal": 6, "exception": "ValueError: bad batch"},
+            Cause.APP_ERROR,
+            "rank 1 was killed by SIGABRT after ValueError: bad batch",
+            134,
+        ),
         ({"signal": 40}, Cause.APP_ERROR, "rank 1 was killed by signal 40", 168),
         (
             {"oom": True},

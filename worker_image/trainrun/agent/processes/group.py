@@ -212,7 +212,9 @@ class ProcessGroup:
         try:
             spawned = standby or spawn(launch.command, launch.working_dir, launch.environment)
         except StartFailed as error:
-            self._ended(process, ProcessExit(rank=launch.rank, exception=f"StartFailed: {error}"))
+            self._ended(
+                process, ProcessExit(rank=launch.rank, exception=masked(f"StartFailed: {error}"))
+            )
             return
         process.pid = spawned.pid
         process.pump = OutputPump(spawned.output, f"[rank {launch.rank}] ", self.sink)
@@ -236,7 +238,9 @@ class ProcessGroup:
         ordered = self.terminated or (self.stopped and code == -signal.SIGKILL)
         told = Raised(error="")
         if code != 0 and not ordered:
-            told = process.told or Raised(error=tail.exception if tail is not None else "")
+            from_outside = -code in (signal.SIGKILL, signal.SIGTERM)
+            seen = tail.exception if tail is not None and not from_outside else ""
+            told = process.told or Raised(error=seen)
         exception = masked(told.error)
         memory_suspect = code == -signal.SIGKILL or KILLED_HELPER in exception
         return ProcessExit(

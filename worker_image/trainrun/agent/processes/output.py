@@ -50,10 +50,14 @@ class Sink:
             self._unwritten += len(data)
         self._queue.put(data)
 
-    def close(self, timeout: float) -> None:
-        """Write what is left, for at most `timeout` seconds."""
+    def close(self, timeout: float, *, longest: float = 60.0) -> None:
+        """Write what is left; give up after `timeout` seconds in which nobody has read anything,
+        and after the `longest` time in any case."""
         self._queue.put(None)
-        self._thread.join(timeout)
+        deadline, before = time.monotonic() + longest, -1
+        while self._thread.is_alive() and self._unwritten != before:
+            before = self._unwritten
+            self._thread.join(min(timeout, max(0.0, deadline - time.monotonic())))
 
     def _write_all(self) -> None:
         broken = False
@@ -61,11 +65,15 @@ class Sink:
             rest = memoryview(data)
             while rest and not broken:
                 try:
-                    rest = rest[os.write(self._fd, rest) :]
+                    self._is_written(written := os.write(self._fd, rest))
+                    rest = rest[written:]
                 except OSError:
                     broken = True  # nobody reads any more: training goes on without
-            with self._lock:
-                self._unwritten -= len(data)
+            self._is_written(len(rest))
+
+    def _is_written(self, size: int) -> None:
+        with self._lock:
+            self._unwritten -= size
 
 
 class SinkHandler(logging.Handler):
@@ -132,12 +140,12 @@ class OutputPump:
             self._close()
             return 0
         *lines, self._partial = (self._partial + data).split(b"\n")
+        self._pass_on(lines)
         if b"\r" in self._partial:
             self._show_bar()
         if len(self._partial) > LONGEST_LINE:
-            lines.append(self._partial)
+            self._pass_on([self._partial])
             self._partial = b""
-        self._pass_on(lines)
         return len(data)
 
     def _show_bar(self) -> None:
@@ -146,6 +154,7 @@ class OutputPump:
         line = self._partial.rstrip(b"\r")
         before, _, unfinished = line.rpartition(b"\r")
         state, end = before.rpartition(b"\r")[2], self._partial[len(line) :]
+        self.tail.redrawn(before.decode(errors="replace"))
         self._partial = unfinished + end
         if time.monotonic() - self._bar_shown >= BAR_INTERVAL and state.strip():
             self._bar_shown = time.monotonic()
@@ -157,7 +166,9 @@ class OutputPump:
         now = time.monotonic()
         for line in lines:
             # A progress bar rewrites its line with carriage returns: keep its last state.
-            text = line.rstrip(b"\r").rpartition(b"\r")[2]
+            states, _, text = line.rstrip(b"\r").rpartition(b"\r")
+            if states:
+                self.tail.redrawn(states.decode(errors="replace"))
             shown.append(self._prefix + text + b"\n")
             words = text.decode(errors="replace")
             self.tail.add(words)

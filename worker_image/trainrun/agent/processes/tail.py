@@ -8,18 +8,17 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Iterable
+
+from trainrun.agent.processes.tracebacks import Tracebacks
 
 KEPT_LINES = 200
-"""Lines kept to find a traceback in."""
+"""Lines kept to find the words of python in."""
 REPORTED_LINES = 20
 REPORTED_WIDTH = 400
 """Bounds of `ProcessExit.last_lines`."""
 EXCEPTION_WIDTH = 1000
 """Characters kept of an exception."""
 
-TRACEBACK = "Traceback (most recent call last):"
-EXCEPTION = re.compile(r"^[A-Za-z_][\w.]*(: .*)?$", re.DOTALL)
 NOT_STARTED = re.compile(
     r"^\S*python[\d.]*: (can't open file .*|can't find '__main__' module in .*|"
     r"No module named .*|Error while finding module specification for .*)$"
@@ -32,10 +31,17 @@ class Tail:
 
     def __init__(self) -> None:
         self._lines: deque[str] = deque(maxlen=KEPT_LINES)
+        self._tracebacks = Tracebacks()
 
     def add(self, line: str) -> None:
         """Keep one line, without its line end."""
         self._lines.append(line)
+        self._tracebacks.add(line)
+
+    def redrawn(self, states: str) -> None:
+        """Look at what a progress bar has replaced, which is not kept."""
+        for state in states.split("\r"):
+            self._tracebacks.add(state)
 
     @property
     def last_lines(self) -> tuple[str, ...]:
@@ -45,22 +51,7 @@ class Tail:
 
     @property
     def exception(self) -> str:
-        """The exception that ended the process, as far as its output tells; else empty."""
-        return find_exception(self._lines)
-
-
-def find_exception(lines: Iterable[str]) -> str:
-    """Return `ValueError: text` of the last traceback, `StartFailed: ...` where python did not run.
-
-    Empty when the lines tell of neither.
-    """
-    found = ""
-    inside = False
-    for line in lines:
-        if line.strip() == TRACEBACK:
-            inside = True
-        elif inside and not line.startswith((" ", "\t")) and EXCEPTION.match(line):
-            found, inside = line, False
-        elif not inside and NOT_STARTED.match(line):
-            found = f"StartFailed: {line}"
-    return found[:EXCEPTION_WIDTH]
+        """The exception that ended the process, as far as its output tells: `ValueError: text`, or
+        `StartFailed: ...` where python did not run; else empty."""
+        failed = (f"StartFailed: {line}" for line in self._lines if NOT_STARTED.match(line))
+        return (self._tracebacks.exception or next(failed, ""))[:EXCEPTION_WIDTH]

@@ -260,7 +260,8 @@ def _describe(end: ProcessExit) -> str:
         return f"rank {end.rank} was killed by the kernel: out of memory"
     if end.signal is not None:
         name = signals.NAMES.get(end.signal, f"signal {end.signal}")
-        return f"rank {end.rank} was killed by {name}"
+        before = f" after {end.exception}" if end.exception else ""
+        return f"rank {end.rank} was killed by {name}{before}"
     what = end.exception or "no exception was seen"
     if not end.exception and end.last_lines:  # said by it last, which need not be why it ended
         what = f"{what}; the last line of its output: {end.last_lines[-1]}"
