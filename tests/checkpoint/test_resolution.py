@@ -215,7 +215,35 @@ def test_a_finished_run_says_so(any_bench: Bench, uid: str) -> None:
     finish(any_bench.run, uid="uid-1")
     answer = any_bench.resolve(2, uid=uid)
     assert answer.outcome == "Finished"
-    assert answer.message.endswith("/digits has finished before")
+    assert answer.message.endswith(
+        "/digits has finished before: nothing is left to do. To train again set "
+        "storage.onExisting: StartFresh, or use another storage.runName"
+    )
+
+
+@pytest.mark.parametrize("over", [True, False])
+def test_the_folder_of_a_trial_with_other_parameters_is_not_gone_on_with(
+    any_bench: Bench, *, over: bool
+) -> None:
+    """The trial was told to have succeeded, or resumed, with what the other parameters gave."""
+    first = any_bench.resolve(1, params='{"lr": 0.1, "width": 3}')
+    assert first.outcome == "Resolved"
+    any_bench.commit(step=10)
+    release(any_bench.run, uid="uid-1")
+    if over:
+        finish(any_bench.run, uid="uid-1")
+    other = any_bench.resolve(2, uid="uid-2", params='{"lr": 0.2, "width": 3}')
+    assert other.outcome == "NotEmpty"
+    assert other.message.endswith(
+        '/digits holds a trial with the parameters {"lr": 0.1, "width": 3}, and this one has '
+        '{"lr": 0.2, "width": 3}: the log of the sweep is not the one that they come from. Put '
+        "that back, or set resume.restartErrored and add 1 to resume.token to begin this trial in "
+        "a new folder"
+    )
+    same = any_bench.resolve(2, uid="uid-2", params='{"width": 3, "lr": 0.1}')
+    plain = any_bench.resolve(2, uid="uid-2")
+    expected = ("Finished", None) if over else ("Resolved", checkpoint_id(1, 10))
+    assert (same.outcome, same.resume) == (plain.outcome, plain.resume) == expected
 
 
 class ErrorPages(Through):

@@ -11,11 +11,12 @@ import pytest
 from tests.support.sweeps import a_search, asked, begun, report, told
 from trainrun.checkpoint.stores.opening import open_store
 from trainrun.checkpoint.stores.run_store import RunStore
-from trainrun.checkpoint.stores.store import ObjectInfo
+from trainrun.checkpoint.stores.store import ObjectInfo, ObjectStore
 from trainrun.checkpoint.sweep_log import SweepLog
 from trainrun.errors import StoreUnavailable, SweepLogDamaged
 from trainrun.sweep.records import Ask, End, LogEntry, Record
 from trainrun.sweep.targets import EndedRun, Targets
+from trainrun_operator.core.sweep.names import folder_name
 
 
 @pytest.fixture
@@ -132,6 +133,17 @@ def test_a_search_whose_folder_was_deleted_meanwhile_does_not_end_with_success(
     assert [it.key for it in folder.objects("log/")] == ["log/000000003.json"]
 
 
+def test_a_search_whose_newest_record_was_taken_away_does_not_end_with_success(
+    folder: RunStore,
+) -> None:
+    log = SweepLog(folder)
+    log.settle(Targets(session=begun(), asked=1), a_search())
+    folder.delete(["log/000000002.json"])
+
+    with pytest.raises(SweepLogDamaged, match=r"002\.json: it was there, and is gone\. The log"):
+        log.settle(Targets(session=begun(), end=End("Succeeded", "X", "done")), a_search())
+
+
 def test_trials_of_a_log_that_was_deleted_are_not_given_to_a_new_one(folder: RunStore) -> None:
     """Each new trial got the checkpoint, and the value, of the old one with its number, which had
     other parameters."""
@@ -158,6 +170,41 @@ def test_a_log_that_is_begun_between_two_looks_is_no_log_that_was_deleted(
     monkeypatch.setattr(RunStore, "objects", late)
 
     assert SweepLog(folder).read_on().position == 1
+
+
+@pytest.mark.parametrize("claims", [0, 2])
+def test_a_trial_whose_number_a_lost_record_had_given_away_gets_a_folder_never_used(
+    store: ObjectStore, claims: int
+) -> None:
+    """The new trial found the old one's folder: it succeeded with its value, and never ran."""
+    folder = RunStore(store, "lr-search")
+    log = SweepLog(folder)
+    log.settle(Targets(session=begun(), asked=1), a_search())
+    folder.write_once("trials/00001/run.json", LogEntry(begun()))
+    for claim in range(claims):
+        folder.write_once(f"trials/00001/owners/00000{claim}.json", LogEntry(begun()))
+        folder.overwrite(f"trials/00001/owners/00000{claim}.beat", LogEntry(begun()))
+
+    view = log.settle(Targets(session=begun(), asked=3), a_search())
+
+    # With 2 claims there may have been 2 openings, each with a run of its own.
+    first = max(1, claims) + 1
+    assert [it.first for it in view.trials.values()] == [1, first, 1]
+    folder.write_once(f"trials/{folder_name(view.trials[1])}/run.json", LogEntry(begun()))
+    folder.delete([f"log/00000000{position}.json" for position in (3, 4)])
+    view = SweepLog(folder).settle(Targets(session=begun(), asked=2), a_search())
+    assert view.trials[1].first == first + 1
+
+
+def test_who_loses_the_race_for_a_number_takes_the_winners_folder(folder: RunStore) -> None:
+    winner, loser = SweepLog(folder), SweepLog(folder)
+    for log in (winner, loser):
+        log.settle(Targets(session=begun()), a_search())
+    assert winner.append(asked(0))
+    folder.write_once("trials/00000/run.json", LogEntry(begun()))
+
+    assert not loser.append(asked(0))
+    assert loser.read_on().trials[0].first == 1
 
 
 def test_a_store_that_is_away_changes_nothing_of_what_is_known(folder: RunStore) -> None:

@@ -154,10 +154,19 @@ def test_of_a_wrong_volume_nothing_is_believed(
     assert SweepLog(folder).read_on() == again.view
 
 
-def test_volumes_without_the_records_behind_them_are_not_a_log(folder: RunStore) -> None:
+@pytest.mark.parametrize("kept", [0, 6, 7])
+def test_a_log_that_has_lost_records_of_which_a_copy_is_left_is_not_gone_on_with(
+    folder: RunStore, kept: int
+) -> None:
+    """Later records would have been mixed with those of the copy."""
     a_log(folder, records=8)
-    folder.delete([it.key for it in folder.objects("log/") if it.key.endswith(".json")])
-    assert SweepLog(folder).read_on().position == 0
+    lost = [f"log/{position:09d}.json" for position in range(kept + 1, 9)]
+    folder.delete(lost)
+    copy = FIRST if kept == 0 else SECOND
+    with pytest.raises(SweepLogDamaged, match=rf"it is missing, and {copy} holds a copy of it \("):
+        SweepLog(folder).read_on()
+    folder.delete([FIRST, SECOND] if kept == 0 else [SECOND])
+    assert SweepLog(folder).read_on().position == kept
 
 
 def test_a_damaged_record_that_no_volume_has_is_named(folder: RunStore) -> None:

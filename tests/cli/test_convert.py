@@ -60,8 +60,8 @@ def test_a_pytorchjobs_master_and_workers_are_one_gang() -> None:
     assert spec["failurePolicy"] == {"maxFailures": 5}
     assert (spec["activeDeadline"], spec["ttlAfterFinished"]) == ("3600s", "600s")
     template = spec["workers"]["template"]
-    training, other = template["spec"]["containers"]
-    assert training["name"] == "pytorch", "the first one trains"
+    other, training = template["spec"]["containers"]
+    assert training["name"] == "worker", "it was called pytorch"
     assert other["name"] == "logs"
     assert training["command"] == [
         *("torchrun", "--rdzv-backend=c10d", "train.py", "--epochs", "3"),
@@ -73,6 +73,8 @@ def test_a_pytorchjobs_master_and_workers_are_one_gang() -> None:
 def test_what_a_pytorchjob_has_besides_is_listed_with_its_reason() -> None:
     assert converted(JOBS / "pytorchjob.yaml").stderr.splitlines() == [
         "note: metadata.labels[kueue.x-k8s.io/queue-name]: Kueue queues no TrainRuns",
+        "note: containers[1].name: pytorch was renamed to worker, the name of the container that "
+        "trains",
         "note: the command's shell: left out, so that it begins with torchrun",
         "note: storage.uri: s3://my-bucket/runs was written; write where this run's checkpoints "
         "go, and storage.credentialsSecretRef where a Secret says how to get there",
@@ -176,6 +178,16 @@ def test_a_number_of_nodes_that_contradicts_is_to_be_changed(tmp_path: Path) -> 
     )
 
 
+def test_which_container_of_a_jobset_trains_is_for_its_user_to_say(tmp_path: Path) -> None:
+    beside = "containers:\n                - {name: logs, image: logs}\n"
+    result = converted(changed("jobset", tmp_path, ("containers:\n", beside)))
+    assert result.exit_code == 1
+    assert result.stderr.endswith(
+        'to be changed: spec.containers: logs, train: none of these is called "worker"; rename the '
+        "one that trains to worker\n"
+    )
+
+
 @pytest.mark.parametrize(
     "script",
     [
@@ -189,7 +201,7 @@ def test_a_shell_that_does_more_than_start_a_launcher_stays(script: str, tmp_pat
     path = changed("pytorchjob", tmp_path, ("exec torchrun --rdzv-backend=c10d train.py --epochs 3",
                                             script))  # fmt: skip
     result = converted(path)
-    training = spec_of(result)["workers"]["template"]["spec"]["containers"][0]
+    training = spec_of(result)["workers"]["template"]["spec"]["containers"][1]
     assert training["command"] == ["bash", "-c", script]
     assert result.exit_code == 1
     assert "would start torchrun, which makes" in result.stderr
@@ -211,7 +223,7 @@ def test_an_empty_script_of_a_shell_is_left_to_the_shell(tmp_path: Path) -> None
                                             ""))  # fmt: skip
     result = converted(path)
     assert result.exit_code == 0
-    assert spec_of(result)["workers"]["template"]["spec"]["containers"][0]["command"][2] == ""
+    assert spec_of(result)["workers"]["template"]["spec"]["containers"][1]["command"][2] == ""
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,7 @@ from trainrun.contract.agent_state import (
 from trainrun.contract.ages import Passing, aged, essence, passing
 from trainrun.contract.answer import Answer, Exit, Hold, Recheck, SaveOrder, Start
 from trainrun.contract.checkpoint_id import CheckpointId
+from trainrun.contract.code import CodeFile
 from trainrun.contract.evidence import Evidence, RankEvidence
 from trainrun.contract.posted import Posted
 
@@ -71,6 +72,7 @@ OTHERS: dict[str, Any] = {
     "save": SaveVote(calls=1),
     "notice": None,
     "held": Held(attempt=1),
+    "code": (CodeFile(path="/code/train.py", digest="0f"),),
     "offer": Offer(attempt=1, address="10.0.0.1", port=1),
     "resolution": None,
     "problems": (Problem(type="T", reason="R", message="m"),),

@@ -149,6 +149,41 @@ def test_a_template_that_makes_no_pod_fails_with_the_servers_words(mistaken: Bed
     assert run.pods() == []
 
 
+def with_container(document: Json, container: Json) -> Json:
+    """Another one stands before the one that trains: the habit of PyTorchJobs."""
+    template = document["spec"]["workers"]["template"]["spec"]
+    template["containers"].insert(0, {"image": PYTHON_IMAGE, **container})
+    return document
+
+
+def test_of_two_containers_one_has_to_say_that_it_trains(bed: Bed) -> None:
+    document = bed.trainrun(**COMMON, container={"name": "pytorch"})
+    bed.apply(with_container(document, {"name": "log-shipper", "command": ["sleep", "1"]}))
+    run = ClusterRun(bed, "run")
+    run.wait_for_phase("Failed")
+    valid = run.condition("TemplateValid")
+    assert (valid["status"], valid["reason"]) == ("False", "InvalidTemplate")
+    assert valid["message"] == (
+        'spec.containers: log-shipper, pytorch: none of these is called "worker"; rename the one '
+        "that trains to worker"
+    )
+    assert run.pods() == []
+
+
+def test_a_container_that_dies_beside_the_training_is_named(bed: Bed) -> None:
+    dies = {"name": "pytorch", "command": ["sh", "-c", "exit 3"]}
+    bed.apply(with_container(bed.trainrun(**COMMON), dies))
+    run = ClusterRun(bed, "run")
+    succeeded(run)
+    told = run.condition("ContainerFailed")
+    name = run.pod(0)["metadata"]["name"]
+    assert told["message"] == (
+        f"container pytorch of worker {name} ended with exit code 3; see kubectl logs {name} "
+        "-c pytorch"
+    )
+    assert run.reasons().count("ContainerFailed") == 1
+
+
 @pytest.mark.parametrize(
     ("name", "words"),
     [("wrong-keys", "InvalidAccessKeyId"), ("wrong-bucket", "there-is-no-such-bucket")],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from tests.support.memory_store import MemoryStore
 from tests.support.sweeps import a_view, asked, begun, told
@@ -28,6 +29,15 @@ def test_checkpoints_of_a_trial_that_is_not_needed_are_deleted() -> None:
     store.put(CHECKPOINT, b"{}")
     RetiredFolders(RunStore(store, "search")).clear(TARGETS, VIEW)
     assert store.objects == {}
+
+
+def test_the_checkpoints_of_a_trial_that_the_log_does_not_know_are_nobodys_to_delete() -> None:
+    store = MemoryStore()
+    view = a_view(replace(asked(0), first=2), told(0, opening=2))
+    store.put(CHECKPOINT, b"{}")
+    store.put(CHECKPOINT.replace("00000/", "00000-i2/", 1), b"{}")
+    RetiredFolders(RunStore(store, "search")).clear(TARGETS, view)
+    assert list(store.objects) == [CHECKPOINT]
 
 
 def test_a_sweep_whose_credentials_may_not_delete_ends_all_the_same() -> None:

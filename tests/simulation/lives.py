@@ -201,7 +201,7 @@ def calm(world: Simulation) -> None:
     world.store.available = True
     world.misreading.clear()
     world.room.capacity = world.refusing = world.start_trouble = None
-    world.unmet = 0
+    world.unmet = world.returning = 0
     world.list_all()
     world.store.refuses, world.store.used_by = False, ""
     for operator in world.operators[1:]:

@@ -58,10 +58,11 @@ FaultKind = Literal[
     "own-limit",
     "not-read",
     "interrupted",
+    "returns",
 ]
 REFUSALS: tuple[RefusedReason, ...] = ("QuotaExceeded", "Forbidden", "Unavailable", "NameTaken")
 TROUBLES: tuple[StartTrouble, ...] = get_args(StartTrouble)
-RARE: tuple[FaultKind, ...] = ("node-short", "own-limit", "not-read", "interrupted")
+RARE: tuple[FaultKind, ...] = ("node-short", "own-limit", "not-read", "interrupted", "returns")
 """Of causes that nothing else has. Drawn in lives of their own: with them the others would be
 others."""
 FAULTS: tuple[FaultKind, ...] = tuple(kind for kind in get_args(FaultKind) if kind not in RARE)
@@ -186,6 +187,9 @@ def strike_worker(world: Simulation, worker: SimWorker, fault: Fault) -> None:
             world.raise_exception(worker.agent, "trainrun.FatalError: the data set is empty")
         case "retry":
             world.raise_exception(worker.agent, "trainrun.RetryError: the server is busy")
+        case "returns":
+            world.returning = 1 + int(2 * fault.size)
+            world.kill_process(worker.agent)
         case "node-short":
             world.end_by_kubelet(worker, Cause.EVICTED)
         case "own-limit":

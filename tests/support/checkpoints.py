@@ -117,6 +117,7 @@ class Bench:
         generation: int = 0,
         ended: str = "",
         committed: CheckpointId | None = None,
+        params: str = "",
     ) -> Resolution:
         return resolve(
             self.run,
@@ -127,6 +128,7 @@ class Bench:
             ended=ended,
             committed=committed,
             watch=self.watch,
+            params=params,
         )
 
 

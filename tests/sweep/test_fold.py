@@ -95,6 +95,15 @@ def test_a_number_is_given_once_and_only_in_order() -> None:
     assert fold([asked(0)]).asked == 0
 
 
+def test_a_trial_whose_folder_was_in_use_begins_with_a_later_incarnation_and_opening() -> None:
+    again = begun(token=1, restart_errored=True)
+    view = a_view(Ask(0, {"lr": 0.1}, first=3), told(0), told(0, "Errored", opening=3), again)
+
+    trial = view.trials[0]
+    assert (trial.state, trial.opening, trial.incarnation, trial.first) == ("Open", 4, 4, 3)
+    assert a_view(asked(0)).trials[0].first == 1
+
+
 def test_an_opening_is_told_once() -> None:
     view = a_view(asked(0), ERROR, told(0), told(3), told(0, "Open"))
 

@@ -22,7 +22,7 @@ LONGEST_GRACE = 24 * 3600
 """Seconds; more are read as these."""
 
 WORKER_CONTAINER = "worker"
-"""The container of this name trains; without one the first does."""
+"""The container of this name trains, or the only one: of several, one has to be called so."""
 
 LONGEST_TEXT = 128 * 1024
 """Characters of a word or a value whose references are replaced: Linux hands over none longer."""
@@ -69,7 +69,7 @@ class Container(OpenModel):
     """A container of a worker pod."""
 
     name: Annotated[str, Field(min_length=1, max_length=63)]
-    """Its name. The container named "worker" trains, else the first one."""
+    """Its name. The container named "worker" trains, or the only one."""
     command: Annotated[tuple[Word, ...], Field(max_length=256)] = ()
     """What each training process runs, as a list of words."""
     args: Annotated[tuple[Word, ...], Field(max_length=1024)] = ()
@@ -153,18 +153,18 @@ class PodSpec(OpenModel):
     RULES = (
         Rule(
             cel=(
-                f"self.containers.exists(c, c.name == '{WORKER_CONTAINER}')"
-                f" ? self.containers.exists(c, c.name == '{WORKER_CONTAINER}' &&"
+                "(size(self.containers) > 1 &&"
+                f" !self.containers.exists(c, c.name == '{WORKER_CONTAINER}')) ||"
+                " self.containers.exists(c,"
+                f" (size(self.containers) == 1 || c.name == '{WORKER_CONTAINER}') &&"
                 " ((has(c.command) && size(c.command) > 0) || (has(c.args) && size(c.args) > 0)))"
-                " : size(self.containers) > 0 &&"
-                " ((has(self.containers[0].command) && size(self.containers[0].command) > 0) ||"
-                " (has(self.containers[0].args) && size(self.containers[0].args) > 0))"
             ),
             message=(
-                f'the container that trains (named "{WORKER_CONTAINER}", else the first) needs a '
+                f'the container that trains (named "{WORKER_CONTAINER}", or the only one) needs a '
                 "command or args that start the training, such as command: [python, train.py]"
             ),
-            holds=lambda spec: bool(spec.training.command or spec.training.args),
+            # Which of several trains is not known without a name: see `template_shapes`.
+            holds=lambda spec: bool(spec.candidates or spec.training.command or spec.training.args),
             path=("containers",),
         ),
     )
@@ -185,8 +185,14 @@ class PodSpec(OpenModel):
         return min(max(found, 0), LONGEST_GRACE)
 
     @property
+    def candidates(self) -> tuple[str, ...]:
+        """Names of the containers, where nothing says which of them trains; else none."""
+        names = tuple(container.name for container in self.containers)
+        return names if len(names) > 1 and WORKER_CONTAINER not in names else ()
+
+    @property
     def training(self) -> Container:
-        """The container that trains."""
+        """The container that trains; the first one of `candidates`."""
         named = (c for c in self.containers if c.name == WORKER_CONTAINER)
         return next(named, self.containers[0])
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 from pydantic.alias_generators import to_camel
 
-from trainrun_operator.api.pod_template import PodTemplate
+from trainrun_operator.api.pod_template import WORKER_CONTAINER, PodTemplate
 from trainrun_operator.api.problems import sentences
 
 MOST_TOLD = 3
@@ -71,6 +71,11 @@ class _Template(_Shape):
 
 def shape_problem(template: PodTemplate) -> str:
     """Why no pod can be made from this template, with the fields below it; "" where one can."""
+    if names := template.spec.candidates:
+        return (
+            f"spec.containers: {', '.join(names)}: none of these is called "
+            f'"{WORKER_CONTAINER}"; rename the one that trains to {WORKER_CONTAINER}'
+        )
     try:
         _Template.model_validate(template.as_dict())
     except ValidationError as error:

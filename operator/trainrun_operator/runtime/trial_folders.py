@@ -16,14 +16,14 @@ from trainrun.errors import StoreDenied
 from trainrun.sweep.records import TrialReport
 from trainrun.sweep.targets import EndedRun, Targets
 from trainrun.sweep.view import SweepView, TrialView
-from trainrun_operator.core.sweep.names import folder_name
 
 _log = logging.getLogger("trainrun.sweep")
 
 
 def trial_folder(sweep: RunStore, trial: TrialView) -> RunStore:
     """That of a trial's incarnation, below the folder of its sweep."""
-    return RunStore(sweep.store, f"{sweep.run_name}/{layout.SWEEP_TRIALS}{folder_name(trial)}")
+    folder = layout.sweep_trial_folder(trial.number, trial.incarnation)
+    return RunStore(sweep.store, f"{sweep.run_name}/{folder}")
 
 
 @dataclass
@@ -103,7 +103,7 @@ class RetiredFolders:
             trial = view.trials.get(number)
             if trial is None or trial.open:
                 continue  # of another log than the one that the order came from
-            for incarnation in range(1, trial.incarnation + 1):
+            for incarnation in range(trial.first, trial.incarnation + 1):
                 if (number, incarnation) not in self._cleared:
                     self._clear(replace(trial, incarnation=incarnation))
                     self._cleared.add((number, incarnation))

@@ -105,6 +105,8 @@ class SimCluster(ABC):
     """In so many attempts to come the ranks do not find each other."""
     unmet_ranks: frozenset[int] = frozenset()
     """Those that do not find the others then; empty: all."""
+    returning: int = 0
+    """In so many attempts to come the script returns at once, with exit code 0 on every rank."""
     misreading: set[str] = field(default_factory=set)
     """Identities of agents whose nodes read wrongly."""
     told: dict[tuple[datetime, Event], None] = field(default_factory=dict)
@@ -124,6 +126,7 @@ class SimCluster(ABC):
         self.trainer = TrainingLoop(self)
         self._version, self._generation = 0, 1
         self._apart: dict[int, frozenset[int]] = {}
+        self._returns: dict[int, bool] = {}
         self.versions = deque([self.version], maxlen=VERSIONS)
         """The newest ones of the run's object, oldest first."""
 
@@ -358,6 +361,13 @@ class SimCluster(ABC):
             self._apart[attempt] = lost if self.unmet else frozenset()
             self.unmet = max(0, self.unmet - 1)
         return self._apart[attempt]
+
+    def returns(self, attempt: int) -> bool:
+        """Whether the script returns at once in this attempt, as if there were nothing to do."""
+        if attempt not in self._returns:
+            self._returns[attempt] = self.returning > 0
+            self.returning = max(0, self.returning - 1)
+        return self._returns[attempt]
 
     def fails(self, agent: SimAgent, *causes: Cause) -> None:
         """A process is about to fail, through no fault of a process that has failed before."""

@@ -85,6 +85,9 @@ class Place(Protocol):
     def apart(self, attempt: int) -> frozenset[int]:
         """Ranks of an attempt that do not find the others."""
 
+    def returns(self, attempt: int) -> bool:
+        """Whether the script returns at once in this attempt."""
+
     def fails(self, agent: SimAgent, *causes: Cause) -> None:
         """A process is about to fail, through no fault of a process that has failed before."""
 
@@ -134,7 +137,9 @@ class TrainingLoop:
             return
         if rank in training.exits or rank in training.hung:
             return
-        if rank in apart:
+        if self.world.returns(attempt):
+            self.leave(agent, rank)
+        elif rank in apart:
             self._cannot_meet(agent, rank, alone=len(apart) < training.order.world_size)
         elif apart and self.world.together:
             self._wait_for(agent, attempt, rank)

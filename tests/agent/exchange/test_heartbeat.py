@@ -214,6 +214,20 @@ def test_what_a_pod_knows_only_when_it_runs_overrides_the_configuration() -> Non
     assert AgentConfig.read({variables.AGENT_CONFIG: written.to_json()}, []) == written
 
 
+def test_an_agent_knows_the_parameters_of_its_trial_from_its_pod_or_its_configuration() -> None:
+    trial = {"TRAINRUN_TRIAL": "3", "TRAINRUN_PARAMS": '{"lr": 0.1}'}
+    written = AgentConfig(
+        run="run", run_uid="uid-1", slot=0, worker="run-0-1", operator_url="", directory="/d",
+        cache="/c", storage=StorageConfig(uri="file:///s", run_name="run"),
+    )  # fmt: skip
+    pod = {variables.AGENT_CONFIG: written.to_json()}
+    assert AgentConfig.read({**pod, **trial}, []).params == '{"lr": 0.1}'
+    local = {variables.AGENT_CONFIG: replace(written, env=trial).to_json()}
+    assert AgentConfig.read(local, []).params == '{"lr": 0.1}'
+    # Parameters that a user hands to a run are no trial's: they may be edited.
+    assert AgentConfig.read({**pod, "TRAINRUN_PARAMS": "{}"}, []).params == ""
+
+
 def test_arguments_that_are_no_command_are_a_clear_error() -> None:
     environ = {variables.AGENT_CONFIG: "{}"}
     with pytest.raises(BadConfig, match="TRAINRUN_AGENT_CONFIG cannot be read: AgentConfig: field"):

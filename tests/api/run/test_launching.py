@@ -226,6 +226,30 @@ def test_a_template_that_no_pod_can_be_made_from_is_named_by_its_field(
     assert launching_of(spec).problem == problem
 
 
+def several(*names: str, init: tuple[str, ...] = ()) -> WorkersSpec:
+    """Containers of these names, the first of which would be refused if it trained."""
+    commands = [["accelerate", "launch", "t.py"], *(["python", "t.py"] for _ in names[1:])]
+    made = [{"name": name, "command": words} for name, words in zip(names, commands, strict=True)]
+    inits = [{"name": name, "restartPolicy": "Always"} for name in init]
+    spec = {"containers": made, "initContainers": inits}
+    return WorkersSpec.model_validate({"template": {"spec": spec}})
+
+
+def test_of_several_containers_one_has_to_be_called_worker() -> None:
+    """The log shipper stood first: it got the agent, and the run succeeded while the container
+    pytorch had died."""
+    assert launching_of(several("log-shipper", "pytorch")).problem == (
+        'spec.containers: log-shipper, pytorch: none of these is called "worker"; rename the one '
+        "that trains to worker"
+    )
+    assert launching_of(several("log-shipper", "worker")).problem == ""
+
+
+def test_an_only_container_trains_whatever_its_name_and_its_native_sidecars() -> None:
+    problem = launching_of(several("pytorch", init=("log-shipper",))).problem
+    assert problem.startswith("the command of container pytorch cannot be run: accelerate launch")
+
+
 def test_what_is_empty_in_a_template_is_no_problem() -> None:
     nothing = {"labels": [], "annotations": None}
     spec = with_template(metadata=nothing, volumes={}, affinity="", mounts=(), securityContext={})

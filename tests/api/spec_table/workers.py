@@ -6,7 +6,7 @@ from tests.api.spec_table.rows import GONE, Case, bad, containers, ok
 
 CONTAINERS = "spec.workers.template.spec.containers"
 NO_PROGRAM = (
-    f'{CONTAINERS}: the container that trains (named "worker", else the first) needs a command or '
+    f'{CONTAINERS}: the container that trains (named "worker", or the only one) needs a command or '
     "args that start the training, such as command: [python, train.py]"
 )
 
@@ -23,7 +23,8 @@ VALID = (
         "a sidecar before the worker",
         containers({"name": "logs"}, {"name": "worker", "command": ["./train"]}),
     ),
-    Case("the first trains", containers({"name": "a", "command": ["x"]}, {"name": "b"})),
+    # The operator refuses it, with their names: see tests/api/run/test_launching.py.
+    Case("nothing says which trains", containers({"name": "a"}, {"name": "b", "args": ["x"]})),
     Case(
         "what only Kubernetes reads",
         {
@@ -125,8 +126,8 @@ INVALID = (
     bad(
         "a container without a name",
         containers({"command": ["x"]}),
-        f'{CONTAINERS}[0].name: is missing: Its name. The container named "worker" trains, else '
-        "the first one.",
+        f'{CONTAINERS}[0].name: is missing: Its name. The container named "worker" trains, or '
+        "the only one.",
     ),
     bad(
         "an empty container name",
@@ -145,9 +146,7 @@ INVALID = (
         containers({"name": "logs", "command": ["x"]}, {"name": "worker"}),
         NO_PROGRAM,
     ),
-    bad(
-        "the first has nothing", containers({"name": "a"}, {"name": "b", "args": ["x"]}), NO_PROGRAM
-    ),
+    bad("the only one has nothing", containers({"name": "a"}), NO_PROGRAM),
     bad(
         "a command as text",
         containers({"name": "worker", "command": "python train.py"}),

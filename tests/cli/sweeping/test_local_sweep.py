@@ -130,6 +130,24 @@ def test_an_errored_trial_is_taken_up_again_with_a_new_token(
 
 
 @pytest.mark.slow
+def test_time_that_is_used_up_before_a_trial_has_ended_is_a_failure_that_a_script_can_tell(
+    sweeps: Sweeps,
+) -> None:
+    """It was a success, with exit code 0 and 0 of 4 trials ended."""
+    sweeps.env = {"STEPS": "1000", "PAUSE": "0.05"}
+    sweeps.spec = {"budget": {"trials": 4, "activeTime": "2s"}}
+    ended = sweeps.run()
+    assert (ended.code, ended.events[-1]["exitCode"]) == (1, 1)
+    assert (ended.status["phase"], ended.status["reason"]) == ("Failed", "BudgetExhausted")
+    assert "; 0 of 4 trials have ended, 0 with a value. Open" in ended.status["message"]
+    assert sweeps.states() == ["Open", "Open"]
+    sweeps.env = {}
+    sweeps.spec["budget"]["activeTime"] = "1h"
+    again = sweeps.run()
+    assert (again.code, again.status["reason"]) == (0, "AllTrialsEnded")
+
+
+@pytest.mark.slow
 def test_a_target_ends_the_sweep_and_saves_the_trials_that_are_open(sweeps: Sweeps) -> None:
     sweeps.env = {"STEPS": "1000", "PAUSE": "0.05"}
     sweeps.spec = {"objective": {"metric": "loss", "goal": "minimize", "target": 1000}}

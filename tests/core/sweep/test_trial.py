@@ -7,13 +7,19 @@ from typing import Any
 
 import pytest
 
+from trainrun.sweep.view import TrialView
 from trainrun_operator.api.loading import load
 from trainrun_operator.api.sweep.resource import TRAINSWEEP
 from trainrun_operator.api.sweep.spec import TrainSweep
 from trainrun_operator.core.run.incidents.ledger import KEPT
+from trainrun_operator.core.sweep.names import displaced
 from trainrun_operator.core.sweep.plan import CreateTrial
 from trainrun_operator.core.sweep.trial import in_sweep, trial_run, trials_uri
 
+LOST = (
+    "trial 3 begins in the new folder 00003-i2: 00003 holds a trial whose records the log has "
+    "lost, and stays as it is"
+)
 PARAMS = {"lr": 1e-05, "bias": True, "name": "a$b"}
 
 
@@ -116,3 +122,10 @@ def test_what_is_said_of_its_run_names_the_fields_of_the_sweep(
 ) -> None:
     assert in_sweep(said) == of_the_sweep
     assert in_sweep(of_the_sweep) == of_the_sweep
+
+
+@pytest.mark.parametrize(("first", "said"), [(1, ""), (2, LOST)])
+def test_a_trial_that_could_not_get_the_folder_of_its_number_says_which_it_has(
+    first: int, said: str
+) -> None:
+    assert displaced(TrialView(3, {}, incarnation=first)) == said

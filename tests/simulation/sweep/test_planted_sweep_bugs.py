@@ -12,6 +12,7 @@ import pytest
 from tests.simulation.sweep.calm import late_session, raised_budget, resumed_error
 from tests.support.levels import some
 from trainrun.checkpoint import RunStore, trial_reports
+from trainrun.checkpoint.sweep_log import SweepLog
 from trainrun.checkpoint.sweep_volumes import Binder
 from trainrun.sweep import clerk
 from trainrun.sweep.records import Ask, SweepSession
@@ -235,6 +236,10 @@ def later_openings_get_other_parameters(patch: pytest.MonkeyPatch) -> None:
 # --------------------------------------------------------------------------- what is kept
 
 
+def folders_of_trials_that_the_log_has_lost_are_used_again(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(SweepLog, "_unused", lambda _log, _trial: 1)
+
+
 def checkpoints_of_errored_trials_are_deleted(patch: pytest.MonkeyPatch) -> None:
     def cleared(log: SweepView, runs: Any, config: Any) -> tuple[int, ...]:
         errored = [it.number for it in log.trials.values() if it.state == "Errored"]
@@ -289,6 +294,10 @@ def pieces_that_do_not_follow_are_taken_for_the_log(patch: pytest.MonkeyPatch) -
     patch.setattr(ClerkDesk, "hear", hear)
 
 
+def time_that_is_spent_is_always_a_success(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(ending, "_results", lambda _view, _config: 1)
+
+
 def the_worst_is_shown_as_the_best(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(display, "best", lambda *given: next(reversed(ranked(*given)), None))
 
@@ -320,11 +329,13 @@ BUGS: list[tuple[Patch, str]] = [
     (closed_trials_are_started_again, "is closed: CreateTrial"),
     (paused_trials_go_on, "is to wait"),
     (later_openings_get_other_parameters, "no record justifies"),
+    (folders_of_trials_that_the_log_has_lost_are_used_again, "in the folder of another trial"),
     (checkpoints_of_errored_trials_are_deleted, "was deleted, and the trial is Errored"),
     (open_trials_count_among_the_best, "was deleted, and the trial is one of the best"),
     (nobody_waits_until_all_is_deleted, "is not needed, and has left"),
     (a_sweep_is_said_to_be_over_before_its_runs_are_saved, "the sweep is over, and|and has left"),
     (pieces_that_do_not_follow_are_taken_for_the_log, "the status counts|it came to no end"),
+    (time_that_is_spent_is_always_a_success, "it has no result, and its end is"),
     (the_worst_is_shown_as_the_best, "the best is"),
     (messages_are_shown_at_any_length, "the status has"),
 ]

@@ -25,6 +25,7 @@ from trainrun.agent.checkpoints.recording import Recording
 from trainrun.agent.checkpoints.resolving import Resolving
 from trainrun.agent.checkpoints.sharing import Sharing
 from trainrun.agent.checkpoints.storage import AsyncRunStore
+from trainrun.agent.code import Code
 from trainrun.agent.evidence.gathering import Gathering
 from trainrun.agent.exchange.heartbeat import Heartbeat
 from trainrun.agent.exchange.http import HttpClient
@@ -137,6 +138,7 @@ class Agent:
             rechecking=Rechecking(storage=self.storage, news=self.news),
             recording=Recording(storage=self.storage, news=self.news),
             logs=LogKeeping(storage=self.storage),
+            code=Code(config=config, news=self.news),
             gathering=Gathering(storage=self.storage, news=self.news),
             ownership=ownership,
             leave=self._leave_on_order,

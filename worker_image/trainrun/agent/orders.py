@@ -22,6 +22,7 @@ from trainrun.agent.checkpoints.prefetching import Prefetching
 from trainrun.agent.checkpoints.rechecking import Rechecking
 from trainrun.agent.checkpoints.recording import Recording
 from trainrun.agent.checkpoints.resolving import Resolving
+from trainrun.agent.code import Code
 from trainrun.agent.duty import Duty, Situation, Task
 from trainrun.agent.evidence.gathering import Gathering
 from trainrun.agent.exhaustive import assert_never
@@ -31,6 +32,7 @@ from trainrun.agent.processes.launches import expected, ranks_of
 from trainrun.agent.processes.port import pick_port
 from trainrun.contract.agent_state import Offer, Phase
 from trainrun.contract.answer import Answer, Exit, Hold, RunSettings, Start
+from trainrun.contract.code import CodeFile
 
 LOG = logging.getLogger("trainrun.agent")
 
@@ -46,6 +48,7 @@ class Orders:
     recording: Recording
     logs: LogKeeping
     gathering: Gathering
+    code: Code
     ownership: Ownership
     leave: Callable[[Exit], None]
     """Begins the agent's end."""
@@ -83,8 +86,10 @@ class Orders:
             self._do(task)
 
     def prepare(self) -> None:
-        """Have standbys load for the next attempt, while the gang gathers for it."""
-        if duty.gathers(self.duty, self._situation):
+        """Have standbys load for the next attempt, while the gang gathers for it, and look at what
+        it would run."""
+        if self._gathers:
+            self.code.look()
             config = self.around.config
             self.around.standbys.prepare(ranks_of(config), lambda: expected(config))
 
@@ -134,6 +139,15 @@ class Orders:
         attempt = self.attempt
         if attempt is not None:
             self.logs.keep(attempt.number, lambda: last_lines(attempt, succeeded=succeeded))
+
+    @property
+    def code_now(self) -> tuple[CodeFile, ...] | None:
+        """What the processes run, or would run; None: it has not been looked at yet."""
+        return None if self._gathers and self.code.started else self.code.files
+
+    @property
+    def _gathers(self) -> bool:
+        return duty.gathers(self.duty, self._situation)
 
     @property
     def _situation(self) -> Situation:
@@ -205,6 +219,7 @@ class Orders:
         self.attempt = build(order, self.around)
         self._take_settings()
         self.attempt.launch()
+        self.code.look(started=True)
         self._take_steps()  # the same answer may already tell of others' checkpoints
         self._in_background(self._forget_below(order.attempt))
 

@@ -44,6 +44,7 @@ def describe(identity: Identity, orders: Orders, now: float) -> AgentState:
         phase=orders.phase,
         notice=identity.notice,
         held=orders.duty.acknowledged,
+        code=orders.code_now,
         offer=orders.duty.offer,
         rechecked=orders.rechecking.done,
         evidence=orders.gathering.told,

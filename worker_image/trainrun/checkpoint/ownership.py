@@ -9,6 +9,7 @@ stop the old owner: its attempts are lower than those of the new one, which fenc
 from __future__ import annotations
 
 import contextlib
+import json
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -93,13 +94,13 @@ class _Claim:
 
 
 def acquire(
-    run: RunStore, *, uid: str, fail_on_existing: bool, watch: BeatWatch
+    run: RunStore, *, uid: str, fail_on_existing: bool, watch: BeatWatch, params: str = ""
 ) -> Owned | NotOwned:
     """Claim the run's folder for the TrainRun `uid`, or say why not; repeating it is harmless.
 
-    Raises StoreError.
+    `params` are those of a sweep's trial, for `of_other_params`. Raises StoreError.
     """
-    stamp = _stamp(run, uid=uid)
+    stamp = _stamp(run, uid=uid, params=params)
     for _ in range(CLAIM_TRIES):
         numbers = _owners(run)
         if fail_on_existing and (refusal := _existing(run, uid=uid)):
@@ -173,6 +174,24 @@ def _write_beat(
     return True
 
 
+def of_other_params(run: RunStore, params: str) -> NotOwned | None:
+    """Why the trial of a sweep with these parameters may not go on in this folder: it holds one
+    with others, whose checkpoints and values are not its own. Raises StoreError."""
+    there = None
+    with contextlib.suppress(ObjectNotFound, CheckpointDamaged):
+        there = run.read(RunRecord, layout.RUN)
+    if not params or there is None or not there.params:
+        return None
+    if json.loads(there.params) == json.loads(params):
+        return None
+    return NotOwned(
+        outcome="NotEmpty",
+        message=f"{run.uri} holds a trial with the parameters {there.params}, and this one has "
+        f"{params}: the log of the sweep is not the one that they come from. Put that back, or set "
+        "resume.restartErrored and add 1 to resume.token to begin this trial in a new folder",
+    )
+
+
 def known_run_id(run: RunStore) -> str:
     """The run's id, as its folder says; empty where nobody has used it. Raises StoreError."""
     stamp = None
@@ -189,16 +208,16 @@ def _run_id(run: RunStore, stamp: RunRecord | None, numbers: list[int]) -> str:
     return run_id.derived(stamp.created_by, run.folder_name)
 
 
-def _stamp_of(uid: str) -> RunRecord:
-    return RunRecord(layout=layout.VERSION, created_by=f"TrainRun uid {uid}")
+def _stamp_of(uid: str, params: str = "") -> RunRecord:
+    return RunRecord(layout=layout.VERSION, created_by=f"TrainRun uid {uid}", params=params)
 
 
-def _stamp(run: RunStore, *, uid: str) -> RunRecord | None:
+def _stamp(run: RunStore, *, uid: str, params: str) -> RunRecord | None:
     """What stands in `run.json`, written now if nothing did; refuse a folder of a newer layout.
 
     None: what is there cannot be read.
     """
-    record = _stamp_of(uid)
+    record = _stamp_of(uid, params)
     if run.write_once(layout.RUN, record):
         return record
     try:

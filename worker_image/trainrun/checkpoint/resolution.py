@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING, Literal
 
 from trainrun.checkpoint.choice import Choice, Known, StoreView, choose, evidence, inspect, look
 from trainrun.checkpoint.generation import enter
-from trainrun.checkpoint.ownership import BeatWatch, NotOwned, Owned, acquire
+from trainrun.checkpoint.ownership import (
+    BeatWatch,
+    NotOwned,
+    Owned,
+    acquire,
+    of_other_params,
+)
 from trainrun.checkpoint.rules.records import AttemptRecord, FinishedRecord
 from trainrun.contract import layout
 from trainrun.contract.agent_state import Outcome, Resolution
@@ -34,17 +40,21 @@ def resolve(
     ended: str = "",
     committed: CheckpointId | None = None,
     watch: BeatWatch,
+    params: str = "",
 ) -> Resolution:
     """Claim the resume point of `attempt` (counted from 1) for the TrainRun `uid`.
 
     `generation` is that of its folder in which the run is; 0: not known, then `on_existing` says
     which, and the answer too. `ended` is the incident that ended the attempt before, for the
     record; `committed` the newest checkpoint that the caller knows to be committed: while it is
-    None the store may be a new one, otherwise an empty listing is not believed. Repeating it for an
+    None the store may be a new one, otherwise an empty listing is not believed; `params` are those
+    of a sweep's trial, as JSON: the folder of other ones is refused. Repeating it for an
     attempt that is claimed already gives the same answer, while that choice is still good (else
     `Behind`: take the next number). Never raises for trouble with the store.
     """
-    claimant = _Claimant(run=run, uid=uid, attempt=attempt, ended=ended, committed=committed)
+    claimant = _Claimant(
+        run=run, uid=uid, attempt=attempt, ended=ended, committed=committed, params=params
+    )
     try:
         if committed is None:
             # This may be the first use of the store: make it ready, and find out what it lacks.
@@ -68,11 +78,20 @@ class _Claimant:
     attempt: int
     ended: str
     committed: CheckpointId | None
+    params: str
 
     def resolve(self, *, fail_on_existing: bool, watch: BeatWatch) -> Resolution:
+        if refusal := of_other_params(self.run, self.params):
+            return self.answer(refusal.outcome, message=refusal.message)
         if not fail_on_existing and self._has_finished():
             return self._finished()
-        owner = acquire(self.run, uid=self.uid, fail_on_existing=fail_on_existing, watch=watch)
+        owner = acquire(
+            self.run,
+            uid=self.uid,
+            fail_on_existing=fail_on_existing,
+            watch=watch,
+            params=self.params,
+        )
         if isinstance(owner, NotOwned):
             return self.answer(owner.outcome, message=owner.message)
         if self._has_finished():
@@ -125,7 +144,11 @@ class _Claimant:
         return True
 
     def _finished(self) -> Resolution:
-        return self.answer("Finished", message=f"{self.run.uri} has finished before")
+        return self.answer(
+            "Finished",
+            message=f"{self.run.uri} has finished before: nothing is left to do. To train again "
+            "set storage.onExisting: StartFresh, or use another storage.runName",
+        )
 
     def _claim(self, view: StoreView, owner: Owned) -> Resolution:
         if self.attempt > 1 and self.attempt - 1 not in view.attempts:

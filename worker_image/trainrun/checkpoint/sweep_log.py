@@ -8,7 +8,7 @@ guessed at.
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -19,7 +19,7 @@ from trainrun.contract import layout
 from trainrun.errors import CheckpointDamaged, ObjectNotFound, SweepLogDamaged
 from trainrun.sweep.clerk import next_record
 from trainrun.sweep.fold import apply
-from trainrun.sweep.records import End, LogEntry, Record
+from trainrun.sweep.records import Ask, End, LogEntry, Record
 from trainrun.sweep.samplers import by_chance
 from trainrun.sweep.stopping import Judging
 from trainrun.sweep.view import SweepView
@@ -98,6 +98,8 @@ class SweepLog:
         """
         if isinstance(record, End):
             self._check_kept()
+        if isinstance(record, Ask):
+            record = replace(record, first=self._unused(record.trial))
         key, entry = layout.sweep_record_key(self.view.position + 1), LogEntry(record)
         if not self.folder.write_once(key, entry):
             return False
@@ -139,9 +141,24 @@ class SweepLog:
         """No search ends on a log that somebody has taken away: what was written since lies in a
         new folder, without its beginning, and nobody can read it.
 
-        The first record tells: newer ones may have been written since."""
-        if self.view.position and self._get(1) is None:
-            raise self._damaged(1, "it was there, and is gone")
+        The first and the newest one tell: others may have been written since."""
+        for position in (1, self.view.position):
+            if self.view.position and self._get(position) is None:
+                raise self._damaged(position, "it was there, and is gone")
+
+    def _unused(self, trial: int) -> int:
+        """The first incarnation of which a trial with this number can have the folder, and the
+        first opening of which no run was begun: 1, but where the log has lost the records of a
+        trial that was asked before, with parameters that nobody knows any more."""
+        first, claims, looked = 1, 0, 0
+        while looked < first:
+            looked += 1
+            found = self.folder.objects(f"{layout.sweep_trial_folder(trial, looked)}/")
+            # Each opening that was begun has claimed a folder, some more than once.
+            claims += sum(f"/{layout.OWNERS}" in it.key and ".json" in it.key for it in found)
+            if found:
+                first = max(looked, claims) + 1
+        return first
 
     def _check_begun(self) -> None:
         """Folders of trials without a log: their checkpoints and values are those of parameters
@@ -151,11 +168,23 @@ class SweepLog:
         if self.folder.objects(first) and self._get(1) is None:
             raise self._damaged(1, f"it is missing, and {first} is there")
 
+    def _check_copies(self, keys: list[str], last: int) -> None:
+        """A copy of records that are gone would be taken for one of those that follow."""
+        for copied in filter(None, map(layout.read_sweep_volume, keys)):
+            if copied[-1] > last and self._get(copied[-1]) is None:
+                copy = layout.sweep_volume_key(copied[0], copied[-1])
+                raise self._damaged(
+                    copied[-1],
+                    f"it is missing, and {copy} holds a copy of it (delete the copy, too, to go on "
+                    "without the records that are lost)",
+                )
+
     def _listed(self) -> Iterator[StoredRecord]:
         """From the first one on. Many are read at once: one after the other a long log would take
         minutes from a distant store."""
         keys = [it.key for it in self.folder.objects(layout.SWEEP_LOG)]
         last = max(filter(None, map(layout.read_number, keys)), default=0)
+        self._check_copies(keys, last)
         if last == 0:
             self._check_begun()
         volumes = volumes_among(keys, last)

@@ -133,6 +133,8 @@ class AgentConfig:
     gpus: tuple[int, ...] = ()
     """This worker's share of the machine's GPUs; empty: leave CUDA_VISIBLE_DEVICES alone."""
     faults: tuple[KillFault, ...] = ()
+    params: str = ""
+    """The parameters of a sweep's trial as a JSON object, from its environment; else empty."""
     tell_at: tuple[int, ...] = ()
     """Steps that are told at once: a fault on demand waits for them."""
 
@@ -179,11 +181,13 @@ class AgentConfig:
                 "`trainrun run`, which set it"
             )
         config = AgentConfig.from_json(text)
+        given = config.env or environ
         return replace(
             config,
             command=_command(arguments) or config.command,
             address=environ.get(variables.POD_IP) or config.address,
             node=environ.get(variables.NODE_NAME) or config.node,
+            params=given.get(variables.PARAMS, "") if variables.TRIAL in given else "",
         )
 
 

@@ -15,6 +15,7 @@ from trainrun.contract import wire
 from trainrun.contract.ages import Age, Changing, Remaining
 from trainrun.contract.answer import Recheck
 from trainrun.contract.checkpoint_id import CheckpointId
+from trainrun.contract.code import CodeFile
 from trainrun.contract.copies import changed
 from trainrun.contract.evidence import Evidence
 from trainrun.contract.limits import checked
@@ -150,7 +151,7 @@ Outcome = Literal[
     "Resolved",  # `resume` is the resume point (absent: start from nothing) and is claimed
     "Finished",  # the run has finished before
     "InUse",  # another TrainRun owns the storage; it is alive
-    "NotEmpty",  # onExisting: Fail, and there is something
+    "NotEmpty",  # onExisting: Fail, and there is something; or a trial of other parameters
     "NoGoodCheckpoint",  # something was committed once, and nothing good is left
     "Suspect",  # `suspect` reads wrongly here: another node is to read it
     "Behind",  # the store knows `highest_attempt` >= the asked one
@@ -298,6 +299,9 @@ class AgentState:
     notice: Notice | None = None
     held: Held | None = None
     """Absent: an agent of version 0.1.0, which does not say."""
+    code: tuple[CodeFile, ...] | None = None
+    """What its processes run; while it holds, what they would run now. Empty: the command names no
+    script that can be found. Absent: it has not looked yet, or an agent of version 0.1.0."""
     offer: Offer | None = None
     resolution: Resolution | None = None
     problems: tuple[Problem, ...] = ()

@@ -87,6 +87,11 @@ def sweep_volume_key(first: int, last: int) -> str:
     return f"{SWEEP_LOG}{first:09d}-{last:09d}.jsonl"
 
 
+def sweep_trial_folder(trial: int, incarnation: int) -> str:
+    """The folder of a trial's incarnation, both as numbers, in the folder of its sweep."""
+    return f"{SWEEP_TRIALS}{trial:05d}" + (f"-i{incarnation}" if incarnation > 1 else "")
+
+
 def attempt_key(attempt: int) -> str:
     """The write-once record of what an attempt resumed from."""
     return f"{ATTEMPTS}{attempt:06d}.json"

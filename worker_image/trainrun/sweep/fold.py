@@ -85,6 +85,8 @@ def _asked(view: SweepView, ask: Ask) -> SweepView:
     trial = TrialView(
         number=ask.trial,
         params=ask.params,
+        opening=ask.first,
+        incarnation=ask.first,
         duplicate_of=next(twins, None),
         fallback=ask.fallback,
     )

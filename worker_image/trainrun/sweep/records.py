@@ -44,6 +44,9 @@ class Ask:
     """What the sampler has to know of itself next time, as far as it has changed."""
     fallback: str = ""
     """Why these were drawn by chance although another sampler was wanted; empty: they were not."""
+    first: int = 1
+    """Number of its first opening and incarnation: greater than 1 where the folders of this trial
+    number were in use already, by a trial that the log does not know."""
     kind: Literal["Ask"] = "Ask"
 
 

@@ -34,9 +34,9 @@ class TrialView:
     params: Mapping[str, Scalar]
     state: TrialState = "Open"
     opening: int = 1
-    """How many times it was opened; each opening has a TrainRun of its own and is told once."""
+    """Counts how often it was opened; each opening has a TrainRun of its own and is told once."""
     incarnation: int = 1
-    """How many times it began from nothing; each incarnation has a folder of its own."""
+    """Counts how often it began from nothing; each incarnation has a folder of its own."""
     heard: Mapping[int, int] = field(default_factory=dict)
     """For each attempt of this incarnation the newest report in the log."""
     resumed: Mapping[int, int] = field(default_factory=dict)
@@ -67,6 +67,12 @@ class TrialView:
     def open(self) -> bool:
         """Whether its run should exist."""
         return self.state == "Open"
+
+    @property
+    def first(self) -> int:
+        """Its first incarnation: greater than 1 where folders of its number were in use already, by
+        a trial that the log does not know."""
+        return self.incarnation - len(self.earlier)
 
     @cached_property
     def values(self) -> dict[int, float]:

@@ -41,10 +41,10 @@ class Launching:
 
 
 def launching_of(workers: WorkersSpec) -> Launching:
-    """Read the template: the command of the container that trains, and compare it with the spec;
-    and whether pods can be made from the rest."""
+    """Read the template: whether pods can be made from it; and the command of the container that
+    trains, which is compared with the spec."""
     found = _commanded(workers)
-    return replace(found, problem=found.problem or shape_problem(workers.template))
+    return replace(found, problem=shape_problem(workers.template) or found.problem)
 
 
 def _commanded(workers: WorkersSpec) -> Launching:

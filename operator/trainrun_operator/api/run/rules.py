@@ -23,6 +23,7 @@ CauseName = Literal[
     "FatalError",
     "RetryError",
     "AppError",
+    "EndedEarly",
     "StartFailed",
     "RendezvousFailed",
     "StorageError",

@@ -114,7 +114,7 @@ class WorkersSpec(Model):
     false: where several processes never meet, the condition SeparateTrainings says so, and the run
     fails or succeeds with the reason NeverMet. Default false."""
     template: PodTemplate
-    """Template of the worker pods. The container named "worker", else the first one, trains: its
+    """Template of the worker pods. The container named "worker", or the only one, trains: its
     command is started processesPerWorker times in each worker."""
     agent: Literal["Inject", "InImage"] = "Inject"
     """How the agent gets into the container that trains. Inject: the container fetches it from the

@@ -190,6 +190,8 @@ class Internal(StatusPart):
     each, in microseconds since 1970, oldest first."""
     reached: int | None = None
     """The highest step that any attempt before the running one has reached, as far as was heard."""
+    longest_attempt: Annotated[float, Field(exclude_if=not_)] = 0.0
+    """Seconds that the longest attempt took of those that have ended."""
     without_progress: Annotated[int, Field(exclude_if=not_)] = 0
     """Settled incidents in a row whose attempts gained nothing, of the causes that count for
     failurePolicy.noProgressLimit; those of other causes in between do not end the row."""

@@ -96,7 +96,8 @@ class SweepBudget(Model):
     """Trials to try. Required, but with the sampler Grid: there the default is the whole grid."""
     active_time: Annotated[Duration, between("1s", "87600h")] | None = None
     """Time with trials at work, summed over all sessions; time between them is not counted. The
-    open trials are saved when it is spent. Between 1s and 87600h. Default: no limit."""
+    open trials are saved when it is spent, and the sweep has failed where no trial has ended with a
+    value by then. Between 1s and 87600h. Default: no limit."""
 
 
 class ResumeSpec(Model):

@@ -98,7 +98,8 @@ def document_of(metadata: Mapping[str, Any], gang: Gang, *, storage: str | None)
 
 
 def template_of(value: Any, *, trains: str, notes: list[str]) -> dict[str, Any]:
-    """A pod template whose container `trains`, if it has one, is the one that trains here."""
+    """A pod template whose container `trains`, if it has one, is the one that trains here: beside
+    others it needs the name that says so."""
     template = {name: part for name, part in dict(value or {}).items() if part}
     spec = dict(template.get("spec") or {})
     if spec.pop("restartPolicy", None) not in (None, "Never"):
@@ -106,8 +107,13 @@ def template_of(value: Any, *, trains: str, notes: list[str]) -> dict[str, Any]:
     containers = [dict(container) for container in spec.get("containers") or ()]
     if not containers:
         raise InvalidSpec("the pod template has no containers")
-    if all(container.get("name") != WORKER_CONTAINER for container in containers):
-        containers.sort(key=lambda container: container.get("name") != trains)
+    names = [container.get("name") for container in containers]
+    if len(names) > 1 and WORKER_CONTAINER not in names and trains in names:
+        containers[names.index(trains)]["name"] = WORKER_CONTAINER
+        notes.append(
+            f"containers[{names.index(trains)}].name: {trains} was renamed to {WORKER_CONTAINER}, "
+            "the name of the container that trains"
+        )
     spec["containers"] = containers
     training = training_container({"spec": spec})
     if bare := without_shell(training, notes):

@@ -24,6 +24,7 @@ from trainrun_operator.cli.sweeping.storage_trouble import StorageTrouble
 from trainrun_operator.cli.sweeping.trials import LocalTrials
 from trainrun_operator.cli.sweeping.watched_file import Change, Complaint, WatchedFile
 from trainrun_operator.core.sweep.display import sweep_status
+from trainrun_operator.core.sweep.names import displaced
 from trainrun_operator.core.sweep.observation import ClerkUnknown, SweepObservation
 from trainrun_operator.core.sweep.plan import SweepPlan
 from trainrun_operator.core.sweep.planner import decide_sweep
@@ -185,6 +186,8 @@ class LocalSweep:
             known = before.trials.get(trial.number)
             if known is None and trial.fallback:
                 self._sink.say(f"trial {trial.number} was drawn by chance: {trial.fallback}")
+            if known is None and (moved := displaced(trial)):
+                self._sink.say(moved)
             if trial.open or (known and not known.open and known.opening == trial.opening):
                 continue
             first = best(self.view, self._config.search.objective)

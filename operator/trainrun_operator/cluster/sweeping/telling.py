@@ -10,6 +10,7 @@ from typing import Any
 
 from trainrun.sweep.view import SweepView, TrialView
 from trainrun_operator.core.run.plan import Event
+from trainrun_operator.core.sweep.names import displaced
 from trainrun_operator.core.sweep.observation import ClerkUnknown
 
 Raw = Mapping[str, Any]
@@ -48,6 +49,8 @@ def _news(before: SweepView, now: SweepView) -> Iterator[Event]:
         if known is None and trial.fallback:
             message = f"trial {trial.number} was drawn by chance: {trial.fallback}"
             yield Event(type="Warning", reason="SamplerFailed", message=message)
+        if known is None and (moved := displaced(trial)):
+            yield Event(type="Warning", reason="RecordsLost", message=moved)
         if not trial.open and (known is None or known.open or known.opening != trial.opening):
             yield _ended(trial)
     if now.end is not None and before.end is None:

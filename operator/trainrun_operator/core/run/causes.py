@@ -27,6 +27,7 @@ class Cause(StrEnum):
     FATAL_ERROR = "FatalError"
     RETRY_ERROR = "RetryError"
     APP_ERROR = "AppError"
+    ENDED_EARLY = "EndedEarly"
     START_FAILED = "StartFailed"
     RENDEZVOUS_FAILED = "RendezvousFailed"
     STORAGE_ERROR = "StorageError"
@@ -138,6 +139,12 @@ CAUSES: dict[Cause, CauseRow] = {
         charge="failures",
         against_node="Repeated",
         fault_of_start=True,
+        stands_still=True,
+    ),
+    Cause.ENDED_EARLY: CauseRow(
+        advice="read its last lines; if all is done by then, call trainrun.finish() or report a "
+        "checkpoint of the last step",
+        charge="failures",
         stands_still=True,
     ),
     Cause.START_FAILED: CauseRow(

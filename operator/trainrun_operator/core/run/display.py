@@ -16,6 +16,8 @@ from trainrun_operator.api.run.incident import Incident
 from trainrun_operator.api.run.standing import CheckpointStatus, Workers
 from trainrun_operator.api.run.status import Condition, ConditionStatus, PhaseName, TrainRunStatus
 from trainrun_operator.core.run import (
+    code,
+    containers,
     observed_hang,
     progress,
     readiness,
@@ -216,12 +218,11 @@ def _conditions(
     running = condition(view, "Running", "True" if runs else "False", phase, message)
     own = (
         *_template(view),
-        *_kept(view),
         *_repeated(view, status),
         *_offenders(view, phase),
         *_misheard(view),
     )
-    for mark in (running, *own, *_late(view, status), *_slow(view), *marks):
+    for mark in (running, *own, *_watched(view, status), *marks):
         kept = with_condition(kept, mark)
     problems = _problems(view)
     for mark in _store(view, problems):
@@ -239,33 +240,25 @@ def _still(view: View, pending: Incident | None) -> tuple[Condition, ...]:
     return (condition(view, "NoProgress", "True", "NoNewStep", text),) if text else ()
 
 
-def _kept(view: View) -> tuple[Condition, ...]:
-    text = kept_on_lost_nodes(view)
-    return (condition(view, "PodsKept", "True", "NodeLost", text),) if text else ()
-
-
 def _offenders(view: View, phase: PhaseName) -> tuple[Condition, ...]:
     """Not with a verdict: there will be no new workers."""
     text = told_offenders(view) if phase not in ("Succeeded", "Failed") else ""
     return (condition(view, "NodesAvoided", "True", "RepeatedIncidents", text),) if text else ()
 
 
-def _late(view: View, status: TrainRunStatus) -> tuple[Condition, ...]:
-    """Whether a notice would come too late for the script."""
-    type_, text = readiness.SAVE_TOO_LATE, readiness.warning(view, status)
-    return (condition(view, type_, "True", "AsksTooSeldom", text),) if text else ()
-
-
-def _slow(view: View) -> tuple[Condition, ...]:
-    """Whether the gang stands still, by what was learned, whether a rank holds it up, and whether
-    it is a gang at all."""
+def _watched(view: View, status: TrainRunStatus) -> tuple[Condition, ...]:
+    """What is wrong with the gang, its pods and what they run."""
     told = (
         (HUNG, *observed_hang.warning(view)),
         (STRAGGLER, *stragglers.warning(view)),
         (separate.SEPARATE, *separate.warning(view)),
+        (containers.CONTAINER_FAILED, *containers.failed_beside(view)),
+        (code.CODE_DIFFERS, *code.warning(view)),
+        (readiness.SAVE_TOO_LATE, "AsksTooSeldom", readiness.warning(view, status)),
+        ("PodsKept", "NodeLost", kept_on_lost_nodes(view)),
     )
     return tuple(
-        condition(view, type_, "True", reason, text) for type_, reason, text in told if reason
+        condition(view, type_, "True", reason, text) for type_, reason, text in told if text
     )
 
 
@@ -301,8 +294,7 @@ def _is_contested(known: Condition, now: datetime) -> bool:
 
 def _template(view: View) -> tuple[Condition, ...]:
     """Whether workers can be made from it: by its command, and as the API server says."""
-    if view.template_problem:
-        text = view.template_problem
+    if text := view.template_problem or view.config.launch_problem:
         return (condition(view, "TemplateValid", "False", "InvalidTemplate", text),)
     invalid = [r for r in view.observation.refused if r.reason == "Invalid"]
     if invalid:

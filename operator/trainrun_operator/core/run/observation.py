@@ -92,6 +92,9 @@ class WorkerFact:
     """Of an Ended worker's agent, where known."""
     holds_room: bool = False
     """It has Ended, and holds its GPUs all the same: other containers of its pod run on."""
+    failed_beside: str = ""
+    """Which of its containers, other than the one that trains, has ended with another exit code
+    than 0, for people; "" where none has."""
     loss: WorkerLoss | None = None
     """Set when the world knows that the worker or its node is gone, whatever its phase."""
     pending: Pending | None = None

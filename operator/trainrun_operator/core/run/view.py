@@ -123,9 +123,14 @@ class View:
 
     @property
     def template_problem(self) -> str:
-        """Why no worker can be made from the spec as it is now; "" where one can."""
+        """Why no worker can be made from the spec as it is now; "" where one can.
+
+        A template that the newest attempt was started from was taken by an operator of an earlier
+        version: it is only told that this one would refuse it in a new run.
+        """
         config, record = self.config, self.record
-        if config.launch_problem:
+        started = record is not None and record.template_hash == config.template_hash
+        if config.launch_problem and not started:
             return config.launch_problem
         if record is None or record.world_size == config.world_size:
             return ""

@@ -1,6 +1,7 @@
 """When a sweep is over, and as what: the first rule that holds.
 
-Layer: core, pure.
+Layer: core, pure. Invariant: it ends with success only where it has a result: a trial has reached
+the target, or has ended with a value.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import math
 
 from trainrun.sweep.records import End
+from trainrun.sweep.results import ranked
 from trainrun.sweep.view import SweepView
 from trainrun.text import cut
 from trainrun_operator.core.sweep.config import SweepConfig
@@ -60,11 +62,13 @@ def _target_reached(view: SweepView, config: SweepConfig) -> End | None:
 def _time_spent(view: SweepView, config: SweepConfig) -> End | None:
     if time_left(view, config) > 0:
         return None
+    results, ended = _results(view, config), view.asked - view.count("Open")
     return End(
-        "Succeeded",
+        "Succeeded" if results else "Failed",
         "BudgetExhausted",
         f"trials have worked for {view.active:.0f} s and budget.activeTime is "
-        f"{config.active_time:.0f} s; open trials are saved: raise it to go on with them",
+        f"{config.active_time:.0f} s; {ended} of {max(config.trials, view.asked)} trials have "
+        f"ended, {results} with a value. Open trials are saved: raise it to go on with them",
     )
 
 
@@ -78,9 +82,15 @@ def _all_ended(view: SweepView, config: SweepConfig) -> End | None:
         return None
     all_of_them = "its only trial has" if view.asked == 1 else f"all {view.asked} trials have"
     counts = f"{all_of_them} ended, {view.count('Succeeded')} with success"
-    if view.count("Succeeded"):
-        return End("Succeeded", "AllTrialsEnded", counts)
+    if results := _results(view, config):
+        stopped = "" if view.count("Succeeded") else f", {results} stopped with a value"
+        return End("Succeeded", "AllTrialsEnded", counts + stopped)
     return End("Failed", "NoTrialSucceeded", f"{counts}; `trainrun explain` tells why")
+
+
+def _results(view: SweepView, config: SweepConfig) -> int:
+    """Trials that have ended with a value that may be the best one."""
+    return sum(not it.trial.open for it in ranked(view, config.search.objective))
 
 
 def _because(message: str) -> str:

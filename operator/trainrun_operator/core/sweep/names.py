@@ -7,6 +7,7 @@ checkpoints.
 
 from __future__ import annotations
 
+from trainrun.contract import layout
 from trainrun.sweep.view import TrialView
 
 
@@ -17,4 +18,15 @@ def run_name(sweep: str, trial: TrialView) -> str:
 
 def folder_name(trial: TrialView) -> str:
     """`00042`, and for later incarnations `00042-i2`."""
-    return f"{trial.number:05}" + (f"-i{trial.incarnation}" if trial.incarnation > 1 else "")
+    folder = layout.sweep_trial_folder(trial.number, trial.incarnation)
+    return folder.removeprefix(layout.SWEEP_TRIALS)
+
+
+def displaced(trial: TrialView) -> str:
+    """What to say of a trial that could not get the folder of its number; empty: it has got it."""
+    if trial.first == 1:
+        return ""
+    return (
+        f"trial {trial.number} begins in the new folder {folder_name(trial)}: {trial.number:05} "
+        "holds a trial whose records the log has lost, and stays as it is"
+    )

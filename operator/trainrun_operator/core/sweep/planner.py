@@ -32,7 +32,11 @@ def decide_sweep(observation: SweepObservation, config: SweepConfig, *, name: st
     if isinstance(log, ClerkUnknown):
         return _wait("Pending", log.reason, log.message)
     if log.position < observation.acted_on:
-        message = f"the log was acted on up to {observation.acted_on}, and {log.position} is known"
+        message = (
+            f"the log was acted on up to record {observation.acted_on}, and {log.position} are "
+            "known. If this stays, newer records are lost: put them back, or delete the TrainSweep "
+            f"and apply it again, which goes on from record {log.position}"
+        )
         return _wait("Running", "LogBehind", message)
     newest = max((it.token for it in log.sessions if it.uid == config.uid), default=0)
     if newest > config.token:
@@ -136,8 +140,10 @@ def _ended(log: SweepView, observation: SweepObservation, config: SweepConfig) -
     whoever sees that it is over leaves it alone."""
     assert log.end is not None, "looked at by the caller"
     targets, end = _told(log, observation.runs, config), log.end.record
-    if ending(log, config) is None:
-        message = f"it goes on after all, since its spec has changed; it had ended: {end.message}"
+    now = ending(log, config)
+    if now is None or (now.reason == end.reason and now.verdict != end.verdict):
+        why = "its spec has changed" if now is None else "a trial has ended with a value since"
+        message = f"it goes on after all, since {why}; it had ended: {end.message}"
         verdict = SweepVerdict(phase="Running", reason="GoingOn", message=message)
         return SweepPlan(verdict=verdict, targets=replace(targets, amend=log.end.position))
     actions: tuple[TrialAction, ...] = (
@@ -161,7 +167,9 @@ def _going_on(
     end = ending(log, config)
     if end is not None:
         verdict = SweepVerdict(phase="Running", reason="Ending", message=end.message)
-        return SweepPlan(verdict=verdict, targets=replace(targets, end=end), actions=deleted)
+        # What it ends with depends on the trials that have ended: they are told first.
+        targets = replace(targets, end=None if targets.ended else end)
+        return SweepPlan(verdict=verdict, targets=targets, actions=deleted)
     mine = _of_open_trials(log, runs)
     if config.suspend:
         live = any(run.live for run in runs)

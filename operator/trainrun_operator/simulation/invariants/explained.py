@@ -98,6 +98,9 @@ class Explained:
         if incident.cause == Cause.CHECKPOINT_DAMAGED:
             found = case.world.store.checkpoints.get(record.resume_point)  # type: ignore[arg-type]
             return found is not None and found.damaged
+        if incident.cause == Cause.ENDED_EARLY:
+            gang = [agent.training for agent in case.world.gang(attempt)]
+            return all(t is not None and t.ended_well and t.step == t.begin for t in gang)
         if incident.cause == Cause.PREEMPTED:
             # One takes the other's new workers for gone, or deletes them late. Nothing is counted
             # twice for that; that it does not happen at all is what the Lease is for.

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from trainrun_operator.api.run.status import TrainRunStatus
     from trainrun_operator.simulation.invariants.case import Case
 
-OF_THE_SCRIPT = (Cause.APP_ERROR, Cause.OUT_OF_MEMORY, Cause.HUNG)
+OF_THE_SCRIPT = (Cause.APP_ERROR, Cause.ENDED_EARLY, Cause.OUT_OF_MEMORY, Cause.HUNG)
 """What a bug of the script looks like."""
 
 IN_STEP = 1

@@ -42,16 +42,20 @@ class Verdicts:
         if new.start_record is None or len(gang) < len(new.start_record.roster):
             return  # set back, or found finished in the store
         if complete is not None and complete.reason == "Succeeded" and not old.finished:
-            self._succeeded(new.attempt, gang)
+            self._succeeded(new, gang)
         ending = new.ending
         yielded = ending is not None and ending.kind == "Yielded" and old.ending is None
         if yielded and all(_has_finished(agent) for agent in gang):
             self._case.wrong(f"attempt {new.attempt} has finished, and the run goes on")
 
-    def _succeeded(self, attempt: int, gang: list[SimAgent]) -> None:
+    def _succeeded(self, new: TrainRunStatus, gang: list[SimAgent]) -> None:
+        attempt = new.attempt
         trainings = [agent.training for agent in gang]
         if not all(training is not None and training.ended_well for training in trainings):
             self._case.wrong(f"the run has succeeded, and attempt {attempt} has not ended well")
+        lost = max(new.reached or 0, 0) > max(t.begin for t in trainings if t is not None)
+        if lost and all(t is not None and t.step == t.begin and not t.finished for t in trainings):
+            self._case.wrong(f"the run has succeeded, and attempt {attempt} has done nothing")
         ends = [end for t in trainings if t is not None for end, _ in t.exits.values()]
         if any(end.yielded for end in ends) and not any(map(_has_finished, gang)):
             self._case.wrong(f"the run has succeeded, and attempt {attempt} has yielded")

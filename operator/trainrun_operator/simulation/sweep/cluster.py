@@ -165,6 +165,7 @@ class SweepCluster:
             trial=action.trial,
             opening=action.opening,
             incarnation=int(incarnation or 1),
+            asking=self.judge.askings[action.trial],
             folder=self._folders.of(action.folder),
             random=self.random,
             created=float(self._made),

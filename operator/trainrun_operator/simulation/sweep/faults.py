@@ -7,7 +7,12 @@ from __future__ import annotations
 
 from trainrun.sweep.view import SweepView
 from trainrun_operator.simulation.sweep.life import Quarters, SweepLife
-from trainrun_operator.simulation.sweep.sweep_object import BASE, edited_spec, taken_up_again
+from trainrun_operator.simulation.sweep.sweep_object import (
+    BASE,
+    MOST_TRIALS,
+    edited_spec,
+    taken_up_again,
+)
 from trainrun_operator.simulation.sweep.trials import GANG
 
 RARELY = 0.01
@@ -93,8 +98,25 @@ def _use(life: SweepLife) -> None:
             cluster.delete_by_hand(random.choice(sorted(cluster.runs)))
         case 6 if len(life.homes) == 1 and random.random() < 0.2:
             life.apply()
+        case 7 if len(life.homes) == 1 and random.random() < 0.3:
+            _put_back_log(life)
         case _:
             pass
+
+
+def _put_back_log(life: SweepLife) -> None:
+    """As it was a while ago; nobody works on it meanwhile. The sweep is applied again: the status
+    of the object that was there knows of more records."""
+    home, judge = life.home, life.judge
+    if not judge.ledger.log or judge.fewest_kept < MOST_TRIALS:
+        return  # a trial may be open again of which nothing is left
+    for clerk in home.clerks.living:
+        clerk.dead = True
+    home.clerks.bury()
+    for number in range(len(home.operators)):
+        home.kill_operator(number)
+    life.storage.lose_log(life.random.randint(1, len(judge.ledger.log)))
+    home.cluster.apply_again(home.cluster.sweep.spec)
 
 
 def _kill_clerk(life: SweepLife, home: Quarters) -> None:

@@ -42,10 +42,13 @@ class SweepJudge:
         """Trial and opening of every run that has really ended."""
         self.reported: dict[tuple[int, int, int], str] = {}
         """By trial, incarnation and step: what was really reported."""
+        self.askings: dict[int, int] = {}
+        """By trial its place among all Asks ever written, also those that the log has lost."""
         self._most_asked = 0
         """Trials that some operator has asked for."""
         self.fewest_kept = 10**6
         """Trials whose checkpoints were kept while others were deleted."""
+        self._asked = 0
         self._heard: set[tuple[int, int, int, int]] = set()
 
     # --------------------------------------------------------------------------- the log
@@ -75,11 +78,23 @@ class SweepJudge:
                 pass
         ledger.enter(record)
 
+    def lose(self, kept: int) -> None:
+        """Somebody puts back the log as it was when it had so many records."""
+        records, self.ledger, self._heard = self.ledger.log[:kept], SweepLedger(), set()
+        for record in records:
+            self.ledger.enter(record)
+            if isinstance(record, Reports):
+                self._heard |= {
+                    (it.trial, it.incarnation, it.attempt, it.seq) for it in record.reports
+                }
+
     def _ask(self, ask: Ask) -> None:
         ledger = self.ledger
         _must(ask.trial == len(ledger.params), f"trial {ask.trial} was asked out of turn")
         _must(ledger.ends.now is None, f"trial {ask.trial} was asked after the end")
         _must(ask.trial < self._most_asked, f"nobody has wanted trial {ask.trial}")
+        self._asked += 1
+        self.askings[ask.trial] = self._asked
 
     def _tell(self, tell: Tell) -> None:
         entry = self.ledger.entry(tell.trial)

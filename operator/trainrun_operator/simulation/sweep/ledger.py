@@ -90,7 +90,8 @@ class SweepLedger:
             case Ask():
                 self.params[record.trial] = dict(record.params)
                 self.trials[record.trial] = ByPosition(TrialEntry())
-                self.trials[record.trial].set(position, TrialEntry("Open", 1))
+                opened = TrialEntry("Open", record.first, record.first)
+                self.trials[record.trial].set(position, opened)
             case Tell():
                 before = self.entry(record.trial)
                 told = TrialEntry(record.state, before.opening, before.incarnation, record.value)

@@ -221,9 +221,20 @@ class SweepLife:
             raise BrokenPromise(f"the best is {found}, and the table has {min(values)}")
         if len({it.number for it in view.trials.values()}) != view.asked:
             raise BrokenPromise("a number is missing")
+        self._judge_end(view)
         self._judge_runs(view)
         self._judge_checkpoints(view)
         return view
+
+    def _judge_end(self, view: SweepView) -> None:
+        """A search whose trials or time are used up has succeeded where it has a result."""
+        end = self.judge.ledger.ends.now
+        if end is None or end.reason in ("TargetReached", "TooManyFailedTrials"):
+            return
+        results = [it for it in view.trials.values() if it.state in ("Succeeded", "Stopped")]
+        found = any(it.value is not None for it in results)
+        if found != (end.verdict == "Succeeded"):
+            raise BrokenPromise(f"it has {'a' if found else 'no'} result, and its end is {end}")
 
     def _judge_runs(self, view: SweepView) -> None:
         for home in self.homes:

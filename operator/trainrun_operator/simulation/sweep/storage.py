@@ -79,9 +79,21 @@ class SimulatedStorage:
 
     def delete(self, key: str, *, best: int | None) -> None:
         """Remove it; `best` is how many trials' checkpoints are to be kept, as the clerk knows."""
-        if self.objects.pop(key, None) is not None:
-            del self._keys[bisect_left(self._keys, key)]
+        if self._remove(key):
             self.judge.deleted(key, best)
+
+    def lose_log(self, kept: int) -> None:
+        """Somebody puts back the log as it was when it had so many records."""
+        for key in [it.key for it in self.list(LOG)]:
+            if (layout.read_number(key) or (layout.read_sweep_volume(key) or [0])[-1]) > kept:
+                self._remove(key)
+        self.judge.lose(kept)
+
+    def _remove(self, key: str) -> bool:
+        if self.objects.pop(key, None) is None:
+            return False
+        del self._keys[bisect_left(self._keys, key)]
+        return True
 
 
 class StoreLine:

@@ -46,6 +46,8 @@ class SimulatedFolder:
     newest: CheckpointId | None = None
     """The newest checkpoint that no later attempt has left behind."""
     finished: bool = False
+    asking: int = 0
+    """That of the trial which has used it; 0: none has."""
     owner: str = ""
     """The uid of the run that works in it."""
 
@@ -83,6 +85,8 @@ class SimulatedTrial:
     trial: int
     opening: int
     incarnation: int
+    asking: int
+    """As in `SweepJudge.askings`."""
     folder: SimulatedFolder
     random: Random
     created: float
@@ -162,11 +166,14 @@ class SimulatedTrial:
 
     def _start(self) -> None:
         self.folder.owner, self.lost_place = self.uid, False
+        if self.folder.asking not in (0, self.asking):
+            raise BrokenPromise(f"{self.name} goes on in the folder of another trial")
         if self.folder.finished:
             self.attempt = max(self.attempt, self.folder.attempts)
             self._over("Succeeded")
             return
         self.step = self.folder.begin(self.uid)
+        self.folder.asking = self.asking
         self.attempt = self.folder.attempts
         self.metrics, self.reports = MetricsLog(self.folder.run, attempt=self.attempt), []
         self.phase = "Running"

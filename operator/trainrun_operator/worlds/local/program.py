@@ -93,7 +93,7 @@ def with_interpreter(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def training_container(containers: Sequence[Mapping[str, Any]]) -> tuple[int, Mapping[str, Any]]:
-    """The container named `worker`, else the first, with its index."""
+    """The container named `worker`, or the only one, with its index."""
     for index, container in enumerate(containers):
         if container.get("name") == "worker":
             return index, container

@@ -95,7 +95,7 @@ def test_out_of_memory_counts_as_well() -> None:
     scene = crashes(a_run(no_progress_limit=2, **WITHOUT_LIMIT), 10, 10, 10, oom=True)
     assert verdict(scene) == "NoProgress"
     counting = {cause for cause, row in CAUSES.items() if row.stands_still}
-    assert counting == {Cause.APP_ERROR, Cause.OUT_OF_MEMORY, Cause.HUNG}
+    assert counting == {Cause.APP_ERROR, Cause.ENDED_EARLY, Cause.OUT_OF_MEMORY, Cause.HUNG}
 
 
 def test_a_suspension_neither_counts_nor_ends_the_row() -> None:

@@ -231,6 +231,7 @@ class AsyncRunStore:
                 ended=request.ended,
                 committed=request.committed,
                 watch=self._watch,
+                params=self._config.params,
             )
             if found.outcome in ("Resolved", "Finished"):
                 self.enter(found.generation)

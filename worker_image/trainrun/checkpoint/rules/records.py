@@ -28,6 +28,8 @@ class RunRecord:
     """Version of the layout below this folder."""
     created_by: str
     """For people."""
+    params: str = ""
+    """Of a sweep's trial: its parameters as a JSON object."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

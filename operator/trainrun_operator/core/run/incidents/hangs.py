@@ -128,9 +128,9 @@ def behind(view: View, message: str, age: timedelta) -> Loss:
     lowest = min(rank.step for rank in ranks)
     behind = [rank for rank in ranks if rank.step == lowest]
     others = [rank.step for rank in ranks if rank.step != lowest]
-    named = _named([rank.rank for rank in behind])
+    who = named([rank.rank for rank in behind])
     stand = "stands" if len(behind) == 1 else "stand"
-    message = f"{message}: {named} {stand} at step {lowest}"
+    message = f"{message}: {who} {stand} at step {lowest}"
     ended = sum(end.well for agent in view.agents if agent is not None for end in agent.exits)
     if others:
         low, high = min(others), max(others)
@@ -153,7 +153,8 @@ def ranks_of(agent: AgentState) -> Iterator[_Rank]:
             yield _Rank(rank=rank, slot=agent.slot, step=step)
 
 
-def _named(ranks: Sequence[int]) -> str:
+def named(ranks: Sequence[int]) -> str:
+    """`rank 1`, `ranks 1, 3`; of many the first ones."""
     if len(ranks) == 1:
         return f"rank {ranks[0]}"
     if len(ranks) <= NAMED:

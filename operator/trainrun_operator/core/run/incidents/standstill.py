@@ -51,8 +51,15 @@ def noted(view: View, status: TrainRunStatus, *, hung: bool = False) -> TrainRun
         status,
         ending=None if ending is None else replace(ending, gain=gain),  # None: the run is over
         reached=furthest(view),
+        longest_attempt=max(status.longest_attempt, round(attempt_took(view), 1)),
         without_progress=0 if gain == "Some" else status.without_progress,
     )
+
+
+def attempt_took(view: View) -> float:
+    """Seconds since the newest attempt was started; 0 where nobody knows when."""
+    record = view.record
+    return 0.0 if record is None else (view.observation.now - record.time).total_seconds()
 
 
 def gained(view: View) -> bool:

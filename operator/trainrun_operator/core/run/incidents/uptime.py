@@ -48,6 +48,7 @@ def shows_steps(status: TrainRunStatus) -> bool:
     return (
         status.checkpoint is not None
         or status.progress.step is not None
+        or status.reached is not None
         or any(incident.lost_steps is not None for incident in status.incidents)
     )
 

@@ -14,12 +14,12 @@ from trainrun_operator.core.run import answers, steps, transitions
 from trainrun_operator.core.run.causes import Cause
 from trainrun_operator.core.run.display import refreshed, running_phase
 from trainrun_operator.core.run.gang.roster import deletion, surplus
-from trainrun_operator.core.run.incidents import evidence
+from trainrun_operator.core.run.incidents import ended_early, evidence
 from trainrun_operator.core.run.incidents.attribution import best
 from trainrun_operator.core.run.incidents.hangs import hang_of
 from trainrun_operator.core.run.incidents.learned import learned_hang, suspected_hang
 from trainrun_operator.core.run.incidents.losses import Loss, losses_of
-from trainrun_operator.core.run.plan import Plan
+from trainrun_operator.core.run.plan import Event, Plan
 from trainrun_operator.core.run.stages import apart, preempting, suspecting
 from trainrun_operator.core.run.stages.waiting import IDLE_CHECK
 from trainrun_operator.core.run.view import A_MOMENT, View
@@ -35,6 +35,8 @@ FINISH_TIMEOUT = timedelta(minutes=10)
 TRAINING_CHECK = timedelta(seconds=15)
 """Look again at least this often while all train: longer than the operator lets pass between two
 looks at the progress of a run, or these looks would be what a fleet costs it."""
+
+DOUBT_ADVICE = "Check that the training is complete; a script says so by trainrun.finish()"
 
 Check = Callable[[View], "Plan | None"]
 
@@ -93,9 +95,7 @@ def _finished(view: View) -> Plan | None:
         return preempting.end_attempt(view, "the script ended after saving")
     uncommitted = steps.last_brought(view) > steps.committed_step(view)
     if not uncommitted:
-        processes = sum(len(agent.exits) for agent in agents)
-        message = f"all {processes} processes ended with exit code 0"
-        return apart.verdict(view, message) or transitions.succeed(view, "Succeeded", message)
+        return _all_ended(view)
     age = timedelta(seconds=min(end.age for agent in agents for end in agent.exits))
     if age > FINISH_TIMEOUT:
         message = (
@@ -104,6 +104,22 @@ def _finished(view: View) -> Plan | None:
         )
         return transitions.fail(view, Cause.STORAGE_ERROR, message)
     return None
+
+
+def _all_ended(view: View) -> Plan:
+    """The end of a gang that has nothing left to commit: a success unless steps are lost."""
+    early = ended_early.ended_early(view)
+    if early is not None:
+        return transitions.open_incident(view, early, frozenset())
+    doubt = ended_early.doubt(view)
+    remarks = filter(None, (doubt, ended_early.last_line(view)))
+    message = ". ".join((ended_early.all_ended(view), *remarks))
+    separate = apart.verdict(view, ended_early.all_ended(view))
+    plan = separate or transitions.succeed(view, "Succeeded", message)
+    if not doubt:
+        return plan
+    warning = Event(type="Warning", reason=Cause.ENDED_EARLY, message=f"{doubt}. {DOUBT_ADVICE}")
+    return replace(plan, events=(*plan.events, warning))
 
 
 def _save_and_stop(view: View) -> Plan | None:

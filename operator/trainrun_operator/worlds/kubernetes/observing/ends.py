@@ -13,7 +13,6 @@ from trainrun_operator.core.run.causes import Cause
 from trainrun_operator.core.run.observation import WorkerLoss
 from trainrun_operator.worlds.kubernetes.observing.nodes import NodeFact
 from trainrun_operator.worlds.kubernetes.observing.notices import disruption_text
-from trainrun_operator.worlds.kubernetes.observing.pods import ContainerFact
 from trainrun_operator.worlds.kubernetes.observing.scene import NODE_GONE, PLACED, Scene
 from trainrun_operator.worlds.kubernetes.observing.taints import SWITCHED_OFF
 
@@ -150,7 +149,7 @@ def _terminated(scene: Scene, *, noticed: bool) -> WorkerLoss | None:
             container=ended.name,
             exit_code=SIGKILLED,
         )
-    if _lost_with_node(ended):
+    if lost_with_node(ended.reason, ended.exit_code):
         message = f"{scene.node_text} was restarted or lost its containers ({ended.reason})"
         return WorkerLoss(cause=Cause.NODE_LOST, message=message, age=age)
     if ended.reason in ("StartError", "ContainerCannotRun"):
@@ -163,10 +162,11 @@ def _terminated(scene: Scene, *, noticed: bool) -> WorkerLoss | None:
     return None
 
 
-def _lost_with_node(ended: ContainerFact) -> bool:
-    if ended.reason == "ContainerStatusUnknown":
+def lost_with_node(reason: str, exit_code: int | None) -> bool:
+    """A container that ended so did not end by itself: its node did."""
+    if reason == "ContainerStatusUnknown":
         return True
-    return ended.reason == "Unknown" and ended.exit_code == NODE_CAME_BACK
+    return reason == "Unknown" and exit_code == NODE_CAME_BACK
 
 
 def _never_started(scene: Scene) -> WorkerLoss | None:

@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 
 from trainrun_operator.core.run.observation import Pending, WorkerFact, WorkerPhase
 from trainrun_operator.worlds.base import Heard
+from trainrun_operator.worlds.kubernetes.observing.beside import failed_beside
 from trainrun_operator.worlds.kubernetes.observing.ends import loss_of
 from trainrun_operator.worlds.kubernetes.observing.nodes import NodeFact
 from trainrun_operator.worlds.kubernetes.observing.notices import notice_of
@@ -77,6 +78,7 @@ def worker_fact(
         running_for=scene.seen_for(RUNS) if phase == "Running" else None,
         exit_code=scene.container.exit_code if scene.container is not None else None,
         holds_room=phase == "Ended" and _holds_room(pod, training),
+        failed_beside=failed_beside(scene),
         loss=loss,
         pending=_pending(scene, why) if why is not None and pod.deletion is None else None,
         suspect_node=_suspicion(scene, node_lease_age),

@@ -56,6 +56,8 @@ class ContainerFact:
     """By the kubelet, in this pod."""
     ended_before: str = ""
     """Why the one before the newest of these ended: its reason."""
+    code_before: int | None = None
+    """And its exit code."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -216,7 +218,7 @@ def _container(entry: Mapping[str, Any], *, init: bool) -> ContainerFact:
     name, kind = next(
         ((key, kind) for key, kind in _STATES if key in state), ("waiting", "Waiting")
     )
-    detail = mapping(state, name)
+    detail, before = mapping(state, name), mapping(mapping(entry, "lastState"), "terminated")
     return ContainerFact(
         name=text(entry, "name"),
         init=init,
@@ -226,7 +228,8 @@ def _container(entry: Mapping[str, Any], *, init: bool) -> ContainerFact:
         exit_code=number(detail, "exitCode"),
         finished=moment(detail, "finishedAt"),
         restarts=number(entry, "restartCount") or 0,
-        ended_before=text(mapping(mapping(entry, "lastState"), "terminated"), "reason"),
+        ended_before=text(before, "reason"),
+        code_before=number(before, "exitCode"),
     )
 
 

@@ -1,0 +1,105 @@
+"""Attempts that end with exit code 0 although the training is not done.
+
+Layer: core. A script that finds its old output folder, or too few GPUs, may print a line and
+return. Lost steps prove that the training is not done: the attempt has failed. All else is a doubt.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from trainrun_operator.core.run.causes import Cause
+from trainrun_operator.core.run.incidents.losses import Loss, has_stepped
+from trainrun_operator.core.run.incidents.standstill import attempt_took
+from trainrun_operator.core.run.incidents.uptime import reports
+from trainrun_operator.core.run.view import max_step
+
+if TYPE_CHECKING:
+    from trainrun.contract.agent_state import ProcessExit
+    from trainrun_operator.core.run.view import View
+
+MUCH_SHORTER = 10
+"""An attempt that took a tenth of an earlier one's time has hardly done the rest of the work."""
+
+
+def ended_early(view: View) -> Loss | None:
+    """The failure of an attempt whose processes have all ended well, before its first step.
+
+    None where all may be done: the script called `finish()`, this attempt reported a step, or it
+    was handed a checkpoint of the highest step that the run has reached.
+    """
+    reached, begun = view.status.reached, _begun_at(view)
+    if reached is None or reached <= begun or has_stepped(view) or _said_so(view):
+        return None
+    ends = _ends(view)
+    source = "nothing" if begun < 0 else f"the checkpoint of step {begun}"
+    return Loss(
+        slot=0,
+        cause=Cause.ENDED_EARLY,
+        rank=ends[0].rank,
+        exit_code=0,
+        message=f"{all_ended(view)} before a first step. It started from {source}, and an earlier "
+        f"attempt had reached step {reached}",
+        known_by="the steps that its ranks have reported, and the checkpoint that it started from",
+        last_lines=ends[0].last_lines,
+        age=timedelta(seconds=min(end.age for end in ends)),
+        attributed=False,
+    )
+
+
+def doubt(view: View) -> str:
+    """Why the training may not be done, of an attempt that counts as a success; "": nothing."""
+    if _said_so(view):
+        return ""
+    highest, before = _last_step(view), view.status.reached
+    if highest is not None:
+        if before is None or highest >= before:
+            return ""
+        return f"This attempt ended at step {highest}, an earlier one had reached step {before}"
+    took, longest = attempt_took(view), view.status.longest_attempt
+    if longest < MUCH_SHORTER * took or _knew_where_it_was(view):
+        return ""
+    return f"This attempt reported no step and took {took:.3g} s, an earlier one {longest:.3g} s"
+
+
+def last_line(view: View) -> str:
+    """What the script printed last, where that is all that is known of it; "": nothing."""
+    lines = _ends(view)[0].last_lines
+    if reports(view) or _said_so(view) or not lines:
+        return ""
+    return f"No step was reported; the last line of the output is: {lines[-1]}"
+
+
+def all_ended(view: View) -> str:
+    """`all 4 processes ended with exit code 0`."""
+    return f"all {len(_ends(view))} processes ended with exit code 0"
+
+
+def _ends(view: View) -> list[ProcessExit]:
+    """How its processes ended: those that printed something first, each in the order of ranks."""
+    ends = [end for agent in view.agents if agent is not None for end in agent.exits]
+    return sorted(ends, key=lambda end: (not end.last_lines, end.rank))
+
+
+def _begun_at(view: View) -> int:
+    """The step of the checkpoint that the attempt was handed; -1: it began from nothing."""
+    point = view.record.resume_point if view.record is not None else None
+    return point.step if point is not None else -1
+
+
+def _last_step(view: View) -> int | None:
+    """The highest step that a process of the attempt has reported, all of which are heard."""
+    steps = (max_step(agent) for agent in view.agents)
+    return max((step for step in steps if step is not None), default=None)
+
+
+def _said_so(view: View) -> bool:
+    """Its script called `trainrun.finish()`."""
+    return any(agent is not None and agent.finished for agent in view.agents)
+
+
+def _knew_where_it_was(view: View) -> bool:
+    """Its script asked for the checkpoint that it was handed."""
+    asked = any(agent is not None and agent.asked_for_checkpoint for agent in view.agents)
+    return asked and _begun_at(view) >= 0

@@ -1,0 +1,127 @@
+"""Which code the processes are about to run, as digests that the operator compares over the gang.
+
+Layer: agent. The scripts that the command names, and what is mounted from the same ConfigMap. Of a
+changed ConfigMap each node learns in its own time; a file that is mounted by subPath stays as it
+was in the pods that live. Whatever else the scripts import is not looked at.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import itertools
+import os
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainrun.agent import background
+from trainrun.contract.agent_config import AgentConfig
+from trainrun.contract.code import CodeFile
+
+SUFFIXES = (".py", ".sh", ".bash")
+"""Of a word of the command that is a script; others are known by their first line."""
+MOST_FILES = 32
+LARGEST = 1024 * 1024
+"""Bytes of a file that are looked at, as many as a ConfigMap may have."""
+DIGITS = 12
+_SHELL = re.compile(r"[\s;&|()<>'\"`]+")
+"""What stands between the words of a shell."""
+DATA = "..data"
+"""The kubelet's link to the present files of a volume, beside the links to each of them."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Code:
+    """Looks at the files in a thread of its own: they may lie on a disk that hangs."""
+
+    config: AgentConfig
+    news: Callable[[], None]
+    files: tuple[CodeFile, ...] | None = None
+    """What was seen last; None: nothing yet."""
+    started: bool = False
+    """That is what processes were started with."""
+    _looking: asyncio.Task[None] | None = None
+
+    def look(self, *, started: bool = False) -> None:
+        """See what processes would run, or run, if they were `started` just now."""
+        if self.started and not started:
+            self.files = None  # it may have changed since
+        self.started = started
+        if self._looking is None or self._looking.done():
+            self._looking = background.run(self._look())
+
+    async def _look(self) -> None:
+        folder = Path(self.config.working_dir or ".")
+        try:
+            found = await asyncio.to_thread(code_files, self.config.command, folder)
+        except OSError:
+            return  # a volume that is being changed: it is looked at again
+        if found != self.files:
+            self.files = found
+            self.news()
+
+
+def code_files(command: Sequence[str], folder: Path) -> tuple[CodeFile, ...]:
+    """The files with their digests, those that the command names first. Raises OSError."""
+    scripts = list(_scripts(command, Path.cwd() / folder))
+    beside = (path for script in scripts for path in _mounted_with(script))
+    files = dict.fromkeys(itertools.chain(scripts, beside))
+    return tuple(
+        CodeFile(path=str(path), digest=_digest(path))
+        for path in itertools.islice(files, MOST_FILES)
+    )
+
+
+def _scripts(command: Sequence[str], folder: Path) -> Iterator[Path]:
+    """Also those that a shell's words name: `bash -c "cd /src && python train.py"`."""
+    before = ""
+    for word in itertools.chain.from_iterable(map(_words, command)):
+        if before == "cd":
+            folder = folder / word
+        elif before in ("-m", "--module"):
+            yield from itertools.islice(filter(os.path.isfile, _modules(folder, word)), 1)
+        else:
+            path = Path(os.path.normpath(folder / word))
+            named = word.endswith(SUFFIXES) or "/" in word
+            # Path.is_file raises for words that are too long to be a name.
+            if named and os.path.isfile(path) and _is_script(path):  # noqa: PTH113
+                yield path
+        before = word
+
+
+def _words(word: str) -> Iterator[str]:
+    return map(os.path.expandvars, filter(None, _SHELL.split(word)))
+
+
+def _modules(folder: Path, name: str) -> Iterator[Path]:
+    inside = name.replace(".", "/")
+    for root in (folder, *map(Path, filter(None, os.environ.get("PYTHONPATH", "").split(":")))):
+        yield from (root / f"{inside}.py", root / inside / "__main__.py")
+
+
+def _is_script(path: Path) -> bool:
+    if path.name.endswith(SUFFIXES):
+        return True
+    with path.open("rb") as file:
+        return file.read(2) == b"#!"
+
+
+def _mounted_with(script: Path) -> Iterator[Path]:
+    """What is mounted from a ConfigMap together with the script; none where that is not mounted.
+    Names without a suffix are left out, such as tokens: they may differ from pod to pod."""
+    volume = next((it for it in script.parents if (it / DATA).is_symlink()), None)
+    if volume is not None:
+        data = (volume / DATA).resolve()
+        found = [volume / it.relative_to(data) for it in data.rglob("*.*") if it.is_file()]
+    elif os.path.ismount(script):  # by subPath, each file on its own
+        found = [it for it in script.parent.glob("*.*") if it.is_file() and os.path.ismount(it)]
+    else:
+        found = []
+    yield from sorted(found)
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.sha256(file.read(LARGEST)).hexdigest()[:DIGITS]
