@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tests.worlds.local.local_runs import LocalRuns
+from trainrun.tree import time_of
 from trainrun_operator.cli.commands import trainrun
 
 HEAVY = ("kopf", "kubernetes", "torch", "boto3", "botocore")
@@ -135,6 +136,9 @@ def test_the_newest_checkpoint_is_fetched_and_is_what_was_saved(
     stored = finished.storage / "tiny/checkpoints/step-000000020-attempt-2"
     saved = {path.name: path.read_bytes() for path in stored.glob("worker-*/*.json")}
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == saved
+    files = json.loads((stored / "manifest.json").read_text())["files"]
+    times = {path.name: time_of(path.stat()) for path in folder.iterdir()}
+    assert times == {item["name"]: item["modified"] for item in files}  # the newest by time
     assert list(tmp_path.iterdir()) == [folder]
     again = call("checkpoints", "get", where, str(folder))
     assert again.exit_code == 2

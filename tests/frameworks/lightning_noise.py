@@ -14,7 +14,7 @@ from typing import Any
 import lean  # noqa: F401
 import lightning as L
 import torch
-from common import STEPS, hang_before, tell_weights, wait_after
+from common import STEPS, digest, hang_before, tell_weights, wait_after
 from lightning.pytorch.callbacks import Callback, EarlyStopping, ModelCheckpoint
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -84,7 +84,9 @@ def main() -> None:
         num_workers=int(os.environ.get("LOADERS", "0")),
         collate_fn=collate,
     )
-    best = ModelCheckpoint(out / "disk", monitor="val_loss", save_top_k=1)
+    disk = out / f"disk{context.attempt if 'NEW_DISKS' in os.environ else ''}"
+    # Its best is the first one, as the loss falls.
+    best = ModelCheckpoint(disk, monitor="val_loss", mode="max", save_top_k=1)
     trainer = L.Trainer(
         accelerator="cpu",
         devices=context.local_world_size,
@@ -93,7 +95,7 @@ def main() -> None:
         max_steps=STEPS,
         accumulate_grad_batches=2,
         val_check_interval=7,
-        default_root_dir=out / "disk",
+        default_root_dir=disk,
         logger=False,
         enable_progress_bar=False,
         log_every_n_steps=1,
@@ -106,8 +108,10 @@ def main() -> None:
     )
     validation = DataLoader(data, batch_size=10, shuffle=True, collate_fn=collate)
     trainer.fit(model, ResumableLoader.of(loader), validation, ckpt_path=resume_path())
-    assert Path(best.best_model_path).exists()
     tell_weights(model)
+    (out / f"best-{context.rank}").write_text(
+        digest(Net.load_from_checkpoint(best.best_model_path))
+    )
 
 
 if __name__ == "__main__":

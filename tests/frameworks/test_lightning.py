@@ -63,12 +63,20 @@ def test_a_trainer_saves_inside_an_epoch_before_a_worker_is_taken_away(
 
 
 @BOTH_WAYS
-def test_a_trainer_saves_before_a_validation_and_goes_on_from_the_end_of_an_epoch(
+def test_a_trainer_saves_before_a_validation_and_goes_on_from_the_end_of_an_epoch_on_new_disks(
     workers: int, tmp_path: Path, undisturbed: Trained, compare: Compare
 ) -> None:
     where = {"WAIT_AFTER_1": "7", "HANG_BEFORE_1": "9", "HANG_BEFORE_2": "19"}
     where |= loading(workers, 2)
+    if workers == 2:
+        where["NEW_DISKS"] = "1"
     faults = (*PREEMPT_BEFORE_A_VALIDATION, *KILL_LATER)
     run = train(SCRIPT, tmp_path, *faults, workers=workers, failures=2, **where)
     assert run.incidents == [("Preempted", 7), ("AppError", 16)]
+    assert bests(run) == bests(undisturbed)
     compare(run, undisturbed, "both")
+
+
+def bests(run: Trained) -> list[str]:
+    """The weights in the file that ModelCheckpoint holds for the best, as each rank reads it."""
+    return [(run.out / f"best-{rank}").read_text() for rank in (0, 1)]

@@ -9,11 +9,17 @@ import pytest
 import torch
 from accelerate import Accelerator
 from accelerate.utils import ProjectConfiguration
-from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.callbacks import LearningRateFinder
 from lightning.pytorch.strategies import SingleDeviceStrategy
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, IterableDataset
+from torchdata.stateful_dataloader import StatefulDataLoader
+from transformers import EarlyStoppingCallback, TrainingArguments
+from transformers import Trainer as HuggingFaceTrainer
 
+from trainrun import transformers as hugging_face
 from trainrun.accelerate import session
+from trainrun.contract.environment import Exchange, Handed
 from trainrun.lightning import TrainRunCallback
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -31,7 +37,7 @@ class Line(LightningModule):
         return torch.optim.SGD(self.parameters(), lr=0.1)
 
 
-def fit(folder: Path, loader: Any, **options: Any) -> None:
+def fit(folder: Path, loader: Any, *callbacks: Callback, **options: Any) -> None:
     trainer = Trainer(
         accelerator="cpu",
         devices=1,
@@ -39,7 +45,7 @@ def fit(folder: Path, loader: Any, **options: Any) -> None:
         logger=False,
         log_every_n_steps=0,  # it may log nothing
         default_root_dir=folder,
-        callbacks=[TrainRunCallback(every_n_steps=2)],
+        callbacks=[*callbacks, TrainRunCallback(every_n_steps=2)],
         **options,
     )
     trainer.fit(Line(), loader)
@@ -60,6 +66,13 @@ def test_lightning_is_told_that_strategies_that_save_otherwise_cannot_be_saved(
         fit(tmp_path, DataLoader(torch.zeros(4, 1)), strategy=Sharding("cpu"))
 
 
+def test_lightning_is_told_that_what_searches_first_would_lose_the_checkpoint(
+    tmp_path: Path,
+) -> None:
+    with pytest.raises(ValueError, match="after LearningRateFinder the Trainer no longer knows"):
+        fit(tmp_path, DataLoader(torch.zeros(4, 1)), LearningRateFinder())
+
+
 def test_accelerate_is_told_that_a_loader_was_not_prepared() -> None:
     with session(Accelerator(cpu=True), every=1) as run:
         with pytest.raises(ValueError, match=r"a list says nothing of its place: let accelerator"):
@@ -72,6 +85,85 @@ def test_accelerate_is_told_to_leave_the_place_of_checkpoints_to_the_run(tmp_pat
     with pytest.raises(ValueError, match="say where checkpoints lie, which TrainRun does"):
         with session(accelerator, every=1):
             pass
+
+
+class Stream(IterableDataset[torch.Tensor]):
+    def __iter__(self) -> Any:
+        return iter(torch.zeros(4, 1))
+
+    def __len__(self) -> int:
+        return 4
+
+
+def kept_stream() -> StatefulDataLoader[torch.Tensor]:
+    return StatefulDataLoader(Stream(), num_workers=1, persistent_workers=True)
+
+
+SHORTER = "a StatefulDataLoader: with persistent_workers=True an iterable dataset would begin each"
+
+
+def test_lightning_is_told_that_later_epochs_of_a_stream_would_be_shorter(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=SHORTER):
+        fit(tmp_path, kept_stream())
+
+
+def test_accelerate_is_told_that_later_epochs_of_a_stream_would_be_shorter() -> None:
+    with session(Accelerator(cpu=True), every=1) as run, pytest.raises(ValueError, match=SHORTER):
+        next(run.batches(kept_stream()))
+
+
+class Square(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(1, 1)
+
+    def forward(self, inputs: Any, labels: Any = None) -> Any:
+        return {"loss": (self.layer(inputs) - labels).square().mean()}
+
+
+def hugging_face_trainer(folder: Path, *callbacks: Any, **options: Any) -> HuggingFaceTrainer:
+    data = [{"inputs": torch.ones(1), "labels": torch.ones(1)}] * 4
+    arguments = TrainingArguments(
+        str(folder), max_steps=2, use_cpu=True, report_to=[], disable_tqdm=True, **options
+    )
+    trainer = HuggingFaceTrainer(
+        None, arguments, train_dataset=data, eval_dataset=data, model_init=lambda _: Square()
+    )
+    for callback in (*callbacks, hugging_face.TrainRunCallback()):
+        trainer.add_callback(callback)
+    return trainer
+
+
+BEST = {"eval_strategy": "epoch", "save_strategy": "epoch", "load_best_model_at_end": True}
+
+
+def test_hugging_face_is_told_that_callbacks_would_begin_anew(tmp_path: Path) -> None:
+    with pytest.raises(
+        ValueError, match=r"EarlyStoppingCallback would begin anew .*: set restore_"
+    ):
+        hugging_face_trainer(tmp_path, EarlyStoppingCallback(), **BEST).train()
+
+
+def test_hugging_face_is_told_that_trials_cannot_be_resumed(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"hyperparameter_search\(\) saves each trial to a folder"):
+        hugging_face_trainer(tmp_path).hyperparameter_search(
+            lambda trial: {"learning_rate": trial.suggest_float("lr", 0.1, 0.2)}, n_trials=1
+        )
+
+
+def test_hugging_face_is_told_that_it_was_not_given_the_checkpoint_of_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent = Exchange(
+        socket=tmp_path / "socket",
+        staging=tmp_path,
+        control_file=tmp_path / "control",
+        resume=Handed(attempt=1, step=12, uri="file:///checkpoint"),
+    )
+    for name, value in agent.write().items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ValueError, match=r"step 12, and train\(\) was not given it: call trainer"):
+        hugging_face_trainer(tmp_path).train()
 
 
 @pytest.mark.parametrize("number", [0, -1])

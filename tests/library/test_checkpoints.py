@@ -10,6 +10,7 @@ import pytest
 
 import trainrun
 from tests.support.eventually import eventually
+from trainrun.tree import walk
 
 if TYPE_CHECKING:
     from tests.support.agent_stand_in import AgentStandIn
@@ -95,16 +96,17 @@ def test_to_directory_is_a_copy_of_ones_own(
     assert (stored / "model.pt").read_text() == "weights"
 
 
-def test_to_directory_replaces_files_of_the_same_name(
+def test_to_directory_moves_aside_what_is_no_part_of_it(
     agent: AgentStandIn, stored: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "a" / "shards").mkdir(parents=True)
     (tmp_path / "a" / "model.pt").write_text("older")
     (tmp_path / "a" / "other").write_text("mine")
     resume_point().to_directory(tmp_path / "a")
-    assert (tmp_path / "a" / "model.pt").read_text() == "weights"
-    assert (tmp_path / "a" / "other").read_text() == "mine"
-    assert (tmp_path / "a" / "shards" / "a").read_text() == "1"
+    assert walk(tmp_path / "a") == walk(stored)
+    aside = tmp_path / ".a.trainrun" / "before-attempt-1"
+    assert (aside / "model.pt").read_text() == "older"
+    assert (aside / "other").read_text() == "mine"
 
 
 def test_to_directory_makes_a_temporary_one(

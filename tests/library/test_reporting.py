@@ -13,6 +13,7 @@ from tests.support.agent_stand_in import AgentStandIn, Message
 from tests.support.eventually import eventually
 from tests.support.mounts import mounted
 from trainrun import session, staging
+from trainrun.tree import Entry
 
 
 def directory_with(path: Path, **files: str) -> Path:
@@ -193,13 +194,13 @@ def test_steps_that_wait_behind_a_copy_show_that_the_rank_works(
 ) -> None:
     """A thread copied a large checkpoint, and the training beside it was taken for a hang."""
     mine = directory_with(tmp_path / "mine", model="weights")
-    copied, copy = threading.Event(), staging.copy_directory
+    copied, copy = threading.Event(), staging.copy_entries
 
-    def slow(source: Path, target: Path) -> None:
+    def slow(source: Path, target: Path, entries: list[Entry]) -> None:
         copied.wait()
-        copy(source, target)
+        copy(source, target, entries)
 
-    monkeypatch.setattr(staging, "copy_directory", slow)
+    monkeypatch.setattr(staging, "copy_entries", slow)
     saver = threading.Thread(target=trainrun.report, kwargs={"step": 0, "checkpoint": mine})
     saver.start()
     eventually(lambda: agent.of_type("room"))
@@ -271,7 +272,7 @@ def test_a_dangling_link_is_named(agent: AgentStandIn, tmp_path: Path) -> None:
 def test_a_link_to_a_directory_is_named(agent: AgentStandIn, tmp_path: Path) -> None:
     mine = directory_with(tmp_path / "mine")
     (mine / "latest").symlink_to(tmp_path)
-    with pytest.raises(ValueError, match=r"mine/latest is a link to a directory; save the files"):
+    with pytest.raises(ValueError, match=r"mine/latest is a link to a directory; copy its files"):
         trainrun.report(step=3, checkpoint=mine)
 
 

@@ -23,7 +23,7 @@ from accelerate.utils import DistributedType
 from trainrun.checkpoint_handle import get_checkpoint
 from trainrun.reporting import report, staging_directory
 from trainrun.save_request import should_save
-from trainrun.torch import beside, modules, random_state
+from trainrun.torch import beside, modules, parts, random_state
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -178,6 +178,8 @@ class AccelerateSession:
                     "prepare() make a loader of it, without dispatch_batches, or give a "
                     "trainrun.torch.ResumableLoader"
                 )
+            if fault := parts.fault_of_loader(loader):
+                raise ValueError(f"a {type(loader).__name__}: {fault}")
             if own:
                 loader.load_state_dict(_state_of(loader, own))
             return iter(loader)

@@ -14,10 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainrun import session
+from trainrun.context import get_context
 from trainrun.contract import messages
 from trainrun.contract import metrics as metrics_
 from trainrun.contract.environment import Exchange
-from trainrun.staging import copy_directory, copy_file
+from trainrun.restoring import restore
+from trainrun.staging import copy_entries
+from trainrun.tree import walk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -71,17 +74,31 @@ class Checkpoint:
     def to_directory(
         self, path: str | os.PathLike[str] | None = None, rank: int | None = None
     ) -> str:
-        """Copy its files into a directory of the caller's own and return that.
+        """Restore it into a directory of the caller's own and return that.
+
+        The directory is then equal to it, with its links, empty folders and modes, and its files
+        and folders in the order of their times. What else is in there is moved aside, but for
+        mounted folders: into `.<name>.trainrun/before-attempt-N` beside it, or below `.trainrun` in
+        it where it is a mount. Of the ranks that share the directory the first restores in each
+        attempt and the others wait. Raises ValueError for a directory that holds more than
+        checkpoints (the working directory, the script, the home directory), OSError, and what
+        `as_directory` does.
 
         Args:
-            path: Where to; made if need be, files of the same name are replaced. By default a new
-                temporary directory, which the caller removes.
-            rank: Only the files that this rank brought.
+            path: Where to; made if need be. By default a new temporary directory, which the caller
+                removes.
+            rank: Only the files that this rank brought. Those of several ranks may go into one
+                directory.
         """
-        source = self._fetch(rank)
+        source = Path(self._fetch(rank))
         if path is None:
             path = tempfile.mkdtemp(prefix="trainrun-checkpoint-")
-        _copy_into(Path(source), Path(path))
+            copy_entries(source, Path(path), walk(source))
+        else:
+            place = get_context()
+            part = self.path if rank is None else f"{self.path} rank {rank}"
+            run_id, attempt = place.run_id, place.attempt
+            restore(source, Path(path), part=part, run_id=run_id, attempt=attempt)
         return os.fspath(path)
 
     def local_directory(self) -> Path:
@@ -186,16 +203,3 @@ def get_initial_checkpoint() -> Checkpoint | None:
 
 def _ask_for_path(request: messages.FetchCheckpoint | messages.FetchInitial) -> str:
     return session.current().require_agent().ask(request).path
-
-
-def _copy_into(source: Path, target: Path) -> None:
-    target.mkdir(parents=True, exist_ok=True)
-    for entry in os.scandir(source):
-        there = target / entry.name
-        if not entry.is_dir():
-            there.unlink(missing_ok=True)
-            copy_file(Path(entry.path), there)
-        elif there.exists():
-            _copy_into(Path(entry.path), there)
-        else:
-            copy_directory(Path(entry.path), there)

@@ -12,10 +12,12 @@ import signal
 import threading
 import warnings
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lightning.pytorch import Callback
+from lightning.pytorch.callbacks import BatchSizeFinder, LearningRateFinder, ModelCheckpoint
 from lightning.pytorch.plugins.io import AsyncCheckpointIO
 from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy
 from lightning.pytorch.utilities import CombinedLoader
@@ -24,7 +26,8 @@ from trainrun.checkpoint_handle import get_checkpoint
 from trainrun.context import get_context
 from trainrun.reporting import report, staging_directory
 from trainrun.save_request import should_save
-from trainrun.torch import ResumableLoader, beside, modules, random_state
+from trainrun.staging import copy_over
+from trainrun.torch import ResumableLoader, beside, modules, parts, random_state
 
 if TYPE_CHECKING:
     from trainrun.contract.metrics import Metric
@@ -64,7 +67,8 @@ class TrainRunCallback(Callback):  # type: ignore[misc]  # its types are not ins
     Steps are the Trainer's `global_step`. A checkpoint is what `Trainer.save_checkpoint` writes,
     with each rank's random numbers, gradients and buffers and the state of its loaders beside it.
     It is saved when the next batch begins, so that all hooks of the step and the validation behind
-    it are over, and where the training ends. ModelCheckpoint goes on as ever.
+    it are over, and where the training ends. ModelCheckpoint goes on as ever; the file that it
+    holds for the best goes with each checkpoint, and a resume puts it back into its `dirpath`.
     """
 
     def __init__(self, *, every_n_steps: int) -> None:
@@ -104,6 +108,12 @@ class TrainRunCallback(Callback):  # type: ignore[misc]  # its types are not ins
                 "AsyncCheckpointIO has not written a checkpoint yet when it is reported: leave it "
                 "out, TrainRun uploads in the background"
             )
+        for callback in trainer.callbacks:
+            if isinstance(callback, (BatchSizeFinder, LearningRateFinder)):
+                raise ValueError(
+                    f"after {type(callback).__name__} the Trainer no longer knows what it resumes "
+                    "from: leave it out, and give what it finds in a run of its own"
+                )
         self._handler = signal.getsignal(signal.SIGTERM)
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
@@ -116,13 +126,18 @@ class TrainRunCallback(Callback):  # type: ignore[misc]  # its types are not ins
             )
 
     def on_load_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:
-        """Give the loaders of this rank their own states."""
+        """Give the loaders of this rank their own states, and ModelCheckpoint its best file."""
         path = resume_path()
         if path is None or trainer.ckpt_path != path:
             return
         self._own = beside.read(Path(path).parent)
         if "loaders" in self._own:
             _fit_loop(checkpoint)["state_dict"]["combined_loader"] = self._own["loaders"]
+        for callback in _model_checkpoints(trainer):
+            if state := checkpoint["callbacks"].get(callback.state_key):
+                carried = Path(path).parent / _name_of_best(callback)
+                _put_back(callback.dirpath, state, carried, write=trainer.local_rank == 0)
+        trainer.strategy.barrier()
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Take over what this rank has alone."""
@@ -130,6 +145,8 @@ class TrainRunCallback(Callback):  # type: ignore[misc]  # its types are not ins
             # Lightning's own handler makes a collective of its own in the middle of any other.
             signal.signal(signal.SIGTERM, self._handler)
         for loader in _loaders(trainer):
+            if fault := parts.fault_of_loader(loader):
+                raise ValueError(f"a {type(loader).__name__}: {fault}")
             _warn_of(loader)
         self._step = self._reported = trainer.global_step
         beside.restore(self._own, [trainer.model])
@@ -228,6 +245,11 @@ class TrainRunCallback(Callback):  # type: ignore[misc]  # its types are not ins
             evaluated=place.evaluated,
             metrics={n: value.cpu() for n, value in trainer.callback_metrics.items()},
         )
+        for callback in _model_checkpoints(trainer) if trainer.is_global_zero else ():
+            # Without a metric it is the last file, and the next one replaces it.
+            best = Path(callback.best_model_path)
+            if best.is_file() and (ended or callback.monitor):
+                copy_over(best, directory / _name_of_best(callback))
         return directory
 
 
@@ -242,6 +264,31 @@ def _loaders(trainer: Any) -> list[Any]:
 
 def _stateful(trainer: Any) -> list[Any]:
     return [loader for loader in _loaders(trainer) if hasattr(loader, "state_dict")]
+
+
+def _model_checkpoints(trainer: Any) -> list[Any]:
+    return [each for each in trainer.checkpoint_callbacks if isinstance(each, ModelCheckpoint)]
+
+
+def _name_of_best(callback: Any) -> str:
+    return f"trainrun-best-{sha256(callback.state_key.encode()).hexdigest()[:12]}.ckpt"
+
+
+def _put_back(folder: str, state: dict[str, Any], carried: Path, *, write: bool) -> None:
+    """Let a ModelCheckpoint find its best file in its folder of this attempt, and its scores.
+
+    Where its folder has another name than before it would forget the scores.
+    """
+    state["dirpath"] = folder
+    if not carried.is_file():
+        return
+    best, here = state["best_model_path"], str(Path(folder, Path(state["best_model_path"]).name))
+    if write:
+        copy_over(carried, Path(here))
+    state.update({name: here for name, value in state.items() if value == best})
+    state["best_k_models"] = {
+        here if path == best else path: score for path, score in state["best_k_models"].items()
+    }
 
 
 def _fit_loop(checkpoint: dict[str, Any]) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """Checkpoint directories on this worker's disk: checked, then renamed or copied for the agent.
 
-Invariants: what has been reported is never shared with the script (never hard-linked, no symbolic
-link left in it), so that later writes cannot reach a checkpoint; a step's directory appears at
-once and complete, by a rename.
+Invariants: what has been reported is never shared with the script (never hard-linked, no link left
+in it that leads out of it), so that later writes cannot reach a checkpoint; a step's directory
+appears at once and complete, by a rename.
 """
 
 from __future__ import annotations
@@ -11,15 +11,19 @@ import fcntl
 import os
 import shutil
 import stat
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trainrun.contract.file_names import unstorable
 from trainrun.disk import NO_ROOM, remove_directory
 from trainrun.errors import StagingFailed
+from trainrun.tree import OURS, inner_target, mode_of, set_mode, stamp, walk
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
+
+    from trainrun.tree import Entry
 
 _FICLONE = 0x40049409
 """ioctl of <linux/fs.h>: the copy shares its blocks until one side writes (btrfs, XFS)."""
@@ -82,7 +86,8 @@ class Staging:
                 self._made[source] = step
             else:
                 part = self._root / f".part-{name}"
-                copy_directory(source, part)
+                part.mkdir()
+                copy_entries(source, part, walk(source))
                 part.rename(self._root / name)
         except OSError as error:
             remove_directory(self._root / f".part-{name}")
@@ -97,23 +102,40 @@ class Staging:
             self._made[path] = step
 
 
-def copy_directory(source: Path, target: Path) -> None:
-    """Copy a directory, its blocks shared where the file system can. Raises OSError."""
-    target.mkdir()
-    for entry in sorted(os.scandir(source), key=lambda entry: entry.name):
-        if entry.is_dir():
-            copy_directory(Path(entry.path), target / entry.name)
+def copy_entries(source: Path, target: Path, entries: Sequence[Entry]) -> None:
+    """Copy entries of a directory into an empty one, with their modes and times.
+
+    Raises OSError.
+    """
+    for entry in entries:
+        there = target / entry.name
+        if entry.folder:
+            there.mkdir()
+        elif entry.target:
+            there.symlink_to(entry.target)
         else:
-            copy_file(Path(entry.path), target / entry.name)
+            copy_file(source / entry.name, there)
+    stamp(target, entries)
 
 
 def copy_file(source: Path, target: Path) -> None:
-    """Copy the content of a file, its blocks shared where the file system can. Raises OSError."""
+    """Copy a file, its blocks shared where the file system can. Raises OSError."""
     with open(source, "rb") as reader, open(target, "xb") as writer:
         try:
             fcntl.ioctl(writer.fileno(), _FICLONE, reader.fileno())
         except OSError:  # another file system, or one that cannot share
             shutil.copyfileobj(reader, writer, 1 << 20)
+    facts = source.stat()
+    set_mode(target, mode_of(facts))
+    os.utime(target, ns=(facts.st_atime_ns, facts.st_mtime_ns))
+
+
+def copy_over(source: Path, target: Path) -> None:
+    """Copy a file to where one may be already; it appears whole. Raises OSError."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".trainrun-") as folder:
+        copy_file(source, Path(folder, target.name))
+        Path(folder, target.name).replace(target)
 
 
 def _absolute(path: Path) -> Path:
@@ -122,12 +144,14 @@ def _absolute(path: Path) -> Path:
 
 
 def _own_content(directory: Path) -> None:
-    """Replace links in a directory by copies: what they share could change after the report."""
+    """Replace links that lead out of a directory by copies: that could change after the report."""
     for folder, _, names in os.walk(directory):
+        times = Path(folder).stat()
         for name in names:
             path = Path(folder, name)
             status = path.lstat()
-            if stat.S_ISLNK(status.st_mode) or status.st_nlink > 1:
+            leads_out = stat.S_ISLNK(status.st_mode) and not inner_target(path, directory)
+            if leads_out or (stat.S_ISREG(status.st_mode) and status.st_nlink > 1):
                 # Short, as `name` may have all the bytes that a name can have.
                 copy = path.with_name(f".copy-{os.urandom(8).hex()}")
                 try:
@@ -135,6 +159,7 @@ def _own_content(directory: Path) -> None:
                     copy.replace(path)
                 finally:
                     copy.unlink(missing_ok=True)  # the script may report the directory again
+                os.utime(folder, ns=(times.st_atime_ns, times.st_mtime_ns))
 
 
 def _files(directory: Path, top: Path, step: int) -> Iterator[Path]:
@@ -151,6 +176,8 @@ def _files(directory: Path, top: Path, step: int) -> Iterator[Path]:
             "save into trainrun.staging_directory() and report that"
         ) from None
     for entry in entries:
+        if entry.name == OURS and directory == top:
+            continue
         if entry.is_dir(follow_symlinks=False):
             yield from _files(Path(entry.path), top, step)
         else:
@@ -167,10 +194,12 @@ def _check_file(path: Path, top: Path, step: int) -> Path:
             f"report(step={step}): {path} cannot be read ({error.strerror}); a link must lead to "
             "a file"
         ) from error
+    if path.is_symlink() and inner_target(path, top):
+        return path
     if path.is_symlink() and stat.S_ISDIR(mode):
         raise ValueError(
-            f"report(step={step}): {path} is a link to a directory; save the files themselves, or "
-            "copy them into the checkpoint directory"
+            f"report(step={step}): {path} is a link to a directory; copy its files into the "
+            "checkpoint directory, or link to one that is in there by a relative path"
         )
     if not stat.S_ISREG(mode):
         raise ValueError(f"report(step={step}): {path} is not a regular file; leave it out")

@@ -9,18 +9,20 @@ accelerate.
 
 from __future__ import annotations
 
+import json
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from accelerate.utils import gather_object
+from accelerate.state import AcceleratorState
+from accelerate.utils import DistributedType, broadcast, gather_object
 from transformers import TrainerCallback
 
 from trainrun.checkpoint_handle import get_checkpoint
 from trainrun.context import get_context
 from trainrun.reporting import report, staging_directory
 from trainrun.save_request import should_save
-from trainrun.staging import copy_file
+from trainrun.staging import copy_over
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -32,6 +34,13 @@ __all__ = ["TrainRunCallback", "resume_path"]
 PLAIN = (bool, int, float, str)
 ONLY_RANK_0 = "trainer_state.json"
 """A file of a Trainer's checkpoint that rank 0 alone writes."""
+BEST = Path("trainrun", "best")
+"""Where a checkpoint has the files of the best one; a folder of weights at its top would count as
+an adapter of PEFT."""
+NOT_OF_THE_MODEL = ("optimizer", "scheduler", "scaler", "rng_state")
+"""How the names of files begin that only a resume needs."""
+DATA_PARALLEL = (DistributedType.MULTI_CPU, DistributedType.MULTI_GPU)
+"""Where each rank has the whole model."""
 
 
 def resume_path() -> str | None:
@@ -51,10 +60,11 @@ class TrainRunCallback(TrainerCallback):  # type: ignore[misc]  # its types are 
     """Reports a Trainer's steps, logs and checkpoints, and saves before a worker is taken away.
 
     Steps are the Trainer's `global_step`. A checkpoint that the Trainer has saved is reported as it
-    is, with the files of all ranks; it is copied, so `save_total_limit` goes on as ever. Where a
-    worker is about to be taken away, the Trainer saves after the step that it is at; with
-    `save_strategy="best"` after the next one, without an evaluation, where that step was evaluated
-    and is not the best.
+    is, with the files of all ranks; it is copied, so `save_total_limit` goes on as ever. With it
+    goes the model of the Trainer's best checkpoint, where that is another one: a resume puts it
+    back into `output_dir`. Where a worker is about to be taken away, the Trainer saves after the
+    step that it is at; with `save_strategy="best"` after the next one, without an evaluation, where
+    that step was evaluated and is not the best.
     """
 
     def __init__(self) -> None:
@@ -70,18 +80,15 @@ class TrainRunCallback(TrainerCallback):  # type: ignore[misc]  # its types are 
         """When this training began, in the time of the disk that it saves to."""
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Raises ValueError for arguments that cannot work."""
-        if args.save_on_each_node:
-            raise ValueError(
-                "save_on_each_node=True gives every node's files the same names: leave it out, a "
-                "checkpoint is read with the files of all nodes"
-            )
-        if args.save_only_model:
-            raise ValueError("save_only_model=True leaves nothing to resume from: leave it out")
+        """Put the best checkpoint back. Raises ValueError for what cannot work."""
+        _check_arguments(args, state)
         _check_folders(gather_object([_Place.of(args)]))
         self._reported = state.global_step
         if args.local_process_index == 0:
             self._began = _now_on(Path(args.output_dir))
+        checkpoint = get_checkpoint()
+        if checkpoint is not None and checkpoint.step == state.global_step:
+            _restore_best(args, state)
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Report the step before, which is over now: its log and its checkpoint belong together."""
@@ -107,11 +114,24 @@ class TrainRunCallback(TrainerCallback):  # type: ignore[misc]  # its types are 
         if state.global_step <= self._saved:
             return  # at the end of an epoch a step may be saved twice
         self._saved = state.global_step
-        self._report(state.global_step, self._staged(args, f"checkpoint-{state.global_step}"))
+        self._report(state.global_step, self._staged(args, state))
 
-    def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Report the last step."""
+    def on_train_end(
+        self, args: Any, state: Any, control: Any, model: Any = None, **_: Any
+    ) -> None:
+        """Report the last step, and give all ranks the best model where the Trainer has loaded it.
+
+        On a disk that rank 0 does not share, the best checkpoint has no weights.
+        """
         self._report(state.global_step)
+        context, loaded = get_context(), args.load_best_model_at_end and state.best_global_step
+        if (
+            loaded
+            and context.local_world_size < context.world_size
+            and AcceleratorState().distributed_type in DATA_PARALLEL
+        ):
+            for tensor in model.state_dict().values():
+                tensor.copy_(broadcast(tensor))
 
     def _report(self, step: int, checkpoint: Path | None = None) -> None:
         if checkpoint is None and step == self._reported and not self._metrics:
@@ -119,24 +139,29 @@ class TrainRunCallback(TrainerCallback):  # type: ignore[misc]  # its types are 
         metrics, self._metrics, self._reported = self._metrics, {}, step
         report(metrics, step=step, checkpoint=checkpoint)
 
-    def _staged(self, args: Any, name: str) -> Path:
+    def _staged(self, args: Any, state: Any) -> Path:
         """Copy what the ranks of this node have saved; empty where this rank brings nothing."""
         directory = staging_directory()
-        if args.local_process_index != 0:
-            return directory
-        folder = Path(args.output_dir, name)
-        # An earlier attempt may have left a folder of the same step: only what is new is of this.
-        files = [
-            path.relative_to(folder)
-            for path in sorted(folder.rglob("*"))
-            if path.is_file() and path.stat().st_mtime_ns >= self._began
-        ]
-        if args.process_index != 0 and Path(ONLY_RANK_0) in files:
-            return directory  # it is on a disk that all nodes share: rank 0 brings all of it
-        for file in files:
-            (directory / file).parent.mkdir(parents=True, exist_ok=True)
-            copy_file(folder / file, directory / file)
+        if args.local_process_index == 0:
+            folder = Path(args.output_dir, f"checkpoint-{state.global_step}")
+            self._bring(args, folder, directory)
+            best = Path(state.best_model_checkpoint or folder)
+            if best.name != folder.name:
+                self._bring(args, best, directory / BEST, all_of_it=False)
         return directory
+
+    def _bring(self, args: Any, folder: Path, to: Path, *, all_of_it: bool = True) -> None:
+        files = _files(folder)
+        if all_of_it:
+            # An earlier attempt may have left a folder of the same step: only what is new is of
+            # this one.
+            files = [it for it in files if (folder / it).stat().st_mtime_ns >= self._began]
+        else:
+            files = _of_the_model(files)
+        if args.process_index != 0 and Path(ONLY_RANK_0) in files:
+            return  # it is on a disk that all nodes share: rank 0 brings all of it
+        for file in files:
+            copy_over(folder / file, to / file)
 
 
 class _Place(NamedTuple):
@@ -150,6 +175,73 @@ class _Place(NamedTuple):
     def of(cls, args: Any) -> _Place:
         context = get_context()
         return cls(context.node_rank, context.rank, str(Path(args.output_dir).resolve()))
+
+
+def _check_arguments(args: Any, state: Any) -> None:
+    """Raises ValueError, each naming what to change."""
+    if args.save_on_each_node:
+        raise ValueError(
+            "save_on_each_node=True gives every node's files the same names: leave it out, a "
+            "checkpoint is read with the files of all nodes"
+        )
+    if args.save_only_model:
+        raise ValueError("save_only_model=True leaves nothing to resume from: leave it out")
+    if state.is_hyper_param_search:
+        raise ValueError(
+            "hyperparameter_search() saves each trial to a folder of its own, and they cannot be "
+            "resumed: let one run train one trial, as a sweep does"
+        )
+    keeping = sorted(set(state.stateful_callbacks) - {"TrainerControl"})
+    if keeping and not args.restore_callback_states_from_checkpoint:
+        raise ValueError(
+            f"{', '.join(keeping)} would begin anew after a resume: set "
+            "restore_callback_states_from_checkpoint=True"
+        )
+    checkpoint = get_checkpoint()
+    if checkpoint is not None and state.global_step == 0 < checkpoint.step:
+        raise ValueError(
+            f"this run has a checkpoint of step {checkpoint.step}, and train() was not given it: "
+            "call trainer.train(resume_from_checkpoint=resume_path())"
+        )
+
+
+def _restore_best(args: Any, state: Any) -> None:
+    """Put the best checkpoint where the Trainer has left it: a new disk does not have it.
+
+    Raises ValueError where the checkpoint does not bring it.
+    """
+    resumed = Path(str(resume_path()))
+    named = json.loads((resumed / ONLY_RANK_0).read_text())["best_model_checkpoint"]
+    if named is None:
+        return
+    folder = Path(args.output_dir, Path(named).name)
+    source = resumed if folder.name == f"checkpoint-{state.global_step}" else resumed / BEST
+    if not source.is_dir():
+        if args.load_best_model_at_end and not folder.is_dir():
+            raise ValueError(
+                f"the checkpoint of step {state.global_step} does not bring the best one, "
+                f"{folder.name}, which is not in output_dir either: put it there, or leave "
+                "load_best_model_at_end out"
+            )
+        return
+    if args.local_process_index == 0:
+        for file in _of_the_model(_files(source)):
+            copy_over(source / file, folder / file)
+    args.distributed_state.wait_for_everyone()
+    state.best_model_checkpoint = str(folder)
+
+
+def _files(folder: Path) -> list[Path]:
+    return [path.relative_to(folder) for path in sorted(folder.rglob("*")) if path.is_file()]
+
+
+def _of_the_model(files: list[Path]) -> list[Path]:
+    """Those of a checkpoint that its model is loaded from."""
+    return [
+        file
+        for file in files
+        if file.parts[0] != BEST.parts[0] and not file.parts[0].startswith(NOT_OF_THE_MODEL)
+    ]
 
 
 def _check_folders(places: Iterable[_Place]) -> None:

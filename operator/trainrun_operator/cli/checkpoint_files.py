@@ -5,7 +5,6 @@ Layer: cli. Asks the store alone; works from any machine, whether the run is on 
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
 from pathlib import Path
@@ -24,6 +23,7 @@ from trainrun.checkpoint import (
 from trainrun.contract import layout
 from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun.errors import CheckpointDamaged, TrainRunError
+from trainrun.tree import stamp, walk
 from trainrun_operator.cli import wording
 from trainrun_operator.cli.exit_codes import SUCCEEDED
 from trainrun_operator.cli.finding import find_run
@@ -153,9 +153,8 @@ def _download(run: RunStore, checkpoint: CheckpointId, folder: Path) -> None:
         folder.parent.mkdir(parents=True, exist_ok=True)
         scratch = Path(tempfile.mkdtemp(prefix=".trainrun-", dir=folder.parent))
         files = checkpoint_on_node(run, manifest, cache_dir=scratch).directory()
-        for path in files.rglob("*"):
-            os.utime(path)  # a cache marks with it what it has verified
         files.rename(folder)
+        stamp(folder, walk(folder), apart=True)
     except OSError as error:
         raise FolderInTheWay(f"{folder} cannot be written: {error.strerror}") from error
     finally:

@@ -166,7 +166,7 @@ class ResumableLoader:
         return self._source.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on where `state_dict` was taken.
+        """Go on where `state_dict` was taken; an iteration that has begun raises RuntimeError.
 
         Raises ValueError for a dataset of another length, and where an iterable dataset was shared
         out to other numbers of ranks or workers.

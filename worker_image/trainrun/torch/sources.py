@@ -61,6 +61,7 @@ class MapSource:
         self._position = 0
         self._handed_out = False
         """Whether this epoch's last batch was handed out, and the epoch not left yet."""
+        self._loads = 0
         self._length = len(dataset)
         self._shuffle = shuffle
         self._share = share
@@ -100,6 +101,7 @@ class MapSource:
             )
         self.epoch, self._seed = state["epoch"], state["seed"]
         self._position, self._handed_out = state["position"], False
+        self._loads += 1
 
     def requests(self) -> Iterator[Request]:
         """The batches that this rank has left in this epoch."""
@@ -115,11 +117,12 @@ class MapSource:
 
     def _rest(self) -> Iterator[Any]:
         self._generator.manual_seed(seed_of(self._seed, self.epoch, self._share.rank))
-        left = self._batches(self._position)
+        left, loads = self._batches(self._position), self._loads
         for number, (samples, batch) in enumerate(self._loader, start=1):
             self._position += samples * self._share.world_size
             self._handed_out = number == left
             yield batch
+            _check_that_none_was_loaded(self._loads - loads)
         self._begin_next()
 
     def _begin_next(self) -> None:
@@ -136,6 +139,15 @@ class MapSource:
         # A generator of its own: shuffling must not draw from the random numbers of the training.
         generator = torch.Generator().manual_seed(seed_of(self._seed, self.epoch))
         return torch.randperm(self._length, generator=generator)
+
+
+def _check_that_none_was_loaded(since: int) -> None:
+    """Raises RuntimeError where an iteration would go on in a state of another one."""
+    if since:
+        raise RuntimeError(
+            "this iteration over a ResumableLoader has begun before its state was loaded: call "
+            "iter() after load(), and keep no older iterator"
+        )
 
 
 class _Requests(Sampler[Request]):
@@ -160,10 +172,12 @@ class IterableSource:
         self._seed = seed
         self._split = split
         self._first = 0
+        self._loads = 0
         self._shards = self._fresh()
 
     def __iter__(self) -> Iterator[Any]:
         share, begins = self._share, all(shard.batches == 0 for shard in self._shards)
+        loads = self._loads
         generator = torch.Generator().manual_seed(seed_of(self._seed, self.epoch, share.rank))
         batches = IterableBatches(self._dataset, share.collate, self._reading())
         piece: Piece | None = None
@@ -175,6 +189,7 @@ class IterableSource:
             shard.ended = piece.ended
             self._first = (piece.shard + 1) % len(self._shards)
             yield piece.batch
+            _check_that_none_was_loaded(self._loads - loads)
         if begins and piece is None:
             raise ValueError(
                 f"the dataset has no batch for each of {share.world_size} ranks with "
@@ -206,6 +221,7 @@ class IterableSource:
             )
         self.epoch, self._seed, self._first = state["epoch"], state["seed"], state["first"]
         self._shards = [Shard(**shard) for shard in state["shards"]]
+        self._loads += 1
 
     def _fresh(self) -> list[Shard]:
         return [Shard() for _ in range(max(1, self._share.num_workers))]

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
-from torch.optim.lr_scheduler import LRScheduler
 
 from trainrun.checkpoint_handle import get_checkpoint
 from trainrun.context import get_context
 from trainrun.reporting import report, staging_directory
 from trainrun.torch import modules, random_state
+from trainrun.torch.parts import OF_PYTORCH, check_part, keep_apart, load_part
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -29,8 +29,6 @@ ACCUMULATING = "accumulating"
 """In each rank's file: whether it has gradients that a resume must not lose."""
 SHARED_FILE = "state.pt"
 SHARDED_FOLDER = "sharded"
-SAME = (torch.nn.Module, torch.optim.Optimizer, LRScheduler, torch.amp.GradScaler)
-"""Types whose state is the same on every rank."""
 
 
 class Stateful(Protocol):
@@ -64,20 +62,18 @@ class State:
             parts: Whatever has `state_dict()` and `load_state_dict()`, by names of your own:
                 `model=`, `optimizer=`, `scheduler=`, `loader=`, ...
 
-        Raises TypeError for a part that has not.
+        With `rng`, a DataLoader without a generator gets one: else each iteration would draw a
+        number from the training's, and a resume one more.
+
+        Raises TypeError and ValueError for a part that could not be put back.
         """
-        for name, part in parts.items():
-            if not (hasattr(part, "state_dict") and hasattr(part, "load_state_dict")):
-                raise TypeError(
-                    f"State({name}=...): a {type(part).__name__} has no state_dict() and "
-                    "load_state_dict()"
-                )
         self._parts: dict[str, Any] = parts
         self._rng = rng
         self._checked = False
         for name, part in self._parts.items():
-            if type(part).__name__ == "FullyShardedDataParallel":
-                raise TypeError(f"State({name}=...): shard it with fully_shard (FSDP2) instead")
+            check_part(name, part)
+            if rng:
+                keep_apart(part)
             if isinstance(part, torch.optim.Optimizer):
                 modules.watch(part)
 
@@ -145,8 +141,8 @@ class State:
                 is each rank's own (random numbers, the place in an iterable dataset, gradients).
                 The training goes on from there, but not bit for bit.
 
-        Raises ValueError where it does not fit otherwise, naming what is missing, and where the
-        directory is none that State wrote.
+        Raises ValueError where it does not fit otherwise, naming what is missing, where the
+        directory is none that State wrote, and where a part has not taken its state over.
         """
         folder, context = Path(directory), get_context()
         shared = _read(folder, SHARED_FILE)
@@ -175,7 +171,7 @@ class State:
             _dcp().read(in_shards, folder / SHARDED_FOLDER)
         for name, part in self._parts.items():
             if name in whole:
-                _bare(part).load_state_dict(whole[name])
+                load_part(name, _bare(part), whole[name])
         for name, part in self._modules():
             if name in own["modules"]:
                 modules.load_own_state(part, own["modules"][name])
@@ -204,7 +200,7 @@ class State:
 
     def _is_own(self, name: str) -> bool:
         part = self._parts[name]
-        return not (isinstance(part, SAME) or getattr(part, "same_on_every_rank", False))
+        return not (isinstance(part, OF_PYTORCH) or getattr(part, "same_on_every_rank", False))
 
     def _sharded(self) -> dict[str, Any]:
         return {name: part for name, part in self._parts.items() if _is_sharded(part)}

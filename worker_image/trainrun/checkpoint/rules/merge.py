@@ -15,6 +15,8 @@ from trainrun.errors import CheckpointConflict
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from trainrun.tree import Entry
+
 REMEDY = (
     "give each rank's file a name of its own, such as model-rank{rank}.pt, "
     "or let one rank alone report it, with whole=True"
@@ -48,6 +50,23 @@ def merge_ranks(files: Iterable[PartFile], *, step: int) -> tuple[PartFile, ...]
     return result
 
 
+def merge_others(entries: Iterable[Entry], *, step: int) -> tuple[Entry, ...]:
+    """Merge folders and links likewise; a folder was modified when the last of its parts was."""
+    merged: dict[str, Entry] = {}
+    for item in sorted(entries, key=lambda item: (item.name, item.ranks)):
+        first = merged.setdefault(item.name, item)
+        if first.target != item.target:
+            raise CheckpointConflict(
+                f"checkpoint of step {step}: {item.name!r} of rank {first.ranks[0]} leads to "
+                f"{first.target or 'a folder'!r} and that of rank {item.ranks[0]} to "
+                f"{item.target or 'a folder'!r}; {REMEDY}"
+            )
+        modified = max(first.modified, item.modified)
+        ranks = _union(first.ranks, item.ranks)
+        merged[item.name] = replace(first, ranks=ranks, modified=modified)
+    return tuple(merged.values())
+
+
 def merge_workers(markers: Sequence[DoneMarker]) -> Merged:
     """Merge the parts of all workers of a checkpoint (at least one) into its manifest.
 
@@ -67,12 +86,14 @@ def merge_workers(markers: Sequence[DoneMarker]) -> Merged:
             merged[item.name] = replace(known, ranks=_union(known.ranks, item.ranks))
             duplicates.append((marker.worker, item.name))
     files = tuple(sorted(merged.values(), key=lambda item: item.name))
-    _check_folders(files, step=first.step)
+    others = merge_others((item for marker in ordered for item in marker.others), step=first.step)
+    _check_folders(files, others, step=first.step)
     manifest = Manifest(
         attempt=first.attempt,
         step=first.step,
         workers=first.workers,
         files=files,
+        others=others,
         metrics=next((marker.metrics for marker in ordered if marker.metrics), {}),
         metadata=next((marker.metadata for marker in ordered if marker.metadata), {}),
     )
@@ -86,7 +107,13 @@ def whole_manifest(marker: DoneMarker) -> Manifest:
 
 def _stored(item: PartFile, *, worker: int) -> ManifestFile:
     return ManifestFile(
-        name=item.name, size=item.size, crc32=item.crc32, worker=worker, ranks=item.ranks
+        name=item.name,
+        size=item.size,
+        crc32=item.crc32,
+        worker=worker,
+        ranks=item.ranks,
+        mode=item.mode,
+        modified=item.modified,
     )
 
 
@@ -107,14 +134,25 @@ def _check_same(one: PartFile | ManifestFile, other: PartFile, *, step: int) -> 
     )
 
 
-def _check_folders(files: Sequence[PartFile | ManifestFile], *, step: int) -> None:
-    by_name = {item.name: item for item in files}
-    for item in files:
+def _check_folders(
+    files: Sequence[PartFile | ManifestFile], others: Sequence[Entry] = (), *, step: int
+) -> None:
+    """A file or a link has its name for itself, and nothing below it."""
+    leaves = {item.name: item for item in (*files, *(entry for entry in others if entry.target))}
+    for item in (*files, *others):
         parts = item.name.split("/")
-        for length in range(1, len(parts)):
-            other = by_name.get("/".join(parts[:length]))
-            if other is not None:
-                raise CheckpointConflict(
-                    f"checkpoint of step {step}: {other.name!r} is a file of rank "
-                    f"{other.ranks[0]} and a folder of rank {item.ranks[0]}; {REMEDY}"
-                )
+        for length in range(1, len(parts) + 1):
+            other = leaves.get("/".join(parts[:length]))
+            if other is None or other is item:
+                continue
+            kind = _kind(item) if length == len(parts) else "folder"
+            raise CheckpointConflict(
+                f"checkpoint of step {step}: {other.name!r} is a {_kind(other)} of rank "
+                f"{other.ranks[0]} and a {kind} of rank {item.ranks[0]}; {REMEDY}"
+            )
+
+
+def _kind(item: PartFile | ManifestFile | Entry) -> str:
+    if isinstance(item, (PartFile, ManifestFile)):
+        return "file"
+    return "link" if item.target else "folder"

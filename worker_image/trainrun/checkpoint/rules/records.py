@@ -16,6 +16,7 @@ from trainrun.contract import wire
 from trainrun.contract.answer import SaveOrder
 from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun.errors import CheckpointDamaged
+from trainrun.tree import Entry
 
 T = TypeVar("T")
 
@@ -130,6 +131,10 @@ class PartFile:
     crc32: int
     ranks: tuple[int, ...]
     """The global ranks that brought it, ascending."""
+    mode: int = 0
+    """Permission bits; 0: not known."""
+    modified: int = 0
+    """Microseconds since the epoch by the clock of whoever saved it; 0: not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,6 +147,8 @@ class DoneMarker:
     workers: int
     """How many workers the checkpoint waits for."""
     files: tuple[PartFile, ...] = ()
+    others: tuple[Entry, ...] = ()
+    """Its folders and links."""
     metrics: dict[str, Any] = field(default_factory=dict)
     """JSON-safe, as `trainrun.contract.metrics` writes them."""
     metadata: dict[str, Any] = field(default_factory=dict)
@@ -160,6 +167,10 @@ class ManifestFile:
     """In whose folder it is stored."""
     ranks: tuple[int, ...]
     """The global ranks that brought it, ascending."""
+    mode: int = 0
+    """As the lowest of these ranks had it."""
+    modified: int = 0
+    """Likewise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,6 +185,8 @@ class Manifest:
     """One worker's files are all of it."""
     files: tuple[ManifestFile, ...] = ()
     """Ordered by name; names are unique and none is a folder of another."""
+    others: tuple[Entry, ...] = ()
+    """Folders and links, likewise."""
     metrics: dict[str, Any] = field(default_factory=dict)
     """Those of the lowest worker that reported any with this step."""
     metadata: dict[str, Any] = field(default_factory=dict)

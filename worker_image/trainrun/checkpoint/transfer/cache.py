@@ -10,9 +10,9 @@ Layer: local files only. One checkpoint has one folder:
         views/all, views/rank-3  directories of links to them, each put here by one rename
 
 Invariants: what carries its final name is whole; a file that somebody changed afterwards, or that a
-power failure may have emptied, is not used again. A verified file's modification time is set to a
-value made from its checksum, so any later write to it shows. A checkpoint is deleted under its own
-lock: never while somebody downloads it.
+power failure may have emptied, is not used again. A verified file's modification time is set to
+that of the file which was saved, so any later write to it shows. A checkpoint is deleted under its
+own lock: never while somebody downloads it.
 """
 
 from __future__ import annotations
@@ -23,15 +23,16 @@ import fcntl
 import hashlib
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 from trainrun.checkpoint.stores.parts import FILES, in_order
 from trainrun.contract.checkpoint_id import CheckpointId
-from trainrun.disk import NO_ROOM
+from trainrun.disk import NO_ROOM, remove_directory
 from trainrun.errors import CacheUnusable
+from trainrun.tree import Entry, set_mode, stamp
 
 PARTIAL = "partial"
 """Folder of files that are on their way."""
@@ -56,12 +57,16 @@ class CachedFile:
     """`crc32` is that of its content."""
     tag: str = ""
     """The version that a listing showed, for a file without a checksum."""
+    mode: int = 0
+    """Permission bits; 0: not known."""
+    modified: int = 0
+    """Microseconds since the epoch; 0: not known."""
 
     @property
     def stamp(self) -> int:
-        """The modification time (seconds) that marks it as verified; below 2**30, since times after
-        2038 are lost on some file systems."""
-        return self.crc32 & 0x3FFFFFFF
+        """The modification time (nanoseconds) that marks it as verified; where its own is not known
+        below 2**30 s, since times after 2038 are lost on some file systems."""
+        return self.modified * 1000 or (self.crc32 & 0x3FFFFFFF) * 10**9
 
 
 Fetch = Callable[[CachedFile, Path], None]
@@ -78,9 +83,15 @@ def run_folder(cache: Path, *, uri: str, name: str) -> Path:
 
 
 def materialize_view(
-    folder: Path, *, view: str, files: Iterable[CachedFile], fetch: Fetch, needed: Needed
+    folder: Path,
+    *,
+    view: str,
+    files: Iterable[CachedFile],
+    others: Sequence[Entry],
+    fetch: Fetch,
+    needed: Needed,
 ) -> Path:
-    """Return a directory with these files, downloading what is not here yet.
+    """Return a directory with these files, folders and links, downloading what is not here yet.
 
     Waits while another process of this node does the same. Where the disk is full, other
     checkpoints of the run go. Raises CacheUnusable for trouble with the local disk, and whatever
@@ -90,12 +101,12 @@ def materialize_view(
     target = folder / "views" / view
 
     def work() -> Path:
-        if not _shows(target, wanted):
+        if not _shows(target, wanted, others):
             with ThreadPoolExecutor(FILES) as pool:
                 downloads = [pool.submit(_download, folder, item, fetch) for item in wanted]
                 for _ in in_order(pool, downloads):
                     pass
-            _build(folder, target, wanted)
+            _build(folder, target, wanted, others)
         return target
 
     with _explained(folder, wanted):
@@ -184,8 +195,7 @@ def _forget(path: Path, allowed: Needed = lambda: True) -> bool:
     """
     with contextlib.suppress(OSError), _locked(path, wait=False):
         if allowed():
-            shutil.rmtree(path, ignore_errors=True)
-            return not path.exists()
+            return not remove_directory(path)
     return False
 
 
@@ -224,8 +234,7 @@ def _forget_other_boots(folder: Path) -> None:
     boot = _boot_id()
     note = folder / "boot"
     if not note.is_file() or note.read_text() != boot:
-        if folder.is_dir():
-            shutil.rmtree(folder)
+        remove_directory(folder)
         folder.mkdir()
         # Once: on a full disk a second writing could leave it empty, and the rest untrusted.
         note.write_text(boot)
@@ -239,8 +248,12 @@ def _boot_id() -> str:
         return "unknown"
 
 
-def _shows(view: Path, files: list[CachedFile]) -> bool:
-    return view.is_dir() and all(_is_verified(view / item.name, item) for item in files)
+def _shows(view: Path, files: list[CachedFile], others: Iterable[Entry]) -> bool:
+    return (
+        view.is_dir()
+        and all(_is_verified(view / item.name, item) for item in files)
+        and all(os.path.lexists(view / entry.name) for entry in others)
+    )
 
 
 def _is_verified(path: Path, item: CachedFile) -> bool:
@@ -248,7 +261,8 @@ def _is_verified(path: Path, item: CachedFile) -> bool:
         facts = path.stat()
     except (FileNotFoundError, NotADirectoryError):
         return False
-    return facts.st_size == item.size and facts.st_mtime_ns == item.stamp * 10**9
+    whole_seconds = item.stamp // 10**9 * 10**9  # all that some file systems keep
+    return facts.st_size == item.size and facts.st_mtime_ns in (item.stamp, whole_seconds)
 
 
 def _download(folder: Path, item: CachedFile, fetch: Fetch) -> None:
@@ -260,17 +274,24 @@ def _download(folder: Path, item: CachedFile, fetch: Fetch) -> None:
     partial.parent.mkdir(parents=True, exist_ok=True)
     try:
         fetch(item, partial)
-        os.utime(partial, ns=(item.stamp * 10**9, item.stamp * 10**9))
+        if item.mode:
+            set_mode(partial, item.mode | 0o400)
+        os.utime(partial, ns=(item.stamp, item.stamp))
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
 
 
-def _build(folder: Path, target: Path, files: list[CachedFile]) -> None:
+def _build(folder: Path, target: Path, files: list[CachedFile], others: Sequence[Entry]) -> None:
     """Make the view aside and rename it; an outdated one goes first."""
     partial = folder / "views" / ".partial"
-    shutil.rmtree(partial, ignore_errors=True)
+    remove_directory(partial)
     partial.mkdir(parents=True)
+    for entry in others:
+        if entry.target:
+            (partial / entry.name).symlink_to(entry.target)
+        else:
+            (partial / entry.name).mkdir()
     for item in files:
         path = partial / item.name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -281,6 +302,6 @@ def _build(folder: Path, target: Path, files: list[CachedFile]) -> None:
             if error.errno not in (errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS):
                 raise
             shutil.copy2(source, path)
-    if target.exists():
-        shutil.rmtree(target)
+    stamp(partial, others)
+    remove_directory(target)
     partial.rename(target)

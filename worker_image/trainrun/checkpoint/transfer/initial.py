@@ -16,7 +16,7 @@ from trainrun.checkpoint.rules.records import Manifest, unseal
 from trainrun.checkpoint.stores.store import ObjectStore
 from trainrun.checkpoint.transfer.cache import CachedFile, run_folder
 from trainrun.checkpoint.transfer.on_node import FilesOnNode
-from trainrun.checkpoint.transfer.reader import cached_file, check_file_name
+from trainrun.checkpoint.transfer.reader import cached_file, check_names
 from trainrun.contract import layout
 from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun.errors import CheckpointDamaged, StoreMisconfigured
@@ -41,9 +41,9 @@ def initial_on_node(store: ObjectStore, *, cache_dir: Path) -> FilesOnNode | Pat
     manifest = _manifest(store, uri, found)
     if manifest is None and uri.startswith("file:"):
         return Path(unquote(urlsplit(uri).path))
+    others = manifest.others if manifest is not None else ()
     files = _foreign_files(found) if manifest is None else _files_of(manifest)
-    for item in files:
-        check_file_name(item.name, manifest=uri)
+    check_names([item.name for item in files], others, manifest=uri)
 
     # A folder whose listing has changed is another one.
     content = zlib.crc32(repr([(item.name, item.size, item.crc32) for item in files]).encode())
@@ -51,6 +51,7 @@ def initial_on_node(store: ObjectStore, *, cache_dir: Path) -> FilesOnNode | Pat
         name=f"initial-{content:08x}",
         folder=run_folder(cache_dir, uri=uri, name="initial") / f"{content:08x}",
         files=tuple(files),
+        others=others,
         store=store,
     )
 
@@ -84,6 +85,7 @@ def _foreign_files(found: Iterable[ObjectInfo]) -> list[CachedFile]:
             crc32=zlib.crc32(item.tag.encode()),
             summed=False,
             tag=item.tag,
+            modified=int(item.modified * 1e6),
         )
         for item in found
     ]

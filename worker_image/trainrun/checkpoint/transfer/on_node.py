@@ -23,6 +23,7 @@ from trainrun.errors import CheckpointDamaged, ObjectNotFound
 
 if TYPE_CHECKING:
     from trainrun.checkpoint.stores.store import ObjectStore
+    from trainrun.tree import Entry
 
 Copy = Callable[[CachedFile, Path], bool]
 """Brings a file from elsewhere than the store, verified; False where that did not work."""
@@ -37,6 +38,8 @@ class FilesOnNode:
     folder: Path
     """Where the node keeps them."""
     files: tuple[CachedFile, ...]
+    others: tuple[Entry, ...] = ()
+    """Folders and links; a folder comes before what is in it."""
     store: ObjectStore
     prefix: str = ""
     """The folder of the store that they are in, with a slash at the end."""
@@ -61,7 +64,12 @@ class FilesOnNode:
                 self._read(item, path)
 
         directory = materialize_view(
-            self.folder, view=self.view, files=self.files, fetch=fetch, needed=needed
+            self.folder,
+            view=self.view,
+            files=self.files,
+            others=self.others,
+            fetch=fetch,
+            needed=needed,
         )
         forget_older(self.folder)
         return directory

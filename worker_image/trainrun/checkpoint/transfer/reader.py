@@ -7,6 +7,7 @@ leaves nothing visible.
 
 from __future__ import annotations
 
+import os
 import tempfile
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
@@ -18,11 +19,12 @@ from trainrun.contract import layout
 from trainrun.errors import CheckpointDamaged, ObjectNotFound
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterable
 
     from trainrun.checkpoint.rules.records import Manifest, ManifestFile
     from trainrun.checkpoint.stores.run_store import RunStore
     from trainrun.contract.checkpoint_id import CheckpointId
+    from trainrun.tree import Entry
 
 
 def checkpoint_on_node(
@@ -34,13 +36,13 @@ def checkpoint_on_node(
     """
     checkpoint = manifest.id
     items = [item for item in manifest.files if rank is None or rank in item.ranks]
-    for item in items:
-        check_file_name(item.name, manifest=f"{checkpoint.name}/{layout.MANIFEST}")
-
+    names = [item.name for item in manifest.files]
+    check_names(names, manifest.others, manifest=f"{checkpoint.name}/{layout.MANIFEST}")
     return FilesOnNode(
         name=checkpoint.name,
         folder=run_folder(cache_dir, uri=run.uri, name=run.run_name) / checkpoint.name,
         files=tuple(cached_file(item) for item in items),
+        others=tuple(item for item in manifest.others if rank is None or rank in item.ranks),
         store=run.store,
         prefix=run.key(layout.folder(checkpoint)),
         view="all" if rank is None else f"rank-{rank}",
@@ -58,7 +60,8 @@ def likely_on_node(
     all_files = checkpoint_on_node(run, manifest, cache_dir=cache_dir)
     brought = {rank for item in manifest.files for rank in item.ranks}
     own = tuple(cached_file(item) for item in manifest.files if {*item.ranks} & {*ranks})
-    return all_files if len(brought) <= 1 else replace(all_files, files=own, view="ahead")
+    guess = replace(all_files, files=own, others=(), view="ahead")
+    return all_files if len(brought) <= 1 else guess
 
 
 def read_manifest(run: RunStore, checkpoint: CheckpointId) -> Manifest:
@@ -105,6 +108,17 @@ def check_file_name(name: str, *, manifest: str) -> None:
         raise CheckpointDamaged(f"{manifest}: {name!r} is not the name of a file in a checkpoint")
 
 
+def check_names(names: Iterable[str], others: Iterable[Entry], *, manifest: str) -> None:
+    """Raises CheckpointDamaged for files, folders or links that would lead out of the directory."""
+    for name in names:
+        check_file_name(name, manifest=manifest)
+    for entry in others:
+        check_file_name(entry.name, manifest=manifest)
+        leads = Path(os.path.normpath(Path(entry.name).parent / entry.target))
+        if leads.is_absolute() or leads.parts[:1] == ("..",):
+            raise CheckpointDamaged(f"{manifest}: the link {entry.name!r} leads out of it")
+
+
 def cached_file(item: ManifestFile) -> CachedFile:
     """How the node's cache sees a file of a checkpoint."""
     return CachedFile(
@@ -112,4 +126,6 @@ def cached_file(item: ManifestFile) -> CachedFile:
         source=layout.file_name(item.worker, item.name),
         size=item.size,
         crc32=item.crc32,
+        mode=item.mode,
+        modified=item.modified,
     )

@@ -6,22 +6,23 @@ refused here, with a message, instead of there, without one.
 
 from __future__ import annotations
 
-import os
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trainrun.contract.file_names import unstorable
 from trainrun.errors import CheckpointConflict, TransferCancelled
+from trainrun.tree import walk
 
 if TYPE_CHECKING:
     from trainrun.checkpoint.rules.records import PartFile
+    from trainrun.tree import Entry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalFile:
-    """A file that a rank brought for a checkpoint."""
+    """What a rank brought for a checkpoint."""
 
     name: str
     """Relative path within the directory that the rank saved."""
@@ -29,6 +30,8 @@ class LocalFile:
     """Where it lies now."""
     rank: int
     """Global rank."""
+    other: Entry | None = None
+    """The folder or link that it is; None: a file."""
 
 
 class Upload:
@@ -73,30 +76,19 @@ class Upload:
 
 
 def scan(directory: Path, *, rank: int) -> list[LocalFile]:
-    """All files below a directory, as brought by `rank`; empty folders are not kept.
+    """All files, folders and links below a directory, as brought by `rank`.
 
     Raises CheckpointConflict for names that no store can hold, OSError when it cannot be read.
     """
     found = []
-    visited = set()
-    for parent, folders, names in os.walk(directory, followlinks=True, onerror=_raise):
-        real = os.path.realpath(parent)
-        if real in visited:  # a link to a folder above itself
-            folders.clear()
-            continue
-        visited.add(real)
-        for plain in names:
-            path = Path(parent, plain)
-            name = path.relative_to(directory).as_posix()
-            _check_name(name, rank=rank)
-            found.append(LocalFile(name=name, path=path, rank=rank))
-    return sorted(found, key=lambda item: item.name)
+    for entry in walk(directory):
+        _check_name(entry.name, rank=rank)
+        other = replace(entry, ranks=(rank,)) if entry.folder or entry.target else None
+        path = directory / entry.name
+        found.append(LocalFile(name=entry.name, path=path, rank=rank, other=other))
+    return found
 
 
 def _check_name(name: str, *, rank: int) -> None:
     if reason := unstorable(name):
         raise CheckpointConflict(f"rank {rank} brought {name!r}: {reason}")
-
-
-def _raise(error: OSError) -> None:
-    raise error

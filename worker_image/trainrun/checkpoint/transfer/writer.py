@@ -9,12 +9,20 @@ attempt once a higher one was joined: that is the caller's duty, the fence is fo
 from __future__ import annotations
 
 import contextlib
+import os
 import zlib
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from trainrun.checkpoint.ownership import owner_uid
-from trainrun.checkpoint.rules.merge import Merged, merge_ranks, merge_workers, whole_manifest
+from trainrun.checkpoint.rules.merge import (
+    Merged,
+    merge_others,
+    merge_ranks,
+    merge_workers,
+    whole_manifest,
+)
 from trainrun.checkpoint.rules.records import (
     BadRecord,
     DoneMarker,
@@ -35,6 +43,7 @@ from trainrun.errors import (
     StoreError,
     StoreMisconfigured,
 )
+from trainrun.tree import mode_of, time_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -67,13 +76,16 @@ def write_part(
     file.
     """
     checkpoint, upload = CheckpointId(attempt=attempt, step=step), upload or Upload()
-    parts = _store_files(run, checkpoint, worker, files, upload)
+    parts = _store_files(
+        run, checkpoint, worker, [item for item in files if item.other is None], upload
+    )
     marker = DoneMarker(
         attempt=attempt,
         step=step,
         worker=worker,
         workers=workers,
         files=parts,
+        others=merge_others((item.other for item in files if item.other is not None), step=step),
         metrics=dict(metrics),
         metadata=dict(metadata or {}),
     )
@@ -83,7 +95,8 @@ def write_part(
     if whole:
         return _commit_whole(run, marker)
     name = layout.marker_name(worker)
-    if not run.write_once(layout.folder(checkpoint) + name, marker):
+    key = layout.folder(checkpoint) + name
+    if not run.write_once(key, marker) and not _same(marker, run.read(DoneMarker, key)):
         raise CheckpointConflict(
             f"{checkpoint.name}: {name} is already there with other content: worker {worker} "
             f"reported step {step} twice, or two workers have this number"
@@ -215,7 +228,26 @@ def _describe(item: LocalFile) -> PartFile:
         while data := source.read(CHUNK):
             crc32 = zlib.crc32(data, crc32)
             size += len(data)
-    return PartFile(name=item.name, size=size, crc32=crc32, ranks=(item.rank,))
+        facts = os.fstat(source.fileno())
+    return PartFile(
+        name=item.name,
+        size=size,
+        crc32=crc32,
+        ranks=(item.rank,),
+        mode=mode_of(facts),
+        modified=time_of(facts),
+    )
+
+
+def _same(one: DoneMarker, other: DoneMarker) -> bool:
+    """But for the times of the files, which are others where the same was saved once more."""
+
+    def timeless(marker: DoneMarker) -> DoneMarker:
+        files = tuple(replace(item, mode=0, modified=0) for item in marker.files)
+        others = tuple(replace(item, mode=0, modified=0) for item in marker.others)
+        return replace(marker, files=files, others=others)
+
+    return timeless(one) == timeless(other)
 
 
 def _commit_whole(run: RunStore, marker: DoneMarker) -> Manifest:

@@ -107,15 +107,17 @@ def _finished(view: View) -> Plan | None:
 
 
 def _all_ended(view: View) -> Plan:
-    """The end of a gang that has nothing left to commit: a success unless steps are lost."""
-    early = ended_early.ended_early(view)
+    """The end of a gang that has nothing left to commit: a success unless steps are lost, or its
+    ranks have trained apart."""
+    early, ended = ended_early.ended_early(view), ended_early.all_ended(view)
     if early is not None:
         return transitions.open_incident(view, early, frozenset())
+    separate = apart.verdict(view, ended)
+    if separate is not None:
+        return separate
     doubt = ended_early.doubt(view)
-    remarks = filter(None, (doubt, ended_early.last_line(view)))
-    message = ". ".join((ended_early.all_ended(view), *remarks))
-    separate = apart.verdict(view, ended_early.all_ended(view))
-    plan = separate or transitions.succeed(view, "Succeeded", message)
+    message = ". ".join(filter(None, (ended, doubt, ended_early.last_line(view))))
+    plan = transitions.succeed(view, "Succeeded", message)
     if not doubt:
         return plan
     warning = Event(type="Warning", reason=Cause.ENDED_EARLY, message=f"{doubt}. {DOUBT_ADVICE}")

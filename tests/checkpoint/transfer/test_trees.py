@@ -1,0 +1,164 @@
+"""What a directory holds besides bytes: links, empty folders, modes and times come back."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support.checkpoints import Bench, checkpoint_id, materialize, materialize_initial
+from trainrun.checkpoint import commit_if_complete, scan, write_part
+from trainrun.checkpoint.rules.records import Manifest, seal
+from trainrun.errors import CheckpointConflict, CheckpointDamaged
+from trainrun.staging import Staging
+from trainrun.tree import Entry, walk
+
+if TYPE_CHECKING:
+    from trainrun.checkpoint import LocalFile
+
+
+def a_tree(folder: Path) -> Path:
+    for name, age in (("step-20", 1), ("step-5", 3), ("step-10", 2)):
+        (folder / name / "empty").mkdir(parents=True)
+        (folder / name / "model.pt").write_text(name)
+        for path in (folder / name / "empty", folder / name / "model.pt", folder / name):
+            os.utime(path, (1e9 - age, 1e9 - age))
+    (folder / "latest").symlink_to("step-20")
+    (folder / "step-20" / "best.pt").symlink_to("../step-5/model.pt")
+    (folder / "run.sh").write_text("resume")
+    (folder / "run.sh").chmod(0o750)
+    (folder / "step-10" / "empty").chmod(0o555)
+    return folder
+
+
+def store(bench: Bench, *files: list[LocalFile], step: int = 5) -> Manifest | None:
+    for worker, brought in enumerate(files):
+        write_part(
+            bench.run,
+            attempt=1,
+            step=step,
+            worker=worker,
+            workers=len(files),
+            files=brought,
+            metrics={},
+        )
+    return commit_if_complete(bench.run, attempt=1, step=step)
+
+
+@pytest.mark.parametrize("whose", ["staging_directory", "the script's own"])
+def test_a_checkpoint_comes_back_as_it_was_saved(bench: Bench, tmp_path: Path, whose: str) -> None:
+    """Its links were copies, its empty folders were missing, and its times were arbitrary."""
+    (tmp_path / "staging").mkdir()
+    staging = Staging(tmp_path / "staging")
+    own = whose == "staging_directory"
+    saved = a_tree(staging.new_directory() if own else tmp_path / "saved")
+    before = walk(saved)
+    assert staging.check(saved, 5)
+    staged = tmp_path / "staging" / staging.take(saved, 5)
+    assert walk(staged) == before
+    manifest = store(bench, scan(staged, rank=0))
+    assert manifest is not None
+    for rank in (None, 0):
+        cache = tmp_path / f"cache-{rank}"
+        directory = materialize(bench.run, checkpoint_id(1, 5), cache_dir=cache, rank=rank)
+        assert walk(directory) == before
+        assert materialize(bench.run, checkpoint_id(1, 5), cache_dir=cache, rank=rank) == directory
+    uri = bench.run.checkpoint_uri(manifest.id)
+    assert walk(materialize_initial(uri, cache_dir=tmp_path / "initial")) == before
+
+
+def test_ranks_share_folders_and_links(bench: Bench, tmp_path: Path) -> None:
+    for rank in range(2):
+        folder = tmp_path / f"rank-{rank}"
+        (folder / "shards").mkdir(parents=True)
+        (folder / "shards" / f"{rank}.pt").write_text("x")
+        (folder / "newest").symlink_to("shards")
+        os.utime(folder / "shards", (1e9 + rank, 1e9 + rank))
+    store(bench, *(scan(tmp_path / f"rank-{rank}", rank=rank) for rank in range(2)))
+    directory = materialize(bench.run, checkpoint_id(1, 5), cache_dir=tmp_path / "cache")
+    assert sorted(os.listdir(directory / "newest")) == ["0.pt", "1.pt"]
+    assert (directory / "shards").stat().st_mtime == 1e9 + 1
+    own = materialize(bench.run, checkpoint_id(1, 5), cache_dir=tmp_path / "cache", rank=1)
+    assert os.listdir(own / "newest") == ["1.pt"]
+
+
+@pytest.mark.parametrize(
+    ("link", "says"),
+    [
+        ("a", "'last' of rank 0 leads to 'b' and that of rank 1 to 'a'; give each rank's file"),
+        ("", "'last' is a link of rank 0 and a file of rank 1; give each rank's file"),
+        ("/", "'last' of rank 0 leads to 'b' and that of rank 1 to 'a folder'; give each rank's"),
+    ],
+)
+def test_links_that_differ_are_a_conflict(
+    bench: Bench, tmp_path: Path, link: str, says: str
+) -> None:
+    for rank, target in enumerate(("b", link)):
+        folder = tmp_path / f"rank-{rank}"
+        folder.mkdir()
+        (folder / f"own-{rank}").write_text("x")
+        for name in "ab":
+            (folder / name).write_text("the same")
+        if target == "/":
+            (folder / "last").mkdir()
+        elif target:
+            (folder / "last").symlink_to(target)
+        else:
+            (folder / "last").write_text("the same")
+    with pytest.raises(CheckpointConflict) as caught:
+        store(bench, *(scan(tmp_path / f"rank-{rank}", rank=rank) for rank in range(2)))
+    assert says in str(caught.value)
+
+
+def test_links_that_lead_out_of_the_directory_stand_for_what_they_lead_to(tmp_path: Path) -> None:
+    saved = tmp_path / "saved"
+    (saved / "sub").mkdir(parents=True)
+    (tmp_path / "base.pt").write_text("base")
+    (saved / "model.pt").write_text("model")
+    (saved / "absolute.pt").symlink_to(saved / "model.pt")
+    (saved / "outside.pt").symlink_to("../base.pt")
+    (saved / "around.pt").symlink_to("../saved/model.pt")
+    (saved / "sub" / "inside.pt").symlink_to(".././model.pt")
+    assert {entry.name: entry.target for entry in walk(saved)} == {
+        "absolute.pt": "",
+        "around.pt": "",
+        "model.pt": "",
+        "outside.pt": "",
+        "sub": "",
+        "sub/inside.pt": "../model.pt",
+    }
+    (saved / "there").symlink_to(tmp_path)
+    (tmp_path / "staging").mkdir()
+    with pytest.raises(ValueError, match="is a link to a directory; copy its files"):
+        Staging(tmp_path / "staging").check(saved, 3)
+
+
+@pytest.mark.parametrize("target", ["/etc", "../..", "../../etc"])
+def test_a_manifest_cannot_link_out_of_the_directory(
+    bench: Bench, tmp_path: Path, target: str
+) -> None:
+    entry = Entry(name="sub/link", target=target, ranks=(0,))
+    manifest = Manifest(attempt=1, step=5, workers=1, others=(entry,))
+    key = "digits/checkpoints/step-000000005-attempt-1/manifest.json"
+    bench.run.store.put(key, seal(manifest))
+    with pytest.raises(CheckpointDamaged, match="the link 'sub/link' leads out of it"):
+        materialize(bench.run, checkpoint_id(1, 5), cache_dir=tmp_path / "cache")
+    bench.run.store.put(key, seal(replace(manifest, others=(replace(entry, name="../x"),))))
+    with pytest.raises(CheckpointDamaged, match=r"'../x' is not the name of a file"):
+        materialize(bench.run, checkpoint_id(1, 5), cache_dir=tmp_path / "cache")
+
+
+def test_a_file_is_verified_on_a_disk_that_keeps_whole_seconds(
+    bench: Bench, tmp_path: Path
+) -> None:
+    bench.commit(step=5)
+    cache = tmp_path / "cache"
+    directory = materialize(bench.run, checkpoint_id(1, 5), cache_dir=cache)
+    path = directory / "common.json"
+    os.utime(path, (int(path.stat().st_mtime), int(path.stat().st_mtime)))
+    inode = path.stat().st_ino
+    materialize(bench.run, checkpoint_id(1, 5), cache_dir=cache)
+    assert path.stat().st_ino == inode
