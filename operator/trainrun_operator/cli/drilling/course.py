@@ -17,8 +17,19 @@ if TYPE_CHECKING:
 Curve = Mapping[int, "Mapping[str, Metric]"]
 """Metrics by step."""
 
-Files = Mapping[str, tuple[int, int]]
-"""Size and checksum of the files of a checkpoint, by name."""
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """Of a file of a checkpoint."""
+
+    told: tuple[int, int]
+    """Size and checksum."""
+    entries: Mapping[str, bytes] | None = None
+    """Digests of what is in it, by path; None: only its bytes can be compared."""
+
+
+Files = Mapping[str, Content]
+"""The files of a checkpoint, by name."""
 
 Ending = Literal["Stopped", "Succeeded", "Failed", "OutOfTime"]
 """Stopped: it had got as far as was asked of it."""

@@ -126,13 +126,13 @@ def _curves(course: Course, beside: Undisturbed) -> list[Finding]:
 
 def _contents(course: Course, contents: Contents) -> Iterator[Finding]:
     compared = compare(course, contents)
-    if not compared.files:
+    if not compared.wrong:
         return
-    named = ", ".join(f"{name:.60}" for name in compared.files[:3])
-    named += ", ..." if len(compared.files) > 3 else ""
+    named = ", ".join(f"{name:.60}" for name in compared.wrong[:3])
+    named += ", ..." if len(compared.wrong) > 3 else ""
     text = (
         f"the checkpoint of step {compared.step}, saved after the resume, is not that of two "
-        f"undisturbed runs, which are equal: {named} ({len(compared.files)} of {compared.of} files)"
-        ". No metric shows it"
+        f"undisturbed runs, which are equal: {named} ({len(compared.wrong)} of {compared.of} "
+        "entries). No metric shows it"
     )
     yield Finding(kind="CheckpointsDiffer", text=text)

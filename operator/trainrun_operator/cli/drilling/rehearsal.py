@@ -160,7 +160,7 @@ class Rehearsal:
             curve=controls[0].curve(1),
             control_findings=findings_of_controls(controls, grace=self._grace, on_notice=on_notice),
             rehearsed=rehearsed,
-            notes=(*self.ground.notes, *self._notes(until)),
+            notes=(*self.ground.notes, *self._notes(until), *_unclear(rehearsed)),
         )
 
     def _notes(self, until: int | None) -> list[str]:
@@ -174,6 +174,16 @@ STORES = {
     "SpoilNewest": " and damage to the newest checkpoint",
     "Away": f" and the store away for {AWAY:.0f} s",
 }
+
+
+def _unclear(rehearsed: tuple[Rehearsed, ...]) -> list[str]:
+    names = sorted({name for it in rehearsed for name in it.unclear})
+    named = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
+    text = (
+        f"{named}: saved after a resume, the bytes differ from those of an undisturbed run. The "
+        "drill cannot read this format, so it does not know whether the content differs"
+    )
+    return [text] if names else []
 
 
 def _least(scenario: Scenario, control: Course) -> float:

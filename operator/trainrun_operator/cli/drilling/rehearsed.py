@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from trainrun_operator.cli.drilling.contents import compare
+from trainrun_operator.cli.drilling.contents import Compared, compare
 from trainrun_operator.cli.drilling.curves import compared_steps
 from trainrun_operator.cli.drilling.findings import Undisturbed, of_control, of_fault
 from trainrun_operator.cli.drilling.stages import detected, recovery, stages
@@ -47,6 +47,8 @@ class Rehearsed:
     """Seconds until the first failure was found, as far as that is known; not part of it."""
     stages: Mapping[str, float] = field(default_factory=dict)
     """Its parts; empty: not known."""
+    unclear: tuple[str, ...] = ()
+    """Files of those whose bytes differ, and whose content cannot be read."""
     committed: float | None = None
     """Seconds from a notice until what it saved was committed; None: nothing was."""
     curve: Curve = field(default_factory=dict)
@@ -91,6 +93,7 @@ def judge(scenario: Scenario, course: Course, beside: Undisturbed) -> Rehearsed:
     found = of_fault(scenario, course, beside)
     why_not = "" if found else unseen(scenario, course, beside)
     handed, ran = course.handed, course.chapters
+    compared = compare(course, beside.contents) if len(ran) > 1 else Compared()
     went_on = course.struck and len(ran) > 1
     return Rehearsed(
         scenario=scenario,
@@ -99,7 +102,8 @@ def judge(scenario: Scenario, course: Course, beside: Undisturbed) -> Rehearsed:
         resumed_from=handed.step if handed is not None else None,
         lost_steps=_lost(course) if len(ran) > 1 else 0,
         curves=_curves(found, beside.within, seen=not _cut_short(course, beside)),
-        checkpoints=_checkpoints(course, beside),
+        checkpoints=_checkpoints(compared),
+        unclear=compared.unclear,
         recovery=recovery(course),
         detected=detected(course),
         stages=stages(course),
@@ -223,8 +227,7 @@ def _curves(found: list[Finding], within: Tolerance | None, *, seen: bool) -> Cu
     return "Equal" if within.exact else "WithinTolerance"
 
 
-def _checkpoints(course: Course, beside: Undisturbed) -> Checkpoints:
-    compared = compare(course, beside.contents)
-    if not compared.steps or len(course.chapters) < 2:
+def _checkpoints(compared: Compared) -> Checkpoints:
+    if not compared.steps:
         return "NotCompared"
-    return "Differ" if compared.files else "Equal"
+    return "Differ" if compared.wrong else "Equal"
