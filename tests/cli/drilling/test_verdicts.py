@@ -238,13 +238,61 @@ def test_a_rank_that_reports_nothing_is_found_only_where_a_checkpoint_waits_for_
     assert of_controls([alone, CONTROL]) == ()
 
 
-def test_the_difference_of_two_undisturbed_runs_twice_is_allowed_and_no_more() -> None:
-    other = replace(CONTROL, points=points(1, 1, UNTIL, plus=0.1)).curve(1)
-    within = tolerance(CONTROL.curve(1), other, until=UNTIL)
-    assert within.allowed == {"loss": pytest.approx(0.2)}  # nothing that is called a time
+def apart(plus: float, **metrics: float | str) -> Tolerance:
+    """From two undisturbed runs whose losses are so far apart, the second with other metrics."""
+    one = {s: {**m, **dict.fromkeys(metrics, "a")} for s, m in CONTROL.curve(1).items()}
+    other = replace(CONTROL, points=points(1, 1, UNTIL, plus=plus)).curve(1)
+    return tolerance(one, {step: {**m, **metrics} for step, m in other.items()}, until=UNTIL)
+
+
+def test_a_curve_in_which_undisturbed_runs_hardly_differ_may_differ_a_little_after_a_resume() -> (
+    None
+):
+    within = apart(0.001)
+    assert within.allowed == {"loss": pytest.approx(0.0967, rel=0.01)}  # a tenth of its range
     assert not within.exact
-    assert verdict(struck(plus=0.15), within=within).curves == "WithinTolerance"
+    assert verdict(struck(handed=10, begins=11, plus=0.05), within=within).outcome == "Fine"
     assert verdict(struck(plus=0.3), within=within).outcome == "Found"
+
+
+def test_where_undisturbed_runs_differ_as_much_as_the_curve_moves_nothing_is_concluded() -> None:
+    within = apart(0.5)
+    assert (dict(within.allowed), within.noisy) == ({}, ("loss",))
+    for course in (struck(), struck(plus=0.9)):
+        told = verdict(course, within=within)
+        assert (told.outcome, told.findings) == ("NotRehearsed", ())
+        assert told.why_not.startswith("your two undisturbed runs differ (loss by 0.5), so nothing")
+        assert "seed all random generators" in told.why_not
+    nothing = verdict(struck(handed=None, begins=1), replace(KILL, name="KillBeforeCheckpoint"))
+    assert nothing.outcome == "Fine", "it had nothing to load"
+
+
+def test_what_tells_about_a_process_and_not_about_the_training_is_no_finding() -> None:
+    within = apart(0.0, where="host-b", wall=3.0)
+    assert (within.exact, within.noisy) == (True, ("where", "wall"))
+    own = CONTROL.curve(1)
+    one = {step: {**metrics, "attempt": 1, "host": "a"} for step, metrics in own.items()}
+    two = {step: {**metrics, "attempt": 2, "host": "b"} for step, metrics in own.items()}
+    exact = tolerance(one, one, until=UNTIL)
+    assert deviations(two, one, exact, after=20, until=UNTIL) == []
+    rates = [{step: {"lr": rate} for step in own} for rate in (0.1, 0.2)]
+    equal = tolerance(rates[0], rates[0], until=UNTIL)
+    assert len(deviations(rates[1], rates[0], equal, after=20, until=UNTIL)) == 1
+
+
+def test_metrics_that_are_the_same_whatever_was_loaded_show_nothing() -> None:
+    steps = {step: {"epoch": step / 10, "lr": 0.1 * step} for step in range(1, UNTIL + 1)}
+    told = tuple(Point(attempt=1, step=step, metrics=m) for step, m in steps.items())
+    resumed = tuple(replace(it, attempt=2) for it in told if it.step > 20)
+    against = Undisturbed(
+        control=replace(CONTROL, points=told),
+        within=tolerance(steps, steps, until=UNTIL),
+        until=UNTIL,
+        on_notice="Auto",
+    )
+    verdict_ = judge(KILL, replace(struck(), points=(*told, *resumed)), against)
+    assert verdict_.outcome == "NotRehearsed"
+    assert "no metric shows whether anything was loaded: report the loss" in verdict_.why_not
 
 
 def test_numbers_that_are_none_are_equal_to_each_other_and_to_nothing_else() -> None:
@@ -326,7 +374,7 @@ def test_checkpoints_that_two_undisturbed_runs_save_alike_are_compared() -> None
     (finding,) = gone.findings
     assert finding.kind == "CheckpointsDiffer"
     assert "the checkpoint of step 30, saved after the resume" in finding.text
-    assert finding.text.endswith("equal: a (missing) (1 of 1 entries). No metric shows it")
+    assert finding.text.endswith("equal: a (1 of 1 entries). No metric shows it")
     assert (gone.checkpoints, gone.curves) == ("Differ", "Equal")
     assert judge(KILL, struck(), against).checkpoints == "NotCompared"
 

@@ -26,9 +26,9 @@ class Compared:
     step: int = 0
     """The first one where something differs."""
     wrong: tuple[str, ...] = ()
-    """Entries that do there, or files that are missing; none: they are equal."""
-    of: int = 0
-    """Entries that were compared there."""
+    """Entries that do there, and files that are missing; none: they are equal."""
+    equal: tuple[str, ...] = ()
+    """All other entries that were compared there."""
     unclear: tuple[str, ...] = ()
     """Files whose bytes differ at any step, and whose content cannot be read."""
 
@@ -69,8 +69,9 @@ def compare(course: Course, contents: Contents) -> Compared:
         steps.append(step)
         wrong = [e for name, it in readable.items() for e in _wrong(name, it, files.get(name))]
         if wrong:
-            of = sum(len(it.entries or "1") for it in readable.values())
-            return Compared(steps=tuple(steps), step=step, wrong=tuple(sorted(wrong)), of=of)
+            names = {e for name, it in readable.items() for e in _named(name, it)}
+            equal = tuple(sorted(names - set(wrong)))
+            return Compared(steps=tuple(steps), step=step, wrong=tuple(sorted(wrong)), equal=equal)
     return Compared(steps=tuple(steps), unclear=tuple(sorted(unclear)))
 
 
@@ -80,14 +81,17 @@ def _comparable(expected: Content, got: Content | None) -> bool:
     return expected.entries is not None and got.entries is not None
 
 
+def _named(name: str, content: Content) -> dict[str, bytes | None]:
+    """Its entries, with the name of the file before their own."""
+    if content.entries is None:
+        return {name: None}
+    return {f"{name}: {at}" if at else name: digest for at, digest in content.entries.items()}
+
+
 def _wrong(name: str, expected: Content, got: Content | None) -> list[str]:
     if got is None:
-        return [f"{name} (missing)"]
+        return [name]
     if got.told == expected.told:
         return []
-    entries = got.entries or {}
-    return [
-        f"{name}: {entry}" if entry else name
-        for entry, digest in (expected.entries or {}).items()
-        if entries.get(entry) != digest
-    ]
+    entries = _named(name, got)
+    return [at for at, digest in _named(name, expected).items() if entries.get(at) != digest]

@@ -9,12 +9,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from trainrun_operator.cli.drilling.contents import Contents, compare
+from trainrun_operator.cli.drilling.contents import Compared, Contents, compare
 from trainrun_operator.cli.drilling.curves import deviations
 from trainrun_operator.cli.drilling.likeness import After
 from trainrun_operator.cli.drilling.likeness import findings as looks_like
 from trainrun_operator.cli.drilling.notices import of_gap, of_notice
 from trainrun_operator.cli.drilling.remedies import Finding
+from trainrun_operator.cli.drilling.states import parts_of
 
 if TYPE_CHECKING:
     from trainrun.contract.answer import OnNotice
@@ -68,8 +69,9 @@ def of_fault(scenario: Scenario, course: Course, beside: Undisturbed) -> list[Fi
     found += sequence
     if sequence:
         return found  # the steps do not stand for the same work, and would differ in everything
-    wrong = _curves(course, beside)
-    return [*found, *(wrong or _contents(course, beside.contents))]
+    compared = compare(course, beside.contents)
+    wrong = _curves(course, beside, compared)
+    return [*found, *(wrong or _contents(compared))]
 
 
 def _sequence(course: Course, control: Course) -> Iterator[Finding]:
@@ -107,7 +109,7 @@ def _ignored(course: Course, handed: CheckpointId, begun: int) -> Finding:
     return Finding(kind="CheckpointNeverAsked", text=text)
 
 
-def _curves(course: Course, beside: Undisturbed) -> list[Finding]:
+def _curves(course: Course, beside: Undisturbed, compared: Compared) -> list[Finding]:
     within, until = beside.within, beside.until
     if within is None:
         return []
@@ -117,22 +119,30 @@ def _curves(course: Course, beside: Undisturbed) -> list[Finding]:
     if not wrong:
         return []
     steps = tuple(sorted(s for s in run.keys() & control.keys() if after < s <= until))
-    told = looks_like(After(run=run, control=control, within=within, steps=steps), wrong)
+    parts = frozenset(parts_of(compared.wrong))
+    seen = After(
+        run=run,
+        control=control,
+        within=within,
+        steps=steps,
+        wrong=parts,
+        right=frozenset(parts_of(compared.equal) - parts),
+    )
+    told = looks_like(seen, wrong)
     if course.handed is not None and course.last not in course.opened:
         text = f"no rank opened the files of the checkpoint. {told[0].text}"
         return [Finding(kind="CheckpointNeverOpened", text=text)]
     return told
 
 
-def _contents(course: Course, contents: Contents) -> Iterator[Finding]:
-    compared = compare(course, contents)
+def _contents(compared: Compared) -> Iterator[Finding]:
     if not compared.wrong:
         return
     named = ", ".join(f"{name:.60}" for name in compared.wrong[:3])
     named += ", ..." if len(compared.wrong) > 3 else ""
     text = (
         f"the checkpoint of step {compared.step}, saved after the resume, is not that of two "
-        f"undisturbed runs, which are equal: {named} ({len(compared.wrong)} of {compared.of} "
-        "entries). No metric shows it"
+        f"undisturbed runs, which are equal: {named} ({len(compared.wrong)} of "
+        f"{len(compared.wrong) + len(compared.equal)} entries). No metric shows it"
     )
     yield Finding(kind="CheckpointsDiffer", text=text)

@@ -5,19 +5,20 @@ Layer: cli; pure. What was not seen is never fine.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from trainrun_operator.cli.drilling.contents import Compared, compare
-from trainrun_operator.cli.drilling.curves import compared_steps
+from trainrun_operator.cli.drilling.curves import compared_steps, shows_weights
 from trainrun_operator.cli.drilling.findings import Undisturbed, of_control, of_fault
 from trainrun_operator.cli.drilling.stages import detected, recovery, stages
 
 if TYPE_CHECKING:
     from trainrun.contract.answer import OnNotice
     from trainrun_operator.cli.drilling.course import Course, Curve
-    from trainrun_operator.cli.drilling.curves import Tolerance
+    from trainrun_operator.cli.drilling.curves import Difference, Tolerance
     from trainrun_operator.cli.drilling.remedies import Finding
     from trainrun_operator.cli.drilling.scenarios import Scenario
 
@@ -134,6 +135,7 @@ def unseen(scenario: Scenario, course: Course, beside: Undisturbed) -> str:
         or _by_luck(scenario, course, beside)
         or _not_comparable(beside.control, beside.within)
         or _cut_short(course, beside)
+        or _blind(course, beside)
     )
 
 
@@ -171,9 +173,33 @@ def _not_comparable(control: Course, within: Tolerance | None) -> str:
         return "rank 0 reports no metrics: whether the training goes on equally was not seen"
     if within is None:
         return "there is no second undisturbed run to compare with"
-    if not within.allowed:
-        return "no metric can be compared: all of them are about time or memory, or no numbers"
+    if not within.allowed and not within.noisy:
+        return "no metric can be compared: all of them are about time or memory"
     return ""
+
+
+def _blind(course: Course, beside: Undisturbed) -> str:
+    """Where a run that loads nothing would not differ from what is allowed."""
+    within, handed, until = beside.within, course.handed, beside.until
+    if handed is None or within is None:
+        return ""
+    if shows_weights(beside.control.curve(1), within, after=handed.step, until=until):
+        return ""
+    if within.noisy:
+        apart = ", ".join(f"{it.metric} {_by(it)}" for it in within.largest[:3])
+        differ = apart or f"in {', '.join(within.noisy[:3])}"
+        return (
+            f"your two undisturbed runs differ ({differ}), so nothing can be told from the curves: "
+            "seed all random generators and the order of the data, and drill again"
+        )
+    return (
+        "no metric shows whether anything was loaded: report the loss, which changes from the "
+        "first steps to those after the resume"
+    )
+
+
+def _by(it: Difference) -> str:
+    return f"by {it.size:.4g}" if math.isfinite(it.size) else "at all"
 
 
 def _cut_short(course: Course, beside: Undisturbed) -> str:

@@ -20,6 +20,7 @@ Kind = Literal[
     "DataRestarted",
     "DataDiffers",
     "RandomNotRestored",
+    "DataOrRandomDiffer",
     "WeightsNotLoaded",
     "WeightsDiffer",
     "OptimizerReset",
@@ -50,6 +51,10 @@ _DATA = (
     "save the place in the data and go on from there: a sampler with its epoch and position "
     "(trainrun.torch.ResumableLoader does), or skip what was seen"
 )
+_RANDOM = (
+    "save and load the states of all random generators (random, NumPy, torch, CUDA), or seed them "
+    "from the step (trainrun.torch.State has them)"
+)
 
 REMEDIES: dict[Kind, str] = {
     "RanksSilent": "call trainrun.report(step=..., checkpoint=...) on every rank, or "
@@ -68,8 +73,8 @@ REMEDIES: dict[Kind, str] = {
     "the schedule from the step that the training goes on from",
     "DataRestarted": _DATA,
     "DataDiffers": _DATA,
-    "RandomNotRestored": "save and load the states of all random generators (random, NumPy, torch, "
-    "CUDA), or seed them from the step; trainrun.torch.State has them",
+    "RandomNotRestored": _RANDOM,
+    "DataOrRandomDiffer": f"{_DATA}; and {_RANDOM}. A batch_hash among the metrics tells which",
     "WeightsNotLoaded": _WEIGHTS,
     "WeightsDiffer": _WEIGHTS,
     "OptimizerReset": "save optimizer.state_dict() and load it after the optimizer was made, "
@@ -93,8 +98,10 @@ class Finding:
 
     kind: Kind
     text: str
+    advice: str = ""
+    """What to change, where that is not the usual."""
 
     @property
     def remedy(self) -> str:
         """What to change."""
-        return REMEDIES[self.kind]
+        return self.advice or REMEDIES[self.kind]
