@@ -20,7 +20,7 @@ from trainrun_operator.cli.drilling.hardships import hardships
 from trainrun_operator.cli.drilling.measuring import earlier
 from trainrun_operator.cli.drilling.rehearsed import Rehearsed, findings_of_controls, judge
 from trainrun_operator.cli.drilling.remedies import REMEDIES, Finding
-from trainrun_operator.cli.drilling.scenarios import OURS, Scenario, scenarios
+from trainrun_operator.cli.drilling.scenarios import OURS, Scenario, at_end, scenarios
 from trainrun_operator.cli.drilling.watching import Watcher
 from trainrun_operator.worlds.local.faults import Fault
 
@@ -323,8 +323,76 @@ def test_without_room_for_a_fault_it_is_said_why() -> None:
     assert none["KillWhileSaving"].why_not.startswith("no rank is known to have brought files")
     close = replace(CONTROL, committed=(1, 2))
     each = {it.name: it for it in scenarios(close, until=4, grace=20)}
-    assert each["KillBeforeCheckpoint"].why_not == "the first checkpoint comes with step 1 already"
-    assert "no step is far from them" in each["KillMidEpoch"].why_not
+    assert each.keys() == {"KillAfterCheckpoint", "KillWhileSaving", "Notice"}
+
+
+def test_a_script_that_reports_only_where_it_saves_is_struck_as_it_saves() -> None:
+    told = tuple(it for it in CONTROL.points if it.step % 10 == 0)
+    only = replace(CONTROL, points=told, committed=(10, 20, 30, 40, 50), savers=(0,))
+    planned = {it.name: it.shown for it in scenarios(only, until=50, grace=20)}
+    assert planned == {
+        "KillAfterCheckpoint": "kill rank=1 step=21",
+        "KillWhileSaving": "kill rank=0 step=20 at=save",
+        "Notice": "preempt rank=1 step=25 grace=20s",
+        "KillBeforeCheckpoint": "kill rank=0 step=10 at=save",
+    }
+
+
+def test_a_run_that_has_ended_with_a_checkpoint_is_killed_with_its_last_step() -> None:
+    ended = replace(CONTROL, committed=(10, 20, 30))
+    assert at_end(ended, until=UNTIL).shown == "kill rank=1 step=30"
+    assert "of the last step, 30" in at_end(CONTROL, until=UNTIL).why_not
+    scenario = Scenario(name="KillAtEnd", faults=(Fault(kind="kill", rank=1, step=30),))
+    done = replace(struck(handed=30), points=points(1, 1, 30), ending="Succeeded")
+    assert verdict(done, scenario).outcome == "Fine"
+    early = verdict(replace(done, chapters=struck(handed=20).chapters), scenario)
+    assert early.why_not.startswith("the checkpoint of the last step was not committed yet")
+    assert "did not end" in verdict(replace(done, ending="OutOfTime"), scenario).why_not
+    (finding,) = verdict(replace(done, ending="Failed", failure="boom"), scenario).findings
+    assert finding.kind == "RecoveryFailed"
+
+
+def test_an_undisturbed_run_that_goes_on_where_the_first_one_ended_is_told_and_not_rehearsed() -> (
+    None
+):
+    saved_ = replace(CONTROL, committed=(10, 20, 30))
+    for second, text in (
+        (replace(saved_, points=points(1, 31, 40)), "the second one began with step 31: it found"),
+        (replace(saved_, points=(), ending="Succeeded"), "the second one ended without a step"),
+    ):
+        (finding,) = of_controls([saved_, second])
+        assert finding.kind == "OwnFilesUsed"
+        assert text in finding.text
+        assert "get_checkpoint()" in finding.remedy
+    assert of_controls([saved_, replace(saved_, points=points(1, 3, 30))]) == ()
+
+
+def test_a_run_that_goes_on_without_having_asked_for_its_checkpoint_has_files_of_its_own() -> None:
+    heard = {1: {0: 25, 1: 25}, 2: {0: UNTIL, 1: UNTIL}}
+    silent = replace(struck(), opened=frozenset(), reported=heard)
+    (finding,) = verdict(silent).findings
+    assert finding.kind == "OwnFilesUsed"
+    assert "went on with step 21 all the same" in finding.text
+    asked = replace(silent, sought=frozenset({2}))
+    assert verdict(asked).outcome == "Fine", "a step may be all that it needs"
+
+
+def test_a_script_that_saves_before_the_step_whose_number_it_gives_does_no_step_twice() -> None:
+    again = struck(begins=20)
+    assert verdict(again).outcome == "Fine"
+    told = {it.step: it.metrics for it in CONTROL.points}
+    late = (it for it in again.points if it.attempt == 2 and it.step < UNTIL)
+    ahead = tuple(replace(it, metrics=told[it.step + 1]) for it in late)
+    (finding,) = verdict(replace(again, points=(*points(1, 1, 25), *ahead))).findings
+    assert finding.kind == "StepsRepeated"
+    assert "1 of the steps in the checkpoint were done twice" in finding.text
+    redrawn = tuple(
+        replace(it, metrics={"loss": 1 / it.step + (-1) ** it.step * 0.01})
+        for it in again.points
+        if it.attempt == 2
+    )
+    (finding,) = verdict(replace(again, points=(*points(1, 1, 25), *redrawn))).findings
+    assert finding.kind == "DataOrRandomDiffer"
 
 
 def test_what_tests_us_strikes_in_mid_epoch_with_a_checkpoint_behind_it() -> None:
@@ -477,11 +545,29 @@ def test_a_run_is_ended_once_the_lowest_rank_has_got_to_the_step() -> None:
     assert dict(watcher.reported) == {1: {0: 7, 1: 6}}
 
 
-def test_without_a_step_a_run_is_ended_by_its_third_checkpoint() -> None:
+@pytest.mark.parametrize(
+    ("between", "seconds", "last"),
+    [((5, 12, 25), 1.0, 30), ((), 1.0, 50), ((25,), 60.0, 25), ((), 60.0, 30)],
+    ids=["reports each step", "reports where it saves", "late", "late and reports where it saves"],
+)
+def test_without_a_step_a_run_is_ended_once_there_is_room_for_all_faults(
+    between: tuple[int, ...], seconds: float, last: int
+) -> None:
     ended: list[int] = []
-    watcher = Watcher(until=None, attempt=1, ready=lambda: True, enough=lambda: ended.append(1))
-    for step in (10, 20, 30):
+    now = [100.0]
+    watcher = Watcher(
+        until=None,
+        share=100.0,
+        attempt=1,
+        ready=lambda: True,
+        enough=lambda: ended.append(1),
+        clock=lambda: now[0],
+    )
+    for step in sorted((10, 20, 30, 40, 50, *between)):
         assert ended == []
-        commit = Committed(id=CheckpointId(attempt=1, step=step))
-        watcher.hear(heartbeat(0, step, committed=commit))
-    assert ended == [1]
+        now[0] += seconds
+        saves = {"committed": Committed(id=CheckpointId(attempt=1, step=step))}
+        watcher.hear(heartbeat(0, step, **({} if step in between else saves)))
+        if ended:
+            break
+    assert (ended, step) == ([1], last)

@@ -82,6 +82,8 @@ class Course:
     """Attempts in which a process called get_checkpoint()."""
     asked: frozenset[int] = frozenset()
     """Attempts in which a process called should_save()."""
+    commit_gap: float = 0.0
+    """Seconds between two commits of the first attempt, at most; 0: not known."""
     ask_gap: float = 0.0
     """Seconds between two calls of should_save() in the first attempt, at most."""
     longest_step: float = 0.0

@@ -172,7 +172,8 @@ def _by_shape(after: After, it: Deviation) -> tuple[Kind, str]:
     noise = _noise([after.control[step].get(name) for step in sorted(after.control)])
     if len(wrong) < FEW and not after.wrong & {"Random", "Data"}:
         return "CurvesDiffer", f"at once, so weights, data or random numbers{known}"
-    if _on_both_sides(wrong) or FAINT * noise <= _size(wrong) <= LOUD * noise:
+    scattered = FAINT * noise <= _size(wrong) <= LOUD * noise and not _steady(wrong)
+    if (scattered or _on_both_sides(wrong)) and not (_same_data(after) and _same_random(after)):
         return _other_draw(after, known)
     return "WeightsDiffer", (
         "at once, and on one side of the undisturbed curve, so it looks like other weights than "
@@ -183,14 +184,27 @@ def _by_shape(after: After, it: Deviation) -> tuple[Kind, str]:
 def _other_draw(after: After, known: str) -> tuple[Kind, str]:
     """Which of the two it is that makes a curve scatter."""
     looks = "at once, and as much as from step to step, so it looks like"
-    if after.equal("Data") or ("Random" in after.wrong and "Data" not in after.wrong):
+    if _same_data(after) or ("Random" in after.wrong and "Data" not in after.wrong):
         why = " (the next checkpoint has others)" if "Random" in after.wrong else known
         return "RandomNotRestored", f"{looks} random numbers{why}"
-    restored = after.equal("Random") or "Random" in after.right
-    if restored or ("Data" in after.wrong and "Random" not in after.wrong):
+    if _same_random(after) or ("Data" in after.wrong and "Random" not in after.wrong):
         why = " (the next checkpoint has another place)" if "Data" in after.wrong else known
         return "DataDiffers", f"{looks} the order of the data{why}"
     return "DataOrRandomDiffer", f"{looks} random numbers, or the order of the data{known}"
+
+
+def _same_data(after: After) -> bool:
+    return bool(after.equal("Data"))
+
+
+def _same_random(after: After) -> bool:
+    return bool(after.equal("Random")) or "Random" in after.right
+
+
+def _steady(wrong: list[float]) -> bool:
+    """Always on one side and about as far: no draw of batches or random numbers does that."""
+    least, most = min(map(abs, wrong)), max(map(abs, wrong))
+    return len(wrong) > FEW and abs(sum(wrong)) == sum(map(abs, wrong)) and least > most / 2
 
 
 def _known(after: After) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 from trainrun_operator.cli.drilling.contents import Compared, compare
 from trainrun_operator.cli.drilling.curves import compared_steps, shows_weights
-from trainrun_operator.cli.drilling.findings import Undisturbed, of_control, of_fault
+from trainrun_operator.cli.drilling.findings import Undisturbed, of_control, of_fault, of_own_files
 from trainrun_operator.cli.drilling.stages import detected, recovery, stages
 
 if TYPE_CHECKING:
@@ -119,9 +119,19 @@ def findings_of_controls(
     controls: list[Course], *, grace: float, on_notice: OnNotice
 ) -> tuple[Finding, ...]:
     """What all undisturbed runs show: one alone may have ended before a slow rank got ready."""
+    if len(controls) == 2 and files_shared(*controls):
+        return (of_own_files(*controls),)
     each = [of_control(control, grace=grace, on_notice=on_notice) for control in controls]
     shown = [{it.kind for it in found} for found in each]
     return tuple(it for it in each[0] if all(it.kind in kinds for kinds in shown)) if each else ()
+
+
+def files_shared(first: Course, second: Course) -> bool:
+    """Whether the second undisturbed run has gone on where the first one ended."""
+    begun = min(second.steps(1), default=None)
+    if not first.steps(1) or not first.committed:
+        return False
+    return second.ending == "Succeeded" if begun is None else begun > first.committed[0]
 
 
 def unseen(scenario: Scenario, course: Course, beside: Undisturbed) -> str:
@@ -130,6 +140,8 @@ def unseen(scenario: Scenario, course: Course, beside: Undisturbed) -> str:
         return "the fault never struck: the training was over before, or out of time"
     if len(course.chapters) < 2:
         return "no attempt was started after the fault in the time that was left"
+    if scenario.name == "KillAtEnd":
+        return _not_at_end(scenario, course)
     return (
         _not_as_planned(scenario, course)
         or _by_luck(scenario, course, beside)
@@ -156,6 +168,15 @@ def _not_as_planned(scenario: Scenario, course: Course) -> str:
     return ""
 
 
+def _not_at_end(scenario: Scenario, course: Course) -> str:
+    (fault,) = scenario.faults
+    if course.ending != "Succeeded":
+        return "it did not end in the time that was left: give more by --within"
+    if course.handed is None or course.handed.step < fault.step:
+        return "the checkpoint of the last step was not committed yet when the rank was killed"
+    return ""
+
+
 def _by_luck(scenario: Scenario, course: Course, beside: Undisturbed) -> str:
     """A notice was survived by a checkpoint that came anyway."""
     if scenario.name != "Notice" or beside.on_notice == "Stop":
@@ -163,6 +184,8 @@ def _by_luck(scenario: Scenario, course: Course, beside: Undisturbed) -> str:
     if course.handed is None or course.noticed.reported is not None:
         return ""
     step = course.handed.step
+    if 0 < beside.control.commit_gap < scenario.faults[0].grace / 2:
+        return ""  # it saves so often that it need not be asked
     if step < scenario.faults[0].step or step not in beside.control.committed:
         return ""
     return f"the checkpoint of step {step} came anyway: what a notice saves was not seen"

@@ -14,6 +14,7 @@ Kind = Literal[
     "RecoveryFailed",
     "CheckpointNeverAsked",
     "CheckpointNeverOpened",
+    "OwnFilesUsed",
     "StepsRepeated",
     "StepsSkipped",
     "LearningRateReset",
@@ -66,6 +67,8 @@ REMEDIES: dict[Kind, str] = {
     "CheckpointNeverAsked": _LOAD,
     "CheckpointNeverOpened": "load the files of what get_checkpoint() returns, from "
     "as_directory(); its step alone restores nothing",
+    "OwnFilesUsed": f"{_LOAD}. A folder of the script's own is gone with the pod; on a volume that "
+    "outlives it, it may be older or newer than the checkpoint that the other ranks resume from",
     "StepsRepeated": _STEPS,
     "StepsSkipped": f"{_STEPS}; take nothing from files of the script's own beside it, which may "
     "be newer",

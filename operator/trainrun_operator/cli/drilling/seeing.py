@@ -48,6 +48,7 @@ def seen(
         reported={attempt: dict(told) for attempt, told in watcher.reported.items()},
         sought=frozenset(watcher.sought),
         asked=frozenset(watcher.asked),
+        commit_gap=watcher.commit_gap,
         ask_gap=watcher.ask_gap,
         longest_step=watcher.longest_step,
         opened=frozenset(watcher.opened),

@@ -27,6 +27,7 @@ FAULTS: dict[FaultName, str] = {
     "Notice": "notice",
     "KillBeforeCheckpoint": "kill before the first",
     "KillMidEpoch": "kill in mid-epoch",
+    "KillAtEnd": "kill at the end",
     "CorruptNewest": "newest one damaged",
     "StoreAway": "store away",
     "DoubleFailure": "kill in the recovery",
