@@ -261,7 +261,7 @@ def test_where_undisturbed_runs_differ_as_much_as_the_curve_moves_nothing_is_con
     for course in (struck(), struck(plus=0.9)):
         told = verdict(course, within=within)
         assert (told.outcome, told.findings) == ("NotRehearsed", ())
-        assert told.why_not.startswith("your two undisturbed runs differ (loss by 0.5), so nothing")
+        assert told.why_not.startswith("your two undisturbed runs differ (loss by 0.5), so the cur")
         assert "seed all random generators" in told.why_not
     nothing = verdict(struck(handed=None, begins=1), replace(KILL, name="KillBeforeCheckpoint"))
     assert nothing.outcome == "Fine", "it had nothing to load"
@@ -350,6 +350,7 @@ def test_a_run_that_has_ended_with_a_checkpoint_is_killed_with_its_last_step() -
     assert "did not end" in verdict(replace(done, ending="OutOfTime"), scenario).why_not
     (finding,) = verdict(replace(done, ending="Failed", failure="boom"), scenario).findings
     assert finding.kind == "RecoveryFailed"
+    assert "leaves the loop nothing to do" in finding.remedy
 
 
 def test_an_undisturbed_run_that_goes_on_where_the_first_one_ended_is_told_and_not_rehearsed() -> (
@@ -365,6 +366,24 @@ def test_an_undisturbed_run_that_goes_on_where_the_first_one_ended_is_told_and_n
         assert text in finding.text
         assert "get_checkpoint()" in finding.remedy
     assert of_controls([saved_, replace(saved_, points=points(1, 3, 30))]) == ()
+
+
+@pytest.mark.parametrize(
+    ("file", "entries", "remedy"),
+    [
+        ("trainer_state.json", None, "trainer.train(resume_from_checkpoint=resume_path())"),
+        ("last.ckpt", {"pytorch-lightning_version": b""}, "trainer.fit(..., ckpt_path=resume_path"),
+        ("state.pt", None, "call trainrun.get_checkpoint() before the loop"),
+    ],
+)
+def test_a_framework_that_was_not_told_to_resume_is_told_with_its_own_words(
+    file: str, entries: dict[str, bytes] | None, remedy: str
+) -> None:
+    control = replace(CONTROL, contents={(1, 20): {file: Content((1, 1), entries)}})
+    course = replace(struck(begins=1), opened=frozenset())
+    (finding,) = judge(KILL, course, replace(beside(), control=control)).findings
+    assert finding.kind == "CheckpointNeverAsked"
+    assert remedy in finding.remedy
 
 
 def test_a_run_that_goes_on_without_having_asked_for_its_checkpoint_has_files_of_its_own() -> None:
@@ -456,7 +475,11 @@ def test_entries_that_two_undisturbed_runs_save_alike_are_compared_whatever_the_
         replace(CONTROL, contents=saved(1, state=state(2, w=b"w", ema=b"e", time=b"2"))),
     )
     against = replace(beside(), contents=contents)
-    equal = saved(2, state=state(3, w=b"w", ema=b"e", time=b"3", restarts=b"1"))
+    one = replace(CONTROL, contents=saved(1, state=state(1, w=b"w", ema=b"e", restarts=b"0")))
+    restarted = saved(2, state=state(3, w=b"w", ema=b"e", restarts=b"1"))
+    counted = replace(against, contents=agreed(one, one))
+    assert judge(KILL, replace(struck(), contents=restarted), counted).outcome == "Fine"
+    equal = saved(2, state=state(3, w=b"w", ema=b"e", time=b"3"))
     assert judge(KILL, replace(struck(), contents=equal), against).checkpoints == "Equal"
     forgotten = saved(2, state=state(3, w=b"w", ema=b"0"))
     (finding,) = judge(KILL, replace(struck(), contents=forgotten), against).findings

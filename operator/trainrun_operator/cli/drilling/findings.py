@@ -6,7 +6,7 @@ Layer: cli; pure. Each finding follows from what one run did and what the undist
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -15,7 +15,7 @@ from trainrun_operator.cli.drilling.curves import deviations, distance
 from trainrun_operator.cli.drilling.likeness import After
 from trainrun_operator.cli.drilling.likeness import findings as looks_like
 from trainrun_operator.cli.drilling.notices import of_gap, of_notice
-from trainrun_operator.cli.drilling.remedies import Finding
+from trainrun_operator.cli.drilling.remedies import AFTER_THE_LOOP, Finding, loading
 from trainrun_operator.cli.drilling.states import parts_of
 
 if TYPE_CHECKING:
@@ -76,15 +76,28 @@ def of_fault(scenario: Scenario, course: Course, beside: Undisturbed) -> list[Fi
     """What a run shows that a fault has struck."""
     if course.ending == "Failed":
         text = f"the run failed after the fault: {course.failure}"
-        return [Finding(kind="RecoveryFailed", text=text)]
+        advice = AFTER_THE_LOOP if scenario.name == "KillAtEnd" else ""
+        return [Finding(kind="RecoveryFailed", text=text, advice=advice)]
     found = [*of_notice(scenario, course, beside.on_notice)]
     sequence = [*_sequence(course, beside.control)]
+    saved_by = framework_of(beside.control, course.handed)
+    sequence = [replace(it, advice=loading(it.kind, saved_by)) for it in sequence]
     found += sequence
     if sequence:
         return found  # the steps do not stand for the same work, and would differ in everything
     compared = compare(course, beside.contents)
     wrong = _curves(course, beside, compared)
     return [*found, *(wrong or _contents(compared))]
+
+
+def framework_of(control: Course, saved: CheckpointId | None) -> str:
+    """The framework that has saved this checkpoint; "": none that is known by its files."""
+    files = control.contents.get((saved.attempt, saved.step), {}) if saved is not None else {}
+    if "trainer_state.json" in files:
+        return "transformers"
+    if any("pytorch-lightning_version" in (it.entries or ()) for it in files.values()):
+        return "lightning"
+    return ""
 
 
 def _sequence(course: Course, control: Course) -> Iterator[Finding]:
@@ -187,7 +200,8 @@ def _curves(course: Course, beside: Undisturbed, compared: Compared) -> list[Fin
         return [_repeated(after + 1, after + 1)]
     if handed is not None and course.last not in course.opened:
         text = f"no rank opened the files of the checkpoint. {told[0].text}"
-        return [Finding(kind="CheckpointNeverOpened", text=text)]
+        advice = loading("CheckpointNeverOpened", framework_of(beside.control, handed))
+        return [Finding(kind="CheckpointNeverOpened", text=text, advice=advice)]
     return told
 
 

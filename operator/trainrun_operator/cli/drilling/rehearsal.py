@@ -91,13 +91,16 @@ class Rehearsal:
         if "KillAtEnd" not in self._names or self.until is not None:
             return []
         whole = beside.control
+        here = self.ground.possible(Scenario(name="KillAtEnd"), whole, until=beside.until)
+        if here.why_not:
+            return [_not(here.name, here.why_not)]
         if whole.ending != "Succeeded" and left > whole.seconds:
             whole = self._try("undisturbed run", None, NO_STEP, left)
         last = whole.reached(1)
         if whole.ending != "Succeeded" or last is None:
             self._end_seen = False
             return []
-        scenario = self.ground.possible(at_end(whole, until=last), whole, until=last)
+        scenario = at_end(whole, until=last)
         return [self._rehearse(scenario, replace(beside, control=whole, until=last))]
 
     def _planned(self, control: Course, until: int) -> list[Scenario]:

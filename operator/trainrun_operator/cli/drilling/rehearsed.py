@@ -211,8 +211,9 @@ def _blind(course: Course, beside: Undisturbed) -> str:
     if within.noisy:
         apart = ", ".join(f"{it.metric} {_by(it)}" for it in within.largest[:3])
         differ = apart or f"in {', '.join(within.noisy[:3])}"
+        unread = "" if course.last in course.opened else "No rank opened the checkpoint. "
         return (
-            f"your two undisturbed runs differ ({differ}), so nothing can be told from the curves: "
+            f"{unread}your two undisturbed runs differ ({differ}), so the curves show nothing: "
             "seed all random generators and the order of the data, and drill again"
         )
     return (
@@ -243,6 +244,7 @@ NOT_COMPARED = frozenset(
         "StepsRepeated",
         "StepsSkipped",
         "CheckpointNeverAsked",
+        "OwnFilesUsed",
         "RecoveryFailed",
     }
 )

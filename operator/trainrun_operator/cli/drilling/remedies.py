@@ -95,6 +95,24 @@ REMEDIES: dict[Kind, str] = {
 }
 
 
+AFTER_THE_LOOP = (
+    "a resume from the last checkpoint leaves the loop nothing to do: let what comes after it use "
+    "nothing that only a step sets"
+)
+_RESUME = {
+    "transformers": "call trainer.train(resume_from_checkpoint=resume_path()), with resume_path of "
+    "trainrun.transformers",
+    "lightning": "call trainer.fit(..., ckpt_path=resume_path()), with resume_path of "
+    "trainrun.lightning",
+}
+
+
+def loading(kind: Kind, framework: str) -> str:
+    """What to change where a checkpoint of this framework was not loaded; "": as usual."""
+    unloaded = kind in ("CheckpointNeverAsked", "CheckpointNeverOpened", "OwnFilesUsed")
+    return _RESUME.get(framework, "") if unloaded else ""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
     """One thing that would go wrong on the day."""

@@ -5,14 +5,13 @@ Layer: cli.
 
 from __future__ import annotations
 
-import math
 import re
 import struct
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pickle import UnpicklingError
-from typing import IO, TYPE_CHECKING, Literal
+from typing import IO, TYPE_CHECKING
 
 from trainrun_operator.cli.drilling.reading.inert import PLAIN, Inert, read_pickles
 
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
 SIZES = {"Double": 8, "Half": 2, "Long": 8, "Int": 4, "Short": 2, "ComplexFloat": 8}
 SIZES |= {"Float": 4, "Char": 1, "Byte": 1, "Bool": 1, "BFloat16": 2, "ComplexDouble": 16}
 """Bytes of an element, by the name of the storage's class."""
-FORMATS: dict[int, Literal["B", "H", "I", "Q"]] = {1: "B", 2: "H", 4: "I", 8: "Q"}
 CHUNK = 1 << 24
 
 
@@ -40,16 +38,12 @@ class Storage:
         """See `Leaf`."""
         return b"storage %d %d" % (self.size, self.crc(0, self.size))
 
-    def read(self, offset: int, size: int) -> bytes:
-        """A part of it."""
-        self.file.seek(self.begins + offset)
-        return self.file.read(size)
-
     def crc(self, offset: int, size: int) -> int:
         """Of a part of it, which is never in memory as a whole."""
         found, end = 0, offset + size
         while offset < end:
-            chunk = self.read(offset, min(CHUNK, end - offset))
+            self.file.seek(self.begins + offset)
+            chunk = self.file.read(min(CHUNK, end - offset))
             if not chunk:
                 raise EOFError
             found, offset = zlib.crc32(chunk, found), offset + len(chunk)
@@ -58,7 +52,7 @@ class Storage:
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """Elements of a storage, in the order of its strides."""
+    """Elements of a storage. One that is not contiguous keeps its strides when it is loaded."""
 
     storage: Storage
     offset: int
@@ -68,15 +62,12 @@ class Tensor:
 
     def canonical(self) -> bytes:
         """See `Leaf`."""
+        strides = () if _contiguous(self.shape, self.strides) else self.strides
+        reach = [(n - 1) * s for n, s in zip(self.shape, self.strides, strict=True)]
+        elements = 1 + sum(reach) if all(self.shape) else 0
         width = _width(self.kind)
-        if _contiguous(self.shape, self.strides):
-            crc = self.storage.crc(self.offset * width, math.prod(self.shape) * width)
-        else:
-            crc = 0
-            elements = memoryview(self.storage.read(0, self.storage.size)).cast(FORMATS[width])
-            for row in _rows(elements, self.offset, self.shape, self.strides):
-                crc = zlib.crc32(row, crc)
-        return f"tensor {self.kind} {self.shape} {crc}".encode()
+        crc = self.storage.crc(self.offset * width, elements * width)
+        return f"tensor {self.kind} {self.shape} {strides} {crc}".encode()
 
 
 def read_torch(file: IO[bytes], archive: ZipFile, pickled: ZipInfo) -> Iterator[object]:
@@ -130,20 +121,6 @@ def _contiguous(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
             return 0 in shape
         expected *= length
     return True
-
-
-def _rows(
-    elements: memoryview, offset: int, shape: tuple[int, ...], strides: tuple[int, ...]
-) -> Iterator[bytes]:
-    """The elements in the order of their indices, one innermost row at a time."""
-    length, stride = shape[0], strides[0]
-    if len(shape) > 1:
-        for index in range(length):
-            yield from _rows(elements, offset + index * stride, shape[1:], strides[1:])
-    elif stride:
-        yield elements[offset : offset + (length - 1) * stride + 1 : stride].tobytes()
-    else:
-        yield elements[offset : offset + 1].tobytes() * length
 
 
 def _begins(file: IO[bytes], member: ZipInfo) -> int:
