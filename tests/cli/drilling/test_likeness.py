@@ -133,6 +133,17 @@ def scattered(
     return finding.kind
 
 
+def test_on_a_flat_curve_the_draws_of_the_first_steps_are_not_taken_for_new_weights() -> None:
+    flat = [((step * 37) % 11 - 5) / 10 for step in range(UNTIL + 1)]
+    control: Curve = {step: {"loss": 2.0 + flat[step]} for step in range(1, UNTIL + 1)}
+    steps = tuple(range(HANDED + 1, UNTIL + 1))
+    run = {step: {"loss": 2.001 + flat[step - HANDED]} for step in steps}
+    within = tolerance(control, control, until=UNTIL)
+    found = deviations(run, control, within, after=HANDED, until=UNTIL)
+    after = After(run=run, control=control, within=within, steps=steps)
+    assert [it.kind for it in findings(after, found)] == ["DataOrRandomDiffer"]
+
+
 ONE_SIDE = [0.02, 0.15, 0.08, 0.2, 0.11] * 2
 
 

@@ -17,7 +17,7 @@ from trainrun_operator.cli.drilling.course import Content, Course, Ending, Notic
 from trainrun_operator.cli.drilling.curves import Tolerance, deviations, tolerance
 from trainrun_operator.cli.drilling.findings import Undisturbed
 from trainrun_operator.cli.drilling.hardships import hardships
-from trainrun_operator.cli.drilling.measuring import earlier
+from trainrun_operator.cli.drilling.measuring import earlier, longer, with_measured
 from trainrun_operator.cli.drilling.rehearsed import Rehearsed, findings_of_controls, judge
 from trainrun_operator.cli.drilling.remedies import REMEDIES, Finding
 from trainrun_operator.cli.drilling.scenarios import OURS, Scenario, at_end, scenarios
@@ -190,6 +190,15 @@ def test_a_notice_that_saves_nothing_is_found_and_says_whether_the_script_asks()
     assert asked_for.kind == "NoticeNotUsed"
     assert "the script asked it 7 times more and" in asked_for.text
     busy = Noticed(agreed=0.5, reported=15.0)
+    told = verdict(replace(struck(), noticed=idle), NOTICE)
+    again = longer(told)
+    assert again is not None, "a thread may have been saving meanwhile"
+    assert again.faults[0].grace > 10 * NOTICE.faults[0].grace
+    (measured,) = with_measured(told, replace(struck(), noticed=Noticed(committed=40.0))).findings
+    assert measured.kind == "SaveTooSlow"
+    assert "terminationGracePeriodSeconds of 60 would leave some room" in measured.text
+    (never,) = with_measured(told, struck()).findings
+    assert (never.kind, never.text[-7:]) == ("NoticeNotUsed", " either")
     (slow,) = verdict(replace(struck(), noticed=busy), NOTICE).findings
     assert slow.kind == "SaveTooSlow"
     assert "said so after 500 ms, files were reported after 15 s" in slow.text
@@ -537,6 +546,8 @@ def test_how_long_a_notice_takes_to_be_saved_is_measured_from_the_strike() -> No
     assert struck_by == [1]
     assert watcher.noticed(5) == Noticed(agreed=1.0, reported=3.0, committed=4.5, calls=2)
     assert watcher.ask_gap == 1.5
+    watcher.hear(heartbeat(1, 6, save=SaveVote(calls=7, committed=7)))
+    assert watcher.noticed(5).calls == 0, "while one worker saves, the other may go on asking"
 
 
 def heartbeat(slot: int, step: int | None, **more: object) -> AgentState:

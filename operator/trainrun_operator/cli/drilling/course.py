@@ -55,7 +55,7 @@ class Noticed:
     committed: float | None = None
     """That one was committed; where none was asked for, one of a step not before the notice."""
     calls: int = 0
-    """Of should_save() that a rank made after the one that said yes."""
+    """Of should_save() that each worker made at least after the one that said yes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -165,11 +165,12 @@ def _by_shape(after: After, it: Deviation) -> tuple[Kind, str]:
             f"rather than weights{known}"
         )
     wrong = _apart(after.pairs(name))
-    if _near_the_start(after, name, wrong):
+    noise = _noise([after.control[step].get(name) for step in sorted(after.control)])
+    # A curve that scatters about one level is that of the first steps where the draws are.
+    if _near_the_start(after, name, wrong) and abs(sum(wrong)) > noise * len(wrong):
         return "WeightsNotLoaded", (
             f"much nearer to the curve of the first steps, so it looks like new weights{known}"
         )
-    noise = _noise([after.control[step].get(name) for step in sorted(after.control)])
     if len(wrong) < FEW and not after.wrong & {"Random", "Data"}:
         return "CurvesDiffer", f"at once, so weights, data or random numbers{known}"
     scattered = FAINT * noise <= _size(wrong) <= LOUD * noise and not _steady(wrong)

@@ -87,7 +87,8 @@ REMEDIES: dict[Kind, str] = {
     "record the restart itself, nothing is wrong",
     "ShouldSaveNeverAsked": "ask trainrun.should_save() after each step on every rank, and save "
     "when it is true; or save on SIGTERM",
-    "NoticeNotUsed": "save as soon as should_save() is true, and report that checkpoint",
+    "NoticeNotUsed": "save as soon as should_save() is true, and report that checkpoint; where it "
+    "was being saved meanwhile, give a longer terminationGracePeriodSeconds",
     "SaveTooSlow": "give the workers a terminationGracePeriodSeconds in which a save and its "
     "upload fit, or save less on a notice",
     "NoticeSavedNothing": "give the workers a longer terminationGracePeriodSeconds, or ask "

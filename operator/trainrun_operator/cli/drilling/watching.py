@@ -56,7 +56,8 @@ class Watcher:
     _there: float | None = None
     """When it was seen at its last step."""
     _agreed: float | None = None
-    _calls: int = 0
+    _calls: dict[int, int] = field(default_factory=dict)
+    """By slot: a rank that waits for no other goes on asking while that one saves."""
     _saved: float | None = None
     _asked_for: set[int] = field(default_factory=set)
     """Steps of what was saved because should_save() said so."""
@@ -99,7 +100,7 @@ class Watcher:
             agreed=self._after(self._agreed),
             reported=self._after(self._saved),
             committed=self._after(min(commits, default=None)),
-            calls=self._calls,
+            calls=max(min(self._calls.values(), default=0), 0),
         )
 
     @property
@@ -120,7 +121,7 @@ class Watcher:
             self._commits.setdefault(state.committed.id.step, self.clock())
         if state.save.committed is not None:
             self._agreed = self._agreed or self.clock()
-            self._calls = max(self._calls, state.save.calls - state.save.committed)
+            self._calls[state.slot] = state.save.calls - state.save.committed
         asked_for = {it.step for it in state.staged if it.after_save and it.ranks}
         if asked_for and self._saved is None:
             self._saved = self.clock()
