@@ -98,14 +98,14 @@ def test_of_an_unseeded_script_that_loads_nothing_nothing_is_called_fine(folder:
     assert told.findings == (), told.findings[0].text
     assert told.outcome == "NotRehearsed"
     assert told.why_not.startswith(
-        "No rank opened the checkpoint. your two undisturbed runs differ"
+        "no rank opened the checkpoint, and your two undisturbed runs diff"
     )
 
 
 def test_a_script_whose_first_step_comes_late_has_as_many_faults_as_fit(tmp_path: Path) -> None:
     file = a_file(tmp_path, script=HABITS, workers=1, env={"LATE": "5"})
     result = call(file, within="25s")
-    assert "first undisturbed run until its third checkpoint, at most 12 s" in result.stderr
+    assert "first undisturbed run until it has saved often enough, at most 12 s" in result.stderr
     assert "no step was reported" not in result.stdout
     assert "two undisturbed runs are equal" in result.stdout
     assert "no time was left: all of it takes about" in " ".join(result.stdout.split())

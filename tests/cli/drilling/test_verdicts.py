@@ -375,6 +375,8 @@ def test_an_undisturbed_run_that_goes_on_where_the_first_one_ended_is_told_and_n
         assert text in finding.text
         assert "get_checkpoint()" in finding.remedy
     assert of_controls([saved_, replace(saved_, points=points(1, 3, 30))]) == ()
+    seldom = replace(saved_, points=points(1, 20, 30))
+    assert of_controls([seldom, seldom]) == (), "it reports its first step after a checkpoint"
 
 
 @pytest.mark.parametrize(

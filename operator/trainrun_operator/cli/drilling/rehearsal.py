@@ -177,7 +177,7 @@ class Rehearsal:
         *,
         share: float = math.inf,
     ) -> Course:
-        goal = f"until step {until}" if until is not None else "until its third checkpoint"
+        goal = f"until step {until}" if until is not None else "until it has saved often enough"
         goal = "until its end" if until == NO_STEP else goal
         self.say(f"{what} {goal}, at most {in_words(left)}")
         return self.ground.try_run(scenario=scenario, until=until, seconds=left, share=share)

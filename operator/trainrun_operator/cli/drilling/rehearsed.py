@@ -131,7 +131,9 @@ def files_shared(first: Course, second: Course) -> bool:
     begun = min(second.steps(1), default=None)
     if not first.steps(1) or not first.committed:
         return False
-    return second.ending == "Succeeded" if begun is None else begun > first.committed[0]
+    if begun is None:
+        return second.ending == "Succeeded"
+    return begun > max(first.committed[0], min(first.steps(1)))
 
 
 def unseen(scenario: Scenario, course: Course, beside: Undisturbed) -> str:
@@ -211,7 +213,7 @@ def _blind(course: Course, beside: Undisturbed) -> str:
     if within.noisy:
         apart = ", ".join(f"{it.metric} {_by(it)}" for it in within.largest[:3])
         differ = apart or f"in {', '.join(within.noisy[:3])}"
-        unread = "" if course.last in course.opened else "No rank opened the checkpoint. "
+        unread = "" if course.last in course.opened else "no rank opened the checkpoint, and "
         return (
             f"{unread}your two undisturbed runs differ ({differ}), so the curves show nothing: "
             "seed all random generators and the order of the data, and drill again"
