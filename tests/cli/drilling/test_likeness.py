@@ -168,6 +168,10 @@ def test_a_curve_that_moves_much_more_or_hardly_at_all_has_other_weights() -> No
     assert scattered(*[0.001] * 10) == "WeightsDiffer"
 
 
+def test_a_loss_that_is_no_number_after_the_resume_is_told_as_it_is() -> None:
+    assert scattered(*[float("nan")] * 10, wrong=frozenset({"Random"})) == "CurvesDiffer"
+
+
 def test_entries_of_checkpoints_are_known_by_their_names() -> None:
     assert parts_of(["state.pt: rng.torch", "rng_state_1.pth"]) == {"Random"}
     assert parts_of(["state.json: sampler.position", "s.json: epoch"]) == {"Data"}

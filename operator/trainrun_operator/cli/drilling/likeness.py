@@ -171,7 +171,7 @@ def _by_shape(after: After, it: Deviation) -> tuple[Kind, str]:
         return "WeightsNotLoaded", (
             f"much nearer to the curve of the first steps, so it looks like new weights{known}"
         )
-    if len(wrong) < FEW and not after.wrong & {"Random", "Data"}:
+    if not wrong or (len(wrong) < FEW and not after.wrong & {"Random", "Data"}):
         return "CurvesDiffer", f"at once, so weights, data or random numbers{known}"
     scattered = FAINT * noise <= _size(wrong) <= LOUD * noise and not _steady(wrong)
     if (scattered or _on_both_sides(wrong)) and not (_same_data(after) and _same_random(after)):
