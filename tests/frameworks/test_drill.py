@@ -1,5 +1,5 @@
-"""`trainrun drill` of trainings with frameworks, two ranks and DistributedDataParallel: a sound
-one is fine, and one that is not told to resume is told how in the framework's own words."""
+"""`trainrun drill` of trainings with frameworks, two ranks and DistributedDataParallel: a sound one
+is fine; a script that forgets to resume gets the call of its own framework as the remedy."""
 
 from __future__ import annotations
 

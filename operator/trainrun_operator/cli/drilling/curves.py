@@ -119,7 +119,7 @@ def tolerance(one: Curve, other: Curve, *, until: int) -> Tolerance:
 
 
 def shows_weights(control: Curve, within: Tolerance, *, after: int, until: int) -> bool:
-    """Whether a run that begins anew after a step would differ from an undisturbed one."""
+    """Whether a run with new weights after this step would differ from an undisturbed one."""
     steps = sorted(step for step in control if after < step <= until)
     unequal = any(about_training(it.metric) and it.metric in within.noisy for it in within.largest)
     for name, allowed in within.allowed.items():
