@@ -10,15 +10,23 @@ import yaml
 from trainrun_operator.cli.drilling.local_ground import LocalGround
 
 SCRIPT = Path(__file__).parent / "scripts" / "drilled.py"
+HABITS = Path(__file__).parent / "scripts" / "habits.py"
 
 
-def a_file(folder: Path, mode: str = "", *, env: dict[str, str] | None = None) -> Path:
+def a_file(
+    folder: Path,
+    mode: str = "",
+    *,
+    env: dict[str, str] | None = None,
+    script: Path = SCRIPT,
+    workers: int = 2,
+) -> Path:
     """Its YAML; the storage that it names is never made."""
     variables = {"MODE": mode, **(env or {})}
     container = {
         "name": "worker",
         "image": "unused",
-        "command": ["python", str(SCRIPT)],
+        "command": ["python", str(script)],
         "env": [{"name": name, "value": value} for name, value in variables.items()],
     }
     template = {"spec": {"containers": [container], "terminationGracePeriodSeconds": 4}}
@@ -27,7 +35,7 @@ def a_file(folder: Path, mode: str = "", *, env: dict[str, str] | None = None) -
         "kind": "TrainRun",
         "metadata": {"name": "llama"},
         "spec": {
-            "workers": {"replicas": 2, "template": template},
+            "workers": {"replicas": workers, "template": template},
             "storage": {"uri": (folder / "storage").as_uri()},
         },
     }
@@ -36,8 +44,16 @@ def a_file(folder: Path, mode: str = "", *, env: dict[str, str] | None = None) -
     return path
 
 
-def a_ground(folder: Path, mode: str = "") -> LocalGround:
+def a_ground(
+    folder: Path,
+    mode: str = "",
+    *,
+    env: dict[str, str] | None = None,
+    script: Path = SCRIPT,
+    workers: int = 2,
+) -> LocalGround:
     """Where single runs of it can be made."""
     work = folder / "work"
     work.mkdir(exist_ok=True)
-    return LocalGround(file=a_file(folder, mode), replicas=None, folder=work)
+    file = a_file(folder, mode, env=env, script=script, workers=workers)
+    return LocalGround(file=file, replicas=None, folder=work)

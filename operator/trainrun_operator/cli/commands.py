@@ -199,8 +199,8 @@ def logs(
     "until",
     type=click.IntRange(min=1),
     metavar="N",
-    help="How far each run goes. Default: to the third checkpoint, or as far as its share of the "
-    "time takes the first one.",
+    help="How far each run goes. Default: to the third checkpoint, or the fifth of a script that "
+    "reports only where it saves, or to fewer where that takes more than a share of the time.",
 )
 @click.option(
     "--within",

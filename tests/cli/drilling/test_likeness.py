@@ -9,6 +9,7 @@ from trainrun_operator.cli.drilling.course import Curve
 from trainrun_operator.cli.drilling.curves import deviations, tolerance
 from trainrun_operator.cli.drilling.likeness import After, findings
 from trainrun_operator.cli.drilling.remedies import Finding
+from trainrun_operator.cli.drilling.states import Part, parts_of
 
 UNTIL, HANDED = 30, 20
 
@@ -54,7 +55,7 @@ FIRST = [CONTROL[step] for step in range(1, 11)]
         ),
         (
             told(loss=losses(*[0.01, -0.02] * 5)),
-            "RandomNotRestored",
+            "DataOrRandomDiffer",
             "looks like random numbers, or the order of the data (report a batch_hash",
         ),
         (
@@ -110,3 +111,71 @@ def test_where_everything_began_anew_all_of_it_is_told() -> None:
         "DataRestarted",
         "WeightsNotLoaded",
     }
+
+
+NOISE = [(-1) ** step * 0.05 * (1 + step % 3) for step in range(UNTIL + 1)]
+NOISY: Curve = {step: {"loss": 2.0 - step * 0.01 + NOISE[step]} for step in range(1, UNTIL + 1)}
+
+
+def scattered(
+    *plus: float, wrong: frozenset[Part] = frozenset(), right: frozenset[Part] = frozenset()
+) -> str:
+    """The kind, of a curve that changes from step to step by about 0.2, with this on top."""
+    steps = tuple(range(HANDED + 1, UNTIL + 1))
+    run = {
+        step: {"loss": float(NOISY[step]["loss"]) + more}
+        for step, more in zip(steps, plus, strict=True)
+    }
+    within = tolerance(NOISY, NOISY, until=UNTIL)
+    found = deviations(run, NOISY, within, after=HANDED, until=UNTIL)
+    after = After(run=run, control=NOISY, within=within, steps=steps, wrong=wrong, right=right)
+    (finding,) = findings(after, found)
+    return finding.kind
+
+
+def test_on_a_flat_curve_the_draws_of_the_first_steps_are_not_taken_for_new_weights() -> None:
+    flat = [((step * 37) % 11 - 5) / 10 for step in range(UNTIL + 1)]
+    control: Curve = {step: {"loss": 2.0 + flat[step]} for step in range(1, UNTIL + 1)}
+    steps = tuple(range(HANDED + 1, UNTIL + 1))
+    run = {step: {"loss": 2.001 + flat[step - HANDED]} for step in steps}
+    within = tolerance(control, control, until=UNTIL)
+    found = deviations(run, control, within, after=HANDED, until=UNTIL)
+    after = After(run=run, control=control, within=within, steps=steps)
+    assert [it.kind for it in findings(after, found)] == ["DataOrRandomDiffer"]
+
+
+ONE_SIDE = [0.02, 0.15, 0.08, 0.2, 0.11] * 2
+
+
+@pytest.mark.parametrize(
+    ("kind", "wrong", "right"),
+    [
+        ("DataOrRandomDiffer", set(), set()),
+        ("RandomNotRestored", {"Random"}, set()),
+        ("DataDiffers", {"Data"}, set()),
+        ("DataDiffers", set(), {"Random"}),
+        ("DataOrRandomDiffer", {"Data", "Random"}, set()),
+    ],
+)
+def test_a_curve_that_is_moved_as_by_other_batches_is_not_taken_for_other_weights(
+    kind: str, wrong: set[Part], right: set[Part]
+) -> None:
+    assert scattered(*ONE_SIDE, wrong=frozenset(wrong), right=frozenset(right)) == kind
+
+
+def test_a_curve_that_moves_much_more_or_hardly_at_all_has_other_weights() -> None:
+    assert scattered(*[1.0] * 10) == "WeightsDiffer"
+    assert scattered(*[0.001] * 10) == "WeightsDiffer"
+
+
+def test_a_loss_that_is_no_number_after_the_resume_is_told_as_it_is() -> None:
+    assert scattered(*[float("nan")] * 10, wrong=frozenset({"Random"})) == "CurvesDiffer"
+
+
+def test_entries_of_checkpoints_are_known_by_their_names() -> None:
+    assert parts_of(["state.pt: rng.torch", "rng_state_1.pth"]) == {"Random"}
+    assert parts_of(["state.json: sampler.position", "s.json: epoch"]) == {"Data"}
+    assert parts_of(["s.pt: scheduler.last_epoch"]) >= {"Rate"}
+    assert parts_of(["s.pt: optimizer.param_groups.0.lr"]) == {"Rate"}
+    weights = ["m.pt: model.bn.num_batches_tracked", "m.pt: position_embeddings.weight"]
+    assert parts_of([*weights, "o.pt: optimizer.state.0.exp_avg"]) == set()

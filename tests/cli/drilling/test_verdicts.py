@@ -12,15 +12,14 @@ from trainrun.contract.agent_state import AgentState, Committed, SaveVote, Stage
 from trainrun.contract.answer import OnNotice
 from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun_operator.api.run.story import Chapter
-from trainrun_operator.cli.drilling.contents import agreed
-from trainrun_operator.cli.drilling.course import Course, Ending, Noticed, Point
+from trainrun_operator.cli.drilling.course import Content, Course, Ending, Noticed, Point
 from trainrun_operator.cli.drilling.curves import Tolerance, deviations, tolerance
 from trainrun_operator.cli.drilling.findings import Undisturbed
 from trainrun_operator.cli.drilling.hardships import hardships
-from trainrun_operator.cli.drilling.measuring import earlier
+from trainrun_operator.cli.drilling.measuring import earlier, longer, with_measured
 from trainrun_operator.cli.drilling.rehearsed import Rehearsed, findings_of_controls, judge
 from trainrun_operator.cli.drilling.remedies import REMEDIES, Finding
-from trainrun_operator.cli.drilling.scenarios import OURS, Scenario, scenarios
+from trainrun_operator.cli.drilling.scenarios import OURS, Scenario, at_end, scenarios
 from trainrun_operator.cli.drilling.watching import Watcher
 from trainrun_operator.worlds.local.faults import Fault
 
@@ -190,6 +189,15 @@ def test_a_notice_that_saves_nothing_is_found_and_says_whether_the_script_asks()
     assert asked_for.kind == "NoticeNotUsed"
     assert "the script asked it 7 times more and" in asked_for.text
     busy = Noticed(agreed=0.5, reported=15.0)
+    told = verdict(replace(struck(), noticed=idle), NOTICE)
+    again = longer(told)
+    assert again is not None, "a thread may have been saving meanwhile"
+    assert again.faults[0].grace > 10 * NOTICE.faults[0].grace
+    (measured,) = with_measured(told, replace(struck(), noticed=Noticed(committed=40.0))).findings
+    assert measured.kind == "SaveTooSlow"
+    assert "terminationGracePeriodSeconds of 60 would leave some room" in measured.text
+    (never,) = with_measured(told, struck()).findings
+    assert (never.kind, never.text[-7:]) == ("NoticeNotUsed", " either")
     (slow,) = verdict(replace(struck(), noticed=busy), NOTICE).findings
     assert slow.kind == "SaveTooSlow"
     assert "said so after 500 ms, files were reported after 15 s" in slow.text
@@ -238,13 +246,61 @@ def test_a_rank_that_reports_nothing_is_found_only_where_a_checkpoint_waits_for_
     assert of_controls([alone, CONTROL]) == ()
 
 
-def test_the_difference_of_two_undisturbed_runs_twice_is_allowed_and_no_more() -> None:
-    other = replace(CONTROL, points=points(1, 1, UNTIL, plus=0.1)).curve(1)
-    within = tolerance(CONTROL.curve(1), other, until=UNTIL)
-    assert within.allowed == {"loss": pytest.approx(0.2)}  # nothing that is called a time
+def apart(plus: float, **metrics: float | str) -> Tolerance:
+    """From two undisturbed runs whose losses are so far apart, the second with other metrics."""
+    one = {s: {**m, **dict.fromkeys(metrics, "a")} for s, m in CONTROL.curve(1).items()}
+    other = replace(CONTROL, points=points(1, 1, UNTIL, plus=plus)).curve(1)
+    return tolerance(one, {step: {**m, **metrics} for step, m in other.items()}, until=UNTIL)
+
+
+def test_a_curve_in_which_undisturbed_runs_hardly_differ_may_differ_a_little_after_a_resume() -> (
+    None
+):
+    within = apart(0.001)
+    assert within.allowed == {"loss": pytest.approx(0.0967, rel=0.01)}  # a tenth of its range
     assert not within.exact
-    assert verdict(struck(plus=0.15), within=within).curves == "WithinTolerance"
+    assert verdict(struck(handed=10, begins=11, plus=0.05), within=within).outcome == "Fine"
     assert verdict(struck(plus=0.3), within=within).outcome == "Found"
+
+
+def test_where_undisturbed_runs_differ_as_much_as_the_curve_moves_nothing_is_concluded() -> None:
+    within = apart(0.5)
+    assert (dict(within.allowed), within.noisy) == ({}, ("loss",))
+    for course in (struck(), struck(plus=0.9)):
+        told = verdict(course, within=within)
+        assert (told.outcome, told.findings) == ("NotRehearsed", ())
+        assert told.why_not.startswith("your two undisturbed runs differ (loss by 0.5), so the cur")
+        assert "seed all random generators" in told.why_not
+    nothing = verdict(struck(handed=None, begins=1), replace(KILL, name="KillBeforeCheckpoint"))
+    assert nothing.outcome == "Fine", "it had nothing to load"
+
+
+def test_what_tells_about_a_process_and_not_about_the_training_is_no_finding() -> None:
+    within = apart(0.0, where="host-b", wall=3.0)
+    assert (within.exact, within.noisy) == (True, ("where", "wall"))
+    own = CONTROL.curve(1)
+    one = {step: {**metrics, "attempt": 1, "host": "a"} for step, metrics in own.items()}
+    two = {step: {**metrics, "attempt": 2, "host": "b"} for step, metrics in own.items()}
+    exact = tolerance(one, one, until=UNTIL)
+    assert deviations(two, one, exact, after=20, until=UNTIL) == []
+    rates = [{step: {"lr": rate} for step in own} for rate in (0.1, 0.2)]
+    equal = tolerance(rates[0], rates[0], until=UNTIL)
+    assert len(deviations(rates[1], rates[0], equal, after=20, until=UNTIL)) == 1
+
+
+def test_metrics_that_are_the_same_whatever_was_loaded_show_nothing() -> None:
+    steps = {step: {"epoch": step / 10, "lr": 0.1 * step} for step in range(1, UNTIL + 1)}
+    told = tuple(Point(attempt=1, step=step, metrics=m) for step, m in steps.items())
+    resumed = tuple(replace(it, attempt=2) for it in told if it.step > 20)
+    against = Undisturbed(
+        control=replace(CONTROL, points=told),
+        within=tolerance(steps, steps, until=UNTIL),
+        until=UNTIL,
+        on_notice="Auto",
+    )
+    verdict_ = judge(KILL, replace(struck(), points=(*told, *resumed)), against)
+    assert verdict_.outcome == "NotRehearsed"
+    assert "no metric shows whether anything was loaded: report the loss" in verdict_.why_not
 
 
 def test_numbers_that_are_none_are_equal_to_each_other_and_to_nothing_else() -> None:
@@ -275,8 +331,97 @@ def test_without_room_for_a_fault_it_is_said_why() -> None:
     assert none["KillWhileSaving"].why_not.startswith("no rank is known to have brought files")
     close = replace(CONTROL, committed=(1, 2))
     each = {it.name: it for it in scenarios(close, until=4, grace=20)}
-    assert each["KillBeforeCheckpoint"].why_not == "the first checkpoint comes with step 1 already"
-    assert "no step is far from them" in each["KillMidEpoch"].why_not
+    assert each.keys() == {"KillAfterCheckpoint", "KillWhileSaving", "Notice"}
+
+
+def test_a_script_that_reports_only_where_it_saves_is_struck_as_it_saves() -> None:
+    told = tuple(it for it in CONTROL.points if it.step % 10 == 0)
+    only = replace(CONTROL, points=told, committed=(10, 20, 30, 40, 50), savers=(0,))
+    planned = {it.name: it.shown for it in scenarios(only, until=50, grace=20)}
+    assert planned == {
+        "KillAfterCheckpoint": "kill rank=1 step=21",
+        "KillWhileSaving": "kill rank=0 step=20 at=save",
+        "Notice": "preempt rank=1 step=25 grace=20s",
+        "KillBeforeCheckpoint": "kill rank=0 step=10 at=save",
+    }
+
+
+def test_a_run_that_has_ended_with_a_checkpoint_is_killed_with_its_last_step() -> None:
+    ended = replace(CONTROL, committed=(10, 20, 30))
+    assert at_end(ended, until=UNTIL).shown == "kill rank=1 step=30"
+    assert "of the last step, 30" in at_end(CONTROL, until=UNTIL).why_not
+    scenario = Scenario(name="KillAtEnd", faults=(Fault(kind="kill", rank=1, step=30),))
+    done = replace(struck(handed=30), points=points(1, 1, 30), ending="Succeeded")
+    assert verdict(done, scenario).outcome == "Fine"
+    early = verdict(replace(done, chapters=struck(handed=20).chapters), scenario)
+    assert early.why_not.startswith("the checkpoint of the last step was not committed yet")
+    assert "did not end" in verdict(replace(done, ending="OutOfTime"), scenario).why_not
+    (finding,) = verdict(replace(done, ending="Failed", failure="boom"), scenario).findings
+    assert finding.kind == "RecoveryFailed"
+    assert "leaves the loop nothing to do" in finding.remedy
+
+
+def test_an_undisturbed_run_that_goes_on_where_the_first_one_ended_is_told_and_not_rehearsed() -> (
+    None
+):
+    saved_ = replace(CONTROL, committed=(10, 20, 30))
+    for second, text in (
+        (replace(saved_, points=points(1, 31, 40)), "the second one began with step 31: it found"),
+        (replace(saved_, points=(), ending="Succeeded"), "the second one ended without a step"),
+    ):
+        (finding,) = of_controls([saved_, second])
+        assert finding.kind == "OwnFilesUsed"
+        assert text in finding.text
+        assert "get_checkpoint()" in finding.remedy
+    assert of_controls([saved_, replace(saved_, points=points(1, 3, 30))]) == ()
+    seldom = replace(saved_, points=points(1, 20, 30))
+    assert of_controls([seldom, seldom]) == (), "it reports its first step after a checkpoint"
+
+
+@pytest.mark.parametrize(
+    ("file", "entries", "remedy"),
+    [
+        ("trainer_state.json", None, "trainer.train(resume_from_checkpoint=resume_path())"),
+        ("last.ckpt", {"pytorch-lightning_version": b""}, "trainer.fit(..., ckpt_path=resume_path"),
+        ("state.pt", None, "call trainrun.get_checkpoint() before the loop"),
+    ],
+)
+def test_a_framework_that_was_not_told_to_resume_is_told_with_its_own_words(
+    file: str, entries: dict[str, bytes] | None, remedy: str
+) -> None:
+    control = replace(CONTROL, contents={(1, 20): {file: Content((1, 1), entries)}})
+    course = replace(struck(begins=1), opened=frozenset())
+    (finding,) = judge(KILL, course, replace(beside(), control=control)).findings
+    assert finding.kind == "CheckpointNeverAsked"
+    assert remedy in finding.remedy
+
+
+def test_a_run_that_goes_on_without_having_asked_for_its_checkpoint_has_files_of_its_own() -> None:
+    heard = {1: {0: 25, 1: 25}, 2: {0: UNTIL, 1: UNTIL}}
+    silent = replace(struck(), opened=frozenset(), reported=heard)
+    (finding,) = verdict(silent).findings
+    assert finding.kind == "OwnFilesUsed"
+    assert "went on with step 21 all the same" in finding.text
+    asked = replace(silent, sought=frozenset({2}))
+    assert verdict(asked).outcome == "Fine", "a step may be all that it needs"
+
+
+def test_a_script_that_saves_before_the_step_whose_number_it_gives_does_no_step_twice() -> None:
+    again = struck(begins=20)
+    assert verdict(again).outcome == "Fine"
+    told = {it.step: it.metrics for it in CONTROL.points}
+    late = (it for it in again.points if it.attempt == 2 and it.step < UNTIL)
+    ahead = tuple(replace(it, metrics=told[it.step + 1]) for it in late)
+    (finding,) = verdict(replace(again, points=(*points(1, 1, 25), *ahead))).findings
+    assert finding.kind == "StepsRepeated"
+    assert "1 of the steps in the checkpoint were done twice" in finding.text
+    redrawn = tuple(
+        replace(it, metrics={"loss": 1 / it.step + (-1) ** it.step * 0.01})
+        for it in again.points
+        if it.attempt == 2
+    )
+    (finding,) = verdict(replace(again, points=(*points(1, 1, 25), *redrawn))).findings
+    assert finding.kind == "DataOrRandomDiffer"
 
 
 def test_what_tests_us_strikes_in_mid_epoch_with_a_checkpoint_behind_it() -> None:
@@ -307,25 +452,6 @@ def test_damage_that_nobody_read_is_not_called_rehearsed() -> None:
     closed = verdict(replace(struck(), spoilt=20, opened=frozenset()), damage)
     assert closed.why_not == "the checkpoint of step 20 was damaged, and nothing of it was opened"
     assert verdict(replace(struck(handed=10, begins=11), spoilt=20), damage).outcome == "Fine"
-
-
-def test_checkpoints_that_two_undisturbed_runs_save_alike_are_compared() -> None:
-    saved = {(1, 30): {"a": (1, 1), "random": (1, 8)}}
-    one = replace(CONTROL, contents=saved)
-    other = replace(CONTROL, contents={(1, 30): {"a": (1, 1), "random": (1, 9)}})
-    contents = agreed(one, other)
-    assert contents == {30: {"a": (1, 1)}}
-    against = replace(beside(), contents=contents)
-    same = replace(struck(), contents={(2, 30): {"a": (1, 1), "random": (1, 7)}})
-    told = judge(KILL, same, against)
-    assert (told.outcome, told.checkpoints) == ("Fine", "Equal")
-    changed = judge(KILL, replace(struck(), contents={(2, 30): {"a": (1, 2)}}), against)
-    (finding,) = changed.findings
-    assert finding.kind == "CheckpointsDiffer"
-    assert "the checkpoint of step 30, saved after the resume" in finding.text
-    assert finding.text.endswith("equal: a (1 of 1 files). No metric shows it")
-    assert (changed.checkpoints, changed.curves) == ("Differ", "Equal")
-    assert judge(KILL, struck(), against).checkpoints == "NotCompared"
 
 
 def test_the_stages_of_a_recovery_sum_to_it() -> None:
@@ -372,6 +498,8 @@ def test_how_long_a_notice_takes_to_be_saved_is_measured_from_the_strike() -> No
     assert struck_by == [1]
     assert watcher.noticed(5) == Noticed(agreed=1.0, reported=3.0, committed=4.5, calls=2)
     assert watcher.ask_gap == 1.5
+    watcher.hear(heartbeat(1, 6, save=SaveVote(calls=7, committed=7)))
+    assert watcher.noticed(5).calls == 0, "while one worker saves, the other may go on asking"
 
 
 def heartbeat(slot: int, step: int | None, **more: object) -> AgentState:
@@ -403,11 +531,29 @@ def test_a_run_is_ended_once_the_lowest_rank_has_got_to_the_step() -> None:
     assert dict(watcher.reported) == {1: {0: 7, 1: 6}}
 
 
-def test_without_a_step_a_run_is_ended_by_its_third_checkpoint() -> None:
+@pytest.mark.parametrize(
+    ("between", "seconds", "last"),
+    [((5, 12, 25), 1.0, 30), ((), 1.0, 50), ((25,), 60.0, 25), ((), 60.0, 30)],
+    ids=["reports each step", "reports where it saves", "late", "late and reports where it saves"],
+)
+def test_without_a_step_a_run_is_ended_once_there_is_room_for_all_faults(
+    between: tuple[int, ...], seconds: float, last: int
+) -> None:
     ended: list[int] = []
-    watcher = Watcher(until=None, attempt=1, ready=lambda: True, enough=lambda: ended.append(1))
-    for step in (10, 20, 30):
+    now = [100.0]
+    watcher = Watcher(
+        until=None,
+        share=100.0,
+        attempt=1,
+        ready=lambda: True,
+        enough=lambda: ended.append(1),
+        clock=lambda: now[0],
+    )
+    for step in sorted((10, 20, 30, 40, 50, *between)):
         assert ended == []
-        commit = Committed(id=CheckpointId(attempt=1, step=step))
-        watcher.hear(heartbeat(0, step, committed=commit))
-    assert ended == [1]
+        now[0] += seconds
+        saves = {"committed": Committed(id=CheckpointId(attempt=1, step=step))}
+        watcher.hear(heartbeat(0, step, **({} if step in between else saves)))
+        if ended:
+            break
+    assert (ended, step) == ([1], last)

@@ -48,7 +48,7 @@ def _control(within: Tolerance | None) -> dict[str, Any] | None:
             {"metric": it.metric, "step": it.step, "difference": _number(it.size)}
             for it in within.largest
         ],
-        "notCompared": list(within.skipped),
+        "notCompared": [*within.skipped, *within.noisy],
     }
 
 

@@ -25,6 +25,24 @@ _TIME = re.compile(
 )
 
 
+_TRAINING = re.compile(
+    r"loss|perplex|ppl|accura|objective|_(?:acc|top\d|err|error|errors|reward|return|score|norm|grad"
+    r"|auc|f1|bleu|rouge|r?mse|mae|nll|bp[bc]|ce|kl|elbo|wer|cer|m?ap|m?iou|dice|psnr|ssim|fid"
+    r"|entropy|cost)_"
+)
+_COUNT = re.compile(r"_(?:epochs?|steps?|iters?|tokens|samples|progress|seen|lr|learning_?rate)_")
+
+
+def about_training(name: str) -> bool:
+    """Whether a metric is named after what is trained: a loss, a score, a gradient."""
+    return _TRAINING.search(_words(name)) is not None
+
+
+def about_progress(name: str) -> bool:
+    """Whether a metric is named after what follows from the step alone, as a learning rate."""
+    return _COUNT.search(_words(name)) is not None
+
+
 def about_memory(name: str) -> bool:
     """Whether a metric is named after memory of the machine."""
     return _MEMORY.search(_words(name)) is not None

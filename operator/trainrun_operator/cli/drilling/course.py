@@ -17,8 +17,19 @@ if TYPE_CHECKING:
 Curve = Mapping[int, "Mapping[str, Metric]"]
 """Metrics by step."""
 
-Files = Mapping[str, tuple[int, int]]
-"""Size and checksum of the files of a checkpoint, by name."""
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """Of a file of a checkpoint."""
+
+    told: tuple[int, int]
+    """Size and checksum."""
+    entries: Mapping[str, bytes] | None = None
+    """Digests of what is in it, by path; None: only its bytes can be compared."""
+
+
+Files = Mapping[str, Content]
+"""The files of a checkpoint, by name."""
 
 Ending = Literal["Stopped", "Succeeded", "Failed", "OutOfTime"]
 """Stopped: it had got as far as was asked of it."""
@@ -44,7 +55,7 @@ class Noticed:
     committed: float | None = None
     """That one was committed; where none was asked for, one of a step not before the notice."""
     calls: int = 0
-    """Of should_save() that a rank made after the one that said yes."""
+    """Of should_save() that each worker made at least after the one that said yes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +82,8 @@ class Course:
     """Attempts in which a process called get_checkpoint()."""
     asked: frozenset[int] = frozenset()
     """Attempts in which a process called should_save()."""
+    commit_gap: float = 0.0
+    """Seconds between two commits of the first attempt, at most; 0: not known."""
     ask_gap: float = 0.0
     """Seconds between two calls of should_save() in the first attempt, at most."""
     longest_step: float = 0.0

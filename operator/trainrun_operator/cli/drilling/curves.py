@@ -6,18 +6,29 @@ Layer: cli; pure.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from trainrun_operator.cli.drilling.clocks import about_machine, about_memory, computed
+from trainrun_operator.cli.drilling.clocks import (
+    about_machine,
+    about_memory,
+    about_progress,
+    about_training,
+    computed,
+)
+from trainrun_operator.cli.drilling.states import of_state
 
 if TYPE_CHECKING:
     from trainrun.contract.metrics import Metric
     from trainrun_operator.cli.drilling.course import Curve
 
-SPREAD = 2.0
-"""Times the largest difference of two undisturbed runs that another run may differ from them."""
+FAINT = 0.01
+"""Of a curve's range, that two undisturbed runs may be apart at most and still show something."""
+SPREAD = 0.1
+"""Of the range of such a curve, that another run may be apart from it."""
+SEEN = 1.5
+"""Times what is allowed, that a curve moves at least if new weights are to show in it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,11 +53,14 @@ class Tolerance:
     allowed: Mapping[str, float]
     """By metric; 0: not at all. Metrics that are not named are not compared."""
     largest: tuple[Difference, ...] = ()
-    """Of each metric in which the two undisturbed runs differ, where they do most."""
+    """Of each metric of the training in which the two undisturbed runs differ, where they do
+    most."""
     steps: int = 0
     """That both of them have reported."""
     skipped: tuple[str, ...] = ()
     """Metrics that are not compared for their names: they are about the machine."""
+    noisy: tuple[str, ...] = ()
+    """Metrics that are not compared since the two undisturbed runs differ in them."""
 
     @property
     def exact(self) -> bool:
@@ -69,12 +83,14 @@ class Deviation:
 
 
 def tolerance(one: Curve, other: Curve, *, until: int) -> Tolerance:
-    """What two undisturbed runs, up to a step, say about every other run."""
+    """What two undisturbed runs, up to a step, say about every other run. What differs between them
+    proves nothing, unless it is next to nothing beside how far the curve moves."""
     steps = sorted(step for step in one.keys() & other.keys() if step <= until)
     names = list(dict.fromkeys(name for step in steps for name in one[step]))
     allowed: dict[str, float] = {}
     largest: list[Difference] = []
     skipped: list[str] = []
+    noisy: list[str] = []
     for name in names:
         differences = _differences(one, other, name, steps)
         if about_machine(name) and not _the_same(name, differences):
@@ -83,13 +99,43 @@ def tolerance(one: Curve, other: Curve, *, until: int) -> Tolerance:
         widest = max(differences, key=lambda it: it.size, default=None)
         if widest is None:
             continue
-        if widest.size > 0:
+        if widest.size == 0:
+            allowed[name] = 0.0
+            continue
+        if about_training(name) or of_state(name):
             largest.append(widest)
-        if math.isfinite(widest.size):  # else it is no number, and differs anyway
-            allowed[name] = SPREAD * widest.size
+        moved = _range(it.expected for it in differences)
+        if (about_training(name) or of_state(name)) and widest.size <= FAINT * moved:
+            allowed[name] = SPREAD * moved
+        else:
+            noisy.append(name)
     return Tolerance(
-        allowed=allowed, largest=tuple(largest), steps=len(steps), skipped=tuple(skipped)
+        allowed=allowed,
+        largest=tuple(largest),
+        steps=len(steps),
+        skipped=tuple(skipped),
+        noisy=tuple(noisy),
     )
+
+
+def shows_weights(control: Curve, within: Tolerance, *, after: int, until: int) -> bool:
+    """Whether a run with new weights after this step would differ from an undisturbed one."""
+    steps = sorted(step for step in control if after < step <= until)
+    unequal = any(about_training(it.metric) and it.metric in within.noisy for it in within.largest)
+    for name, allowed in within.allowed.items():
+        if about_progress(name) or (unequal and not about_training(name)):
+            continue
+        for step, first in zip(steps, sorted(control), strict=False):
+            now, begun = control[step].get(name), control[first].get(name)
+            if now is not None and begun is not None and distance(now, begun) > SEEN * allowed:
+                return True
+    return False
+
+
+def _range(values: Iterable[Metric]) -> float:
+    """How far a curve moves; 0 where it has no numbers."""
+    found = [it for it in values if not isinstance(it, str | bool) and math.isfinite(it)]
+    return max(found) - min(found) if found else 0.0
 
 
 def _the_same(name: str, differences: list[Difference]) -> bool:
@@ -110,7 +156,7 @@ def deviations(
     for name, allowed in within.allowed.items():
         compared = list(_differences(undisturbed, run, name, steps))
         wrong = [it for it in compared if it.size > allowed]
-        if wrong:
+        if wrong and (of_state(name) or not _of_process(undisturbed, run, name, steps)):
             largest = max(wrong, key=lambda it: it.size)
             found.append(
                 Deviation(
@@ -122,6 +168,14 @@ def deviations(
                 )
             )
     return found
+
+
+def _of_process(undisturbed: Curve, run: Curve, name: str, steps: list[int]) -> bool:
+    """Whether a metric has one value in all of a run, and another one in all of this: it tells
+    about the process, as the number of its attempt does."""
+    before = {metrics[name] for metrics in undisturbed.values() if name in metrics}
+    now = {run[step][name] for step in steps if name in run[step]}
+    return len(before) == len(now) == 1 and not about_training(name)
 
 
 def compared_steps(run: Curve, undisturbed: Curve, *, after: int, until: int) -> int:

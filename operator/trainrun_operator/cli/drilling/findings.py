@@ -6,21 +6,23 @@ Layer: cli; pure. Each finding follows from what one run did and what the undist
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from trainrun_operator.cli.drilling.contents import Contents, compare
-from trainrun_operator.cli.drilling.curves import deviations
+from trainrun_operator.cli.drilling.contents import Compared, Contents, compare
+from trainrun_operator.cli.drilling.curves import deviations, distance
 from trainrun_operator.cli.drilling.likeness import After
 from trainrun_operator.cli.drilling.likeness import findings as looks_like
 from trainrun_operator.cli.drilling.notices import of_gap, of_notice
-from trainrun_operator.cli.drilling.remedies import Finding
+from trainrun_operator.cli.drilling.remedies import AFTER_THE_LOOP, Finding, loading
+from trainrun_operator.cli.drilling.states import parts_of
 
 if TYPE_CHECKING:
     from trainrun.contract.answer import OnNotice
     from trainrun.contract.checkpoint_id import CheckpointId
     from trainrun_operator.cli.drilling.course import Course
-    from trainrun_operator.cli.drilling.curves import Tolerance
+    from trainrun_operator.cli.drilling.curves import Deviation, Tolerance
     from trainrun_operator.cli.drilling.scenarios import Scenario
 
 
@@ -58,18 +60,44 @@ def _silent(control: Course) -> Iterator[Finding]:
     yield Finding(kind="RanksSilent", text=text)
 
 
+def of_own_files(first: Course, second: Course) -> Finding:
+    """The second undisturbed run has gone on where the first one ended."""
+    begun = min(second.steps(1), default=None)
+    at = f"began with step {begun}" if begun is not None else "ended without a step"
+    text = (
+        f"two undisturbed runs were to begin alike. The first one began with step "
+        f"{min(first.steps(1))}, the second one {at}: it found files of the first one in a folder "
+        "that both share, and no fault can be rehearsed"
+    )
+    return Finding(kind="OwnFilesUsed", text=text)
+
+
 def of_fault(scenario: Scenario, course: Course, beside: Undisturbed) -> list[Finding]:
     """What a run shows that a fault has struck."""
     if course.ending == "Failed":
         text = f"the run failed after the fault: {course.failure}"
-        return [Finding(kind="RecoveryFailed", text=text)]
+        advice = AFTER_THE_LOOP if scenario.name == "KillAtEnd" else ""
+        return [Finding(kind="RecoveryFailed", text=text, advice=advice)]
     found = [*of_notice(scenario, course, beside.on_notice)]
     sequence = [*_sequence(course, beside.control)]
+    saved_by = framework_of(beside.control, course.handed)
+    sequence = [replace(it, advice=loading(it.kind, saved_by)) for it in sequence]
     found += sequence
     if sequence:
         return found  # the steps do not stand for the same work, and would differ in everything
-    wrong = _curves(course, beside)
-    return [*found, *(wrong or _contents(course, beside.contents))]
+    compared = compare(course, beside.contents)
+    wrong = _curves(course, beside, compared)
+    return [*found, *(wrong or _contents(compared))]
+
+
+def framework_of(control: Course, saved: CheckpointId | None) -> str:
+    """The framework that has saved this checkpoint; "": none that is known by its files."""
+    files = control.contents.get((saved.attempt, saved.step), {}) if saved is not None else {}
+    if "trainer_state.json" in files:
+        return "transformers"
+    if any("pytorch-lightning_version" in (it.entries or ()) for it in files.values()):
+        return "lightning"
+    return ""
 
 
 def _sequence(course: Course, control: Course) -> Iterator[Finding]:
@@ -79,20 +107,58 @@ def _sequence(course: Course, control: Course) -> Iterator[Finding]:
         return
     begun = steps[0]
     expected = min((s for s in control.steps(1) if s > handed.step), default=None)
-    if begun <= handed.step and course.last not in course.opened:
+    unread = course.last not in course.opened
+    if begun <= handed.step and unread:
         yield _ignored(course, handed, begun)
-    elif begun <= handed.step:
+    elif unread and course.ranks(course.last) and course.last not in course.sought:
         text = (
-            f"after the resume from step {handed.step} the first report is step {begun} again: "
-            f"{handed.step + 1 - begun} of the steps in the checkpoint were done twice"
+            f"it was handed the checkpoint of step {handed.step}, did not call get_checkpoint(), "
+            f"and went on with step {begun} all the same: it resumes from files of its own"
         )
-        yield Finding(kind="StepsRepeated", text=text)
+        yield Finding(kind="OwnFilesUsed", text=text)
+    elif begun == handed.step and begun in control.steps(1):
+        return  # whether that was done twice only the metrics tell
+    elif begun <= handed.step:
+        yield _repeated(handed.step, begun)
     elif expected is not None and begun > expected:
         text = (
             f"after the resume from step {handed.step} the first report is step {begun}; an "
             f"undisturbed run reports step {expected} there"
         )
         yield Finding(kind="StepsSkipped", text=text)
+
+
+def _repeated(handed: int, begun: int) -> Finding:
+    text = (
+        f"after the resume from step {handed} the first report is step {begun} again: "
+        f"{handed + 1 - begun} of the steps in the checkpoint were done twice"
+    )
+    return Finding(kind="StepsRepeated", text=text)
+
+
+OF_ONE_STEP = frozenset(
+    {
+        "WeightsNotLoaded",
+        "RandomNotRestored",
+        "DataRestarted",
+        "DataDiffers",
+        "DataOrRandomDiffer",
+        "LearningRateReset",
+        "OptimizerReset",
+    }
+)
+"""Findings that explain a run which begins with the step of its checkpoint: many scripts save
+before the step whose number they give."""
+
+
+def _one_ahead(after: After, wrong: list[Deviation]) -> bool:
+    """Each step has what belongs to the next one."""
+    shifted = [
+        (after.run[step].get(it.first.metric), after.control[later].get(it.first.metric))
+        for it in wrong
+        for step, later in pairwise(after.steps)
+    ]
+    return all(a is not None and b is not None and distance(a, b) == 0 for a, b in shifted)
 
 
 def _ignored(course: Course, handed: CheckpointId, begun: int) -> Finding:
@@ -107,32 +173,46 @@ def _ignored(course: Course, handed: CheckpointId, begun: int) -> Finding:
     return Finding(kind="CheckpointNeverAsked", text=text)
 
 
-def _curves(course: Course, beside: Undisturbed) -> list[Finding]:
+def _curves(course: Course, beside: Undisturbed, compared: Compared) -> list[Finding]:
     within, until = beside.within, beside.until
     if within is None:
         return []
-    after = course.handed.step if course.handed is not None else -1
+    handed = course.handed
+    after = handed.step if handed is not None else -1
+    again = handed is not None and course.steps(course.last)[:1] == [handed.step]
+    after -= again
     run, control = course.curve(course.last), beside.control.curve(1)
     wrong = deviations(run, control, within, after=after, until=until)
     if not wrong:
         return []
     steps = tuple(sorted(s for s in run.keys() & control.keys() if after < s <= until))
-    told = looks_like(After(run=run, control=control, within=within, steps=steps), wrong)
-    if course.handed is not None and course.last not in course.opened:
+    parts = frozenset(parts_of(compared.wrong))
+    seen = After(
+        run=run,
+        control=control,
+        within=within,
+        steps=steps,
+        wrong=parts,
+        right=frozenset(parts_of(compared.equal) - parts),
+    )
+    told = looks_like(seen, wrong)
+    if again and (_one_ahead(seen, wrong) or told[0].kind not in OF_ONE_STEP):
+        return [_repeated(after + 1, after + 1)]
+    if handed is not None and course.last not in course.opened:
         text = f"no rank opened the files of the checkpoint. {told[0].text}"
-        return [Finding(kind="CheckpointNeverOpened", text=text)]
+        advice = loading("CheckpointNeverOpened", framework_of(beside.control, handed))
+        return [Finding(kind="CheckpointNeverOpened", text=text, advice=advice)]
     return told
 
 
-def _contents(course: Course, contents: Contents) -> Iterator[Finding]:
-    compared = compare(course, contents)
-    if not compared.files:
+def _contents(compared: Compared) -> Iterator[Finding]:
+    if not compared.wrong:
         return
-    named = ", ".join(f"{name:.60}" for name in compared.files[:3])
-    named += ", ..." if len(compared.files) > 3 else ""
+    named = ", ".join(f"{name:.60}" for name in compared.wrong[:3])
+    named += ", ..." if len(compared.wrong) > 3 else ""
     text = (
         f"the checkpoint of step {compared.step}, saved after the resume, is not that of two "
-        f"undisturbed runs, which are equal: {named} ({len(compared.files)} of {compared.of} files)"
-        ". No metric shows it"
+        f"undisturbed runs, which are equal: {named} ({len(compared.wrong)} of "
+        f"{len(compared.wrong) + len(compared.equal)} entries). No metric shows it"
     )
     yield Finding(kind="CheckpointsDiffer", text=text)

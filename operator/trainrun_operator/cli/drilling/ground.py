@@ -6,6 +6,7 @@ be seen of them. What is concluded from that is the same.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -27,8 +28,16 @@ class Ground(Protocol):
         """It as it can be made here, after this undisturbed run; without faults, and with why,
         where it cannot."""
 
-    def try_run(self, *, scenario: Scenario | None, until: int | None, seconds: float) -> Course:
-        """Run from fresh storage until a step, at most so long, and leave nothing behind.
+    def try_run(
+        self,
+        *,
+        scenario: Scenario | None,
+        until: int | None,
+        seconds: float,
+        share: float = math.inf,
+    ) -> Course:
+        """Run from fresh storage until a step, at most so long, and leave nothing behind; without a
+        step until it has gone far enough, for which less is enough after its `share` of seconds.
 
         Raises InvalidSpec, StoreError, KeyboardInterrupt, and what a cluster answers.
         """

@@ -7,7 +7,6 @@ batch); else what the curve looks like, and said so.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from trainrun_operator.cli.drilling.curves import Deviation, distance
 from trainrun_operator.cli.drilling.remedies import Finding, Kind
+from trainrun_operator.cli.drilling.states import Part, of_state
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,11 +22,6 @@ if TYPE_CHECKING:
     from trainrun.contract.metrics import Metric
     from trainrun_operator.cli.drilling.course import Curve
     from trainrun_operator.cli.drilling.curves import Tolerance
-
-RATE = re.compile(r"(^|[/_.\-])lr([/_.\-\d]|$)|learning_?rate")
-DATA = re.compile(r"(batch|data|sample|input)\w*[/_.\-]?(hash|digest|ids?$)")
-RANDOM = re.compile(r"(rng|random|seed)\w*[/_.\-]?(hash|digest|state)")
-WEIGHTS = re.compile(r"(weight|param|model)\w*[/_.\-]?(hash|digest)")
 
 NEARER = 0.2
 """Of its distance to the curve where it should be, that a curve may be away from the curve of the
@@ -36,6 +31,9 @@ SCATTERED = 0.5
 sides."""
 FEW = 4
 """Steps below which nobody can tell which side differences are on."""
+FAINT, LOUD = 0.05, 3.0
+"""Times the usual change of a curve from step to step, that other batches or random numbers move
+it: one that moves less or more has other weights."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +45,10 @@ class After:
     within: Tolerance
     steps: tuple[int, ...]
     """That are compared, ascending."""
+    wrong: frozenset[Part] = frozenset()
+    """Parts of which the next checkpoint has other entries than an undisturbed run's."""
+    right: frozenset[Part] = frozenset()
+    """Parts of which it has entries, and all are those of an undisturbed run."""
 
     def pairs(self, name: str) -> Iterator[tuple[Metric, Metric]]:
         """(in the run, undisturbed) of a metric, by step."""
@@ -66,10 +68,10 @@ class After:
         allowed = self.within.allowed.get(name, 0.0)
         return len(pairs) > 1 and all(distance(a, b) <= allowed for a, b in pairs)
 
-    def equal(self, pattern: re.Pattern[str]) -> str:
-        """A metric of such a name that is the same in all steps; "" where there is none."""
+    def equal(self, part: Part) -> str:
+        """A metric of this part that is the same in all steps; "" where there is none."""
         for name, allowed in self.within.allowed.items():
-            pairs = list(self.pairs(name)) if pattern.search(name.lower()) else []
+            pairs = list(self.pairs(name)) if of_state(name) == part else []
             if pairs and all(distance(a, b) <= allowed for a, b in pairs):
                 return name
         return ""
@@ -82,8 +84,8 @@ def findings(after: After, deviations: list[Deviation]) -> list[Finding]:
     found: list[tuple[Tell, Deviation]] = []
     others: list[Deviation] = []
     for it in deviations:
-        name = it.first.metric.lower()
-        tell = next((tell for pattern, tell in NAMED.items() if pattern.search(name)), None)
+        part = of_state(it.first.metric)
+        tell = NAMED[part] if part is not None else None
         if tell is None:
             others.append(it)
         elif tell not in [told for told, _ in found]:
@@ -143,13 +145,8 @@ def _weights(_after: After, it: Deviation) -> tuple[Kind, str]:
 
 Tell: TypeAlias = Callable[[After, Deviation], tuple[Kind, str]]
 
-NAMED: dict[re.Pattern[str], Tell] = {
-    RATE: _rate,
-    DATA: _data,
-    RANDOM: _random,
-    WEIGHTS: _weights,
-}
-"""What a metric of such a name says when it differs."""
+NAMED: dict[Part, Tell] = {"Rate": _rate, "Data": _data, "Random": _random, "Weights": _weights}
+"""What a metric of such a part says when it differs."""
 
 
 def _by_shape(after: After, it: Deviation) -> tuple[Kind, str]:
@@ -161,30 +158,58 @@ def _by_shape(after: After, it: Deviation) -> tuple[Kind, str]:
         )
     known = _known(after)
     if it.first.step != after.steps[0]:
+        if "Rate" in after.wrong:
+            return "LearningRateReset", "and the next checkpoint has another state of the schedule"
         return "OptimizerReset", (
             "equal in the first step and not after it, so it looks like optimizer or schedule "
             f"rather than weights{known}"
         )
     wrong = _apart(after.pairs(name))
-    if _near_the_start(after, name, wrong):
+    noise = _noise([after.control[step].get(name) for step in sorted(after.control)])
+    # A curve that scatters about one level is that of the first steps where the draws are.
+    if _near_the_start(after, name, wrong) and abs(sum(wrong)) > noise * len(wrong):
         return "WeightsNotLoaded", (
             f"much nearer to the curve of the first steps, so it looks like new weights{known}"
         )
-    if len(wrong) < FEW:
+    if not wrong or (len(wrong) < FEW and not after.wrong & {"Random", "Data"}):
         return "CurvesDiffer", f"at once, so weights, data or random numbers{known}"
-    if _on_both_sides(wrong):
-        what = "random numbers" if after.equal(DATA) else "random numbers, or the order of the data"
-        return "RandomNotRestored", (
-            f"at once, and on both sides of the undisturbed curve, so it looks like {what}{known}"
-        )
+    scattered = FAINT * noise <= _size(wrong) <= LOUD * noise and not _steady(wrong)
+    if (scattered or _on_both_sides(wrong)) and not (_same_data(after) and _same_random(after)):
+        return _other_draw(after, known)
     return "WeightsDiffer", (
         "at once, and on one side of the undisturbed curve, so it looks like other weights than "
         f"the saved ones{known}"
     )
 
 
+def _other_draw(after: After, known: str) -> tuple[Kind, str]:
+    """Which of the two it is that makes a curve scatter."""
+    looks = "at once, and as much as from step to step, so it looks like"
+    if _same_data(after) or ("Random" in after.wrong and "Data" not in after.wrong):
+        why = " (the next checkpoint has others)" if "Random" in after.wrong else known
+        return "RandomNotRestored", f"{looks} random numbers{why}"
+    if _same_random(after) or ("Data" in after.wrong and "Random" not in after.wrong):
+        why = " (the next checkpoint has another place)" if "Data" in after.wrong else known
+        return "DataDiffers", f"{looks} the order of the data{why}"
+    return "DataOrRandomDiffer", f"{looks} random numbers, or the order of the data{known}"
+
+
+def _same_data(after: After) -> bool:
+    return bool(after.equal("Data"))
+
+
+def _same_random(after: After) -> bool:
+    return bool(after.equal("Random")) or "Random" in after.right
+
+
+def _steady(wrong: list[float]) -> bool:
+    """Always on one side and about as far: no draw of batches or random numbers does that."""
+    least, most = min(map(abs, wrong)), max(map(abs, wrong))
+    return len(wrong) > FEW and abs(sum(wrong)) == sum(map(abs, wrong)) and least > most / 2
+
+
 def _known(after: After) -> str:
-    same = [name for pattern in (RATE, DATA, RANDOM, WEIGHTS) if (name := after.equal(pattern))]
+    same = [name for part in NAMED if (name := after.equal(part))]
     if same:
         return f" ({', '.join(same)}: equal)"
     return " (report a batch_hash, too, to know more)"
@@ -210,6 +235,13 @@ def _near_the_start(after: After, name: str, wrong: list[float]) -> bool:
 def _on_both_sides(wrong: list[float]) -> bool:
     crossings = sum(a * b < 0 for a, b in pairwise(wrong))
     return crossings > 0 and abs(sum(wrong)) / len(wrong) < SCATTERED * _size(wrong)
+
+
+def _noise(curve: list[Metric | None]) -> float:
+    """How far a step's value usually is from the middle of its neighbours'."""
+    found = [float(it) for it in curve if isinstance(it, int | float) and math.isfinite(it)]
+    middles = [b - (a + c) / 2 for a, b, c in zip(found, found[1:], found[2:], strict=False)]
+    return _size(middles) if middles else 0.0
 
 
 def _size(values: list[float]) -> float:

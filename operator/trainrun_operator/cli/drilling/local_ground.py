@@ -5,6 +5,7 @@ Layer: cli. Nothing is read from or written to the run's storage.
 
 from __future__ import annotations
 
+import math
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trainrun_operator.cli.drilling.ground import offline, survives
+from trainrun_operator.cli.drilling.own_folder import elsewhere
 from trainrun_operator.cli.drilling.scenarios import OF_SCRIPT, OURS, FaultName
 from trainrun_operator.cli.drilling.store import DrillStore
 from trainrun_operator.cli.drilling.trial import Trial
@@ -45,7 +47,14 @@ class LocalGround:
         """See `Ground`: everything is."""
         return scenario
 
-    def try_run(self, *, scenario: Scenario | None, until: int | None, seconds: float) -> Course:
+    def try_run(
+        self,
+        *,
+        scenario: Scenario | None,
+        until: int | None,
+        seconds: float,
+        share: float = math.inf,
+    ) -> Course:
         """See `Ground`."""
         folder = self.folder / "run"
         folder.mkdir()
@@ -53,7 +62,7 @@ class LocalGround:
             prepared = prepare_drill(
                 self.file, replicas=self.replicas, folder=folder, scenario=scenario
             )
-            trial = Trial(prepared, DrillStore(folder), scenario, until)
+            trial = Trial(prepared, DrillStore(folder), scenario, until, share)
             return trial.run(seconds)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
@@ -90,7 +99,8 @@ def prepare_drill(
         faults=tuple(map(str, faults)),
         overrides=overrides,
     )
-    program = replace(prepared.program, env={**prepared.program.env, **_offline(folder)})
+    program = elsewhere(prepared.program, folder / "work")
+    program = replace(program, env={**program.env, **_offline(folder)})
     return replace(prepared, program=program)
 
 

@@ -15,8 +15,11 @@ from trainrun_operator.cli.wording import seconds as in_words
 if TYPE_CHECKING:
     from trainrun_operator.cli.drilling.course import Course
     from trainrun_operator.cli.drilling.rehearsed import Rehearsed
+    from trainrun_operator.cli.drilling.remedies import Kind
     from trainrun_operator.cli.drilling.scenarios import Scenario
 
+MEASURED: frozenset[Kind] = frozenset({"SaveTooSlow", "SaveTooLate", "NoticeNotUsed"})
+"""The last one, since a rank may go on asking while another one, or a thread, is saving."""
 LONGER, MORE = 10.0, 30.0
 """Times the grace, and seconds beside that."""
 
@@ -24,7 +27,7 @@ LONGER, MORE = 10.0, 30.0
 def longer(told: Rehearsed) -> Scenario | None:
     """The notice with time enough to see when it saves; None where that is not the question."""
     kinds = {finding.kind for finding in told.findings}
-    if told.scenario.name != "Notice" or not kinds & {"SaveTooSlow", "SaveTooLate"}:
+    if told.scenario.name != "Notice" or not kinds & MEASURED:
         return None
     (fault,) = told.scenario.faults
     return replace(told.scenario, faults=(replace(fault, grace=LONGER * fault.grace + MORE),))
@@ -56,7 +59,13 @@ def with_measured(told: Rehearsed, course: Course) -> Rehearsed:
             f"terminationGracePeriodSeconds of {math.ceil(1.5 * took)} would leave some room"
         )
     findings = tuple(
-        replace(it, text=it.text + said) if it.kind in ("SaveTooSlow", "SaveTooLate") else it
+        replace(it, kind=_measured(it.kind, took), text=it.text + said)
+        if it.kind in MEASURED
+        else it
         for it in told.findings
     )
     return replace(told, findings=findings, committed=took)
+
+
+def _measured(kind: Kind, took: float | None) -> Kind:
+    return "SaveTooSlow" if kind == "NoticeNotUsed" and took is not None else kind

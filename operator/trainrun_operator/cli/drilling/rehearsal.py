@@ -5,6 +5,7 @@ Layer: cli.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -19,10 +20,11 @@ from trainrun_operator.cli.drilling.measuring import earlier, longer, with_measu
 from trainrun_operator.cli.drilling.rehearsed import (
     Drill,
     Rehearsed,
+    files_shared,
     findings_of_controls,
     judge,
 )
-from trainrun_operator.cli.drilling.scenarios import FaultName, Scenario, scenarios
+from trainrun_operator.cli.drilling.scenarios import FaultName, Scenario, at_end, scenarios
 from trainrun_operator.cli.drilling.store import AWAY
 from trainrun_operator.cli.wording import seconds as in_words
 
@@ -52,17 +54,25 @@ class Rehearsal:
     everything: bool = False
     """Also the faults that test TrainRun."""
     _begun: float = field(default_factory=time.monotonic)
+    _end_seen: bool = True
 
     def hold(self) -> Drill:
         """Make all runs. Raises ScriptFails, InvalidSpec, StoreError, KeyboardInterrupt."""
         first = self._undisturbed("first", None)
         until = self._reached(first)
         if until is None:
-            why = "no step was reported in the time: does the script call trainrun.report()?"
+            why = (
+                f"no step was reported in {in_words(first.seconds)}. If the first one comes later, "
+                "give more by --within; else the script has to call trainrun.report()"
+            )
             return self._drill([first], None, None, tuple(_not(name, why) for name in self._names))
         controls = [first]
         if self._left() > first.seconds:
             controls.append(self._undisturbed("second", until))
+            if files_shared(*controls):
+                why = "what undisturbed runs do is not known: see what would go wrong"
+                none = tuple(_not(name, why) for name in self._names)
+                return self._drill(controls, until, None, none)
         within = tolerance(first.curve(1), controls[-1].curve(1), until=until)
         beside = Undisturbed(
             control=first,
@@ -71,8 +81,27 @@ class Rehearsal:
             until=until,
             on_notice=self.run.spec.checkpoint.on_notice,
         )
-        rehearsed = tuple(self._rehearse(it, beside) for it in self._planned(first, until))
-        return self._drill(controls, until, beside.within, rehearsed)
+        rehearsed = [self._rehearse(it, beside) for it in self._planned(first, until)]
+        rehearsed += self._at_end(beside)
+        return self._drill(controls, until, beside.within, tuple(rehearsed))
+
+    def _at_end(self, beside: Undisturbed) -> list[Rehearsed]:
+        """The fault that takes a run up to its end, where there is time for one."""
+        left = min(self._left() / 3, PATIENCE * beside.control.seconds)
+        if "KillAtEnd" not in self._names or self.until is not None:
+            return []
+        whole = beside.control
+        here = self.ground.possible(Scenario(name="KillAtEnd"), whole, until=beside.until)
+        if here.why_not:
+            return [_not(here.name, here.why_not)]
+        if whole.ending != "Succeeded" and left > whole.seconds:
+            whole = self._try("undisturbed run", None, NO_STEP, left)
+        last = whole.reached(1)
+        if whole.ending != "Succeeded" or last is None:
+            self._end_seen = False
+            return []
+        scenario = at_end(whole, until=last)
+        return [self._rehearse(scenario, replace(beside, control=whole, until=last))]
 
     def _planned(self, control: Course, until: int) -> list[Scenario]:
         named = self._names
@@ -96,11 +125,11 @@ class Rehearsal:
 
     def _undisturbed(self, which: str, until: int | None) -> Course:
         until = self.until if until is None else until
-        left = self._left()
-        if which == "first":
-            # One part for each run, and one more: restarts take time, too.
-            left = self.within / (2 if until is not None else len(self._names) + 3)
-        course = self._try(f"{which} undisturbed run", None, until, left)
+        # One part for each run, and one more: restarts take time, too. A script whose first steps
+        # come late gets more: fewer faults are better than none.
+        share = self.within / (len(self._names) + 3)
+        left = self.within / 2 if which == "first" else self._left()
+        course = self._try(f"{which} undisturbed run", None, until, left, share=share)
         if course.ending == "Failed" or len(course.chapters) > 1:
             why = course.failure or str(course.chapters[0].incident.get("message", ""))
             raise ScriptFails(
@@ -120,7 +149,11 @@ class Rehearsal:
         if not scenario.faults:
             return _not(scenario.name, scenario.why_not)
         if self._left() < _least(scenario, beside.control):
-            return _not(scenario.name, "no time was left: give more by --within")
+            needs = (3 + 2 * len(self._names)) * beside.control.seconds
+            why = (
+                f"no time was left: all of it takes about {in_words(needs)}, give that by --within"
+            )
+            return _not(scenario.name, why)
         what = f"run with {scenario.shown}{STORES[scenario.store]}"
         course = self._try(what, scenario, beside.until, self._left())
         told = replace(judge(scenario, course, beside), scenario=scenario)
@@ -135,10 +168,19 @@ class Rehearsal:
         what = f"how long a save takes: run with {again.shown}"
         return with_measured(told, self._try(what, again, beside.until, self._left()))
 
-    def _try(self, what: str, scenario: Scenario | None, until: int | None, left: float) -> Course:
-        goal = f"until step {until}" if until is not None else "until its third checkpoint"
+    def _try(
+        self,
+        what: str,
+        scenario: Scenario | None,
+        until: int | None,
+        left: float,
+        *,
+        share: float = math.inf,
+    ) -> Course:
+        goal = f"until step {until}" if until is not None else "until it has saved often enough"
+        goal = "until its end" if until == NO_STEP else goal
         self.say(f"{what} {goal}, at most {in_words(left)}")
-        return self.ground.try_run(scenario=scenario, until=until, seconds=left)
+        return self.ground.try_run(scenario=scenario, until=until, seconds=left, share=share)
 
     def _left(self) -> float:
         return self.within - (time.monotonic() - self._begun)
@@ -160,20 +202,41 @@ class Rehearsal:
             curve=controls[0].curve(1),
             control_findings=findings_of_controls(controls, grace=self._grace, on_notice=on_notice),
             rehearsed=rehearsed,
-            notes=(*self.ground.notes, *self._notes(until)),
+            notes=(*self.ground.notes, *self._notes(until), *_unclear(rehearsed)),
         )
 
     def _notes(self, until: int | None) -> list[str]:
+        if not self._end_seen:
+            text = (
+                "the end of the training did not fit into the time: how a run resumes from its "
+                "last checkpoint was not rehearsed. A short training shows it"
+            )
+            return [text]
         if until is None or self.until is None or until >= self.until:
             return []
         return [f"step {self.until} was not reached: everything ends with step {until}"]
 
+
+NO_STEP = 1 << 62
+"""No run gets to it."""
+PATIENCE = 4.0
+"""Times as long as an undisturbed run that one to the end of the training may take."""
 
 STORES = {
     "Kept": "",
     "SpoilNewest": " and damage to the newest checkpoint",
     "Away": f" and the store away for {AWAY:.0f} s",
 }
+
+
+def _unclear(rehearsed: tuple[Rehearsed, ...]) -> list[str]:
+    names = sorted({name for it in rehearsed for name in it.unclear})
+    named = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
+    text = (
+        f"{named}: saved after a resume, the bytes differ from those of an undisturbed run. The "
+        "drill cannot read this format, so it does not know whether the content differs"
+    )
+    return [text] if names else []
 
 
 def _least(scenario: Scenario, control: Course) -> float:

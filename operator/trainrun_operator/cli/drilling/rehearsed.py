@@ -5,19 +5,20 @@ Layer: cli; pure. What was not seen is never fine.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from trainrun_operator.cli.drilling.contents import compare
-from trainrun_operator.cli.drilling.curves import compared_steps
-from trainrun_operator.cli.drilling.findings import Undisturbed, of_control, of_fault
+from trainrun_operator.cli.drilling.contents import Compared, compare
+from trainrun_operator.cli.drilling.curves import compared_steps, shows_weights
+from trainrun_operator.cli.drilling.findings import Undisturbed, of_control, of_fault, of_own_files
 from trainrun_operator.cli.drilling.stages import detected, recovery, stages
 
 if TYPE_CHECKING:
     from trainrun.contract.answer import OnNotice
     from trainrun_operator.cli.drilling.course import Course, Curve
-    from trainrun_operator.cli.drilling.curves import Tolerance
+    from trainrun_operator.cli.drilling.curves import Difference, Tolerance
     from trainrun_operator.cli.drilling.remedies import Finding
     from trainrun_operator.cli.drilling.scenarios import Scenario
 
@@ -47,6 +48,8 @@ class Rehearsed:
     """Seconds until the first failure was found, as far as that is known; not part of it."""
     stages: Mapping[str, float] = field(default_factory=dict)
     """Its parts; empty: not known."""
+    unclear: tuple[str, ...] = ()
+    """Files of those whose bytes differ, and whose content cannot be read."""
     committed: float | None = None
     """Seconds from a notice until what it saved was committed; None: nothing was."""
     curve: Curve = field(default_factory=dict)
@@ -91,6 +94,7 @@ def judge(scenario: Scenario, course: Course, beside: Undisturbed) -> Rehearsed:
     found = of_fault(scenario, course, beside)
     why_not = "" if found else unseen(scenario, course, beside)
     handed, ran = course.handed, course.chapters
+    compared = compare(course, beside.contents) if len(ran) > 1 else Compared()
     went_on = course.struck and len(ran) > 1
     return Rehearsed(
         scenario=scenario,
@@ -99,7 +103,8 @@ def judge(scenario: Scenario, course: Course, beside: Undisturbed) -> Rehearsed:
         resumed_from=handed.step if handed is not None else None,
         lost_steps=_lost(course) if len(ran) > 1 else 0,
         curves=_curves(found, beside.within, seen=not _cut_short(course, beside)),
-        checkpoints=_checkpoints(course, beside),
+        checkpoints=_checkpoints(compared),
+        unclear=compared.unclear,
         recovery=recovery(course),
         detected=detected(course),
         stages=stages(course),
@@ -114,9 +119,21 @@ def findings_of_controls(
     controls: list[Course], *, grace: float, on_notice: OnNotice
 ) -> tuple[Finding, ...]:
     """What all undisturbed runs show: one alone may have ended before a slow rank got ready."""
+    if len(controls) == 2 and files_shared(*controls):
+        return (of_own_files(*controls),)
     each = [of_control(control, grace=grace, on_notice=on_notice) for control in controls]
     shown = [{it.kind for it in found} for found in each]
     return tuple(it for it in each[0] if all(it.kind in kinds for kinds in shown)) if each else ()
+
+
+def files_shared(first: Course, second: Course) -> bool:
+    """Whether the second undisturbed run has gone on where the first one ended."""
+    begun = min(second.steps(1), default=None)
+    if not first.steps(1) or not first.committed:
+        return False
+    if begun is None:
+        return second.ending == "Succeeded"
+    return begun > max(first.committed[0], min(first.steps(1)))
 
 
 def unseen(scenario: Scenario, course: Course, beside: Undisturbed) -> str:
@@ -125,11 +142,14 @@ def unseen(scenario: Scenario, course: Course, beside: Undisturbed) -> str:
         return "the fault never struck: the training was over before, or out of time"
     if len(course.chapters) < 2:
         return "no attempt was started after the fault in the time that was left"
+    if scenario.name == "KillAtEnd":
+        return _not_at_end(scenario, course)
     return (
         _not_as_planned(scenario, course)
         or _by_luck(scenario, course, beside)
         or _not_comparable(beside.control, beside.within)
         or _cut_short(course, beside)
+        or _blind(course, beside)
     )
 
 
@@ -150,6 +170,15 @@ def _not_as_planned(scenario: Scenario, course: Course) -> str:
     return ""
 
 
+def _not_at_end(scenario: Scenario, course: Course) -> str:
+    (fault,) = scenario.faults
+    if course.ending != "Succeeded":
+        return "it did not end in the time that was left: give more by --within"
+    if course.handed is None or course.handed.step < fault.step:
+        return "the checkpoint of the last step was not committed yet when the rank was killed"
+    return ""
+
+
 def _by_luck(scenario: Scenario, course: Course, beside: Undisturbed) -> str:
     """A notice was survived by a checkpoint that came anyway."""
     if scenario.name != "Notice" or beside.on_notice == "Stop":
@@ -157,6 +186,8 @@ def _by_luck(scenario: Scenario, course: Course, beside: Undisturbed) -> str:
     if course.handed is None or course.noticed.reported is not None:
         return ""
     step = course.handed.step
+    if 0 < beside.control.commit_gap < scenario.faults[0].grace / 2:
+        return ""  # it saves so often that it need not be asked
     if step < scenario.faults[0].step or step not in beside.control.committed:
         return ""
     return f"the checkpoint of step {step} came anyway: what a notice saves was not seen"
@@ -167,9 +198,34 @@ def _not_comparable(control: Course, within: Tolerance | None) -> str:
         return "rank 0 reports no metrics: whether the training goes on equally was not seen"
     if within is None:
         return "there is no second undisturbed run to compare with"
-    if not within.allowed:
-        return "no metric can be compared: all of them are about time or memory, or no numbers"
+    if not within.allowed and not within.noisy:
+        return "no metric can be compared: all of them are about time or memory"
     return ""
+
+
+def _blind(course: Course, beside: Undisturbed) -> str:
+    """Where a run that loads nothing would not differ from what is allowed."""
+    within, handed, until = beside.within, course.handed, beside.until
+    if handed is None or within is None:
+        return ""
+    if shows_weights(beside.control.curve(1), within, after=handed.step, until=until):
+        return ""
+    if within.noisy:
+        apart = ", ".join(f"{it.metric} {_by(it)}" for it in within.largest[:3])
+        differ = apart or f"in {', '.join(within.noisy[:3])}"
+        unread = "" if course.last in course.opened else "no rank opened the checkpoint, and "
+        return (
+            f"{unread}your two undisturbed runs differ ({differ}), so the curves show nothing: "
+            "seed all random generators and the order of the data, and drill again"
+        )
+    return (
+        "no metric shows whether anything was loaded: report the loss, which changes from the "
+        "first steps to those after the resume"
+    )
+
+
+def _by(it: Difference) -> str:
+    return f"by {it.size:.4g}" if math.isfinite(it.size) else "at all"
 
 
 def _cut_short(course: Course, beside: Undisturbed) -> str:
@@ -190,6 +246,7 @@ NOT_COMPARED = frozenset(
         "StepsRepeated",
         "StepsSkipped",
         "CheckpointNeverAsked",
+        "OwnFilesUsed",
         "RecoveryFailed",
     }
 )
@@ -223,8 +280,7 @@ def _curves(found: list[Finding], within: Tolerance | None, *, seen: bool) -> Cu
     return "Equal" if within.exact else "WithinTolerance"
 
 
-def _checkpoints(course: Course, beside: Undisturbed) -> Checkpoints:
-    compared = compare(course, beside.contents)
-    if not compared.steps or len(course.chapters) < 2:
+def _checkpoints(compared: Compared) -> Checkpoints:
+    if not compared.steps:
         return "NotCompared"
-    return "Differ" if compared.files else "Equal"
+    return "Differ" if compared.wrong else "Equal"

@@ -14,12 +14,14 @@ Kind = Literal[
     "RecoveryFailed",
     "CheckpointNeverAsked",
     "CheckpointNeverOpened",
+    "OwnFilesUsed",
     "StepsRepeated",
     "StepsSkipped",
     "LearningRateReset",
     "DataRestarted",
     "DataDiffers",
     "RandomNotRestored",
+    "DataOrRandomDiffer",
     "WeightsNotLoaded",
     "WeightsDiffer",
     "OptimizerReset",
@@ -50,6 +52,10 @@ _DATA = (
     "save the place in the data and go on from there: a sampler with its epoch and position "
     "(trainrun.torch.ResumableLoader does), or skip what was seen"
 )
+_RANDOM = (
+    "save and load the states of all random generators (random, NumPy, torch, CUDA), or seed them "
+    "from the step (trainrun.torch.State has them)"
+)
 
 REMEDIES: dict[Kind, str] = {
     "RanksSilent": "call trainrun.report(step=..., checkpoint=...) on every rank, or "
@@ -61,6 +67,8 @@ REMEDIES: dict[Kind, str] = {
     "CheckpointNeverAsked": _LOAD,
     "CheckpointNeverOpened": "load the files of what get_checkpoint() returns, from "
     "as_directory(); its step alone restores nothing",
+    "OwnFilesUsed": f"{_LOAD}. A folder of the script's own is gone with the pod; on a volume that "
+    "outlives it, it may be older or newer than the checkpoint that the other ranks resume from",
     "StepsRepeated": _STEPS,
     "StepsSkipped": f"{_STEPS}; take nothing from files of the script's own beside it, which may "
     "be newer",
@@ -68,8 +76,8 @@ REMEDIES: dict[Kind, str] = {
     "the schedule from the step that the training goes on from",
     "DataRestarted": _DATA,
     "DataDiffers": _DATA,
-    "RandomNotRestored": "save and load the states of all random generators (random, NumPy, torch, "
-    "CUDA), or seed them from the step; trainrun.torch.State has them",
+    "RandomNotRestored": _RANDOM,
+    "DataOrRandomDiffer": f"{_DATA}; and {_RANDOM}. A batch_hash among the metrics tells which",
     "WeightsNotLoaded": _WEIGHTS,
     "WeightsDiffer": _WEIGHTS,
     "OptimizerReset": "save optimizer.state_dict() and load it after the optimizer was made, "
@@ -79,12 +87,31 @@ REMEDIES: dict[Kind, str] = {
     "record the restart itself, nothing is wrong",
     "ShouldSaveNeverAsked": "ask trainrun.should_save() after each step on every rank, and save "
     "when it is true; or save on SIGTERM",
-    "NoticeNotUsed": "save as soon as should_save() is true, and report that checkpoint",
+    "NoticeNotUsed": "save as soon as should_save() is true, and report that checkpoint; where it "
+    "was being saved meanwhile, give a longer terminationGracePeriodSeconds",
     "SaveTooSlow": "give the workers a terminationGracePeriodSeconds in which a save and its "
     "upload fit, or save less on a notice",
     "NoticeSavedNothing": "give the workers a longer terminationGracePeriodSeconds, or ask "
     "should_save() more often; `trainrun drill` on one machine says which of both it is",
 }
+
+
+AFTER_THE_LOOP = (
+    "a resume from the last checkpoint leaves the loop nothing to do: let what comes after it use "
+    "nothing that only a step sets"
+)
+_RESUME = {
+    "transformers": "call trainer.train(resume_from_checkpoint=resume_path()), with resume_path of "
+    "trainrun.transformers",
+    "lightning": "call trainer.fit(..., ckpt_path=resume_path()), with resume_path of "
+    "trainrun.lightning",
+}
+
+
+def loading(kind: Kind, framework: str) -> str:
+    """What to change where a checkpoint of this framework was not loaded; "": as usual."""
+    unloaded = kind in ("CheckpointNeverAsked", "CheckpointNeverOpened", "OwnFilesUsed")
+    return _RESUME.get(framework, "") if unloaded else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,8 +120,10 @@ class Finding:
 
     kind: Kind
     text: str
+    advice: str = ""
+    """What to change, where that is not the usual."""
 
     @property
     def remedy(self) -> str:
         """What to change."""
-        return REMEDIES[self.kind]
+        return self.advice or REMEDIES[self.kind]

@@ -20,6 +20,7 @@ FaultName = Literal[
     "Notice",
     "KillBeforeCheckpoint",
     "KillMidEpoch",
+    "KillAtEnd",
     "CorruptNewest",
     "StoreAway",
     "DoubleFailure",
@@ -33,6 +34,7 @@ OF_SCRIPT: tuple[FaultName, ...] = (
     "Notice",
     "KillBeforeCheckpoint",
     "KillMidEpoch",
+    "KillAtEnd",
 )
 """In the order in which they are rehearsed: those that find most come first, for time may be
 short."""
@@ -70,13 +72,23 @@ def scenarios(control: Course, *, until: int, grace: float) -> tuple[Scenario, .
     rank = control.ranks(1)[-1]
     saves = [step for step in control.committed if step < until]
     first = min(control.steps(1), default=0)
-    return (
+    planned = (
         _after_checkpoint(rank, saves, until),
         _while_saving(control, saves),
         _notice(rank, saves, first=first, until=until, grace=grace),
-        _before_checkpoint(rank, saves, first=first, until=until),
-        _mid_epoch(rank, saves, until),
+        _before_checkpoint(control, saves, first=first, until=until),
+        _mid_epoch(control, saves, until),
     )
+    return tuple(it for it in planned if it is not None)
+
+
+def at_end(control: Course, *, until: int) -> Scenario:
+    """A kill with the last step, after a run that has ended by itself with this step."""
+    name: FaultName = "KillAtEnd"
+    if control.committed[-1:] != (until,):
+        return Scenario(name=name, why_not=f"no checkpoint was committed of the last step, {until}")
+    rank = control.ranks(1)[-1]
+    return Scenario(name=name, faults=(Fault(kind="kill", rank=rank, step=until),))
 
 
 def _after_checkpoint(rank: int, saves: list[int], until: int) -> Scenario:
@@ -99,24 +111,30 @@ def _while_saving(control: Course, saves: list[int]) -> Scenario:
     return Scenario(name=name, faults=(fault,))
 
 
-def _before_checkpoint(rank: int, saves: list[int], *, first: int, until: int) -> Scenario:
+def _before_checkpoint(
+    control: Course, saves: list[int], *, first: int, until: int
+) -> Scenario | None:
     name: FaultName = "KillBeforeCheckpoint"
     end = min([*saves, until])
-    step = (first + end) // 2
-    if step >= end:
-        return Scenario(name=name, why_not=f"the first checkpoint comes with step {end} already")
-    return Scenario(name=name, faults=(Fault(kind="kill", rank=rank, step=step),))
+    rank, step = control.ranks(1)[-1], (first + end) // 2
+    if step < end:
+        return Scenario(name=name, faults=(Fault(kind="kill", rank=rank, step=step),))
+    if not saves or not control.savers:
+        return None  # there is no moment before the first checkpoint that would show itself
+    fault = Fault(kind="kill", rank=control.savers[-1], step=end, at="save")
+    return Scenario(name=name, faults=(fault,))
 
 
-def _mid_epoch(rank: int, saves: list[int], until: int) -> Scenario:
+def _mid_epoch(control: Course, saves: list[int], until: int) -> Scenario | None:
     name: FaultName = "KillMidEpoch"
     if not saves:
         return Scenario(name=name, why_not=_none_committed(until))
-    step = middle(saves, until)
-    if step >= until or step <= second(saves) + 1:
-        why = f"checkpoints are so close (step {second(saves)}) that no step is far from them"
-        return Scenario(name=name, why_not=why)
-    return Scenario(name=name, faults=(Fault(kind="kill", rank=rank, step=step),))
+    saved, step = second(saves), middle(saves, until)
+    later = next((it for it in saves if it > saved), until)
+    told = control.steps(1) or [step]
+    if not any(saved + 1 < it < later for it in told) or step <= saved + 1:
+        return None  # it would be KillAfterCheckpoint once more
+    return Scenario(name=name, faults=(Fault(kind="kill", rank=control.ranks(1)[-1], step=step),))
 
 
 def _notice(rank: int, saves: list[int], *, first: int, until: int, grace: float) -> Scenario:

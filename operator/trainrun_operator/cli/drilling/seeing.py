@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from trainrun.checkpoint import list_checkpoints, read_manifest, read_metrics
 from trainrun.contract.metrics import decode
 from trainrun.errors import TrainRunError
-from trainrun_operator.cli.drilling.course import Course, Ending, Files, Noticed, Point
+from trainrun_operator.cli.drilling.course import Course, Ending, Noticed, Point
+from trainrun_operator.cli.drilling.reading.stored import read_files
 from trainrun_operator.cli.explaining.life import life_of
 from trainrun_operator.cli.sources import LocalSource, StorageSource
 
@@ -47,6 +48,7 @@ def seen(
         reported={attempt: dict(told) for attempt, told in watcher.reported.items()},
         sought=frozenset(watcher.sought),
         asked=frozenset(watcher.asked),
+        commit_gap=watcher.commit_gap,
         ask_gap=watcher.ask_gap,
         longest_step=watcher.longest_step,
         opened=frozenset(watcher.opened),
@@ -71,7 +73,7 @@ def with_stored(course: Course, source: Source) -> Course:
         points=tuple(_points(store)),
         chapters=life_of(source).ran,
         committed=tuple(sorted({*course.committed, *first})),
-        contents={(it.attempt, it.step): _files(it) for it in manifests},
+        contents={(it.attempt, it.step): read_files(store, it) for it in manifests},
         savers=tuple(sorted({r for it in manifests for file in it.files for r in file.ranks})),
     )
 
@@ -88,10 +90,6 @@ def _manifests(store: RunStore, good: list[CheckpointInfo]) -> Iterator[Manifest
             yield read_manifest(store, info.id)
         except TrainRunError:
             continue  # complete, and not committed yet
-
-
-def _files(manifest: Manifest) -> Files:
-    return {item.name: (item.size, item.crc32) for item in manifest.files}
 
 
 def ending(status: TrainRunStatus, *, reached_it: bool) -> Ending:

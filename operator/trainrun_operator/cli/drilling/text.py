@@ -5,6 +5,7 @@ Layer: cli; pure.
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -26,6 +27,7 @@ FAULTS: dict[FaultName, str] = {
     "Notice": "notice",
     "KillBeforeCheckpoint": "kill before the first",
     "KillMidEpoch": "kill in mid-epoch",
+    "KillAtEnd": "kill at the end",
     "CorruptNewest": "newest one damaged",
     "StoreAway": "store away",
     "DoubleFailure": "kill in the recovery",
@@ -77,11 +79,16 @@ def control_lines(drill: Drill) -> Iterator[str]:
         yield f"two undisturbed runs are equal in {within.steps} steps (metrics: {named})"
     else:
         for it in within.largest[:5]:
-            apart = f"by {it.size:.4g}" if it.metric in within.allowed else "and is no number"
+            apart = f"by {it.size:.4g}" if math.isfinite(it.size) else "and is no number"
+            allowed = within.allowed.get(it.metric)
+            so = "It is not compared" if allowed is None else f"{allowed:.4g} is allowed"
             yield (
                 f"the script does not equal itself: {it.metric} of two undisturbed runs differs "
-                f"{apart} in step {it.step}. Curves after a resume are allowed twice that"
+                f"{apart} in step {it.step}. {so} after a resume"
             )
+    if within is not None and within.noisy and within.exact:
+        named = ", ".join(within.noisy[:5])
+        yield f"not compared, since the two undisturbed runs differ in them: {named}"
     if within is not None and within.skipped:
         more = f" and {len(within.skipped) - 5} more" if len(within.skipped) > 5 else ""
         yield (

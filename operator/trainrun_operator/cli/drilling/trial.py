@@ -36,6 +36,7 @@ class Trial:
         store: DrillStore,
         scenario: Scenario | None,
         until: int | None,
+        share: float,
     ) -> None:
         prepared.place.folder.parent.mkdir(exist_ok=True)
         self._prepared = prepared
@@ -44,6 +45,7 @@ class Trial:
         self._spoilt: int | None = None
         self._watcher = Watcher(
             until=until,
+            share=share,
             attempt=1 + len(prepared.faults),
             ready=lambda: not self._run.never_struck,
             enough=lambda: self._run.end(),  # noqa: PLW0108 - there is no run yet

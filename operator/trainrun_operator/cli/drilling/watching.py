@@ -5,10 +5,12 @@ Layer: cli; pure, but for the clock that it is given.
 
 from __future__ import annotations
 
+import math
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from trainrun_operator.cli.drilling.course import Noticed
@@ -22,7 +24,9 @@ class Watcher:
     """Hears every heartbeat of one run."""
 
     until: int | None
-    """The step that it is to get to; None: to its third checkpoint."""
+    """The step that it is to get to; None: until `far_enough`."""
+    share: float = math.inf
+    """Seconds after which two checkpoints are enough."""
     attempt: int
     """The attempt that is to get there, or a later one."""
     ready: Callable[[], bool]
@@ -40,16 +44,20 @@ class Watcher:
     """By attempt and rank the highest step."""
     committed: set[int] = field(default_factory=set)
     """Steps of the first attempt's checkpoints."""
+    told: set[int] = field(default_factory=set)
+    """Steps that were heard of in the first attempt, as far as they were seen."""
     sought: set[int] = field(default_factory=set)
     asked: set[int] = field(default_factory=set)
     opened: set[int] = field(default_factory=set)
     parts: set[int] = field(default_factory=set)
     ask_gap: float = 0.0
     longest_step: float = 0.0
+    _begun: float | None = None
     _there: float | None = None
     """When it was seen at its last step."""
     _agreed: float | None = None
-    _calls: int = 0
+    _calls: dict[int, int] = field(default_factory=dict)
+    """By slot: a rank that waits for no other goes on asking while that one saves."""
     _saved: float | None = None
     _asked_for: set[int] = field(default_factory=set)
     """Steps of what was saved because should_save() said so."""
@@ -92,10 +100,18 @@ class Watcher:
             agreed=self._after(self._agreed),
             reported=self._after(self._saved),
             committed=self._after(min(commits, default=None)),
-            calls=self._calls,
+            calls=max(min(self._calls.values(), default=0), 0),
         )
 
+    @property
+    def commit_gap(self) -> float:
+        """Seconds between two commits of the first attempt, at most; 0: there were not two."""
+        moments = sorted(self._commits.values())
+        return max((b - a for a, b in pairwise(moments)), default=0.0)
+
     def _of_the_first(self, state: AgentState) -> None:
+        self._begun = self._begun or self.clock()
+        self.told |= {step for step in state.steps if step is not None}
         self.parts |= {s.step for s in state.staged if s.ranks and not s.whole}
         self.ask_gap = max(self.ask_gap, state.ask_gap)
         if self.struck_at is None:
@@ -105,7 +121,7 @@ class Watcher:
             self._commits.setdefault(state.committed.id.step, self.clock())
         if state.save.committed is not None:
             self._agreed = self._agreed or self.clock()
-            self._calls = max(self._calls, state.save.calls - state.save.committed)
+            self._calls[state.slot] = state.save.calls - state.save.committed
         asked_for = {it.step for it in state.staged if it.after_save and it.ranks}
         if asked_for and self._saved is None:
             self._saved = self.clock()
@@ -121,7 +137,8 @@ class Watcher:
         if state.attempt < self.attempt or not self.ready():
             return False
         if self.until is None:
-            return len(self.committed) >= THIRD
+            late = self._begun is not None and self.clock() - self._begun > self.share
+            return far_enough(self.committed, self.told, late=late)
         told = self.reported[state.attempt]
         ranks = range(state.slot * len(state.steps), (state.slot + 1) * len(state.steps))
         if not told or min(told) not in ranks or told[min(told)] < self.until:
@@ -132,7 +149,21 @@ class Watcher:
         return is_stored or self.clock() - self._there > LAST_COMMIT
 
 
+def far_enough(saved: Set[int], told: Set[int], *, late: bool) -> bool:
+    """Whether an undisturbed run with these checkpoints and steps leaves room for every fault.
+
+    `late`: it has used its share of the time.
+    """
+    if len(saved) < 2:
+        return False
+    between = any(min(saved) < step < max(saved) for step in told - saved)
+    beyond = max(told, default=0) > sorted(saved)[1] + 1
+    return len(saved) >= (THIRD if between else FIFTH) or (late and beyond)
+
+
 LAST_COMMIT = 5.0
 """Seconds for which the checkpoint of the last step is waited for."""
 THIRD = 3
 """Two checkpoints to resume from, and as many steps again to compare after that."""
+FIFTH = 5
+"""Likewise of a script that reports only where it saves: a fault strikes with the third one."""

@@ -71,5 +71,6 @@ def test_a_commit_shows_that_the_training_is_beyond_its_step() -> None:
 def test_without_a_step_to_go_to_the_third_checkpoint_is_the_end() -> None:
     sight = Sight(until=None, fault=None)
     shown = [commits(10), commits(10, 20), commits(20), commits(20, 30)]  # older ones are removed
-    assert [sight.due(status(1), saved) for saved in shown] == [*["Nothing"] * 3, "Stop"]
+    assert [sight.due(status(1), saved) for saved in shown] == ["Nothing"] * 4
     assert sight.committed == {10, 20, 30}
+    assert sight.due(status(15), commits(30)) == "Stop", "it reports also where it does not save"

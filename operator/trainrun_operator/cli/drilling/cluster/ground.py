@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import secrets
 import time
 from collections.abc import Callable, Iterator
@@ -78,9 +79,16 @@ class ClusterGround:
         step = second(saves) + 1 if saves else fault.step
         return replace(scenario, faults=(replace(fault, step=step),))
 
-    def try_run(self, *, scenario: Scenario | None, until: int | None, seconds: float) -> Course:
+    def try_run(
+        self,
+        *,
+        scenario: Scenario | None,
+        until: int | None,
+        seconds: float,
+        share: float = math.inf,
+    ) -> Course:
         """See `Ground`."""
-        return until_interrupted(self._try_run(scenario, until, seconds))
+        return until_interrupted(self._try_run(scenario, until, seconds, share))
 
     def check(self) -> None:
         """Say at once what would be missing later. Raises InvalidSpec, StoreError, KubeError."""
@@ -132,13 +140,13 @@ class ClusterGround:
             self.say(f"what drills that were killed have left may still be there: {error}")
 
     async def _try_run(
-        self, scenario: Scenario | None, until: int | None, seconds: float
+        self, scenario: Scenario | None, until: int | None, seconds: float, share: float
     ) -> Course:
         begun = time.monotonic()
         faults = scenario.faults if scenario is not None else ()
         name = drill_name(self.run, len(self._made) + 1, self._token)
         self._made.append(name)
-        sight = Sight(until=until, fault=faults[0] if faults else None)
+        sight = Sight(until=until, share=share, fault=faults[0] if faults else None)
         try:
             async with users_cluster() as cluster:
                 own = self._own_run(cluster, name, faults=len(faults), seconds=seconds)

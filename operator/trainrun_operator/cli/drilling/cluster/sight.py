@@ -6,11 +6,13 @@ or so: what is due at a step comes a little after it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+import time
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from trainrun_operator.cli.drilling.watching import THIRD
+from trainrun_operator.cli.drilling.watching import far_enough
 
 if TYPE_CHECKING:
     from trainrun.contract.checkpoint_id import CheckpointId
@@ -25,18 +27,25 @@ class Sight:
     """Looks at one run again and again."""
 
     until: int | None
-    """The step that it is to get to; None: to its third checkpoint."""
+    """The step that it is to get to; None: until `far_enough`."""
+    share: float = math.inf
+    """Seconds after which two checkpoints are enough."""
     fault: Fault | None
+    clock: Callable[[], float] = time.monotonic
     struck: bool = False
     reached_it: bool = False
     committed: set[int] = field(default_factory=set)
     """Steps of the first attempt's checkpoints."""
+    told: set[int] = field(default_factory=set)
+    """Steps that it was seen at."""
+    _begun: float | None = None
 
     def due(self, status: TrainRunStatus, saved: Iterable[CheckpointId] = ()) -> Due:
         """What is to be done now, with these checkpoints in its storage; `Stop` once."""
         last = [it.step for it in saved if it.attempt == status.attempt]
         if status.attempt == 1:
             self.committed.update(last)
+            self.told.update(_reported(status))
         reported = max([*last, *_reported(status)], default=None)
         if self.fault is not None and not self.struck:
             # What is committed was saved a while ago: the training is beyond it.
@@ -54,7 +63,9 @@ class Sight:
         if status.attempt < (1 if self.fault is None else 2):
             return False
         if self.until is None:
-            return len(self.committed) >= THIRD
+            self._begun = self._begun or self.clock()
+            late = self.clock() - self._begun > self.share
+            return far_enough(self.committed, self.told | self.committed, late=late)
         return step is not None and step >= self.until
 
 

@@ -1,0 +1,1 @@
+"""The content of checkpoint files, read without running anything of them."""
