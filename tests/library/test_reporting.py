@@ -13,7 +13,7 @@ from tests.support.agent_stand_in import AgentStandIn, Message
 from tests.support.eventually import eventually
 from tests.support.mounts import mounted
 from trainrun import session, staging
-from trainrun.tree import Entry
+from trainrun.tree import TreeEntry
 
 
 def directory_with(path: Path, **files: str) -> Path:
@@ -196,7 +196,7 @@ def test_steps_that_wait_behind_a_copy_show_that_the_rank_works(
     mine = directory_with(tmp_path / "mine", model="weights")
     copied, copy = threading.Event(), staging.copy_entries
 
-    def slow(source: Path, target: Path, entries: list[Entry]) -> None:
+    def slow(source: Path, target: Path, entries: list[TreeEntry]) -> None:
         copied.wait()
         copy(source, target, entries)
 

@@ -29,7 +29,7 @@ SPELL_KEYS = {
 
 NOT_THE_LIBRARY = {
     *("agent", "backoff", "checkpoint", "cma_sampler", "contract", "disk", "errors", "lazy"),
-    *("optuna_journal", "optuna_sampler", "optuna_trials", "sweep", "text", "writing"),
+    *("optuna_journal", "optuna_sampler", "optuna_trials", "sweep", "text", "tree", "writing"),
 }
 """Of the package `trainrun`: the agent's side, the clerk's, and what both sides may import."""
 

@@ -32,7 +32,7 @@ from trainrun.tree import OURS, mode_of, stamp, walk
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from trainrun.tree import Entry
+    from trainrun.tree import TreeEntry
 
 ROOM = 1 << 30
 """Bytes: so much, or as much as the checkpoint takes, may stay of what was moved aside before."""
@@ -86,7 +86,7 @@ def restore(source: Path, target: Path, *, part: str, run_id: str, attempt: int)
         _restored_here.add((target, part))
 
 
-def _copied(source: Path, entries: Sequence[Entry], copy: Path) -> Path:
+def _copied(source: Path, entries: Sequence[TreeEntry], copy: Path) -> Path:
     remove_directory(copy)  # of a restoration that was killed
     copy.mkdir()
     try:

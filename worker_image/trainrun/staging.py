@@ -30,7 +30,7 @@ from trainrun.writing import Unfinished
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from trainrun.tree import Entry
+    from trainrun.tree import TreeEntry
 
 T = TypeVar("T")
 
@@ -220,7 +220,7 @@ def _patiently(take: Callable[[], T | Unfinished], directory: Path, step: int) -
     return found
 
 
-def copy_entries(source: Path, target: Path, entries: Sequence[Entry]) -> None:
+def copy_entries(source: Path, target: Path, entries: Sequence[TreeEntry]) -> None:
     """Copy entries of a directory into an empty one, with their modes and times.
 
     Raises OSError.

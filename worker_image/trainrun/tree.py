@@ -25,7 +25,7 @@ APART = 300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class TreeEntry:
     """A file, folder or link of a directory."""
 
     name: str
@@ -41,7 +41,7 @@ class Entry:
     """Within a checkpoint: the global ranks that brought it, ascending."""
 
 
-def walk(top: Path) -> list[Entry]:
+def walk(top: Path) -> list[TreeEntry]:
     """All of a directory, ordered by name, each folder before what is in it.
 
     A link to a folder outside is followed, but not back to where it was met. Raises OSError.
@@ -49,7 +49,7 @@ def walk(top: Path) -> list[Entry]:
     return sorted(_below(top, "", frozenset()), key=lambda entry: entry.name)
 
 
-def _below(top: Path, prefix: str, above: frozenset[str]) -> Iterator[Entry]:
+def _below(top: Path, prefix: str, above: frozenset[str]) -> Iterator[TreeEntry]:
     above |= {os.path.realpath(top / prefix)}
     with os.scandir(top / prefix) as items:
         for item in items:
@@ -59,7 +59,7 @@ def _below(top: Path, prefix: str, above: frozenset[str]) -> Iterator[Entry]:
             if name == OURS or (folder and os.path.realpath(path) in above):
                 continue
             facts = item.stat(follow_symlinks=not target)
-            yield Entry(
+            yield TreeEntry(
                 name=name,
                 folder=folder,
                 target=target,
@@ -98,7 +98,7 @@ def set_mode(path: Path, mode: int) -> None:
         path.chmod(mode)
 
 
-def stamp(top: Path, entries: Iterable[Entry], *, apart: bool = False) -> None:
+def stamp(top: Path, entries: Iterable[TreeEntry], *, apart: bool = False) -> None:
     """Give what lies in `top` the modes and times of these entries, the oldest first.
 
     With `apart` the times of change (ctime), which nobody can set, are in the same order: this

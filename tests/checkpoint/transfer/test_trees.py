@@ -14,7 +14,7 @@ from trainrun.checkpoint import commit_if_complete, scan, write_part
 from trainrun.checkpoint.rules.records import Manifest, seal
 from trainrun.errors import CheckpointConflict, CheckpointDamaged
 from trainrun.staging import Staging
-from trainrun.tree import Entry, walk
+from trainrun.tree import TreeEntry, walk
 
 if TYPE_CHECKING:
     from trainrun.checkpoint import LocalFile
@@ -140,7 +140,7 @@ def test_links_that_lead_out_of_the_directory_stand_for_what_they_lead_to(tmp_pa
 def test_a_manifest_cannot_link_out_of_the_directory(
     bench: Bench, tmp_path: Path, target: str
 ) -> None:
-    entry = Entry(name="sub/link", target=target, ranks=(0,))
+    entry = TreeEntry(name="sub/link", target=target, ranks=(0,))
     manifest = Manifest(attempt=1, step=5, workers=1, others=(entry,))
     key = "digits/checkpoints/step-000000005-attempt-1/manifest.json"
     bench.run.store.put(key, seal(manifest))

@@ -15,7 +15,7 @@ from trainrun.errors import CheckpointConflict
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from trainrun.tree import Entry
+    from trainrun.tree import TreeEntry
 
 REMEDY = (
     "give each rank's file a name of its own, such as model-rank{rank}.pt; where the ranks save "
@@ -52,9 +52,9 @@ def merge_ranks(files: Iterable[PartFile], *, step: int) -> tuple[PartFile, ...]
     return result
 
 
-def merge_others(entries: Iterable[Entry], *, step: int) -> tuple[Entry, ...]:
+def merge_others(entries: Iterable[TreeEntry], *, step: int) -> tuple[TreeEntry, ...]:
     """Merge folders and links likewise; a folder was modified when the last of its parts was."""
-    merged: dict[str, Entry] = {}
+    merged: dict[str, TreeEntry] = {}
     for item in sorted(entries, key=lambda item: (item.name, item.ranks)):
         first = merged.setdefault(item.name, item)
         if first.target != item.target:
@@ -138,7 +138,7 @@ def _check_same(one: PartFile | ManifestFile, other: PartFile, *, step: int) -> 
 
 
 def _check_folders(
-    files: Sequence[PartFile | ManifestFile], others: Sequence[Entry] = (), *, step: int
+    files: Sequence[PartFile | ManifestFile], others: Sequence[TreeEntry] = (), *, step: int
 ) -> None:
     """A file or a link has its name for itself, and nothing below it."""
     leaves = {item.name: item for item in (*files, *(entry for entry in others if entry.target))}
@@ -155,7 +155,7 @@ def _check_folders(
             )
 
 
-def _kind(item: PartFile | ManifestFile | Entry) -> str:
+def _kind(item: PartFile | ManifestFile | TreeEntry) -> str:
     if isinstance(item, (PartFile, ManifestFile)):
         return "file"
     return "link" if item.target else "folder"

@@ -16,7 +16,7 @@ from trainrun.contract import wire
 from trainrun.contract.answer import SaveOrder
 from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun.errors import CheckpointDamaged
-from trainrun.tree import Entry
+from trainrun.tree import TreeEntry
 
 T = TypeVar("T")
 
@@ -147,7 +147,7 @@ class DoneMarker:
     workers: int
     """How many workers the checkpoint waits for."""
     files: tuple[PartFile, ...] = ()
-    others: tuple[Entry, ...] = ()
+    others: tuple[TreeEntry, ...] = ()
     """Its folders and links."""
     metrics: dict[str, Any] = field(default_factory=dict)
     """JSON-safe, as `trainrun.contract.metrics` writes them."""
@@ -185,7 +185,7 @@ class Manifest:
     """One worker's files are all of it."""
     files: tuple[ManifestFile, ...] = ()
     """Ordered by name; names are unique and none is a folder of another."""
-    others: tuple[Entry, ...] = ()
+    others: tuple[TreeEntry, ...] = ()
     """Folders and links, likewise."""
     metrics: dict[str, Any] = field(default_factory=dict)
     """Those of the lowest worker that reported any with this step."""

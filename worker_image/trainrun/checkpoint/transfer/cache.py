@@ -32,7 +32,7 @@ from trainrun.checkpoint.stores.parts import FILES, in_order
 from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun.disk import NO_ROOM, remove_directory
 from trainrun.errors import CacheUnusable
-from trainrun.tree import Entry, set_mode, stamp
+from trainrun.tree import TreeEntry, set_mode, stamp
 
 PARTIAL = "partial"
 """Folder of files that are on their way."""
@@ -87,7 +87,7 @@ def materialize_view(
     *,
     view: str,
     files: Iterable[CachedFile],
-    others: Sequence[Entry],
+    others: Sequence[TreeEntry],
     fetch: Fetch,
     needed: Needed,
 ) -> Path:
@@ -248,7 +248,7 @@ def _boot_id() -> str:
         return "unknown"
 
 
-def _shows(view: Path, files: list[CachedFile], others: Iterable[Entry]) -> bool:
+def _shows(view: Path, files: list[CachedFile], others: Iterable[TreeEntry]) -> bool:
     return (
         view.is_dir()
         and all(_is_verified(view / item.name, item) for item in files)
@@ -282,7 +282,9 @@ def _download(folder: Path, item: CachedFile, fetch: Fetch) -> None:
         partial.unlink(missing_ok=True)
 
 
-def _build(folder: Path, target: Path, files: list[CachedFile], others: Sequence[Entry]) -> None:
+def _build(
+    folder: Path, target: Path, files: list[CachedFile], others: Sequence[TreeEntry]
+) -> None:
     """Make the view aside and rename it; an outdated one goes first."""
     partial = folder / "views" / ".partial"
     remove_directory(partial)

@@ -23,7 +23,7 @@ from trainrun.errors import CheckpointDamaged, ObjectNotFound
 
 if TYPE_CHECKING:
     from trainrun.checkpoint.stores.store import ObjectStore
-    from trainrun.tree import Entry
+    from trainrun.tree import TreeEntry
 
 Copy = Callable[[CachedFile, Path], bool]
 """Brings a file from elsewhere than the store, verified; False where that did not work."""
@@ -38,7 +38,7 @@ class FilesOnNode:
     folder: Path
     """Where the node keeps them."""
     files: tuple[CachedFile, ...]
-    others: tuple[Entry, ...] = ()
+    others: tuple[TreeEntry, ...] = ()
     """Folders and links; a folder comes before what is in it."""
     store: ObjectStore
     prefix: str = ""

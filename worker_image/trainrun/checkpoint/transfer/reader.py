@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from trainrun.checkpoint.rules.records import Manifest, ManifestFile
     from trainrun.checkpoint.stores.run_store import RunStore
     from trainrun.contract.checkpoint_id import CheckpointId
-    from trainrun.tree import Entry
+    from trainrun.tree import TreeEntry
 
 
 def checkpoint_on_node(
@@ -108,7 +108,7 @@ def check_file_name(name: str, *, manifest: str) -> None:
         raise CheckpointDamaged(f"{manifest}: {name!r} is not the name of a file in a checkpoint")
 
 
-def check_names(names: Iterable[str], others: Iterable[Entry], *, manifest: str) -> None:
+def check_names(names: Iterable[str], others: Iterable[TreeEntry], *, manifest: str) -> None:
     """Raises CheckpointDamaged for files, folders or links that would lead out of the directory."""
     for name in names:
         check_file_name(name, manifest=manifest)

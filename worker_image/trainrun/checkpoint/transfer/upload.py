@@ -17,7 +17,7 @@ from trainrun.tree import walk
 
 if TYPE_CHECKING:
     from trainrun.checkpoint.rules.records import PartFile
-    from trainrun.tree import Entry
+    from trainrun.tree import TreeEntry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +30,7 @@ class LocalFile:
     """Where it lies now."""
     rank: int
     """Global rank."""
-    other: Entry | None = None
+    other: TreeEntry | None = None
     """The folder or link that it is; None: a file."""
 
 
