@@ -26,7 +26,8 @@ saved = trainrun.staging_directory()
 (saved / "model").write_text("weights")
 trainrun.report({"loss": 0.5}, step=1, checkpoint=saved)
 seen = [context.rank, context.world_size, context.local_rank, context.node_rank, context.attempt]
-seen += [trainrun.get_checkpoint(), bool(trainrun.should_save()), saved.exists()]
+seen += [trainrun.get_checkpoint(), bool(trainrun.should_save())]
+seen += [(saved / "model").exists()]
 Path(os.environ["OUT"], f"rank-{context.rank}").write_text(json.dumps(seen))
 """
 

@@ -58,7 +58,10 @@ def test_a_follower_sees_every_line_of_a_run_that_loses_a_rank_and_a_node(runs: 
 def test_the_end_of_a_flood_is_shown_however_slow_its_reader_is(runs: LocalRuns) -> None:
     lines = 60_000
     runs.script, runs.env = "flood.py", {"FLOOD": str(lines)}
-    runs.spec = {"failurePolicy": {"maxFailures": 2, "backoff": {"initial": "0s", "max": "0s"}}}
+    runs.spec = {
+        "failurePolicy": {"maxFailures": 2, "backoff": {"initial": "0s", "max": "0s"}},
+        "workers": {"independentRanks": True},
+    }
     runs.storage.mkdir()
     follower = logs(runs, "-f", "--json")
     command = [sys.executable, "-m", "trainrun_operator.cli", "run", str(runs.write()), "--json"]

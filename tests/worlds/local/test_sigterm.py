@@ -36,7 +36,7 @@ def test_a_notice_costs_a_script_that_saves_on_sigterm_no_step_and_nothing_but_a
 def test_a_suspended_script_that_never_reports_goes_on_from_where_it_saved_on_sigterm(
     runs: LocalRuns,
 ) -> None:
-    runs.script = "own_folder.py"
+    runs.script, runs.spec = "own_folder.py", {"workers": {"independentRanks": True}}
     runs.env = {"STEPS": "150"}
     driver = runs.start()
     eventually(lambda: runs.begins(0) and runs.begins(1), what="both ranks have begun")

@@ -190,6 +190,8 @@ class Internal(StatusPart):
     each, in microseconds since 1970, oldest first."""
     reached: int | None = None
     """The highest step that any attempt before the running one has reached, as far as was heard."""
+    stepped_from: Annotated[str, Field(max_length=64, exclude_if=not_)] = ""
+    """Hash of the pod template of the newest ended attempt that has reported a step."""
     longest_attempt: Annotated[float, Field(exclude_if=not_)] = 0.0
     """Seconds that the longest attempt took of those that have ended."""
     without_progress: Annotated[int, Field(exclude_if=not_)] = 0

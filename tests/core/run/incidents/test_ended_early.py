@@ -16,7 +16,8 @@ def ended_without_a_step(scene: Scene, **fields: object) -> Scene:
 def second_attempt(*, reached: int | None, resume: tuple[int, int] | None = None) -> Scene:
     """The second attempt of a run whose first one has reached this step, and took a minute."""
     scene = a_run(max_failures=3).running(2, resume=resume)
-    return scene.with_status(reached=reached, longest_attempt=600.0)
+    stepped = "" if reached is None else "t1"
+    return scene.with_status(reached=reached, stepped_from=stepped, longest_attempt=600.0)
 
 
 def told(scene: Scene) -> str:
@@ -91,6 +92,19 @@ def test_a_script_that_calls_finish_is_believed() -> None:
 def test_an_attempt_that_does_more_steps_has_succeeded() -> None:
     scene = second_attempt(reached=20, resume=(1, 10)).with_all(steps=(21,)).all_done()
     assert told(scene) == "all 2 processes ended with exit code 0"
+
+
+def test_a_template_that_was_edited_since_may_ask_for_fewer_steps() -> None:
+    scene = ended_without_a_step(second_attempt(reached=20).with_status(stepped_from="t0"))
+    assert scene.plan.reason == "Succeeded"
+    assert warnings(scene)[0].startswith("This attempt reported no step and took 60 s")
+
+
+def test_the_template_of_the_newest_attempt_with_a_step_is_remembered() -> None:
+    scene = a_run(max_failures=3).running().with_exit(0)
+    assert scene.plan.status.stepped_from == "t1"
+    silent = scene.with_all(steps=(None,)).with_status(stepped_from="t0")
+    assert silent.plan.status.stepped_from == "t0"
 
 
 def test_a_run_that_starts_with_nothing_left_to_do_has_succeeded() -> None:

@@ -26,10 +26,13 @@ MUCH_SHORTER = 10
 def ended_early(view: View) -> Loss | None:
     """The failure of an attempt whose processes have all ended well, before its first step.
 
-    None where all may be done: the script called `finish()`, this attempt reported a step, or it
-    was handed a checkpoint of the highest step that the run has reached.
+    None where all may be done: the script called `finish()`, this attempt reported a step, it was
+    handed a checkpoint of the highest step that the run has reached, or its user has edited the
+    template since, which may ask for fewer steps.
     """
     reached, begun = view.status.reached, _begun_at(view)
+    if view.record is None or view.record.template_hash != view.status.stepped_from:
+        return None
     if reached is None or reached <= begun or has_stepped(view) or _said_so(view):
         return None
     ends = _ends(view)
