@@ -39,12 +39,12 @@ def test_a_sound_training_is_fine_and_a_forgotten_resume_is_named(
     told = judge(kill, sound.try_run(scenario=kill, until=UNTIL, seconds=LONG), beside)
     assert told.findings == (), told.findings[0].text
     assert (told.outcome, told.why_not, told.checkpoints) == ("Fine", "", "Equal")
-    if script == "gpt2.py":  # Lightning's callback refuses to train without
+    if script == "gpt2.py":
         forgetful = tmp_path / "forgetful.py"
         whole = (HERE / script).read_text()
         forgetful.write_text(whole.replace("resume_from_checkpoint=resume_path()", ""))
         ground = ground_of(tmp_path / "forgetful", forgetful)
         course = ground.try_run(scenario=kill, until=UNTIL, seconds=LONG)
         (finding,) = judge(kill, course, beside).findings
-        assert finding.kind == "CheckpointNeverAsked"
-        assert "resume_from_checkpoint=resume_path()" in finding.remedy
+        assert finding.kind == "RecoveryFailed"  # the callback refuses it, and says why
+        assert "train(resume_from_checkpoint=resume_path())" in finding.text

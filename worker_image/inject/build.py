@@ -46,9 +46,13 @@ SERVICES = ("s3", "sts", "sso", "sso-oidc")
 TIME_ZONES = "dateutil-zoneinfo.tar.gz"
 """For systems without any; what botocore reads and writes is in UTC."""
 
-LEFT_OUT = ("__pycache__", "*.pyi", "examples", "examples-1.json", TIME_ZONES)
-AGENTS_OWN = ("agent", "checkpoint")
-"""Parts of `trainrun` that no script imports."""
+UNUSED = ("dynamodb", "emscripten")
+"""Of boto3 and urllib3: for a database, and for browsers."""
+LEFT_OUT = ("__pycache__", "*.pyi", "examples", "examples-1.json", TIME_ZONES, *UNUSED)
+AGENTS_OWN = ("agent", "checkpoint", "sweep", "cma_sampler.py", "optuna_*.py")
+"""Parts of `trainrun` that no script imports: the agent's, and the clerk's of a sweep."""
+SCRIPTS_OWN = ("torch", "transformers.py", "lightning.py", "accelerate.py", "mlflow.py")
+"""Parts that the agent does not import."""
 
 
 def build(archive: Path) -> None:
@@ -56,7 +60,7 @@ def build(archive: Path) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         shutil.copy(Path(__file__).with_name("run.py"), folder)
-        _copy_module("trainrun", folder)
+        _copy_module("trainrun", folder, without=SCRIPTS_OWN)
         _copy_metadata("trainrun", folder)
         _copy_module("trainrun", folder / "lib", without=AGENTS_OWN)
         _libraries(folder / "libraries")

@@ -345,7 +345,7 @@ def test_when_only_rank_0_reports_the_others_are_named(runs: LocalRuns) -> None:
 
 
 def test_a_warning_is_told_once_and_not_again_by_each_agent(runs: LocalRuns) -> None:
-    runs.env = {"MODE": "ignore-checkpoint", "STEPS": "12", "FAIL_AT": "12", "FAIL_ATTEMPTS": "1"}
+    runs.env = {"MODE": "ignore-checkpoint", "STEPS": "40", "FAIL_AT": "12", "FAIL_ATTEMPTS": "1"}
     runs.spec = budget(1)
     ended = runs.run(json_lines=False)
     assert ended.code == 0

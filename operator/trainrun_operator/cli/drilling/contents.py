@@ -14,7 +14,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from trainrun_operator.cli.drilling.course import Content, Course, Files
 
-RECORDS = re.compile(r": (loops\.|.*(restart|attempt|resume|elapsed|uptime|_time\b))")
+RECORDS = re.compile(
+    r": (loops\.|callbacks\.ModelCheckpoint.*\.current_score$"
+    r"|.*(restart|attempt|resume|elapsed|uptime|_time\b))"
+)
 """Entries that a sound script has otherwise after a restart: they count restarts or its own time.
 Lightning's loops begin their counters of the validation anew."""
 
