@@ -25,6 +25,8 @@ class Verdicts:
 
     def __init__(self, case: Case) -> None:
         self._case = case
+        self._stepped: set[int] = set()
+        """Attempts in which a step was done."""
 
     def planned(self, observation: Observation, plan: Plan) -> None:
         """Before a plan is acted on."""
@@ -38,6 +40,10 @@ class Verdicts:
     def status(self, old: TrainRunStatus, new: TrainRunStatus) -> None:
         """A status was written."""
         gang = self._case.world.gang(new.attempt)
+        for attempt in {old.attempt, new.attempt}:
+            trainings = (agent.training for agent in self._case.world.gang(attempt))
+            if any(t is not None and t.step > t.begin for t in trainings):
+                self._stepped.add(attempt)
         complete = new.condition("Complete")
         if new.start_record is None or len(gang) < len(new.start_record.roster):
             return  # set back, or found finished in the store
@@ -54,11 +60,22 @@ class Verdicts:
         if not all(training is not None and training.ended_well for training in trainings):
             self._case.wrong(f"the run has succeeded, and attempt {attempt} has not ended well")
         lost = max(new.reached or 0, 0) > max(t.begin for t in trainings if t is not None)
-        if lost and all(t is not None and t.step == t.begin and not t.finished for t in trainings):
+        if (
+            lost
+            and self._same_template(new)
+            and all(t is not None and t.step == t.begin and not t.finished for t in trainings)
+        ):
             self._case.wrong(f"the run has succeeded, and attempt {attempt} has done nothing")
         ends = [end for t in trainings if t is not None for end, _ in t.exits.values()]
         if any(end.yielded for end in ends) and not any(map(_has_finished, gang)):
             self._case.wrong(f"the run has succeeded, and attempt {attempt} has yielded")
+
+    def _same_template(self, new: TrainRunStatus) -> bool:
+        """Its newest attempt is made from the template of the last one that has done a step."""
+        records = self._case.records
+        stepped = [number for number in self._stepped & {*records} if number < new.attempt]
+        made_from = new.start_record.template_hash if new.start_record is not None else ""
+        return bool(stepped) and records[max(stepped)].template_hash == made_from
 
 
 def _all_said_so(observation: Observation) -> bool:

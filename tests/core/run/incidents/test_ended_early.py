@@ -103,6 +103,9 @@ def test_a_template_that_was_edited_since_may_ask_for_fewer_steps() -> None:
 def test_the_template_of_the_newest_attempt_with_a_step_is_remembered() -> None:
     scene = a_run(max_failures=3).running().with_exit(0)
     assert scene.plan.status.stepped_from == "t1"
+    late = scene.with_all(steps=(None,))
+    told = late.after(late.plan, passed=1).with_all(steps=(12,))
+    assert told.after(told.plan).status.stepped_from == ""  # until it is settled
     silent = scene.with_all(steps=(None,)).with_status(stepped_from="t0")
     assert silent.plan.status.stepped_from == "t0"
 

@@ -76,6 +76,7 @@ def settled(view: View, status: TrainRunStatus) -> TrainRunStatus:
         incident=None,
         free_ends=ledger.free_ends_after(status, incident, view.config),
         reached=standstill.furthest(view),
+        stepped_from=standstill.stepped_from(view),
         without_progress=standstill.in_a_row(view, incident),
     )
 

@@ -51,13 +51,13 @@ def noted(view: View, status: TrainRunStatus, *, hung: bool = False) -> TrainRun
         status,
         ending=None if ending is None else replace(ending, gain=gain),  # None: the run is over
         reached=furthest(view),
-        stepped_from=_stepped_from(view),
+        stepped_from=stepped_from(view),
         longest_attempt=max(status.longest_attempt, round(attempt_took(view), 1)),
         without_progress=0 if gain == "Some" else status.without_progress,
     )
 
 
-def _stepped_from(view: View) -> str:
+def stepped_from(view: View) -> str:
     """Hash of the template of the newest attempt that has reported a step, this one included."""
     record = view.record
     if record is None or highest_step(view) is None:
