@@ -19,7 +19,8 @@ RECORDS = re.compile(
     r"|.*(restart|attempt|resume|elapsed|uptime|_time\b))"
 )
 """Entries that a sound script has otherwise after a restart: they count restarts or its own time.
-Lightning's loops begin their counters of the validation anew."""
+Lightning's loops reset their validation counters, and its ModelCheckpoint forgets the score it saw
+last."""
 
 Contents = Mapping[int, "Files"]
 """By step."""
