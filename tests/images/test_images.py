@@ -126,14 +126,23 @@ def test_the_archive_holds_the_agent_with_what_it_needs(images: dict[str, Opened
 
 def test_an_edit_of_the_code_reaches_the_archive(images: dict[str, Opened]) -> None:
     source = ROOT / "worker_image" / "trainrun"
-    found = {
-        name.removeprefix("trainrun/"): content
-        for name, content in agent(images).items()
-        if name.startswith("trainrun/") and name.endswith(".py")
+    expected = {
+        path.relative_to(source).as_posix(): path.read_bytes() for path in source.rglob("*.py")
     }
 
-    assert found == {
-        path.relative_to(source).as_posix(): path.read_bytes() for path in source.rglob("*.py")
+    of_agent, of_scripts = modules(images, "trainrun/"), modules(images, "lib/trainrun/")
+
+    assert {**of_agent, **of_scripts} == expected
+    assert {"agent/__main__.py", "checkpoint/__init__.py", "reporting.py"} <= of_agent.keys()
+    assert {"reporting.py", "torch/__init__.py", "lightning.py"} <= of_scripts.keys()
+
+
+def modules(images: dict[str, Opened], folder: str) -> dict[str, bytes]:
+    """The modules that workers fetch below this folder of the archive."""
+    return {
+        name.removeprefix(folder): content
+        for name, content in agent(images).items()
+        if name.startswith(folder) and name.endswith(".py")
     }
 
 

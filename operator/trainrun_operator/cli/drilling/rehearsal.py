@@ -18,6 +18,7 @@ from trainrun_operator.cli.drilling.findings import Undisturbed
 from trainrun_operator.cli.drilling.hardships import hardships
 from trainrun_operator.cli.drilling.measuring import earlier, longer, with_measured
 from trainrun_operator.cli.drilling.rehearsed import (
+    TOO_EARLY,
     Drill,
     Rehearsed,
     files_shared,
@@ -100,8 +101,13 @@ class Rehearsal:
         if whole.ending != "Succeeded" or last is None:
             self._end_seen = False
             return []
-        scenario = at_end(whole, until=last)
-        return [self._rehearse(scenario, replace(beside, control=whole, until=last))]
+        scenario, ended = at_end(whole, until=last), replace(beside, control=whole, until=last)
+        told = self._rehearse(scenario, ended)
+        for _ in range(TRIES - 1):
+            if told.why_not != TOO_EARLY or self._left() < _least(scenario, whole):
+                break
+            told = self._rehearse(scenario, ended)
+        return [told]
 
     def _planned(self, control: Course, until: int) -> list[Scenario]:
         named = self._names
@@ -155,7 +161,9 @@ class Rehearsal:
             )
             return _not(scenario.name, why)
         what = f"run with {scenario.shown}{STORES[scenario.store]}"
-        course = self._try(what, scenario, beside.until, self._left())
+        # One that is killed with its last step is judged by how it ends.
+        until = NO_STEP if scenario.name == "KillAtEnd" else beside.until
+        course = self._try(what, scenario, until, self._left())
         told = replace(judge(scenario, course, beside), scenario=scenario)
         sooner = earlier(told, course, until=beside.until)
         if sooner is not None and self._left() >= _least(sooner, beside.control):
@@ -219,6 +227,8 @@ class Rehearsal:
 
 NO_STEP = 1 << 62
 """No run gets to it."""
+TRIES = 3
+"""Kills at the end: one that comes before all ranks have reported the last step hits too early."""
 PATIENCE = 4.0
 """Times as long as an undisturbed run that one to the end of the training may take."""
 

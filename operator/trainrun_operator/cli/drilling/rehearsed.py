@@ -170,12 +170,15 @@ def _not_as_planned(scenario: Scenario, course: Course) -> str:
     return ""
 
 
+TOO_EARLY = "the checkpoint of the last step was not committed yet when the rank was killed"
+
+
 def _not_at_end(scenario: Scenario, course: Course) -> str:
     (fault,) = scenario.faults
     if course.ending != "Succeeded":
         return "it did not end in the time that was left: give more by --within"
     if course.handed is None or course.handed.step < fault.step:
-        return "the checkpoint of the last step was not committed yet when the rank was killed"
+        return TOO_EARLY
     return ""
 
 

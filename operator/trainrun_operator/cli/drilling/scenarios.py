@@ -87,7 +87,7 @@ def at_end(control: Course, *, until: int) -> Scenario:
     name: FaultName = "KillAtEnd"
     if control.committed[-1:] != (until,):
         return Scenario(name=name, why_not=f"no checkpoint was committed of the last step, {until}")
-    rank = control.ranks(1)[-1]
+    rank = (control.savers or tuple(control.ranks(1)))[-1]  # it reports later than one that waits
     return Scenario(name=name, faults=(Fault(kind="kill", rank=rank, step=until),))
 
 

@@ -1,0 +1,80 @@
+"""Which runs a drill makes, on a ground that only takes down what is asked of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from tests.cli.drilling.test_verdicts import CONTROL, points, struck
+from tests.cli.drills import a_file
+from trainrun_operator.cli.drilling.course import Course
+from trainrun_operator.cli.drilling.rehearsal import Rehearsal
+from trainrun_operator.cli.drilling.rehearsed import Drill
+from trainrun_operator.cli.drilling.scenarios import FaultName, Scenario
+from trainrun_operator.cli.preparation import load_file
+
+LAST = 30
+ENDED = replace(CONTROL, committed=(10, 20, LAST), ending="Succeeded")
+RESUMED = replace(struck(handed=LAST), points=points(1, 1, LAST), ending="Succeeded")
+TOO_EARLY = replace(RESUMED, chapters=struck(handed=20).chapters)
+
+
+@dataclass
+class RecordedGround:
+    """Answers with these courses and keeps to which step each run was to go."""
+
+    courses: Iterator[Course]
+    untils: list[int | None] = field(default_factory=list)
+    notes: tuple[str, ...] = ()
+
+    def names(self, *, everything: bool) -> tuple[FaultName, ...]:
+        assert not everything
+        return ("KillAtEnd",)
+
+    def possible(self, scenario: Scenario, _control: Course, *, until: int) -> Scenario:
+        return scenario
+
+    def try_run(
+        self,
+        *,
+        scenario: Scenario | None,
+        until: int | None,
+        seconds: float,
+        share: float = math.inf,
+    ) -> Course:
+        self.untils.append(until)
+        return next(self.courses)
+
+
+def drilled(folder: Path, *killed: Course) -> tuple[Drill, RecordedGround]:
+    ground = RecordedGround(iter([ENDED, ENDED, *killed]))
+    run = load_file(a_file(folder))
+    rehearsal = Rehearsal(run=run, ground=ground, until=None, within=1000.0, say=lambda _: None)
+    return rehearsal.hold(), ground
+
+
+def test_a_run_that_is_killed_with_its_last_step_goes_on_to_its_own_end(tmp_path: Path) -> None:
+    # It was once ended when it got there again: "it did not end in the time that was left".
+    drill, ground = drilled(tmp_path, RESUMED)
+    (told,) = drill.rehearsed
+    assert (told.outcome, told.why_not) == ("Fine", "")
+    *_, until = ground.untils
+    assert until is not None
+    assert until > LAST
+
+
+def test_a_kill_at_the_end_that_comes_before_the_last_checkpoint_is_tried_again(
+    tmp_path: Path,
+) -> None:
+    drill, ground = drilled(tmp_path, TOO_EARLY, TOO_EARLY, RESUMED)
+    assert [it.outcome for it in drill.rehearsed] == ["Fine"]
+    assert len(ground.untils) == 5
+
+
+def test_three_kills_that_come_too_early_are_told(tmp_path: Path) -> None:
+    drill, _ = drilled(tmp_path, TOO_EARLY, TOO_EARLY, TOO_EARLY)
+    (told,) = drill.rehearsed
+    assert told.outcome == "NotRehearsed"
+    assert told.why_not.startswith("the checkpoint of the last step was not committed yet")
