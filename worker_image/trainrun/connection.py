@@ -84,23 +84,29 @@ class Connection:
         with self._sending:
             self._write(wait=FLUSH_SECONDS)
 
-    def ask(self, request: messages.Question[R]) -> R:
+    def ask(self, request: messages.Question[R], *, within: float = WAIT_FOREVER) -> R:
         """Send a request and wait for its reply.
 
-        Raises AgentRefused with the agent's reason, and AgentLost.
+        Raises AgentRefused with the agent's reason, or where it says nothing `within` so many
+        seconds, as one does that does not know the request; and AgentLost.
         """
         with self._asking:
             with self._sending:
                 sent = self._send_next(messages.line_of(request), WAIT_FOREVER, requests=1)
             if not sent:
                 raise AgentLost(self._lost)
+            if within != WAIT_FOREVER and not self._has(select.POLLIN, within):
+                raise AgentRefused(
+                    f"the agent of this worker does not answer {request.type!r}: it is of an older "
+                    "version than the library trainrun in this image. Use the same version of both"
+                )
             line = self._newest_reply()
         try:
             reply = messages.parse_reply(line, request)
         except messages.MalformedLine as error:
             raise AgentRefused(str(error)) from error
         if isinstance(reply, Failed):
-            raise AgentRefused(reply.error)
+            raise AgentRefused(reply.error, kind=reply.kind)
         return reply
 
     def hold_back(self) -> None:
@@ -143,19 +149,17 @@ class Connection:
             try:
                 self._begun[1].extend(map(self._socket.send, (rest,), (_AT_ONCE,)))
             except BlockingIOError:
-                if not self._has_room(wait):
+                if wait <= 0 or not self._has(select.POLLOUT, wait):
                     return False
             except OSError as error:
                 self._lost = _lost(self._path, error)
         return not self._lost
 
-    def _has_room(self, wait: float) -> bool:
+    def _has(self, what: int, wait: float) -> bool:
         # Not by a timeout of the socket: that would also hit a thread that waits for a reply.
-        if wait <= 0:
-            return False
         # Nor by select, which refuses descriptors from 1024 on.
         poll = select.poll()
-        poll.register(self._socket, select.POLLOUT)
+        poll.register(self._socket, what)
         return bool(poll.poll(None if wait == WAIT_FOREVER else wait * 1000))
 
     def _newest_reply(self) -> bytes:

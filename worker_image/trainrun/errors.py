@@ -10,6 +10,9 @@
     │   ├── PutIfAbsentUnsupported   the server cannot write an object only where none is
     │   └── ObjectNotFound       this one object is not there
     ├── CheckpointDamaged        a committed checkpoint cannot be read as it was written
+    ├── SweepLogDamaged          the log of a sweep cannot be read
+    ├── TaskLogDamaged           the log of a program of tasks cannot be read
+    │   └── StoreForgot          it was there, and is gone
     ├── CheckpointConflict       two ranks brought different content for one file
     ├── CheckpointFenced         a later attempt started from something older: it is never used
     ├── CacheUnusable            the local download folder cannot be written
@@ -101,6 +104,19 @@ class SweepLogDamaged(TrainRunError):
     """The log of a sweep has a hole, or a record that cannot be read; names the object."""
 
 
+class TaskLogDamaged(TrainRunError):
+    """The log of a program of tasks has a hole, or a batch that cannot be read; names the object.
+    No restart repairs that."""
+
+    __module__ = "trainrun.tasks"
+
+
+class StoreForgot(TaskLogDamaged):
+    """The log was there and is gone: a wrong endpoint must not compute everything again."""
+
+    __module__ = "trainrun.tasks"
+
+
 class CheckpointConflict(TrainRunError):
     """Two ranks brought the same file name with different content for one checkpoint."""
 
@@ -140,6 +156,11 @@ class AgentLost(TrainRunError, RuntimeError):
 
 class AgentRefused(TrainRunError, RuntimeError):
     """The agent could not do what this process asked for; the message is its reason."""
+
+    def __init__(self, message: str, *, kind: str = "") -> None:
+        """`kind` is the name of the error here that the agent has met; empty: it did not say."""
+        super().__init__(message)
+        self.kind = kind
 
 
 class StagingFailed(TrainRunError, RuntimeError):

@@ -131,6 +131,7 @@ class LocalRun:
             on_news=wakeup.now,
             on_progress=wakeup.soon,
             on_heartbeat=self._hear,
+            secret=self._prepared.place.read_secret(),
         )
         server.add(agents)
         reconciler = Reconciler(

@@ -224,6 +224,7 @@ class RunManager:
 
     def _start(self, led: _Led, around: Surroundings, *, grace: float = 0.0) -> None:
         led.agents.restart_listening(grace=grace)
+        led.agents.secret = around.place.seal_key
         metadata = led.object.current.run.metadata
         self._server.add(led.agents)
 

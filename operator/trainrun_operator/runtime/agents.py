@@ -11,13 +11,14 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 from trainrun.contract.agent_state import AgentState
 from trainrun.contract.ages import aged, essence
 from trainrun.contract.answer import Answer, Start
 from trainrun.text import cleaned
+from trainrun_operator.runtime.attempt_keys import attempt_key
 from trainrun_operator.worlds.base import Heard
 
 BEAT = 1.0
@@ -65,10 +66,13 @@ class RunAgents:
         on_progress: Callable[[], None],
         on_heartbeat: Callable[[AgentState], None] = lambda _state: None,
         clock: Callable[[], float] = time.monotonic,
+        secret: bytes = b"",
     ) -> None:
-        """`on_news` is called when something that a decision depends on has changed, `on_progress`
+        """`secret` is what keys of attempts are derived from (empty: agents are told none);
+        `on_news` is called when something that a decision depends on has changed, `on_progress`
         when only steps and metrics have, `on_heartbeat` with every heartbeat that is not late."""
         self.run_uid = run_uid
+        self.secret = secret
         self._on_news = on_news
         self._on_progress = on_progress
         self._on_heartbeat = on_heartbeat
@@ -231,7 +235,14 @@ class RunAgents:
                 await held
             finally:
                 ending.cancel()
-        return line.answer
+        return self._with_key(line.answer)
+
+    def _with_key(self, answer: Answer | None) -> Answer | None:
+        """Here alone: what is decided, compared and told of elsewhere does not have it."""
+        if answer is None or not isinstance(answer.order, Start) or not self.secret:
+            return answer
+        key = attempt_key(self.secret, run_uid=self.run_uid, attempt=answer.order.attempt)
+        return replace(answer, key=key)
 
     def hurry(self, worker: str) -> None:
         """This agent has more to say: it is answered at once."""

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import Any
 
 from trainrun.checkpoint import RunStore
+from trainrun.checkpoint.numbered_volumes import VOLUME
 from trainrun.checkpoint.sweep_log import SweepLog
-from trainrun.checkpoint.sweep_volumes import VOLUME
 from trainrun.errors import InvalidSpec, StoreError, SweepLogDamaged
 from trainrun.sweep.clerk import Suggest
 from trainrun.sweep.records import LogEntry, Record, TrialReport

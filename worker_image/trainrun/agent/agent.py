@@ -15,6 +15,7 @@ import ssl
 import time
 from dataclasses import dataclass, field
 
+from trainrun import oom
 from trainrun.agent import alone, background
 from trainrun.agent.attempt import AttemptContext
 from trainrun.agent.checkpoints.log_keeping import LogKeeping
@@ -34,7 +35,7 @@ from trainrun.agent.exchange.ways import Ways
 from trainrun.agent.faults import Faults
 from trainrun.agent.leaving import Farewell, Leaving
 from trainrun.agent.orders import Orders
-from trainrun.agent.processes import children, memory, oom
+from trainrun.agent.processes import children, memory
 from trainrun.agent.processes.folders import Folders
 from trainrun.agent.processes.launches import ranks_of
 from trainrun.agent.processes.output import Sink

@@ -10,6 +10,7 @@ from trainrun.agent.checkpoints.fetching import Fetching
 from trainrun.agent.checkpoints.metrics_queue import MetricsQueue
 from trainrun.agent.checkpoints.rooms import Rooms
 from trainrun.agent.checkpoints.staged import StagedSteps
+from trainrun.agent.checkpoints.tasks import TaskKeeping
 from trainrun.agent.checkpoints.uploads import Uploads
 from trainrun.agent.processes.group import ProcessGroup
 from trainrun.agent.processes.launches import ranks_of
@@ -73,6 +74,7 @@ def build(start: Start, around: AttemptContext) -> Attempt:
         news=around.news,
         source=start.source,
     )
+    tasks = TaskKeeping(store=around.storage.tasks, attempt=start.attempt, news=around.news)
 
     return Attempt(
         start=start,
@@ -91,9 +93,10 @@ def build(start: Start, around: AttemptContext) -> Attempt:
         ),
         uploads=uploads,
         fetching=fetching,
+        tasks=tasks,
         clock=StepClock(
             excused=lambda: rooms.wait_for_store,
-            away=lambda: uploads.problem is not None or fetching.problem is not None,
+            away=lambda: any(it.problem is not None for it in (uploads, fetching, tasks)),
         ),
         report=TrainingProgress(ranks=ranks, resume=start.resume),
         metrics=metrics,

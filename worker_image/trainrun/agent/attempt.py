@@ -18,6 +18,7 @@ from trainrun.agent.checkpoints.overdue import overdue_checkpoint
 from trainrun.agent.checkpoints.rooms import Rooms
 from trainrun.agent.checkpoints.staged import StagedSteps
 from trainrun.agent.checkpoints.storage import AsyncRunStore
+from trainrun.agent.checkpoints.tasks import TaskKeeping
 from trainrun.agent.checkpoints.uploads import Uploads
 from trainrun.agent.evidence.looking import Subject, subjects_of
 from trainrun.agent.evidence.meeting import MeetingWatch
@@ -27,7 +28,6 @@ from trainrun.agent.processes.environment import RankFiles
 from trainrun.agent.processes.folders import Folders
 from trainrun.agent.processes.group import Launch, ProcessGroup
 from trainrun.agent.processes.launches import launches_of
-from trainrun.agent.processes.oom import OomCounter
 from trainrun.agent.processes.output import Sink
 from trainrun.agent.processes.standbys import Standbys
 from trainrun.agent.training.activity import Activity
@@ -62,6 +62,8 @@ from trainrun.contract.messages import (
     Working,
 )
 from trainrun.contract.replies import Decided, Granted, Reply
+from trainrun.contract.task_messages import AskAttemptKey, AskTasks
+from trainrun.oom import OomCounter
 
 LOG = logging.getLogger("trainrun.agent")
 
@@ -103,6 +105,7 @@ class Attempt:
     tally: Tally
     uploads: Uploads
     fetching: Fetching
+    tasks: TaskKeeping
     report: TrainingProgress
     metrics: MetricsQueue | None
     posts: Posts | None
@@ -186,6 +189,7 @@ class Attempt:
         self.tally.close()
         self.voter.close()
         self.uploads.close()
+        self.tasks.close()
         if self.metrics is not None:
             self.metrics.close()
         if self.posts is not None:
@@ -205,6 +209,7 @@ class Attempt:
             uploads.torn.problem,
             uploads.turns.problem,
             self.fetching.problem,
+            self.tasks.problem,
             self.tally.problem,
             self.around.standbys.problem,
         )
@@ -282,7 +287,12 @@ class Attempt:
     async def _answer(  # noqa: RET503 - closed union
         self,
         rank: int,
-        request: FetchCheckpoint | DescribeCheckpoint | FetchInitial | AskSave,
+        request: FetchCheckpoint
+        | DescribeCheckpoint
+        | FetchInitial
+        | AskSave
+        | AskTasks
+        | AskAttemptKey,
     ) -> Reply:
         match request:
             case FetchCheckpoint():
@@ -295,6 +305,10 @@ class Attempt:
                     return await self.fetching.initial_checkpoint()
             case AskSave():
                 return Decided(save=await self.voter.ask(rank, request.call))
+            case AskTasks():
+                return await self.tasks.answer(request)
+            case AskAttemptKey():
+                return self.tasks.attempt_key()
             case _:
                 assert_never(request)
 

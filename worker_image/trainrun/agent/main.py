@@ -17,11 +17,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
+from trainrun import prctl
 from trainrun.agent import background, last_words
 from trainrun.agent.agent import ORPHANED, Agent
 from trainrun.agent.checkpoints.storage import AsyncRunStore
 from trainrun.agent.exchange.trust import tls_context
-from trainrun.agent.processes import prctl, scheduling
+from trainrun.agent.processes import scheduling
 from trainrun.agent.processes.folders import Folders
 from trainrun.agent.processes.output import Sink, SinkHandler
 from trainrun.contract.agent_config import AgentConfig, BadConfig

@@ -256,6 +256,7 @@ class Orders:
         if isinstance(answer.order, Start):
             attempt.voter.apply(answer.save)
             attempt.fetching.source = answer.order.source
+            attempt.tasks.told(answer)
         attempt.changed()
         self.around.news()
 

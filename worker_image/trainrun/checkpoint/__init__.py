@@ -46,6 +46,7 @@ from trainrun.checkpoint.stores.opening import open_store
 from trainrun.checkpoint.stores.run_store import RunStore
 from trainrun.checkpoint.stores.store import ObjectStore
 from trainrun.checkpoint.story import read_attempts, read_story, write_story
+from trainrun.checkpoint.task_folder import TaskFolder
 from trainrun.checkpoint.transfer.cache import CachedFile
 from trainrun.checkpoint.transfer.initial import initial_on_node
 from trainrun.checkpoint.transfer.on_node import FilesOnNode
@@ -85,6 +86,7 @@ __all__ = [
     "RunStore",
     "Score",
     "StoryRecord",
+    "TaskFolder",
     "Upload",
     "WorkerLog",
     "asked_to_save",

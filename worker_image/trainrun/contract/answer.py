@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from trainrun.contract import wire
@@ -159,6 +159,14 @@ class StoryEntry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LostRank:
+    """A rank that has ended an attempt, and was not taken away: what it did may be why."""
+
+    attempt: int
+    rank: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunSettings:
     """What a user may edit while workers live. Durations are seconds."""
 
@@ -202,6 +210,14 @@ class Answer:
     """What the run's folder does not hold yet, as far as the operator knows (for one agent)."""
     settings: RunSettings | None = None
     """As they are now; absent, from operators of version 0.1.0: as the agent was configured."""
+    key: str = field(default="", repr=False)
+    """What the ranks of the attempt that is started know, and nobody else, in hexadecimal; empty,
+    from operators that do not know tasks: there is none."""
+    lost: tuple[LostRank, ...] = ()
+    """Of the last attempts, oldest first: a task that ran there has cost one of its retries."""
+    begun: int = 0
+    """The run has done steps, in this attempt or later ones: a store that shows none up to this one
+    is not that of before. 0: nothing is known of steps."""
     poll: float = 10.0
     """Seconds after which the agent asks again at the latest."""
     progress: Changing[float] = 1.0
@@ -211,8 +227,8 @@ class Answer:
     @property
     def digest(self) -> str:
         """What `AgentState.seen` repeats: differs when more than a remaining time or `progress`
-        differs."""
-        plain = wire.encode(essence(self))
+        differs. It goes in clear, and tells nothing of the key."""
+        plain = wire.encode(essence(replace(self, key="")))
         text = json.dumps(plain, sort_keys=True, separators=(",", ":"))
         return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 

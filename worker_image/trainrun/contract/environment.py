@@ -16,6 +16,9 @@ from trainrun.contract import variables
 
 P = TypeVar("P", bound="ProcessPlace")
 
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+"""Addresses of this machine alone."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessPlace:

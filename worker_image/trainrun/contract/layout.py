@@ -29,6 +29,11 @@ SWEEP_LOG = "log/"
 """In the folder of a sweep."""
 SWEEP_TRIALS = "trials/"
 """In the folder of a sweep: the folders of its trials."""
+TASKS = "tasks/"
+"""What a program of tasks keeps: its log, results, and those that were damaged."""
+TASK_LOG = f"{TASKS}log/"
+TASK_OBJECTS = f"{TASKS}objects/"
+TASK_DAMAGED = f"{TASKS}damaged/"
 MANIFEST = "manifest.json"
 
 _NUMBERED = re.compile(r"(\d{6,})\.json")
@@ -67,6 +72,11 @@ def checkpoint_uri(run: str, checkpoint: CheckpointId) -> str:
     return f"{run}/{folder(checkpoint)}".rstrip("/")
 
 
+def tasks_uri(run: str) -> str:
+    """Address of what a program of tasks keeps in the run at this address."""
+    return f"{run}/{TASKS}".rstrip("/")
+
+
 def owner_key(number: int) -> str:
     """The write-once claim with this number."""
     return f"{OWNERS}{number:06d}.json"
@@ -77,14 +87,14 @@ def beat_key(number: int) -> str:
     return f"{OWNERS}{number:06d}.beat"
 
 
-def sweep_record_key(position: int) -> str:
-    """The write-once record of a sweep's log at this position, from 1."""
-    return f"{SWEEP_LOG}{position:09d}.json"
+def record_key(log: str, position: int) -> str:
+    """The write-once record at this position, from 1, of the log below this prefix."""
+    return f"{log}{position:09d}.json"
 
 
-def sweep_volume_key(first: int, last: int) -> str:
-    """The copy of these records of a sweep's log, one after the other."""
-    return f"{SWEEP_LOG}{first:09d}-{last:09d}.jsonl"
+def volume_key(log: str, first: int, last: int) -> str:
+    """The copy of these records of such a log, one after the other."""
+    return f"{log}{first:09d}-{last:09d}.jsonl"
 
 
 def sweep_trial_folder(trial: int, incarnation: int) -> str:
@@ -197,8 +207,8 @@ def read_metrics(key: str) -> tuple[int, int] | None:
     return (int(match[1]), int(match[2])) if match else None
 
 
-def read_sweep_volume(key: str) -> range | None:
-    """The records in a volume of a sweep's log; None for any other key."""
+def read_volume(key: str) -> range | None:
+    """The records in such a copy; None for any other key."""
     match = _VOLUME.fullmatch(key.rpartition("/")[2])
     return range(int(match[1]), int(match[2]) + 1) or None if match else None
 

@@ -17,10 +17,10 @@ from trainrun.contract.replies import (
     Described,
     Failed,
     Fetched,
-    Fields,
     Granted,
     integer,
 )
+from trainrun.contract.task_messages import AskAttemptKey, AskTasks, Fields, read_ask
 
 MOST_KINDS, KIND_WIDTH = 16, 120
 """Classes of an exception that are told, and characters of each."""
@@ -203,7 +203,15 @@ class Working:
     type: ClassVar[str] = "working"
 
 
-Request = AskRoom | FetchCheckpoint | DescribeCheckpoint | FetchInitial | AskSave
+Request = (
+    AskRoom
+    | FetchCheckpoint
+    | DescribeCheckpoint
+    | FetchInitial
+    | AskSave
+    | AskTasks
+    | AskAttemptKey
+)
 """Messages that are answered, in their order."""
 
 Statement = (
@@ -284,7 +292,9 @@ def parse_reply(line: bytes, question: Question[R]) -> R | Failed:
     """Read the reply to a request. Raises MalformedLine."""
     try:
         given = json.loads(line)
-        return Failed(error=str(given["error"])) if "error" in given else question.read(given)
+        if "error" in given:
+            return Failed(error=str(given["error"]), kind=str(given.get("kind", "")))
+        return question.read(given)
     except (ValueError, KeyError, TypeError) as error:
         raise MalformedLine(f"not a reply of the agent: {line[:200]!r} ({error!r})") from error
 
@@ -356,6 +366,8 @@ _READERS: Mapping[str, Callable[[Fields], Message]] = {
     DescribeCheckpoint.type: lambda _given: DescribeCheckpoint(),
     FetchInitial.type: lambda _given: FetchInitial(),
     AskSave.type: lambda given: AskSave(call=integer(given, "call")),
+    AskTasks.type: read_ask,
+    AskAttemptKey.type: lambda _given: AskAttemptKey(),
     Unstaged.type: lambda given: Unstaged(step=integer(given, "step")),
     Finish.type: lambda _given: Finish(),
     AskedForCheckpoint.type: lambda _given: AskedForCheckpoint(),

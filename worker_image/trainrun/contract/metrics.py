@@ -26,6 +26,9 @@ LONGEST_METRICS = 64 * 1024
 Metric: TypeAlias = int | float | str | bool
 """What a metric may be."""
 
+OF_TASKS = "tasks_rebuilt"
+"""Reported by programs of tasks alone, beside other counts: who has it needs no checkpoints."""
+
 LARGEST_BITS = 1024
 """Of an integer: readers of JSON take numbers for floats."""
 

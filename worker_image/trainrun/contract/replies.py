@@ -7,13 +7,10 @@ order. Unknown fields are ignored.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 
 from trainrun.contract.ages import Remaining
-
-Fields = Mapping[str, object]
-"""A message as JSON has it."""
+from trainrun.contract.task_messages import AttemptKey, Fields, TasksDone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,9 +92,11 @@ class Failed:
     """The agent cannot do what it was asked for."""
 
     error: str
+    kind: str = ""
+    """The class in `trainrun.errors`, where the process is to raise that one."""
 
 
-Reply = Granted | Described | Fetched | Decided | Failed
+Reply = Granted | Described | Fetched | Decided | TasksDone | AttemptKey | Failed
 
 
 def reply_line(reply: Reply) -> str:
@@ -109,7 +108,7 @@ def _fields(reply: Reply) -> Fields:
     match reply:
         case Granted():
             return {"ok": True}
-        case Described() | Failed():
+        case Described() | TasksDone() | AttemptKey() | Failed():
             return asdict(reply)
         case Fetched(path=path, about=about):
             return {"path": path, **(asdict(about) if about is not None else {})}

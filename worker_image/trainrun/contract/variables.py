@@ -22,6 +22,10 @@ NODE_FOLDER = "TRAINRUN_NODE"
 CHECKPOINT_PATIENCE = "TRAINRUN_CHECKPOINT_PATIENCE"
 """`AgentConfig.checkpoint_patience` of a local run, in seconds; set by its user."""
 
+TASKS_CPUS = "TRAINRUN_TASKS_CPUS"
+"""CPUs that each rank has for tasks, a number above 0; set by its user. Absent: its share of those
+that the worker has."""
+
 # To a training process, from its agent.
 RUN = "TRAINRUN_RUN"
 RUN_ID = "TRAINRUN_RUN_ID"

@@ -20,6 +20,7 @@ from pydantic.alias_generators import to_camel
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
+from trainrun.contract.metrics import OF_TASKS
 from trainrun_operator.api.base import MapList
 from trainrun_operator.api.run.asked import EvidenceAsked, SaveAsked
 from trainrun_operator.api.run.handed import HandedCheckpoint
@@ -292,6 +293,11 @@ class TrainRunStatus(Internal):
     def told_incidents(self) -> tuple[Incident, ...]:
         """Those that are settled, in order, and the one that is not yet."""
         return (*self.incidents, *filter(None, [self.incident]))
+
+    @property
+    def runs_tasks(self) -> bool:
+        """It is a program of tasks: each step is kept in its own log, without checkpoints."""
+        return OF_TASKS in self.progress.metrics
 
     @property
     def finished(self) -> bool:

@@ -14,6 +14,7 @@ from trainrun.contract.answer import (
     Answer,
     Exit,
     Hold,
+    LostRank,
     Order,
     PeerSource,
     ResolveRequest,
@@ -24,6 +25,7 @@ from trainrun.contract.answer import (
 )
 from trainrun_operator.api.run.story import chapter_text
 from trainrun_operator.core.run import steps
+from trainrun_operator.core.run.causes import Explains, row_of
 from trainrun_operator.core.run.flush import flush_left, to_flush
 from trainrun_operator.core.run.incidents import evidence
 from trainrun_operator.core.run.incidents.attribution import linger
@@ -41,6 +43,8 @@ MAX_POLL = timedelta(seconds=10)
 """An agent asks again after this time at the latest, or after a third of the heartbeat timeout."""
 
 
+LOST = 16
+"""Ranks that were lost last and that agents are told of."""
 PROGRESS = 1.0
 """Seconds between two heartbeats that carry only progress, of the agent whose progress is the
 run's. Others tell theirs when they ask again."""
@@ -88,6 +92,24 @@ def _answer(view: View, order: Order) -> Answer:
     )
 
 
+def _lost(view: View, record: StartRecord) -> tuple[LostRank, ...]:
+    per_worker = record.world_size // len(record.roster)
+    found = []
+    for incident in view.status.incidents:
+        taken_away = row_of(incident.cause).explains <= Explains.EVICTION
+        if (
+            taken_away
+            or incident.collateral
+            or incident.attempt >= record.attempt
+            or incident.slot is None
+        ):
+            continue
+        first = incident.slot * per_worker
+        ranks = range(first, first + per_worker) if incident.rank is None else (incident.rank,)
+        found += [LostRank(attempt=incident.attempt, rank=rank) for rank in ranks]
+    return tuple(found[-LOST:])
+
+
 def running(view: View, record: StartRecord, save: SaveOrder | None) -> dict[str, Answer]:
     """Answers while the attempt runs, for its roster; older workers are told to leave."""
     leave = _answer(view, Exit())
@@ -99,7 +121,10 @@ def running(view: View, record: StartRecord, save: SaveOrder | None) -> dict[str
         steps=steps.open_steps(view),
         drop=steps.to_drop(view),
         committed=steps.committed_id(view),
+        # Higher where numbers were skipped; some attempt up to there is in the store in any case.
+        begun=record.attempt - view.status.restarts if view.status.reached else 0,
         evidence=evidence.request(view),
+        lost=_lost(view, record),
     )
     sources = _sources(view)
     of_source: dict[PeerSource | None, Answer] = {None: answer}

@@ -26,12 +26,12 @@ KEPT = 4
 """Events that the status holds at least, if they fit: who takes over tells them again."""
 
 
-def started(record: StartRecord) -> str:
-    """An attempt starts."""
+def started(record: StartRecord, *, tasks: bool = False) -> str:
+    """An attempt starts; `tasks`: of a program that keeps what is done."""
     point = record.resume_point
-    begin = (
-        "from nothing" if point is None else f"from step {point.step} of attempt {point.attempt}"
-    )
+    begin = "after the tasks that are done" if tasks else "from nothing"
+    if point is not None:
+        begin = f"from step {point.step} of attempt {point.attempt}"
     return f"attempt {record.attempt} starts {begin} with {counted(len(record.roster), 'worker')}"
 
 

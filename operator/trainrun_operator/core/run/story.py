@@ -185,15 +185,17 @@ def _given_up(view: View, status: TrainRunStatus, chapter: Chapter) -> Chapter:
         stepped=stepped if chapter.first_step is not None else None,
         reached=highest_step(view) if chapter.first_step is not None else None,
         stall_seconds=round(max((a.stall for a in agents), default=shown_stall), 3),
-        survived=_newest(status),
+        survived=_kept_step(status, highest_step(view)),
         ended=now,
         end=end,
         since=now,
     )
 
 
-def _newest(status: TrainRunStatus) -> int | None:
+def _kept_step(status: TrainRunStatus, reached: int | None) -> int | None:
     """The step that would be resumed from now, as far as is known."""
+    if status.runs_tasks:
+        return reached
     return status.checkpoint.step if status.checkpoint is not None else None
 
 
@@ -267,10 +269,12 @@ def _closed(view: View, status: TrainRunStatus, chapter: Chapter) -> TrainRunSta
     known = (chapter.begun, chapter.since, chapter.ended)
     now = max(view.observation.now, *(moment for moment in known if moment is not None))
     record, verdict = status.start_record, _verdict(status)
-    if record is not None and record.attempt > chapter.attempt:
+    if record is not None and record.attempt > chapter.attempt and not status.runs_tasks:
         survived = record.resume_point.step if record.resume_point is not None else None
     else:
-        survived = chapter.reached if status.is_true("Complete") else _newest(status)
+        survived = (
+            chapter.reached if status.is_true("Complete") else _kept_step(status, chapter.reached)
+        )
     done = replace(
         chapter,
         waits=_rounded(waits(chapter, now)),

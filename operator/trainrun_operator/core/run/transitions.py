@@ -283,7 +283,10 @@ def start(view: View, chosen: tuple[WorkerFact, ...], resolution: Resolution) ->
         time=view.observation.now,
     )
     marks = (condition(view, "StorageReady", "True", "Resolved", "the store answers"), whole(view))
-    plan = transition(view, "Started", history.started(record), phase="Starting")
+    progress, tasks = view.status.progress, view.status.runs_tasks
+    plan = transition(view, "Started", history.started(record, tasks=tasks), phase="Starting")
+    if not tasks:  # the step that the attempt before had reached may be far beyond
+        progress = Progress(step=point.step if point else None, time=progress.time)
     status = replace(
         settling.measured(view, plan.status, point),
         attempt=record.attempt,
@@ -295,8 +298,7 @@ def start(view: View, chosen: tuple[WorkerFact, ...], resolution: Resolution) ->
         save_asked=None,
         evidence_asked=None,
         placement=None,
-        # Not the step that the attempt before had reached: it may be far beyond.
-        progress=Progress(step=point.step if point else None, time=view.status.progress.time),
+        progress=progress,
         posted=None,
         restarts=view.status.restarts + (view.status.ending is not None),
     )

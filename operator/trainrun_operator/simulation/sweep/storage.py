@@ -44,8 +44,8 @@ class SimulatedStorage:
 
     def put(self, key: str, data: bytes) -> None:
         """Write it, over whatever is there."""
-        if (copied := layout.read_sweep_volume(key)) is not None:
-            records = (f"{SWEEP}/{layout.sweep_record_key(position)}" for position in copied)
+        if (copied := layout.read_volume(key)) is not None:
+            records = (layout.record_key(LOG, position) for position in copied)
             if b"".join(self.objects[record] for record in records) != data:
                 raise BrokenPromise(f"{key} is no copy of its records")
         elif key.startswith(LOG):
@@ -85,7 +85,7 @@ class SimulatedStorage:
     def lose_log(self, kept: int) -> None:
         """Somebody puts back the log as it was when it had so many records."""
         for key in [it.key for it in self.list(LOG)]:
-            if (layout.read_number(key) or (layout.read_sweep_volume(key) or [0])[-1]) > kept:
+            if (layout.read_number(key) or (layout.read_volume(key) or [0])[-1]) > kept:
                 self._remove(key)
         self.judge.lose(kept)
 

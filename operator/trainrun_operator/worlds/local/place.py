@@ -6,11 +6,16 @@ in the user's state folder, under a hash of the storage's URI.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import os
+import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
+
+SECRET_BYTES = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +43,19 @@ class RunPlace:
     def faults(self) -> Path:
         """Marks of the faults on demand that have struck."""
         return self.folder / "faults"
+
+    def read_secret(self) -> bytes:
+        """What keys of the run's attempts are derived from, for this user alone: made when it is
+        asked for first, by the process that leads the run."""
+        path = self.folder / "secret"
+        with contextlib.suppress(FileNotFoundError):
+            if len(found := path.read_bytes()) == SECRET_BYTES:
+                return found
+        path.unlink(missing_ok=True)  # cut off
+        made = secrets.token_bytes(SECRET_BYTES)
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(made)
+        return made
 
     @property
     def cache(self) -> Path:

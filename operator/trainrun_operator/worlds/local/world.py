@@ -287,6 +287,8 @@ def _done_again(status: TrainRunStatus) -> str:
     point = record.resume_point if record is not None else None
     saved = [it.step for it in (status.checkpoint, point) if it is not None]
     since = f"steps after {max(saved)}, the newest one known" if saved else "steps, none known"
+    if status.runs_tasks:
+        return "tasks that had not ended are run again"
     known = "" if reached is None else f" (step {reached} was the last one heard of)"
     return f"{since} to be committed, are done again{known}"
 

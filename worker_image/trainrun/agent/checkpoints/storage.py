@@ -15,6 +15,7 @@ from trainrun import checkpoint as api
 from trainrun import writing
 from trainrun.agent.checkpoints.downloads import Downloads
 from trainrun.agent.checkpoints.opened_store import OpenedStore
+from trainrun.agent.checkpoints.tasks import TaskStore
 from trainrun.agent.processes.folders import remove
 from trainrun.contract.agent_config import AgentConfig
 from trainrun.contract.agent_state import Resolution
@@ -39,6 +40,7 @@ class AsyncRunStore:
         """What retention goes by; may be changed."""
         self._store = OpenedStore(config, bring_boto3=bring_boto3)
         self.downloads = Downloads(self._store)
+        self.tasks = TaskStore(self._store)
         self._watch: BeatWatch | None = None
         self._metrics: dict[int, api.MetricsLog] = {}
         """That of the attempt which has written last."""
@@ -209,6 +211,7 @@ class AsyncRunStore:
 
     def close(self) -> None:
         """Take no more calls; those under way are left behind."""
+        self.tasks.close()
         self._store.close()
 
     def _beat(self, counter: int, committed: CheckpointId | None) -> bool:

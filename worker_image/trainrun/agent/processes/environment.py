@@ -15,7 +15,7 @@ from trainrun.contract import layout, variables
 from trainrun.contract.agent_config import AgentConfig, StorageConfig
 from trainrun.contract.answer import Start
 from trainrun.contract.checkpoint_id import CheckpointId
-from trainrun.contract.environment import Exchange, Handed, ProcessPlace, place_of
+from trainrun.contract.environment import LOOPBACK, Exchange, Handed, ProcessPlace, place_of
 
 NOT_INHERITED = (
     variables.AGENT_CONFIG,  # holds the token
@@ -70,8 +70,6 @@ COMPILED = {
 user has not set them: by default they are below /tmp and the home folder, which a pod may not be
 allowed to write. Not TORCH_EXTENSIONS_DIR: an image may have extensions at its usual place. Not
 JAX's: that would switch a cache on which rank 0 alone writes."""
-
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

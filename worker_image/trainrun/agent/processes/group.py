@@ -14,12 +14,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from trainrun.agent.processes import children, sigterm
-from trainrun.agent.processes.oom import OomCounter
 from trainrun.agent.processes.output import OutputPump, Sink
 from trainrun.agent.processes.spawn import Spawned, StartFailed, spawn
 from trainrun.contract.agent_state import ProcessExit
 from trainrun.contract.masking import masked
 from trainrun.contract.messages import Hello, Raised
+from trainrun.oom import OomCounter
 
 LOG = logging.getLogger("trainrun.agent")
 
@@ -151,7 +151,9 @@ class ProcessGroup:
             self.imported = max(self.imported, time.monotonic() - hello.imported)
             self.import_bytes = max(self.import_bytes, hello.memory)
         for process in self.all:
-            if process.rank == hello.rank:
+            # A further connection of the same process says no more than who it is.
+            known = process.hello is not None and process.hello.pid == hello.pid
+            if process.rank == hello.rank and (hello.stacks or not known):
                 process.hello = hello
 
     def exception(self, rank: int, raised: Raised) -> None:

@@ -19,8 +19,8 @@ from pathlib import Path
 
 from trainrun.agent.processes import scheduling
 from trainrun.agent.processes.launcher import instead_of_launcher
-from trainrun.agent.processes.prctl import die_with_parent
 from trainrun.contract.launcher import LauncherRefused
+from trainrun.prctl import die_with_parent
 
 
 class StartFailed(OSError):

@@ -182,6 +182,7 @@ class ProcessStream:
             reply = await self._handlers.request(rank, self._requests.popleft())
             self._send(reply_line(reply).encode() + b"\n")
         self._answering = None
+        self._listen_again()  # who had to wait for a reply is heard at once
 
     def _send(self, line: bytes) -> None:
         try:

@@ -8,6 +8,7 @@ instead of being half believed.
 from __future__ import annotations
 
 import json
+import re
 import zlib
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -242,6 +243,25 @@ def unseal(cls: type[T], data: bytes, *, name: str) -> T:
         return wire.decode(cls, body)
     except (ValueError, RecursionError) as error:  # both what json says of garbage
         raise CheckpointDamaged(f"{name}: cannot be read: {error}") from error
+
+
+def seal_line(line: bytes) -> bytes:
+    """Like `seal`, of what is one line of JSON already, and stays these very bytes."""
+    body = b'"line":' + line + b"}"
+    return b'{"crc32":%d,' % zlib.crc32(b"{" + body) + body + b"\n"
+
+
+def unseal_line(data: bytes, *, name: str) -> bytes:
+    """Read the line from what `seal_line` made. Raises CheckpointDamaged for anything else."""
+    match = _LINE.fullmatch(data)
+    if match is None:
+        raise CheckpointDamaged(f"{name}: not a record of ours, or cut off ({len(data)} bytes)")
+    if zlib.crc32(b"{" + match[2]) != int(match[1]):
+        raise CheckpointDamaged(f"{name}: its checksum does not fit: its content changed")
+    return match[3]
+
+
+_LINE = re.compile(rb'\{"crc32":(\d+),("line":(.*)\})\n')
 
 
 def _holds(data: bytes, body: object, wanted: object) -> bool:

@@ -66,7 +66,11 @@ class RunStore:
 
     def write_once(self, key: str, record: object) -> bool:
         """Write a record where none is; True when exactly this record stands there now."""
-        return self.store.put_if_absent(self.key(key), seal(record))
+        return self.put_once(key, seal(record))
+
+    def put_once(self, key: str, data: bytes) -> bool:
+        """The same with a record that is sealed already."""
+        return self.store.put_if_absent(self.key(key), data)
 
     def overwrite(self, key: str, record: object) -> None:
         """Write a record over whatever is there."""

@@ -148,7 +148,9 @@ def _counts_steps(living: Sequence[AgentState]) -> bool:
 
 
 def _without_step(view: View, living: Sequence[AgentState], owed: float) -> Loss | None:
-    if view.config.progress_timeout is not None or owed <= limit_of(view, living):
+    # Of tasks the longest may come last; each has a time limit of its own.
+    not_ours = view.status.runs_tasks or view.config.progress_timeout is not None
+    if not_ours or owed <= limit_of(view, living):
         return None
     known = remembered(view, view.status).learned
     usual = "how long one takes is not known yet"

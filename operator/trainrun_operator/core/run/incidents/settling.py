@@ -103,7 +103,9 @@ def _lost_steps(view: View, incident: Incident, point: CheckpointId | None) -> i
     reached = highest_step(view)
     if reached is None:
         return None
-    lost = max(reached - max(point.step if point is not None else -1, 0), 0)
+    resumed = point.step if point is not None else 0
+    kept = reached if view.status.runs_tasks else resumed
+    lost = max(reached - kept, 0)
     # Nobody has heard what a gang did after its operator was gone: that is not nothing.
     unheard = row_of(incident.cause).explains is Explains.TAKEOVER and not lost
     return None if unheard else lost

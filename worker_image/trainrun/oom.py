@@ -1,8 +1,8 @@
 """Did the kernel kill something of ours for memory? The counters of the memory cgroup.
 
-Layer: agent, leaf. Both cgroup versions. A rise of the counter is used up by the first death that
-it explains: of two ranks that die one after the other, one ran out of memory and the other lost
-its peer.
+Layer: leaf, of the agent and of tasks. Both cgroup versions. A rise of the counter is used up by
+the first death that it explains: of two ranks that die one after the other, one ran out of memory
+and the other lost its peer.
 """
 
 from __future__ import annotations

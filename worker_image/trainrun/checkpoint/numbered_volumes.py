@@ -1,4 +1,4 @@
-"""Volumes of a sweep's log: each the copy of many records, for whoever reads them all.
+"""Volumes of a numbered log: each the copy of many records, for whoever reads them all.
 
 Layer: above `RunStore`. A request for each record of a long log takes a restarted clerk half a
 minute. Invariant: a volume is a copy and never the truth: where it does not fit its first and last
@@ -20,7 +20,10 @@ if TYPE_CHECKING:
     from trainrun.checkpoint.stores.run_store import RunStore
 
 VOLUME = 256
-"""Records in one: some 100 KiB."""
+"""Records in one: some 100 KiB of a sweep's."""
+
+LARGEST = 8 << 20
+"""Bytes from which one is full with fewer."""
 
 
 @dataclass
@@ -28,6 +31,8 @@ class Binder:
     """Writes the volumes of a log that somebody reads or writes from its beginning."""
 
     folder: RunStore
+    prefix: str
+    """Of the log's keys."""
     size: int = VOLUME
     bound: int = 0
     """The last record that stands in a volume."""
@@ -45,17 +50,26 @@ class Binder:
         """Write those volumes whose records are all there. What cannot be written now is tried
         again the next time: nothing depends on it."""
         with suppress(StoreError):
-            while len(self._loose) >= self.size:
-                last = self.bound + self.size
-                key = layout.sweep_volume_key(self.bound + 1, last)
-                data = b"".join(self._loose[: self.size])
+            while count := self._full():
+                last = self.bound + count
+                key = layout.volume_key(self.prefix, self.bound + 1, last)
+                data = b"".join(self._loose[:count])
                 self.folder.store.put(self.folder.key(key), data)
-                self.bound, self._loose = last, self._loose[self.size :]
+                self.bound, self._loose = last, self._loose[count:]
+
+    def _full(self) -> int:
+        """How many records the next volume holds; 0: those that are there do not fill it."""
+        total = 0
+        for count, data in enumerate(self._loose, start=1):
+            total += len(data)
+            if count == self.size or total >= LARGEST:
+                return count
+        return 0
 
 
 def volumes_among(keys: Iterable[str], last: int) -> dict[int, range]:
     """The records of each volume up to the record `last`, by the first."""
-    found = filter(None, map(layout.read_sweep_volume, keys))
+    found = filter(None, map(layout.read_volume, keys))
     return {positions.start: positions for positions in found if positions[-1] <= last}
 
 
@@ -71,12 +85,12 @@ def parts(volumes: dict[int, range], last: int, *, size: int) -> Iterator[range]
         first = found.stop
 
 
-def read_volume(folder: RunStore, positions: range) -> list[bytes] | None:
+def read_volume(folder: RunStore, prefix: str, positions: range) -> list[bytes] | None:
     """The records of a volume; None: it is not a copy of them. Raises StoreError."""
     at = (positions.start, positions[-1])
     try:
-        copied = folder.store.get(folder.key(layout.sweep_volume_key(*at)))
-        ends = [folder.store.get(folder.key(layout.sweep_record_key(it))) for it in at]
+        copied = folder.store.get(folder.key(layout.volume_key(prefix, *at)))
+        ends = [folder.store.get(folder.key(layout.record_key(prefix, it))) for it in at]
     except ObjectNotFound:
         return None
     records = copied.splitlines(keepends=True)

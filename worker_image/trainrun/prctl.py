@@ -1,8 +1,8 @@
 """What a Linux process is to its parent and its orphans: prctl(2), by way of ctypes.
 
-Layer: agent, leaf. Process 1 of a container needs nothing of this. Resolved at import, because the
-code that runs between fork and exec must not look anything up: another thread may have held a lock
-while we forked.
+Layer: leaf, of the agent and of tasks. Process 1 of a container needs nothing of this. Resolved at
+import, because the code that runs between fork and exec must not look anything up: another thread
+may have held a lock while we forked.
 """
 
 from __future__ import annotations
