@@ -46,13 +46,20 @@ SERVICES = ("s3", "sts", "sso", "sso-oidc")
 TIME_ZONES = "dateutil-zoneinfo.tar.gz"
 """For systems without any; what botocore reads and writes is in UTC."""
 
-UNUSED = ("dynamodb", "emscripten")
-"""Of boto3 and urllib3: for a database, and for browsers."""
+UNUSED = (
+    *("dynamodb", "emscripten"),
+    *("crt.py", "processpool.py", "pyopenssl.py", "rrule.py", "stub.py", "win.py"),
+)
+"""Of the libraries: for a database, browsers, other ways to transfer, calendars, tests, Windows."""
 LEFT_OUT = ("__pycache__", "*.pyi", "examples", "examples-1.json", TIME_ZONES, *UNUSED)
 AGENTS_OWN = ("agent", "checkpoint", "sweep", "cma_sampler.py", "optuna_*.py")
 """Parts of `trainrun` that no script imports: the agent's, and the clerk's of a sweep."""
-SCRIPTS_OWN = ("torch", "transformers.py", "lightning.py", "accelerate.py", "mlflow.py")
-"""Parts that the agent does not import."""
+SCRIPTS_OWN = (
+    *("torch", "transformers.py", "lightning.py", "accelerate.py", "mlflow.py", "tasks"),
+    *("checkpoint_handle.py", "reporting.py", "restoring.py", "save_request.py", "sections.py"),
+    *("sweep", "sweep_log.py", "trial_reports.py", "cma_sampler.py", "optuna_*.py"),
+)
+"""Parts that the agent does not import: for scripts, and for the clerk of a sweep."""
 
 
 def build(archive: Path) -> None:

@@ -1,0 +1,96 @@
+"""The log and the results of a program of tasks in a run: its agent keeps them.
+
+Layer: tasks. Whatever may be large goes by files in the worker's folder. Invariant: what moves
+objects waits on other connections than the log, since an agent answers each in order: each thread
+has one of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import threading
+from pathlib import Path
+
+from trainrun import errors, session
+from trainrun.connection import Connection
+from trainrun.context import get_context
+from trainrun.contract.environment import Exchange
+from trainrun.contract.messages import Hello
+from trainrun.contract.task_messages import AskAttemptKey, AskTasks, AttemptKey, TasksDone
+from trainrun.errors import AgentRefused, StoreError, TaskLogDamaged
+
+ANSWER = 60.0
+"""Seconds in which an agent that knows tasks answers a question for which it asks nobody."""
+
+
+def attempt_key() -> bytes:
+    """The key of this attempt, which its ranks know and nobody else. Raises AgentRefused where
+    agent or operator are too old; AgentLost."""
+    return bytes.fromhex(_of_attempt().key)
+
+
+def lost_ranks(attempt: int) -> tuple[int, ...]:
+    """Those that were lost in this earlier attempt, and not preempted. Raises the same."""
+    return tuple(rank for of, rank in _of_attempt().lost if of == attempt)
+
+
+def _of_attempt() -> AttemptKey:
+    return session.current().require_agent().ask(AskAttemptKey(), within=ANSWER)
+
+
+class AgentKeep:
+    """A `Keep` that this worker's agent has."""
+
+    def __init__(self) -> None:
+        """Raises what `attempt_key` raises."""
+        self.uri = _of_attempt().uri
+        """See Keep.uri."""
+        given = Exchange.read(os.environ)
+        assert given is not None
+        self._socket = str(given.socket)
+        self._scratch = given.staging
+        self._mine = threading.local()
+
+    def read(self, after: int) -> list[bytes]:
+        """See Keep.read."""
+        with tempfile.NamedTemporaryFile(dir=self._scratch) as file:
+            self._ask(AskTasks(call="read", position=after, path=file.name))
+            return file.read().split(b"\n")[:-1]
+
+    def append(self, position: int, batch: bytes) -> bool:
+        """See Keep.append."""
+        with tempfile.NamedTemporaryFile(dir=self._scratch) as file:
+            file.write(batch)
+            file.flush()
+            asked = AskTasks(call="append", position=position, path=file.name)
+            return self._ask(asked).written
+
+    def upload(self, path: Path, name: str) -> None:
+        """See Keep.upload. The file must be in the worker's folder."""
+        self._ask(AskTasks(call="upload", path=str(path.absolute()), names=(name,)))
+
+    def download(self, name: str, path: Path) -> None:
+        """See Keep.download. The file will be in the worker's folder."""
+        self._ask(AskTasks(call="download", path=str(path.absolute()), names=(name,)))
+
+    def sizes(self, names: list[str]) -> list[int | None]:
+        """See Keep.sizes."""
+        return list(self._ask(AskTasks(call="sizes", names=tuple(names))).sizes)
+
+    def set_aside(self, name: str) -> None:
+        """See Keep.set_aside."""
+        self._ask(AskTasks(call="set_aside", names=(name,)))
+
+    def _ask(self, asked: AskTasks) -> TasksDone:
+        if not hasattr(self._mine, "connection"):
+            hello = Hello(rank=get_context().rank, pid=os.getpid())
+            self._mine.connection = Connection(self._socket, hello)
+        connection: Connection = self._mine.connection
+        try:
+            return connection.ask(asked)
+        except AgentRefused as error:
+            kind = OSError if error.kind == "OSError" else getattr(errors, error.kind, AgentRefused)
+            if issubclass(kind, (StoreError, TaskLogDamaged, OSError)):
+                raise kind(str(error)) from None
+            raise

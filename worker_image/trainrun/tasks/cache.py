@@ -1,0 +1,176 @@
+"""Results on the node's disk, each under its digest: read once for all ranks of a worker.
+
+Layer: tasks. Invariants: a file appears at once and complete, by a rename, and its digest was right
+then; who uses one has it linked into a folder of their own, so that removing it here harms nobody.
+What is in no store (`keep="node"`) goes when the disk is full, and not before. Ranks share it:
+locks are the kernel's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from trainrun.disk import remove_directory
+from trainrun.tasks.ends import Output
+from trainrun.tasks.values import digest_of, restore_folder
+
+MOST = 10 << 30
+"""Bytes of what the store has, too, that are kept for later; and no more than a tenth of the
+disk."""
+
+
+class ResultDamaged(Exception):
+    """What was brought has another digest than it must have."""
+
+
+class ResultCache:
+    """Methods block, and raise OSError where the disk does not do it. Threads may share it."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        for name in ("store", "node", "folders", "work"):
+            self._made(name)
+        self.bound = min(MOST, shutil.disk_usage(folder).total // 10)
+        self._trusted: set[str] = set()  # digests that this process has seen to be right
+        self._added = self.bound  # bytes since we looked how much there is
+
+    def workplace(self, name: str) -> Path:
+        """Make a folder for what is under way; empty, whatever an earlier process left there."""
+        path = self._folder / "work" / name
+        remove_directory(path)
+        path.mkdir(parents=True)
+        return path
+
+    def take(self, output: Output, place: Path, bring: Callable[[Path], None]) -> Path:
+        """Return a result as a file linked into `place`, or as the directory of a Folder, which
+        stays as long as `place` does. `bring` downloads it, where it is not here.
+
+        Raises ResultDamaged, and what `bring` raises.
+        """
+        with self._locked(output.digest[:2]):
+            linked = self._link(output, place)
+            if linked is None:
+                self._bring(output, bring)
+                linked = self._link(output, place)
+            if linked is None:
+                raise ResultDamaged(output.digest)
+            directory = linked if output.kind == "Value" else self._directory(output, linked)
+        self._grown(output)
+        return directory
+
+    def add(self, output: Output, path: Path) -> Path:
+        """Move a result of our own here, whose digest is right; return where it is now."""
+        target = self._made(output.kept.lower()) / output.digest
+        path.chmod(0o400)
+        path.replace(target)
+        self._trusted.add(output.digest)
+        self._grown(output)
+        return target
+
+    def find(self, digest: str) -> Path | None:
+        """Return our copy, if its digest is right now."""
+        for path in self._places(digest):
+            with contextlib.suppress(FileNotFoundError):
+                if digest_of(path) == digest:
+                    return path
+        return None
+
+    def shrink(self, bound: int, *, everything: bool = False) -> None:
+        """Remove copies that were not used for longest, until the rest is within the bound.
+
+        `everything`: also results that are in no store; somebody may have to make them again.
+        """
+        with self._locked("all"):
+            entries = sorted(self._unused("store"))
+            if everything:
+                entries += sorted(self._unused("node"))
+            total = sum(size for _, size, _ in entries)
+            for _, size, path in entries:
+                if total <= bound:
+                    return
+                path.unlink(missing_ok=True)
+                remove_directory(self._folder / "folders" / path.name)
+                total -= size
+
+    def _grown(self, output: Output) -> None:
+        self._added += output.size
+        if self._added > self.bound // 64:
+            self._added = 0
+            self.shrink(self.bound)
+
+    def _unused(self, kind: str) -> Iterator[tuple[float, int, Path]]:
+        """When each was used last, and its bytes; what is in use has more than one link."""
+        for entry in os.scandir(self._made(kind)):
+            facts = entry.stat()
+            if facts.st_nlink == 1:
+                yield facts.st_mtime, facts.st_size, Path(entry.path)
+
+    def _made(self, name: str) -> Path:
+        """A folder of the cache; somebody may have deleted it to have room."""
+        path = self._folder / name
+        path.mkdir(parents=True, exist_ok=True)
+        return path
+
+    def _places(self, digest: str) -> list[Path]:
+        return [self._folder / kind / digest for kind in ("store", "node")]
+
+    def _link(self, output: Output, place: Path) -> Path | None:
+        target = place / output.digest
+        for path in self._places(output.digest):
+            with contextlib.suppress(FileNotFoundError), self._locked("all", shared=True):
+                target.unlink(missing_ok=True)
+                os.link(path, target)
+                if not self._right(output, target):
+                    path.unlink()
+                    continue
+                os.utime(target)
+                return target
+        target.unlink(missing_ok=True)
+        return None
+
+    def _right(self, output: Output, path: Path) -> bool:
+        if path.stat().st_size != output.size:
+            return False
+        if output.digest not in self._trusted:
+            if digest_of(path) != output.digest:
+                return False
+            self._trusted.add(output.digest)
+        return True
+
+    def _bring(self, output: Output, bring: Callable[[Path], None]) -> None:
+        partial = self._folder / "work" / f".{output.digest}"
+        partial.unlink(missing_ok=True)
+        try:
+            bring(partial)
+            if digest_of(partial) != output.digest:
+                raise ResultDamaged(output.digest)
+            self._trusted.add(output.digest)
+            partial.chmod(0o400)
+            partial.replace(self._made("store") / output.digest)
+        finally:
+            partial.unlink(missing_ok=True)
+
+    def _directory(self, output: Output, tar: Path) -> Path:
+        folder = self._made("folders") / output.digest
+        if not folder.is_dir():
+            partial = folder.with_name(f".{output.digest}")
+            remove_directory(partial)
+            restore_folder(tar, partial)
+            partial.rename(folder)
+        return folder
+
+    @contextlib.contextmanager
+    def _locked(self, name: str, *, shared: bool = False) -> Iterator[None]:
+        """Of one digest, among threads and processes; `all`: removing against linking."""
+        lock = os.open(self._folder / "work" / f".{name}.lock", os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            # The kernel gives the lock back when its holder dies, however it dies.
+            fcntl.flock(lock, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(lock)

@@ -1,0 +1,371 @@
+"""Runs a program of tasks: inputs to the engine, its records to the log, their effects to workers.
+
+Layer: tasks, asyncio. It reads time from its loop alone, and its I/O is given to it, so the
+simulated world runs this very driver. A record is in the log before its effect.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from trainrun.tasks.book import Book
+from trainrun.tasks.calls import Call
+from trainrun.tasks.ends import InputMissing, Output, TaskRun
+from trainrun.tasks.engine import Engine
+from trainrun.tasks.messages import (
+    Bring,
+    Brought,
+    Ended,
+    Heard,
+    Input,
+    Joined,
+    Limits,
+    StartTask,
+    StopTask,
+    ToDriver,
+    ToWorker,
+)
+from trainrun.tasks.options import ProgramOptions, RetryExceptions
+from trainrun.tasks.plan import Broken, Plan
+from trainrun.tasks.records import Began, Over, Record, Reset
+from trainrun.tasks.refs import object_name
+from trainrun.tasks.task_log import PatientKeep, TaskLog
+
+
+class Workers(Protocol):
+    """The connections to the workers: a Hub."""
+
+    def send(self, worker: int, message: ToWorker) -> None:
+        """Never waits; dropped while the worker is away."""
+
+
+@dataclass
+class _Demand:
+    """What one caller waits for."""
+
+    left: Counter[str]
+    number: int
+    """Outcomes that it waits for still."""
+    all_good: bool
+
+    def settle(self, engine: Engine, keys: Iterable[str]) -> None:
+        for key in keys:
+            if key in self.left and (outcome := engine.outcome(key)) is not None:
+                self.number -= self.left.pop(key)
+                if self.all_good and isinstance(outcome, Broken):
+                    self.number = 0
+
+
+class Driver:
+    """One driver of a program, from the reading of its log to its end."""
+
+    book: Book
+    engine: Engine
+    workers: Workers
+    """Set before `open`."""
+
+    def __init__(
+        self,
+        keep: PatientKeep,
+        log: TaskLog,
+        digest_in_keep: Callable[[str], str],
+        *,
+        patience: float,
+    ) -> None:
+        """`patience`: seconds after which an object that is absent is looked for once more;
+        `digest_in_keep` reads an object (in a thread)."""
+        self.over = False
+        """It does nothing more."""
+        self.error: BaseException | None = None
+        """Why it has ended by itself: LogTaken, StoreForgot, or a mistake of ours."""
+        self._keep = keep
+        self._log = log
+        self._digest_in_keep = digest_in_keep
+        self._patience = patience
+        self._wake = asyncio.Event()
+        self._pending: list[Record] = []
+        self._appending = False
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._looking: dict[tuple[str, int], asyncio.Task[None]] = {}
+        self._damaged: set[str] = set()
+        self._joined: set[int] = set()
+        self._brings: dict[tuple[int, str], asyncio.Future[bool]] = {}
+        self._demands: list[_Demand] = []
+        self._news = asyncio.Event()
+        """Never set for long: it wakes those that wait in `_until` now."""
+
+    # --- beginning and end
+
+    async def open(
+        self,
+        options: ProgramOptions,
+        *,
+        expected: int = 1,
+        attempt: int = 0,
+        lost_in: Callable[[int], tuple[int, ...]] | None = None,
+    ) -> None:
+        """Read the log, and say in it that this driver goes on with the program.
+
+        `attempt`: of the run; 0: outside of one, where what has failed is tried anew. `lost_in`:
+        which workers were lost in an earlier attempt. Raises TaskLogDamaged.
+        """
+        book = self.book = Book(await self._log.read())
+        # What the program before us left behind when it ended by itself is nobody's loss.
+        lost = await self._keep(lost_in, book.attempt) if lost_in and not book.over else ()
+        records: list[Record] = [Began(session=self._log.session, attempt=attempt, lost=lost)]
+        if book.over and not attempt:
+            failed = (key for key, entry in book.entries.items() if entry.final is not None)
+            records += [Reset(key=key) for key in failed]
+        for record in (*await self._log.append(tuple(records)), *records):
+            book.fold(record)
+        self.engine = Engine(book, options, expected)
+
+    async def run(self) -> None:
+        """Turn until the program is over."""
+        while not self.over:
+            await self._wake.wait()
+            self._wake.clear()
+            self._carry_out(self.engine.decide())
+
+    def poke(self) -> None:
+        """Something has changed in the engine."""
+        self._wake.set()
+
+    async def end(self, *, returned: bool | None) -> None:
+        """Write what is left to write. `returned`: how the program has ended; None: it yields."""
+        if returned is None:
+            self.engine.drain()
+            self.poke()
+            await self._until(lambda: self.over or not self.engine.running)
+        else:
+            self._pending.append(Over(outcome="Returned" if returned else "Raised"))
+        self.poke()
+        await self._until(lambda: self.over or not (self._pending or self._appending))
+        self.over = True
+        self.poke()
+        self._wake_waiters()
+
+    def leave(self) -> None:
+        """Start nothing new, and be over when the tries that run have ended. May be said again."""
+        self._spawn(self.end(returned=None))
+
+    def fail(self, error: BaseException) -> None:
+        """End at once; whoever waits gets this error."""
+        self.error = self.error or error
+        self.over = True
+        self.poke()
+        self._wake_waiters()
+
+    # --- what workers say
+
+    def hear(self, worker: int, message: ToDriver) -> None:
+        """A message of a worker."""
+        match message:
+            case Joined():
+                self._joined.add(worker)
+                self.engine.joined(worker, message.cpus, message.gpus, message.running)
+            case Ended():
+                end = message.end
+                if isinstance(end, InputMissing) and end.why == "Damaged":
+                    self._suspect(end.key, end.index)
+                self.engine.ended(worker, message.run, end)
+            case Brought():
+                self._answered(worker, message.object, there=message.there)
+        self.poke()
+
+    def away(self, worker: int) -> None:
+        """The connection to it is lost."""
+        self._joined.discard(worker)
+        self.engine.away(worker)
+        for asked, name in tuple(self._brings):
+            if asked == worker:
+                self._answered(worker, name, there=False)
+        self.poke()
+
+    # --- what the program asks
+
+    def call(self, call: Call) -> None:
+        """Take a call, once."""
+        self.engine.call(call)
+        self.poke()
+
+    def given(self, key: str, output: Output) -> None:
+        """Take a value of `put`, which is stored already."""
+        self.engine.given(key, output)
+        self.engine.present(key, 0)
+        self.poke()
+
+    def cancel(self, key: str) -> None:
+        """Nobody wants this call any more."""
+        self.engine.cancel(key)
+        self.poke()
+
+    async def wait(self, keys: Sequence[str], number: int, *, all_good: bool = False) -> None:
+        """Wait until the outcomes of so many of these are known; they are wanted meanwhile.
+
+        `all_good`: no longer than until one of them is an error. A key may stand there twice.
+        """
+        demand = _Demand(Counter(keys), number, all_good)
+        for key in demand.left:
+            self.engine.want(key)
+        wanted = list(demand.left)
+        demand.settle(self.engine, wanted)
+        self._demands.append(demand)
+        self.poke()
+        try:
+            await self._until(lambda: demand.number <= 0)
+        finally:
+            self._demands.remove(demand)
+            for key in wanted:
+                self.engine.unwant(key)
+            self.poke()
+
+    async def missing(self, key: str, index: int, *, damaged: bool) -> None:
+        """A reader did not find this result, or found it damaged: look for it."""
+        if damaged:
+            self._suspect(key, index)
+        # It may be looked for on behalf of others, who wait on when this reader gives up.
+        await asyncio.shield(self._looked_for(key, index))
+
+    # --- turning
+
+    def _carry_out(self, plan: Plan) -> None:
+        self._pending += plan.records
+        for worker, run in plan.starts:
+            self.workers.send(worker, self._start_of(run))
+        for worker, run in plan.stops:
+            self.workers.send(worker, StopTask(run=run))
+        for worker, run in plan.heard:
+            self.workers.send(worker, Heard(run=run))
+        for key, index in plan.looks:
+            self._looked_for(key, index)
+        if self._pending and not self._appending:
+            self._spawn(self._append())
+        for demand in self._demands:
+            demand.settle(self.engine, plan.settled)
+        self._wake_waiters()
+
+    async def _append(self) -> None:
+        # What comes up meanwhile makes the next batch.
+        self._appending = True
+        records, self._pending = tuple(self._pending), []
+        self.engine.logged((*await self._log.append(records), *records))
+        self._appending = False
+        self.poke()
+
+    def _start_of(self, run: TaskRun) -> StartTask:
+        call = self.engine.call_of(run.key)
+        assert call is not None
+        options = call.options
+        return StartTask(
+            run=run,
+            function=call.function,
+            arguments=call.arguments,
+            inputs=tuple(self._input(ref.key, ref.index) for ref in dict.fromkeys(call.inputs)),
+            names=tuple(
+                object_name(run.key, run.number, index) for index in range(options.num_returns)
+            ),
+            keep=options.keep,
+            retry_exceptions=_named(options.retry_exceptions),
+            limits=Limits(timeout=options.timeout, memory=options.memory, gpus=options.gpus),
+        )
+
+    def _input(self, key: str, index: int) -> Input:
+        found = self.engine.output_of(key, index)
+        assert found is not None
+        name, output = found
+        return Input(key=key, index=index, object="" if output.inline else name, output=output)
+
+    async def _until(self, ready: Callable[[], bool]) -> None:
+        while not ready():
+            if self.error is not None:
+                raise self.error
+            await self._news.wait()
+
+    def _wake_waiters(self) -> None:
+        self._news.set()
+        self._news.clear()
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self.fail(error)
+
+    # --- objects that a reader misses
+
+    def _suspect(self, key: str, index: int) -> None:
+        """Somebody has read another content than there must be."""
+        if (found := self.engine.output_of(key, index)) is not None:
+            self._damaged.add(found[0])
+
+    def _looked_for(self, key: str, index: int) -> asyncio.Task[None]:
+        """One search at a time for each."""
+        search = self._looking.get((key, index))
+        if search is None:
+            search = self._looking[key, index] = self._spawn(self._look(key, index))
+            search.add_done_callback(lambda _: self._looking.pop((key, index)))
+        return search
+
+    async def _look(self, key: str, index: int) -> None:
+        why, looked_at = "", None
+        while (found := self.engine.output_of(key, index)) != looked_at:  # made anew meanwhile
+            looked_at = found
+            why = await self._wrong_with(*found) if found and not found[1].inline else ""
+        if why:
+            self.engine.lost(key, index, why)
+        else:
+            self.engine.present(key, index)
+        self.poke()
+
+    async def _wrong_with(self, name: str, output: Output) -> str:
+        """Why nobody has this object; empty: the store has it."""
+        keep = self._keep.keep
+        if name in self._damaged:
+            self._damaged.discard(name)
+            digest = await self._keep(self._digest_in_keep, name)
+            if digest == output.digest:
+                return ""
+            if digest:
+                await self._keep(keep.set_aside, name)
+                return "" if await self._brought(name, output) else f"{name} is damaged"
+        # Some stores answer that a new object is not there for seconds.
+        for pause in (self._patience, 0.0):
+            there = await self._keep(keep.sizes, [name]) == [output.size]
+            if there or await self._brought(name, output):
+                return ""
+            await asyncio.sleep(pause)
+        return f"{name} is not there, and no worker has a copy"
+
+    async def _brought(self, name: str, output: Output) -> bool:
+        """Whether some worker had a copy, and has uploaded it."""
+        loop = asyncio.get_running_loop()
+        asked = []
+        for worker in sorted(self._joined):
+            brought = self._brings.setdefault((worker, name), loop.create_future())
+            asked.append(brought)
+            self.workers.send(worker, Bring(object=name, digest=output.digest))
+        return any([await brought for brought in asked])
+
+    def _answered(self, worker: int, name: str, *, there: bool) -> None:
+        brought = self._brings.pop((worker, name), None)
+        if brought is not None and not brought.done():
+            brought.set_result(there)
+
+
+def _named(listed: RetryExceptions) -> RetryExceptions:
+    """Classes by their names: one that was made inside of a function cannot be pickled."""
+    if isinstance(listed, bool):
+        return listed
+    return tuple(
+        it if isinstance(it, str) else f"{it.__module__}.{it.__qualname__}" for it in listed
+    )

@@ -1,0 +1,177 @@
+"""The driver's connections to all workers: its listener, and the newest link of each.
+
+Layer: tasks. Invariant: whoever has not proven the key has a socket, a task and 5 seconds, and no
+more than `STRANGERS` do at once: then the oldest of the address with most of them goes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+from collections import Counter
+from collections.abc import Callable, Coroutine
+
+from trainrun.contract.environment import LOOPBACK
+from trainrun.tasks.link import Link, LinkLost
+from trainrun.tasks.messages import Joined, Leave, Left, ToDriver, ToWorker
+from trainrun.tasks.wire import greet
+
+LOG = logging.getLogger("trainrun.tasks")
+
+STRANGERS = 128
+"""Connections that have not proven the key, at most."""
+BACKLOG = 512
+"""Connections that wait to be taken in."""
+PAUSE = 0.001
+"""Seconds between two connections that are taken in: strangers must not keep the driver busy."""
+
+
+class Hub:
+    """What workers say goes to `on_message`, with the worker's number; `on_away`: its link is lost.
+
+    All in one event loop.
+    """
+
+    def __init__(
+        self, on_message: Callable[[int, ToDriver], None], on_away: Callable[[int], None]
+    ) -> None:
+        self._on_message = on_message
+        self._on_away = on_away
+        self._links: dict[int, Link] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._strangers: dict[asyncio.Task[None], str] = {}
+        self._listener: socket.socket | None = None
+        self._leaving = False
+        self._left = asyncio.Semaphore(0)
+        """Counts the workers that have left."""
+
+    async def listen(self, host: str, port: int, key: bytes) -> int:
+        """Take in workers that know the key; return the port, which is new where it was 0.
+
+        Raises OSError where the port is taken.
+        """
+        self._listener = listener = _listener(host, port)
+        self._begin(self._accept(listener, key))
+        return int(listener.getsockname()[1])
+
+    def attach(self, link: Link) -> None:
+        """Take in the driver's own worker, which needs no key."""
+        self._begin(self._serve(link))
+
+    def send(self, worker: int, message: ToWorker) -> None:
+        """Send; dropped while the worker is away: its next Joined says what it has."""
+        if link := self._links.get(worker):
+            link.send(message)
+
+    async def close(self, expected: int, patience: float | None = None) -> None:
+        """Say Leave to so many workers, also to those that are away or have yet to join.
+
+        Waits until each has left, for `patience` seconds; None: for as long as it takes. One that
+        was not told would try to reach us for ever.
+        """
+        self._leaving = True
+        for link in self._links.values():
+            link.send(Leave())
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self._all_left(expected), patience)
+        if self._listener is not None:
+            self._listener.close()
+        tasks = [*self._tasks]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _all_left(self, expected: int) -> None:
+        for _ in range(expected):
+            await self._left.acquire()
+
+    def _begin(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()):
+            LOG.error("a connection of a worker ends by a mistake", exc_info=error)
+
+    async def _accept(self, listener: socket.socket, key: bytes) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                sock, address = await loop.sock_accept(listener)
+            except OSError as error:  # it has gone already, or we have too many files open
+                LOG.debug("accept: %s", error)
+                await asyncio.sleep(0.05)
+                continue
+            sock.settimeout(0)
+            task = self._begin(self._meet(sock, key))
+            self._strangers[task] = address[0]
+            task.add_done_callback(lambda it: self._strangers.pop(it, None))
+            self._bound()
+            await asyncio.sleep(PAUSE)
+
+    def _bound(self) -> None:
+        if len(self._strangers) <= STRANGERS:
+            return
+        ((most, _),) = Counter(self._strangers.values()).most_common(1)
+        oldest = next(task for task, address in self._strangers.items() if address == most)
+        del self._strangers[oldest]
+        oldest.cancel()
+
+    async def _meet(self, sock: socket.socket, key: bytes) -> None:
+        try:
+            link = await greet(sock, key, "driver")
+        except LinkLost as error:
+            LOG.debug("a connection was refused: %s", error)
+            return
+        me = asyncio.current_task()
+        assert me is not None
+        self._strangers.pop(me, None)
+        await self._serve(link)
+
+    async def _serve(self, link: Link) -> None:
+        worker = -1
+        try:
+            while True:
+                message = await link.receive()
+                if isinstance(message, Joined):
+                    worker = message.worker
+                    self._replace(worker, link)
+                if isinstance(message, Left):
+                    self._left.release()
+                elif self._links.get(worker) is link:
+                    self._on_message(worker, message)
+        except LinkLost as error:
+            LOG.debug("worker %d: %s", worker, error)
+        finally:
+            link.close()
+            if self._links.get(worker) is link:
+                del self._links[worker]
+                self._on_away(worker)
+
+    def _replace(self, worker: int, link: Link) -> None:
+        """A newer connection of a worker counts: the older one is dead, and we cannot know yet."""
+        if older := self._links.pop(worker, None):
+            older.close()
+            self._on_away(worker)
+        self._links[worker] = link
+        if self._leaving:
+            link.send(Leave())
+
+
+def _listener(host: str, port: int) -> socket.socket:
+    """At all addresses of this machine: `host` is one of several, or none that it knows."""
+    local = host in LOOPBACK
+    dual = not local and socket.has_dualstack_ipv6()
+    listener = socket.create_server(
+        (host if local else "", port),
+        family=socket.AF_INET6 if dual or ":" in host else socket.AF_INET,
+        dualstack_ipv6=dual,
+        backlog=BACKLOG,
+    )
+    listener.settimeout(0)
+    return listener

@@ -1,0 +1,179 @@
+"""The rank's side of its launcher: start it, have tries run by it, hear how they end.
+
+Layer: tasks, asyncio. The launcher is another program, started by exec, since this process may have
+threads. A launcher that dies takes its tasks along; the next try starts another one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pickle
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from multiprocessing.connection import Connection, Pipe
+from pathlib import Path
+
+from trainrun.contract import variables
+from trainrun.contract.environment import ProcessPlace
+from trainrun.errors import TrainRunError
+from trainrun.tasks import main_module, running
+from trainrun.tasks.ends import Crashed, End, TaskRun
+from trainrun.tasks.orders import Imported, ReadyTry, StartTry, StopTry, TryEnded, TryStarted
+
+LIBRARY = Path(__file__).parents[2]
+PROGRAM = "import sys; sys.path[:0] = sys.argv[1:2]; from trainrun.tasks import launcher; {call}"
+"""Not by `-m`, which would put the working folder in front of the standard library."""
+CLOSING = 5.0
+"""Seconds that a launcher has to end by itself, or to kill a try."""
+WITHHELD = {
+    *(variables.SOCKET, variables.STAGING, variables.CONTROL, variables.STACKS, variables.PROCESS),
+    *(variables.CHECKPOINT, variables.PLACE, variables.POSTS_URL, variables.POSTS_TOKEN),
+    *ProcessPlace.read({}).write(),
+} - {variables.RUN, variables.RUN_ID, variables.ATTEMPT}
+"""Variables by which a task would speak for its rank, or join a process group of the ranks."""
+QUIET = {"JE_ARROW_MALLOC_CONF": "background_thread:false"}
+"""Unless the user says otherwise. Importing pyarrow would start a thread that tidies up memory."""
+
+
+class LauncherFailed(TrainRunError):
+    """The program cannot be imported by the process that starts its tasks."""
+
+
+def command(call: str, *arguments: str) -> list[str]:
+    """Return how this interpreter is started again, with its options, to make this call."""
+    flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]  # noqa: SLF001
+    return [sys.executable, *flags, "-c", PROGRAM.format(call=call), str(LIBRARY), *arguments]
+
+
+class Launcher:
+    """Runs tries in processes of their own. Belongs to one event loop."""
+
+    def __init__(self, devices: tuple[str, ...] = ()) -> None:
+        """`devices`: GPUs for tasks, as CUDA_VISIBLE_DEVICES names them."""
+        self._free = list(devices)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._connection: Connection
+        self._imported: asyncio.Future[None]
+        self._ended: dict[TaskRun, asyncio.Future[Crashed | None]] = {}
+        """Of the tries that the launcher has to start."""
+        self._pids: dict[TaskRun, int] = {}
+        """Of those that it has started."""
+
+    async def start(self) -> None:
+        """Start it and wait until it has imported the program. Raises LauncherFailed."""
+        if running.role() != "program":
+            raise LauncherFailed(
+                "the program starts tasks while it is imported. Put tasks.run(main) below "
+                '`if __name__ == "__main__":`'
+            )
+        if self._process is None:
+            self._start()
+        await asyncio.shield(self._imported)
+
+    async def run(self, ready: ReadyTry) -> End:
+        """Run a try and return how it has ended: results are in `ready.folder`, or inline.
+
+        Whoever cancels this kills the try. Raises LauncherFailed where a launcher has to be started
+        anew and cannot."""
+        run, limits = ready.order.run, ready.order.limits
+        devices = tuple(self._free.pop(0) for _ in range(limits.gpus))
+        try:
+            await self.start()
+            while self._process is None:  # it has died since
+                await self.start()
+            (ready.folder / running.CALL).write_bytes(pickle.dumps(ready, protocol=5))
+            ended = self._ended[run] = asyncio.get_running_loop().create_future()
+            self._send(StartTry(run, ready.folder, limits, devices))
+            try:
+                await asyncio.wait([ended])
+            except asyncio.CancelledError:
+                self._send(StopTry(run))
+                await asyncio.wait([ended], timeout=CLOSING)  # it has the GPUs until then
+                raise
+            return ended.result() or _end_of(ready.folder)
+        finally:
+            self._ended.pop(run, None)
+            self._free += devices
+
+    async def close(self) -> None:
+        """Kill what runs, and end the launcher."""
+        if self._process is not None:
+            self._send(None)  # the end of the stream may stay unseen: our children hold it, too
+            with suppress(subprocess.TimeoutExpired):
+                await asyncio.to_thread(self._process.wait, CLOSING)
+            self._over()
+
+    def _start(self) -> None:
+        ours, theirs = Pipe()
+        with theirs:
+            # By this thread, which lives as long as the launcher: its end would be the launcher's.
+            self._process = subprocess.Popen(
+                command("launcher.main()", str(theirs.fileno())),
+                stdin=subprocess.DEVNULL,
+                pass_fds=(theirs.fileno(),),
+                env=QUIET | {k: v for k, v in os.environ.items() if k not in WITHHELD},
+                start_new_session=True,
+            )
+        self._connection = ours
+        self._send(main_module.describe())
+        loop = asyncio.get_running_loop()
+        loop.add_reader(ours.fileno(), self._hear)
+        self._imported = loop.create_future()
+
+    def _send(self, message: object) -> None:
+        if self._process is not None:
+            with suppress(OSError):  # it is gone: `_hear` sees that, too
+                self._connection.send(message)
+
+    def _hear(self) -> None:
+        try:
+            message = self._connection.recv()
+        except (EOFError, OSError):
+            self._over()
+            return
+        match message:
+            case Imported(failed=failed):
+                self._is_imported(failed)
+            case TryStarted(run=run, pid=pid):
+                self._pids[run] = pid
+            case TryEnded(run=run, crash=crash):
+                self._pids.pop(run, None)
+                if ended := self._ended.pop(run, None):
+                    ended.set_result(crash)
+
+    def _is_imported(self, failed: str) -> None:
+        if self._imported.done():
+            return
+        if failed:
+            said = f"the process that starts tasks cannot import the program: {failed}"
+            self._imported.set_exception(LauncherFailed(said))
+        else:
+            self._imported.set_result(None)
+
+    def _over(self) -> None:
+        """The launcher is gone or has to go, and with it all its tasks."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        asyncio.get_running_loop().remove_reader(self._connection.fileno())
+        self._connection.close()
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(0.1)
+        process.kill()
+        how = f"the process that starts tasks has ended with code {process.wait()}"
+        self._is_imported(how)
+        for pid in self._pids.values():  # what tasks have started; they have died with the launcher
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(pid, signal.SIGKILL)
+        self._pids.clear()
+        for ended in self._ended.values():
+            ended.set_result(Crashed(reason="Signalled", message=how))
+        self._ended.clear()
+
+
+def _end_of(folder: Path) -> End:
+    end: End = pickle.loads((folder / running.END).read_bytes())
+    return end

@@ -1,0 +1,54 @@
+"""The log and the results of a program of tasks in a folder of this machine.
+
+Layer: tasks; the only module here that imports `trainrun.checkpoint`. Where an agent is, it is not
+imported.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+
+from trainrun.checkpoint.stores.opening import open_store
+from trainrun.checkpoint.stores.run_store import RunStore
+from trainrun.checkpoint.task_folder import TaskFolder
+from trainrun.tasks.errors import LogTaken
+
+PATIENCE = 1.0
+"""Seconds before a log that is gone is given up: a folder shows at once what was written."""
+
+
+class LocalKeep(TaskFolder):
+    """A `Keep` in a folder, which is made where there is none. One program at a time has it, until
+    it is closed or its process ends."""
+
+    anew = "start the program again"
+
+    def __init__(self, folder: Path) -> None:
+        """Raises LogTaken, and StoreError."""
+        folder = folder.absolute()
+        store = open_store(folder.parent.as_uri())
+        store.probe()
+        super().__init__(RunStore(store, folder.name), patience=PATIENCE)
+        folder.mkdir(exist_ok=True)
+        self._lock_file = (folder / "program.lock").open("a+")
+        try:
+            # The kernel releases it when its holder dies. The log decides all the same.
+            fcntl.flock(self._lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self._lock_file.seek(0)
+            pid = self._lock_file.read()
+            self._lock_file.close()
+            raise LogTaken(
+                f"process {pid or '(just starting)'} runs the tasks of {folder}: wait for it, or "
+                f"stop it with `kill {pid or 'PID'}`"
+            ) from None
+        self._lock_file.truncate(0)
+        self._lock_file.write(str(os.getpid()))
+        self._lock_file.flush()
+
+    def close(self) -> None:
+        """Let the next program have it."""
+        self._lock_file.truncate(0)
+        self._lock_file.close()

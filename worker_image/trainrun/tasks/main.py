@@ -1,0 +1,264 @@
+"""`tasks.run`: the driver and a worker beside `main` in rank 0, a worker in every other rank.
+
+Layer: tasks, the shell. Without an agent there is rank 0 alone, and the log is in a folder.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+import threading
+import time
+import uuid
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import TypeVar
+
+from trainrun.context import get_context
+from trainrun.contract.environment import Exchange, ProcessPlace
+from trainrun.errors import FatalError, RetryError, TaskLogDamaged, TrainRunError
+from trainrun.tasks import function
+from trainrun.tasks.agent_keep import AgentKeep, attempt_key, lost_ranks
+from trainrun.tasks.cache import ResultCache
+from trainrun.tasks.capacity import capacity
+from trainrun.tasks.driver import Driver
+from trainrun.tasks.errors import (
+    LogTaken,
+    ObjectLostError,
+    TaskCancelledError,
+    TaskError,
+    TaskUnschedulableError,
+    WorkerCrashedError,
+)
+from trainrun.tasks.hub import Hub
+from trainrun.tasks.keep import Keep, digest_in
+from trainrun.tasks.launching import Launcher
+from trainrun.tasks.link import pair
+from trainrun.tasks.options import ProgramOptions, changed
+from trainrun.tasks.program import Program
+from trainrun.tasks.progress import run_and_tell
+from trainrun.tasks.task_log import PatientKeep, TaskLog
+from trainrun.tasks.wire import dial
+from trainrun.tasks.worker import Worker
+
+T = TypeVar("T")
+
+PATIENCE = 30.0
+"""Seconds after which a store that has no object is asked again."""
+AT_HAND = 1.0
+"""The same for a folder."""
+FINAL = (
+    *(TaskError, WorkerCrashedError, TaskCancelledError),
+    *(TaskUnschedulableError, ObjectLostError),
+)
+"""What `get` raises of a task once and for all."""
+FOLDER = Path(".trainrun/tasks")
+"""Of programs outside of a run, below the working folder."""
+
+
+def run(
+    main: Callable[[], T],
+    *,
+    lineage: str = "on",
+    lineage_limit: int | str = "1Gi",
+    max_reconstructions: int = 3,
+    storage: str | os.PathLike[str] | None = None,
+) -> T:
+    """Run `main`, which calls tasks, and return what it returns.
+
+    In a run rank 0 runs it; every other rank runs tasks and exits in here. What is done is in the
+    log, so the same program that is started again goes on where it was.
+
+    Args:
+        main: Takes no arguments, and must make the same calls whenever it runs.
+        lineage: "off": a result that is lost is not made again.
+        lineage_limit: Bytes of arguments that are kept to make lost results again; the oldest
+            finished calls are forgotten beyond it.
+        max_reconstructions: Times that a lost result is made again, where its task says nothing.
+        storage: The folder of log and results outside of a run; `.trainrun/tasks/<program>` in the
+            working folder if left out. In a run they are in the run's storage.
+
+    Raises InvalidSpec, TaskLogDamaged, LogTaken outside of a run, and whatever `main` raises.
+    """
+    limits = {"lineage_limit": lineage_limit, "max_reconstructions": max_reconstructions}
+    options = changed(ProgramOptions(), "tasks.run", {"lineage": lineage, **limits})
+    home = _Home.find(storage)
+    if home.place.rank:
+        asyncio.run(_work(home))
+        sys.exit(0)
+    with _Running(home, options) as program:
+        function.enter(program)
+        try:
+            return main()
+        finally:
+            function.leave()
+
+
+@dataclass(frozen=True)
+class _Home:
+    """Where this process is."""
+
+    place: ProcessPlace
+    storage: Path | None
+    """The folder of log and results; None: in a run, whose agent has them."""
+    cache: Path
+    """A folder of this machine alone."""
+
+    @staticmethod
+    def find(storage: str | os.PathLike[str] | None) -> _Home:
+        place, given = get_context(), Exchange.read(os.environ)
+        if given is not None:
+            return _Home(place, None, given.staging.parents[2] / "tasks")
+        folder = Path(storage or FOLDER / _program()).absolute()
+        return _Home(place, folder, folder / "cache")
+
+    @property
+    def inside(self) -> bool:
+        """In a run."""
+        return self.storage is None
+
+    @contextlib.contextmanager
+    def keep(self) -> Iterator[Keep]:
+        if self.storage is None:
+            yield AgentKeep()
+            return
+        from trainrun.tasks.local_keep import LocalKeep  # noqa: PLC0415 - costs 50 ms
+
+        with contextlib.closing(LocalKeep(self.storage)) as keep:
+            yield keep
+
+    @contextlib.asynccontextmanager
+    async def worker(self, keep: Keep, cache: ResultCache) -> AsyncIterator[Worker]:
+        room = capacity(self.place, os.environ)
+        launcher = Launcher(devices=room.devices)
+        await launcher.start()
+        worker = Worker(self.place.rank, room, keep, launcher, cache)
+        try:
+            yield worker
+        finally:
+            await worker.close()
+            await launcher.close()
+
+
+def _program() -> str:
+    file = getattr(sys.modules["__main__"], "__file__", None)
+    return Path(file).stem if file else "program"
+
+
+async def _work(home: _Home) -> None:
+    """In every rank but the first: run tasks until the driver says Leave."""
+    # The driver says when to go. Not SIG_IGN, which the tasks' processes would inherit.
+    signal.signal(signal.SIGTERM, lambda *_: None)
+    key = await asyncio.to_thread(attempt_key)
+    place = home.place
+    async with home.worker(AgentKeep(), ResultCache(home.cache)) as worker:
+        await worker.stay(lambda: dial(place.master_addr, place.master_port, key))
+
+
+class _Running:
+    """The driver and a worker, in a thread beside `main`."""
+
+    def __init__(self, home: _Home, options: ProgramOptions) -> None:
+        self._home = home
+        self._options = options
+        self._opened: Future[Program] = Future()
+        self._thread = threading.Thread(target=self._serve, name="tasks", daemon=True)
+        self._main = threading.get_ident()
+        self._ours = threading.current_thread() is threading.main_thread()
+        self._returned = False
+
+    def __enter__(self) -> Program:
+        self._thread.start()
+        try:
+            program = self._opened.result()
+        except TrainRunError as error:
+            raise self._verdict(error) from None
+        if self._ours:
+            self._before = signal.signal(signal.SIGTERM, self._on_term)
+        return program
+
+    def __exit__(
+        self, kind: type[BaseException] | None, raised: BaseException | None, _: object
+    ) -> None:
+        self._returned = True
+        try:
+            if self._driver.error is None and not self._driver.over:
+                asyncio.run_coroutine_threadsafe(
+                    self._driver.end(returned=kind is None), self._loop
+                ).result()
+        finally:
+            if self._ours:
+                signal.signal(signal.SIGTERM, self._before)
+            self._thread.join()
+        if self._driver.error is not None and kind is not SystemExit:
+            raise self._verdict(self._driver.error)
+        if self._home.inside and isinstance(raised, FINAL):
+            raise FatalError(
+                f"{raised}\nThe log keeps this end, so no restart helps; "
+                "`trainrun tasks rebuild --failed` lets failed tasks be tried anew"
+            ) from raised
+
+    def _on_term(self, _signum: int, _frame: FrameType | None) -> None:
+        """A notice: no new task starts, and we go once those that run have ended. The second time
+        it is the driver, which is over."""
+        if self._driver.error is not None:
+            raise self._verdict(self._driver.error)
+        if self._driver.over:
+            sys.exit(128 + signal.SIGTERM)  # not 0: there is more to do
+        self._loop.call_soon_threadsafe(self._driver.leave)
+
+    def _verdict(self, error: BaseException) -> BaseException:
+        """What the run is to make of it."""
+        if isinstance(error, LogTaken) and self._home.inside:
+            return RetryError(f"{error}")
+        if isinstance(error, TaskLogDamaged) and self._home.inside:
+            return FatalError(f"{error}")
+        return error
+
+    def _serve(self) -> None:
+        try:
+            with self._home.keep() as keep:
+                asyncio.run(self._drive(keep))
+        except BaseException as error:  # noqa: BLE001 - raised in main's thread
+            if self._opened.done():
+                self._driver.fail(error)
+            else:
+                self._opened.set_exception(error)
+
+    async def _drive(self, keep: Keep) -> None:
+        home, self._loop = self._home, asyncio.get_running_loop()
+        cache, patient = ResultCache(home.cache), PatientKeep(keep)
+        digests = cache.workplace("digests")
+        log = TaskLog(patient, uuid.uuid4().hex, time.time)
+        driver = self._driver = Driver(
+            patient,
+            log,
+            lambda name: digest_in(keep, name, digests / uuid.uuid4().hex),
+            patience=PATIENCE if home.inside else AT_HAND,
+        )
+        hub = driver.workers = Hub(driver.hear, driver.away)
+        await driver.open(
+            self._options,
+            expected=home.place.world_size,
+            attempt=home.place.attempt if home.inside else 0,
+            lost_in=lost_ranks if home.inside else None,
+        )
+        if home.inside:
+            key = await asyncio.to_thread(attempt_key)
+            await hub.listen(home.place.master_addr, home.place.master_port, key)
+        async with home.worker(keep, cache) as worker:
+            ours, theirs = pair()
+            hub.attach(ours)
+            serving = asyncio.create_task(worker.serve(theirs))
+            self._opened.set_result(Program(self._loop, driver, patient, cache))
+            await run_and_tell(driver, in_run=home.inside)
+            await hub.close(home.place.world_size, 0.0 if driver.error else None)
+            await serving
+        if self._ours and not self._returned:
+            signal.pthread_kill(self._main, signal.SIGTERM)

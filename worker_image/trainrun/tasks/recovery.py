@@ -1,0 +1,184 @@
+"""Lost results: what is looked for, what is made again, and what cannot be.
+
+Layer: tasks, pure. Whether something is rebuilt depends on what is lost and on who waits now; it is
+found out anew whenever one of them may have changed.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import replace
+
+from trainrun.tasks.book import Entry
+from trainrun.tasks.errors import LostReason
+from trainrun.tasks.known import Known, Task
+from trainrun.tasks.options import ProgramOptions
+from trainrun.tasks.plan import Broken
+from trainrun.tasks.records import Rebuild
+from trainrun.tasks.refs import ObjectRef
+
+
+class Recovery:
+    """See the module."""
+
+    def __init__(self, known: Known, options: ProgramOptions) -> None:
+        self._known = known
+        self._options = options
+        self._asked: dict[ObjectRef, set[str]] = {}
+        """Looks under way, and the lost keys whose rebuild is considered after the answer."""
+        self._seen: set[ObjectRef] = set()
+        """Found by such a look."""
+        self._given_up: set[str] = set()
+        """Keys with lost results that cannot be rebuilt."""
+        self._kept: OrderedDict[str, int] = OrderedDict()
+        """Bytes of the arguments of finished calls, oldest first."""
+        self._bytes = 0
+
+    def wanted(self, key: str) -> None:
+        """One more waits for this key."""
+        if key in self._given_up:
+            self._known.broken.pop(key, None)
+
+    def lost(self, ref: ObjectRef, why: str) -> None:
+        """Nobody has it."""
+        known = self._known
+        self._answered(ref)
+        if not known.stored(ref):
+            return
+        if known.there(ref):
+            known.flip(ref, there=False)
+        known.off[ref] = why
+        known.plan.settled[ref.key] = None
+        known.dirty[ref.key] = None
+
+    def present(self, ref: ObjectRef) -> None:
+        """It is there."""
+        known = self._known
+        if self._answered(ref) and ref not in known.off:
+            self._seen.add(ref)
+        if ref in known.off:
+            del known.off[ref]
+            if known.there(ref):
+                known.flip(ref, there=True)
+            self.again(ref.key)
+
+    def again(self, key: str) -> None:
+        """This key is as good as new: what could not be rebuilt for want of it may be now."""
+        keys, self._given_up = self._given_up | {key}, set()
+        for its in sorted(keys):
+            self._known.settle(its, None)
+            self._known.dirty[its] = None
+
+    def missing(self, ref: ObjectRef) -> None:
+        """A worker could not read it: it is looked for before anybody else tries."""
+        known = self._known
+        if known.there(ref) and known.stored(ref):
+            known.flip(ref, there=False)
+            known.off[ref] = None
+            self._seen.discard(ref)
+            self._look(ref)
+
+    def finished(self, task: Task) -> None:
+        """It has its results: its arguments are kept for rebuilds, within the limit."""
+        self._kept[task.call.key] = size = len(task.call.arguments)
+        self._bytes += size
+        while self._bytes > self._options.lineage_limit:
+            key, size = self._kept.popitem(last=False)
+            self._bytes -= size
+            oldest = self._known.tasks[key]
+            oldest.evicted, oldest.call = True, replace(oldest.call, arguments=b"")
+
+    def _in_use(self, key: str) -> None:
+        """It runs again: its arguments are not forgotten meanwhile."""
+        self._bytes -= self._kept.pop(key, 0)
+
+    def rebuilding(self, key: str) -> None:
+        """The log says that this key is made again: what is known of its results is over."""
+        known = self._known
+        for ref in known.results(key):
+            known.off.pop(ref, None)
+            self._answered(ref)
+            self._seen.discard(ref)
+        self._in_use(key)
+        if key in known.tasks:
+            # What was seen was seen for this rebuild: the next one looks again.
+            self._seen.difference_update(known.tasks[key].call.inputs)
+
+    def rebuilds(self, key: str) -> list[Rebuild]:
+        """Of this key, where a result of it is lost, somebody waits, and it may be made again."""
+        known = self._known
+        lost = known.lost_refs(key)
+        if not lost or key in known.broken or not known.waited_for(key, lost):
+            return []
+        members = self._with_ancestors(key)
+        if isinstance(members, Broken):
+            self._given_up.add(key)
+            known.settle(key, members)
+            return []
+        members.sort(key=lambda member: known.tasks[member].order)
+        return [self._rebuild(member) for member in members]
+
+    def _rebuild(self, key: str) -> Rebuild:
+        known = self._known
+        known.tasks[key].phase = "Logging"
+        self._in_use(key)
+        ref = known.lost_refs(key)[0]
+        why = f"result {ref.index}: {known.off[ref]}"
+        return Rebuild(key=key, generation=known.entry(key).generation + 1, why=why)
+
+    def _with_ancestors(self, key: str) -> list[str] | Broken:
+        """This key and all that must run for it; none while one of their inputs is looked for."""
+        known = self._known
+        members: dict[str, None] = {}
+        todo, unanswered = [key], list[ObjectRef]()
+        while todo:
+            member = todo.pop()
+            task = known.tasks.get(member)
+            if member in members or (task is not None and task.phase == "Logging"):
+                continue
+            reason = self._reason(known.entry(member), task)
+            if reason is not None:
+                return known.lost(reason, member, wanted=key)
+            members[member] = None
+            for ref in known.tasks[member].call.inputs:
+                if (broken := known.break_of(ref.key)) is not None:
+                    return broken
+                if known.off.get(ref) is not None:
+                    todo.append(ref.key)
+                elif known.stored(ref) and ref not in self._seen:
+                    self._look(ref)
+                    unanswered.append(ref)
+        if unanswered:
+            # Not after each answer, for a call may take ten thousand results: in whatever order
+            # they are answered, half of them have been when the middle one is.
+            self._asked[unanswered[len(unanswered) // 2]].add(key)
+            return []
+        return list(members)
+
+    def _reason(self, entry: Entry, task: Task | None) -> LostReason | None:
+        """Why this task may not run once more."""
+        if entry.given:
+            return "Put"
+        if task is None:
+            return "Unknown"
+        if task.cancelling:
+            return "Cancelled"
+        if self._options.lineage == "off":
+            return "LineageDisabled"
+        if task.call.options.max_retries == 0:
+            return "RetriesDisabled"
+        limit = task.call.options.max_reconstructions
+        limit = self._options.max_reconstructions if limit is None else limit
+        if 0 <= limit <= entry.rebuilds:
+            return "ReconstructionsExceeded"
+        return "LineageEvicted" if task.evicted else None
+
+    def _look(self, ref: ObjectRef) -> None:
+        if ref not in self._asked:
+            self._asked[ref] = set()
+            self._known.plan.looks.append((ref.key, ref.index))
+
+    def _answered(self, ref: ObjectRef) -> bool:
+        asked = ref in self._asked
+        self._known.dirty.update(dict.fromkeys(sorted(self._asked.pop(ref, ()))))
+        return asked

@@ -1,0 +1,192 @@
+"""Messages over TCP between two that know the attempt's key, and nobody else.
+
+Layer: tasks. First each proves that it knows the key, over both sides' fresh nonces and with its
+role, so that no answer can be replayed or sent back; that takes 132 bytes. Then frames: a length,
+an HMAC-SHA256 over direction, number and content with a key of this session alone, the content. A
+message is unpickled after all its frames were proven. Nothing is encrypted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import pickle
+import secrets
+import socket
+import struct
+from typing import Any, Literal
+
+from trainrun.tasks.link import LinkLost
+
+HANDSHAKE = 5.0
+"""Seconds in which the other side must have proven itself."""
+
+MAGIC = b"TRT1"
+NONCE = 32
+PROOF = hashlib.sha256().digest_size
+FRAME = 1 << 20
+"""Bytes of a frame's content, at most; larger messages take several."""
+
+MORE, LAST = b"\x01", b"\x00"
+"""The first byte of a frame's content: whether the message goes on in the next one."""
+
+Role = Literal["driver", "worker"]
+
+_LENGTH = struct.Struct(">I")
+_COUNT = struct.Struct(">Q")
+
+
+class LinkRefused(LinkLost):
+    """The other side has not proven that it knows the key."""
+
+
+async def greet(sock: socket.socket, key: bytes, role: Role) -> TcpLink:
+    """Shake hands over a connected, non-blocking socket; the link owns it then.
+
+    Raises LinkRefused, also after `HANDSHAKE` seconds, and closes it then.
+    """
+    shake = _as_driver if role == "driver" else _as_worker
+    try:
+        _keep_alive(sock)
+        session = await asyncio.wait_for(shake(sock, key), HANDSHAKE)
+        reader, writer = await asyncio.open_connection(sock=sock, limit=FRAME)
+    except BaseException as error:
+        sock.close()
+        if isinstance(error, (OSError, asyncio.TimeoutError, EOFError)):
+            raise LinkRefused(f"no handshake: {error!r}") from error
+        raise
+    return TcpLink(reader, writer, session, role)
+
+
+async def dial(host: str, port: int, key: bytes) -> TcpLink:
+    """Reach the driver. Raises OSError and LinkLost."""
+    sock = await asyncio.to_thread(socket.create_connection, (host, port), HANDSHAKE)
+    sock.settimeout(0)
+    return await greet(sock, key, "worker")
+
+
+async def _as_driver(sock: socket.socket, key: bytes) -> bytes:
+    loop = asyncio.get_running_loop()
+    ours = secrets.token_bytes(NONCE)
+    await loop.sock_sendall(sock, MAGIC + ours)
+    answer = await _read(sock, NONCE + PROOF)
+    nonces = ours + answer[:NONCE]
+    if not hmac.compare_digest(answer[NONCE:], _proof(key, "worker", nonces)):
+        raise LinkRefused("a stranger: it does not know the key of this attempt")
+    await loop.sock_sendall(sock, _proof(key, "driver", nonces))
+    return _proof(key, "session", nonces)
+
+
+async def _as_worker(sock: socket.socket, key: bytes) -> bytes:
+    loop = asyncio.get_running_loop()
+    hello = await _read(sock, len(MAGIC) + NONCE)
+    if not hello.startswith(MAGIC):
+        raise LinkRefused("not a driver of tasks, or one of another version")
+    ours = secrets.token_bytes(NONCE)
+    nonces = hello[len(MAGIC) :] + ours
+    await loop.sock_sendall(sock, ours + _proof(key, "worker", nonces))
+    if not hmac.compare_digest(await _read(sock, PROOF), _proof(key, "driver", nonces)):
+        raise LinkRefused("not our driver: it does not know the key of this attempt")
+    return _proof(key, "session", nonces)
+
+
+async def _read(sock: socket.socket, size: int) -> bytes:
+    """Exactly so much and nothing beyond it, so a stranger fills no buffer of ours."""
+    loop = asyncio.get_running_loop()
+    read = b""
+    while len(read) < size:
+        piece = await loop.sock_recv(sock, size - len(read))
+        if not piece:
+            raise EOFError("the other side has gone")
+        read += piece
+    return read
+
+
+def _proof(key: bytes, purpose: str, nonces: bytes) -> bytes:
+    return hmac.digest(key, MAGIC + purpose.encode() + b"\0" + nonces, "sha256")
+
+
+def _keep_alive(sock: socket.socket) -> None:
+    """Notice within half a minute that the other machine has gone without a word."""
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 10)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 4)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 30_000)
+
+
+class Seal:
+    """One direction of a session: makes and opens frames, each once and in order."""
+
+    def __init__(self, session: bytes, sender: Role) -> None:
+        self._session = session
+        self._sender = sender.encode()
+        self._count = 0
+
+    def proof(self, content: bytes) -> bytes:
+        """Of the next frame."""
+        number = _COUNT.pack(self._count)
+        self._count += 1
+        return hmac.digest(self._session, self._sender + number + content, "sha256")
+
+
+def frames(message: bytes, seal: Seal) -> bytes:
+    """Return a message as it goes over the wire."""
+    written = bytearray()
+    for start in range(0, max(1, len(message)), FRAME - 1):
+        piece = message[start : start + FRAME - 1]
+        content = (MORE if start + len(piece) < len(message) else LAST) + piece
+        written += _LENGTH.pack(len(content)) + seal.proof(content) + content
+    return bytes(written)
+
+
+async def read_message(reader: asyncio.StreamReader, seal: Seal) -> bytes:
+    """Read the frames of one message. Raises LinkRefused where one is not what the other side sent,
+    and asyncio.IncompleteReadError."""
+    message = bytearray()
+    while True:
+        head = await reader.readexactly(_LENGTH.size + PROOF)
+        (length,) = _LENGTH.unpack_from(head)
+        if not 0 < length <= FRAME:
+            raise LinkRefused(f"a frame of {length} bytes")
+        content = await reader.readexactly(length)
+        if not hmac.compare_digest(head[_LENGTH.size :], seal.proof(content)):
+            raise LinkRefused("a frame was changed, repeated or left out on its way")
+        message += content[1:]
+        if content[:1] == LAST:
+            return bytes(message)
+
+
+class TcpLink:
+    """A `Link` over a connection whose other end has proven itself."""
+
+    def __init__(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        session: bytes,
+        role: Role,
+    ) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._out = Seal(session, role)
+        self._into = Seal(session, "worker" if role == "driver" else "driver")
+
+    def send(self, message: object, /) -> None:
+        """Send without waiting; see `Link`."""
+        if not self._writer.is_closing():
+            self._writer.write(frames(pickle.dumps(message, protocol=5), self._out))
+
+    async def receive(self) -> Any:
+        """Return the next message. Raises LinkLost."""
+        try:
+            message = await read_message(self._reader, self._into)
+        except (OSError, asyncio.IncompleteReadError) as error:
+            raise LinkLost(str(error)) from error
+        return pickle.loads(message)
+
+    def close(self) -> None:
+        """Lose the link, at both ends; what was sent goes out first."""
+        self._writer.close()

@@ -1,0 +1,278 @@
+"""A worker: runs the tries that the driver sends, and tells their ends until they are heard.
+
+Layer: tasks. What it has begun does not depend on the connection: tries go on without one, and
+their ends wait. Only the agent ends a worker before the driver says Leave, and it takes the tries
+with it. While the store is away results wait here; each keeps its place, so that none is added.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Literal, TypeVar
+
+from trainrun.backoff import Backoff
+from trainrun.disk import NO_ROOM, remove_directory
+from trainrun.errors import AgentLost, ObjectNotFound, StoreError, TaskLogDamaged
+from trainrun.tasks.cache import ResultCache, ResultDamaged
+from trainrun.tasks.capacity import Capacity
+from trainrun.tasks.ends import Crashed, End, Finished, InputMissing, Output, Stopped, TaskRun
+from trainrun.tasks.keep import Keep
+from trainrun.tasks.launching import Launcher
+from trainrun.tasks.link import Link, LinkLost
+from trainrun.tasks.messages import (
+    Bring,
+    Brought,
+    Ended,
+    Heard,
+    Input,
+    Joined,
+    Leave,
+    Left,
+    StartTask,
+    StopTask,
+    ToDriver,
+    ToWorker,
+)
+from trainrun.tasks.orders import ReadyTry
+from trainrun.tasks.values import inline_of
+
+LOG = logging.getLogger("trainrun.tasks")
+
+TRANSFERS = 16
+"""Downloads and uploads of a worker at once."""
+
+FULL = 3
+"""Times in a row that the disk may be full before the try fails."""
+
+STORE_AGAIN = (0.5, 10.0)
+"""First and longest pause in seconds while the store is away."""
+CONNECT_AGAIN = (0.1, 5.0)
+"""The same while the driver cannot be reached."""
+QUIET = 30.0
+"""Seconds without a driver after which that is logged, and between two lines of that kind, or of
+the store that is away."""
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class _Try:
+    order: StartTask
+    work: asyncio.Task[None] = field(init=False)
+    stopped: bool = False
+    end: End | None = None
+
+
+class _Missing(Exception):
+    def __init__(self, key: str, index: int, why: Literal["Absent", "Damaged"]) -> None:
+        self.end = InputMissing(key=key, index=index, why=why)
+
+
+@dataclass
+class Worker:
+    """Lives in one event loop, and serves one link at a time."""
+
+    number: int
+    """Its rank."""
+    capacity: Capacity
+    keep: Keep
+    launcher: Launcher
+    cache: ResultCache
+    _tries: dict[TaskRun, _Try] = field(default_factory=dict, init=False)
+    _link: Link | None = field(default=None, init=False)
+    _bringing: set[asyncio.Task[None]] = field(default_factory=set, init=False)
+    _quiet_until: float = field(default=0.0, init=False)
+
+    def __post_init__(self) -> None:
+        self._place = self.cache.workplace(f"rank-{self.number}")
+        self._threads = ThreadPoolExecutor(TRANSFERS, thread_name_prefix="transfer")
+
+    async def stay(self, connect: Callable[[], Awaitable[Link]]) -> None:
+        """Serve, and connect again whenever the connection is lost, until Leave."""
+        backoff, clock = Backoff(*CONNECT_AGAIN), asyncio.get_running_loop().time
+        quiet_until = clock() + QUIET
+        while True:
+            try:
+                link = await connect()
+            except (OSError, LinkLost) as error:
+                if clock() > quiet_until:
+                    LOG.warning(
+                        "worker %d cannot reach the driver; retrying: %s", self.number, error
+                    )
+                    quiet_until = clock() + QUIET
+            else:
+                if await self.serve(link):
+                    return
+                backoff.reset()
+                quiet_until = clock() + QUIET
+            await asyncio.sleep(backoff.next())
+
+    async def serve(self, link: Link) -> bool:
+        """Do what comes over this link; True: Leave has come; False: the link was lost."""
+        self._link = link
+        link.send(
+            Joined(
+                worker=self.number,
+                cpus=self.capacity.cpus,
+                gpus=len(self.capacity.devices),
+                running=tuple(self._tries),
+            )
+        )
+        for run, known in self._tries.items():
+            if known.end is not None:
+                link.send(Ended(run=run, end=known.end))
+        try:
+            while not isinstance(message := await link.receive(), Leave):
+                self._take(message)
+            link.send(Left())
+        except LinkLost:
+            return False
+        finally:
+            self._link = None
+            link.close()
+        return True
+
+    async def close(self) -> None:
+        """Give up what still runs here."""
+        works = [it.work for it in self._tries.values()] + [*self._bringing]
+        for work in works:
+            work.cancel()
+        await asyncio.gather(*works, return_exceptions=True)
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        remove_directory(self._place)
+
+    def _take(self, message: ToWorker) -> None:
+        match message:
+            case StartTask(run=run):
+                # One that is here already was sent again: its end comes, or was told by serve.
+                if run not in self._tries:
+                    begun = self._tries[run] = _Try(message)
+                    begun.work = asyncio.create_task(self._see_through(begun))
+            case StopTask(run=run):
+                known = self._tries.get(run)
+                if known is None:
+                    self._send(Ended(run=run, end=Stopped()))
+                elif known.end is None and not known.stopped:
+                    known.stopped = True
+                    known.work.cancel()
+            case Heard(run=run):
+                if run in self._tries and self._tries[run].end is not None:
+                    del self._tries[run]
+            case Bring():
+                bringing = asyncio.create_task(self._bring(message))
+                self._bringing.add(bringing)
+                bringing.add_done_callback(self._bringing.discard)
+
+    def _send(self, message: ToDriver) -> None:
+        if self._link is not None:
+            self._link.send(message)
+
+    async def _see_through(self, known: _Try) -> None:
+        run = known.order.run
+        folder = self._place / f"{run.key}-{run.number}"
+        try:
+            known.end = await self._end_of(known.order, folder)
+        except _Missing as missing:
+            known.end = missing.end
+        except asyncio.CancelledError:
+            if not known.stopped:
+                raise
+            known.end = Stopped()
+        except Exception as error:  # a try without an end would wait for ever
+            LOG.warning("task %s: the worker could not run it", run.key, exc_info=True)
+            known.end = Crashed(reason="Exited", message=f"worker {self.number}: {error}")
+        self._send(Ended(run=run, end=known.end))
+        await self._in_thread(remove_directory, folder)
+
+    async def _end_of(self, order: StartTask, folder: Path) -> End:
+        inputs, results = folder / "inputs", folder / "results"
+        for path in (inputs, results):
+            path.mkdir(parents=True)
+        values = await self._fetch_all(order.inputs, inputs)
+        end = await self.launcher.run(ReadyTry(replace(order, inputs=()), values, results))
+        if not isinstance(end, Finished):
+            return end
+        outputs = await asyncio.gather(
+            *(
+                self._store(order, results / str(index), output, order.names[index])
+                for index, output in enumerate(end.outputs)
+            )
+        )
+        return replace(end, outputs=tuple(outputs))
+
+    async def _fetch_all(
+        self, inputs: Sequence[Input], place: Path
+    ) -> dict[tuple[str, int], Path | bytes]:
+        fetches = [asyncio.create_task(self._fetch(it, place)) for it in inputs]
+        try:
+            return dict(await asyncio.gather(*fetches))
+        finally:
+            for fetch in fetches:
+                fetch.cancel()
+
+    async def _fetch(self, given: Input, place: Path) -> tuple[tuple[str, int], Path | bytes]:
+        name = (given.key, given.index)
+        if given.output.inline:
+            return name, inline_of(given.output)
+        bring = functools.partial(self.keep.download, given.object)
+        try:
+            return name, await self._patiently(self.cache.take, given.output, place, bring)
+        except ObjectNotFound as error:
+            raise _Missing(given.key, given.index, "Absent") from error
+        except ResultDamaged as error:
+            raise _Missing(given.key, given.index, "Damaged") from error
+
+    async def _store(self, order: StartTask, path: Path, output: Output, name: str) -> Output:
+        if output.inline:
+            return output
+        if order.keep == "node":
+            output = replace(output, kept="Node")
+        else:
+            await self._patiently(self.keep.upload, path, name)
+        await self._in_thread(self.cache.add, output, path)
+        return output
+
+    async def _bring(self, asked: Bring) -> None:
+        there = False
+        try:
+            path = await self._in_thread(self.cache.find, asked.digest)
+            if path is not None:
+                await self._patiently(self.keep.upload, path, asked.object)
+                there = True
+        except OSError as error:
+            LOG.warning("worker %d cannot read its copy: %s", self.number, error)
+        self._send(Brought(object=asked.object, there=there))
+
+    async def _patiently(self, call: Callable[..., T], *args: object) -> T:
+        """In a thread, again and again while the store is away, or until the disk has room."""
+        backoff, full = Backoff(*STORE_AGAIN), 0
+        while True:
+            try:
+                return await self._in_thread(call, *args)
+            except ObjectNotFound:
+                raise
+            except (StoreError, TaskLogDamaged, AgentLost) as error:
+                # The driver knows what the second means; with the agent this process will end.
+                self._say_that_it_waits(error)
+            except OSError as error:
+                full += 1
+                if error.errno not in NO_ROOM or full > FULL:
+                    raise
+                shrink = functools.partial(self.cache.shrink, 0, everything=full > 1)
+                await self._in_thread(shrink)
+            await asyncio.sleep(backoff.next())
+
+    def _say_that_it_waits(self, error: Exception) -> None:
+        now = asyncio.get_running_loop().time()
+        if now > self._quiet_until:
+            self._quiet_until = now + QUIET
+            LOG.warning("worker %d waits for the store: %s", self.number, error)
+
+    async def _in_thread(self, call: Callable[..., T], *args: object) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, call, *args)
