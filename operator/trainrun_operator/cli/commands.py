@@ -18,6 +18,7 @@ from trainrun_operator.cli.checkpoint_commands import GENERATION, checkpoints
 from trainrun_operator.cli.ctrl_c import loaded
 from trainrun_operator.cli.exit_codes import INTERRUPTED
 from trainrun_operator.cli.sweep_commands import sweep
+from trainrun_operator.cli.task_commands import tasks
 
 
 class QuietGroup(click.Group):
@@ -280,3 +281,4 @@ def convert(file: Path, *, storage: str | None) -> None:
 
 trainrun.add_command(checkpoints)
 trainrun.add_command(sweep)
+trainrun.add_command(tasks)

@@ -18,5 +18,5 @@ best`: there is none."""
 NOT_REHEARSED = 3
 """`trainrun drill`: nothing was found, but not everything was rehearsed."""
 FOUND = 4
-"""`trainrun drill`: something would go wrong."""
+"""`trainrun drill`: something would go wrong; `trainrun tasks verify`: a result cannot be used."""
 INTERRUPTED = 130

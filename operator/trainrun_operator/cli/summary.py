@@ -88,7 +88,7 @@ def never_met(status: TrainRunStatus) -> bool:
 
 
 def _advice(status: TrainRunStatus) -> Iterator[str]:
-    if status.attempt == 0 or wording.has_checkpoint(status):
+    if status.attempt == 0 or wording.has_checkpoint(status) or status.runs_tasks:
         return
     if wording.reports_nothing(status):
         yield (

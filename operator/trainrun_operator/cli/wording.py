@@ -12,6 +12,7 @@ from math import ceil
 from typing import Any, Literal
 
 from trainrun.contract.agent_state import AgentState
+from trainrun.contract.metrics import OF_TASKS
 from trainrun.text import without_escapes
 from trainrun_operator.api.run.incident import Incident
 from trainrun_operator.api.run.status import TrainRunStatus
@@ -58,10 +59,11 @@ def _process_state(
     if worker.notice is not None or agent.notice is not None:
         return "leaving"
     stepped = local_rank < len(agent.steps) and agent.steps[local_rank] is not None
-    # Who reports nothing trains once its framework has posted, which rank 0 does for all ranks, or
-    # once he was up for so long, as for the backoff.
+    # Who reports nothing trains once its framework has posted, or its driver of tasks reported, as
+    # rank 0 does for all ranks, or once it was up for so long, as for the backoff.
     up = timedelta(seconds=agent.spawned or 0.0) >= TRAINED and reports_nothing(status)
-    return "training" if stepped or up or status.posted is not None else "starting"
+    others = status.posted is not None or status.runs_tasks
+    return "training" if stepped or up or others else "starting"
 
 
 def seconds(value: float | None) -> str:
@@ -88,8 +90,18 @@ def size(count: int) -> str:
 
 
 def metrics(values: Mapping[str, Any], *, limit: int = 4) -> str:
-    """`loss=0.312 accuracy=0.95`, the first few."""
+    """`loss=0.312 accuracy=0.95`, the first few; of a program of tasks how they stand."""
+    if OF_TASKS in values:
+        return _tasks(values)
     return " ".join(f"{name}={_number(value)}" for name, value in list(values.items())[:limit])
+
+
+def _tasks(values: Mapping[str, Any]) -> str:
+    """`tasks: 120 of 300 done, 8 running, 2 failed, 5 retries`."""
+    words = {"running": "running", "failed": "failed", "retried": "retries", "rebuilt": "rebuilt"}
+    counts = ((values.get(f"tasks_{name}", 0), word) for name, word in words.items())
+    told = [f"tasks: {values.get('tasks_done', 0)} of {values.get('tasks_total', 0)} done"]
+    return ", ".join([*told, *(f"{count} {word}" for count, word in counts if count)])
 
 
 def _number(value: object) -> str:
@@ -121,13 +133,15 @@ def metrics_of(status: TrainRunStatus) -> str:
     """`loss=0.312, 21 min left`: what was reported, or what a framework has posted."""
     posted = status.posted
     if posted is None:
-        return metrics(status.progress.metrics)
+        ended = {"tasks_running": 0} if status.finished and status.runs_tasks else {}
+        return metrics({**status.progress.metrics, **ended})
     left = 0 if status.finished else posted.remaining_seconds
-    parts = (metrics(posted.metrics), f"{_long(left)} left" if left else "")
+    parts = (metrics(posted.metrics), f"{long(left)} left" if left else "")
     return ", ".join(filter(None, parts))
 
 
-def _long(value: float) -> str:
+def long(value: float) -> str:
+    """As `seconds`, and `31.5 h` from two hours on."""
     return seconds(value) if value < 7200 else f"{value / 3600:.1f} h"
 
 
@@ -138,7 +152,7 @@ def checkpoint_of(status: TrainRunStatus) -> str:
         return f"step {saved.step} (attempt {saved.attempt}, {size(saved.size_bytes)})"
     if record is not None and record.resume_point is not None:
         return f"step {record.resume_point.step} (attempt {record.resume_point.attempt})"
-    return "none yet"
+    return "none needed: done tasks are kept" if status.runs_tasks else "none yet"
 
 
 def has_checkpoint(status: TrainRunStatus) -> bool:

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from trainrun.errors import TrainRunError
+from trainrun.contract.metrics import OF_TASKS
+from trainrun.errors import InvalidSpec, TrainRunError
 from trainrun_operator.cli.drilling.contents import agreed
 from trainrun_operator.cli.drilling.curves import tolerance
 from trainrun_operator.cli.drilling.findings import Undisturbed
@@ -60,6 +61,12 @@ class Rehearsal:
     def hold(self) -> Drill:
         """Make all runs. Raises ScriptFails, InvalidSpec, StoreError, KeyboardInterrupt."""
         first = self._undisturbed("first", None)
+        if first.points and all(OF_TASKS in point.metrics for point in first.points):
+            raise InvalidSpec(
+                "there is nothing to rehearse: a program of tasks keeps what is done in its log "
+                "and saves no checkpoints. To see how it goes on, start it with `trainrun run` "
+                'and --fault "kill rank=0 step=10"'
+            )
         until = self._reached(first)
         if until is None:
             why = (

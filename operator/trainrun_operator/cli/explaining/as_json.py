@@ -61,6 +61,7 @@ def as_json(life: Life) -> dict[str, Any]:
             }
             for info in life.checkpoints
         ],
+        "tasks": None if life.tasks is None else life.tasks.counts,
         "advice": [
             {"kind": item.kind, "text": item.text, "numbers": dict(item.numbers)}
             for item in advice(life)

@@ -21,11 +21,14 @@ from trainrun.checkpoint import (
     read_hang,
     read_story,
 )
-from trainrun.errors import StoreError
+from trainrun.checkpoint.task_folder import TaskFolder
+from trainrun.contract import layout
+from trainrun.errors import StoreError, TaskLogDamaged
 from trainrun_operator.api.run.status import TrainRunStatus
 from trainrun_operator.api.run.story import Chapter, chapter_from
 from trainrun_operator.cli.explaining.stacks import Rank, ranks_of
 from trainrun_operator.cli.sources import RunState, Source, UnknownRun
+from trainrun_operator.cli.tasks.history import TaskHistory
 from trainrun_operator.cli.which_generation import generation_of
 from trainrun_operator.core.run.goodput import total
 from trainrun_operator.core.run.story import divided_now
@@ -48,6 +51,8 @@ class Life:
     checkpoints: tuple[CheckpointInfo, ...] = ()
     hangs: Mapping[str, tuple[Rank, ...]] = field(default_factory=dict)
     """By the folder that an incident names, where its ranks stood."""
+    tasks: TaskHistory | None = None
+    """What the log of its tasks says, where it is a program of tasks."""
     status: TrainRunStatus | None = None
     left: bool = False
     """Nobody leads it any more: its last chapter is that far."""
@@ -117,6 +122,7 @@ def life_of(run: Source, *, generation: int | None = None, now: datetime | None 
         moment = _last_sign(status.status, moment)
     chapters, missing = _chapters(records, status.status if status else None, moment)
     hangs, unread = _hangs(at, chapters)
+    tasks, damaged = _tasks(at)
     return Life(
         name=run.name,
         uri=uri,
@@ -126,8 +132,19 @@ def life_of(run: Source, *, generation: int | None = None, now: datetime | None 
         status=status.status if status else None,
         left=status is not None and status.left,
         hangs=hangs,
-        remarks=(*remarks, *missing, *unread),
+        tasks=tasks,
+        remarks=(*remarks, *missing, *unread, *damaged),
     )
+
+
+def _tasks(run: RunStore | None) -> tuple[TaskHistory | None, tuple[str, ...]]:
+    """What the log of tasks says, and why it cannot be read."""
+    try:
+        if run is not None and run.objects(layout.TASK_LOG):
+            return TaskHistory().read_on(TaskFolder(run)), ()
+    except (StoreError, TaskLogDamaged) as error:
+        return None, (f"the log of its tasks cannot be read: {error}",)
+    return None, ()
 
 
 def _last_sign(status: TrainRunStatus, now: datetime) -> datetime:

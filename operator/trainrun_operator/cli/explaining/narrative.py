@@ -94,16 +94,16 @@ def goodput_sentence(life: Life) -> str:
     return f"Goodput {100 * share:.1f} %: {useful} of {whole} went into steps that count."
 
 
-def title(chapter: Chapter) -> str:
+def title(chapter: Chapter, life: Life) -> str:
     """`attempt 2, from step 40 of attempt 1, 4 workers`."""
     if not chapter.workers:
         if chapter.end == "Incident":
             return f"attempt {chapter.attempt} could not start"
         return "preparing" if chapter.attempt == 0 else "preparing to go on"
     point = chapter.resumed_from
-    begin = (
-        "from nothing" if point is None else f"from step {point.step} of attempt {point.attempt}"
-    )
+    begin = "from nothing" if life.tasks is None else "after the tasks that were done"
+    if point is not None:
+        begin = f"from step {point.step} of attempt {point.attempt}"
     noun = "worker" if chapter.workers == 1 else "workers"
     return f"attempt {chapter.attempt}, {begin}, {chapter.workers} {noun}"
 

@@ -134,7 +134,7 @@ def _chapters(life: Life, extras: Extras) -> Iterator[str]:
         said += "".join(f"<li>{safe(text)}</li>" for text in waits_of(chapter))
         yield (
             f'<section id="chapter-{chapter.number}-{chapter.attempt}" class="chapter">'
-            f"<h3>{safe(title(chapter))}</h3>"
+            f"<h3>{safe(title(chapter, life))}</h3>"
             f'<p class="dim">{_moment(chapter.begun)}, {in_words(sum(chapter.spent.values()))}</p>'
             f"<ul>{said}</ul>{_incident(chapter, life)}"
             f"{_lines(chapter, extras)}</section>"

@@ -22,8 +22,9 @@ from trainrun_operator.cli.explaining.narrative import (
     waits_of,
 )
 from trainrun_operator.cli.explaining.stacks import stack_lines
-from trainrun_operator.cli.explaining.wrapping import wrapped
+from trainrun_operator.cli.tasks.overview import summary_lines
 from trainrun_operator.cli.wording import seconds as in_words
+from trainrun_operator.cli.wrapping import wrapped
 from trainrun_operator.core.run.goodput import BUCKETS
 
 if TYPE_CHECKING:
@@ -93,6 +94,9 @@ def lines(life: Life) -> Iterator[str]:
         yield from _chapter(chapter, life, changed.get(number, ()))
     yield from _without_story(life)
     yield from _checkpoints(life)
+    if life.tasks is not None:
+        yield ""
+        yield from summary_lines(life.tasks)
     yield from _table(life)
     yield from _advice(life)
 
@@ -126,7 +130,7 @@ def _bar(chapter: Chapter, whole: float, *, room: int) -> str:
 
 
 def _chapter(chapter: Chapter, life: Life, changed: tuple[str, ...]) -> Iterator[str]:
-    head = f"{_clock(chapter.begun, day=True)}  {title(chapter)}"
+    head = f"{_clock(chapter.begun, day=True)}  {title(chapter, life)}"
     yield from wrapped(head, color="cyan")
     for change in changed:
         yield from wrapped(change, indent=11, color="yellow")

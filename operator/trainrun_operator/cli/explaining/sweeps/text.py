@@ -28,9 +28,9 @@ from trainrun_operator.cli.explaining.sweeps.narrative import (
     worker_cost,
     worker_seconds,
 )
-from trainrun_operator.cli.explaining.wrapping import wrapped
 from trainrun_operator.cli.sweeping.texts import parameters, value_at
 from trainrun_operator.cli.wording import seconds as in_words
+from trainrun_operator.cli.wrapping import wrapped
 
 if TYPE_CHECKING:
     from trainrun.sweep.view import TrialView

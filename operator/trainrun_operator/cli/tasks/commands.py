@@ -1,0 +1,157 @@
+"""`trainrun tasks` and its verbs: show a program of tasks and its objects, and act on them.
+
+Layer: cli. The clock is read here. A record in the log is all that is said to a driver: one that
+runs takes it with the next batch that it writes, the others when they start.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import click
+
+from trainrun.checkpoint.stores.run_store import READERS
+from trainrun.errors import ObjectNotFound, TrainRunError
+from trainrun.tasks.book import Entry
+from trainrun.tasks.keep import Keep
+from trainrun.tasks.records import Batch, Rebuild, Record, Reset
+from trainrun.tasks.task_log import BY_HAND, to_bytes
+from trainrun.tasks.values import digest_of
+from trainrun_operator.cli import wording
+from trainrun_operator.cli.exit_codes import FOUND, SUCCEEDED
+from trainrun_operator.cli.tasks import one, overview
+from trainrun_operator.cli.tasks.code import stale_tasks
+from trainrun_operator.cli.tasks.history import objects, shown
+from trainrun_operator.cli.tasks.opening import OpenedProgram, UnknownTasks, find_task, opened
+from trainrun_operator.cli.tasks.overview import SHORT, row
+from trainrun_operator.cli.wrapping import wrapped
+
+WHY = "asked for by `trainrun tasks rebuild`"
+
+
+@opened
+def show(program: OpenedProgram, *, as_json: bool) -> int:
+    """Print how the program fares."""
+    uri, history = program.uri, program.history
+    with contextlib.suppress(TrainRunError):
+        if program.source is not None:
+            metrics = program.source.state().status.progress.metrics
+            history.total = int(metrics.get("tasks_total", 0))
+    stale = stale_tasks(history, program.file)
+    if as_json:
+        click.echo(json.dumps(overview.as_object(uri, history, stale)))
+    else:
+        click.echo("\n".join(overview.lines(uri, history, stale, now=time.time())))
+    return SUCCEEDED
+
+
+@opened
+def explain(program: OpenedProgram, *, key: str, as_json: bool) -> int:
+    """Print the life of one task."""
+    task = find_task(program.history, key)
+    if as_json:
+        click.echo(json.dumps(one.as_object(task, program.history)))
+    else:
+        click.echo("\n".join(one.lines(task, program)))
+    return SUCCEEDED
+
+
+@opened
+def rebuild(program: OpenedProgram, *, key: str) -> int:
+    """Have a task run again, or with an empty key all that have failed."""
+    chosen = _write(program, key)
+    for task in chosen:
+        click.echo(row(task, program.history.state(task)))
+    text = (
+        "They run again when you start the program. One that runs now takes this up with the next "
+        "entry in its log."
+    )
+    for line in wrapped(text if chosen else "No task has failed, so none runs again."):
+        click.echo(line)
+    return SUCCEEDED
+
+
+def _write(program: OpenedProgram, key: str) -> list[Entry]:
+    """Append the records behind whatever a driver has written meanwhile."""
+    while True:
+        history = program.history.read_on(program.keep)
+        chosen = [find_task(history, key)] if key else [it for it in history.calls if it.final]
+        if key and (chosen[0].given or not chosen[0].settled):
+            why = "no task makes it" if chosen[0].given else f"it is {history.state(chosen[0])}"
+            raise UnknownTasks(f"{shown(chosen[0])} ({key}) cannot be made again: {why}")
+        anew = {task.key for task in chosen}
+        for task in history.calls:  # parents are begun before their children
+            if task.key not in anew and anew.intersection(task.parents):
+                anew.add(task.key)
+                chosen += [task] if task.done or task.final else []
+        records = tuple(record for task in chosen for record in _records(task))
+        batch = Batch(session=BY_HAND, records=records, time=time.time())
+        if not records or program.keep.append(history.position + 1, to_bytes(batch)):
+            return chosen
+
+
+def _records(task: Entry) -> tuple[Record, ...]:
+    """With fresh budgets; the results of a done task are declared lost."""
+    again = Rebuild(key=task.key, generation=task.generation + 1, why=WHY)
+    return (Reset(key=task.key), *([again] if task.done else []))
+
+
+@opened
+def verify(program: OpenedProgram) -> int:
+    """Read every object and compare its digest; returns 4 where one is missing or damaged."""
+    known = {
+        name: (task, output.digest)
+        for task in program.history.book.entries.values()
+        for name, output in objects(task).items()
+        if not output.inline and output.kept == "Store"
+    }
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(READERS) as pool:
+        found = pool.map(lambda name: (name, _digest(program.keep, name, folder)), known)
+        wrong = [(name, digest) for name, digest in found if digest != known[name][1]]
+    for name, digest in wrong:
+        task, wanted = known[name]
+        why = f"has sha256 {digest[:SHORT]} instead of {wanted[:SHORT]}" if digest else "is missing"
+        click.echo(f"{row(task, program.history.state(task))}\n      {name}\n      {why}")
+    click.echo(f"objects read: {len(known)}, of which are missing or damaged: {len(wrong)}")
+    if wrong:
+        click.echo("The program makes each again when it needs it, or on `trainrun tasks rebuild`.")
+    return FOUND if wrong else SUCCEEDED
+
+
+def _digest(keep: Keep, name: str, folder: str) -> str:
+    """Of the object as it is now; empty: it is not there."""
+    file = Path(folder, name.replace("/", "-"))
+    try:
+        keep.download(name, file)
+        return digest_of(file)
+    except ObjectNotFound:
+        return ""
+    finally:
+        file.unlink(missing_ok=True)
+
+
+@opened
+def collect(program: OpenedProgram, *, dry_run: bool) -> int:
+    """Delete objects that are no task's newest results."""
+    names = program.keep.names()
+    history = program.history.read_on(program.keep)  # after the names: each in it is known
+    if history.over != "Returned":
+        raise UnknownTasks(
+            f"{program.uri}: the program has not returned, so it may need every object; "
+            "collect after it has"
+        )
+    kept = {name for task in history.book.entries.values() for name in objects(task)}
+    dead = sorted(set(names) - kept)
+    freed = wording.size(sum(size or 0 for size in program.keep.sizes(dead)))
+    for name in dead if dry_run else ():
+        click.echo(name)
+    if not dry_run:
+        program.keep.delete(dead)
+    done = "would be deleted" if dry_run else "deleted"
+    click.echo(f"{len(dead)} of {len(names)} objects {done} ({freed})")
+    return SUCCEEDED
