@@ -11,6 +11,7 @@ import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import grimp
 import pytest
 
 from tests.agent.workers import Workers, start
@@ -192,3 +193,32 @@ def test_scripts_get_what_they_import_and_no_more(archive: Path) -> None:
         names = set(agent.namelist())
     assert {"lib/trainrun/__init__.py", "lib/trainrun/torch/__init__.py"} <= names
     assert not [name for name in names if name.startswith("lib/trainrun/agent")]
+
+
+def test_the_agent_gets_all_that_it_imports(archive: Path) -> None:
+    graph = grimp.build_graph("trainrun", exclude_type_checking_imports=True)
+    agents = [it for it in graph.modules if it.startswith("trainrun.agent.")]
+    agents.append("trainrun.excepthook")  # by the package itself
+    needed = {"trainrun.excepthook"}.union(*map(graph.find_upstream_modules, agents))
+    with zipfile.ZipFile(archive) as agent:
+        names = {name.removesuffix(".py").replace("/", ".") for name in agent.namelist()}
+    assert sorted(it for it in needed if not {it, f"{it}.__init__"} & names) == []
+
+
+IMPORTS = """
+import sys; sys.path.insert(0, sys.argv[1])
+import importlib, pkgutil
+from trainrun import tasks
+for module in pkgutil.iter_modules(tasks.__path__):
+    if module.name not in ("local_keep", "launcher"):
+        importlib.import_module(f"trainrun.tasks.{module.name}")
+print(tasks.run.__name__)
+"""
+
+
+def test_scripts_can_use_tasks_without_what_is_the_agents(archive: Path, tmp_path: Path) -> None:
+    with zipfile.ZipFile(archive) as agent:
+        agent.extractall(tmp_path)
+    command = [sys.executable, "-I", "-S", "-c", IMPORTS, tmp_path / "lib"]
+    told = subprocess.run(command, capture_output=True, text=True)
+    assert told.stdout == "run\n", told.stderr

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.support.sweeps import asked, begun
+from trainrun.checkpoint.numbered_volumes import parts
 from trainrun.checkpoint.stores.opening import open_store
 from trainrun.checkpoint.stores.run_store import RunStore
 from trainrun.checkpoint.sweep_log import SweepLog
-from trainrun.checkpoint.sweep_volumes import parts
 from trainrun.errors import StoreUnavailable, SweepLogDamaged
 
 if TYPE_CHECKING:

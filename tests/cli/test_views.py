@@ -280,6 +280,18 @@ def test_the_summary_does_not_take_posts_for_reports(
     assert any(line.startswith("no step was ever reported") for line in lines)
 
 
+def test_a_program_of_tasks_shows_how_its_tasks_stand_and_needs_no_checkpoint() -> None:
+    counts = {"tasks_done": 120, "tasks_failed": 2, "tasks_rebuilt": 0, "tasks_retried": 5}
+    metrics = {**counts, "tasks_running": 8, "tasks_total": 300}
+    status = replace(STATUS, progress=Progress(step=120, metrics=metrics))
+    lines = [line.strip() for line in summary("prepare", status)]
+    assert lines[1:] == [
+        "steps        120  tasks: 120 of 300 done, 8 running, 2 failed, 5 retries",
+        "attempts     1, failures 0",
+        "checkpoint   none needed: done tasks are kept",
+    ]
+
+
 @pytest.mark.parametrize(
     ("left", "told"),
     [

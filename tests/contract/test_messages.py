@@ -35,7 +35,9 @@ from trainrun.contract.replies import (
     SaveNow,
     reply_line,
 )
+from trainrun.contract.task_messages import AskAttemptKey, AskTasks, AttemptKey, TasksDone
 
+KEY = AttemptKey(key="ab" * 32, uri="s3://b/run/tasks")
 SAVE_NOW = SaveNow(reason="SIGTERM", deadline=12.5, writer_rank=3)
 
 
@@ -50,6 +52,8 @@ SAVE_NOW = SaveNow(reason="SIGTERM", deadline=12.5, writer_rank=3)
         DescribeCheckpoint(),
         FetchInitial(),
         AskSave(call=9),
+        AskTasks(call="append", position=3, path="/w/b", names=("k-1/0",)),
+        AskAttemptKey(),
         Finish(),
         AskedForCheckpoint(),
         Raised(error="ValueError: x", traceback="Traceback ..."),
@@ -84,6 +88,10 @@ def test_metadata_is_read_as_it_was_written_and_may_be_absent() -> None:
         (AskSave(call=9), Decided(save=None)),
         (AskSave(call=9), Decided(save=SAVE_NOW)),
         (AskSave(call=9), Failed(error="no")),
+        (AskTasks(call="sizes"), TasksDone(sizes=(3, None))),
+        (AskTasks(call="append"), TasksDone(written=True)),
+        (AskTasks(call="read"), Failed(error="no", kind="StoreDenied")),
+        (AskAttemptKey(), KEY),
     ],
 )
 def test_a_reply_is_read_as_it_was_written(question: Question[object], reply: Reply) -> None:

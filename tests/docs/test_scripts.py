@@ -25,7 +25,9 @@ from trainrun_operator.worlds.local.leftovers import kill_all
 PYTHON = all_blocks("python")
 SCRIPTS = {block.name: block for block in PYTHON if block.name}
 HEAVY = [name for name, block in SCRIPTS.items() if "import torch" in block.text]
-LIGHT = [name for name in SCRIPTS if name not in [*HEAVY, "train.py"]]
+PROGRAMS = [name for name, block in SCRIPTS.items() if "tasks.run(" in block.text]
+"""Of tasks: test_tasks.py and test_coming_from_ray_core.py run them."""
+LIGHT = [name for name in SCRIPTS if name not in [*HEAVY, *PROGRAMS, "train.py"]]
 TORCHRUN = "rank_0_saves.py"
 
 

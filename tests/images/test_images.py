@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import tarfile
 import zipfile
 from dataclasses import dataclass
@@ -124,6 +125,10 @@ def test_the_archive_holds_the_agent_with_what_it_needs(images: dict[str, Opened
     } <= agent(images).keys()
 
 
+OF_CLERK = re.compile(r"(sweep/|checkpoint/(sweep_log|trial_reports)\.|cma_|optuna_).*")
+"""Modules of the process that keeps a sweep's log: it has an image of its own."""
+
+
 def test_an_edit_of_the_code_reaches_the_archive(images: dict[str, Opened]) -> None:
     source = ROOT / "worker_image" / "trainrun"
     expected = {
@@ -132,9 +137,11 @@ def test_an_edit_of_the_code_reaches_the_archive(images: dict[str, Opened]) -> N
 
     of_agent, of_scripts = modules(images, "trainrun/"), modules(images, "lib/trainrun/")
 
-    assert {**of_agent, **of_scripts} == expected
-    assert {"agent/__main__.py", "checkpoint/__init__.py", "reporting.py"} <= of_agent.keys()
-    assert {"reporting.py", "torch/__init__.py", "lightning.py"} <= of_scripts.keys()
+    assert {**of_agent, **of_scripts} == {
+        name: content for name, content in expected.items() if not OF_CLERK.fullmatch(name)
+    }
+    assert {"agent/__main__.py", "checkpoint/__init__.py"} <= of_agent.keys()
+    assert {"reporting.py", "tasks/__init__.py", "torch/__init__.py"} <= of_scripts.keys()
 
 
 def modules(images: dict[str, Opened], folder: str) -> dict[str, bytes]:

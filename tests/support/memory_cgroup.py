@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from trainrun.agent.processes.oom import CGROUP_ROOT, SELF_CGROUP
+from trainrun.oom import CGROUP_ROOT, SELF_CGROUP
 
 
 @dataclass(frozen=True)

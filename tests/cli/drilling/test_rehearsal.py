@@ -7,8 +7,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import pytest
+
 from tests.cli.drilling.test_verdicts import CONTROL, points, struck
 from tests.cli.drills import a_file
+from trainrun.errors import InvalidSpec
 from trainrun_operator.cli.drilling.course import Course
 from trainrun_operator.cli.drilling.rehearsal import Rehearsal
 from trainrun_operator.cli.drilling.rehearsed import Drill
@@ -71,6 +74,16 @@ def test_a_kill_at_the_end_that_comes_before_the_last_checkpoint_is_tried_again(
     drill, ground = drilled(tmp_path, TOO_EARLY, TOO_EARLY, RESUMED)
     assert [it.outcome for it in drill.rehearsed] == ["Fine"]
     assert len(ground.untils) == 5
+
+
+def test_a_program_of_tasks_has_nothing_to_rehearse(tmp_path: Path) -> None:
+    # It was advised to save on notice, and its counts were taken for a loss that differs.
+    told = tuple(replace(it, metrics={"tasks_rebuilt": 9}) for it in ENDED.points)
+    ground = RecordedGround(iter([replace(ENDED, points=told)]))
+    run = load_file(a_file(tmp_path))
+    rehearsal = Rehearsal(run=run, ground=ground, until=None, within=1000.0, say=lambda _: None)
+    with pytest.raises(InvalidSpec, match="keeps what is done in its log and saves no checkpoints"):
+        rehearsal.hold()
 
 
 def test_three_kills_that_come_too_early_are_told(tmp_path: Path) -> None:

@@ -36,6 +36,22 @@ def test_the_first_chapter_tells_how_long_the_first_attempt_was_waited_for() -> 
     assert (now.number, now.attempt, now.workers, now.facts["image"]) == (2, 1, 2, "i")
 
 
+def test_each_step_of_a_program_of_tasks_survives_without_checkpoints() -> None:
+    scene = a_life(max_failures=3)
+    scene = scene.after(passed=30).with_all(metrics={"tasks_rebuilt": 90})
+    scene = scene.with_all(phase="Running", spawned=29.0, first_step=20.0, stepped=1.0, steps=(40,))
+    scene = scene.after(scene.plan).with_exit(1, exception="OSError: disk", age=0.5)
+    scene = scene.after(scene.plan)
+    assert scene.status.chapter is not None
+    assert scene.status.chapter.survived == 40
+    scene = scene.waiting().resolved(None).after(passed=2)
+    scene = scene.waiting().resolved(None)
+    scene = scene.after(scene.plan)
+    done = scene.status.story[-1]
+    assert (done.survived, done.reached, done.incident["lostSteps"]) == (40, 40, 0)
+    assert "rework" not in done.spent
+
+
 def test_a_chapter_ends_with_its_incident_and_what_it_cost() -> None:
     scene = a_life(max_failures=3)
     scene = scene.after(passed=30)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 UNDISTURBED = calm_life()
 UNDISTURBED.end()
-FIRST_ASK = f"{SWEEP}/{layout.sweep_record_key(2)}"
+FIRST_ASK = f"{SWEEP}/{layout.record_key(layout.SWEEP_LOG, 2)}"
 THRESHOLD = {"name": "Threshold", "options": {"upper": 0.5}}
 """Ends every trial at its first step: all of them report more there."""
 

@@ -12,8 +12,8 @@ import pytest
 from tests.simulation.sweep.calm import late_session, raised_budget, resumed_error
 from tests.support.levels import some
 from trainrun.checkpoint import RunStore, trial_reports
+from trainrun.checkpoint.numbered_volumes import Binder
 from trainrun.checkpoint.sweep_log import SweepLog
-from trainrun.checkpoint.sweep_volumes import Binder
 from trainrun.sweep import clerk
 from trainrun.sweep.records import Ask, SweepSession
 from trainrun.sweep.results import ranked
@@ -71,11 +71,11 @@ def anybody_writes(patch: pytest.MonkeyPatch) -> None:
 
 
 def records_are_written_over_others(patch: pytest.MonkeyPatch) -> None:
-    def write_once(self: RunStore, key: str, record: object) -> bool:
-        self.overwrite(key, record)
+    def put_once(self: RunStore, key: str, data: bytes) -> bool:
+        self.store.put(self.key(key), data)
         return True
 
-    patch.setattr(RunStore, "write_once", write_once)
+    patch.setattr(RunStore, "put_once", put_once)
 
 
 def volumes_hold_something_else(patch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ import pytest
 from tests.support.builders import Scene, a_run
 from trainrun.contract.agent_state import LongSection, ProcessExit
 from trainrun_operator.api.run.learned import Learned
+from trainrun_operator.api.run.standing import Progress
 from trainrun_operator.core.run.incidents.learned import learned_hang, remembered, suspected_hang
 
 TRAINED = {"spawned": 4060.0, "first_step": 4000.0}
@@ -42,6 +43,13 @@ def test_the_rank_that_is_behind_is_named_with_what_is_usual() -> None:
         "2 others at 128"
     )
     assert (loss.rank, loss.worker, loss.node) == (1, "run-1-1", "node-1")
+
+
+def test_a_task_that_takes_longer_than_those_before_is_no_hang() -> None:
+    scene = standing(128, None, owes=3600.0)
+    assert said(scene.with_status(progress=Progress(step=128))) != ""
+    tasks = Progress(step=128, metrics={"tasks_rebuilt": 129})
+    assert said(scene.with_status(progress=tasks)) == ""
 
 
 @pytest.mark.parametrize(

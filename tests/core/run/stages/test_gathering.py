@@ -156,6 +156,12 @@ def test_a_restart_from_nothing_loses_all_steps() -> None:
     assert scene.plan.status.incidents[-1].lost_steps == 10
 
 
+def test_a_program_of_tasks_loses_no_step_without_checkpoints() -> None:
+    scene = a_run(max_failures=1).running().with_all(metrics={"tasks_rebuilt": 12}).with_exit(0)
+    scene = scene.after(scene.plan).with_agent(1, phase="Idle").resolved()
+    assert scene.plan.status.incidents[-1].lost_steps == 0
+
+
 def test_a_checkpoint_ahead_of_the_steps_seen_loses_nothing() -> None:
     scene = a_run(max_failures=1).running().with_exit(0)
     scene = scene.after(scene.plan).with_agent(1, phase="Idle").resolved((1, 12))
@@ -414,6 +420,18 @@ def test_the_resume_point_travels_in_the_start_order() -> None:
     order = scene.answer(1).order
     assert order.kind == "Start"
     assert order.resume == CheckpointId(attempt=1, step=30)
+
+
+def test_agents_are_told_which_ranks_were_lost_and_not_preempted() -> None:
+    incidents = (
+        an_incident(attempt=1, slot=1, rank=1),
+        an_incident(Cause.NODE_LOST, attempt=2, slot=0),
+        an_incident(Cause.PREEMPTED, attempt=2, slot=1),
+        an_incident(attempt=3, slot=1, collateral=True),
+        an_incident(Cause.STORAGE_ERROR, attempt=3, slot=None),
+    )
+    scene = a_run().running(attempt=4).with_status(incidents=incidents)
+    assert [(it.attempt, it.rank) for it in scene.answer(0).lost] == [(1, 1), (2, 0)]
 
 
 # ---------------------------------------------------------------------------- what was there before

@@ -56,6 +56,16 @@ def test_every_rank_gets_the_same_copy_of_the_start_record() -> None:
     }
 
 
+def test_agents_are_told_since_when_there_is_something_in_the_store() -> None:
+    scene = a_run().running(5)
+
+    def told(**status: int) -> int:
+        return scene.with_status(**status).answer(0).begun
+
+    assert (told(), told(restarts=2), told(reached=0)) == (0, 0, 0)
+    assert (told(reached=7, restarts=2), told(reached=7)) == (3, 5)
+
+
 def test_the_lowest_slot_that_is_heard_tells_progress_each_second_and_others_as_they_poll() -> None:
     def asked(scene: Scene) -> dict[str, float]:
         return {name: answer.progress for name, answer in scene.plan.answers.items()}

@@ -1,0 +1,47 @@
+"""Keys of attempts: by RFC 5869, told to agents alone."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from tests.runtime.states import RUN_UID, a_state, hold, start
+from trainrun.contract.answer import Answer
+from trainrun_operator.runtime.agents import RunAgents
+from trainrun_operator.runtime.attempt_keys import attempt_key
+
+SECRET = b"s" * 32
+
+
+def test_a_key_is_derived_by_the_rfc() -> None:
+    derive = HKDF(SHA256(), 32, salt=b"trainrun attempt key v1", info=b'["uid-1", 3]').derive
+    assert attempt_key(SECRET, run_uid="uid-1", attempt=3) == derive(SECRET).hex()
+    others = {attempt_key(SECRET, run_uid=uid, attempt=n) for uid in ("a", "b") for n in (1, 2)}
+    assert len(others) == 4
+
+
+@pytest.mark.parametrize("secret", [b"", SECRET])
+def test_agents_that_start_an_attempt_are_told_its_key_and_nobody_sees_it(secret: bytes) -> None:
+    def nothing() -> None:
+        pass
+
+    agents = RunAgents(run_uid=RUN_UID, on_news=nothing, on_progress=nothing, secret=secret)
+    agents.expect(["run-0-1"])
+    agents.hear(a_state())
+
+    def told(published: Answer) -> Answer:
+        agents.publish({"run-0-1": published})
+        answer = asyncio.run(agents.answer(a_state(), wait=0))
+        assert answer is not None
+        assert answer.digest == published.digest
+        return answer
+
+    key = attempt_key(secret, run_uid=RUN_UID, attempt=2) if secret else ""
+    answer = told(start(2))
+    assert answer.key == key
+    assert Answer.from_json(answer.to_json()) == answer
+    assert not key or key not in f"{answer}{answer!r}{answer.order}"
+    assert told(hold(3)).key == ""
