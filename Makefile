@@ -176,6 +176,10 @@ kills: install ## 200 kills of ranks, agents and drivers of local runs (KILLS=17
 	@$(PYTHON) benchmarks/kills.py --kills $(or $(KILLS),$(if $(WARM),0,170)) --torch $(or $(TORCH),$(if $(WARM),0,30)) \
 	    --warm $(or $(WARM),0) --seed $(or $(SEED),0)
 
+.PHONY: soak-tasks
+soak-tasks: install ## 2,000 tasks on four workers while tasks, ranks, agents and drivers are killed for three minutes (SOAK=180, SEED=0)
+	@$(PYTHON) benchmarks/soak_tasks.py --seconds $(or $(SOAK),180) --seed $(or $(SEED),0)
+
 # Each small mistake in causes, ledger, losses, settling, resume and fencing; TARGETS="ledger settling": in these alone.
 .PHONY: mutants
 mutants: install ## mutation testing of what counts, settles and resumes; names the survivors (TARGETS=...)
@@ -246,6 +250,14 @@ bench-fleet: install ## what 2,000 agents cost the operator (AGENTS=200 LARGE=10
 .PHONY: bench-sweep
 bench-sweep: install test-tools ## what sweeps cost: answers, a clerk's death, trivial trials, against Optuna and (RAY_PYTHON=...) Ray Tune
 	@$(PYTHON) benchmarks/sweep.py
+
+.PHONY: bench-tasks
+bench-tasks: install test-tools ## what tasks cost, beside (RAY_PYTHON=..., DASK_PYTHON=...) Ray and Dask (FIGURES="kills rate")
+	@$(PYTHON) benchmarks/tasks/compare.py $(FIGURES)
+
+.PHONY: task-ends
+task-ends: install ## how often a task is tried for each of its ends, beside (RAY_PYTHON=...) Ray
+	@$(PYTHON) benchmarks/tasks/compare_ends.py
 
 .PHONY: attack
 attack: install ## a run that recovers while somebody attacks the agents' port (local; five minutes; needs root)

@@ -121,7 +121,7 @@ class Trial:
         if target == "driver":
             return self.drivers[-1].process.pid
         ours = self.runs.our_processes()
-        agents = [pid for pid in ours if "trainrun.agent" in _command(pid)]
+        agents = [pid for pid in ours if "trainrun.agent" in command_of(pid)]
         there = agents if target == "agent" else self._ranks(ours, agents)
         return self.dice.choice(there) if there else None
 
@@ -130,8 +130,8 @@ class Trial:
         its rank, has the same command and is called otherwise only a moment after its start."""
         oldest: dict[int, int] = {}
         for pid in sorted(ours, key=_started, reverse=True):
-            called = self.script.name in _command(pid) and _name(pid) != STANDBY_NAME
-            if called and (parent := _parent(pid)) in agents:
+            called = self.script.name in command_of(pid) and _name(pid) != STANDBY_NAME
+            if called and (parent := parent_of(pid)) in agents:
                 oldest[parent] = pid
         return list(oldest.values())
 
@@ -236,7 +236,8 @@ class Trial:
         return wrong
 
 
-def _command(pid: int) -> str:
+def command_of(pid: int) -> str:
+    """Empty: it has gone."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_text()
     except OSError:
@@ -250,7 +251,8 @@ def _name(pid: int) -> str:
         return STANDBY_NAME  # of no use either
 
 
-def _parent(pid: int) -> int:
+def parent_of(pid: int) -> int:
+    """The process that has started it."""
     return _stat(pid, 4)
 
 
