@@ -19,7 +19,7 @@ from tests.support.eventually import eventually
 from tests.tasks.tasks_that_end import NeedsTwo, is_gone, ready
 from trainrun.contract import variables
 from trainrun.tasks import values
-from trainrun.tasks.ends import Crashed, Finished, Raised
+from trainrun.tasks.ends import Crashed, End, Finished, Raised
 from trainrun.tasks.launching import Launcher
 
 if TYPE_CHECKING:
@@ -83,18 +83,21 @@ async def test_an_exception_comes_with_its_traceback_and_itself_where_it_can_be_
     assert (end.error, end.pickled) == ("tests.tasks.tasks_that_end.NeedsTwo: a-b", "")
 
 
-async def test_a_killed_task_is_known_within_50_ms_and_its_children_are_gone(
-    launcher: Launcher, tmp_path: Path
-) -> None:
+async def hanging(launcher: Launcher, tmp_path: Path) -> tuple[asyncio.Task[End], int, int]:
+    """A try that hangs, its process and the child that this has started."""
     said = tmp_path / "said"
-    running = asyncio.create_task(
-        launcher.run(
-            ready(tmp_path / "1", "leaves_a_child_and_hangs", said, kwargs={"session": False})
-        )
-    )
+    order = ready(tmp_path / "1", "leaves_a_child_and_hangs", said, kwargs={"session": False})
+    running = asyncio.create_task(launcher.run(order))
     while not said.exists():
         await asyncio.sleep(0.005)
     task, child = map(int, said.read_text().split())
+    return running, task, child
+
+
+async def test_a_killed_task_is_known_within_50_ms_and_its_children_are_gone(
+    launcher: Launcher, tmp_path: Path
+) -> None:
+    running, task, child = await hanging(launcher, tmp_path)
 
     os.kill(task, signal.SIGKILL)
     killed = time.monotonic()
@@ -141,15 +144,7 @@ async def test_a_task_that_is_cancelled_is_gone_when_that_is_known(
 async def test_a_launcher_that_dies_takes_its_tasks_along_and_another_one_takes_over(
     launcher: Launcher, tmp_path: Path
 ) -> None:
-    said = tmp_path / "said"
-    running = asyncio.create_task(
-        launcher.run(
-            ready(tmp_path / "1", "leaves_a_child_and_hangs", said, kwargs={"session": False})
-        )
-    )
-    while not said.exists():
-        await asyncio.sleep(0.005)
-    task, child = map(int, said.read_text().split())
+    running, task, child = await hanging(launcher, tmp_path)
     os.kill(
         int(Path(f"/proc/{task}/stat").read_text().rpartition(")")[2].split()[1]), signal.SIGKILL
     )

@@ -12,6 +12,9 @@ from typing import Protocol
 from trainrun.errors import ObjectNotFound
 from trainrun.tasks.values import digest_of
 
+FOLDER = Path(".trainrun/tasks")
+"""Of the logs of programs outside of a run, below the working folder."""
+
 
 class Keep(Protocol):
     """Calls may be made from several threads, and take as long as a store takes.

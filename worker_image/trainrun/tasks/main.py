@@ -37,7 +37,7 @@ from trainrun.tasks.errors import (
     WorkerCrashedError,
 )
 from trainrun.tasks.hub import Hub
-from trainrun.tasks.keep import Keep, digest_in
+from trainrun.tasks.keep import FOLDER, Keep, digest_in
 from trainrun.tasks.launching import Launcher
 from trainrun.tasks.link import pair
 from trainrun.tasks.options import ProgramOptions, changed
@@ -58,8 +58,6 @@ FINAL = (
     *(TaskUnschedulableError, ObjectLostError),
 )
 """What `get` raises of a task once and for all."""
-FOLDER = Path(".trainrun/tasks")
-"""Of programs outside of a run, below the working folder."""
 
 
 def run(

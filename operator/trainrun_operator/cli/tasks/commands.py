@@ -11,17 +11,17 @@ import json
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import click
 
 from trainrun.checkpoint.stores.run_store import READERS
-from trainrun.errors import ObjectNotFound, TrainRunError
+from trainrun.errors import TrainRunError
 from trainrun.tasks.book import Entry
-from trainrun.tasks.keep import Keep
+from trainrun.tasks.keep import digest_in
 from trainrun.tasks.records import Batch, Rebuild, Record, Reset
 from trainrun.tasks.task_log import BY_HAND, to_bytes
-from trainrun.tasks.values import digest_of
 from trainrun_operator.cli import wording
 from trainrun_operator.cli.exit_codes import FOUND, SUCCEEDED
 from trainrun_operator.cli.tasks import one, overview
@@ -111,7 +111,9 @@ def verify(program: OpenedProgram) -> int:
         if not output.inline and output.kept == "Store"
     }
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(READERS) as pool:
-        found = pool.map(lambda name: (name, _digest(program.keep, name, folder)), known)
+        files = (Path(folder, name.replace("/", "-")) for name in known)
+        digests = pool.map(partial(digest_in, program.keep), known, files)
+        found = zip(known, digests, strict=True)
         wrong = [(name, digest) for name, digest in found if digest != known[name][1]]
     for name, digest in wrong:
         task, wanted = known[name]
@@ -121,18 +123,6 @@ def verify(program: OpenedProgram) -> int:
     if wrong:
         click.echo("The program makes each again when it needs it, or on `trainrun tasks rebuild`.")
     return FOUND if wrong else SUCCEEDED
-
-
-def _digest(keep: Keep, name: str, folder: str) -> str:
-    """Of the object as it is now; empty: it is not there."""
-    file = Path(folder, name.replace("/", "-"))
-    try:
-        keep.download(name, file)
-        return digest_of(file)
-    except ObjectNotFound:
-        return ""
-    finally:
-        file.unlink(missing_ok=True)
 
 
 @opened

@@ -15,14 +15,12 @@ from trainrun.checkpoint import RunStore, open_store
 from trainrun.checkpoint.task_folder import TaskFolder
 from trainrun.errors import TrainRunError
 from trainrun.tasks.book import Entry
+from trainrun.tasks.keep import FOLDER
 from trainrun_operator.cli.finding import find_run
 from trainrun_operator.cli.refusal import refused
 from trainrun_operator.cli.sources import Source
 from trainrun_operator.cli.tasks.history import TaskHistory, shown
 from trainrun_operator.cli.which_generation import generation_of
-
-HERE = Path(".trainrun/tasks")
-"""Where programs that are started by themselves keep their logs, below their working folder."""
 
 MOST_NAMED = 5
 """Tasks that an ambiguous key may mean."""
@@ -73,13 +71,13 @@ def find_program(where: str | None, *, storage: str | None, namespace: str | Non
     options = (("--storage", storage), ("-n", namespace))
     words = [where or "", *(f"{option} {value}" for option, value in options if value)]
     if where is None:
-        begun = sorted(path.name for path in HERE.iterdir()) if HERE.is_dir() else []
+        begun = sorted(path.name for path in FOLDER.iterdir()) if FOLDER.is_dir() else []
         if len(begun) != 1:
             raise UnknownTasks(f"programs of tasks that were started here: {begun}; name one")
         where = f"{begun[0]}.py"
     source = None
     if where.endswith(".py"):
-        run = RunStore(open_store(HERE.resolve().as_uri()), Path(where).stem)
+        run = RunStore(open_store(FOLDER.resolve().as_uri()), Path(where).stem)
     else:
         source = find_run(where, storage=storage, namespace=namespace)
         run = generation_of(source, None)
