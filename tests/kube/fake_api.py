@@ -48,8 +48,12 @@ class FakeApi:
         self.version = 100
         self.text = ""
         """JSON that lists show instead of `things`; "" for none."""
+        self.objects: dict[str, Raw] = {}
+        """By path, what a GET of one object gets."""
         self.answers: list[Answer] = []
         """For the next requests, in order."""
+        self.refuses: set[str] = set()
+        """Namespaces in which nothing is allowed."""
         self.requests: list[tuple[str, dict[str, str]]] = []
         """list, watch or the method; and the parameters."""
         self.bodies: list[Raw] = []
@@ -123,11 +127,16 @@ class FakeApi:
             kind = "watch"
         self.requests.append((kind, params))
         self.agents.add(request.headers.get("User-Agent", ""))
+        if any(f"/namespaces/{each}/" in request.path for each in self.refuses):
+            body = status(403, "Forbidden", f"{request.path} is forbidden")
+            return web.json_response(body, status=403)
         if self.answers:
             answer = self.answers.pop(0)
             return web.json_response(answer.body, status=answer.code, headers=answer.headers)
         if kind == "watch":
             return await self._watch(request)
+        if kind == "list" and request.path in self.objects:
+            return web.json_response(self.objects[request.path])
         if kind == "list":
             metadata = {"resourceVersion": str(self.version)}
             items = self.text or json.dumps(self.things)
@@ -148,8 +157,12 @@ class FakeApi:
         self.most_writing = max(self.most_writing, self.writing)
         await self.finish_writes.wait()
         self.writing -= 1
-        self.bodies.append(await request.json())
-        return web.json_response(self.bodies[-1])
+        body = await request.json()
+        self.bodies.append(body)
+        if request.method == "POST" and "metadata" in body:
+            identity = {"uid": f"uid-{len(self.bodies)}", "resourceVersion": str(self.version)}
+            body = {**body, "metadata": {**identity, **body["metadata"]}}
+        return web.json_response(body)
 
 
 def _transport(stream: web.StreamResponse) -> asyncio.Transport | None:

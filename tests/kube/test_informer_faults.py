@@ -206,6 +206,41 @@ async def test_the_first_list_is_tried_until_it_succeeds(fake: FakeApi) -> None:
     await api.close()
 
 
+async def test_a_list_that_is_refused_is_told_once_and_a_refusal_is_heard(
+    fake: FakeApi, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A namespace that is gone made the process look dead, and the kubelet end it."""
+    now = 0.0
+    api = await KubeApi.connect()
+    informer: Informer[Colored] = Informer(
+        api,
+        path="/api/v1/namespaces/team/things",
+        params={},
+        project=lambda raw: (raw["metadata"]["name"], raw["color"]),
+        key=lambda item: item[0],
+        on_change=lambda _before, _after: None,
+        clock=lambda: now,
+    )
+    informer.follow()
+    fake.refuses = {"team"}
+    task = asyncio.create_task(informer.run())
+    await until(informer.listing.settled.is_set)
+    assert informer.listing.trouble == "/api/v1/namespaces/team/things is forbidden"
+    assert not informer.synced.is_set()
+    now = 1000.0
+    asked = len(fake.of("list"))
+    await until(lambda: len(fake.of("list")) > asked + 3)
+    assert informer.last_heard() == 0.0
+    assert len([it for it in caplog.records if "is forbidden" in it.message]) == 1
+
+    fake.refuses = set()
+    await until(informer.synced.is_set)
+    assert not informer.listing.trouble
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    await api.close()
+
+
 async def test_it_lists_once_and_lists_again_and_watches_once_it_is_to_follow(
     fake: FakeApi,
 ) -> None:

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.kube.patching import patch
+from tests.kube.waiting import until
+from trainrun_operator.kube.api import KubeApi
 from trainrun_operator.kube.lease import (
     DURATION,
     RENEW_TIMEOUT,
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.kube.api_server import ApiServer
-    from trainrun_operator.kube.api import KubeApi
+    from tests.kube.fake_api import FakeApi
 
 MODULE = "trainrun_operator.kube.lease"
 
@@ -307,3 +309,20 @@ async def test_a_leader_that_was_paused_finds_out_before_its_next_write(
     assert "writes" not in after
     assert after[1].startswith("child could not renew its Lease")
     assert second.is_valid()
+
+
+async def test_who_may_not_take_it_says_so_until_he_may(fake: FakeApi) -> None:
+    """Both replicas were ready, and nobody led."""
+    api = await KubeApi.connect()
+    lease = contender(api, "team", "first")
+    fake.refuses = {"team"}
+    acquiring = asyncio.create_task(lease.acquire())
+    await until(lambda: lease.refusal)
+    assert lease.refusal == (
+        "the Lease cannot be taken: /apis/coordination.k8s.io/v1/namespaces/team/leases/leader is "
+        "forbidden"
+    )
+    fake.refuses = set()
+    await asyncio.wait_for(acquiring, timeout=60)
+    assert not lease.refusal
+    await api.close()

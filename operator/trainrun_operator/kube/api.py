@@ -11,11 +11,9 @@ import asyncio
 import random
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import aclosing, contextmanager
 from math import inf
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote, urlencode
 
 import aiohttp
 
@@ -27,7 +25,9 @@ from trainrun_operator.kube.connection import (
 )
 from trainrun_operator.kube.decoding import decoded
 from trainrun_operator.kube.errors import Unavailable, error_of
+from trainrun_operator.kube.items import Items
 from trainrun_operator.kube.lines import json_lines, text_lines
+from trainrun_operator.kube.request import CONNECT_TIMEOUT, JSON, ApiRequest, nobody_minds, within
 
 if TYPE_CHECKING:
     from kubernetes.aio.client.configuration import Configuration
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 Object = dict[str, Any]
 """A JSON object of the API, as it is."""
 
-CONNECT_TIMEOUT = 10.0
 REQUEST_TIMEOUT = 30.0
 """Seconds for a whole call, waiting for other writes not included."""
 
@@ -46,8 +45,8 @@ GOODBYE = 0.05
 
 WRITES_IN_FLIGHT = 32
 
-PAGE = 500
-"""Objects per answer of a list: some 20 MB while it is read."""
+PAGE = 20
+"""Objects per answer of a list: the API server, too, holds them all at once."""
 
 RETRIES = 4
 """How often a call is repeated that was answered with 429."""
@@ -61,7 +60,6 @@ OUTAGE = 5.0
 UNREACHABLE = "unreachable"
 """The code of a call that got no answer, for `observe_call`."""
 
-JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
 
 MANAGER = "trainrun-operator"
@@ -71,34 +69,6 @@ _MANAGER = {"fieldManager": MANAGER}
 
 def _nobody(_verb: str, _code: str, _seconds: float) -> None:
     """The default of `observe_call`."""
-
-
-def _nobody_minds() -> None:
-    """The default of `guard`."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Request:
-    """What is sent, as often as it takes."""
-
-    verb: str
-    """get, watch, post, put, patch or delete."""
-    path: str
-    params: Mapping[str, str]
-    limits: aiohttp.ClientTimeout
-    body: object = None
-    guard: Callable[[], None] = _nobody_minds
-    content: str = JSON
-    """Media type of the body."""
-
-    @property
-    def method(self) -> str:
-        return "get" if self.verb == "watch" else self.verb
-
-    @property
-    def target(self) -> str:
-        query = urlencode(self.params, quote_via=quote)
-        return f"{self.path}?{query}" if query else self.path
 
 
 class KubeApi:
@@ -145,25 +115,39 @@ class KubeApi:
     ) -> Object:
         """Read an object or a list."""
         return await self._call(
-            _Request(verb="get", path=path, params=params, limits=_within(timeout))
+            ApiRequest(verb="get", path=path, params=params, limits=within(timeout))
         )
 
-    async def pages(self, path: str, *, params: Mapping[str, str] = {}) -> AsyncGenerator[Object]:
-        """A list in parts of PAGE objects, all of the same moment. Raises Gone if it took too long.
+    async def each(
+        self, path: str, take: Callable[[Object], None], *, params: Mapping[str, str] = {}
+    ) -> int:
+        """Let `take` have each object of a list, all of the same moment; the next one is parsed
+        when it returns. Returns the list's resourceVersion. Raises Gone if it took too long.
 
         The objects of a list lack apiVersion and kind.
         """
         following = {**params, "limit": str(PAGE)}
         while True:
-            page = await self.get(path, params=following)
-            yield page
-            if not (token := page["metadata"].get("continue")):
-                return
+            items = Items()
+            request = ApiRequest(
+                verb="get", path=path, params=following, limits=within(REQUEST_TIMEOUT)
+            )
+            async with aclosing(self._chunks(request)) as chunks:
+                async for chunk in chunks:
+                    for text in items.feed(chunk):
+                        take(_json(request, text))
+                    await asyncio.sleep(0)  # a long list must not keep the rest waiting
+            with _as_unavailable(request):
+                metadata = items.rest()["metadata"]
+            if not (token := metadata.get("continue")):
+                return int(metadata["resourceVersion"])
             following["continue"] = token
 
     async def list_all(self, path: str, *, params: Mapping[str, str] = {}) -> list[Object]:
         """All objects of a list that is known to be small."""
-        return [raw async for page in self.pages(path, params=params) for raw in page["items"]]
+        found: list[Object] = []
+        await self.each(path, found.append, params=params)
+        return found
 
     async def post(
         self,
@@ -173,7 +157,7 @@ class KubeApi:
         params: Mapping[str, str] = {},
         timeout: float = REQUEST_TIMEOUT,
         urgent: bool = False,
-        guard: Callable[[], None] = _nobody_minds,
+        guard: Callable[[], None] = nobody_minds,
     ) -> Object:
         """Create an object. `urgent`: does not wait until other writes are done; `guard` is called
         whenever it is about to be sent, and raises if it must not be any more."""
@@ -195,7 +179,7 @@ class KubeApi:
         params: Mapping[str, str] = {},
         timeout: float = REQUEST_TIMEOUT,
         urgent: bool = False,
-        guard: Callable[[], None] = _nobody_minds,
+        guard: Callable[[], None] = nobody_minds,
     ) -> Object:
         """Replace an object; with a resourceVersion in it, only that version of it. `guard` as in
         `post`."""
@@ -213,11 +197,11 @@ class KubeApi:
         """Merge into an object (RFC 7386: lists are replaced, null deletes) as this field manager;
         with a resourceVersion in it, only into that version. For what users do: the operator
         itself writes whole objects."""
-        request = _Request(
+        request = ApiRequest(
             verb="patch",
             path=path,
             params={"fieldManager": manager},
-            limits=_within(REQUEST_TIMEOUT),
+            limits=within(REQUEST_TIMEOUT),
             body=body,
             content=MERGE_PATCH,
         )
@@ -230,7 +214,7 @@ class KubeApi:
         body: Mapping[str, Any] | None = None,
         params: Mapping[str, str] = {},
         timeout: float = REQUEST_TIMEOUT,
-        guard: Callable[[], None] = _nobody_minds,
+        guard: Callable[[], None] = nobody_minds,
     ) -> Object:
         """Delete an object; the answer is the object as it leaves, or a Status once it is gone.
         `guard` as in `post`."""
@@ -244,14 +228,13 @@ class KubeApi:
         limits = aiohttp.ClientTimeout(
             total=None, sock_connect=CONNECT_TIMEOUT, sock_read=SILENCE_TIMEOUT
         )
-        request = _Request(verb="watch", path=path, params={**params, "watch": "1"}, limits=limits)
-        response = await self._answer(request)
-        try:
+        request = ApiRequest(
+            verb="watch", path=path, params={**params, "watch": "1"}, limits=limits
+        )
+        async with aclosing(self._chunks(request)) as chunks:
             with _as_unavailable(request):
-                async for event in json_lines(response.content.iter_any()):
+                async for event in json_lines(chunks):
                     yield event
-        finally:
-            _drop(response)
 
     async def text_lines(self, path: str, *, params: Mapping[str, str]) -> AsyncGenerator[str]:
         """An answer of lines, such as a container's log, each as it comes, without its end; until
@@ -261,14 +244,10 @@ class KubeApi:
         Raises Unavailable when the connection breaks.
         """
         limits = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT, sock_read=None)
-        request = _Request(verb="get", path=path, params=params, limits=limits)
-        response = await self._answer(request)
-        try:
-            with _as_unavailable(request):
-                async for line in text_lines(response.content.iter_any()):
-                    yield line
-        finally:
-            _drop(response)
+        request = ApiRequest(verb="get", path=path, params=params, limits=limits)
+        async with aclosing(self._chunks(request)) as chunks:
+            async for line in text_lines(chunks):
+                yield line
 
     # ------------------------------------------------------------------------- carrying out
 
@@ -283,15 +262,15 @@ class KubeApi:
         guard: Callable[[], None],
         urgent: bool = False,
     ) -> Object:
-        request = _Request(
-            verb=verb, path=path, params=params, limits=_within(timeout), body=body, guard=guard
+        request = ApiRequest(
+            verb=verb, path=path, params=params, limits=within(timeout), body=body, guard=guard
         )
         if urgent:
             return await self._call(request)
         async with self._writes:
             return await self._call(request)
 
-    async def _call(self, request: _Request) -> Object:
+    async def _call(self, request: ApiRequest) -> Object:
         response = await self._answer(request)
         try:
             with _as_unavailable(request):
@@ -300,7 +279,17 @@ class KubeApi:
             _drop(response)
         return answer
 
-    async def _answer(self, request: _Request) -> aiohttp.ClientResponse:
+    async def _chunks(self, request: ApiRequest) -> AsyncGenerator[bytes]:
+        """An answer's body as it comes. Raises KubeError."""
+        response = await self._answer(request)
+        try:
+            with _as_unavailable(request):
+                async for chunk in response.content.iter_any():
+                    yield chunk
+        finally:
+            _drop(response)
+
+    async def _answer(self, request: ApiRequest) -> aiohttp.ClientResponse:
         """An answer below 400, its body still to be read. Raises KubeError."""
         for tries_left in reversed(range(RETRIES + 1)):
             with _as_unavailable(request):
@@ -316,7 +305,7 @@ class KubeApi:
                 raise error
         raise AssertionError("the last try returns or raises")
 
-    async def _send(self, request: _Request, token: str | None) -> aiohttp.ClientResponse:
+    async def _send(self, request: ApiRequest, token: str | None) -> aiohttp.ClientResponse:
         headers = {"Content-Type": request.content, "Accept": JSON, "User-Agent": MANAGER}
         if token:
             headers["Authorization"] = token
@@ -356,10 +345,6 @@ class KubeApi:
                 return False
 
 
-def _within(seconds: float) -> aiohttp.ClientTimeout:
-    return aiohttp.ClientTimeout(total=seconds, sock_connect=min(CONNECT_TIMEOUT, seconds))
-
-
 def _drop(response: aiohttp.ClientResponse) -> None:
     """Be done with it. Read to its end, its connection is in the pool again; otherwise it is cut,
     since a farewell by TLS would wait for a server that may be gone."""
@@ -369,13 +354,19 @@ def _drop(response: aiohttp.ClientResponse) -> None:
 
 
 @contextmanager
-def _as_unavailable(request: _Request) -> Iterator[None]:
+def _as_unavailable(request: ApiRequest) -> Iterator[None]:
     """No answer, half an answer, or one that is not the API server's."""
     try:
         yield
     except (aiohttp.ClientError, OSError, ValueError) as error:
         text = str(error) or type(error).__name__
         raise Unavailable(f"{request.verb} {request.path}: {text}") from error
+
+
+def _json(request: ApiRequest, text: bytes) -> Object:
+    with _as_unavailable(request):
+        value: Object = decoded(text)
+        return value
 
 
 def _pause(retry_after: str) -> float:

@@ -14,8 +14,11 @@ DEEPEST = 300
 """Levels that are kept of what has too many: more than any object that can be used, so that whoever
 reads this one refuses it."""
 
-_TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{}]')
-"""A string, or a bracket outside of any."""
+TEXT = rb'[^"\\]*+(?:\\.[^"\\]*+)*+("?)'
+"""The rest of a string, perhaps without its end. It never goes back, for which one state would be
+kept for each of a million escapes."""
+TOKEN = re.compile(rb'"' + TEXT + rb"|[\[\]{}]", re.DOTALL)
+"""A string, the last one perhaps without its end; or a bracket outside of any."""
 
 
 def decoded(text: bytes) -> Any:
@@ -33,7 +36,7 @@ def _shallow(text: bytes) -> bytes:
     """The same without what lies inside of DEEPEST mappings and lists."""
     kept: list[bytes] = []
     depth = begin = 0
-    for token in _TOKEN.finditer(text):
+    for token in TOKEN.finditer(text):
         if token[0] in (b"[", b"{"):
             depth += 1
             if depth == DEEPEST:

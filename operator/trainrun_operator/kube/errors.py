@@ -64,6 +64,13 @@ class Unavailable(KubeError):
     """
 
 
+def is_refusal(error: KubeError) -> bool:
+    """Whether the server has answered that this one object is not taken: by a quota, an admission
+    rule, a webhook that is away, a conflict. Other calls may do as ever."""
+    answered = error.status != 0
+    return answered and isinstance(error, Forbidden | Invalid | Conflict | Unavailable)
+
+
 _BY_STATUS: dict[int, type[KubeError]] = {
     400: Invalid,
     401: Unauthorized,

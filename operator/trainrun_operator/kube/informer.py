@@ -19,7 +19,8 @@ from typing import Any, Generic, TypeVar
 from trainrun.backoff import Backoff
 from trainrun_operator.kube.api import KubeApi
 from trainrun_operator.kube.cache import Cache, Entry
-from trainrun_operator.kube.errors import Gone, KubeError, error_of_status
+from trainrun_operator.kube.errors import Forbidden, Gone, KubeError, NotFound, error_of_status
+from trainrun_operator.kube.list_state import PATIENCE, ListState
 
 T = TypeVar("T")
 
@@ -31,9 +32,6 @@ RELIST_AFTER = 900.0
 
 SHORTEST_PAUSE, LONGEST_PAUSE = 0.2, 5.0
 """Seconds between two tries."""
-
-PATIENCE = 3
-"""Failures in a row after which we no longer insist on our place in the history."""
 
 _log = logging.getLogger(__name__)
 
@@ -66,9 +64,9 @@ class Informer(Generic[T]):
         self._list_is_due = True
         self._followed = asyncio.Event()
         self._listed_at = self._heard_at = clock()
-        self._failures = 0
         self._backoff = Backoff(SHORTEST_PAUSE, LONGEST_PAUSE)
-        self.synced = asyncio.Event()
+        self.listing = ListState(path)
+        self.synced = self.listing.synced
         """Set once a list is in the cache: the first, and after `follow` a fresh one."""
 
     def get(self, key: str) -> T | None:
@@ -85,7 +83,8 @@ class Informer(Generic[T]):
         self._cache.remove(uid)
 
     def last_heard(self) -> float:
-        """Seconds since an event, a bookmark or a list; up to 70 are normal in a quiet cluster.
+        """Seconds since an event, a bookmark, a list or a refusal; up to 70 are normal in a quiet
+        cluster.
 
         0 before `follow`: there is nothing to be heard.
         """
@@ -93,7 +92,7 @@ class Informer(Generic[T]):
 
     def follow(self) -> None:
         """From now on see every change, after a fresh list."""
-        self.synced.clear()
+        self.listing.start_over()
         self._list_is_due = True
         self._heard_at = self._clock()
         self._followed.set()
@@ -113,30 +112,34 @@ class Informer(Generic[T]):
                 _log.info("%s: the history since our last look is gone, listing again", self._path)
                 self._list_is_due = True
             except KubeError as error:
-                self._failures += 1
-                patient = self._failures < PATIENCE
-                _log.log(logging.INFO if patient else logging.WARNING, "%s: %s", self._path, error)
-                self._list_is_due |= not patient
-            except Exception:  # noqa: BLE001 - whatever it is, we must not go blind
+                self.listing.failed(error)
+                # After some failures we no longer insist on our place in the history.
+                self._list_is_due |= self.listing.failures >= PATIENCE
+                if isinstance(error, (Forbidden, NotFound)):
+                    self._heard_at = self._clock()  # the API server is there: it has answered
+            except Exception as error:  # noqa: BLE001 - whatever it is, we must not go blind
                 _log.exception("%s: listing again", self._path)
-                self._failures += 1
+                self.listing.failed(error)
                 self._list_is_due = True
             await asyncio.sleep(self._backoff.next())
 
     async def relist(self) -> None:
         """Compare the cache with a full list, read in pages. Raises KubeError."""
-        watched, version = self._version, 0
+        watched = self._version
         listed: list[Entry[T]] = []
-        async for page in self._api.pages(self._path, params=self._params):
-            listed += [entry for raw in page["items"] or () if (entry := self._cache.entry(raw))]
-            version = int(page["metadata"]["resourceVersion"])
+
+        def take(raw: dict[str, Any]) -> None:
+            if (entry := self._cache.entry(raw)) is not None:
+                listed.append(entry)
+
+        version = await self._api.each(self._path, take, params=self._params)
         if version < watched:
             _log.warning("%s: versions went back: was a backup restored?", self._path)
             self._cache.start_over()
         self._cache.replace(listed, version=version)
         self._version, self._listed_at, self._list_is_due = version, self._clock(), False
         self._heard()
-        self.synced.set()
+        self.listing.read()
 
     async def _watch(self) -> None:
         """Until the server ends it. Raises KubeError."""
@@ -165,7 +168,7 @@ class Informer(Generic[T]):
 
     def _heard(self) -> None:
         self._heard_at = self._clock()
-        self._failures = 0
+        self.listing.heard()
         self._backoff.reset()
 
 

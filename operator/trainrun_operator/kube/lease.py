@@ -20,7 +20,7 @@ from typing import Any
 from trainrun.errors import TrainRunError
 from trainrun_operator.kube import contenders
 from trainrun_operator.kube.api import KubeApi, Object
-from trainrun_operator.kube.errors import AlreadyExists, Conflict, KubeError, NotFound
+from trainrun_operator.kube.errors import AlreadyExists, Conflict, Forbidden, KubeError, NotFound
 
 DURATION = 10.0
 """Seconds that others leave a Lease alone which is not renewed."""
@@ -76,6 +76,8 @@ class Lease:
         only. 0: it had been released, or is new."""
         self._renewed_at = 0.0
         self._lost = False
+        self.refusal = ""
+        """Why we may not take it, in the API server's words; empty: we may."""
 
     def is_valid(self) -> bool:
         """Whether nobody else can be leading at this moment. Ask before every write."""
@@ -103,12 +105,17 @@ class Lease:
                         seen, seen_at = lease.get("spec"), self._clock()
                     if lease is None or self._is_free(lease, self._clock() - seen_at):
                         await self._take(lease)
+                        self.refusal = ""
                         return
                     await self._join(lease)
             except (Conflict, AlreadyExists):
                 _log.debug("another contender was faster")
             except (KubeError, TimeoutError) as error:
                 _log.warning("the Lease cannot be taken: %s", _why(error))
+                if isinstance(error, Forbidden):
+                    self.refusal = f"the Lease cannot be taken: {error}"
+            else:
+                self.refusal = ""
             await asyncio.sleep(pause)
 
     async def keep(self) -> None:

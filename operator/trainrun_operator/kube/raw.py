@@ -19,6 +19,15 @@ LONGEST = 600
 _NONE: Mapping[str, Any] = {}
 
 
+_NAMED_BY = ("namespace", "name", "uid", "resourceVersion", "generation", "deletionTimestamp")
+
+
+def named(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """Of an object only what names it in this version, and whether it is being deleted."""
+    metadata = mapping(raw, "metadata")
+    return {"metadata": {key: metadata[key] for key in _NAMED_BY if key in metadata}}
+
+
 def mapping(owner: Mapping[str, Any], *path: str) -> Mapping[str, Any]:
     """The object at `path`; an empty one where there is none."""
     found: object = owner

@@ -1,0 +1,113 @@
+"""What is kept of an object that its user may make as large as the API server takes: a megabyte.
+
+Layer: worlds/kubernetes. Thousands of them have to fit, whoever has written them, and parsed they
+take ten times the room. So an object that is not needed now is kept as packed text where that is
+small, and read again from the API server where it is not.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import zlib
+from asyncio import Semaphore
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from trainrun.errors import InvalidSpec
+from trainrun_operator.kube.api import WRITES_IN_FLIGHT
+
+LARGEST = 512 * 1024
+"""Bytes of an object that is read, as compact JSON."""
+
+KEPT, PACKED = 64 * 1024, 16 * 1024
+"""Bytes of an object that is kept: at most so many, and packed so many."""
+
+ROOM = 1024 * 1024
+"""Bytes of the objects of which a parsed form is kept."""
+
+Raw = Mapping[str, Any]
+
+
+class TooLarge(InvalidSpec):
+    """The object has more than LARGEST bytes."""
+
+
+def bare(error: InvalidSpec) -> InvalidSpec:
+    """The same to be kept: the frames of its traceback hold the object that it is about."""
+    kind = TooLarge if isinstance(error, TooLarge) else InvalidSpec
+    return kind(str(error))
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """All of an object that a write of its status leaves as it is."""
+
+    digest: bytes
+    size: int
+    """Bytes; those of managedFields among them."""
+    packed: bytes | None
+    """None: it is too large to be kept."""
+
+    @property
+    def raw(self) -> dict[str, Any] | None:
+        """The object without status and resourceVersion; None: the API server has to be asked."""
+        if self.packed is None:
+            return None
+        found: dict[str, Any] = json.loads(zlib.decompress(self.packed))
+        return found
+
+    def check_size(self) -> None:
+        """Raises TooLarge."""
+        if self.size > LARGEST:
+            raise TooLarge(
+                f"the object has {self.size // 1024} KiB, and more than {LARGEST // 1024} KiB are "
+                "not read: take what is large out of its template and its annotations, into a "
+                "ConfigMap or the image"
+            )
+
+
+def kept(raw: Raw) -> Kept:
+    """Of this object."""
+    metadata = dict(raw["metadata"])
+    metadata.pop("resourceVersion", None)
+    others = _text(metadata.pop("managedFields", None))
+    text = _text({**raw, "status": None, "metadata": metadata})
+    packed = zlib.compress(text, 1) if len(text) <= KEPT else b""
+    return Kept(
+        digest=hashlib.sha256(text).digest(),
+        size=len(text) + len(others),
+        packed=packed if 0 < len(packed) <= PACKED else None,
+    )
+
+
+def _text(value: object) -> bytes:
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return text.encode(errors="surrogatepass")
+
+
+T = TypeVar("T")
+
+
+class Recent(Generic[T]):
+    """What was read from such objects of late, by their digests: a gang is made from one."""
+
+    def __init__(self) -> None:
+        self._found: dict[bytes, tuple[int, T]] = {}
+        self._small, self._large = Semaphore(WRITES_IN_FLIGHT), Semaphore(1)
+
+    def turn(self, of: Kept) -> Semaphore:
+        """To be held while something is read and made from it. What is not kept has one for all,
+        since each of a thousand workers would hold megabytes until its pod is written."""
+        return self._small if of.packed is not None else self._large
+
+    def get(self, of: Kept) -> T | None:
+        """What was read from it."""
+        return self._found.get(of.digest, (0, None))[1]
+
+    def put(self, of: Kept, what: T) -> None:
+        """Keep it, until newer ones take its room."""
+        self._found[of.digest] = (of.size, what)
+        while len(self._found) > 1 and sum(size for size, _ in self._found.values()) > ROOM:
+            del self._found[next(iter(self._found))]
