@@ -133,6 +133,14 @@ def test_uploads_that_take_too_long_are_given_up() -> None:
     assert phase(held, UPLOADING, passed=30.0) == "Idle"
 
 
+def test_a_hold_that_allows_more_time_for_uploads_is_news() -> None:
+    held = after(1, a_hold(2, flush=(10,), flush_allowed=30.0))
+    later = duty.told(held, Answer(order=a_hold(2, flush=(10,), flush_allowed=50.0)), NOW + 20.0)
+    assert to_do(later, UPLOADING, passed=30.0) == (Flush((10,)),)
+    assert phase(later, UPLOADING, passed=49.0) == "Flushing"
+    assert to_do(later, UPLOADING, passed=50.0) == (GiveUp(), Resolve(None))
+
+
 def test_a_new_worker_has_nothing_to_flush() -> None:
     assert to_do(told(a_hold(2, flush=(10,), offer=True))) == (OfferPort(2), Resolve(None))
 

@@ -25,7 +25,9 @@ def test_storage_in_use_is_waited_for_with_a_message(any_bench: Bench) -> None:
     assert answer.outcome == "InUse"
     assert answer.message == (
         f"{any_bench.run.uri} is in use by TrainRun uid uid-1 (owners/000001.json); it is taken "
-        "over when that run is suspended or finished, or gives no sign of life for 30 s"
+        "over when that run is suspended or finished, or gives no sign of life for 30 s. If no "
+        "TrainRun has this uid, its pods were left behind: kubectl delete pods -A -l "
+        "trainrun.dev/run-uid=uid-1"
     )
 
 
@@ -174,3 +176,33 @@ def test_the_run_record_says_who_came_first(bench: Bench) -> None:
     record = json.loads(bench.run.store.get("digits/run.json"))
     assert record["layout"] == 1
     assert record["created_by"] == "TrainRun uid uid-1"
+
+
+def test_an_owner_that_nobody_hears_is_seen_to_live_by_its_beat_and_nothing_is_claimed(
+    any_bench: Bench,
+) -> None:
+    any_bench.resolve(1)
+    beat(any_bench.run, uid="uid-1", counter=1)
+    before = sorted(item.key for item in any_bench.run.objects(""))
+    looks = [any_bench.resolve(2, look=True)]
+    beat(any_bench.run, uid="uid-1", counter=2)
+    looks.append(any_bench.resolve(2, look=True))
+    looks.append(any_bench.resolve(2, look=True))
+    assert {look.outcome for look in looks} == {"Looked"}
+    assert [look.owner for look in looks] == ["Unknown", "Moves", "Unknown"]
+    assert sorted(item.key for item in any_bench.run.objects("")) == before
+
+
+def test_a_beat_that_stands_still_for_the_lease_is_seen_as_such(any_bench: Bench) -> None:
+    any_bench.resolve(1)
+    beat(any_bench.run, uid="uid-1", counter=1)
+    assert any_bench.resolve(2, look=True).owner == "Unknown"
+    any_bench.clock.now += 29.9
+    assert any_bench.resolve(2, look=True).owner == "Unknown"
+    any_bench.clock.now += 0.1
+    assert any_bench.resolve(2, look=True).owner == "Still"
+    assert any_bench.resolve(2).outcome == "Resolved"
+
+
+def test_a_folder_without_an_owner_says_nothing(bench: Bench) -> None:
+    assert bench.resolve(1, look=True).owner == "Unknown"

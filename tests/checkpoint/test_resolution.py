@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from trainrun.checkpoint import (
     check_fence,
     finish,
     open_store,
+    prove,
     release,
     resolve,
     retain,
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from tests.support.s3_server import S3Server
     from trainrun.contract.agent_state import Resolution
     from trainrun.contract.checkpoint_id import CheckpointId
 
@@ -438,3 +441,40 @@ def test_the_choice_does_not_change_when_retention_has_run(any_bench: Bench) -> 
     assert any_bench.resolve(2).resume == checkpoint_id(1, 60)
     assert retain(any_bench.run, attempt=1, keep=2) == ()  # no longer the newest attempt
     assert set(any_bench.run.folders()) == {checkpoint_id(1, step) for step in (40, 50, 60)}
+
+
+# ------------------------------------------------------------------ whether a worker can read it
+
+
+def test_a_worker_shows_that_it_can_read_the_checkpoint_and_writes_nothing(
+    any_bench: Bench,
+) -> None:
+    any_bench.resolve(1)
+    any_bench.commit(step=10)
+    before = any_bench.run.objects("")
+    point = checkpoint_id(1, 10)
+    answer = prove(any_bench.run, attempt=2, point=point)
+    assert (answer.attempt, answer.outcome, answer.resume) == (2, "Resolved", point)
+    assert prove(any_bench.run, attempt=2, point=None).outcome == "Resolved"
+    assert any_bench.run.objects("") == before
+
+
+def test_a_checkpoint_that_is_gone_does_not_mean_that_the_store_refuses(any_bench: Bench) -> None:
+    any_bench.resolve(1)
+    assert prove(any_bench.run, attempt=2, point=checkpoint_id(1, 10)).outcome == "Resolved"
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_worker_with_wrong_keys_says_what_the_server_says(
+    own_s3: S3Server, monkeypatch: pytest.MonkeyPatch, *, known: bool
+) -> None:
+    for name, value in {**own_s3.environment(), "AWS_SECRET_ACCESS_KEY": "wrong"}.items():
+        monkeypatch.setenv(name, value)
+    with contextlib.closing(open_store("s3://bucket/runs")) as store:
+        run = RunStore(store, "digits")
+        point = checkpoint_id(1, 10) if known else None
+        answer = prove(run, attempt=2, point=point)
+        assert (answer.outcome, answer.resume) == ("Misconfigured", None)
+        assert "SignatureDoesNotMatch" in answer.message
+        own_s3.stop()
+        assert prove(run, attempt=2, point=point).outcome == "Unavailable"

@@ -14,7 +14,6 @@ from trainrun.contract.agent_state import (
     Committed,
     Damaged,
     Held,
-    Meeting,
     Notice,
     Offer,
     Problem,
@@ -30,6 +29,7 @@ from trainrun.contract.answer import Answer, Exit, Hold, Recheck, SaveOrder, Sta
 from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun.contract.code import CodeFile
 from trainrun.contract.evidence import Evidence, RankEvidence
+from trainrun.contract.meeting import Meeting
 from trainrun.contract.posted import Posted
 
 STATE = AgentState(
@@ -128,7 +128,7 @@ def test_growing_old_is_no_news(by: float) -> None:
     assert essence(aged(STATE, by=by)) == essence(STATE)
 
 
-LENGTHS = {(Answer, "poll"), (Hold, "linger_seconds")}
+LENGTHS = {(Answer, "poll"), (Hold, "linger_seconds"), (Hold, "flush_allowed")}
 """Counted by whoever hears them first: not until a moment that the sender has in mind."""
 
 

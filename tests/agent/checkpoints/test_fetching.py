@@ -17,7 +17,7 @@ from trainrun.checkpoint.stores.file import FileStore
 from trainrun.contract.agent_state import Suspect
 from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun.contract.replies import Failed, Fetched
-from trainrun.errors import CheckpointDamaged
+from trainrun.errors import CheckpointDamaged, StoreDenied, StoreError
 
 STEP_5 = CheckpointId(attempt=1, step=5)
 
@@ -60,6 +60,7 @@ class Reader:
     fetching: Fetching
     told: asyncio.Event
     wrong: bool = True
+    refusal: StoreError | None = None
 
 
 @pytest.fixture
@@ -77,6 +78,8 @@ async def reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
     read = FileStore.get_file
 
     def get_file(store: FileStore, key: str, path: Path, **expected: int) -> None:
+        if made.refusal is not None:
+            raise made.refusal
         if made.wrong:
             raise CheckpointDamaged(f"{key}: its content changed")  # on its way to this node
         read(store, key, path, **expected)  # type: ignore[arg-type]
@@ -124,3 +127,36 @@ async def test_the_suspicion_is_still_told_when_the_attempt_was_ended(reader: Re
     with pytest.raises(asyncio.CancelledError):
         await asked
     assert reader.fetching.suspect is not None
+
+
+async def test_keys_that_are_refused_for_a_moment_do_not_end_the_process_that_loads(
+    reader: Reader,
+) -> None:
+    reader.refusal = StoreDenied("cannot read model.pt: ExpiredToken")
+    asked = asyncio.create_task(reader.fetching.checkpoint(None))
+    await reader.told.wait()
+    problem = reader.fetching.problem
+    assert problem is not None
+    assert (problem.type, problem.reason, problem.message) == (
+        "StorageUnavailable",
+        "Refused",
+        "processes wait for a checkpoint: cannot read model.pt: ExpiredToken",
+    )
+    reader.wrong, reader.refusal = False, None
+    assert isinstance(await asked, Fetched)
+    assert reader.fetching.problem is None
+
+
+async def test_a_process_that_the_store_refuses_for_long_is_told_why_it_ends(
+    reader: Reader,
+) -> None:
+    reader.fetching.refusals = 0.1
+    reader.refusal = StoreDenied("cannot read model.pt: ExpiredToken")
+    reply = await reader.fetching.checkpoint(None)
+    assert isinstance(reply, Failed)
+    assert reply.error == (
+        "checkpoint step-000000005-attempt-1 cannot be read: cannot read model.pt: ExpiredToken"
+    )
+    problem = reader.fetching.problem
+    assert problem is not None
+    assert problem.reason == "Refused"

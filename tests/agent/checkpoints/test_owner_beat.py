@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from tests.agent.on_disk import a_config
 from trainrun import checkpoint as api
 from trainrun.agent.checkpoints.owner_beat import Ownership
+from trainrun.agent.checkpoints.resolving import Resolving
 from trainrun.agent.checkpoints.storage import AsyncRunStore
 from trainrun.checkpoint.rules.records import OwnerRecord
 from trainrun.contract import layout
@@ -50,3 +51,34 @@ async def test_a_takeover_names_who_has_the_storage_now(tmp_path: Path) -> None:
     problem = await told_after(tmp_path, lambda: run.write_once(layout.owner_key(2), claim))
     assert (problem.type, problem.reason) == ("StorageLost", "TakenOver")
     assert problem.message.startswith("TrainRun uid uid-2 was the last to claim this run's storage")
+
+
+async def test_an_agent_that_looks_tells_of_the_beat_and_claims_once_it_is_asked_to(
+    tmp_path: Path,
+) -> None:
+    """And a claim that is asked for while it still looks is not put off for that."""
+    run = api.RunStore(api.open_store(f"file://{tmp_path}/storage"), "run")
+    storage = AsyncRunStore(a_config(tmp_path))
+    assert (await storage.resolve(ResolveRequest(attempt=1))).outcome == "Resolved"
+    storage.close()
+    told = asyncio.Event()
+    looks = AsyncRunStore(a_config(tmp_path))
+    resolving = Resolving(storage=looks, news=told.set, resolved=lambda: None)
+
+    async def seen(owner: str) -> None:
+        while (found := resolving.resolution(0.0)) is None or found.owner != owner:
+            told.clear()
+            await asyncio.wait_for(told.wait(), 20)
+
+    resolving.want(ResolveRequest(attempt=2, look=True))
+    await seen("Unknown")
+    api.beat(run, uid="uid-1", counter=7)
+    await seen("Moves")
+    assert run.attempts() == [1]
+    resolving.want(ResolveRequest(attempt=3, look=True))
+    await asyncio.wait_for(told.wait(), 20)
+    resolving.want(ResolveRequest(attempt=3))
+    while resolving.claimed != 3:
+        told.clear()
+        await asyncio.wait_for(told.wait(), 20)
+    looks.close()

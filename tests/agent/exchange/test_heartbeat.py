@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 import json
 import os
 import subprocess
@@ -13,7 +15,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.agent.workers import start
+from tests.runtime.states import a_state
 from tests.support.eventually import eventually
+from trainrun.agent.exchange import heartbeat
+from trainrun.agent.exchange.http import HttpClient
 from trainrun.contract import variables
 from trainrun.contract.agent_config import AgentConfig, BadConfig, StorageConfig
 from trainrun.contract.agent_state import AgentState, ProcessExit
@@ -300,3 +305,50 @@ def test_a_recorded_answer_of_a_later_version_is_carried_out(
     worker = workers.start("pass")
     operator.text = (RECORDED / "answer-v2-more-fields.json").read_text()
     assert worker.code() == 1
+
+
+@pytest.mark.parametrize(("status", "ends"), [(403, True), (401, False)])
+async def test_an_agent_that_is_none_of_the_operators_workers_for_minutes_ends_and_says_so(
+    status: int, ends: bool, operator: OperatorStandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody has removed its seal, or has deleted the TrainRun with --cascade=orphan."""
+    monkeypatch.setattr(heartbeat, "REFUSED_SECONDS", 0.2)
+    monkeypatch.setattr(heartbeat, "UNWANTED_PAUSE", 0.05)
+    operator.status = status
+    told: list[str] = []
+    beats = heartbeat.Heartbeat(
+        connect=lambda _: HttpClient(operator.url),
+        state=a_state,
+        apply=lambda _: False,
+        replaced=told.append,
+    )
+    beats.start()
+    before = operator.requests
+    while operator.requests < before + 12:
+        await asyncio.sleep(0.05)
+    await beats.stop()
+    assert bool(told) == ends
+
+
+async def test_an_outage_is_not_part_of_the_minutes_for_which_an_agent_is_refused(
+    operator: OperatorStandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three refusals ended a worker, and between them no operator was there for five minutes."""
+    monkeypatch.setattr(heartbeat, "REFUSED_SECONDS", 0.2)
+    for pause in ("UNWANTED_PAUSE", "FIRST_PAUSE", "LONGEST_PAUSE"):
+        monkeypatch.setattr(heartbeat, pause, 0.05)
+    operator.status = 403
+    places = itertools.cycle((operator.url, "http://127.0.0.1:1"))
+    told: list[str] = []
+    beats = heartbeat.Heartbeat(
+        connect=lambda _: HttpClient(next(places)),
+        state=a_state,
+        apply=lambda _: False,
+        replaced=told.append,
+    )
+    beats.start()
+    before = operator.requests
+    while operator.requests < before + 8:
+        await asyncio.sleep(0.05)
+    await beats.stop()
+    assert told == []

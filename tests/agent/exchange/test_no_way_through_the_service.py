@@ -102,3 +102,20 @@ def test_an_address_is_verified_against_the_name_of_the_service(
         leader.until(lambda s: True)
         worker.shows(f"{stranger.place}: its certificate is not trusted (Hostname mismatch")
         assert stranger.requests == 0
+
+
+@pytest.mark.slow
+def test_a_host_network_worker_is_heard_when_all_operators_were_replaced(
+    another: OperatorStandIn, workers: Workers
+) -> None:
+    """The name of the Service is not found on its node, and all operators have new addresses: what
+    still leads to them is the address of the Service itself."""
+    service = another.place
+    with OperatorStandIn() as first:
+        first.operators = (first.place, service)
+        nameless = "http://trainrun-agents.trainrun-system.svc.invalid:8443"
+        worker = workers.start("pass", operator_url=nameless, operators=(first.place,))
+        first.until(lambda s: s.seen)
+        first.status = 500
+        another.until(lambda s: True)
+    worker.shows(f"the operator answers again at {service}")

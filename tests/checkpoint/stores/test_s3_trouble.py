@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from testbed.tcp_proxy import TcpProxy, tcp_proxy
+from tests.support.certificates import TestAuthority
 from tests.support.checkpoints import (
     Bench,
     checkpoint_id,
@@ -266,3 +267,18 @@ def test_endless_conflicts_end_in_an_error() -> None:
         with contextlib.closing(open_store("s3://bkt", endpoint_url=server.endpoint)) as store:
             with pytest.raises(StoreUnavailable, match="others keep writing it"):
                 store.put_if_absent("claim", b"mine")
+
+
+@pytest.mark.usefixtures("any_credentials")
+def test_a_certificate_that_the_worker_does_not_trust_is_no_outage(tmp_path: Path) -> None:
+    """Asked again it says the same: somebody has to give the worker another authority."""
+    with plain_s3() as server:
+        server.socket = (
+            TestAuthority().server(tmp_path).wrap_socket(server.socket, server_side=True)
+        )
+        endpoint = server.endpoint.replace("http:", "https:")
+        with (
+            contextlib.closing(open_store("s3://bucket", endpoint_url=endpoint)) as store,
+            pytest.raises(StoreMisconfigured, match="AWS_CA_BUNDLE names a file"),
+        ):
+            store.get("key")

@@ -41,9 +41,10 @@ from trainrun.agent.training.step_clock import StepClock
 from trainrun.agent.training.tally import Tally
 from trainrun.agent.training.vote import Voter
 from trainrun.contract.agent_config import AgentConfig
-from trainrun.contract.agent_state import Meeting, Problem, ProcessExit
+from trainrun.contract.agent_state import Problem, ProcessExit
 from trainrun.contract.answer import Start
 from trainrun.contract.environment import placed
+from trainrun.contract.meeting import Meeting
 from trainrun.contract.messages import (
     AskedForCheckpoint,
     AskRoom,

@@ -211,7 +211,11 @@ def phase(duty: Duty, situation: Situation, now: float) -> Phase:
 
 def settled(found: Resolution | None, request: ResolveRequest) -> bool:
     """Whether the store has given the answer that it would give again."""
-    return found is not None and found.attempt == request.attempt and found.outcome not in ASK_AGAIN
+    if found is None or found.attempt != request.attempt or found.outcome in ASK_AGAIN:
+        return False
+    if request.look or found.outcome == "Looked":
+        return request.look and found.owner != "Unknown"
+    return not request.proof or found.resume == request.committed
 
 
 def _ending(duty: Duty, situation: Situation, now: float) -> tuple[Task, ...]:

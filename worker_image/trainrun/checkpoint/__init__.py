@@ -30,7 +30,7 @@ from trainrun.checkpoint.logs import (
 from trainrun.checkpoint.metrics_log import MetricsLog, read_metrics
 from trainrun.checkpoint.ownership import BeatWatch, beat, known_run_id, owner_uid, release
 from trainrun.checkpoint.prospect import next_resolution
-from trainrun.checkpoint.resolution import resolve
+from trainrun.checkpoint.resolution import prove, resolve
 from trainrun.checkpoint.retention import retain
 from trainrun.checkpoint.rules.listing import ObjectInfo
 from trainrun.checkpoint.rules.records import (
@@ -107,6 +107,7 @@ __all__ = [
     "open_steps",
     "open_store",
     "owner_uid",
+    "prove",
     "read_again",
     "read_attempts",
     "read_ballots",

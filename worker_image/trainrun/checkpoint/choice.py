@@ -11,11 +11,17 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from trainrun.checkpoint.rules.records import BadRecord, Manifest
-from trainrun.checkpoint.rules.selection import Folder, Resumes, fenced_by, newest_first
+from trainrun.checkpoint.rules.records import AttemptRecord, BadRecord, Manifest
+from trainrun.checkpoint.rules.selection import (
+    Folder,
+    Resumes,
+    fenced_by,
+    left_behind,
+    newest_first,
+)
 from trainrun.checkpoint.transfer.writer import commit_folder, set_aside
 from trainrun.contract import layout
 from trainrun.contract.agent_state import Suspect
@@ -40,8 +46,10 @@ class StoreView:
 
     attempts: tuple[int, ...]
     """Claimed ones, ascending."""
+    claims: tuple[AttemptRecord, ...]
+    """Of those that matter to the checkpoints there are."""
     resumes: Resumes
-    """What those started from that matter to the checkpoints there are."""
+    """What these have left everything newer behind than."""
     folders: Mapping[CheckpointId, Folder]
     bad: frozenset[CheckpointId]
     """Set aside earlier."""
@@ -82,9 +90,11 @@ def look(run: RunStore) -> StoreView:
     # last two are what retention protects.
     lowest = min((checkpoint.attempt for checkpoint in folders), default=0)
     matter = [number for number in attempts if number > lowest or number in attempts[-2:]]
+    claims = tuple(run.claims(matter))
     return StoreView(
         attempts=tuple(attempts),
-        resumes=run.resumes(matter),
+        claims=claims,
+        resumes=left_behind(claims, folders),
         folders=folders,
         bad=frozenset(run.bad()),
     )
@@ -117,6 +127,15 @@ def choose(run: RunStore, view: StoreView, known: Known) -> Choice:
         newer = {id_: how for id_, how in known.items() if id_ > choice.resume.id}
         _miss(run, view, choice, newer)
     return choice
+
+
+def one_before(run: RunStore, view: StoreView, newest: CheckpointId) -> CheckpointId | None:
+    """The newest good checkpoint that is older than this one; None: there is none, or its manifest
+    reads wrongly here. Raises StoreError."""
+    folders = view.folders.items()
+    older = {id_: folder for id_, folder in folders if id_ < newest and folder.has_manifest}
+    found = choose(run, replace(view, folders=older), {}).resume
+    return found.id if found is not None else None
 
 
 def inspect(run: RunStore, folder: Folder) -> Manifest:
@@ -156,11 +175,12 @@ def evidence(run: RunStore, view: StoreView, known: Known) -> list[str]:
     Empty: it never has, and may start from nothing. Raises StoreUnavailable where one of them is
     there and only the listing lacks it, StoreError.
     """
-    resumes = run.resumes(view.attempts)
+    claims = run.claims(view.attempts)
+    resumes = left_behind(claims, view.folders)
     witnesses = {
-        resume: f"attempt {attempt} was started from it"
-        for attempt, resume in sorted(resumes.items(), reverse=True)
-        if resume is not None
+        claim.resume: f"attempt {claim.attempt} was started from it"
+        for claim in sorted(claims, key=lambda claim: -claim.attempt)
+        if claim.resume is not None
     }
     witnesses |= {
         checkpoint: how

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from trainrun.checkpoint.stores.run_store import RunStore
-    from trainrun.contract.agent_state import Outcome
+    from trainrun.contract.agent_state import Outcome, OwnerLife
     from trainrun.contract.checkpoint_id import CheckpointId
 
 LEASE = 30.0
@@ -51,11 +51,14 @@ class BeatWatch:
         """Seconds."""
         self._clock = clock
         self._seen: tuple[int, bytes] | None = None
+        self.moved = False
+        """The beat has changed between the last two looks at this owner."""
         self._since = 0.0
 
     def still_for(self, owner: int, beat: bytes) -> float:
         """Seconds since this beat of this owner was first seen (0 at the first sight)."""
-        now = self._clock()
+        now, before = self._clock(), self._seen
+        self.moved = before is not None and before[0] == owner and before[1] != beat
         if self._seen != (owner, beat):
             self._seen, self._since = (owner, beat), now
         return now - self._since
@@ -138,6 +141,18 @@ def beat(run: RunStore, *, uid: str, counter: int, committed: CheckpointId | Non
 def release(run: RunStore, *, uid: str) -> None:
     """Give the folder up, so that the next claimant need not wait for the lease."""
     _write_beat(run, uid=uid, counter=0, committed=None, released=True)
+
+
+def life_of_owner(run: RunStore, *, watch: BeatWatch) -> OwnerLife:
+    """Whether the folder's owner, whoever it is, shows life; nothing is written."""
+    numbers = _owners(run)
+    if not numbers:
+        return "Unknown"
+    claim = _read_claim(run, numbers[-1])
+    still = watch.still_for(claim.number, claim.beat)
+    if watch.moved:
+        return "Moves"
+    return "Still" if still >= watch.lease else "Unknown"
 
 
 def is_used(run: RunStore) -> bool:
@@ -280,5 +295,6 @@ def _in_use(run: RunStore, claim: _Claim, *, uid: str, watch: BeatWatch) -> NotO
         outcome="InUse",
         message=f"{run.uri} is in use by TrainRun uid {claim.uid or '(unreadable)'} "
         f"({layout.owner_key(claim.number)}); it is taken over when that run is suspended or "
-        f"finished, or gives no sign of life for {watch.lease:.0f} s",
+        f"finished, or gives no sign of life for {watch.lease:.0f} s. If no TrainRun has this uid, "
+        f"its pods were left behind: kubectl delete pods -A -l trainrun.dev/run-uid={claim.uid}",
     )

@@ -11,16 +11,27 @@ import contextlib
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
-from trainrun.checkpoint.choice import Choice, Known, StoreView, choose, evidence, inspect, look
+from trainrun.checkpoint.choice import (
+    Choice,
+    Known,
+    StoreView,
+    choose,
+    evidence,
+    inspect,
+    look,
+    one_before,
+)
 from trainrun.checkpoint.generation import enter
 from trainrun.checkpoint.ownership import (
     BeatWatch,
     NotOwned,
     Owned,
     acquire,
+    life_of_owner,
     of_other_params,
 )
 from trainrun.checkpoint.rules.records import AttemptRecord, FinishedRecord
+from trainrun.checkpoint.transfer.reader import read_manifest
 from trainrun.contract import layout
 from trainrun.contract.agent_state import Outcome, Resolution
 from trainrun.contract.checkpoint_id import CheckpointId
@@ -39,23 +50,38 @@ def resolve(
     generation: int = 0,
     ended: str = "",
     committed: CheckpointId | None = None,
+    trial_of: CheckpointId | None = None,
     watch: BeatWatch,
     params: str = "",
+    look: bool = False,
 ) -> Resolution:
     """Claim the resume point of `attempt` (counted from 1) for the TrainRun `uid`.
 
     `generation` is that of its folder in which the run is; 0: not known, then `on_existing` says
     which, and the answer too. `ended` is the incident that ended the attempt before, for the
     record; `committed` the newest checkpoint that the caller knows to be committed: while it is
-    None the store may be a new one, otherwise an empty listing is not believed; `params` are those
+    None the store may be a new one, otherwise an empty listing is not believed; where the newest
+    good one is `trial_of`, the one before it is claimed, as a trial; `params` are those
     of a sweep's trial, as JSON: the folder of other ones is refused. Repeating it for an
     attempt that is claimed already gives the same answer, while that choice is still good (else
-    `Behind`: take the next number). Never raises for trouble with the store.
+    `Behind`: take the next number). With `look` nothing is claimed or written (see `OwnerLife`).
+    Never raises for trouble with the store.
     """
     claimant = _Claimant(
-        run=run, uid=uid, attempt=attempt, ended=ended, committed=committed, params=params
+        run=run,
+        uid=uid,
+        attempt=attempt,
+        ended=ended,
+        committed=committed,
+        trial_of=trial_of,
+        params=params,
     )
     try:
+        if look:
+            place = replace(run, generation=generation) if generation else run
+            seen = life_of_owner(place, watch=watch)
+            message = f"the owner's beat in {place.uri}: {seen}"
+            return replace(claimant.answer("Looked", message=message), owner=seen)
         if committed is None:
             # This may be the first use of the store: make it ready, and find out what it lacks.
             run.store.probe()
@@ -65,10 +91,26 @@ def resolve(
             place = enter(run, uid=uid, fresh=on_existing == "StartFresh")
         claimant = replace(claimant, run=place)
         return claimant.resolve(fail_on_existing=on_existing == "Fail", watch=watch)
-    except StoreUnavailable as error:
-        return claimant.answer("Unavailable", message=str(error))
     except StoreError as error:
-        return claimant.answer("Misconfigured", message=str(error))
+        return claimant.answer(_outcome(error), message=str(error))
+
+
+def prove(run: RunStore, *, attempt: int, point: CheckpointId | None) -> Resolution:
+    """Read the checkpoint's manifest, or without one list attempts: `Resolved` where the store lets
+    us, whatever it holds. Claims and writes nothing; never raises for trouble with the store."""
+    try:
+        if point is None:
+            run.attempts()
+        else:
+            with contextlib.suppress(CheckpointDamaged):  # told by who chooses it, or asks for it
+                read_manifest(run, point)
+    except StoreError as error:
+        return Resolution(attempt=attempt, outcome=_outcome(error), message=str(error))
+    return Resolution(attempt=attempt, outcome="Resolved", resume=point)
+
+
+def _outcome(error: StoreError) -> Outcome:
+    return "Unavailable" if isinstance(error, StoreUnavailable) else "Misconfigured"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +120,7 @@ class _Claimant:
     attempt: int
     ended: str
     committed: CheckpointId | None
+    trial_of: CheckpointId | None
     params: str
 
     def resolve(self, *, fail_on_existing: bool, watch: BeatWatch) -> Resolution:
@@ -169,12 +212,15 @@ class _Claimant:
             return self.answer(
                 "NoGoodCheckpoint", message=problem, highest=view.highest, choice=choice
             )
+        tried = resume if resume == self.trial_of else None
+        before = one_before(self.run, view, tried) if tried is not None else None
         record = AttemptRecord(
             attempt=self.attempt,
             uid=self.uid,
-            resume=resume,
+            resume=before or resume,
             ended=self.ended,
             set_aside=tuple(choice.set_aside),
+            trial_of=tried if before else None,
         )
         if not self.run.write_once(layout.attempt_key(self.attempt), record):
             view = look(self.run)
@@ -183,7 +229,7 @@ class _Claimant:
             return self._claimed_before(view, owner)
         if self._take_late(resume, view, known):
             return self._behind(self.attempt + 1)
-        return self._resolved(resume, owner, highest=self.attempt, choice=choice)
+        return self._resolved(record, owner, highest=self.attempt, choice=choice)
 
     def _take_late(self, resume: CheckpointId | None, before: StoreView, known: Known) -> bool:
         """Whether something newer was committed between the look and the claim, which fences it.
@@ -240,7 +286,7 @@ class _Claimant:
                 record = None
             if record is not None and record.uid == self.uid and self._stands(record, view):
                 return self._resolved(
-                    record.resume,
+                    record,
                     owner,
                     highest=view.highest,
                     choice=Choice(set_aside=list(record.set_aside)),
@@ -266,10 +312,11 @@ class _Claimant:
         return True
 
     def _resolved(
-        self, resume: CheckpointId | None, owner: Owned, *, highest: int, choice: Choice
+        self, record: AttemptRecord, owner: Owned, *, highest: int, choice: Choice
     ) -> Resolution:
+        resume = record.resume
         text = f"resume from {resume.name}" if resume else "start from nothing"
         if choice.skipped:
             text += f" (newer, but never completed: {'; '.join(choice.skipped)})"
         found = self.answer("Resolved", message=text, highest=highest, resume=resume, choice=choice)
-        return replace(found, run_id=owner.run_id)
+        return replace(found, run_id=owner.run_id, trial_of=record.trial_of)

@@ -51,6 +51,7 @@ def retain(
         keep=keep,
         bad=view.bad | judged.damaged,
         resumes=view.resumes,
+        started=[it.resume for it in view.claims if it.attempt in view.attempts[-PROTECTED:]],
         unread=judged.unread,
         score=score,
         values=judged.values,

@@ -19,6 +19,7 @@ from trainrun.contract.code import CodeFile
 from trainrun.contract.copies import changed
 from trainrun.contract.evidence import Evidence
 from trainrun.contract.limits import checked
+from trainrun.contract.meeting import Meeting
 from trainrun.contract.metrics import bounded
 from trainrun.contract.posted import Posted
 
@@ -157,12 +158,19 @@ Outcome = Literal[
     "Behind",  # the store knows `highest_attempt` >= the asked one
     "Unavailable",  # the store cannot be reached now
     "Misconfigured",  # wrong credentials, missing bucket, unsupported server
+    "Looked",  # nothing was claimed, as it was asked: `owner` says what was seen
+]
+OwnerLife = Literal[
+    "Unknown",  # not looked at for long enough
+    "Moves",  # its beat changes
+    "Still",  # its beat has not changed for the lease of `trainrun.checkpoint.ownership`
 ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resolution:
-    """What the store answered when this agent claimed the resume point of `attempt`."""
+    """What the store answered when this agent claimed the resume point of `attempt`, or showed that
+    it can read it (`ResolveRequest.proof`)."""
 
     attempt: int
     outcome: Outcome
@@ -171,6 +179,8 @@ class Resolution:
     """The highest attempt number that the store knows."""
     set_aside: tuple[str, ...] = ()
     """Checkpoints found damaged on the way, with reasons."""
+    trial_of: CheckpointId | None = None
+    """The newest checkpoint, where `resume` is the one before it (`ResolveRequest.trial_of`)."""
     message: str = ""
     suspect: Suspect | None = None
     generation: int = 1
@@ -178,7 +188,14 @@ class Resolution:
     0.1.0 knows no other."""
     run_id: str = ""
     """The run's id, where it is resolved; empty: an agent of version 0.1.0, which knows none."""
+    owner: OwnerLife = "Unknown"
+    """Whether the owner of the storage shows life, where a look was asked for."""
     age: Age = 0.0
+
+
+REFUSED = "Refused"
+"""Reason of the problem `StorageUnavailable` of a worker whose processes wait for a checkpoint that
+the store does not let it read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,24 +237,6 @@ class Pace:
     busy: float
     """Part of the time for which its process, and all that this has started, has computed or waited
     for a CPU; above 1 where several do so at a time."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Meeting:
-    """Whether the processes of a worker meet those of others, as far as its agent has seen."""
-
-    known: bool = False
-    """Some process has opened the master port, or has spoken to its agent: it knows its rank."""
-    elsewhere: bool = False
-    """A rank is connected to others by a port of its own."""
-    placed: bool = False
-    """A rank has asked the library for its place."""
-    leaders: tuple[int, ...] = ()
-    """Ranks whose process has started a rank 0 of another group, as a launcher does."""
-    launcher: str = ""
-    """The program that did."""
-    mpi: bool = False
-    """Each rank has loaded MPI, without a launcher of MPI: it is rank 0 of 1."""
 
 
 Phase = Literal[

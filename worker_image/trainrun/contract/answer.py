@@ -19,7 +19,8 @@ from trainrun.contract.evidence import EvidenceRequest
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResolveRequest:
-    """Claim the resume point of `attempt` in the store and report it (slot 0's agent only)."""
+    """Claim the resume point of `attempt` in the store and report it (slot 0's agent), or show that
+    this worker can read it."""
 
     attempt: int
     on_existing: Literal["Resume", "Fail", "StartFresh"] = "Resume"
@@ -29,6 +30,20 @@ class ResolveRequest:
     committed: CheckpointId | None = None
     """The newest checkpoint that the operator knows to be committed: a store that shows nothing of
     it is not to be taken for an empty one."""
+    trial_of: CheckpointId | None = None
+    """Where the newest checkpoint is this one, the one before it is claimed, as a trial: attempts
+    died while they opened it. Agents that do not know this field claim the newest."""
+    proof: bool = False
+    """Claim nothing: read the manifest of `committed`, or list attempts where it is absent, and say
+    `Resolved` with it where the store lets this worker do so."""
+    look: bool = False
+    """Claim nothing: only say whether the owner of the storage shows life."""
+
+    def asks_as(self, other: ResolveRequest) -> bool:
+        """Whether the answer to the other one is an answer to this one."""
+        ours = (self.attempt, self.proof, self.look)
+        others = (other.attempt, other.proof, other.look)
+        return ours == others and (not self.proof or self.committed == other.committed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +65,9 @@ class Hold:
     first: nothing is done to them, since who broke the collective may be about to say so."""
     flush_seconds: Remaining = 0.0
     """How long the uploads may still take; then they are abandoned."""
+    flush_allowed: float = 0.0
+    """How long they may take altogether. It grows while the store is away, and then is news, which
+    what is left of a time is not."""
     offer: bool = False
     resolve: ResolveRequest | None = None
     prefetch: CheckpointId | None = None

@@ -1,16 +1,17 @@
 """Handing checkpoints to the processes: downloaded when asked for, once per node.
 
 Layer: agent. An unreachable store is waited for, since a process that died of it would count as a
-failure of the training. A checkpoint that is damaged as the listing shows is set aside, told, and
-an error in the process. One whose content reads wrongly may be good: it is told as a suspect, and
-no process gets it before it reads well here; the operator lets another node read it, and ends the
-attempt when that has.
+failure of the training; so is one that refuses, for a while. A checkpoint that is damaged as the
+listing shows is set aside, told, and an error in the process. One whose content reads wrongly may
+be good: it is told as a suspect, and no process gets it before it reads well here; the operator
+lets another node read it, and ends the attempt when that has.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,13 +19,15 @@ from typing import TypeVar
 
 from trainrun.agent.checkpoints.storage import AsyncRunStore
 from trainrun.backoff import Backoff
-from trainrun.contract.agent_state import Damaged, Problem, Suspect
+from trainrun.contract.agent_state import REFUSED, Damaged, Problem, Suspect
 from trainrun.contract.answer import PeerSource
 from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun.contract.replies import Described, Failed, Fetched, Reply
 from trainrun.errors import (
     CheckpointDamaged,
+    StoreDenied,
     StoreError,
+    StoreMisconfigured,
     StoreUnavailable,
     TrainRunError,
 )
@@ -47,6 +50,8 @@ class Fetching:
     """The agent of this node that reads checkpoints from the store for all."""
     again: float = 30.0
     """Seconds until a suspect is read here once more."""
+    refusals: float = 30.0
+    """Seconds for which a store that refuses what it let this worker read before is asked again."""
     damaged: Damaged | None = None
     problem: Problem | None = None
     _wrong: dict[object, CheckpointDamaged] = field(default_factory=dict)
@@ -101,7 +106,9 @@ class Fetching:
         if resume is None:
             return Failed(error="this attempt starts from nothing: there is no checkpoint")
         try:
-            return await self._patiently(lambda: self._surely(resume, fetch))
+            return await self._patiently(
+                lambda: self._surely(resume, fetch), refusals=self.refusals
+            )
         except CheckpointDamaged as error:
             await self._set_aside(resume, str(error))
             return Failed(error=f"checkpoint {resume.name} is damaged: {error}")
@@ -134,16 +141,19 @@ class Fetching:
             return str(error)
         return await self.storage.shown_damage(resume)
 
-    async def _patiently(self, work: Callable[[], Awaitable[_T]]) -> _T:
-        backoff = Backoff(0.5, 10.0)
+    async def _patiently(self, work: Callable[[], Awaitable[_T]], *, refusals: float = 0.0) -> _T:
+        backoff, refused_until = Backoff(0.5, 10.0), 0.0
         while True:
             try:
                 result = await work()
-            except StoreUnavailable as error:
-                message = f"processes wait for a checkpoint: {error}"
-                self._tell(
-                    Problem(type="StorageUnavailable", reason="Unavailable", message=message)
-                )
+            except (StoreUnavailable, StoreDenied, StoreMisconfigured) as error:
+                message, reason, now = str(error), "Unavailable", time.monotonic()
+                if not isinstance(error, StoreUnavailable):
+                    reason, refused_until = REFUSED, refused_until or now + refusals
+                    if now >= refused_until:
+                        raise  # what was told stays told: it is why the process ends
+                message = f"processes wait for a checkpoint: {message}"
+                self._tell(Problem(type="StorageUnavailable", reason=reason, message=message))
                 await asyncio.sleep(backoff.next())
             else:
                 self._tell(None)

@@ -1,4 +1,4 @@
-"""Claiming the resume point of the next attempt, as long as the operator asks for it.
+"""Claiming or reading the resume point of the next attempt, as long as the operator asks for it.
 
 Layer: agent. Once per attempt number; outcomes that time may change are asked for again.
 """
@@ -35,6 +35,7 @@ class Resolving:
     _request: ResolveRequest | None = None
     _resolution: Resolution | None = None
     _at: float = 0.0
+    _claimed: int = 0
     _task: asyncio.Task[None] | None = None
 
     def want(self, request: ResolveRequest | None) -> None:
@@ -55,15 +56,14 @@ class Resolving:
     @property
     def claimed(self) -> int:
         """The attempt whose resume point this agent has claimed last; 0: none."""
-        found = self._resolution
-        return found.attempt if found is not None and found.outcome == "Resolved" else 0
+        return self._claimed
 
     def _running(self, request: ResolveRequest) -> bool:
         return (
             self._task is not None
             and not self._task.done()
             and self._request is not None
-            and self._request.attempt == request.attempt
+            and self._request.asks_as(request)
         )
 
     def _cancel(self) -> None:
@@ -74,16 +74,17 @@ class Resolving:
     async def _run(self, request: ResolveRequest) -> None:
         while True:
             found = await self.storage.resolve(request)
-            self._take(found)
+            self._take(found, claims=not request.proof)
             if settled(found, request):
                 return
             await asyncio.sleep(random.uniform(*PAUSE))
 
-    def _take(self, found: Resolution) -> None:
+    def _take(self, found: Resolution, *, claims: bool) -> None:
         before = self._resolution
         self._resolution, self._at = found, time.monotonic()
         if before is None or replace(before, age=0.0) != replace(found, age=0.0):
             LOG.info("attempt %d: %s: %s", found.attempt, found.outcome, found.message)
-        if found.outcome == "Resolved":
+        if claims and found.outcome == "Resolved":
+            self._claimed = found.attempt
             self.resolved()
         self.news()

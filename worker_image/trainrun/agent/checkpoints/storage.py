@@ -66,8 +66,9 @@ class AsyncRunStore:
             pass  # later calls meet it again, and report it where it matters
 
     async def resolve(self, request: ResolveRequest) -> Resolution:
-        """Claim the resume point of an attempt; trouble with the store is an outcome."""
-        return await self._store.call(self._resolve, request)
+        """Claim the resume point of an attempt, or read it; trouble with the store is an
+        outcome."""
+        return await self._store.call(self._prove if request.proof else self._resolve, request)
 
     async def write_part(
         self,
@@ -245,12 +246,17 @@ class AsyncRunStore:
                 generation=self.generation,
                 ended=request.ended,
                 committed=request.committed,
+                trial_of=request.trial_of,
                 watch=self._watch,
                 params=self._config.params,
+                look=request.look,
             )
             if found.outcome in ("Resolved", "Finished"):
                 self.enter(found.generation)
             return found
+
+    def _prove(self, request: ResolveRequest) -> Resolution:
+        return api.prove(self._store.run(), attempt=request.attempt, point=request.committed)
 
     def _write_log(self, log: WorkerLog) -> None:
         run = self._store.run()

@@ -35,6 +35,8 @@ UNWANTED_PAUSE = 10.0
 FINAL_ANSWERS = 3
 """So many answers in a row that this worker does not belong to the run any more, or that its run is
 gone, are final: only a leader that knows all runs and workers says so."""
+REFUSED_SECONDS = 300.0
+"""For so long an operator has said that this pod is none of its workers: it ends then."""
 REPLACED_PAUSE, REPLACED_SECONDS = 5.0, 10.0
 GONE_PAUSE, GONE_SECONDS = 1.0, 2.0
 """Seconds between two tries after such an answer, and that they must span."""
@@ -93,7 +95,7 @@ class Heartbeat:
     _status: int = 0
     """Of the last answer."""
     _since: list[float] = field(default_factory=list)
-    """When each of the last answers with this status came."""
+    """When each of the last answers with this status came; nothing else came in between."""
     _stopped: bool = False
     _task: asyncio.Task[None] | None = None
 
@@ -181,6 +183,7 @@ class Heartbeat:
                 self._limit = max(SMALLEST_LIMIT, len(body) // 2)
             return self._take(response, backoff)
         except (HttpError, MalformedMessage) as error:
+            self._since.clear()
             self._complain(f"the operator cannot be reached: {error}")
             return self._lost(backoff, since)
 
@@ -220,6 +223,9 @@ class Heartbeat:
                 return self._lost(backoff)
             case 401 | 403:
                 self._complain(f"the operator does not accept this agent: {text}")
+                # Not 401: that the API server does not accept a token may be its own trouble.
+                if response.status == 403 and self._is_final(REFUSED_SECONDS):
+                    self.replaced(text)
                 return UNWANTED_PAUSE
             case 409:
                 self._complain(f"the operator rejects this agent: {text}")

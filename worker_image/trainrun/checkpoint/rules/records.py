@@ -80,6 +80,9 @@ class AttemptRecord:
     """The incident that ended the attempt before."""
     set_aside: tuple[str, ...] = ()
     """Newer checkpoints that were damaged, with reasons."""
+    trial_of: CheckpointId | None = None
+    """A newer checkpoint, with which processes died before: it is left behind only once this
+    attempt has committed one of its own. Absent: this attempt is no trial."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,12 +17,13 @@ from trainrun.contract.checkpoint_id import CheckpointId
 
 if TYPE_CHECKING:
     from trainrun.checkpoint.rules.listing import ObjectInfo
-    from trainrun.checkpoint.rules.records import DoneMarker, Manifest
+    from trainrun.checkpoint.rules.records import AttemptRecord, DoneMarker, Manifest
     from trainrun.checkpoint.rules.score import Score
 
 
 Resumes = Mapping[int, "CheckpointId | None"]
-"""What each attempt started from; None: from nothing. Unreadable records are left out."""
+"""What each attempt started from; None: from nothing. Unreadable records are left out. For fences:
+of a trial that which it tries to do without, until it has committed something (`left_behind`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +69,18 @@ def group(listing: Iterable[ObjectInfo]) -> dict[CheckpointId, Folder]:
 def _modified(items: Mapping[str, ObjectInfo]) -> float:
     manifest = items.get(layout.MANIFEST)
     return manifest.modified if manifest else max(item.modified for item in items.values())
+
+
+def left_behind(
+    records: Iterable[AttemptRecord], folders: Mapping[CheckpointId, Folder]
+) -> Resumes:
+    """The checkpoint of each attempt than which it leaves everything newer behind."""
+    records = tuple(records)
+    started = {record.attempt: record.resume for record in records}
+    committed = {folder.id.attempt for folder in folders.values() if folder.has_manifest}
+    committed |= {resume.attempt for resume in started.values() if resume is not None}
+    trials = {it.attempt: it.trial_of for it in records if it.trial_of is not None}
+    return started | {number: it for number, it in trials.items() if number not in committed}
 
 
 def fenced_by(checkpoint: CheckpointId, resumes: Resumes) -> int | None:
@@ -124,6 +137,7 @@ def superfluous(
     keep: int,
     bad: Collection[CheckpointId],
     resumes: Resumes,
+    started: Collection[CheckpointId | None] = (),
     unread: Collection[CheckpointId] = (),
     score: Score | None = None,
     values: Mapping[CheckpointId, float] | None = None,
@@ -131,9 +145,10 @@ def superfluous(
     """What retention may delete, oldest first, when `attempt` is the newest one.
 
     Kept: the `keep` (at least two) newest complete checkpoints that are neither bad nor fenced, the
-    resume points of the last two attempts, whatever `attempt` may still be uploading, and those
-    that could not be judged (`unread`). With a `score`, whose `values` are given as far as there
-    are any: the `keep` best ones and the two newest, instead of the `keep` newest.
+    resume points of the last two attempts (`started`: of trials, too), whatever `attempt` may still
+    be uploading, and those that could not be judged (`unread`). With a `score`, whose `values` are
+    given as far as there are any: the `keep` best ones and the two newest, instead of the `keep`
+    newest.
     """
     keep = max(keep, 2)
     usable = [
@@ -145,7 +160,7 @@ def superfluous(
     recent = usable[:newest]
     best = score.best_first(values or {}, usable)[:keep] if score is not None else ()
     last_two = (resumes[number] for number in sorted(resumes)[-2:])
-    protected = {*recent, *best, *unread, *last_two}
+    protected = {*recent, *best, *unread, *last_two, *started}
     # While fewer are there nothing of this attempt is old enough to be given up.
     enough = len(recent) >= newest
     horizon = recent[-1] if enough else CheckpointId(attempt=attempt, step=0)

@@ -87,13 +87,17 @@ class RunStore:
 
     def resumes(self, attempts: Iterable[int]) -> Resumes:
         """What each of these attempts started from; unreadable records are left out."""
+        return {record.attempt: record.resume for record in self.claims(attempts)}
+
+    def claims(self, attempts: Iterable[int]) -> list[AttemptRecord]:
+        """The records of these attempts; unreadable ones are left out."""
         wanted = list(attempts)
         if len(wanted) == 1:
             records = [self._attempt(wanted[0])]
         else:
             with ThreadPoolExecutor(READERS) as pool:
                 records = list(pool.map(self._attempt, wanted))
-        return {record.attempt: record.resume for record in records if record is not None}
+        return [record for record in records if record is not None]
 
     def _attempt(self, attempt: int) -> AttemptRecord | None:
         try:

@@ -68,6 +68,8 @@ _NO_CREDENTIALS = (
     sdk.TokenRetrievalError,
     sdk.ProfileNotFound,
 )
+UNTRUSTED = "CERTIFICATE_VERIFY_FAILED"
+"""Of TLS: no later try changes that, while a connection that breaks off may come again."""
 _NETWORK = (
     sdk.ConnectionError,
     sdk.HTTPClientError,
@@ -365,6 +367,11 @@ class S3Store:
                 "identity that this machine or pod has"
             ) from error
         except _NETWORK as error:
+            if isinstance(error, sdk.SSLError) and UNTRUSTED in str(error):
+                raise StoreMisconfigured(
+                    f"{what}: {error}; the server's certificate must be one that the worker trusts "
+                    "(AWS_CA_BUNDLE names a file of authorities)"
+                ) from error
             raise StoreUnavailable(
                 f"{what}: {error}; check the network, storage.endpointURL, and that the server runs"
             ) from error
