@@ -171,8 +171,15 @@ def test_kubectl_get_all_shows_runs_and_tr_is_short_for_them() -> None:
     assert (names["categories"], names["shortNames"]) == (["all"], ["tr"])
 
 
-def test_the_status_is_a_subresource() -> None:
-    assert VERSION["subresources"] == {"status": {}}
+def test_status_and_scale_are_subresources() -> None:
+    assert VERSION["subresources"] == {
+        "status": {},
+        "scale": {
+            "specReplicasPath": ".spec.workers.replicas",
+            "statusReplicasPath": ".status.workers.ready",
+            "labelSelectorPath": ".status.workers.selector",
+        },
+    }
 
 
 def test_the_columns_answer_what_an_operator_on_call_asks() -> None:

@@ -88,6 +88,17 @@ def test_a_container_of_a_name_that_is_taken_is_refused(trainruns: TrainRuns) ->
     assert "spec.workers.template.spec.containers[1]: Duplicate value" in refused.value.stderr
 
 
+def test_more_environment_than_256_kib_is_refused(trainruns: TrainRuns) -> None:
+    """Hundreds of such runs would fill the memory of whoever lists them."""
+    env = [{"name": f"V{number}", "value": "x" * 100_000} for number in range(3)]
+    worker = {"name": "worker", "command": ["train"], "env": env}
+
+    with pytest.raises(subprocess.CalledProcessError) as refused:
+        trainruns.create(workers={"template": {"spec": {"containers": [worker]}}})
+
+    assert "must have at most 262144 characters" in refused.value.stderr
+
+
 def test_conditions_of_two_managers_are_merged_by_type(trainruns: TrainRuns) -> None:
     trainruns.create()
     for manager, kind in (("operator", "Running"), ("quota", "Admitted")):

@@ -37,6 +37,7 @@ CEL_RULES = "x-kubernetes-validations"
 """The schema key under which the API server looks for CEL rules."""
 
 ANY_TYPE = "x-kubernetes-preserve-unknown-fields"
+INT_OR_STRING = "x-kubernetes-int-or-string"
 """The schema key of what may hold anything; CEL rules cannot look into it."""
 
 LIST_TYPE = "x-kubernetes-list-type"

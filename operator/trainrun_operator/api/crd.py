@@ -21,6 +21,7 @@ from trainrun_operator.api.base import (
     API_VERSION,
     CEL_RULES,
     GROUP,
+    INT_OR_STRING,
     LIST_MAP_KEYS,
     LIST_TYPE,
     VERSION,
@@ -45,6 +46,7 @@ _KEPT = (
     "maxProperties",
     "required",
     ANY_TYPE,
+    INT_OR_STRING,
     LIST_TYPE,
     LIST_MAP_KEYS,
 )
@@ -102,7 +104,7 @@ def crd(resource: Resource[Any]) -> dict[str, Any]:
                     "served": True,
                     "storage": True,
                     "schema": {"openAPIV3Schema": _object_schema(resource)},
-                    "subresources": {"status": {}},
+                    "subresources": _subresources(resource),
                     "additionalPrinterColumns": [_column(column) for column in resource.columns],
                 }
             ],
@@ -153,6 +155,10 @@ def _object_schema(resource: Resource[Any]) -> dict[str, Any]:
         },
         CEL_RULES: [name_rule],
     }
+
+
+def _subresources(resource: Resource[Any]) -> dict[str, Any]:
+    return {"status": {}} | ({"scale": resource.scale} if resource.scale else {})
 
 
 def _column(column: Column) -> dict[str, Any]:

@@ -30,6 +30,9 @@ LONGEST_TEXT = 128 * 1024
 LONGEST_COMMAND = 2 * 1024 * 1024
 """Characters of a command line with the variables that it refers to: as much as Linux takes."""
 
+MOST_TEXT = 256 * 1024
+"""Characters of all commands, arguments and variables of a pod."""
+
 _REFERENCE = re.compile(r"\$(\$|\(([A-Za-z_][A-Za-z0-9_.-]*)\))")
 
 
@@ -81,6 +84,12 @@ class Container(OpenModel):
     """Environment variables of the processes."""
     resources: Resources = Resources()
     """CPU, memory and GPUs of the whole worker."""
+
+    @property
+    def text_size(self) -> int:
+        """Characters of command, args, and names and values of env."""
+        words = sum(map(len, (*self.command, *self.args)))
+        return words + sum(len(entry.name) + len(entry.value) for entry in self.env)
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -147,6 +156,16 @@ def references(text: str) -> Iterator[str]:
     return (match[2] for match in _REFERENCE.finditer(text) if match[2] is not None)
 
 
+def _size_of(containers: str) -> str:
+    """As CEL: characters of command, args and env of these containers of a pod."""
+    words = " + ".join(
+        f"(has(c.{field}) ? c.{field}.map(w, size(w)).sum() : 0)" for field in ("command", "args")
+    )
+    entry = "size(e.name) + (has(e.value) ? size(e.value) : 0)"
+    each = f"{words} + (has(c.env) ? c.env.map(e, {entry}).sum() : 0)"
+    return f"(has(self.{containers}) ? self.{containers}.map(c, {each}).sum() : 0)"
+
+
 class PodSpec(OpenModel):
     """The spec of a worker pod."""
 
@@ -166,6 +185,16 @@ class PodSpec(OpenModel):
             # Which of several trains is not known without a name: see `template_shapes`.
             holds=lambda spec: bool(spec.candidates or spec.training.command or spec.training.args),
             path=("containers",),
+        ),
+        Rule(
+            cel=f"{_size_of('containers')} + {_size_of('initContainers')} <= {MOST_TEXT}",
+            message=(
+                f"command, args and env of all containers together must have at most {MOST_TEXT} "
+                "characters; put what is larger into a ConfigMap or the image"
+            ),
+            holds=lambda spec: (
+                sum(c.text_size for c in (*spec.containers, *spec.init_containers)) <= MOST_TEXT
+            ),
         ),
     )
 

@@ -53,6 +53,9 @@ class Resource(Generic[M]):
     columns: tuple[Column, ...]
     verbs: tuple[Verb, ...]
     """What the operator does with the objects; the status it updates."""
+    scale: dict[str, str] | None = None
+    """The paths of the subresource from which PodDisruptionBudgets learn how many pods there should
+    be, as a CRD names them; None: it has no pods."""
 
     @property
     def name(self) -> str:
@@ -110,6 +113,11 @@ TRAINRUN = Resource(
         Column("Last cause", "string", ".status.incidents[-1:].cause", wide=True),
         Column("Last node", "string", ".status.incidents[-1:].node", wide=True),
     ),
+    scale={
+        "specReplicasPath": ".spec.workers.replicas",
+        "statusReplicasPath": ".status.workers.ready",
+        "labelSelectorPath": ".status.workers.selector",
+    },
     # Deleted for spec.ttlAfterFinished; created, changed and deleted for sweeps.
     verbs=("get", "list", "watch", "create", "update", "delete"),
 )

@@ -10,7 +10,22 @@ NO_PROGRAM = (
     "args that start the training, such as command: [python, train.py]"
 )
 
+TOO_MUCH = (
+    "spec.workers.template.spec: command, args and env of all containers together must have at "
+    "most 262144 characters; put what is larger into a ConfigMap or the image"
+)
+
+
+def variables(count: int) -> list[dict[str, str]]:
+    """Together 65,536 characters each."""
+    return [{"name": f"V{number}", "value": "x" * (65536 - 2)} for number in range(count)]
+
+
 VALID = (
+    Case(
+        "256 KiB of environment but for the command",
+        containers({"name": "worker", "command": ["./train"], "env": variables(3)}),
+    ),
     ok("the smallest numbers", spec__workers__replicas=1, spec__checkpoint__keep=2),
     ok("the largest numbers", spec__workers__replicas=1024, spec__checkpoint__keep=1000),
     ok("64 processes per worker", spec__workers__processesPerWorker=64),
@@ -140,6 +155,11 @@ INVALID = (
         f"{CONTAINERS}[0].command[1]: null is nothing; a string is needed",
     ),
     bad("nothing to run", containers({"name": "worker"}), NO_PROGRAM),
+    bad(
+        "256 KiB of environment and a command",
+        containers({"name": "worker", "command": ["./train"], "env": variables(4)}),
+        TOO_MUCH,
+    ),
     bad("an empty command", containers({"name": "worker", "command": [], "args": []}), NO_PROGRAM),
     bad(
         "only the sidecar runs something",

@@ -52,10 +52,11 @@ def test_a_sweep_is_kept_with_all_that_it_says_and_read_as_from_a_file(sweeps: T
         fixed={"epochs": 20, "amp": True, "name": "x"},
         firstTrials=[{"lr": 0.001, "layers": 4, "optimizer": "sgd", "momentum": 0.5}],
         earlyStopping={"name": "ASHA", "options": {"minResource": 2}},
+        clerk={"resources": {"limits": {"cpu": 1, "memory": "512Mi"}}},
     )
     sweeps.create_sweep(written)
     found = kept(sweeps)
-    for name in ("space", "fixed", "firstTrials", "earlyStopping"):
+    for name in ("space", "fixed", "firstTrials", "earlyStopping", "clerk"):
         from_file = read(written, TRAINSWEEP, source="").spec.to_json_object()[name]
         from_server = read(found, TRAINSWEEP, source="").spec.to_json_object()[name]
         assert from_server == from_file
@@ -76,6 +77,10 @@ def test_a_sweep_is_kept_with_all_that_it_says_and_read_as_from_a_file(sweeps: T
         (
             {"space": [{**LR, "int": {"low": 1, "high": 2}}]},
             "must have exactly one of float, int and choice",
+        ),
+        (
+            {"clerk": {"resources": {"limits": {"cpu": True}}}},
+            "spec.clerk.resources.limits.cpu: Invalid value",
         ),
         (
             {"resume": {"resumeErrored": True, "restartErrored": True}},

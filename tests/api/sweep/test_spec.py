@@ -113,7 +113,16 @@ def test_a_parameter_may_have_one_value() -> None:
     assert read(space=[{"name": "a", "int": {"low": 3, "high": 3}}]).spec.space[0].whole
 
 
+NO_QUANTITY = 'is not allowed: it must be a quantity, as "500m" or "1Gi"'
 REFUSED: list[tuple[str, dict[str, object], list[str]]] = [
+    (
+        "amounts that are none",
+        {"clerk": {"resources": {"limits": {"cpu": 0.5}, "requests": {"memory": "1" * 33}}}},
+        [
+            f'spec.clerk.resources.requests.memory: "{"1" * 33}" {NO_QUANTITY}',
+            f"spec.clerk.resources.limits.cpu: 0.5 {NO_QUANTITY}",
+        ],
+    ),
     (
         "an option of another rule",
         {"earlyStopping": {"name": "ASHA", "options": {"percentile": 25}}},

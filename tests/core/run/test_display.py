@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.support.builders import Scene, a_run, an_incident, seconds
 from trainrun.contract.agent_state import Problem
 from trainrun_operator.api.run.status import Condition, TrainRunStatus
+from trainrun_operator.core.run.planner import decide
 
 WAITING = Problem(type="CheckpointWaiting", reason="RanksSilent", message="rank 1 brings nothing")
 
@@ -50,6 +53,13 @@ def test_a_warning_of_several_workers_is_told_for_the_lowest_slot() -> None:
     other = Problem(type="CheckpointWaiting", reason="Other", message="other")
     scene = a_run().running().with_agent(0, problems=(WAITING,)).with_agent(1, problems=(other,))
     assert condition(scene.plan.status, "CheckpointWaiting").reason == "RanksSilent"
+
+
+def test_what_hinders_the_operator_itself_is_a_warning_as_well() -> None:
+    scene, lost = a_run().running(), Problem(type="OutputLost", reason="Unwritable", message="full")
+    plan = decide(replace(scene.observation, problems=(lost,)), scene.config)
+    assert condition(plan.status, "OutputLost").message == "full"
+    assert [event.reason for event in plan.events] == ["OutputLost"]
 
 
 def test_a_worker_that_has_ended_warns_no_more() -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.support.builders import Scene, a_run, a_worker, an_agent, an_incident, seconds
-from trainrun.contract.agent_state import Held, Problem, ProcessExit, StagedStep
+from trainrun.contract.agent_state import Held, Notice, Problem, ProcessExit, StagedStep
 from trainrun_operator.core.run.causes import Cause
 
 
@@ -162,6 +162,17 @@ def test_a_worker_of_which_nobody_knows_whether_it_took_part_is_listened_to() ->
     assert replace(scene, workers=rest).plan.reason == "Flushing"
 
 
+def test_a_worker_that_was_made_anew_again_and_again_is_listened_to_as_well() -> None:
+    """An operator that had just begun did not wait for what it had to upload."""
+    scene = a_run(replicas=1).running().ended().noticed(0)
+    record = scene.status.start_record
+    assert record is not None
+    scene = scene.with_status(start_record=replace(record, roster=(17,)))
+    took_part = a_worker(0, 17, agent=None, notice=Notice(reason="spot"))
+    new = a_worker(0, 18, agent=an_agent(0, 18, held=scene.held))
+    assert scene.without(0).plus(took_part, new).plan.reason == "Flushing"
+
+
 def test_processes_that_ended_well_are_no_reason_to_wait() -> None:
     scene = a_run(max_failures=3).running().with_exit(1)
     scene = scene.with_agent(0, exits=(ProcessExit(rank=0, code=0, age=1.0),))
@@ -221,3 +232,88 @@ def test_a_step_that_was_stored_and_found_damaged_is_not_called_unstored() -> No
     scene = flushing().committed(0, 12)
     scene = scene.after(scene.plan).with_all(phase="Idle")
     assert given_up(scene.resolved((1, 10))) == []
+
+
+STORE_AWAY = Problem(type="StorageUnavailable", reason="StoreUnavailable", message="no route to s3")
+
+
+def outage(problem: Problem = STORE_AWAY) -> Scene:
+    """Rank 1 has died; both workers try to store step 12, and cannot."""
+    scene = a_run(max_failures=3).running().staged_by_all(12).with_exit(1)
+    scene = told(scene.after(scene.plan))
+    return told(scene.with_all(phase="Flushing", held=scene.held, problems=(problem,)))
+
+
+def lasting(scene: Scene, *, lasts: int, every: int = 5) -> Scene:
+    """So many seconds of it, with a pass every few of them."""
+    for _ in range(0, lasts, every):
+        scene = told(scene).after(scene.plan, passed=every)
+    return told(scene)
+
+
+def test_a_staged_step_outlasts_a_store_that_is_away() -> None:
+    scene = outage()
+    begun = scene.hold(0)
+    scene = lasting(scene, lasts=120)
+    assert scene.plan.message == "waiting for the workers of slots 0, 1: no route to s3"
+    ready = scene.status.condition("StorageReady")
+    assert ready is not None
+    assert (ready.status, ready.reason) == ("False", "StorageUnavailable")
+    assert ready.message.endswith(": no route to s3")
+    assert scene.hold(0).flush_seconds > 20
+    assert scene.answer(0).digest != replace(scene.answer(0), order=begun).digest  # it is heard
+    back = scene.with_all(phase="Idle", problems=()).committed(0, 12)
+    assert back.plan.reason == "Resolving"
+
+
+@pytest.mark.parametrize("timeout", [2, 6, 7])
+def test_a_staged_step_outlasts_a_store_that_is_away_for_longer_than_a_short_timeout(
+    timeout: int,
+) -> None:
+    """It lapsed between two passes, five seconds apart."""
+    scene = lasting(told(outage().with_config(flush_timeout=seconds(timeout))), lasts=60)
+    assert scene.hold(0).flush_seconds > 0
+
+
+def test_who_is_slow_once_the_store_is_back_has_flush_timeout_and_no_more() -> None:
+    scene = lasting(outage(), lasts=120).with_all(problems=())
+    scene = lasting(scene, lasts=30)
+    assert scene.hold(0).flush_seconds == 0.0
+    assert scene.with_all(phase="Idle").plan.reason == "Resolving"
+
+
+def test_a_store_that_is_away_is_waited_for_an_hour() -> None:
+    scene = lasting(outage(), lasts=3560, every=20)
+    assert scene.plan.status.phase == "Restarting"
+    scene = lasting(scene, lasts=100, every=20)
+    assert scene.plan.status.phase == "Restarting"
+    scene = scene.with_all(phase="Idle").without_backoff()
+    scene = scene.resolved(outcome="Unavailable", message="s3: no route")
+    failed = scene.plan.status.condition("Failed")
+    assert failed is not None
+    assert failed.reason == "StorageUnavailable"
+
+
+def test_a_run_goes_on_where_one_worker_alone_finds_no_store_for_an_hour() -> None:
+    """Its node had no route there, and the run failed as if the store were away."""
+    scene = outage().with_config(flush_timeout=seconds(300))
+    scene = lasting(scene.with_agent(0, phase="Idle", problems=()), lasts=4200, every=150)
+    assert scene.plan.status.phase == "Restarting"
+    scene = scene.with_all(phase="Idle").without_backoff().resolved((1, 10))
+    assert scene.plan.reason == "Started"
+    assert scene.plan.status.store_wait is None
+
+
+@pytest.mark.parametrize("reason", ["StoreFull", "StoreDenied", "StoreMisconfigured"])
+def test_uploads_that_the_store_refuses_are_given_up_in_time(reason: str) -> None:
+    scene = lasting(outage(replace(STORE_AWAY, reason=reason)), lasts=40)
+    assert scene.hold(0).flush_seconds == 0.0
+
+
+def test_a_worker_that_hangs_is_not_waited_for() -> None:
+    assert lasting(outage().with_all(problems=()), lasts=40).hold(0).flush_seconds == 0.0
+
+
+def test_nobody_waits_for_a_store_with_nothing_to_bring() -> None:
+    scene = crashed().with_all(phase="Idle", problems=(STORE_AWAY,))
+    assert lasting(scene, lasts=20).hold(0).flush_seconds == 9.0

@@ -20,7 +20,9 @@ from trainrun_operator.core.sweep.clerking import (
     ClerkState,
     ClerkTrouble,
     piece,
+    with_remedy,
 )
+from trainrun_operator.core.sweep.observation import ClerkUnknown
 
 RECORDS = tuple(
     LogEntry(it) for it in (begun(), asked(0), reported(0, s1=0.25), told(0, value="0.5"))
@@ -107,3 +109,13 @@ def test_a_clerk_that_nobody_made_says_who_makes_clerks(environ: dict[str, str])
 def test_a_clerk_says_which_variable_cannot_be_read(text: str) -> None:
     with pytest.raises(BadConfig, match=f"^{CLERK_CONFIG} cannot be read: "):
         ClerkConfig.read({CLERK_CONFIG: text})
+
+
+def test_a_refused_clerk_names_the_field_to_correct_and_all_else_stays_as_it_was_told() -> None:
+    away = ClerkUnknown(reason="StorageUnavailable", message="no route")
+    assert with_remedy(away, secret="keys") == away
+    refused = ClerkUnknown(reason="StorageMisconfigured", message="InvalidAccessKeyId")
+    assert "credentials of spec.storage.credentialsSecretRef (Secret keys), or" in (
+        with_remedy(refused, secret="keys").message
+    )
+    assert "credentials of spec.run.workers.template, or" in with_remedy(refused, secret="").message

@@ -6,11 +6,12 @@ from datetime import UTC, datetime, timedelta
 
 from trainrun_operator.api.run.status import Condition
 from trainrun_operator.api.sweep.status import SweepPhase, TrainSweepStatus
-from trainrun_operator.core.sweep.conditions import with_conditions
+from trainrun_operator.core.sweep.conditions import with_conditions, with_too_large
 from trainrun_operator.core.sweep.observation import ClerkUnknown
 
 NOW = datetime(2026, 11, 1, 12, 0, tzinfo=UTC)
 NEW = TrainSweepStatus()
+HOUR = timedelta(hours=1)
 
 
 def conditions(
@@ -83,3 +84,17 @@ def test_the_time_of_a_condition_is_that_of_its_last_change() -> None:
     unknown = ClerkUnknown(message="it has said nothing for 31 s")
     changed = conditions(status, before=before, clerk=unknown, now=later)["ClerkReady"]
     assert changed.last_transition_time == later
+
+
+def test_an_object_that_is_too_large_is_told_beside_what_holds() -> None:
+    ready = tuple(conditions(TrainSweepStatus(phase="Running")).values())
+    status = TrainSweepStatus(phase="Running", message="the object has 900 KiB", conditions=ready)
+
+    first = with_too_large(status, now=NOW)
+    later = with_too_large(TrainSweepStatus(conditions=first, message="x"), now=NOW + HOUR)
+
+    assert [it.type for it in first] == ["ClerkReady", "TooLarge"]
+    assert (first[1].status, first[1].message) == ("True", "the object has 900 KiB")
+    assert later[1].last_transition_time == NOW
+    found = conditions(TrainSweepStatus(phase="Running"), before=TrainSweepStatus(conditions=first))
+    assert "TooLarge" not in found

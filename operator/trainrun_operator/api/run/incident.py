@@ -94,6 +94,11 @@ class Incident(StatusPart):
     operator has heard of them; absent where it cannot know."""
     resumed_from: HandedCheckpoint | None = None
     """The checkpoint that the next attempt resumed from."""
+    opened: HandedCheckpoint | None = None
+    """The checkpoint with which its attempt died before a first step, soon after it had asked for
+    it; absent: it did not."""
+    trial_of: HandedCheckpoint | None = None
+    """The newer checkpoint which its attempt tried to do without; absent: none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -202,8 +202,8 @@ class CheckpointSpec(Model):
     """Folder with initial weights, which the script reads with get_initial_checkpoint(). Never
     used to resume. Default: none. Cannot be changed."""
     flush_timeout: Annotated[Duration, between("0s", "1h")] = Duration("30s")
-    """How long a restart waits for uploads of steps that every rank has staged, as long as they
-    progress. Between 0s and 1h, default 30s."""
+    """How long a restart waits for uploads of steps that every rank has staged. While the store is
+    away this time stands still, for an hour at most. Between 0s and 1h, default 30s."""
     max_pending: Annotated[int, Field(ge=1, le=16)] = 2
     """Checkpoints per worker that may wait for their upload, 1 to 16; when it is full, a report
     with a checkpoint waits. Default 2. Each takes its size on the worker's disk."""
@@ -385,5 +385,6 @@ class TrainRunSpec(Model):
     Default: kept until somebody deletes it."""
     retain_failed_workers: Annotated[int, Field(ge=0, le=100)] = 1
     """Ended workers of earlier attempts whose pods are kept for their logs while the run goes on,
-    0 to 100; older ones are deleted. Those of the last attempt are always kept. Default 1. Not
-    used by `trainrun run`, which keeps all output."""
+    0 to 100; older ones are deleted. Those of the last attempt are always kept, unless a
+    quota on count/pods refuses other workers. Default 1. Not used by `trainrun run`, which keeps
+    all output."""

@@ -42,6 +42,8 @@ class Workers(StatusPart):
     """spec.workers.replicas."""
     text: Annotated[str, Field(max_length=32)] = ""
     """`4/4`."""
+    selector: Annotated[str, Field(max_length=128, exclude_if=not_)] = ""
+    """Label selector of this run's worker pods."""
     standby_memory: Annotated[str, Field(max_length=16, exclude_if=not_)] = ""
     """`433Mi`: the memory of the largest standby interpreter, where workers.warmStart keeps them
     and one has been ready."""

@@ -22,7 +22,7 @@ from pydantic_core import CoreSchema
 
 from trainrun.contract.metrics import OF_TASKS
 from trainrun_operator.api.base import MapList
-from trainrun_operator.api.run.asked import EvidenceAsked, SaveAsked
+from trainrun_operator.api.run.asked import EvidenceAsked, SaveAsked, StoreWait
 from trainrun_operator.api.run.handed import HandedCheckpoint
 from trainrun_operator.api.run.incident import Ending, Incident
 from trainrun_operator.api.run.learned import Learned
@@ -80,6 +80,8 @@ class StartRecord(StatusPart):
     """Processes over all workers."""
     resume_point: HandedCheckpoint | None = None
     """The checkpoint handed to every rank; absent: the attempt starts from nothing."""
+    trial_of: HandedCheckpoint | None = None
+    """The newest checkpoint, where this attempt tries the one before it; absent: it does not."""
     master_addr: Annotated[str, Field(max_length=253)]
     """MASTER_ADDR, offered by slot 0's agent."""
     master_port: Annotated[int, Field(ge=1, le=65535)]
@@ -170,6 +172,11 @@ class Internal(StatusPart):
     """Set while the running attempt stands still, before anything is done about it."""
     placement: Placement | None = None
     """Set from the moment the pods are given back for lack of room until an attempt starts."""
+    store_wait: StoreWait | None = None
+    """Set from the moment the store is asked in vain until an attempt starts."""
+    failed_starts: Annotated[dict[str, int], Field(exclude_if=not_)] = field(default_factory=dict)
+    """By slot, workers that ended before they took part and had to make room for another one, until
+    an attempt starts or that is an incident."""
     incident: Incident | None = None
     """The incident of the newest attempt, until it is settled."""
     resumptions: Annotated[int, Field(exclude_if=not_)] = 0
@@ -198,6 +205,9 @@ class Internal(StatusPart):
     without_progress: Annotated[int, Field(exclude_if=not_)] = 0
     """Settled incidents in a row whose attempts gained nothing, of the causes that count for
     failurePolicy.noProgressLimit; those of other causes in between do not end the row."""
+    tried: HandedCheckpoint | None = None
+    """The newest checkpoint with which attempts died, and that is not why: with the one before it
+    they died in the same way."""
     met: Annotated[bool, Field(exclude_if=not_)] = False
     """In some attempt a process has opened the master port, has spoken to its agent, or was
     connected to another rank."""

@@ -26,5 +26,6 @@ TRAINSWEEP = Resource(
         Column("Reason", "string", ".status.reason"),
         Column("Age", "date", ".metadata.creationTimestamp"),
     ),
-    verbs=("list", "watch"),
+    scale={"specReplicasPath": ".spec.clerk.replicas", "statusReplicasPath": ".status.clerks"},
+    verbs=("get", "list", "watch"),
 )

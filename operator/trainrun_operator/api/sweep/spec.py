@@ -28,6 +28,7 @@ from trainrun_operator.api.run.spec import (
     WorkersSpec,
 )
 from trainrun_operator.api.sweep import checks
+from trainrun_operator.api.sweep.clerk import ClerkSpec
 from trainrun_operator.api.sweep.references import known_parameters
 from trainrun_operator.api.sweep.stopping import EarlyStoppingSpec
 from trainrun_operator.api.sweep.values import ParameterName, SearchedParameter, Value, refuse
@@ -217,6 +218,10 @@ class TrainSweepSpec(Model):
     """Trials that are ended for good; they keep the value that they have."""
     retention: SweepRetention = SweepRetention()
     """What is kept of trials that have ended."""
+    clerk: Annotated[ClerkSpec, Hint("write clerk: {resources: {limits: {cpu: 500m}}}")] = (
+        ClerkSpec()
+    )
+    """The pod that keeps the log in a cluster."""
     run: TrialSpec
     """What every trial is."""
 

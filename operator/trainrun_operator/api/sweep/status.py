@@ -79,6 +79,8 @@ class TrainSweepStatus(StatusPart):
     """Trials at work, the lowest numbers, at most 32."""
     last_ended: tuple[EndedTrial, ...] = ()
     """Those with the highest numbers, at most 10."""
+    clerks: int = 0
+    """1 while its clerk answers; 0 on a laptop."""
     active_seconds: int = 0
     """Time with trials at work."""
     position: int = 0

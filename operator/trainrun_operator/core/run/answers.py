@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Literal
 
-from trainrun.contract.agent_state import AgentState
+from trainrun.contract.agent_state import AgentState, Resolution
 from trainrun.contract.answer import (
     Answer,
     Exit,
@@ -26,10 +26,12 @@ from trainrun.contract.answer import (
 from trainrun_operator.api.run.story import chapter_text
 from trainrun_operator.core.run import steps
 from trainrun_operator.core.run.causes import Explains, row_of
-from trainrun_operator.core.run.flush import flush_left, to_flush
-from trainrun_operator.core.run.incidents import evidence
+from trainrun_operator.core.run.flush import flush_allowed, flush_left, to_flush
+from trainrun_operator.core.run.incidents import evidence, openings
 from trainrun_operator.core.run.incidents.attribution import linger
 from trainrun_operator.core.run.sigterm import grace_left
+from trainrun_operator.core.run.store_wait import has_worked
+from trainrun_operator.core.run.unheard import is_looked_for, newcomer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -128,6 +130,7 @@ def running(view: View, record: StartRecord, save: SaveOrder | None) -> dict[str
     )
     sources = _sources(view)
     of_source: dict[PeerSource | None, Answer] = {None: answer}
+    looks = newcomer(view) if is_looked_for(view) else None
     speaker = view.speaker.slot if view.speaker is not None else 0
     told = {}
     for worker in view.workers:
@@ -144,7 +147,15 @@ def running(view: View, record: StartRecord, save: SaveOrder | None) -> dict[str
             told[worker.name] = of_source[source]
             if worker.slot == speaker:
                 told[worker.name] = replace(told[worker.name], progress=PROGRESS)
+        elif worker is looks:
+            told[worker.name] = _answer(view, _look(view))
     return _with_story(view, told)
+
+
+def _look(view: View) -> Hold:
+    """Prepares nothing: only the storage is looked at."""
+    request = ResolveRequest(attempt=view.next_attempt, look=True)
+    return Hold(attempt=view.next_attempt, number=view.status.resumptions, resolve=request)
 
 
 def _with_story(view: View, answers: dict[str, Answer]) -> dict[str, Answer]:
@@ -186,10 +197,12 @@ def gathering(
     lead: WorkerFact | None,
     *,
     resolve: bool,
+    claimed: Resolution | None,
     prefetch: Mapping[str, CheckpointId],
 ) -> dict[str, Answer]:
     """Answers while the next attempt is prepared: stop, finish uploads, wait; `lead`, who will take
-    slot 0, offers a port, and resolves; `prefetch` says, by name, who reads what meanwhile."""
+    slot 0, offers a port, and resolves; the others show that they can read what it has `claimed`,
+    or most likely will; `prefetch` says, by name, who reads what meanwhile."""
     flush = to_flush(view)
     hold = Hold(
         attempt=view.next_attempt,
@@ -198,11 +211,19 @@ def gathering(
         grace_seconds=grace_left(view).total_seconds(),
         linger_seconds=linger(view),
         flush_seconds=flush_left(view).total_seconds(),
+        flush_allowed=flush_allowed(view).total_seconds(),
     )
     answer = replace(_answer(view, hold), steps=steps.open_steps(view) if flush else ())
-    told = {worker.name: answer for worker in view.workers}
+    proves = replace(hold, resolve=_read_request(view, claimed))
+    proving = replace(answer, order=proves)
+    # No worker of slot 0 proves: once it leads, its proof would be taken for a claim.
+    told = {
+        w.name: answer if w.slot == 0 or w.agent is None or w.agent.held is None else proving
+        for w in view.workers
+    }
     for name, checkpoint in prefetch.items():
-        told[name] = replace(answer, order=replace(hold, prefetch=checkpoint))
+        order = hold if told[name] is answer else proves
+        told[name] = replace(answer, order=replace(order, prefetch=checkpoint))
     if lead is not None:
         request = _resolve_request(view) if resolve else None
         asked = replace(hold, prefetch=prefetch.get(lead.name), offer=True, resolve=request)
@@ -218,7 +239,15 @@ def _resolve_request(view: View) -> ResolveRequest:
         on_existing=_on_existing(view),
         ended=ended,
         committed=steps.newest_known(view),
+        trial_of=openings.to_try(view),
     )
+
+
+def _read_request(view: View, claimed: Resolution | None) -> ResolveRequest | None:
+    point = claimed.resume if claimed is not None else steps.newest_known(view)
+    if point is None and not has_worked(view):
+        return None  # there is nothing to read yet
+    return ResolveRequest(attempt=view.next_attempt, committed=point, proof=True)
 
 
 def _on_existing(view: View) -> Literal["Resume", "Fail", "StartFresh"]:

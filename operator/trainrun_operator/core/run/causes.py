@@ -23,6 +23,7 @@ class Cause(StrEnum):
     PREEMPTED = "Preempted"
     EVICTED = "Evicted"
     NODE_LOST = "NodeLost"
+    TERMINATED = "Terminated"
     OUT_OF_MEMORY = "OutOfMemory"
     FATAL_ERROR = "FatalError"
     RETRY_ERROR = "RetryError"
@@ -31,6 +32,7 @@ class Cause(StrEnum):
     START_FAILED = "StartFailed"
     RENDEZVOUS_FAILED = "RendezvousFailed"
     STORAGE_ERROR = "StorageError"
+    STORAGE_REFUSED = "StorageRefused"
     CHECKPOINT_DAMAGED = "CheckpointDamaged"
     MISREAD = "Misread"
     INTERRUPTED = "Interrupted"
@@ -52,6 +54,8 @@ class Explains(IntEnum):
     NODE = auto()
     MEMORY = auto()
     SAID = auto()
+    TOLD = auto()
+    """The worker was told to end; by whom, the end of its pod tells."""
     SIGNAL = auto()
     EXCEPTION = auto()
     LITTLE = auto()
@@ -113,6 +117,14 @@ CAUSES: dict[Cause, CauseRow] = {
         explains=Explains.NODE,
         against_node="AtOnce",
     ),
+    Cause.TERMINATED: CauseRow(
+        advice="mend the probe, or raise the limit of the pod that the message names; kubectl "
+        "describe pod shows what the kubelet says",
+        charge="failures",
+        explains=Explains.TOLD,
+        fault_of_start=True,
+        stands_still=True,
+    ),
     Cause.OUT_OF_MEMORY: CauseRow(
         advice="raise the memory limit or use less memory per process",
         charge="failures",
@@ -162,6 +174,12 @@ CAUSES: dict[Cause, CauseRow] = {
     ),
     Cause.STORAGE_ERROR: CauseRow(
         advice="check that the store is reachable and has room", charge="failures"
+    ),
+    Cause.STORAGE_REFUSED: CauseRow(
+        advice="correct the credentials that the message names; the next attempt starts once each "
+        "worker can read the checkpoint",
+        charge="failures",
+        free_tries=3,
     ),
     Cause.CHECKPOINT_DAMAGED: CauseRow(
         advice="look at bad/ in the store, and check the storage; each attempt uses the checkpoint "

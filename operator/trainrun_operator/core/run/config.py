@@ -102,6 +102,13 @@ class RunConfig:
         """Processes over all workers."""
         return self.replicas * self.processes_per_worker
 
+    @property
+    def reaches(self) -> str:
+        """Hash of what decides how workers reach their storage: it differs after an edit."""
+        how = self.storage
+        parts = self.template_hash, how.endpoint_url, how.region, how.credentials
+        return _digest(json.dumps(parts))
+
 
 def config_of(run: TrainRun) -> RunConfig:
     """The part of the spec, and of the identity, that decisions are based on."""

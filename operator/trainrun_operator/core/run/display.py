@@ -1,8 +1,7 @@
 """The part of the status that people read, derived anew in every pass: phase, counts, conditions.
 
-Layer: core. Nothing here is read back by a decision, with two exceptions: how long a condition has
-held (`since`) bounds the waits for a store, and when the step rose last (`progress`) tells whether
-the peers of a silent worker, or of one that is gone, have worked on.
+Layer: core. Nothing here is read back by a decision, with one exception: when the step rose last
+(`progress`) tells whether the peers of a silent worker, or of one that is gone, have worked on.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from trainrun.contract import layout
+from trainrun_operator.api.base import GROUP
 from trainrun_operator.api.run.incident import Incident
 from trainrun_operator.api.run.standing import CheckpointStatus, Workers
 from trainrun_operator.api.run.status import Condition, ConditionStatus, PhaseName, TrainRunStatus
@@ -25,14 +25,16 @@ from trainrun_operator.core.run import (
     separate,
     steps,
     stragglers,
+    unheard,
 )
 from trainrun_operator.core.run.flush import answers_still
 from trainrun_operator.core.run.gang.avoiding import told_offenders
 from trainrun_operator.core.run.gang.roster import is_ready, kept_on_lost_nodes
-from trainrun_operator.core.run.incidents import ledger, standstill
+from trainrun_operator.core.run.incidents import ledger, openings, standstill
 from trainrun_operator.core.run.incidents.attribution import refined
 from trainrun_operator.core.run.incidents.fingerprints import repeated
 from trainrun_operator.core.run.incidents.learned import HUNG
+from trainrun_operator.core.run.store_wait import paused
 from trainrun_operator.core.run.stragglers import STRAGGLER
 from trainrun_operator.core.run.view import STORE_AWAY, View, counted
 
@@ -68,6 +70,9 @@ CONTESTED = "Contested"
 
 CONTESTED_FOR = timedelta(hours=1)
 """Nobody tells us that the other one has gone: while it is there, it writes its condition again."""
+
+TOO_LARGE = "TooLarge"
+"""The object has more than is read of one; what runs goes on by the spec before."""
 
 MAX_PROBLEMS = 8
 """Kinds of trouble of the workers that are shown at once."""
@@ -142,12 +147,14 @@ def refreshed(
             ready=ready,
             total=view.config.replicas,
             text=f"{ready}/{view.config.replicas}",
+            selector=f"{GROUP}/run-uid={view.config.uid}",
             standby_memory=_standby_memory(view),
             leaving=leaving(view) if status.finished else 0,
         ),
         progress=reached,
         met=separate.met(view, status),
         posted=progress.posted(view, moved),
+        store_wait=paused(view, status.store_wait),
         checkpoint=_checkpoint(view, status),
         conditions=_conditions(view, moved, phase, waiting_for, (*_still(view, pending), *marks)),
     )
@@ -251,11 +258,14 @@ def _watched(view: View, status: TrainRunStatus) -> tuple[Condition, ...]:
     told = (
         (HUNG, *observed_hang.warning(view)),
         (STRAGGLER, *stragglers.warning(view)),
+        (unheard.UNREACHABLE, *unheard.warning(view)),
         (separate.SEPARATE, *separate.warning(view)),
         (containers.CONTAINER_FAILED, *containers.failed_beside(view)),
         (code.CODE_DIFFERS, *code.warning(view)),
         (readiness.SAVE_TOO_LATE, "AsksTooSeldom", readiness.warning(view, status)),
+        ("CheckpointSkipped", "OnTrial", openings.warning(view)),
         ("PodsKept", "NodeLost", kept_on_lost_nodes(view)),
+        (TOO_LARGE, TOO_LARGE, view.observation.too_large),
     )
     return tuple(
         condition(view, type_, "True", reason, text) for type_, reason, text in told if text
@@ -279,11 +289,15 @@ def _misheard(view: View) -> tuple[Condition, ...]:
 def _repeated(view: View, status: TrainRunStatus) -> tuple[Condition, ...]:
     """The newest incident has struck before in the same way, and the run has not got beyond it."""
     told = status.told_incidents
-    reason, message = repeated(told)
+    reason, message = "SameCheckpoint", openings.repeated(told)
+    if not message:
+        reason, message = repeated(told)
     if not reason or status.finished:
         return ()
-    reached, stopped = status.progress.step, told[-1].step
-    if status.incident is None and reached is not None and reached > (stopped or 0):
+    reached, begun = status.progress.step, told[-1].step
+    if begun is None and view.record is not None and view.record.resume_point is not None:
+        begun = view.record.resume_point.step
+    if status.incident is None and reached is not None and reached > (begun or 0):
         return ()
     return (condition(view, "FailsAgain", "True", reason, message),)
 
@@ -319,22 +333,14 @@ def _store(view: View, problems: tuple[Problem, ...]) -> tuple[Condition, ...]:
 
 
 def _problems(view: View) -> tuple[Problem, ...]:
-    """One problem per type, of the lowest slot that has it."""
-    found: dict[str, Problem] = {}
+    """One problem per type, of the operator or the lowest slot that has it."""
+    found = {problem.type: problem for problem in view.observation.problems}
     for worker in view.workers:
         if worker.agent is not None and worker.phase == "Running":
             for problem in worker.agent.problems:
                 found.setdefault(problem.type, problem)
     shown = [found[key] for key in sorted(found) if key not in LASTING]
     return tuple(shown[:MAX_PROBLEMS])
-
-
-def since(status: TrainRunStatus, type_: str, reason: str, now: datetime) -> timedelta:
-    """How long the condition has held with this reason, as far as the status knows."""
-    found = status.condition(type_)
-    if found is None or found.reason != reason:
-        return timedelta(0)
-    return now - found.last_transition_time
 
 
 def news(before: TrainRunStatus, after: TrainRunStatus) -> tuple[Condition, ...]:

@@ -2,7 +2,8 @@
 
 Layer: core. They come before the claim of the next resume point, which would fence what is stored
 later. What an agent says of its staged steps is final once it has acknowledged the Hold of now: its
-processes are dead then. Until all have, the list of steps may grow.
+processes are dead then. Until all have, the list of steps may grow. While the store is away their
+time stands still: the next attempt has to wait for the same store.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from trainrun_operator.core.run.steps import flushable
+from trainrun_operator.core.run.steps import committed_step, flushable
 from trainrun_operator.core.run.view import STORE_AWAY, notice_of, once
 
 if TYPE_CHECKING:
@@ -23,6 +24,15 @@ if TYPE_CHECKING:
 
 MAX_FLUSH = 64
 """The newest staged steps that are flushed: an ending's list is bounded."""
+
+AWAY = (STORE_AWAY, "StoreUnavailable")
+"""Type and reason of what an agent says whose uploads find no store."""
+LEFT_AWAY = 0.75
+"""The part of `flushTimeout` that uploads always have left while the store is away: a leader that
+takes over meanwhile is in time, and not every pass writes."""
+LEAST_AWAY = timedelta(seconds=10)
+"""So long at least they get then, however short `flushTimeout` is: twice the time between two
+passes."""
 
 
 @once
@@ -47,11 +57,48 @@ def flush_until(view: View) -> datetime | None:
     return ending.flush_until or ending.time + view.config.flush_timeout
 
 
+def flush_allowed(view: View) -> timedelta:
+    """How long uploads may take altogether."""
+    ending, until = view.status.ending, flush_until(view)
+    return until - ending.time if ending is not None and until is not None else timedelta(0)
+
+
 def flush_left(view: View) -> timedelta:
     """How long uploads may still take."""
     until = flush_until(view)
     left = until - view.observation.now if until is not None else timedelta(0)
     return max(left, timedelta(0))
+
+
+def outlasting(view: View, *, grace: timedelta) -> datetime | None:
+    """When uploads are given up, later than was written, if the store is away; None: no change.
+
+    For at most `grace`, and before their time is over: after it what they store may be fenced.
+    """
+    ending, now = view.status.ending, view.observation.now
+    timeout = max(view.config.flush_timeout, LEAST_AWAY)
+    due = timedelta(0) < flush_left(view) <= LEFT_AWAY * timeout
+    if ending is None or not due or now - ending.time > grace or not away_from(view):
+        return None
+    return now + timeout
+
+
+@once
+def away_from(view: View) -> str:
+    """What a worker says that cannot bring its steps, since the store is away; else empty.
+
+    Not one that merely takes long, nor one that the store refuses or has no room for.
+    """
+    newest = max(to_flush(view), default=-1)
+    if newest <= committed_step(view):
+        return ""
+    said = (
+        problem
+        for worker in still_flushing(view)
+        if worker.agent is not None
+        for problem in worker.agent.problems
+    )
+    return next((it.message for it in said if (it.type, it.reason) == AWAY), "")
 
 
 def longer_grace(view: View) -> datetime | None:
@@ -139,7 +186,7 @@ def _took_part(view: View, worker: WorkerFact) -> bool:
     if worker.phase == "Pending" or not answers_still(view, worker):
         return False
     if worker.agent is None:
-        return worker.created_for <= view.status.attempt
+        return worker in view.roster or worker.created_for <= view.status.attempt
     return worker.agent.attempt > 0
 
 

@@ -25,6 +25,7 @@ BUCKETS: tuple[Bucket, ...] = get_args(Bucket)
 
 WAITS: Mapping[str, Bucket] = {
     "Unschedulable": "queue",
+    "SchedulingGated": "queue",
     "QuotaExceeded": "queue",
     "Forbidden": "queue",
     "NameTaken": "queue",
@@ -141,7 +142,7 @@ def _after_last_step(chapter: Chapter, seconds: float, step: float) -> Bucket:
     if chapter.ended is None:
         return "useful" if seconds <= NORMAL_STEPS * step else "unknown"
     cause = chapter.incident.get("cause")
-    if chapter.end != "Incident" or cause == Cause.PREEMPTED:
+    if chapter.end != "Incident" or cause in (Cause.PREEMPTED, Cause.TERMINATED):
         return "drain"
     if cause == Cause.INTERRUPTED:  # nobody led it, for a night perhaps: nothing hung
         return "unknown"

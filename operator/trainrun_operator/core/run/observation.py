@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from trainrun.contract.agent_config import StorageConfig
-    from trainrun.contract.agent_state import AgentState, Notice
+    from trainrun.contract.agent_state import AgentState, Notice, Problem
     from trainrun_operator.api.run.status import TrainRunStatus
     from trainrun_operator.core.run.causes import Cause
 
@@ -48,7 +48,7 @@ class NodeStrike:
     time: datetime
 
 
-PendingKind = Literal["Unschedulable", "ImagePull", "ConfigError", "Starting"]
+PendingKind = Literal["Unschedulable", "SchedulingGated", "ImagePull", "ConfigError", "Starting"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,8 +56,9 @@ class Pending:
     """Why a Pending worker has not started."""
 
     kind: PendingKind
-    """Unschedulable: there is no room; ImagePull: an image cannot be had; ConfigError: a secret,
-    config map or volume is missing; Starting: placed, and on its way."""
+    """Unschedulable: there is no room; SchedulingGated: nobody looks for room yet; ImagePull: an
+    image cannot be had; ConfigError: a secret, config map or volume is missing; Starting: placed,
+    and on its way."""
     message: str
     """What is missing, in the world's own words."""
     since: timedelta
@@ -112,6 +113,11 @@ class WorkerFact:
     """Why what its agent says now cannot be read: it lives, and `agent` is what it said before."""
 
     @property
+    def ran_for(self) -> timedelta:
+        """Since it was seen to run, or since its creation where that is the same."""
+        return self.age if self.running_for is None else self.running_for
+
+    @property
     def is_in_the_way(self) -> bool:
         """It takes room that others may need."""
         return self.phase != "Ended" or self.holds_room
@@ -153,6 +159,8 @@ class Observation:
     its start may compute by now, whatever the status says."""
     last_words: tuple[AgentState, ...] = ()
     """Of each slot the last heartbeat of the newest agent whose worker is not there any more."""
+    problems: tuple[Problem, ...] = ()
+    """What hinders the operator itself."""
     ready_since: Mapping[str, datetime] = field(default_factory=dict)
     """Of nodes that incidents of the status name: since when they are Ready, those that are."""
     strikes: tuple[NodeStrike, ...] = ()
@@ -162,3 +170,5 @@ class Observation:
     refused: tuple[Refused, ...] = ()
     """Creations that were refused; the world itself backs off (1 s, twice as long each time, at
     most 60 s), so the core may ask for them in every pass."""
+    too_large: str = ""
+    """Why the newest version of the object was not read, and `config` is of one before."""

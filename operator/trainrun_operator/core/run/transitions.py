@@ -10,17 +10,14 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Literal
 
-from trainrun.contract import run_id
 from trainrun_operator.api.run.asked import MAX_LEAVING, SaveAsked
 from trainrun_operator.api.run.incident import Ending, EndingKind, Incident
 from trainrun_operator.api.run.standing import Progress
 from trainrun_operator.api.run.status import (
-    IDENTITY_LENGTH,
     MAX_DISTRUSTED,
     Distrusted,
     PhaseName,
     Placement,
-    StartRecord,
 )
 from trainrun_operator.core.run import history, steps
 from trainrun_operator.core.run.beginnings import beginnings
@@ -36,16 +33,12 @@ from trainrun_operator.core.run.display import (
     whole,
     with_condition,
 )
-from trainrun_operator.core.run.flush import (
-    MAX_FLUSH,
-    flush_until,
-    longer_grace,
-    to_flush,
-)
-from trainrun_operator.core.run.incidents import evidence, ledger, settling, standstill
+from trainrun_operator.core.run.flush import MAX_FLUSH, flush_until, longer_grace, to_flush
+from trainrun_operator.core.run.incidents import evidence, ledger, openings, settling, standstill
 from trainrun_operator.core.run.incidents.attribution import incident_of
 from trainrun_operator.core.run.incidents.learned import remembered
 from trainrun_operator.core.run.plan import Event, Plan
+from trainrun_operator.core.run.start_record import record_of
 from trainrun_operator.core.run.view import View, counted
 
 if TYPE_CHECKING:
@@ -93,6 +86,7 @@ def open_incident(view: View, loss: Loss, lost: frozenset[int], *, distrust: str
     incident = incident_of(loss, attempt=view.status.attempt, now=view.observation.now)
     made_from = view.record.template_hash if view.record is not None else ""
     incident = replace(incident, step=standstill.highest_step(view), template=made_from)
+    incident = openings.marked(view, incident)
     fruitless = settling.fruitless_after(view, incident)
     incident = ledger.charged(view.status, incident, view.config)
     wait = timedelta(0)
@@ -256,6 +250,7 @@ def failed_to_start(view: View, loss: Loss) -> Plan:
     status = replace(
         settling.settled(view, plan.status),
         attempt=attempt,
+        failed_starts={},
         start_record=None,
         ending=ending,
         fruitless=fruitless,
@@ -265,30 +260,17 @@ def failed_to_start(view: View, loss: Loss) -> Plan:
 
 def start(view: View, chosen: tuple[WorkerFact, ...], resolution: Resolution) -> Plan:
     """The start record of the next attempt; settles the incident that ended the one before."""
-    lead = chosen[0].agent
-    assert lead is not None, "checked by the barrier"
-    assert lead.offer is not None, "checked by the barrier"
-    point = resolution.resume
-    record = StartRecord(
-        attempt=view.next_attempt,
-        roster=tuple(worker.created_for for worker in chosen),
-        agents="".join(_identity(worker) for worker in chosen),
-        world_size=view.config.world_size,
-        resume_point=point,
-        master_addr=lead.offer.address,
-        master_port=lead.offer.port,
-        template_hash=view.config.template_hash,
-        # An agent of the version before says none, and the run has the one that it had.
-        run_id=run_id.valid(resolution.run_id) or view.status.run_id,
-        time=view.observation.now,
-    )
+    point, record = resolution.resume, record_of(view, chosen, resolution)
     marks = (condition(view, "StorageReady", "True", "Resolved", "the store answers"), whole(view))
     progress, tasks = view.status.progress, view.status.runs_tasks
     plan = transition(view, "Started", history.started(record, tasks=tasks), phase="Starting")
     if not tasks:  # the step that the attempt before had reached may be far beyond
         progress = Progress(step=point.step if point else None, time=progress.time)
+    status = settling.measured(view, plan.status, point)
+    if standstill.advanced(view, point):  # its commit may have come late, or been told to nobody
+        status = replace(status, fruitless=0, free_ends={}, without_progress=0)
     status = replace(
-        settling.measured(view, plan.status, point),
+        status,
         attempt=record.attempt,
         run_id=record.run_id,
         storage_generation=resolution.generation,
@@ -298,12 +280,29 @@ def start(view: View, chosen: tuple[WorkerFact, ...], resolution: Resolution) ->
         save_asked=None,
         evidence_asked=None,
         placement=None,
+        store_wait=None,
+        failed_starts={},
         progress=progress,
         posted=None,
         restarts=view.status.restarts + (view.status.ending is not None),
     )
     plan = replace(plan, status=with_marks(status, *marks))
     return replace(plan, events=(*plan.events, *beginnings(view, resolution)))
+
+
+def make_anew(view: View, refused: list[WorkerFact], message: str) -> Plan:
+    """Workers that the store refuses go: only new ones see a Secret that was changed."""
+    text = f"{message}. What is refused is made anew: only new workers see a Secret as it is now"
+    plan = transition(view, "RefusedMadeAnew", text, phase=gathering_phase(view), type_="Warning")
+    wait = plan.status.store_wait
+    assert wait is not None, "it was asked in vain before"
+    wait = replace(
+        wait,
+        renewals=wait.renewals + 1,
+        renewed=view.observation.now,
+        renewed_to=max(worker.created_for for worker in refused),
+    )
+    return replace(plan, status=replace(plan.status, store_wait=wait))
 
 
 def give_back(view: View, *, tries: int, until: datetime, message: str) -> Plan:
@@ -315,15 +314,11 @@ def give_back(view: View, *, tries: int, until: datetime, message: str) -> Plan:
     return replace(plan, status=with_marks(status, mark))
 
 
-def _identity(worker: WorkerFact) -> str:
-    assert worker.agent is not None, "checked by the barrier"
-    return worker.agent.agent[:IDENTITY_LENGTH].ljust(IDENTITY_LENGTH)
-
-
-def skip_to(view: View, highest: int) -> Plan:
-    """Attempts up to `highest` exist elsewhere (store, agents): number on from there."""
+def skip_to(view: View, highest: int, why: str = "") -> Plan:
+    """Attempts up to `highest` exist elsewhere (store, agents), or workers up to this number are
+    about to be forgotten: number on from there."""
     ending = view.status.ending
-    message = f"attempt {highest} exists already; numbering goes on from there"
+    message = f"{why or f'attempt {highest} exists already'}; numbering goes on from there"
     plan = transition(view, "AttemptSkipped", message, phase=gathering_phase(view))
     status = replace(
         plan.status,
@@ -378,6 +373,7 @@ def _over(view: View, plan: Plan, verdict: Condition) -> Plan:
     status = replace(
         settling.settled(view, known),
         completion_time=view.observation.now,
+        restart=view.config.restart or known.restart,  # only what is asked later is news
         save_asked=None,
         evidence_asked=None,
         workers=replace(plan.status.workers, leaving=leaving(view)),

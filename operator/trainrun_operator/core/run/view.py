@@ -200,6 +200,24 @@ class View:
             worker, limit=self.config.heartbeat_timeout
         )
 
+    def is_unknown(self, worker: WorkerFact) -> bool:
+        """It has run for longer than this operator listens, and was never heard: whether it has
+        called the one before nobody knows, so that its silence says nothing against it."""
+        never_heard = worker.agent is None and not worker.unreadable
+        return never_heard and worker.ran_for > self.observation.listening_for
+
+    @property
+    def unheard(self) -> tuple[WorkerFact, ...]:
+        """Workers of the attempt that runs whose agents have not been heard for too long."""
+        there = (w for w in self.roster if w is not None and self.running is not None)
+        return tuple(
+            w
+            for w in there
+            if w.phase == "Running"
+            and self._beyond(w, limit=self.config.heartbeat_timeout)
+            and (self._quiet(w) or self.is_unknown(w))
+        )
+
     def is_overdue(self, worker: WorkerFact) -> bool:
         """It should have called: agents do so every third of the timeout at the latest."""
         return self._beyond(worker, limit=self.config.heartbeat_timeout / 2)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -19,12 +19,15 @@ from trainrun.contract.agent_config import BadConfig, StorageConfig
 from trainrun.contract.limits import LARGEST_HEARTBEAT, checked
 from trainrun.sweep.records import LogEntry
 from trainrun.sweep.targets import Targets
+from trainrun_operator.core.sweep.observation import ClerkUnknown
 
 VERSION = 1
 """Of both messages."""
 CLERK = "/v1/clerk"
 """POST to the operator: a `ClerkState`, answered by `ClerkOrders`."""
-OF_THE_STORE = frozenset({"StorageUnavailable", "LogDamaged"})
+REFUSED = "StorageMisconfigured"
+"""Reason of trouble: the store does not take the credentials or settings that the clerk has."""
+OF_THE_STORE = frozenset({"StorageUnavailable", REFUSED, "LogDamaged"})
 """Reasons of trouble that is the storage's, and not the clerk's."""
 ROOM = LARGEST_HEARTBEAT - 8 * 1024
 """Bytes of records in one message."""
@@ -95,6 +98,19 @@ class ClerkOrders:
     def from_json(text: str | bytes) -> ClerkOrders:
         """Raises `trainrun.contract.wire.MalformedMessage`."""
         return wire.decode(ClerkOrders, wire.parsed(text))
+
+
+def with_remedy(unknown: ClerkUnknown, *, secret: str) -> ClerkUnknown:
+    """Where the store refuses its clerk: what is to be corrected. `secret` is the one that
+    `spec.storage` names; empty: none."""
+    if unknown.reason != REFUSED:
+        return unknown
+    where = f"storage.credentialsSecretRef (Secret {secret})" if secret else "run.workers.template"
+    message = (
+        f"the store refuses the clerk: {unknown.message}. Correct the credentials of spec.{where}, "
+        "or what the store names; the clerk is made anew now and then to see it"
+    )
+    return replace(unknown, message=message)
 
 
 def piece(records: tuple[LogEntry, ...], *, room: int = ROOM) -> tuple[LogEntry, ...]:

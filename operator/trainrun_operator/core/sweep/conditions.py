@@ -15,6 +15,9 @@ from trainrun_operator.core.sweep.observation import ClerkUnknown
 
 _Told = tuple[str, ConditionStatus, str, str]
 """Type, status, reason, message."""
+TOO_LARGE = "TooLarge"
+"""The object has more than is read of one; what runs goes on."""
+
 _PHASES = (("Complete", "Succeeded"), ("Failed", "Failed"), ("Suspended", "Suspended"))
 """Conditions that hold in one phase."""
 
@@ -41,6 +44,14 @@ def with_conditions(
         told.append(_clerk(clerk))
     told += _store(clerk, known.get("StorageReady"), over=status.phase in ("Succeeded", "Failed"))
     return tuple(_condition(known.get(it[0]), it, status, now) for it in told)
+
+
+def with_too_large(status: TrainSweepStatus, *, now: datetime) -> tuple[Condition, ...]:
+    """The conditions of `status` and one that the object is too large, as its message says."""
+    before = {it.type: it for it in status.conditions}
+    told: _Told = (TOO_LARGE, "True", TOO_LARGE, status.message)
+    new = _condition(before.pop(TOO_LARGE, None), told, status, now)
+    return (*before.values(), new)
 
 
 def _clerk(clerk: ClerkUnknown | None) -> _Told:

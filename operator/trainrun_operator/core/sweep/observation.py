@@ -63,6 +63,10 @@ class ClerkUnknown:
     reason: str = "ClerkNotHeard"
 
 
+CLERK_REFUSED = "ClerkRefused"
+"""The reason where the clerk's pod cannot be created: only the sweep itself can show that."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class SweepObservation:
     """One look at a sweep."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from tests.support.builders import (
     BEGIN,
     HOUR,
@@ -138,8 +140,11 @@ def test_a_worker_without_room_is_left_alone_while_a_large_rack_goes_down_node_b
     assert DeleteWorker not in [type(it) for it in scene.without(0).plus(new).plan.actions]
 
 
-def test_a_worker_that_has_found_room_elsewhere_is_left_alone() -> None:
-    scene = waiting_for_room("Starting")
+@pytest.mark.parametrize("kind", ["Starting", "SchedulingGated"])
+def test_a_worker_that_has_found_room_elsewhere_or_may_not_look_for_it_is_left_alone(
+    kind: str,
+) -> None:
+    scene = waiting_for_room(kind)
     begin = scene.status.incident
     assert begin is not None
     assert avoid(replace(scene, now=begin.time + seconds(61))) == {}
@@ -293,3 +298,33 @@ def test_one_that_came_back_to_the_node_for_want_of_room_is_left_there() -> None
     roster = replace(record, roster=(1, 3), agents=record.agents[:4] + "0103")
     scene = scene.without(1).plus(made).with_status(start_record=roster)
     assert dismissed(scene) == []
+
+
+MADE_ANEW = 17
+"""The number of a worker whose predecessors the store had refused."""
+
+
+def with_keys_that_came_late(scene: Scene, slot: int) -> Scene:
+    """Its worker was made anew many times before its first attempt."""
+    record = scene.status.start_record
+    assert record is not None
+    told = tuple(replace(i, worker=f"run-{slot}-{MADE_ANEW}") for i in scene.status.incidents)
+    agent = an_agent(slot, MADE_ANEW, attempt=scene.status.attempt, held=scene.held)
+    roster = [1] * len(record.roster)
+    roster[slot] = MADE_ANEW
+    agents = "".join(f"{n:02d}{number:02d}" for n, number in enumerate(roster))
+    scene = scene.with_status(
+        incidents=told, start_record=replace(record, roster=tuple(roster), agents=agents)
+    )
+    return scene.without(slot).plus(a_worker(slot, MADE_ANEW, agent=agent))
+
+
+def test_a_worker_that_was_made_anew_again_and_again_leaves_a_node_that_strikes_as_well() -> None:
+    """It stayed there for the next fifteen attempts."""
+    scene = with_keys_that_came_late(always_there(), 1)
+    assert [name for name, _ in dismissed(scene)] == [f"run-1-{MADE_ANEW}"]
+    asked = an_incident(attempt=1, node="node-1", action="RestartAvoidingNode")
+    avoiding = a_run(max_failures=-1).running().ended().with_status(incidents=(asked,))
+    why = "a rule of failurePolicy keeps the run away from its node node-1"
+    assert dismissed(avoiding) == [("run-1-1", why)]
+    assert dismissed(with_keys_that_came_late(avoiding, 1)) == [(f"run-1-{MADE_ANEW}", why)]

@@ -16,6 +16,7 @@ from trainrun_operator.core.run.observation import (
 from trainrun_operator.core.run.plan import CreateWorker, DeleteWorker, Event
 
 NO_GPU = "0/3 nodes are available: 3 Insufficient nvidia.com/gpu"
+GATE = "it waits for its scheduling gates to be removed: example.com/approved"
 NO_IMAGE = "container worker: ImagePullBackOff: image train:2 not found"
 NO_SECRET = 'container worker: CreateContainerConfigError: secret "s3" not found'
 QUOTA = 'pods "run-1-1" is forbidden: exceeded quota: gpus, used: 4, limited: 4'
@@ -55,7 +56,12 @@ def created(scene: Scene) -> list[str]:
 
 @pytest.mark.parametrize(
     ("kind", "message"),
-    [("Unschedulable", NO_GPU), ("ImagePull", NO_IMAGE), ("ConfigError", NO_SECRET)],
+    [
+        ("Unschedulable", NO_GPU),
+        ("SchedulingGated", GATE),
+        ("ImagePull", NO_IMAGE),
+        ("ConfigError", NO_SECRET),
+    ],
 )
 def test_what_a_worker_lacks_is_told_once_in_the_words_of_the_cluster(
     kind: PendingKind, message: str

@@ -163,6 +163,26 @@ def test_the_newest_worker_of_a_slot_takes_it() -> None:
     assert scene.hold(0, 1).resolve is None
 
 
+@pytest.mark.parametrize("slot", [0, 1])
+@pytest.mark.parametrize("new", [{"phase": "Pending", "agent": None}, {}])
+def test_a_worker_that_is_well_keeps_its_slot_beside_one_that_was_only_to_look(
+    slot: int, new: dict[str, object]
+) -> None:
+    """The run waited five minutes for the image of a worker that was not needed."""
+    alone, newer = a_run().running().ended(kind="Yielded"), a_worker(slot, 2, **new)
+    scene = alone.plus(newer)
+    assert scene.plan.reason == "Resolving"
+    assert scene.hold(0).resolve is not None
+    assert (created(scene), deleted(scene)) == (
+        [],
+        [(f"run-{slot}-2", f"worker run-{slot}-1 keeps its slot")],
+    )
+    busy = alone.with_agent(slot, phase="Running").plus(newer)  # it may never become ready
+    assert (created(busy), deleted(busy)) == ([], [])
+    gone = alone.with_worker(slot, phase="Ended").plus(newer)
+    assert (created(gone), deleted(gone)) == ([], [])
+
+
 def test_a_worker_whose_processes_do_not_stop_is_replaced_in_the_end() -> None:
     config = a_run(replicas=1, flush_timeout=seconds(30), start_timeout=seconds(300))
     scene = config.running().ended(ago=330).with_agent(0, phase="Running")
@@ -235,6 +255,7 @@ def test_workers_that_were_told_once_are_not_told_again() -> None:
         (Cause.INTERRUPTED, False),
         (Cause.MISREAD, False),
         (Cause.OUT_OF_MEMORY, True),
+        (Cause.TERMINATED, True),
         (Cause.APP_ERROR, True),
         (Cause.START_FAILED, True),
         (Cause.SILENT, True),
@@ -259,6 +280,22 @@ def test_of_several_containers_the_one_whose_end_it_was_is_named_with_its_exit_c
 
 def test_a_start_cut_short_by_a_notice_is_not_its_own_fault() -> None:
     assert failing(3, notice=Notice(reason="spot")).plan.reason == "Gathering"
+
+
+def test_starts_that_a_probe_or_a_limit_of_the_pod_cut_short_are_counted_and_told() -> None:
+    """36 workers came and went in 75 s, since a SIGTERM was taken for a preemption: failures 0."""
+    told = an_agent(attempt=0, notice=Notice(reason="SIGTERM"))
+    loss = WorkerLoss(cause=Cause.TERMINATED, message="worker run-0-3 got SIGTERM")
+    scene = failing(2, agent=told).plus(*dead(3, agent=told, loss=loss))
+    assert scene.plan.reason == "StartFailed"
+    assert scene.plan.message.endswith("ended before it took part: worker run-0-3 got SIGTERM")
+    assert scene.plan.status.failures.text == "1/1"
+
+
+def test_a_worker_that_got_sigterm_is_not_deleted_before_its_end_tells_who_sent_it() -> None:
+    told = an_agent(attempt=0, notice=Notice(reason="SIGTERM"))
+    scene = a_run(replicas=1).plus(a_worker(agent=told))
+    assert (created(scene), deleted(scene)) == (["run-0-2"], [])
 
 
 def test_a_worker_whose_agent_never_calls_is_an_incident_and_is_replaced() -> None:

@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from tests.support.builders import Scene, a_run, an_incident, seconds
-from trainrun_operator.core.run.causes import Cause
+from trainrun.contract.agent_state import Problem
+from trainrun_operator.core.run.causes import Cause, budget_of
 from trainrun_operator.core.run.incidents.losses import Loss, losses_of
 from trainrun_operator.core.run.observation import WorkerLoss
 
@@ -223,14 +224,17 @@ def test_a_new_operator_listens_for_the_whole_timeout_before_it_misses_a_worker(
     assert losses_of(scene.view) == ()
 
 
-def test_a_worker_that_a_new_operator_never_hears_is_a_loss_that_blames_no_start() -> None:
-    scene = a_run(start_timeout=seconds(20)).running().listening(21).unheard(0)
-    loss = the_loss(scene)
-    assert loss.cause is Cause.SILENT
-    assert loss.message == (
-        "worker run-0-1 has not been heard since this operator began to listen 21 s ago"
-    )
-    assert loss.age == seconds(21)
+def test_a_worker_that_ran_before_this_operator_led_may_train_though_it_is_never_heard() -> None:
+    scene = a_run(start_timeout=seconds(20)).running().listening(900).unheard(0)
+    assert losses_of(scene.view) == ()
+    assert losses_of(scene.with_worker(0, running_for=seconds(899)).view) != ()
+
+
+def test_a_worker_that_is_not_heard_after_a_take_over_is_lost_with_what_else_is_known() -> None:
+    scene = a_run(start_timeout=seconds(20)).running().listening(900).unheard(0)
+    assert the_loss(scene.with_worker(0, phase="Ended", exit_code=137)).cause is Cause.UNKNOWN
+    assert the_loss(scene.with_worker(0, suspect_node="NotReady")).cause is Cause.NODE_LOST
+    assert the_loss(scene.without(0)).cause is Cause.PREEMPTED
 
 
 def test_silence_began_when_its_worker_was_heard_last() -> None:
@@ -364,3 +368,13 @@ def test_a_worker_that_we_deleted_may_have_been_lost_with_its_node() -> None:
 
 def test_a_worker_that_vanishes_while_the_gang_is_gathered_is_a_loss() -> None:
     assert the_loss(a_run().running().ended().without(0)).slot == 0
+
+
+def test_a_process_that_the_store_has_refused_is_not_to_blame() -> None:
+    text = "AgentRefused: checkpoint step-3 cannot be read: 403"
+    told = Problem(type="StorageUnavailable", reason="Refused", message="403")
+    scene = a_run().running().with_exit(1, code=1, exception=text)
+    loss = the_loss(scene.with_agent(1, problems=(told,)))
+    assert loss.cause is Cause.STORAGE_REFUSED
+    assert budget_of(loss.cause, {"failures": 0}, in_a_row=3) == "none"
+    assert budget_of(loss.cause, {"failures": 0}, in_a_row=4) == "failures"

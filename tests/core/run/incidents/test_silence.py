@@ -43,10 +43,11 @@ def test_those_who_fell_silent_within_a_few_seconds_of_each_other_did_so_at_once
     assert scene.silent(1, 15).plan.reason == "Silent"
 
 
-def test_a_lonely_worker_gets_three_timeouts_too() -> None:
+def test_a_lonely_worker_gets_three_timeouts_too_and_then_the_storage_is_looked_at() -> None:
     scene = a_run(replicas=1).running()
-    assert scene.silent(0, 89).plan.reason == "Running"
-    assert scene.silent(0, 91).plan.reason == "Silent"
+    assert scene.silent(0, 89).after().plan.actions == ()
+    late = scene.silent(0, 91)
+    assert [action.name for action in late.after().plan.actions] == ["run-0-2"]
 
 
 def test_a_silent_worker_whose_peers_step_on_is_not_lost() -> None:
@@ -212,3 +213,60 @@ def test_a_pass_is_due_as_soon_as_a_worker_has_been_silent_for_too_long() -> Non
     scene = a_run(replicas=3, heartbeat_timeout=seconds(5)).running().silent(1, 4)
     assert scene.plan.requeue_after == seconds(1.01)
     assert scene.silent(1, 6).silent(0, 6).plan.requeue_after == seconds(4.01)
+
+
+# ------------------------------------------------------------------------------- after a take-over
+
+
+def unreachable(scene: Scene) -> str:
+    found = scene.plan.status.condition("Unreachable")
+    return found.message if found is not None else ""
+
+
+def test_a_healthy_run_that_cannot_reach_the_new_operators_is_not_charged_but_told() -> None:
+    """Pods with hostNetwork and no dnsPolicy: all operators were replaced at once."""
+    scene = a_run(replicas=3).running().listening(3000)
+    for slot in range(3):
+        scene = scene.unheard(slot)
+    plan = scene.plan
+    assert plan.status.incident is None
+    assert unreachable(scene).startswith(
+        "worker run-0-1 on node node-0 (and 2 other workers) is not heard by this operator; it may "
+        "train on, and nothing is counted for that. See whether its node reaches the operator: is "
+        "the name of the operator's Service found there (hostNetwork needs dnsPolicy: "
+    )
+    assert [event.reason for event in plan.events] == ["Unreachable"]
+    (rest,) = {event.reason for event in scene.after(plan).plan.events} or {""}
+    assert rest == ""
+
+
+def test_who_has_not_been_heard_after_a_take_over_has_the_heartbeat_timeout() -> None:
+    scene = a_run(replicas=3).running()
+    assert unreachable(scene.listening(30).unheard(1)) == ""
+    told = unreachable(scene.listening(31).unheard(1))
+    assert told.startswith("worker run-1-1 on node node-1 is not heard by this operator; ")
+
+
+def test_a_silent_worker_whose_peers_step_on_is_told_by_name() -> None:
+    scene = trained(a_run(replicas=3).running(), 12, 12, 10)
+    assert "run-2-1" in unreachable(scene.silent(2, 500))
+    assert unreachable(scene.silent(2, 29)) == ""
+    assert unreachable(scene) == ""
+
+
+def test_a_worker_that_is_not_placed_anywhere_known_is_named_without_a_node() -> None:
+    scene = a_run(replicas=3).running().listening(31).unheard(1).with_worker(1, node="")
+    assert unreachable(scene).startswith("worker run-1-1 is not heard")
+
+
+def test_a_gathered_worker_that_ran_before_the_take_over_is_replaced_and_not_charged() -> None:
+    """It may have called the operator before."""
+    scene = a_run(replicas=2, start_timeout=seconds(20)).waiting().listening(21).unheard(1)
+    plan = scene.plan
+    assert plan.status.incident is None
+    assert [(a.name, getattr(a, "reason", "create")) for a in plan.actions] == [
+        ("run-1-1", "its agent does not answer"),
+        ("run-1-2", "create"),
+    ]
+    never = scene.with_worker(1, running_for=seconds(21))
+    assert never.plan.reason == "StartFailed"

@@ -16,6 +16,7 @@ from trainrun_operator.core.run.causes import CAUSES, Cause
 from trainrun_operator.core.run.config import config_of
 from trainrun_operator.core.run.incidents.standstill import noted
 
+RETRY = ("trainrun.RetryError",)
 WITHOUT_LIMIT = {"max_failures": -1, "max_preemptions": -1}
 
 
@@ -58,9 +59,9 @@ def test_the_same_step_again_and_again_ends_the_run() -> None:
     assert failed is not None
     assert failed.message == (
         "rank 0 exited with code 1: FloatingPointError: nan (AppError); 3 incidents in a row "
-        "without a step above 128, and spec.failurePolicy.noProgressLimit is 3: read the last "
-        "lines of the rank named. Committed checkpoints are kept: the run goes on from them once "
-        "the limit is raised"
+        "without a step above 128 or a newer checkpoint, and spec.failurePolicy.noProgressLimit is "
+        "3: read the last lines of the rank named. Committed checkpoints are kept: the run goes "
+        "on from them once the limit is raised"
     )
     assert scene.status.failures.counted == 4
 
@@ -70,6 +71,62 @@ def test_a_new_step_begins_the_row_anew_and_an_old_one_does_not() -> None:
     assert scene.status.without_progress == 2
     scene = crashes(scene, 129)
     assert (verdict(scene), scene.status.without_progress, scene.status.reached) == ("", 0, 129)
+
+
+def ran_ahead(scene: Scene, saved: int, *, told: bool = True, **end: Any) -> Scene:
+    """An attempt in which rank 0 runs ahead to step 90, and whose newest checkpoint is `saved`."""
+    handed = scene.status.start_record.resume_point if scene.status.start_record else None
+    attempt, step = max(scene.status.attempt, 1), handed.step if handed is not None else -1
+    scene = scene.running(attempt, resume=(handed.attempt, step) if handed is not None else None)
+    scene = scene.with_agent(0, steps=(90,)).with_agent(1, steps=(max(saved, step),))
+    scene = scene.committed(0, saved) if told and saved > step else scene
+    scene = scene.with_exit(1, **end)
+    return scene.after(scene.plan)
+
+
+def resumed(scene: Scene, saved: int) -> Scene:
+    """The next attempt starts from that checkpoint, or the run fails."""
+    record, attempt = scene.status.start_record, scene.status.attempt
+    handed = record.resume_point if record is not None else None
+    if handed is not None and handed.step == saved:
+        attempt = handed.attempt
+    scene = scene.waiting().resolved((attempt, saved)).without_backoff()
+    return scene.after(scene.plan)
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_a_rank_that_once_ran_ahead_does_not_make_the_run_wait(*, told: bool) -> None:
+    """89 % of a run's time was backoff, though each attempt resumed from a newer checkpoint."""
+    scene = a_run(no_progress_limit=3, **WITHOUT_LIMIT)
+    for saved in (10, 20, 30, 40, 50):
+        ended = ran_ahead(scene, saved, told=told)
+        assert ended.status.fruitless <= (0 if told else 1), "the first restart is immediate"
+        scene = resumed(ended, saved)
+        assert (scene.status.fruitless, scene.status.without_progress) == (0, 0)
+    for number in (1, 2):
+        scene = resumed(ran_ahead(scene, 50), 50)
+        assert (scene.status.fruitless, scene.status.without_progress) == (number, number)
+    assert verdict(resumed(ran_ahead(scene, 50), 50)) == "NoProgress"
+
+
+def test_the_warning_goes_with_a_newer_checkpoint() -> None:
+    scene = a_run(no_progress_limit=5, **WITHOUT_LIMIT)
+    for _ in range(4):
+        scene = resumed(ran_ahead(scene, 10), 10)
+    mark = warning(scene.running(scene.status.attempt, resume=(1, 10)))
+    assert mark is not None
+    assert mark.message.startswith(
+        "3 incidents in a row without a step above 90 or a newer checkpoint; spec."
+    )
+    assert warning(scene.running(5, resume=(1, 10)).committed(0, 11)) is None
+
+
+def test_a_script_that_asks_for_a_restart_after_each_new_checkpoint_is_never_charged() -> None:
+    scene = a_run(max_failures=0)
+    for saved in range(10, 80, 10):
+        asks = {"exception": "trainrun.RetryError: more", "kinds": RETRY}
+        scene = resumed(ran_ahead(scene, saved, **asks), saved)
+    assert (scene.status.failures.counted, scene.status.free_ends) == (0, {})
 
 
 def test_what_was_resumed_from_an_earlier_run_is_no_new_step() -> None:
@@ -95,7 +152,13 @@ def test_out_of_memory_counts_as_well() -> None:
     scene = crashes(a_run(no_progress_limit=2, **WITHOUT_LIMIT), 10, 10, 10, oom=True)
     assert verdict(scene) == "NoProgress"
     counting = {cause for cause, row in CAUSES.items() if row.stands_still}
-    assert counting == {Cause.APP_ERROR, Cause.ENDED_EARLY, Cause.OUT_OF_MEMORY, Cause.HUNG}
+    assert counting == {
+        Cause.APP_ERROR,
+        Cause.ENDED_EARLY,
+        Cause.OUT_OF_MEMORY,
+        Cause.HUNG,
+        Cause.TERMINATED,
+    }
 
 
 def test_a_suspension_neither_counts_nor_ends_the_row() -> None:
@@ -174,8 +237,8 @@ def test_from_the_third_on_a_condition_warns_until_a_new_step() -> None:
     assert (mark.status, mark.reason, mark.message) == (
         "True",
         "NoNewStep",
-        "3 incidents in a row without a step above 10; spec.failurePolicy.noProgressLimit is 5: "
-        "2 more end the run",
+        "3 incidents in a row without a step above 10 or a newer checkpoint; "
+        "spec.failurePolicy.noProgressLimit is 5: 2 more end the run",
     )
     scene = restarted(scene)
     scene = scene.running(scene.status.attempt).with_all(steps=(9,))
@@ -195,8 +258,8 @@ def test_without_a_limit_the_condition_names_the_field() -> None:
     mark = warning(scene)
     assert mark is not None
     assert mark.message == (
-        "3 incidents in a row without a step above 10; spec.failurePolicy.noProgressLimit would "
-        "end the run before its budget does"
+        "3 incidents in a row without a step above 10 or a newer checkpoint; "
+        "spec.failurePolicy.noProgressLimit would end the run before its budget does"
     )
 
 

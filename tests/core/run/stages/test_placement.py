@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -19,6 +20,12 @@ def homeless(slot: int, created_for: int = 1, *, since: float = 601) -> WorkerFa
     return a_worker(
         slot, created_for, phase="Pending", agent=None, node="", age=seconds(since), pending=pending
     )
+
+
+def gated(slot: int, created_for: int = 1, *, since: float = 601) -> WorkerFact:
+    """A worker that nobody looks for room for."""
+    pending = Pending(kind="SchedulingGated", message="held by gate g", since=seconds(since))
+    return replace(homeless(slot, created_for, since=since), pending=pending)
 
 
 def half_placed(*, since: float = 601, **config: object) -> Scene:
@@ -69,6 +76,36 @@ def test_until_the_placement_timeout_it_waits() -> None:
 def test_a_gang_without_any_room_has_nothing_to_give_back() -> None:
     scene = a_run(replicas=2).plus(homeless(0), homeless(1))
     assert scene.after(scene.plan).plan.reason == "Gathering"
+
+
+def test_pods_that_a_gate_lets_through_one_by_one_are_given_back_for_that_reason() -> None:
+    """Two gangs of which a queue has admitted a part each would block each other for ever."""
+    scene = a_run(replicas=3).waiting().without(2).plus(gated(2))
+    plan = scene.plan
+    held = plan.status.placement
+    assert held is not None
+    assert plan.message == (
+        "2 of 3 workers placed, and 1 behind a scheduling gate after health.placementTimeout "
+        f"(600 s): all pods are given back, to be created again at {held.not_before:%H:%M:%S} UTC; "
+        "held by gate g"
+    )
+    assert plan.status.failures.text == "0/0"
+    assert deleted(given_back(scene)) == ["run-0-1", "run-1-1", "run-2-1"]
+
+
+@pytest.mark.parametrize("since", [601, 1e6])
+def test_a_gang_that_a_gate_holds_back_as_a_whole_waits_for_it(since: float) -> None:
+    scene = a_run(replicas=2).plus(gated(0, since=since), gated(1, since=since))
+    for _ in range(2):
+        scene = scene.after(scene.plan)
+        assert (deleted(scene), created(scene)) == ([], [])
+    assert scene.plan.reason == "Gathering"
+    mark = scene.plan.status.condition("WorkersReady")
+    assert mark is not None
+    assert (mark.reason, mark.message) == (
+        "SchedulingGated",
+        "2 of 2 workers waiting: run-0-1: held by gate g",
+    )
 
 
 def test_a_worker_that_is_being_started_holds_room_as_well() -> None:

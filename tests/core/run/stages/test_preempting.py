@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.support.builders import Scene, a_run, a_worker, an_agent, an_incident, seconds
-from trainrun.contract.agent_state import Notice
+from trainrun.contract.agent_state import Notice, Problem
 from trainrun.contract.answer import Exit, Hold, SaveOrder
 from trainrun_operator.core.run.causes import Cause
 from trainrun_operator.core.run.plan import DeleteWorker
@@ -246,11 +246,12 @@ def test_a_save_that_never_comes_is_not_waited_for_for_ever() -> None:
     assert scene.asked_to_save(ago=601).plan.reason == "Yielded"
 
 
-def leaving() -> Scene:
+def leaving(*problems: Problem) -> Scene:
     """Slot 1's worker saved on notice and uploads; its replacement is there already."""
     scene = saved(a_run(max_preemptions=-1).running().noticed(1).asked_to_save())
     scene = scene.after(scene.plan, passed=5).with_agent(0, phase="Idle")
-    return scene.with_agent(1, phase="Flushing").plus(a_worker(1, 2, agent=an_agent(1, 2)))
+    scene = scene.with_agent(1, phase="Flushing", problems=problems)
+    return scene.plus(a_worker(1, 2, agent=an_agent(1, 2)))
 
 
 def test_what_a_leaving_worker_saved_is_in_the_store_before_the_store_is_asked() -> None:
@@ -265,6 +266,16 @@ def test_what_a_leaving_worker_saved_is_in_the_store_before_the_store_is_asked()
         scene, workers=(*leaving().with_agent(1, phase="Idle").workers[:2], a_worker(1, 2))
     )
     assert uploaded.plan.reason == "Resolving"
+
+
+def test_uploads_of_a_leaving_worker_outlast_a_store_that_is_away() -> None:
+    away = Problem(type="StorageUnavailable", reason="StoreUnavailable", message="no route to s3")
+    scene = leaving(away)
+    assert scene.plan.message == "waiting for the uploads of slot 1: no route to s3"
+    for _ in range(12):
+        scene = scene.after(scene.plan, passed=5)
+        scene = scene.after(scene.plan)
+    assert scene.plan.message == "waiting for the uploads of slot 1: no route to s3"
 
 
 def test_uploads_of_a_leaving_worker_are_not_waited_for_for_ever() -> None:

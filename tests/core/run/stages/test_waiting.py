@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.support.builders import Scene, a_run, a_worker, an_incident, seconds
+from trainrun_operator.api.run.asked import StoreWait
 from trainrun_operator.api.run.status import Condition, Placement
 from trainrun_operator.core.run.observation import Pending, Refused
 
 HOURS = 3600.0
 
 
-def refused_by_the_store(scene: Scene, *, ago: float) -> Scene:
-    """The store refuses us, and did so when it was asked that long ago."""
+def refused_by_the_store(scene: Scene, *, ago: float, waited: float = 0.0) -> Scene:
+    """The store refuses us, has been asked without a break since so long ago, and before that for
+    so many seconds."""
     scene = scene.waiting().resolved(outcome="Misconfigured", message="no such bucket")
-    return scene.with_condition("StorageReady", "False", "StorageMisconfigured", ago=ago)
+    since = scene.now - seconds(ago)
+    wait = StoreWait(reason="StorageMisconfigured", since=since, waited=waited)
+    return scene.with_status(store_wait=wait)
 
 
 def storage(scene: Scene) -> Condition:
@@ -24,27 +30,31 @@ def storage(scene: Scene) -> Condition:
 
 
 def test_a_store_that_refused_us_all_the_time_fails_the_run() -> None:
+    assert refused_by_the_store(a_run(), ago=29).plan.status.phase == "Pending"
     assert refused_by_the_store(a_run(), ago=31).plan.reason == "StorageMisconfigured"
     assert refused_by_the_store(a_run(), ago=31).plan.status.phase == "Failed"
 
 
-def test_a_trouble_from_before_the_run_was_resumed_does_not_count() -> None:
-    scene = refused_by_the_store(a_run(), ago=24 * HOURS)
-    resumed = scene.with_status(start_time=scene.now - seconds(29))
-    assert resumed.plan.status.phase == "Pending"
-
-
-def test_a_trouble_of_an_earlier_gathering_does_not_count() -> None:
-    scene = refused_by_the_store(
-        a_run(max_failures=1).running().ended(an_incident(), ago=5), ago=90
-    )
-    assert scene.plan.status.phase == "Restarting"
+def test_the_time_before_a_break_counts_and_the_break_does_not() -> None:
+    scene = refused_by_the_store(a_run(), ago=20, waited=11)
+    assert scene.plan.status.phase == "Failed"
+    alone = scene.without(1)
+    wait = alone.with_agent(0, resolution=None).plan.status.store_wait
+    assert wait is not None
+    assert (wait.since, wait.waited) == (None, 31.0)
+    later = scene.with_status(store_wait=replace(wait, waited=20.0))
+    later = later.after(later.with_agent(0, resolution=None).plan, passed=24 * HOURS)
+    assert refused_by_the_store(later, ago=9, waited=20).plan.status.phase == "Pending"
 
 
 def test_a_trouble_that_this_operator_has_not_seen_does_not_count() -> None:
     scene = refused_by_the_store(a_run(), ago=24 * HOURS)
     assert scene.listening(29).plan.status.phase == "Pending"
     assert scene.listening(31).plan.status.phase == "Failed"
+
+
+def test_a_wait_of_a_clock_that_was_hours_ahead_has_just_begun() -> None:
+    assert refused_by_the_store(a_run(), ago=-6 * HOURS).plan.status.phase == "Pending"
 
 
 def lacking_room(scene: Scene) -> Scene:

@@ -111,14 +111,20 @@ def must_leave(view: View, worker: WorkerFact) -> str:
     if not worker.node:
         return ""
     told = view.status.incidents if may_be_another(view) else view.status.told_incidents
-    if any(
-        _asked_for(i) and i.node == worker.node and worker.created_for <= i.attempt for i in told
-    ):
+    if any(_asked_for(i) and i.node == worker.node and _was_there(view, worker, i) for i in told):
         return f"a rule of failurePolicy keeps the run away from its node {worker.node}"
-    node, since = same_node(told)
-    if node == worker.node and worker.created_for <= since and view.config.max_avoided_nodes:
-        return f"the same failure has struck {AGAIN} times, and on its node {node} alone"
+    first = same_node(told)
+    struck = first is not None and first.node == worker.node and _was_there(view, worker, first)
+    if struck and view.config.max_avoided_nodes:
+        return f"the same failure has struck {AGAIN} times, and on its node {worker.node} alone"
     return ""
+
+
+def _was_there(view: View, worker: WorkerFact, incident: Incident) -> bool:
+    """In the incident's attempt. One that was made anew since the store refused the one before has
+    a number above that of the attempt it takes part in."""
+    took_part = incident.attempt == view.status.attempt and worker in view.roster
+    return took_part or worker.created_for <= incident.attempt or worker.name == incident.worker
 
 
 def may_be_another(view: View) -> bool:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from trainrun_operator.core.run.gang.roster import COUNTED
 from trainrun_operator.core.run.view import counted
 
 if TYPE_CHECKING:
@@ -34,7 +35,19 @@ REFUSALS: tuple[RefusedReason, ...] = (
 )
 """Worst first."""
 
-KINDS: tuple[PendingKind, ...] = ("ConfigError", "ImagePull", "Unschedulable", "Starting")
+ENDED_PODS = (
+    "; ended pods count, too: those of this run are deleted, the oldest first; delete finished "
+    "runs, or set their spec.ttlAfterFinished"
+)
+"""What is said of a quota on count/pods besides."""
+
+KINDS: tuple[PendingKind, ...] = (
+    "ConfigError",
+    "ImagePull",
+    "SchedulingGated",
+    "Unschedulable",
+    "Starting",
+)
 """Worst first."""
 
 PLACED = "Starting"
@@ -57,7 +70,8 @@ def missing(view: View, chosen: tuple[WorkerFact | None, ...]) -> Missing | None
         found = [r for r in refusals if r.reason == reason]
         if found:
             who = f"{len(found)} of {counted(view.config.replicas, 'worker')} cannot be created"
-            return Missing(reason=reason, message=f"{who}: {found[0].message}")
+            remedy = ENDED_PODS if COUNTED in found[0].message else ""
+            return Missing(reason=reason, message=f"{who}: {found[0].message}{remedy}")
     return _pending(view, chosen)
 
 

@@ -11,22 +11,37 @@ from typing import TYPE_CHECKING
 
 from trainrun_operator.core.run.flush import acknowledged, flush_until, still_flushing
 from trainrun_operator.core.run.gang.avoiding import (
+    MOST,
     avoided,
     avoids_in_vain,
     disfavored,
     must_leave,
 )
 from trainrun_operator.core.run.gang.outdated import outdated
-from trainrun_operator.core.run.gang.starting import cannot_start, created_now, never_called
+from trainrun_operator.core.run.gang.starting import (
+    cannot_start,
+    created_now,
+    ended_now,
+    never_called,
+)
 from trainrun_operator.core.run.incidents.attribution import awaited
 from trainrun_operator.core.run.plan import CreateWorker, DeleteWorker
+from trainrun_operator.core.run.store_wait import has_worked, is_made_anew, is_refused, told
 from trainrun_operator.core.run.suspicion import misreads
+from trainrun_operator.core.run.unheard import is_looked_for, newcomer
 from trainrun_operator.core.run.view import View, notice_of, once, worker_name
 
 if TYPE_CHECKING:
+    from trainrun.contract.agent_state import Resolution
     from trainrun_operator.core.run.observation import Refused, WorkerFact
 
 
+COUNTED = "count/pods"
+"""The resource of a quota that counts pods which have ended, too."""
+QUOTA_SETTLES = timedelta(seconds=3)
+"""A quota is behind by about a second; a place that is about to be free costs no logs."""
+MAKES_ROOM = "another worker is refused by a quota on count/pods, which counts ended pods, too"
+"""Why a worker is kept for its logs no longer."""
 HOLDS_ROOM = "its training has ended, and other containers of its pod hold the room"
 """Why a worker is not kept for its logs."""
 
@@ -37,13 +52,22 @@ def choose(view: View) -> tuple[WorkerFact | None, ...]:
     chosen: list[WorkerFact | None] = [None] * view.config.replicas
     for worker in view.workers:  # ascending creation: the newest usable one wins
         if worker.slot < len(chosen) and usable(view, worker):
-            chosen[worker.slot] = worker
+            chosen[worker.slot] = _better(view, chosen[worker.slot], worker)
     return tuple(chosen)
 
 
 def lead(view: View) -> WorkerFact | None:
     """The worker that will take slot 0, as `choose` has it."""
-    return next((w for w in reversed(view.workers) if w.slot == 0 and usable(view, w)), None)
+    found: WorkerFact | None = None
+    for worker in view.workers:
+        if worker.slot == 0 and usable(view, worker):
+            found = _better(view, found, worker)
+    return found
+
+
+def _better(view: View, older: WorkerFact | None, newer: WorkerFact) -> WorkerFact:
+    """Of two usable workers of a slot: the one that took part in the last attempt, or the newer."""
+    return next((w for w in view.roster if w is not None and w is older), newer)
 
 
 def usable(view: View, worker: WorkerFact) -> bool:
@@ -61,6 +85,7 @@ def usable(view: View, worker: WorkerFact) -> bool:
         and not cannot_start(view, worker)
         and not _stuck(view, worker)
         and not hangs(view, worker)
+        and not is_made_anew(view, worker)
         and not avoids_in_vain(view, worker)
         and not misreads(view, worker)
         and not must_leave(view, worker)
@@ -83,12 +108,44 @@ def _stuck(view: View, worker: WorkerFact) -> bool:
     return late > view.config.start_timeout
 
 
-def hangs(view: View, worker: WorkerFact) -> bool:
-    """Slot 0's agent answers, but what it was asked for the next attempt does not come back.
+@once
+def claimed(view: View) -> Resolution | None:
+    """What slot 0's agent has claimed for the next attempt."""
+    first = lead(view)
+    found = told(view, first) if first is not None else None
+    return found if found is not None and found.outcome == "Resolved" else None
 
-    A call of the store hangs, most likely; another worker may be luckier, on another node.
+
+def is_unproven(view: View, worker: WorkerFact) -> bool:
+    """It has still to read what slot 0's agent has claimed: each has credentials, and a way to the
+    store, of its own. Agents of version 0.1.0 cannot be asked to."""
+    point, found = claimed(view), told(view, worker)
+    if point is None or worker.slot == 0 or worker.agent is None or worker.agent.held is None:
+        return False
+    if point.resume is None and not has_worked(view):
+        return False
+    return found is None or (found.outcome, found.resume) != ("Resolved", point.resume)
+
+
+@once
+def _unreached(view: View) -> tuple[WorkerFact, ...]:
+    """Workers that do not reach the store to read what slot 0's agent has claimed there."""
+    return tuple(
+        worker
+        for worker in view.workers
+        if is_unproven(view, worker)
+        and (found := told(view, worker)) is not None
+        and found.outcome == "Unavailable"
+    )
+
+
+def hangs(view: View, worker: WorkerFact) -> bool:
+    """Its agent answers, but what it was asked for the next attempt does not come back.
+
+    A call of the store hangs, most likely, or it is the only one that does not reach the store;
+    another worker may be luckier, on another node.
     """
-    if worker.slot != 0:
+    if worker.slot != 0 and not is_unproven(view, worker):
         return False
     agent, whole = worker.agent, view.status.condition("WorkersReady")
     if agent is None or whole is None or whole.status != "True" or not is_ready(view, worker):
@@ -96,11 +153,13 @@ def hangs(view: View, worker: WorkerFact) -> bool:
     ending, until = view.status.ending, flush_until(view)
     found, now = agent.resolution, view.observation.now
     waited = [now - whole.last_transition_time, worker.age, view.observation.listening_for]
-    if found is not None:
+    if found is not None and (worker.slot == 0 or _unreached(view) != (worker,)):
         offered = agent.offer is not None and agent.offer.attempt == view.next_attempt
         if found.attempt == view.next_attempt and (found.outcome != "Resolved" or offered):
             return False
         waited.append(timedelta(seconds=found.age))
+    if worker.slot != 0 and (point := claimed(view)) is not None:
+        waited.append(timedelta(seconds=point.age))
     if ending is not None and until is not None:
         waited.append(now - max(until, ending.not_before or until))
     return min(waited) > view.config.start_timeout
@@ -112,7 +171,8 @@ def ready(view: View, chosen: tuple[WorkerFact | None, ...]) -> tuple[WorkerFact
 
 
 def is_ready(view: View, worker: WorkerFact) -> bool:
-    """Its agent has been heard lately, has done what this Hold says, and waits for an order."""
+    """Its agent has been heard lately, has done what this Hold says, and waits for an order; the
+    store does not refuse it."""
     return (
         worker.agent is not None
         and worker.agent.phase == "Idle"
@@ -120,6 +180,7 @@ def is_ready(view: View, worker: WorkerFact) -> bool:
         and acknowledged(view, worker.agent)
         and worker.silent_for <= view.config.heartbeat_timeout
         and not worker.unreadable
+        and not is_refused(view, worker)
     )
 
 
@@ -133,10 +194,20 @@ def creations(view: View, chosen: tuple[WorkerFact | None, ...]) -> tuple[Create
     )
 
 
+def looking(view: View) -> tuple[CreateWorker, ...]:
+    """Who is to look whether a gang that nobody hears trains on; made once, on another node."""
+    if not is_looked_for(view) or newcomer(view) is not None:
+        return ()
+    silent = sorted({w.node for w in view.roster if w is not None and w.node})
+    return (_creation(view, 0, avoid=tuple(silent[:MOST]), disfavor=disfavored(view)),)
+
+
 def _creation(
     view: View, slot: int, *, avoid: tuple[str, ...], disfavor: tuple[str, ...]
 ) -> CreateWorker:
-    number = max(view.next_attempt, _highest_creation(view, slot) + 1)
+    wait = view.status.store_wait
+    made_anew = wait.renewed_to if wait is not None else 0
+    number = max(view.next_attempt, made_anew + 1, _highest_creation(view, slot) + 1)
     return CreateWorker(
         name=worker_name(view.config, slot=slot, created_for=number),
         slot=slot,
@@ -208,12 +279,17 @@ def _dismissal(view: View, worker: WorkerFact, *, flushing: bool) -> str:
         return "its processes do not stop"
     if hangs(view, worker):
         return "its agent gets no answer from the store"
+    if is_made_anew(view, worker):
+        return "the store refuses it, and only a new one has the keys that its Secret holds now"
     if avoids_in_vain(view, worker):
         return "it finds no room, and a node that it keeps away from may be used again"
     if misreads(view, worker):
         return "it reads a checkpoint wrongly that another node reads well"
     if not flushing and not awaited(view, worker) and (reason := _is_not_wanted(view, worker)):
         return reason
+    kept = choose(view)[worker.slot]  # it was made to look, or while an older one was not heard
+    if kept is not None and kept.created_for < worker.created_for and is_ready(view, kept):
+        return f"worker {kept.name} keeps its slot"
     return "it was replaced" if _left_behind(view, worker) else ""
 
 
@@ -223,9 +299,9 @@ def _is_not_wanted(view: View, worker: WorkerFact) -> str:
         return leaves
     if edited := outdated(worker, view.config):
         return f"{edited} has changed"
-    notice = notice_of(worker)
-    if notice is not None and _has_left(view, worker):
-        return f"it will be taken away, and has nothing left to do ({notice.reason})"
+    # After a SIGTERM alone its agent leaves by itself, and the end of its pod tells who sent it.
+    if worker.notice is not None and _has_left(view, worker):
+        return f"it will be taken away, and has nothing left to do ({worker.notice.reason})"
     return ""
 
 
@@ -247,21 +323,48 @@ def kept_on_lost_nodes(view: View) -> str:
     )
 
 
+@once
 def surplus(view: View) -> tuple[DeleteWorker, ...]:
     """Ended workers of earlier attempts beyond those that are kept for their logs."""
-    kept = view.config.retain_failed_workers
-    names = {w.name for w in view.roster if w is not None}
-    ended = [
-        w
-        for w in view.workers
-        if w.phase == "Ended" and w.name not in names and not created_now(view, w)
-    ]
-    newest_last = sorted(ended, key=lambda w: (w.created_for, -w.slot))
+    kept, (ended, _) = view.config.retain_failed_workers, _ended(view)
     return tuple(
         action
-        for number, w in enumerate(newest_last, start=kept - len(newest_last))
+        for number, w in enumerate(ended, start=kept - len(ended))
         for action in deletion(view, w, _surplus(w, beyond=number < 0))
     )
+
+
+@once
+def making_room(view: View) -> tuple[DeleteWorker, ...]:
+    """Ended workers in whose place others are refused by a quota that counts them: the oldest
+    first, whoever wants their logs. What is being deleted makes room by itself."""
+    refused = [
+        r
+        for r in view.observation.refused
+        if r.reason == "QuotaExceeded" and COUNTED in r.message and r.since > QUOTA_SETTLES
+    ]
+    gone = {action.name for action in surplus(view)}
+    short = len(refused) - len(gone) - sum(w.deleting for w in view.workers)
+    parts = (*_ended(view), ended_now(view))
+    ended = [w for part in parts for w in part if w.name not in gone]
+    return tuple(action for w in ended[: max(short, 0)] for action in deletion(view, w, MAKES_ROOM))
+
+
+def forgotten(view: View) -> int:
+    """The highest number of creation of this gathering's workers, where one that has ended makes
+    room: what is known of it is written first. 0: none does."""
+    gone = {action.name for action in making_room(view)}
+    early = [w for w in ended_now(view) if w.name in gone]
+    return max(w.created_for for w in view.workers) if early else 0
+
+
+def _ended(view: View) -> tuple[list[WorkerFact], list[WorkerFact]]:
+    """Those of earlier attempts, and of the last one: the newest last; without those that count
+    among what could not start."""
+    names = {w.name for w in view.roster if w is not None}
+    ended = [w for w in view.workers if w.phase == "Ended" and not created_now(view, w)]
+    ended.sort(key=lambda w: (w.created_for, -w.slot))
+    return [w for w in ended if w.name not in names], [w for w in ended if w.name in names]
 
 
 def _surplus(worker: WorkerFact, *, beyond: bool) -> str:

@@ -6,11 +6,12 @@ gathering only: the next incident needs new ones.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from trainrun_operator.core.run.causes import CAUSES, Cause
 from trainrun_operator.core.run.incidents.losses import Loss
-from trainrun_operator.core.run.view import View, notice_of
+from trainrun_operator.core.run.view import View
 
 if TYPE_CHECKING:
     from trainrun_operator.core.run.observation import WorkerFact
@@ -24,24 +25,37 @@ BOUNDED = ("ImagePull", "ConfigError")
 
 def failed_start(view: View) -> Loss | None:
     """The start that has failed in this gathering, of the lowest slot."""
+    known = failed_starts(view)
     created: dict[int, list[WorkerFact]] = {}
     for worker in view.workers:  # in the order of slots
         if worker.slot < view.config.replicas and created_now(view, worker):
             created.setdefault(worker.slot, []).append(worker)
     for slot, started in created.items():
         ended = [w for w in started if w.phase == "Ended" and _own_fault(w)]
-        if len(ended) >= START_TRIES:
-            return _loss(ended[-1], f"is number {len(ended)} of slot {slot} {_end(ended[-1])}")
+        if ended and (number := known[str(slot)]) >= START_TRIES:
+            return _loss(ended[-1], f"is number {number} of slot {slot} {_end(ended[-1])}")
         for worker in reversed(started):
             if view.is_unreachable(worker):
                 continue  # its node has failed, and it is about to be replaced
-            if never_called(view, worker):
+            if never_called(view, worker) and not view.is_unknown(worker):
                 what = "runs, but its agent has not called within"
                 return _loss(worker, f"{what} {_start_timeout(view)}")
             if cannot_start(view, worker) and worker.pending is not None:
                 what = f"has not started within {_start_timeout(view)}"
                 return _loss(worker, f"{what}: {worker.pending.message}")
     return None
+
+
+def ended_now(view: View) -> list[WorkerFact]:
+    """Those created in this gathering that have ended."""
+    return [w for w in view.workers if w.phase == "Ended" and created_now(view, w)]
+
+
+def failed_starts(view: View) -> dict[str, int]:
+    """How many workers of a slot have ended by themselves before they took part; those that had to
+    make room are remembered."""
+    ended = Counter(str(w.slot) for w in ended_now(view) if _own_fault(w))
+    return dict(ended + Counter(view.status.failed_starts))
 
 
 def _end(worker: WorkerFact) -> str:
@@ -79,18 +93,17 @@ def created_now(view: View, worker: WorkerFact) -> bool:
 
 def _own_fault(worker: WorkerFact) -> bool:
     explained = worker.loss is not None and not CAUSES[worker.loss.cause].fault_of_start
-    return not explained and notice_of(worker) is None
+    return not explained and worker.notice is None  # a SIGTERM alone may be its own doing
 
 
 def never_called(view: View, worker: WorkerFact) -> bool:
     """Its containers run, and nothing has come of its agent for too long."""
     # Not since its creation: it may have waited for room, or for its image, for longer than that.
-    running = worker.age if worker.running_for is None else worker.running_for
     return (
         worker.phase == "Running"
         and worker.agent is None
         and not view.is_unreadable(worker)  # it has called
-        and min(running, view.observation.listening_for) > view.config.start_timeout
+        and min(worker.ran_for, view.observation.listening_for) > view.config.start_timeout
     )
 
 

@@ -17,7 +17,8 @@ from trainrun.text import one_line
 from trainrun_operator.api.run.incident import Incident
 from trainrun_operator.core.run.causes import Cause, Explains, row_of
 from trainrun_operator.core.run.flush import acknowledged
-from trainrun_operator.core.run.incidents.losses import Loss, losses_of
+from trainrun_operator.core.run.incidents.losses import SEEN_BY_WORLD, Loss, losses_of
+from trainrun_operator.core.run.incidents.openings import marked
 from trainrun_operator.core.run.signals import signal_of
 from trainrun_operator.core.run.view import View, notice_of
 
@@ -105,14 +106,23 @@ def refined(view: View, incident: Incident) -> Incident:
     if loss is None:
         return incident
     better = incident_of(loss, attempt=incident.attempt, now=incident.time)
-    if explains(better) >= explains(incident):
+    if explains(better) >= explains(incident) and not _tells_the_sender(incident, better):
         return incident
     return replace(
-        better,
+        marked(view, better),
         detect_seconds=incident.detect_seconds,
         step=incident.step,
         template=incident.template,
     )
+
+
+def _tells_the_sender(incident: Incident, better: Incident) -> bool:
+    """Of a SIGTERM, in the words of the world."""
+    return _sender_unknown(incident) and better.known_by == SEEN_BY_WORLD
+
+
+def _sender_unknown(incident: Incident) -> bool:
+    return explains(incident) is Explains.TOLD and incident.known_by != SEEN_BY_WORLD
 
 
 def _may_explain(view: View, incident: Incident, loss: Loss) -> bool:
@@ -121,6 +131,9 @@ def _may_explain(view: View, incident: Incident, loss: Loss) -> bool:
     What is known of the incident's own worker may begin later: the last heartbeat of a node that
     has died can be read after the failures of its peers.
     """
+    own = bool(loss.worker) and loss.worker == incident.worker
+    if own and _sender_unknown(incident):
+        return True
     late = view.observation.now - incident.time
     worker = view.roster[loss.slot]
     if worker is not None:
@@ -129,7 +142,6 @@ def _may_explain(view: View, incident: Incident, loss: Loss) -> bool:
             return True
         if worker.agent is None:  # this operator has never heard it
             return explains(incident) >= Explains.LITTLE
-    own = bool(loss.worker) and loss.worker == incident.worker
     weak = Explains.LITTLE if own else Explains.NOT_MET
     return explains(incident) >= weak and late <= _patience(view)
 
@@ -138,7 +150,8 @@ def _began(worker: WorkerFact, loss: Loss) -> timedelta:
     """How long ago the loss began, as far as we know: what the world tells, it may tell late."""
     if loss.rank is not None:  # of a process the agent says it exactly
         return loss.age
-    notice = notice_of(worker) if loss.cause is Cause.PREEMPTED else None
+    told = loss.cause in (Cause.PREEMPTED, Cause.TERMINATED)
+    notice = notice_of(worker) if told else None
     announced = timedelta(seconds=notice.age) if notice is not None else timedelta(0)
     return max(loss.age, announced, worker.silent_for)
 
@@ -158,8 +171,11 @@ def attribution_open(view: View, incident: Incident) -> bool:
 
     Where only consequences are known: from a worker that has not yet said what happened to it.
     Where a worker is silent: from its node, since a dead one is noticed later than a dead agent.
+    Where it got SIGTERM: from the end of its pod.
     """
     match explains(incident):
+        case Explains.TOLD:
+            return sender_awaited(view, incident)
         case Explains.LITTLE:
             return _node_may_explain(view, incident)
         case Explains.NOT_MET | Explains.CONSEQUENCE:
@@ -178,6 +194,8 @@ def awaited(view: View, worker: WorkerFact) -> bool:
     incident = view.status.incident
     if incident is None or worker not in view.roster or not attribution_open(view, incident):
         return False
+    if _sender_unknown(incident):
+        return worker.name == incident.worker
     if worker.agent is not None and acknowledged(view, worker.agent):
         return False
     return _still_owes_an_answer(view, incident, worker.slot)
@@ -203,6 +221,17 @@ def _node_may_explain(view: View, incident: Incident) -> bool:
     if worker is None or worker.phase == "Ended" or worker.loss is not None:
         return False
     return bool(worker.node) and view.is_silent(worker)
+
+
+def sender_awaited(view: View, incident: Incident | None) -> bool:
+    """The worker that got SIGTERM has not ended: it does within its grace, or its node is lost."""
+    if incident is None or not _sender_unknown(incident):
+        return False
+    worker = next((w for w in view.workers if w.name == incident.worker), None)
+    if worker is None or worker.phase == "Ended":
+        return False
+    grace = timedelta(0) if view.is_silent(worker) else view.config.grace
+    return view.observation.now - incident.time < grace + _patience(view)
 
 
 def _still_owes_an_answer(view: View, incident: Incident, slot: int) -> bool:

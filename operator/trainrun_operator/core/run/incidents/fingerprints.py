@@ -47,15 +47,15 @@ def fingerprint(incident: Incident) -> Fingerprint | None:
     return Fingerprint(root=root, step=incident.step, template=incident.template)
 
 
-def same_node(incidents: Sequence[Incident]) -> tuple[str, int]:
-    """The node on which alone the root of the newest incident has struck again and again, and the
-    attempt from which on the newest of these were; "" where there is none."""
+def same_node(incidents: Sequence[Incident]) -> Incident | None:
+    """The first of the newest ones in which the root of the newest incident has struck again and
+    again, on one node alone; None where it has not."""
     newest = fingerprint(incidents[-1]) if incidents else None
     same = [it for it in incidents if newest is not None and fingerprint(it) == newest]
     nodes = {it.node for it in same}
     if len(same) < AGAIN or len(nodes) > 1:
-        return "", 0
-    return same[-1].node, same[-AGAIN].attempt
+        return None
+    return same[-AGAIN]
 
 
 def repeated(incidents: Sequence[Incident]) -> tuple[str, str]:

@@ -11,14 +11,22 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from trainrun.contract.agent_state import REFUSED
 from trainrun_operator.core.run import signals
 from trainrun_operator.core.run.causes import Cause
 from trainrun_operator.core.run.incidents.recognised import remedy_of
 from trainrun_operator.core.run.incidents.uptime import process_trained
-from trainrun_operator.core.run.view import View, max_step, notice_of, once, worker_name
+from trainrun_operator.core.run.view import (
+    STORE_AWAY,
+    View,
+    max_step,
+    notice_of,
+    once,
+    worker_name,
+)
 
 if TYPE_CHECKING:
-    from trainrun.contract.agent_state import AgentState, ProcessExit
+    from trainrun.contract.agent_state import AgentState, Notice, ProcessExit
     from trainrun_operator.core.run.observation import WorkerFact, WorkerLoss
 
 SIGABRT = 6
@@ -58,6 +66,9 @@ NOT_MET = (
 
 STORE_ERRORS = ("disterror", "distnetworkerror", "diststoreerror")
 """Exceptions of a c10d store: it was not reached, or has gone since."""
+
+SEEN_BY_WORLD = "what the cluster says of the worker and its node"
+"""Why it was possible to know what the world tells."""
 
 SAID = {"trainrun.FatalError": Cause.FATAL_ERROR, "trainrun.RetryError": Cause.RETRY_ERROR}
 """Exceptions with which a script says itself what becomes of the run."""
@@ -128,8 +139,8 @@ def loss_of(view: View, slot: int, worker: WorkerFact | None) -> Loss | None:
 def _known(worker: WorkerFact, known: WorkerLoss) -> Loss:
     """What the world tells of it."""
     loss = _loss(worker, known.cause, message=known.message, age=known.age)
-    seen = "what the cluster says of the worker and its node"
-    return replace(loss, container=known.container, exit_code=known.exit_code, known_by=seen)
+    loss = replace(loss, container=known.container, exit_code=known.exit_code)
+    return replace(loss, known_by=SEEN_BY_WORLD)
 
 
 def _worst_exit(agent: AgentState) -> ProcessExit | None:
@@ -186,6 +197,8 @@ def _ended(
     if failed is not None and agent is not None:
         return _failed(worker, agent, failed, view)
     notice = notice_of(worker)
+    if notice is not None and worker.notice is None:
+        return got_sigterm(worker, notice)
     if notice is not None:
         message = f"worker {worker.name} was taken away after a notice ({notice.reason})"
         return _loss(worker, Cause.PREEMPTED, message=message)
@@ -194,12 +207,23 @@ def _ended(
     return _loss(worker, Cause.UNKNOWN, message=message, exit_code=worker.exit_code)
 
 
+def got_sigterm(worker: WorkerFact, notice: Notice) -> Loss:
+    """What a worker is lost to of whose notice its agent alone knows.
+
+    A SIGTERM does not say who sent it: a node that goes, a probe, a limit of the pod, a process.
+    """
+    message = f"worker {worker.name} got SIGTERM from an unknown sender"
+    age = timedelta(seconds=notice.age)
+    loss = _loss(worker, Cause.TERMINATED, message=message, age=age)
+    return replace(loss, known_by="the signal, which its agent has got")
+
+
 def _failed(worker: WorkerFact, agent: AgentState, end: ProcessExit, view: View) -> Loss:
     cause = _cause_of(end, agent, view)
     notice = notice_of(worker)
     announced = notice is not None and notice.age >= end.age
     if announced and end.signal is not None and not end.oom:
-        cause = Cause.PREEMPTED
+        cause = Cause.TERMINATED if worker.notice is None else Cause.PREEMPTED
     collateral = cause is Cause.APP_ERROR and _is_broken_collective(end)
     return Loss(
         slot=worker.slot,
@@ -213,7 +237,7 @@ def _failed(worker: WorkerFact, agent: AgentState, end: ProcessExit, view: View)
         exception=kinds_of(end),
         raised_at=end.raised_at,
         message=(_describe(end) + _more(view, end, collateral=collateral))[:1000],
-        known_by=_known_by(end, announced=cause is Cause.PREEMPTED),
+        known_by=_known_by(end, announced=cause in (Cause.PREEMPTED, Cause.TERMINATED)),
         last_lines=end.last_lines,
         collateral=collateral,
         age=timedelta(seconds=end.age),
@@ -231,7 +255,8 @@ def _cause_of(end: ProcessExit, agent: AgentState, view: View) -> Cause:
     if end.exception.startswith("StartFailed:"):
         return Cause.START_FAILED
     if _matches(end.exception.split(":", 1)[0], STORAGE_ERRORS):
-        return Cause.STORAGE_ERROR
+        refused = any(p.type == STORE_AWAY and p.reason == REFUSED for p in agent.problems)
+        return Cause.STORAGE_REFUSED if refused else Cause.STORAGE_ERROR
     if not has_stepped(view) and _did_not_meet(end, agent, view):
         return Cause.RENDEZVOUS_FAILED
     return Cause.APP_ERROR
@@ -315,16 +340,11 @@ def _never_joined(view: View, worker: WorkerFact) -> Loss | None:
     record = view.running
     if record is None or view.joined(worker) is not None or view.is_unreadable(worker):
         return None  # who cannot be read may have started long ago
-    since_start, listening = view.observation.now - record.time, view.observation.listening_for
-    waited = min(since_start, listening)
+    if view.is_unknown(worker):
+        return None  # so may who cannot reach this operator
+    waited = min(view.observation.now - record.time, view.observation.listening_for)
     if waited <= view.config.start_timeout:
         return None
-    if worker.agent is None and listening < since_start:
-        message = (
-            f"worker {worker.name} has not been heard since this operator began to listen "
-            f"{listening.total_seconds():.0f} s ago"
-        )
-        return _loss(worker, Cause.SILENT, message=message, age=waited)
     message = (
         f"worker {worker.name} did not start attempt {record.attempt} within "
         f"health.startTimeout ({view.config.start_timeout.total_seconds():.0f} s)"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from trainrun_operator.core.run import recovery
 from trainrun_operator.core.run.causes import Cause, Explains, row_of
-from trainrun_operator.core.run.incidents import ledger, standstill
+from trainrun_operator.core.run.incidents import ledger, openings, standstill
 from trainrun_operator.core.run.incidents.attribution import refined
 from trainrun_operator.core.run.incidents.standstill import highest_step
 from trainrun_operator.core.run.incidents.uptime import gang_trained
@@ -25,11 +25,12 @@ if TYPE_CHECKING:
 
 
 def made_progress(view: View) -> bool:
-    """The newest attempt got beyond the step that it was handed, and beyond any reached before.
+    """The newest attempt got beyond any step reached before, or has committed a newer checkpoint.
 
-    A run that fails before such a step makes no progress, however many steps it does again.
+    A run that fails before that makes no progress, however many steps it does again.
     """
-    return highest_step(view) is not None and standstill.gained(view)
+    known = highest_step(view) is not None or standstill.advanced(view)
+    return known and standstill.gained(view)
 
 
 def fruitless_after(view: View, incident: Incident) -> int:
@@ -75,6 +76,7 @@ def settled(view: View, status: TrainRunStatus) -> TrainRunStatus:
         incidents=incidents,
         incident=None,
         free_ends=ledger.free_ends_after(status, incident, view.config),
+        tried=openings.tried(status, incident),
         reached=standstill.furthest(view),
         stepped_from=standstill.stepped_from(view),
         without_progress=standstill.in_a_row(view, incident),

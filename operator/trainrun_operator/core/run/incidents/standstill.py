@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING
 from trainrun_operator.core.run.causes import row_of
 from trainrun_operator.core.run.incidents.ledger import KEPT, Verdict
 from trainrun_operator.core.run.incidents.uptime import TRAINED, gang_trained, reports
+from trainrun_operator.core.run.steps import committed_id
 from trainrun_operator.core.run.view import View, counted, max_step
 
 if TYPE_CHECKING:
+    from trainrun.contract.checkpoint_id import CheckpointId
     from trainrun_operator.api.run.incident import Gain, Incident
     from trainrun_operator.api.run.status import TrainRunStatus
     from trainrun_operator.core.run.config import RunConfig
@@ -42,6 +44,21 @@ def furthest(view: View) -> int | None:
     point = record.resume_point.step if record is not None and record.resume_point else None
     steps = (view.status.reached, point, highest_step(view))
     return max((step for step in steps if step is not None), default=None)
+
+
+def advanced(view: View, point: CheckpointId | None = None) -> bool:
+    """Whether the newest attempt has committed a step beyond the one that it was handed, as far as
+    was heard; or the next one, which is handed `point`, shows that it has.
+
+    Where ranks do not move in lockstep, one that once ran ahead says nothing of what is done.
+    """
+    record = view.record
+    if record is None:
+        return False
+    handed = record.resume_point.step if record.resume_point is not None else -1
+    shown = view.status.checkpoint.id if view.status.checkpoint is not None else None
+    known = (committed_id(view), shown, point)
+    return any(it.attempt == record.attempt and it.step > handed for it in known if it is not None)
 
 
 def noted(view: View, status: TrainRunStatus, *, hung: bool = False) -> TrainRunStatus:
@@ -84,6 +101,8 @@ def _gain(view: View, *, hung: bool = False) -> Gain:
     record, highest = view.record, highest_step(view)
     if record is None:
         return "Unknown"
+    if advanced(view):
+        return "Some"
     if highest is not None:
         point = record.resume_point.step if record.resume_point else -1
         before = -1 if view.status.reached is None else view.status.reached
@@ -106,9 +125,9 @@ def in_a_row(view: View, incident: Incident) -> int:
 
 
 def _told_late(view: View) -> bool:
-    """A step that nobody had told when the attempt was given up."""
+    """A step, or a checkpoint, that nobody had told when the attempt was given up."""
     highest, before = highest_step(view), view.status.reached
-    return highest is not None and (before is None or highest > before)
+    return advanced(view) or (highest is not None and (before is None or highest > before))
 
 
 def judge(view: View, incident: Incident) -> Verdict | None:
@@ -148,7 +167,7 @@ def _what(view: View) -> str:
     furthest_known = furthest(view)
     if furthest_known is None:
         return f"{TRAINED.total_seconds():.0f} s of training"
-    return f"a step above {furthest_known}"
+    return f"a step above {furthest_known} or a newer checkpoint"
 
 
 def admits(status: TrainRunStatus, config: RunConfig) -> bool:

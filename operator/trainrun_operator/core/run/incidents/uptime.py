@@ -35,10 +35,11 @@ def gang_trained(view: View) -> bool:
         return False
     known = (*filter(None, view.agents), *view.last_words.values())
     since_start = view.observation.now - record.time
-    return min(map(_up, known), default=since_start) >= TRAINED
+    return min(map(up_for, known), default=since_start) >= TRAINED
 
 
-def _up(agent: AgentState) -> timedelta:
+def up_for(agent: AgentState) -> timedelta:
+    """How long the processes of its attempt were up when the first of them failed, or are now."""
     failed = (end.age for end in agent.exits if end.failed)
     return timedelta(seconds=(agent.spawned or 0.0) - max(failed, default=0.0))
 

@@ -6,6 +6,7 @@ suspension. Waiting here is never counted.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, assert_never
 
@@ -13,13 +14,13 @@ from trainrun_operator.api.run.launching import TEMPLATE
 from trainrun_operator.core.run import transitions
 from trainrun_operator.core.run.causes import Explains
 from trainrun_operator.core.run.display import condition, not_asked, whole
-from trainrun_operator.core.run.flush import still_flushing
+from trainrun_operator.core.run.flush import away_from, outlasting, still_flushing
 from trainrun_operator.core.run.gang import roster as gang
 from trainrun_operator.core.run.gang import starting
 from trainrun_operator.core.run.gang.avoiding import may_be_another
 from trainrun_operator.core.run.gang.missing import PLACED, missing
 from trainrun_operator.core.run.gang.outdated import outdated
-from trainrun_operator.core.run.incidents import ledger, standstill
+from trainrun_operator.core.run.incidents import ledger, openings, standstill
 from trainrun_operator.core.run.incidents.attribution import (
     attribution_open,
     awaited,
@@ -31,20 +32,33 @@ from trainrun_operator.core.run.stages import placement, suspecting
 from trainrun_operator.core.run.stages.running import past_deadline
 from trainrun_operator.core.run.stages.suspending import suspend
 from trainrun_operator.core.run.stages.waiting import store_wait, wait
+from trainrun_operator.core.run.store_wait import (
+    AWAY,
+    REFUSES,
+    has_worked,
+    is_due,
+    is_refused,
+    remedy,
+    told,
+)
 from trainrun_operator.core.run.view import counted, notice_of
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from trainrun.contract.agent_state import Resolution
+    from trainrun_operator.api.run.status import Condition
     from trainrun_operator.core.run.incidents.ledger import Verdict
     from trainrun_operator.core.run.observation import WorkerFact
     from trainrun_operator.core.run.plan import Action, Plan
     from trainrun_operator.core.run.view import View
 
 CREDENTIALS_GRACE = timedelta(seconds=30)
-"""A store that refuses us (credentials, bucket) is given this long: secrets arrive late."""
+"""A store that has never taken our credentials is given this long: secrets arrive late."""
 
 STORE_GRACE = timedelta(hours=1)
-"""A store that cannot be reached is waited for this long; nothing is lost meanwhile."""
+"""A store that cannot be reached, or refuses what it took before, is waited for this long; nothing
+is lost meanwhile."""
 
 NOTHING_GOOD_GRACE = timedelta(minutes=1)
 """A store without a good checkpoint is asked again for this long: listings may lag."""
@@ -90,10 +104,14 @@ def _judged(view: View) -> Plan | None:
         return wait(view, "Stopping", message, actions=())
     if attribution_open(view, incident):
         why = "this may be a consequence; waiting for the other workers"
-        if explains(incident) is Explains.LITTLE:
+        if explains(incident) is Explains.TOLD:
+            why = "waiting for the end of its pod, which tells who did"
+        elif explains(incident) is Explains.LITTLE:
             why = "its node may explain it; waiting for news of the node"
         return wait(view, "Attributing", f"{incident.message}: {why}", actions=())
-    return transitions.fail(view, verdict.reason, verdict.message)
+    again = openings.repeated(view.status.told_incidents)
+    message = f"{verdict.message}. {again}" if again else verdict.message
+    return transitions.fail(view, verdict.reason, message)
 
 
 def _failed_start(view: View) -> Plan | None:
@@ -129,13 +147,24 @@ def _invalid_template(view: View) -> Plan | None:
 def _gather(view: View) -> Plan:
     if view.highest_attempt > view.status.attempt:
         return transitions.skip_to(view, view.highest_attempt)
+    if (until := outlasting(view, grace=STORE_GRACE)) is not None:
+        return _flush_longer(view, until)
+    if number := gang.forgotten(view):
+        return _forget(view, number)
     chosen = gang.choose(view)
     ready = gang.ready(view, chosen)
     create = gang.creations(view, chosen)
-    dismiss = (*gang.dismissals(view, chosen), *gang.surplus(view))
+    dismiss = (*gang.dismissals(view, chosen), *gang.surplus(view), *gang.making_room(view))
     if len(ready) < view.config.replicas:
         return _incomplete(view, chosen, ready, actions=(*dismiss, *create))
     return _complete(view, ready, dismiss)
+
+
+def _forget(view: View, number: int) -> Plan:
+    """Workers up to this number that ended before they took part make room: they stay counted."""
+    plan = transitions.skip_to(view, number, "workers that ended before they took part make room")
+    status = replace(plan.status, failed_starts=starting.failed_starts(view))
+    return replace(plan, status=status)
 
 
 def _incomplete(
@@ -149,13 +178,16 @@ def _incomplete(
     given_back = placement.decide(view, chosen)
     if given_back is not None:
         return given_back
+    refused = [w for w in chosen if w is not None and is_refused(view, w)]
+    if refused:
+        return _refused(view, refused, actions=actions)
     hung = next((w for w in view.workers if gang.hangs(view, w)), None)
     if hung is not None:
         limit = view.config.start_timeout.total_seconds()
         message = f"worker {hung.name} has had no answer from the store for {limit:.0f} s"
         message = f"{message}; another worker is tried"
         grace = _unavailable_grace(view)
-        return store_wait(view, "StorageUnavailable", message, grace=grace, actions=actions)
+        return store_wait(view, AWAY, message, grace=grace, actions=actions)
     there = {w.slot for w in ready}
     slots = [str(slot) for slot in range(len(chosen)) if slot not in there]
     noun = "worker of slot" if len(slots) == 1 else "workers of slots"
@@ -166,7 +198,54 @@ def _incomplete(
     mark = condition(view, "WorkersReady", "False", reason, message)
     idle = trouble is not None and trouble.reason != PLACED
     marks = (mark, *not_asked(view)) if idle else (mark,)
+    if away := away_from(view):
+        return _store_away(view, f"{message}: {away}", actions=actions, marks=(mark,))
     return wait(view, "Gathering", message, actions=actions, marks=marks)
+
+
+def _store_away(
+    view: View, message: str, *, actions: tuple[Action, ...], marks: tuple[Condition, ...]
+) -> Plan:
+    """Uploads of the ended attempt find no store: it is asked all the time.
+
+    For as long as `outlasting` says. Then slot 0 asks it, for it may be away from one node alone.
+    """
+    return store_wait(view, AWAY, message, grace=None, actions=actions, marks=marks, resolve=False)
+
+
+def _flush_longer(view: View, until: datetime) -> Plan:
+    """Uploads are given up later, since the store is away."""
+    plan = _store_away(view, f"waiting for the store: {away_from(view)}", actions=(), marks=())
+    ending = plan.status.ending
+    assert ending is not None, "its uploads are waited for"
+    status = replace(plan.status, ending=replace(ending, flush_until=until))
+    return replace(plan, status=status, transition=True, answers={})
+
+
+def _refused(view: View, refused: list[WorkerFact], *, actions: tuple[Action, ...]) -> Plan:
+    """The store refuses some workers: what it took before it may take again."""
+    worker, found = refused[0], told(view, refused[0])
+    assert found is not None, "it has told that it is refused"
+    lead = worker.slot == 0
+    if not has_worked(view) and gang.claimed(view) is None:
+        return store_wait(
+            view, REFUSES, found.message, grace=CREDENTIALS_GRACE, actions=actions, resolve=lead
+        )
+    more = f" (and {counted(len(refused) - 1, 'other worker')})" if len(refused) > 1 else ""
+    message = f"the store refuses worker {worker.name}{more}: {found.message}"
+    vain = view.status.store_wait
+    if vain is not None and vain.reason == REFUSES and is_due(view, vain):
+        return transitions.make_anew(view, refused, message)
+    return store_wait(
+        view,
+        REFUSES,
+        f"{message}. {remedy(view)}",
+        hint="; the worker is made anew now and then to see it, and nothing is counted",
+        grace=STORE_GRACE,
+        actions=actions,
+        marks=(condition(view, "WorkersReady", "False", "Gathering", message),),
+        resolve=lead,
+    )
 
 
 def _complete(view: View, ready: tuple[WorkerFact, ...], dismiss: tuple[Action, ...]) -> Plan:
@@ -176,6 +255,8 @@ def _complete(view: View, ready: tuple[WorkerFact, ...], dismiss: tuple[Action, 
     if uploading := sorted({worker.slot for worker in still_flushing(view)}):
         noun = "slot" if len(uploading) == 1 else "slots"
         message = f"waiting for the uploads of {noun} {', '.join(map(str, uploading[:10]))}"
+        if away := away_from(view):
+            return _store_away(view, f"{message}: {away}", actions=dismiss, marks=marks)
         return wait(view, "Flushing", message, actions=dismiss, marks=marks)
     if may_be_another(view):
         message = "which node to keep away from is not known for sure yet; waiting for news of it"
@@ -210,7 +291,9 @@ def _is_replaced(view: View, worker: WorkerFact) -> bool:
 def _resolution(view: View, ready: tuple[WorkerFact, ...]) -> Resolution | None:
     agent = ready[0].agent
     found = agent.resolution if agent is not None else None
-    return found if found is not None and found.attempt == view.next_attempt else None
+    if found is None or found.outcome == "Looked":  # asked while the attempt still ran
+        return None
+    return found if found.attempt == view.next_attempt else None
 
 
 def _is_elsewhere(view: View, found: Resolution) -> bool:
@@ -255,11 +338,9 @@ def _resolved(view: View, ready: tuple[WorkerFact, ...], found: Resolution) -> P
             return store_wait(view, "StorageInUse", found.message, grace=None)
         case "NoGoodCheckpoint":
             return store_wait(view, found.outcome, found.message, grace=NOTHING_GOOD_GRACE)
-        case "Unavailable":
-            grace = _unavailable_grace(view)
-            return store_wait(view, "StorageUnavailable", found.message, grace=grace)
-        case "Misconfigured":
-            return store_wait(view, "StorageMisconfigured", found.message, grace=CREDENTIALS_GRACE)
+        # A worker that is refused is not ready; "Looked" never: see `_resolution`.
+        case "Unavailable" | "Misconfigured" | "Looked":
+            return store_wait(view, AWAY, found.message, grace=_unavailable_grace(view))
         case _:
             assert_never(found.outcome)
 
@@ -275,4 +356,18 @@ def _barrier(view: View, ready: tuple[WorkerFact, ...], found: Resolution) -> Pl
         message = "slot 0 is looking for a free master port"
         marks = (whole(view),)
         return wait(view, "Barrier", message, actions=(), marks=marks, resolve=True)
+    unproven = [worker for worker in ready if gang.is_unproven(view, worker)]
+    if unproven:
+        return _prove(view, unproven)
     return transitions.start(view, ready, found)
+
+
+def _prove(view: View, unproven: list[WorkerFact]) -> Plan:
+    """Each worker reads what it is to resume from before anything starts."""
+    for worker in unproven:
+        found = told(view, worker)
+        if found is not None and found.outcome == "Unavailable":
+            message, grace = f"worker {worker.name}: {found.message}", _unavailable_grace(view)
+            return store_wait(view, AWAY, message, grace=grace, marks=(whole(view),))
+    message = f"waiting for {counted(len(unproven), 'worker')} to read the checkpoint's manifest"
+    return wait(view, "Resolving", message, actions=(), marks=(whole(view),), resolve=True)

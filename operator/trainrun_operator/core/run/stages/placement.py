@@ -40,12 +40,16 @@ def decide(view: View, chosen: tuple[WorkerFact | None, ...]) -> Plan | None:
         return None
     tries = held.tries + 1 if held is not None else 1
     until = view.observation.now + pause(view, tries)
-    message = (
-        f"{placed} of {counted(view.config.replicas, 'worker')} placed, and no room for "
-        f"{without} within health.placementTimeout "
-        f"({view.config.placement_timeout.total_seconds():.0f} s): all pods are given back, to be "
-        f"created again at {until:%H:%M:%S} UTC"
+    gated = _gated(chosen)
+    lack = (
+        f"{len(gated)} behind a scheduling gate after" if gated else f"no room for {without} within"
     )
+    message = (
+        f"{placed} of {counted(view.config.replicas, 'worker')} placed, and {lack} "
+        f"health.placementTimeout ({view.config.placement_timeout.total_seconds():.0f} s): all "
+        f"pods are given back, to be created again at {until:%H:%M:%S} UTC"
+    )
+    message = "; ".join((message, *gated[:1]))
     return transitions.give_back(view, tries=tries, until=until, message=message)
 
 
@@ -89,6 +93,12 @@ def _without_room(view: View, chosen: tuple[WorkerFact | None, ...]) -> int:
     return len(unplaced) if late else 0
 
 
+def _gated(chosen: tuple[WorkerFact | None, ...]) -> list[str]:
+    """What holds back those that nobody looks for room for yet."""
+    pending = (w.pending for w in chosen if w is not None)
+    return [it.message for it in pending if it is not None and it.kind == "SchedulingGated"]
+
+
 def _placed(chosen: tuple[WorkerFact | None, ...]) -> int:
     """Workers that hold room which others may need."""
     there = [w for w in chosen if w is not None and not _lacks_room(w)]
@@ -97,4 +107,5 @@ def _placed(chosen: tuple[WorkerFact | None, ...]) -> int:
 
 def _lacks_room(worker: WorkerFact) -> bool:
     pending = worker.pending
-    return worker.phase == "Pending" and pending is not None and pending.kind == "Unschedulable"
+    waits = pending is not None and pending.kind in ("Unschedulable", "SchedulingGated")
+    return worker.phase == "Pending" and waits

@@ -17,7 +17,7 @@ from trainrun_operator.api.run.resource import RESTART
 from trainrun_operator.core.run import sigterm, steps, transitions
 from trainrun_operator.core.run.causes import Cause
 from trainrun_operator.core.run.gang.outdated import outdated
-from trainrun_operator.core.run.incidents.losses import Loss
+from trainrun_operator.core.run.incidents.losses import Loss, got_sigterm
 from trainrun_operator.core.run.notices import noticed, notices, time_left
 from trainrun_operator.core.run.save_agreement import coordinate
 from trainrun_operator.core.run.view import View, done
@@ -93,6 +93,8 @@ def _save_reason(view: View) -> str:
     if not leaving:
         return ""
     worker, notice = leaving[0]
+    if worker.notice is None:
+        return f"worker of slot {worker.slot} got {notice.reason}"
     return f"worker of slot {worker.slot} will be taken away ({notice.reason})"
 
 
@@ -157,7 +159,12 @@ def end_attempt(view: View, how: str) -> Plan:
     if not leaving:
         message = f"{how}, and the reason to stop is gone: the run continues"
         return transitions.end_uncounted(view, "Yielded", "Yielded", message)
-    worker, notice = leaving[0]
+    # What the world has announced explains more than a signal, of which nobody knows the sender.
+    worker, notice = min(leaving, key=lambda pair: pair[0].notice is None)
+    if worker.notice is None:
+        loss = got_sigterm(worker, notice)
+        loss = replace(loss, message=f"{loss.message}; {how}"[:1000])
+        return transitions.open_incident(view, loss, frozenset())
     loss = Loss(
         slot=worker.slot,
         cause=Cause.PREEMPTED,

@@ -10,10 +10,10 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from trainrun_operator.core.run import answers, steps, transitions
+from trainrun_operator.core.run import answers, steps, transitions, unheard
 from trainrun_operator.core.run.causes import Cause
 from trainrun_operator.core.run.display import refreshed, running_phase
-from trainrun_operator.core.run.gang.roster import deletion, surplus
+from trainrun_operator.core.run.gang.roster import deletion, looking, surplus
 from trainrun_operator.core.run.incidents import ended_early, evidence
 from trainrun_operator.core.run.incidents.attribution import best
 from trainrun_operator.core.run.incidents.hangs import hang_of
@@ -144,7 +144,7 @@ def _loss(view: View) -> Plan | None:
     """Some worker is lost: all losses of the attempt are one incident."""
     losses = losses_of(view)
     chosen = best(losses)
-    if chosen is None:
+    if chosen is None or (chosen.cause == Cause.SILENT and unheard.in_doubt(view)):
         return None
     gone = frozenset(loss.slot for loss in losses if _unreachable(view, loss))
     return transitions.open_incident(view, chosen, gone)
@@ -205,10 +205,11 @@ STAGE: tuple[Check, ...] = (
 
 def _go_on(view: View, record: StartRecord) -> Plan:
     phase = running_phase(view)
+    looks = unheard.newcomer(view) if unheard.is_looked_for(view) else None
     leavers = tuple(
         action
         for w in view.workers
-        if w.phase != "Ended" and _left(view, record, w)
+        if w.phase != "Ended" and w != looks and _left(view, record, w)
         for action in deletion(view, w, f"not part of attempt {record.attempt}")
     )
     status = view.status
@@ -224,7 +225,7 @@ def _go_on(view: View, record: StartRecord) -> Plan:
             reason="SaveAsked" if phase == "Preempting" else "",
             marks=suspecting.warning(view),
         ),
-        actions=(*leavers, *surplus(view)),
+        actions=(*leavers, *surplus(view), *looking(view)),
         answers=answers.running(view, record, preempting.save_order(view)),
         requeue_after=min(_next_look(view, phase), view.next_silence, evidence.time_left(view)),
     )
@@ -252,4 +253,6 @@ def _left(view: View, record: StartRecord, worker: WorkerFact) -> bool:
         return True
     if worker.created_for <= record.roster[worker.slot]:
         return worker.created_for < record.roster[worker.slot]
+    if unheard.looked(view, worker):
+        return True
     return view.observation.now - record.time > view.config.start_timeout

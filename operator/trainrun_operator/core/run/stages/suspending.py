@@ -18,6 +18,7 @@ from trainrun_operator.core.run.flush import (
     to_flush,
 )
 from trainrun_operator.core.run.gang.roster import deletion
+from trainrun_operator.core.run.incidents.attribution import sender_awaited
 from trainrun_operator.core.run.plan import DeleteWorker, Plan
 from trainrun_operator.core.run.stages.waiting import IDLE_CHECK, wait
 from trainrun_operator.core.run.steps import flushable
@@ -40,6 +41,9 @@ def suspend(view: View) -> Plan:
             return wait(view, "Suspending", message, actions=())
         if (step := _to_commit(view)) is not None:
             message = f"every worker has brought step {step}; waiting for its commit"
+            return wait(view, "Suspending", message, actions=())
+        if sender_awaited(view, view.status.incident):
+            message = "waiting for the end of a worker that got SIGTERM, which tells who sent it"
             return wait(view, "Suspending", message, actions=())
         return transitions.suspended(view)
     mark = view.status.condition("Suspended")

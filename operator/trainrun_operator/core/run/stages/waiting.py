@@ -5,18 +5,31 @@ Layer: core. A plan that waits changes nothing durable; it is made anew in every
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from trainrun_operator.api.run.resource import RESTART
 from trainrun_operator.core.run import answers, transitions
-from trainrun_operator.core.run.display import condition, gathering_phase, refreshed, since
+from trainrun_operator.core.run.display import condition, gathering_phase, refreshed
+from trainrun_operator.core.run.flush import away_from
 from trainrun_operator.core.run.gang import roster as gang
 from trainrun_operator.core.run.gang.prefetching import prefetched
 from trainrun_operator.core.run.plan import Action, Plan
+from trainrun_operator.core.run.store_wait import (
+    OUTSIDE,
+    asked_again,
+    asked_in_vain,
+    lasted,
+    paused,
+)
 
 if TYPE_CHECKING:
     from trainrun_operator.api.run.status import Condition
     from trainrun_operator.core.run.view import View
+
+GOES_ON = f"; a new value of the annotation {RESTART} lets the run go on"
+"""What is told with a verdict about the store."""
 
 IDLE_CHECK = timedelta(seconds=5)
 """Look again at least this often while something is waited for."""
@@ -34,20 +47,24 @@ def wait(
 ) -> Plan:
     """Wait while the next attempt is prepared; `marks` are conditions that tell more."""
     shown = next((m.reason for m in marks if m.status == "False"), reason)
+    claimed = gang.claimed(view)
+    status = refreshed(
+        view,
+        view.status,
+        phase=gathering_phase(view),
+        reason=shown,
+        waiting_for=message,
+        marks=marks,
+    )
+    if resolve or away_from(view):  # uploads ask it, too
+        status = replace(status, store_wait=asked_again(view, answered=claimed is not None))
     return Plan(
         reason=reason,
         message=message,
-        status=refreshed(
-            view,
-            view.status,
-            phase=gathering_phase(view),
-            reason=shown,
-            waiting_for=message,
-            marks=marks,
-        ),
+        status=status,
         actions=actions,
         answers=answers.gathering(
-            view, gang.lead(view), resolve=resolve, prefetch=prefetched(view)
+            view, gang.lead(view), resolve=resolve, claimed=claimed, prefetch=prefetched(view)
         ),
         requeue_after=min(after, IDLE_CHECK, view.next_silence),
     )
@@ -60,22 +77,22 @@ def store_wait(
     *,
     grace: timedelta | None,
     actions: tuple[Action, ...] = (),
+    marks: tuple[Condition, ...] = (),
+    resolve: bool = True,
+    hint: str = "",
 ) -> Plan:
     """Wait for the store; unknown is not failed, but not for ever either.
 
-    Only what this operator has seen in this gathering counts: an earlier trouble may have ended
-    while nobody looked.
+    `marks` are conditions besides; `resolve`: slot 0's agent asks; `hint` is told while it is
+    waited for.
     """
-    known = since(view.status, "StorageReady", reason, view.observation.now)
-    waited = min(known, _gathering_for(view), view.observation.listening_for)
-    if grace is not None and waited > grace:
-        return transitions.fail(view, reason, message)
+    vain = asked_in_vain(view, reason)
+    if grace is not None and lasted(view, vain) > grace:
+        later = GOES_ON if reason in OUTSIDE else ""
+        plan = transitions.fail(view, reason, message + later)
+        # What is edited from now on is compared with this.
+        return replace(plan, status=replace(plan.status, store_wait=paused(view, vain)))
+    message += hint
     mark = condition(view, "StorageReady", "False", reason, message)
-    return wait(view, reason, message, actions=actions, marks=(mark,), resolve=True)
-
-
-def _gathering_for(view: View) -> timedelta:
-    """Since the attempt before has ended, or since the run was accepted or resumed."""
-    ending, begun = view.status.ending, view.status.start_time
-    assert begun is not None, "a run gathers only once it was accepted"
-    return view.observation.now - (max(ending.time, begun) if ending is not None else begun)
+    plan = wait(view, reason, message, actions=actions, marks=(mark, *marks), resolve=resolve)
+    return replace(plan, status=replace(plan.status, store_wait=vain))

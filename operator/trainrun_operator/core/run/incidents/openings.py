@@ -1,0 +1,107 @@
+"""Attempts that die while they open the checkpoint that they were handed: is it the checkpoint?
+
+Layer: core. After two such deaths of one root in a row the next attempt tries the checkpoint
+before, once. That follows from the incidents in the status; what slot 0's agent then claims stands
+in the store and in the start record. Where the trial dies in the same way, it is not the
+checkpoint. Where it ends in another way nothing is known, and it may be tried again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from trainrun_operator.core.run.causes import row_of
+from trainrun_operator.core.run.incidents.fingerprints import fingerprint
+from trainrun_operator.core.run.incidents.standstill import highest_step
+from trainrun_operator.core.run.incidents.uptime import up_for
+from trainrun_operator.core.run.steps import newest_known
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from trainrun.contract.checkpoint_id import CheckpointId
+    from trainrun_operator.api.run.incident import Incident
+    from trainrun_operator.api.run.status import TrainRunStatus
+    from trainrun_operator.core.run.view import View
+
+LONGEST = 600.0
+"""Seconds after which a process that has its checkpoint has opened it: some scripts report nothing
+but what they save."""
+MESSAGE_WIDTH = 900
+"""Characters that are left of a message to which something is added."""
+
+
+def marked(view: View, incident: Incident) -> Incident:
+    """The incident of the newest attempt, with the checkpoint that it died of opening, if it did,
+    and the newer one that it tried to do without."""
+    record, slot = view.record, incident.slot
+    assert record is not None, "its attempt was started"
+    incident, point = replace(incident, trial_of=record.trial_of), record.resume_point
+    agent = (view.agents[slot] or view.last_words.get(slot)) if slot is not None else None
+    if point is None or agent is None or highest_step(view) is not None:
+        return incident
+    had_it = up_for(agent).total_seconds() - agent.rendezvous - agent.load
+    if not agent.asked_for_checkpoint or had_it >= LONGEST:
+        return incident
+    said = incident.message[:MESSAGE_WIDTH]
+    return replace(incident, opened=point, message=f"{said} (while opening step {point.step})")
+
+
+def to_try(view: View) -> CheckpointId | None:
+    """The checkpoint that the next attempt tries to do without, if it is the newest."""
+    status, told = view.status, view.status.told_incidents
+    # A worker that was taken away before a first step says nothing about the checkpoint.
+    saying = [it for it in told if row_of(it.cause).stands_still or it.step is not None]
+    if len(saying) < 2:
+        return None
+    before, last = saying[-2:]
+    point, root = last.opened, fingerprint(last)
+    since = [it for it in told if it.attempt >= before.attempt]
+    if status.attempt - before.attempt >= len(since):
+        return None  # an attempt has ended meanwhile without an incident
+    if root is None or root != fingerprint(before) or root.template != view.config.template_hash:
+        return None
+    return point if point == before.opened and point != status.tried else None
+
+
+def tried(status: TrainRunStatus, last: Incident) -> CheckpointId | None:
+    """The newest checkpoint that has turned out not to be what attempts die of."""
+    alike = any(it.opened == last.trial_of for it in _of_root(status.incidents, last))
+    found = last.trial_of is not None and last.opened is not None and alike
+    return last.trial_of if found else status.tried
+
+
+def repeated(told: Sequence[Incident]) -> str:
+    """What to say of the newest incident if it is not the first one of its checkpoint; else ""."""
+    if not told or told[-1].opened is None:
+        return ""
+    point, alike = told[-1].trial_of or told[-1].opened, _of_root(told, told[-1])
+    died = sum(it.opened == point for it in alike)
+    if died < 2:
+        return ""
+    text = f"{died} attempts died while opening the same checkpoint (step {point.step})"
+    if any(it.trial_of == point for it in alike):
+        return f"{text}, and one with the checkpoint before it in the same way: it is the script"
+    return f"{text}: `trainrun checkpoints set-aside` gives it up for the one before"
+
+
+def warning(view: View) -> str:
+    """What to say of an attempt that tries to do without a newer checkpoint; "" if none does."""
+    record, known = view.running, newest_known(view)
+    if record is None or record.trial_of is None or record.resume_point is None:
+        return ""
+    if known is not None and known.attempt == record.attempt:
+        return ""  # it has a checkpoint of its own
+    newer, point = record.trial_of, record.resume_point
+    return (
+        f"attempts died while opening step {newer.step} of attempt {newer.attempt}, so attempt "
+        f"{record.attempt} tries step {point.step} of attempt {point.attempt}, once. "
+        f"Step {newer.step} is kept until attempt {record.attempt} has saved a checkpoint"
+    )
+
+
+def _of_root(told: Sequence[Incident], last: Incident) -> list[Incident]:
+    """Those with the root of the last one."""
+    root = fingerprint(last)
+    return [it for it in told if root is not None and fingerprint(it) == root]
