@@ -63,7 +63,9 @@ async def test_a_metric_of_another_name_is_named_with_the_end_of_its_trial(burea
     assert "never reported loss, but train_loss: call" in view.trials[0].message
 
 
-async def test_a_store_that_is_away_is_told_and_written_to_once_it_is_back(bureau: Bureau) -> None:
+async def test_a_store_that_refuses_the_clerk_is_told_and_written_to_once_it_takes_it(
+    bureau: Bureau,
+) -> None:
     bureau.start_clerk()
     bureau.order(asked=1)
     await bureau.view(lambda it: it.asked == 1, "a trial is asked for")
@@ -71,7 +73,7 @@ async def test_a_store_that_is_away_is_told_and_written_to_once_it_is_back(burea
     log.rename(log.with_name("elsewhere"))
     log.write_text("no folder")
     bureau.order(asked=2)
-    await until(lambda: _reason(bureau) == "StorageUnavailable")
+    await until(lambda: _reason(bureau) == "StorageMisconfigured")
     assert str(log) in bureau.desk.log().message
 
     log.unlink()

@@ -52,6 +52,14 @@ class Office:
     def _record(self, _raw: Mapping[str, Any], event: Event, _time: datetime) -> None:
         self.events.append(event)
 
+    def lists(self, *raws: Mapping[str, Any]) -> None:
+        """These are all TrainRuns."""
+        known = self.manager.uids()
+        for each in raws:
+            self.manager.listed(each, known_before=known)
+        versions = {it["metadata"]["uid"]: int(it["metadata"]["resourceVersion"]) for it in raws}
+        self.manager.relisted(versions, known_before=known)
+
     def max_failures(self) -> list[int]:
         return [config.limits["failures"] for _, config in self.manager.states()]
 

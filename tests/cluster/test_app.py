@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 import kopf
@@ -17,16 +19,30 @@ if TYPE_CHECKING:
 
 
 class Watches:
-    """What stands for `kopf.operator`: each watch ends at once."""
+    """What stands for `kopf.operator`: each watch ends at once, or when it is told to."""
 
     def __init__(self) -> None:
         self.begun = 0
+        self.watched: list[list[str]] = []
         self.error: Exception | None = None
+        self.last = False
 
-    async def __call__(self, **_: object) -> None:
+    async def __call__(
+        self, *, namespaces: list[str], stop_flag: asyncio.Event, **_: object
+    ) -> None:
         self.begun += 1
+        self.watched.append(namespaces)
         if self.error is not None:
             raise self.error
+        if self.last:
+            await stop_flag.wait()
+
+
+@dataclass(kw_only=True)
+class Lists:
+    """What stands for the runs."""
+
+    readable: frozenset[str] = frozenset({""})
 
 
 @pytest.fixture
@@ -38,7 +54,7 @@ def watches(monkeypatch: pytest.MonkeyPatch) -> Watches:
 
 @pytest.fixture
 def thread() -> Iterator[KopfThread]:
-    thread = KopfThread((), cast("Runs", object()))
+    thread = KopfThread(cast("Runs", Lists()))
     yield thread
     thread.stop()
 
@@ -69,3 +85,22 @@ def test_a_watch_that_ended_begins_again_after_a_pause(
     thread.stop()
 
     assert watches.begun == 3, "after the third the pause is long, and a stop ends it at once"
+
+
+def test_only_namespaces_that_can_be_listed_are_watched(
+    watches: Watches, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One that refuses ended the watch of all, each time that it began again."""
+    monkeypatch.setattr(app, "PAUSE", (0.001, 0.002))
+    monkeypatch.setattr(app, "LOOK_EVERY", 0.001)
+    lists, watches.last = Lists(readable=frozenset()), True
+    thread = KopfThread(cast("Runs", lists))
+    thread.start()
+    lists.readable = frozenset({"a"})
+    eventually(lambda: watches.watched == [["a"]])
+    lists.readable = frozenset({"b", "a"})
+    eventually(lambda: watches.watched == [["a"], ["a", "b"]])
+    lists.readable = frozenset({"b"})
+    eventually(lambda: watches.watched[2:] == [["b"]])
+    thread.stop()
+    assert not caplog.records

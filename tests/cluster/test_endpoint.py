@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tests.kube.patching import patch
-from trainrun_operator.cluster.endpoint import publish_endpoint, withdraw_endpoint
+from trainrun_operator.cluster.endpoint import publish_endpoint, service_place, withdraw_endpoint
 from trainrun_operator.kube.errors import NotFound
 
 if TYPE_CHECKING:
@@ -98,3 +98,31 @@ async def test_a_leaver_takes_its_own_address_back_and_nobody_elses(
     except NotFound:
         return
     raise AssertionError("it is still published")
+
+
+async def a_service(api: KubeApi, namespace: str, **spec: Any) -> dict[str, Any]:
+    service = {
+        "metadata": {"name": "trainrun-agents"},
+        "spec": {"ports": [{"port": 8443}], **spec},
+    }
+    return await api.post(f"/api/v1/namespaces/{namespace}/services", service)
+
+
+async def place(api: KubeApi, namespace: str) -> str:
+    return await service_place(api, namespace=namespace, service="trainrun-agents", port=8443)
+
+
+async def test_agents_whose_dns_knows_no_service_get_its_address(
+    api: KubeApi, namespace: str
+) -> None:
+    made = await a_service(api, namespace)
+    address = made["spec"]["clusterIP"]
+    assert address.count(".") == 3
+    assert await place(api, namespace) == f"{address}:8443"
+
+
+async def test_a_service_without_an_address_of_its_own_is_no_way(
+    api: KubeApi, namespace: str
+) -> None:
+    await a_service(api, namespace, clusterIP="None")
+    assert await place(api, namespace) == ""

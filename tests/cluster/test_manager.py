@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 from tests.cluster.office import Office, raw
+from tests.kube.waiting import until
 from trainrun_operator.core.run.config import RunConfig, config_of
+from trainrun_operator.kube.api import KubeApi
 from trainrun_operator.worlds.kubernetes import run_object
+from trainrun_operator.worlds.kubernetes.observing.pod_index import PodIndex
+from trainrun_operator.worlds.kubernetes.render import OperatorPlace
+from trainrun_operator.worlds.kubernetes.world import Surroundings
 
 if TYPE_CHECKING:
     import pytest
 
+    from tests.kube.fake_api import FakeApi
     from trainrun_operator.api.run.resource import TrainRun
 
 
@@ -42,7 +49,7 @@ def test_a_deletion_that_the_watch_lost_is_found_by_the_next_list() -> None:
     office = Office()
     office.manager.seen(raw("a", uid="a"))
     office.manager.seen(raw("b", uid="b"))
-    office.manager.relisted({"b": raw("b", uid="b")}, known_before=office.manager.uids())
+    office.lists(raw("b", uid="b"))
     assert office.manager.uids() == {"b"}
 
 
@@ -70,7 +77,7 @@ async def test_an_edit_that_cannot_be_read_is_told_once_and_the_spec_before_hold
     office.manager.seen(raw(failurePolicy={"maxFailures": 7}))
     broken = raw(version=2, failurePolicy={"maxFailures": "many"})
     for _ in range(3):
-        office.manager.relisted({"uid-1": broken}, known_before=office.manager.uids())
+        office.lists(broken)
     assert [event.reason for event in office.events] == ["InvalidSpec"]
     assert "spec.failurePolicy.maxFailures" in office.events[0].message
     assert office.max_failures() == [7]
@@ -84,6 +91,39 @@ async def test_agents_of_a_run_that_this_operator_cannot_read_are_put_off_not_se
     office = Office()
     office.manager.seen(raw(failurePolicy={"maxFailures": "many"}))
     assert await office.status_for("uid-1") == 503
+
+
+async def test_a_run_whose_pods_cannot_be_listed_is_left_alone_until_they_can(
+    fake: FakeApi,
+) -> None:
+    """Its workers would look lost, and its agents silent."""
+    office, api = Office(), await KubeApi.connect()
+    pods = PodIndex(
+        api,
+        namespaces=("other", "team"),
+        nodes=False,
+        sealed=lambda _pod: True,
+        on_change=lambda _uid: None,
+    )
+    place = OperatorPlace(url="https://operator", ca_pem="", seal_key=b"key")
+    around = Surroundings(
+        api=api, pods=pods, reads_nodes=False, place=place, notices=(), leads=lambda: True
+    )
+    fake.refuses = {"team"}
+    reading = [asyncio.create_task(informer.run()) for informer in pods.informers]
+    await asyncio.wait_for(pods.settle(), timeout=30)
+    office.manager.seen(raw())
+    office.manager.lead(around)
+    assert await office.status_for("uid-1") == 503
+    assert not fake.of("put")
+
+    fake.refuses = set()
+    await until(lambda: fake.of("put"), what="the run is led")
+    await office.manager.stop()
+    for task in reading:
+        task.cancel()
+    await asyncio.gather(*reading, return_exceptions=True)
+    await api.close()
 
 
 async def test_agents_of_a_run_that_is_gone_are_sent_away() -> None:
@@ -112,7 +152,7 @@ async def test_a_run_that_nobody_foresaw_is_refused_alone_and_its_user_is_told(
     office = Office()
     odd, well = raw("odd", uid="odd"), raw("well", uid="well")
     for _ in range(2):
-        office.manager.relisted({"odd": odd, "well": well}, known_before=office.manager.uids())
+        office.lists(odd, well)
 
     assert office.max_failures() == [0]
     assert [event.reason for event in office.events] == ["InvalidSpec"]

@@ -77,13 +77,13 @@ async def test_an_api_server_that_is_away_is_asked_again_and_nothing_is_taken_fo
     watched.changed("ADDED", raw("a", uid="a"))
     fake.things = [raw("a", uid="a")]
     away = status(503, "ServiceUnavailable", "the server is starting")
-    fake.answers = [Answer(code=503, body=away)]
+    fake.answers = [Answer(code=503, body=away)] * 5
 
     async with relisting(watched):
         await watched.listed.wait()
 
-    assert "TrainRuns cannot be listed" in caplog.text
-    assert "the server is starting" in caplog.text
+    assert "/trainruns cannot be read, and is tried again and again: the server is" in caplog.text
+    assert len(caplog.records) == 1, "said once"
     assert office.manager.uids() == {"a"}
 
 
@@ -99,6 +99,53 @@ async def test_where_namespaces_are_named_each_is_listed_and_a_run_of_any_is_kno
 
     assert len(fake.of("list")) >= 2
     assert office.manager.uids() == {"a"}
+
+
+async def test_a_namespace_that_refuses_hides_no_run_of_another_and_loses_none_of_its_own(
+    api: KubeApi, fake: FakeApi
+) -> None:
+    """Nobody led anything, in no namespace, until the operator's values were edited."""
+    office = Office()
+    watched = RunWatch(api, namespaces=("team", "gone"), manager=office.manager)
+    elsewhere = raw("a", uid="a")
+    elsewhere["metadata"]["namespace"] = "gone"
+    watched.changed("ADDED", elsewhere)
+    fake.things, fake.refuses = [raw("b", uid="b")], {"gone"}
+
+    async with relisting(watched):
+        await watched.listed.wait()
+        assert office.manager.uids() == {"a", "b"}
+        assert watched.readable == {"team"}
+        assert watched.knows("team")
+        assert not watched.knows("gone"), "agents would be told that their run is gone"
+        assert [it.trouble for it in watched.listings] == [
+            "",
+            "/apis/trainrun.dev/v1alpha1/namespaces/gone/trainruns is forbidden",
+        ]
+        fake.things = []
+        await until(lambda: office.manager.uids() == {"a"})
+
+        fake.refuses = set()
+        await until(lambda: watched.readable == {"team", "gone"})
+        await until(lambda: not office.manager.uids())
+
+        fake.refuses = {"team", "gone"}
+        await until(lambda: not watched.readable)
+        assert watched.knows("team")
+
+
+async def test_where_all_namespaces_refuse_nobody_says_that_all_is_listed(
+    api: KubeApi, fake: FakeApi
+) -> None:
+    watched = RunWatch(api, namespaces=("team", "gone"), manager=Office().manager)
+    fake.refuses = {"team", "gone"}
+
+    async with relisting(watched):
+        await until(lambda: all(it.settled.is_set() for it in watched.listings))
+        await asyncio.sleep(0.2)
+        assert not watched.listed.is_set()
+        fake.refuses = {"gone"}
+        await watched.listed.wait()
 
 
 async def test_after_an_upgrade_of_the_crd_a_watch_that_hides_the_memory_makes_no_run_begin_again(

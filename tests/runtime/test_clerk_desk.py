@@ -25,3 +25,15 @@ def test_orders_are_carried_out_once_a_clerk_goes_by_them_and_nothing_troubles_i
 
     desk.order(ClerkOrders(targets=Targets(session=session(), cleared=(1, 2, 3))))
     assert desk.carried_out == targets, "what was done stays done"
+
+
+def test_a_refusal_lasts_from_the_first_clerk_that_met_it_until_one_is_answered() -> None:
+    now = 100.0
+    desk = ClerkDesk(sweep_uid=UID, on_news=lambda: None, clock=lambda: now)
+    refused = ClerkTrouble(reason="StorageMisconfigured", message="InvalidAccessKeyId")
+    lasted = []
+    for trouble in (None, refused, refused, None, refused):
+        desk.hear(ClerkState(sweep_uid=UID, trouble=trouble))
+        now += 60
+        lasted.append(desk.refused_for.total_seconds())
+    assert lasted == [0, 60, 120, 0, 60]

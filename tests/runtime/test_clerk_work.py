@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from tests.clerk.desks import UID, session, spec
 from tests.support.memory_store import MemoryStore
 from trainrun.checkpoint import MetricsLog, RunStore
+from trainrun.errors import StoreDenied, StoreError, StoreMisconfigured
 from trainrun.sweep.fold import fold
 from trainrun.sweep.targets import Targets
-from trainrun_operator.core.sweep.clerking import ClerkOrders
+from trainrun_operator.core.sweep.clerking import ClerkOrders, ClerkTrouble
 from trainrun_operator.runtime.clerk_work import ClerkWork
 
 
@@ -78,5 +81,24 @@ def test_a_spec_of_another_version_is_told_and_what_is_known_of_the_log_stays() 
     assert state.position == 2
 
     office.hear()
+    office.passes(5)
+    assert office.work.state().trouble is None
+
+
+@pytest.mark.parametrize("error", [StoreDenied, StoreMisconfigured])
+def test_a_store_that_refuses_the_clerk_is_told_as_refusing_and_not_as_away(
+    error: type[StoreError], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    office = Office()
+
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise error("s3://bucket: InvalidAccessKeyId")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(office.store, "list", refuse)
+        patched.setattr(office.store, "get", refuse)
+        office.passes(5)
+    told = ClerkTrouble(reason="StorageMisconfigured", message="s3://bucket: InvalidAccessKeyId")
+    assert office.work.state().trouble == told
     office.passes(5)
     assert office.work.state().trouble is None

@@ -91,6 +91,39 @@ async def test_an_action_that_is_refused_is_told_and_the_condition_goes_when_it_
     assert trouble.world.status.conditions == ()
 
 
+async def test_an_action_that_fails_again_and_again_does_not_freeze_the_status(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """`kubectl get` showed a run as it had been, and its edits stayed unobserved."""
+    trouble = Trouble(passing=(Refusal,))
+    monkeypatch.setattr(mishaps, "PATIENT_TRIES", 1)
+    refusals = [Refusal("failed calling webhook")] * 3
+
+    async def refused(_action: Action) -> None:
+        if refusals:
+            raise refusals.pop(0)
+
+    generations: list[int] = []
+
+    def decide(observation: Observation, _config: object) -> Plan:
+        plan = trouble.decide(observation)
+        generations.append(observation.status.observed_generation)
+        status = replace(plan.status, observed_generation=7)
+        return replace(plan, status=status, actions=(CREATE,))
+
+    monkeypatch.setattr(trouble.world, "apply", refused)
+    monkeypatch.setattr(trouble.story.reconciler, "_decide", decide)
+    await trouble.over()
+    assert generations == [0, 7, 7, 7]
+    assert "Refusal: failed calling webhook" in trouble.shown[2]
+    assert trouble.shown[2].endswith(
+        "Grant the right that is missing, or repair the webhook or policy that refuses"
+    )
+    assert trouble.shown[3] == trouble.shown[2], "and it stays while that is so"
+    assert trouble.world.status.conditions == ()
+    assert [reason for reason, _ in trouble.events] == ["OperatorError"]
+
+
 async def test_what_passes_by_itself_is_told_only_when_it_does_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

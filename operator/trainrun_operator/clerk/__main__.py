@@ -18,6 +18,7 @@ from trainrun.errors import StoreError
 from trainrun_operator.clerk.clerk import Clerk
 from trainrun_operator.clerk.line import OperatorLine, SweepGone
 from trainrun_operator.core.sweep.clerking import ClerkConfig
+from trainrun_operator.runtime.written_lines import unhurried
 
 _log = logging.getLogger("trainrun.clerk")
 
@@ -30,6 +31,7 @@ async def _serve(config: ClerkConfig, folder: RunStore) -> None:
             _log.info("%s", gone)
 
 
+@unhurried(patience=1.0)
 def main() -> int:
     """Be the clerk of this environment; returns the exit code."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")

@@ -22,9 +22,14 @@ from trainrun.errors import InvalidSpec
 from trainrun_operator.cluster import handlers  # noqa: F401 - which registers them with kopf
 from trainrun_operator.cluster.runs import Runs
 from trainrun_operator.cluster.settings import Settings, read_settings
+from trainrun_operator.cluster.watch import EVERYWHERE
+from trainrun_operator.runtime.written_lines import unhurried
 
 PAUSE = (0.5, 5.0)
 """Seconds until a watch that has ended begins again, drawn from this range."""
+
+LOOK_EVERY = 0.5
+"""Seconds between two looks at which namespaces can be watched."""
 
 GARBAGE = 10_000
 """Objects more than were freed, until the youngest are searched for cycles. Of what requests and
@@ -35,11 +40,13 @@ _log = logging.getLogger("trainrun_operator")
 
 
 class KopfThread:
-    """kopf with our handlers, begun again whenever it ends, by an error or without one."""
+    """kopf with our handlers, begun again whenever it ends, by an error or without one.
 
-    def __init__(self, namespaces: tuple[str, ...], runs: Runs) -> None:
-        """`namespaces`: those to watch, none for all."""
-        self._namespaces = namespaces
+    It watches what can be listed: by one namespace that refuses it would end, and by a CRD that is
+    missing when it begins it would watch nothing, for ever.
+    """
+
+    def __init__(self, runs: Runs) -> None:
         self._runs = runs
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="kopf", daemon=True)
@@ -55,23 +62,40 @@ class KopfThread:
 
     def _run(self) -> None:
         while not self._stop.is_set():
+            namespaces = self._runs.readable
             try:
-                asyncio.run(self._watch())
+                if namespaces:
+                    asyncio.run(self._watch(namespaces))
             except Exception:  # noqa: BLE001 - kopf ends on watch errors that time may heal
                 _log.exception("the watch of TrainRuns ended; starting it again")
             else:
-                if not self._stop.is_set():
+                if not self._is_over(namespaces):
                     _log.error("the watch of TrainRuns ended without an error; starting it again")
             self._stop.wait(random.uniform(*PAUSE))
 
-    async def _watch(self) -> None:
-        await kopf.operator(
-            memo=kopf.Memo(runs=self._runs),
-            standalone=True,
-            clusterwide=not self._namespaces,
-            namespaces=self._namespaces,
-            stop_flag=self._stop,
-        )
+    async def _watch(self, namespaces: frozenset[str]) -> None:
+        over = asyncio.Event()
+
+        async def mind() -> None:
+            while not self._is_over(namespaces):
+                await asyncio.sleep(LOOK_EVERY)
+            over.set()
+
+        minding = asyncio.create_task(mind())
+        try:
+            await kopf.operator(
+                memo=kopf.Memo(runs=self._runs),
+                standalone=True,
+                clusterwide=EVERYWHERE in namespaces,
+                namespaces=sorted(namespaces - {EVERYWHERE}),
+                stop_flag=over,
+            )
+        finally:
+            minding.cancel()
+
+    def _is_over(self, namespaces: frozenset[str]) -> bool:
+        """Nobody asks for the watch of these any more."""
+        return self._stop.is_set() or not namespaces or self._runs.readable != namespaces
 
 
 async def serve(settings: Settings) -> int:
@@ -79,7 +103,7 @@ async def serve(settings: Settings) -> int:
     runs = await Runs.open(settings)
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, runs.stop)
-    watching = KopfThread(settings.namespaces, runs)
+    watching = KopfThread(runs)
     watching.start()
     try:
         return await runs.lead()
@@ -87,6 +111,7 @@ async def serve(settings: Settings) -> int:
         await asyncio.to_thread(watching.stop)
 
 
+@unhurried(patience=1.0)
 def main() -> int:
     """Run the operator of this environment; returns its exit code."""
     try:

@@ -2,7 +2,8 @@
 
 Layer: cluster. The Service has no selector, so nobody but the leader says what is behind
 it: where kube-proxy is up to date, a new leader is found by a fresh connection. Where it is not,
-agents ask every operator (`kube/contenders.py`).
+agents ask every operator (`kube/contenders.py`). Where the Service's name is not found, they dial
+its address.
 """
 
 from __future__ import annotations
@@ -47,6 +48,19 @@ async def withdraw_endpoint(api: KubeApi, *, namespace: str, service: str, addre
             await api.delete(path, body={"preconditions": version})
     except (NotFound, Conflict):
         _log.debug("somebody else leads already")
+
+
+async def service_place(api: KubeApi, *, namespace: str, service: str, port: int) -> str:
+    """`address:port` of the Service itself, for agents whose DNS does not know its name; "" where
+    it has no address of its own. Raises KubeError."""
+    there = await api.get(f"/api/v1/namespaces/{namespace}/services/{service}")
+    address = there["spec"].get("clusterIP") or "None"
+    return "" if address == "None" else place_of(address, port)
+
+
+def place_of(address: str, port: int) -> str:
+    """`address:port`, as it is dialled."""
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 
 
 async def _publish(api: KubeApi, namespace: str, wanted: Object) -> None:

@@ -19,8 +19,11 @@ import kopf
 
 from trainrun_operator.api.base import GROUP, VERSION
 from trainrun_operator.api.resources import TRAINRUN
+from trainrun_operator.cluster.kopf_session import session_of
 from trainrun_operator.cluster.runs import Runs, RunsThread
 from trainrun_operator.cluster.settings import read_settings
+from trainrun_operator.kube.api import PAGE
+from trainrun_operator.kube.raw import named
 
 
 class Backoffs:
@@ -57,6 +60,7 @@ async def start(settings: kopf.OperatorSettings, memo: kopf.Memo, **_: object) -
     settings.networking.error_backoffs = Backoffs()
     settings.networking.connect_timeout = 10
     settings.networking.request_timeout = 30
+    settings.watching.chunk_size = PAGE
     settings.watching.server_timeout = 300
     settings.watching.reconnect_backoff = 0.5
     settings.posting.enabled = False
@@ -73,16 +77,27 @@ async def start(settings: kopf.OperatorSettings, memo: kopf.Memo, **_: object) -
 
 
 @kopf.on.login()
-def log_in(**kwargs: Any) -> kopf.ConnectionInfo | None:
+async def log_in(memo: kopf.Memo, **kwargs: Any) -> kopf.AiohttpSession | None:
     """As the pod's service account, else as KUBECONFIG says."""
-    return kopf.login_with_service_account(**kwargs) or kopf.login_with_kubeconfig(**kwargs)
+    info = kopf.login_with_service_account(**kwargs) or kopf.login_with_kubeconfig(**kwargs)
+    if info is None:
+        return None
+    before: tuple[kopf.ConnectionInfo, kopf.AiohttpSession] | None = memo.get("login")
+    if before is None or before[0] != info:
+        memo.login = before = (info, session_of(info))
+    return before[1]  # the same again where the same was refused: so kopf knows, and ends
 
 
 # Only on.event: it leaves no finalizer and no annotation on the object.
 @kopf.on.event(GROUP, VERSION, TRAINRUN.plural)
 async def trainrun_changed(event: Mapping[str, Any], memo: kopf.Memo, **_: object) -> None:
     """Pass it on to the runs' loop."""
-    _runs(memo).changed(event["type"], event["object"])
+    raw = event["object"]
+    _runs(memo).changed(event["type"], raw)
+    # kopf keeps the newest event of each object for a minute.
+    name = named(raw)
+    raw.clear()
+    raw.update(name)
 
 
 @kopf.on.probe(id="trouble")

@@ -1,7 +1,8 @@
 """Probes and metrics over plain HTTP: /healthz, /readyz, /metrics.
 
 Layer: cluster. Healthy: what this process watches has been heard of lately. Ready: its caches are
-whole, so it may take over at any moment. Neither asks who leads: a rollout waits for readiness.
+whole, so it may take over at any moment; what is refused for good does not count, but is named.
+Neither asks who leads: a rollout waits for readiness.
 """
 
 from __future__ import annotations
@@ -17,15 +18,22 @@ Trouble = Callable[[], str]
 
 
 async def serve_health(
-    *, host: str, port: int, alive: Trouble, ready: Trouble, registry: CollectorRegistry
+    *,
+    host: str,
+    port: int,
+    alive: Trouble,
+    ready: Trouble,
+    unread: Trouble = str,
+    registry: CollectorRegistry,
 ) -> web.AppRunner:
-    """Listen; `cleanup()` of what is returned ends it. Raises OSError when the port is taken."""
+    """Listen; `cleanup()` of what is returned ends it. `unread` is shown to who asks whether we are
+    ready, and changes nothing about that. Raises OSError when the port is taken."""
 
     async def healthz(_: web.Request) -> web.Response:
         return _answer(alive())
 
     async def readyz(_: web.Request) -> web.Response:
-        return _answer(ready())
+        return _answer(ready(), unread())
 
     async def metrics(_: web.Request) -> web.Response:
         return web.Response(
@@ -42,5 +50,6 @@ async def serve_health(
     return runner
 
 
-def _answer(trouble: str) -> web.Response:
-    return web.Response(text=f"{trouble or 'ok'}\n", status=503 if trouble else 200)
+def _answer(trouble: str, more: str = "") -> web.Response:
+    text = "\n".join(filter(None, (trouble or "ok", more)))
+    return web.Response(text=f"{text}\n", status=503 if trouble else 200)

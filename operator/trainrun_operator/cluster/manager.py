@@ -39,13 +39,13 @@ from trainrun_operator.runtime.news import Happened, RunNews
 from trainrun_operator.runtime.reconciler import Reconciler
 from trainrun_operator.runtime.wakeup import Wakeup
 from trainrun_operator.worlds.base import Seen
+from trainrun_operator.worlds.kubernetes.kept import TooLarge, bare
 from trainrun_operator.worlds.kubernetes.run_object import (
     RunObject,
     holder_of,
     is_managed_elsewhere,
-    newer,
+    led_version,
     number_of,
-    run_version,
 )
 from trainrun_operator.worlds.kubernetes.world import KubernetesWorld, Surroundings
 
@@ -71,6 +71,15 @@ class _Led:
     task: asyncio.Task[None] | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Refused:
+    """A run that could not be read, of which its user was told."""
+
+    generation: int
+    version: int
+    why: InvalidSpec
+
+
 class RunManager:
     """Knows every run; leads them while `leading`."""
 
@@ -93,12 +102,14 @@ class RunManager:
         self._server = server
         self._record = record
         self.nodes = NodeMemory(tell_node)
+        self._places: dict[str, str] = {}
+        """The namespaces of all runs that are known, by uid."""
         self._runs: dict[str, _Led] = {}
         self._unreadable: dict[str, RunAgents] = {}
         """Of runs that this operator has never been able to read: a newer one may, so their agents
         are put off."""
-        self._refused: dict[str, int] = {}
-        """Of runs that cannot be read: the generation that their users were told of, by uid."""
+        self._refused: dict[str, _Refused] = {}
+        """Runs that cannot be read, by uid."""
         self._around: Surroundings | None = None
         self._metrics = metrics
         metrics.follow(self.states)
@@ -115,13 +126,18 @@ class RunManager:
             return
         if is_managed_elsewhere(raw):
             return
+        self._places[uid] = raw["metadata"]["namespace"]
         led = self._runs.get(uid)
         if not self._installation.may_lead(holder_of(raw)):
-            if led is None or restored or not newer(led.object.current.raw, raw):
-                self.gone(uid)
+            if led is None or restored or number_of(raw) >= led.object.current.number:
+                self._lead_no_more(uid)
                 self._neighbours.seen(raw)
             return
         self._neighbours.gone(uid)
+        refused = self._refused.get(uid)
+        if led is None and refused is not None and refused.version == number_of(raw):
+            self._refuse(raw, refused.why)  # a megabyte is not read again to be refused again
+            return
         try:
             if led is None:
                 self._add(raw)
@@ -129,21 +145,26 @@ class RunManager:
                 self._remember(led)
                 led.wakeup.now()
         except InvalidSpec as error:
-            self._refuse(raw, str(error))
+            self._refuse(raw, error)
         except Exception as error:  # noqa: BLE001 - whatever one of them holds, the others are led
-            if self._refuse(raw, f"this operator cannot read it: {one_line(error)}; {REPORT}"):
+            odd = InvalidSpec(f"this operator cannot read it: {one_line(error)}; {REPORT}")
+            if self._refuse(raw, odd):
                 _log.exception("TrainRun %s cannot be read", raw["metadata"].get("name"))
         else:
             if led is not None and led.object.refusal:
                 # By whichever way it came: the answer to a write of ours may have been faster.
-                self._refuse(led.object.current.raw, led.object.refusal)
+                self._refuse(led.object.current.head, led.object.refusal)
             else:
                 self._forget_unreadable(uid)
 
     def gone(self, uid: str) -> None:
-        """The TrainRun was deleted, or another installation leads it."""
-        self._forget_unreadable(uid)
+        """The TrainRun was deleted."""
+        self._places.pop(uid, None)
         self._neighbours.gone(uid)
+        self._lead_no_more(uid)
+
+    def _lead_no_more(self, uid: str) -> None:
+        self._forget_unreadable(uid)
         led = self._runs.pop(uid, None)
         if led is None:
             return
@@ -153,32 +174,50 @@ class RunManager:
             led.task.cancel()
             self._server.remove(uid)
 
-    def uids(self) -> frozenset[str]:
-        """All runs known at this moment, those of other installations included."""
-        return self._neighbours.uids | self._runs.keys() | self._unreadable.keys()
+    def uids(self, namespace: str = "") -> frozenset[str]:
+        """All runs of this namespace (empty: of any) known at this moment, those of other
+        installations included."""
+        return frozenset(uid for uid, place in self._places.items() if namespace in ("", place))
+
+    def knows(self, uid: str, version: int) -> bool:
+        """Whether this resourceVersion of the run is no news; of one led elsewhere: any."""
+        led, refused = self._runs.get(uid), self._refused.get(uid)
+        if led is None and refused is None:
+            return uid in self._places
+        known = led.object.current.number if led is not None else 0
+        return version <= max(known, refused.version if refused is not None else 0)
+
+    def listed(self, raw: Mapping[str, Any], *, known_before: frozenset[str]) -> None:
+        """A list shows this TrainRun; `known_before` were known when it was asked for. One that was
+        deleted since then must not come back."""
+        uid = raw["metadata"]["uid"]
+        if uid not in known_before or uid in self._places:
+            self.seen(raw)
 
     def relisted(
         self,
-        objects: Mapping[str, Mapping[str, Any]],
+        versions: Mapping[str, int],
         *,
         known_before: frozenset[str],
         version: int = 0,
         restored: bool = False,
-    ) -> None:
-        """These, by uid, were all TrainRuns; `known_before` were known when the list was asked for.
-        `version` is the list's: what it shows older than we know it up to there was restored from a
-        backup; `restored`: all was.
+    ) -> frozenset[str]:
+        """These were all TrainRuns of a namespace, or of the cluster: the resourceVersion of each,
+        by uid. `version` is the list's; `restored`: a backup was. Returns those that the list shows
+        older than we know them, though its own version is higher: they, too, were restored, and
+        have to be `seen` once more.
 
-        One that was created since then is not in the list and must not be taken for deleted; one
-        that was deleted since then is, and must not come back.
+        One that was created since the list was asked for is not in it, and must not be taken for
+        deleted.
         """
-        for uid in known_before - objects.keys():
+        for uid in known_before - versions.keys():
             self.gone(uid)
-        gone_meanwhile = known_before - self.uids()
-        for uid in objects.keys() - gone_meanwhile:
-            raw, led = objects[uid], self._runs.get(uid)
-            known = 0 if led is None else number_of(led.object.current.raw)
-            self.seen(raw, restored=restored or number_of(raw) < known <= version)
+        return frozenset(
+            uid
+            for uid, led in self._runs.items()
+            if uid in versions
+            and (restored or versions[uid] < led.object.current.number <= version)
+        )
 
     def wake(self, uid: str) -> None:
         """Something that concerns this run has changed."""
@@ -210,7 +249,7 @@ class RunManager:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _add(self, raw: Mapping[str, Any]) -> None:
-        version = run_version(raw)
+        version = led_version(raw)
         wakeup = Wakeup(progress_interval=lambda: self._server.cadence.interval)
         led = _Led(
             object=RunObject(version),
@@ -223,9 +262,8 @@ class RunManager:
             self._start(led, self._around)
 
     def _start(self, led: _Led, around: Surroundings, *, grace: float = 0.0) -> None:
-        led.agents.restart_listening(grace=grace)
         led.agents.secret = around.place.seal_key
-        metadata = led.object.current.run.metadata
+        namespace, name = led.object.current.namespace, led.object.current.name
         self._server.add(led.agents)
 
         def wrote(before: TrainRunStatus, after: TrainRunStatus) -> None:
@@ -237,8 +275,8 @@ class RunManager:
             around=around,
             wake=led.wakeup.after,
             wrote=wrote,
-            tell=lambda event: self._record(led.object.current.raw, event, datetime.now(UTC)),
-            strikes=lambda: self.nodes.of(metadata.namespace),
+            tell=lambda event: self._record(led.object.current.head, event, datetime.now(UTC)),
+            strikes=lambda: self.nodes.of(namespace),
         )
         reconciler = Reconciler(
             world=world,
@@ -246,7 +284,7 @@ class RunManager:
             decide=decide,
             events=_Recorder(led.object, self._record),
             wakeup=led.wakeup,
-            name=f"{metadata.namespace}/{metadata.name}",
+            name=f"{namespace}/{name}",
             retell=RETOLD_WITHIN,
             on_pass=self._metrics.passed,
             passing=PASSING,
@@ -256,25 +294,34 @@ class RunManager:
         def over(_seen: Seen, _plan: Plan) -> bool:
             return led.object.deleted
 
-        led.task = asyncio.create_task(reconciler.run(over))
+        async def lead() -> None:
+            await around.pods.listed(namespace)  # else they would look lost
+            led.agents.restart_listening(grace=grace)  # until then none of them was heard
+            await reconciler.run(over)
+
+        led.task = asyncio.create_task(lead())
 
     def _remember(self, led: _Led, status: TrainRunStatus | None = None) -> None:
         self.nodes.learn(
-            led.object.current.raw["metadata"],
+            led.object.current.head["metadata"],
             status or led.object.current.status,
             now=datetime.now(UTC),
             leads=self._around is not None,
         )
 
-    def _refuse(self, raw: Mapping[str, Any], message: str) -> bool:
+    def _refuse(self, raw: Mapping[str, Any], why: InvalidSpec) -> bool:
         """Tell the user of a run that cannot be read, once for each generation: now is told."""
         metadata = raw["metadata"]
         uid, generation = metadata["uid"], metadata.get("generation", 0)
-        if self._refused.get(uid) == generation:
+        known = self._refused.get(uid)
+        self._refused[uid] = _Refused(generation=generation, version=number_of(raw), why=bare(why))
+        if isinstance(why, TooLarge) and uid not in self._runs:
+            self._neighbours.too_large(raw, str(why))  # where its condition does not tell it yet
+        if known is not None and known.generation == generation:
             return False
-        self._refused[uid] = generation
-        event = Event(type="Warning", reason="InvalidSpec", message=message)
-        self._record(raw, event, datetime.now(UTC))
+        if not isinstance(why, TooLarge):
+            event = Event(type="Warning", reason="InvalidSpec", message=str(why))
+            self._record(raw, event, datetime.now(UTC))
         if uid not in self._runs and uid not in self._unreadable:
             agents = RunAgents(run_uid=uid, on_news=_nothing, on_progress=_nothing)
             self._unreadable[uid] = agents
@@ -301,4 +348,4 @@ class _Recorder:
     def emit(self, news: RunNews) -> None:
         """Take note of events; the rest is in the status."""
         if isinstance(news, Happened):
-            self.record(self.object.current.raw, news.event, news.time)
+            self.record(self.object.current.head, news.event, news.time)

@@ -19,6 +19,7 @@ from trainrun_operator.api.run.incident import Incident
 from trainrun_operator.api.run.status import TrainRunStatus
 from trainrun_operator.core.run.config import RunConfig
 from trainrun_operator.core.run.incidents.ledger import used_of
+from trainrun_operator.kube.list_state import ListState
 
 SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800)
 """Buckets for what takes seconds: from a restart in place to a wait for a node."""
@@ -33,6 +34,8 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        self.listings: Callable[[], Iterable[ListState]] = tuple
+        """What the operator reads."""
         self._incidents = Counter(
             "trainrun_incidents",
             "Incidents that were settled.",
@@ -99,7 +102,7 @@ class Metrics:
 
     def follow(self, runs: RunStates) -> None:
         """Tell of these runs, too."""
-        self.registry.register(_RunGauges(runs))
+        self.registry.register(_RunGauges(runs, self))
 
     def api_call(self, verb: str, code: str, seconds: float) -> None:
         """One request to the API server has ended."""
@@ -152,14 +155,23 @@ class Metrics:
 
 
 class _RunGauges(Collector):
-    """What the runs look like at the moment of the scrape, summed up over all of them."""
+    """What the runs look like at the moment of the scrape, summed up over all of them; and lists
+    that cannot be read."""
 
-    def __init__(self, runs: RunStates) -> None:
+    def __init__(self, runs: RunStates, metrics: Metrics) -> None:
         self._runs = runs
+        self._metrics = metrics
 
     def collect(self) -> Iterator[Metric]:
         runs, now = list(self._runs()), datetime.now(UTC)
         yield _by("trainrun_runs", "Runs, by phase.", "phase", Tally(s.phase for s, _ in runs))
+        yield _by(
+            "trainrun_unreadable_lists",
+            "1 while the API server refuses this list, by its path: what it would show is not led, "
+            "and nothing of it counts as deleted.",
+            "list",
+            Tally({it.path for it in self._metrics.listings() if it.trouble}),
+        )
         alive = [(status, config) for status, config in runs if not status.finished]
         ready = Tally({"ready": 0, "missing": 0})
         for status, config in alive:

@@ -1,4 +1,4 @@
-"""Runs that the operator of another installation leads: left alone, and told so once.
+"""Runs that we do not lead, told so once: those of another installation, and too large ones.
 
 Layer: cluster. Two installations that watch the same namespace are a mistake, or one of them is
 gone; who looks at the run learns of both, and what to do. Invariant: nothing of such a run is
@@ -11,25 +11,38 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from trainrun_operator.api.resources import TRAINRUN
-from trainrun_operator.core.run.display import CONTESTED
+from trainrun_operator.core.run.display import CONTESTED, TOO_LARGE
 from trainrun_operator.core.run.installation import name_of
 from trainrun_operator.core.run.plan import Event
 from trainrun_operator.kube.errors import Conflict, KubeError, NotFound
+from trainrun_operator.kube.raw import mapping, named
 from trainrun_operator.worlds.kubernetes.run_object import Raw, holder_of
 from trainrun_operator.worlds.kubernetes.world import Surroundings
 
 REASON = "OtherInstallation"
-SETTLED = ("Complete", "Failed", CONTESTED)
-"""Conditions of runs that need no telling (any more)."""
+SETTLED = ("Complete", "Failed")
+"""Conditions of runs that need no telling, with the one to be told."""
 
 _log = logging.getLogger(__name__)
 
 Record = Callable[[Mapping[str, Any], Event, datetime], None]
 """Writes an event of the object (a raw TrainRun), which happened then, into the cluster."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Untold:
+    """A condition that a run has to get, and what its status is without it."""
+
+    head: Raw
+    status: Raw
+    type: str
+    reason: str
+    message: str
 
 
 class Neighbours:
@@ -39,27 +52,34 @@ class Neighbours:
         """`name` is our installation's."""
         self._name = name
         self._record = record
-        self._untold: dict[str, Raw] = {}
-        self._uids: set[str] = set()
+        self._untold: dict[str, _Untold] = {}
         self._more = asyncio.Event()
-
-    @property
-    def uids(self) -> frozenset[str]:
-        """All of them."""
-        return frozenset(self._uids)
 
     def seen(self, raw: Raw) -> None:
         """This run, in this version, is led elsewhere."""
-        uid = raw["metadata"]["uid"]
-        self._uids.add(uid)
-        self._untold.pop(uid, None)
-        if not _settled(raw):
-            self._untold[uid] = raw
+        other = name_of(holder_of(raw))
+        message = (
+            f"the operator in namespace {other} leads this run; the one in namespace {self._name} "
+            "watches it, too, and leaves it alone. Set watchNamespaces so that each namespace has "
+            f"one operator; or, if the one in namespace {other} is gone for good, upgrade the "
+            f"other one with --set adopt={{{other}}}"
+        )
+        self._note(raw, CONTESTED, REASON, message)
+
+    def too_large(self, raw: Raw, message: str) -> None:
+        """This run is not read, in any version that we have seen."""
+        self._note(raw, TOO_LARGE, TOO_LARGE, message)
+
+    def _note(self, raw: Raw, type_: str, reason: str, message: str) -> None:
+        metadata, status = raw["metadata"], {"internal": {}, **mapping(raw, "status")}
+        self._untold.pop(metadata["uid"], None)
+        if not _settled(status, type_):
+            head = {**TRAINRUN.head(), **named(raw)}
+            self._untold[metadata["uid"]] = _Untold(head, status, type_, reason, message)
             self._more.set()
 
     def gone(self, uid: str) -> None:
         """It is led elsewhere no longer."""
-        self._uids.discard(uid)
         self._untold.pop(uid, None)
 
     async def tell(self, around: Surroundings) -> None:
@@ -68,40 +88,37 @@ class Neighbours:
             await self._more.wait()
             self._more.clear()
             while self._untold:
-                raw = self._untold.pop(next(iter(self._untold)))
+                untold = self._untold.pop(next(iter(self._untold)))
                 try:
-                    await self._tell_one(around, raw)
+                    await self._tell_one(around, untold)
                 except (Conflict, NotFound):
                     continue  # the watch brings what it has become
                 except KubeError as error:  # the next list brings it again
-                    _log.warning("%s: the condition cannot be written: %s", _path(raw), error)
+                    where = _path(untold.head)
+                    _log.warning("%s: the condition cannot be written: %s", where, error)
 
-    async def _tell_one(self, around: Surroundings, raw: Raw) -> None:
-        now, other = datetime.now(UTC), name_of(holder_of(raw))
-        message = (
-            f"the operator in namespace {other} leads this run; the one in namespace {self._name} "
-            "watches it, too, and leaves it alone. Set watchNamespaces so that each namespace has "
-            f"one operator; or, if the one in namespace {other} is gone for good, upgrade the "
-            f"other one with --set adopt={{{other}}}"
-        )
+    async def _tell_one(self, around: Surroundings, untold: _Untold) -> None:
+        now = datetime.now(UTC)
         condition = {
-            "type": CONTESTED,
+            "type": untold.type,
             "status": "True",
-            "reason": REASON,
-            "message": message,
+            "reason": untold.reason,
+            "message": untold.message,
             "lastTransitionTime": now.isoformat(),
-            "observedGeneration": raw["metadata"].get("generation", 0),
+            "observedGeneration": untold.head["metadata"].get("generation", 0),
         }
-        status: Mapping[str, Any] = raw["status"]
-        conditions = [*status.get("conditions", []), condition]
-        body = {**raw, "status": {**status, "conditions": conditions}}
-        await around.api.put(f"{_path(raw)}/status", body, guard=around.check_leadership)
-        self._record(raw, Event(type="Warning", reason=CONTESTED, message=message), now)
+        conditions = [*untold.status.get("conditions", []), condition]
+        # What is not the status stays as it is, whatever stands here.
+        body = {**untold.head, "status": {**untold.status, "conditions": conditions}}
+        path = f"{_path(untold.head)}/status"
+        await around.api.put(path, body, guard=around.check_leadership)
+        event = Event(type="Warning", reason=untold.type, message=untold.message)
+        self._record(untold.head, event, now)
 
 
-def _settled(raw: Raw) -> bool:
-    conditions: list[Mapping[str, Any]] = raw["status"].get("conditions", [])
-    return any(c.get("type") in SETTLED and c.get("status") == "True" for c in conditions)
+def _settled(status: Raw, type_: str) -> bool:
+    conditions: list[Mapping[str, Any]] = status.get("conditions", [])
+    return any(c.get("type") in (*SETTLED, type_) and c.get("status") == "True" for c in conditions)
 
 
 def _path(raw: Raw) -> str:

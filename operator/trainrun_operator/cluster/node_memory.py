@@ -101,7 +101,7 @@ class NodeMemory:
         self, strike: NodeStrike, namespace: str, status: TrainRunStatus, now: datetime
     ) -> None:
         here = [s for s in self.of(namespace) if s.node == strike.node]
-        node, _ = same_node(status.incidents)
+        struck = same_node(status.incidents)
         for offender in offenders(here, now=now):
             names = ", ".join(offender.runs[:NAMED])
             more = ", ..." if len(offender.runs) > NAMED else ""
@@ -111,7 +111,7 @@ class NodeMemory:
                 strike, f"{text} of namespace {namespace} have lost workers here within a day"
             )
             return
-        if node == strike.node:
+        if struck is not None and struck.node == strike.node:
             text = f"the same failure of TrainRun {namespace}/{strike.run} ({strike.cause})"
             self._say(strike, f"{text} has struck {AGAIN} times and more here, and nowhere else")
 

@@ -1,9 +1,9 @@
 """The life of an operator's process: its parts put together, its start, leadership, its end.
 
-Layer: cluster. Order at the start: everything listed once, Lease held, caches fresh and followed,
-runs led, and only then the address published. A process that has lost its Lease ends: a fresh one
-is simpler than a second life. An API server that is away is waited for, at the start too: ending
-would only lengthen the outage by the kubelet's growing pauses between restarts.
+Layer: cluster. Order at the start: everything listed once that can be, Lease held, caches fresh and
+followed, runs led, and only then the address published. A process that has lost its Lease ends: a
+fresh one is simpler than a second life. An API server that is away is waited for, at the start too:
+ending would only lengthen the outage by the kubelet's growing pauses between restarts.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 from trainrun_operator.api.base import API_VERSION
 from trainrun_operator.api.resources import TRAINRUN
 from trainrun_operator.cluster.ca import Authority
-from trainrun_operator.cluster.endpoint import publish_endpoint, withdraw_endpoint
+from trainrun_operator.cluster.endpoint import publish_endpoint, service_place, withdraw_endpoint
 from trainrun_operator.cluster.health import serve_health
 from trainrun_operator.cluster.manager import RunManager
 from trainrun_operator.cluster.metrics import Metrics
@@ -36,6 +36,7 @@ from trainrun_operator.kube.errors import KubeError
 from trainrun_operator.kube.events import EventRecorder, ObjectRef
 from trainrun_operator.kube.informer import Informer
 from trainrun_operator.kube.lease import Lease, LeaseLost
+from trainrun_operator.kube.list_state import ListState
 from trainrun_operator.kube.token_review import review
 from trainrun_operator.runtime.aftermath import silence_grace
 from trainrun_operator.runtime.agent_server import AgentServer
@@ -69,8 +70,10 @@ class Operator:
         self._opened = asyncio.Event()
         """The authority is there: pods of ours can be told from others, which is done as they are
         seen."""
-        self._old_schema = ""
-        """What is wrong with the CRD."""
+        self._start_trouble = "the CA of the agents has not been read yet"
+        """What the start waits for, besides lists."""
+        self._service: tuple[str, ...] = ()
+        """Where the Service itself is."""
         self._leading = False
         self._recorder = EventRecorder(api)
         self._node_recorder = EventRecorder(api, optional=True)
@@ -91,7 +94,7 @@ class Operator:
         self._server = AgentServer(
             authenticate=pod_tokens(
                 review=lambda token: review(api, token, AUDIENCE),
-                find=self._pods.find,
+                find=self._find,
                 is_ours=self._is_ours,
             ),
             serving=self._leads,
@@ -112,6 +115,7 @@ class Operator:
             record=self._record,
         )
         self.watch = RunWatch(api, namespaces=settings.namespaces, manager=self._manager)
+        metrics.listings = self._listings
 
     # ------------------------------------------------------------------------------ its life
 
@@ -122,6 +126,7 @@ class Operator:
             port=self._settings.health_port,
             alive=self.trouble,
             ready=self._unready,
+            unread=self._unread,
             registry=self._metrics.registry,
         )
         background = [
@@ -132,6 +137,7 @@ class Operator:
                 self._recorder.run(),
                 self._node_recorder.run(),
                 self.watch.relist(),
+                self._find_service(),
             )
         ]
         leading = asyncio.create_task(self._lead())
@@ -146,19 +152,20 @@ class Operator:
     async def _lead(self) -> None:
         """Take the Lease when it is free, and lead until it is lost."""
         self._authority = authority = await self._open_authority()
+        self._start_trouble = ""
         self._opened.set()
         host = self._settings.host
         tls = authority.server_context([host, f"{host}.cluster.local"], [])
         await self._server.start("0.0.0.0", port=self._settings.agent_port, tls=tls)
         await self.watch.listed.wait()
         await self._wait_for_schema()
-        await self._pods.synced()
+        await self._pods.settle()
         await self._lease.acquire()
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._lease.keep())
                 self._pods.follow()
-                await self._pods.synced()
+                await self._pods.settle()
                 self._begin(authority)
                 group.create_task(self._publish())
                 group.create_task(self._lead_sweeps(authority))
@@ -196,23 +203,29 @@ class Operator:
             try:
                 return await Authority.open(self._api, namespace=self._settings.namespace)
             except KubeError as error:
-                _log.warning("the secret with the CA of the agents: %s", error)
+                self._start_trouble = f"the secret with the CA of the agents: {error}"
+                _log.warning(self._start_trouble)
                 await asyncio.sleep(random.uniform(1.0, 3.0))
 
     async def _wait_for_schema(self) -> None:
         while True:
             try:
-                self._old_schema = trouble = await schema_trouble(self._api)
+                self._start_trouble = await schema_trouble(self._api)
             except KubeError as error:
-                trouble = f"the schema of TrainRuns cannot be read: {error}"
-            if not trouble:
+                self._start_trouble = f"the schema of TrainRuns cannot be read: {error}"
+            if not self._start_trouble:
                 return
-            _log.warning(trouble)
+            _log.warning(self._start_trouble)
             await asyncio.sleep(random.uniform(1.0, 3.0))
 
     async def _fill(self, informer: Informer[Any]) -> None:
         await self._opened.wait()
         await informer.run()
+
+    def _find(self, namespace: str, name: str) -> PodFact | None:
+        """Of runs that have been listed: an agent of another one is put off, not told that its run
+        is gone."""
+        return self._pods.find(namespace, name) if self.watch.knows(namespace) else None
 
     def _is_ours(self, pod: PodFact, run_uid: str) -> bool:
         return self._authority is not None and is_ours(pod, run_uid, self._authority.seal_key)
@@ -252,7 +265,9 @@ class Operator:
         return self._leading and self._lease.is_valid()
 
     def _operators(self) -> tuple[str, ...]:
-        return self._lease.addresses
+        """The ways to the leader: the operators' addresses change, that of the Service does not."""
+        known = self._lease.addresses
+        return (*known, *self._service) if known else ()
 
     def _surroundings(self, authority: Authority) -> Surroundings:
         settings = self._settings
@@ -270,6 +285,21 @@ class Operator:
             leads=self._leads,
             installation=replace(settings.installation, key=key_id(authority.seal_key)),
         )
+
+    async def _find_service(self) -> None:
+        settings = self._settings
+        while True:
+            try:
+                found = await service_place(
+                    self._api,
+                    namespace=settings.namespace,
+                    service=settings.service,
+                    port=settings.agent_port,
+                )
+                self._service = (found,) if found else ()
+            except KubeError as error:
+                _log.warning("the address of the agents' Service cannot be read: %s", error)
+            await asyncio.sleep(REPUBLISH)
 
     async def _publish(self) -> None:
         """Tell agents where the leader is, and again if somebody changes it."""
@@ -338,11 +368,17 @@ class Operator:
         return f"{len(silent)} watches have not been heard for {SILENCE:.0f} s" if silent else ""
 
     def _unready(self) -> str:
-        if self._authority is None:
-            return "the CA of the agents has not been read yet"
-        if not self.watch.listed.is_set():
+        if self._authority is not None and not self.watch.listed.is_set():
             return "TrainRuns have not been listed yet"
-        if self._old_schema:
-            return self._old_schema
-        late = sum(not informer.synced.is_set() for informer in self._pods.informers)
-        return f"{late} caches are not whole yet" if late else ""
+        if trouble := self._start_trouble or self._lease.refusal:
+            return trouble
+        return "" if self._pods.settled else "pods and nodes have not been listed yet"
+
+    def _listings(self) -> tuple[ListState, ...]:
+        informers = (*self._pods.informers, *self._sweeps.index.informers)
+        return (*self.watch.listings, *(informer.listing for informer in informers))
+
+    def _unread(self) -> str:
+        """What cannot be read, a line each; who reads the rest goes on."""
+        troubles = {it.path: it.trouble for it in self._listings() if it.trouble}
+        return "\n".join(f"cannot be read: {path}: {why}" for path, why in troubles.items())

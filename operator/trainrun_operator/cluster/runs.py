@@ -56,6 +56,11 @@ class Runs:
         """What is wrong, in words; empty: nothing."""
         return self._operator.trouble()
 
+    @property
+    def readable(self) -> frozenset[str]:
+        """The namespaces whose TrainRuns can be listed now; the empty one stands for all."""
+        return self._operator.watch.readable
+
     async def served(self) -> None:
         """Wait until the API server serves TrainRuns: they have been listed once."""
         listed = asyncio.run_coroutine_threadsafe(self._operator.watch.listed.wait(), self._loop)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from trainrun.errors import InvalidSpec
+from trainrun_operator.cluster.endpoint import place_of
 from trainrun_operator.core.run.installation import Installation
 from trainrun_operator.worlds.kubernetes.observing.taints import (
     DEFAULT_NOTICES,
@@ -64,8 +65,7 @@ class Settings:
     @property
     def place(self) -> str:
         """Where agents reach this process, whoever leads: `address:port`."""
-        host = f"[{self.address}]" if ":" in self.address else self.address
-        return f"{host}:{self.agent_port}"
+        return place_of(self.address, self.agent_port)
 
     @property
     def installation(self) -> Installation:

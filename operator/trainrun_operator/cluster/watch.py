@@ -2,7 +2,8 @@
 
 Layer: cluster. Invariant: a deletion or a change that no watch told of is known after `RELIST`
 seconds, once the API server answers; so is that a backup was restored. An API server that is away
-is asked again.
+is asked again. Each namespace is listed by itself: one that is gone, or refuses, keeps nobody
+from the runs of the others, and its own runs are not taken for deleted.
 
 A watch that is older than the CRD is no witness. When a CRD changes, kube-apiserver 1.36 serves
 new requests with the new schema at once, but ends the old watches a second later or more
@@ -17,6 +18,7 @@ import contextlib
 import logging
 import random
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from trainrun_operator.api.resources import TRAINRUN
@@ -24,12 +26,18 @@ from trainrun_operator.api.run.status_json import is_stripped
 from trainrun_operator.cluster.manager import RunManager
 from trainrun_operator.kube.api import KubeApi, Object
 from trainrun_operator.kube.errors import KubeError
+from trainrun_operator.kube.list_state import ListState, settled
 from trainrun_operator.worlds.kubernetes.run_object import number_of
+
+EVERYWHERE = ""
+"""The namespace that stands for all."""
 
 RELIST = 60.0
 """Seconds between two lists of all TrainRuns."""
-RETRY = 2.0
-"""Seconds until a list that failed is tried again."""
+RETRY = 1.0
+"""Seconds until a list that failed is tried again: so many times as long after so many failures,"""
+LONGEST_RETRY = 15
+"""and at most so many times."""
 JITTER = (0.8, 1.2)
 """Factors of either, so that several operators do not list together."""
 
@@ -42,57 +50,115 @@ class RunWatch:
     def __init__(self, api: KubeApi, *, namespaces: Sequence[str], manager: RunManager) -> None:
         """`namespaces`: those to look at, none for all."""
         self._api = api
-        self._namespaces = namespaces or ("",)
         self._manager = manager
-        self._versions: dict[str, int] = {}
-        """Of the newest lists, by namespace: they grow, unless a backup is restored."""
-        self._list_soon = asyncio.Event()
+        self._places = {
+            namespace: _Place(ListState(TRAINRUN.path(namespace)))
+            for namespace in namespaces or (EVERYWHERE,)
+        }
         self.listed = asyncio.Event()
-        """All TrainRuns have been listed once: the CRD is there."""
+        """The TrainRuns of all namespaces that can be listed have been: the CRD is there."""
+
+    @property
+    def listings(self) -> tuple[ListState, ...]:
+        """One for each namespace."""
+        return tuple(place.listing for place in self._places.values())
+
+    def knows(self, namespace: str) -> bool:
+        """Whether the runs of this namespace have been listed: before that one that is not known
+        need not be gone."""
+        place = self._place(namespace)
+        return place is not None and place.listing.synced.is_set()
+
+    @property
+    def readable(self) -> frozenset[str]:
+        """The namespaces that can be listed now; the empty one stands for all."""
+        return frozenset(
+            namespace
+            for namespace, place in self._places.items()
+            if place.listing.synced.is_set() and not place.listing.trouble
+        )
 
     def changed(self, kind: str | None, raw: Mapping[str, Any]) -> None:
-        """The watch saw this object; `kind` is ADDED, MODIFIED, DELETED, or None in a list."""
+        """The watch saw this object; `kind` is ADDED, MODIFIED, DELETED, or None in a list, of
+        which it tells no more than what names the object."""
+        uid, place = raw["metadata"]["uid"], self._place(raw["metadata"]["namespace"])
         if kind == "DELETED":
-            self._manager.gone(raw["metadata"]["uid"])
-        elif is_stripped(raw.get("status") or {}):
-            self._list_soon.set()
+            self._manager.gone(uid)
+        elif kind is None:
+            if place is not None and not self._manager.knows(uid, number_of(raw)):
+                place.soon.set()
+        elif place is not None and is_stripped(raw.get("status") or {}):
+            place.soon.set()
         else:
             self._manager.seen(raw)
 
+    def _place(self, namespace: str) -> _Place | None:
+        return self._places.get(namespace) or self._places.get(EVERYWHERE)
+
     async def relist(self) -> None:
         """List all TrainRuns again and again, for ever."""
+        async with asyncio.TaskGroup() as group:
+            for namespace, place in self._places.items():
+                group.create_task(self._relist(namespace, place))
+            await settled(self.listings)
+            self.listed.set()
+
+    async def _relist(self, namespace: str, place: _Place) -> None:
         while True:
+            pause = RETRY
             try:
-                await self._list()
+                await self._list(namespace, place)
+                place.listing.read()
                 pause = RELIST
             except KubeError as error:
-                _log.warning("TrainRuns cannot be listed: %s", error)
-                pause = RETRY
-            except Exception:  # noqa: BLE001 - whatever it is, the process must go on
+                place.listing.failed(error)
+                pause = RETRY * min(place.listing.failures, LONGEST_RETRY)
+            except Exception as error:  # noqa: BLE001 - whatever it is, the process must go on
                 _log.exception("TrainRuns cannot be listed")
-                pause = RETRY
-            await self._pause(pause * random.uniform(*JITTER))
+                place.listing.failed(error)
+            await place.pause(pause * random.uniform(*JITTER))
 
-    async def _pause(self, seconds: float) -> None:
+    async def _list(self, namespace: str, place: _Place) -> None:
+        known, numbers = self._manager.uids(namespace), dict[str, int]()
+
+        def take(raw: Object) -> None:
+            numbers[raw["metadata"]["uid"]] = number_of(raw)
+            self._manager.listed(raw, known_before=known)
+
+        version = await self._api.each(place.listing.path, take)
+        restored = version < place.version
+        if restored:
+            _log.warning("the versions of TrainRuns went back: was a backup restored?")
+        place.version = version
+        older = self._manager.relisted(
+            numbers, known_before=known, version=version, restored=restored
+        )
+        if older:
+            await self._see_again(place, older)
+
+    async def _see_again(self, place: _Place, uids: frozenset[str]) -> None:
+        """These were restored from a backup: what we know of them is none any more."""
+
+        def take(raw: Object) -> None:
+            if raw["metadata"]["uid"] in uids:
+                self._manager.seen(raw, restored=True)
+
+        await self._api.each(place.listing.path, take)
+
+
+@dataclass(slots=True)
+class _Place:
+    """A namespace, or all of them."""
+
+    listing: ListState
+    version: int = 0
+    """Of the newest list: it grows, unless a backup is restored."""
+    soon: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def pause(self, seconds: float) -> None:
         """Cut short, though not to nothing, where the watch has told of something in part."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                await self._list_soon.wait()
-                self._list_soon.clear()
+                await self.soon.wait()
+                self.soon.clear()
                 await asyncio.sleep(RETRY)
-
-    async def _list(self) -> None:
-        objects: dict[str, Object] = {}
-        known, versions = self._manager.uids(), dict[str, int]()
-        for namespace in self._namespaces:
-            async for page in self._api.pages(TRAINRUN.path(namespace)):
-                objects |= {raw["metadata"]["uid"]: raw for raw in page["items"]}
-                versions[namespace] = number_of(page)
-        restored = any(now < self._versions.get(it, 0) for it, now in versions.items())
-        if restored:
-            _log.warning("the versions of TrainRuns went back: was a backup restored?")
-        self._versions = versions
-        self._manager.relisted(
-            objects, known_before=known, version=min(versions.values()), restored=restored
-        )
-        self.listed.set()

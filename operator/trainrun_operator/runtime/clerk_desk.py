@@ -16,7 +16,7 @@ from datetime import timedelta
 from trainrun.sweep.fold import fold
 from trainrun.sweep.targets import Targets
 from trainrun.sweep.view import SweepView
-from trainrun_operator.core.sweep.clerking import ClerkOrders, ClerkState, ClerkTrouble
+from trainrun_operator.core.sweep.clerking import REFUSED, ClerkOrders, ClerkState, ClerkTrouble
 from trainrun_operator.core.sweep.observation import ClerkUnknown
 
 SILENCE = 30.0
@@ -42,6 +42,7 @@ class ClerkDesk:
         self._position: int | None = None
         """Of the log as a clerk has told it; None: none has."""
         self._trouble: ClerkUnknown | None = None
+        self._refused_at: float | None = None
         self._heard_at = clock()
         self._orders = ClerkOrders()
         self._carried_out: Targets | None = None
@@ -71,6 +72,12 @@ class ClerkDesk:
         return timedelta(seconds=self._clock() - self._heard_at)
 
     @property
+    def refused_for(self) -> timedelta:
+        """Since the store refused a clerk first, without an answer from it meanwhile."""
+        now = self._clock()
+        return timedelta(seconds=now - (now if self._refused_at is None else self._refused_at))
+
+    @property
     def view(self) -> SweepView:
         """The log as far as it was sent, whether or not its clerk is heard."""
         return self._view
@@ -97,6 +104,10 @@ class ClerkDesk:
         # A clerk that has just begun knows less of the log than another told before.
         self._position = max(self._position or 0, state.position)
         self._trouble = _unknown(state.trouble)
+        if self._trouble is None or self._trouble.reason != REFUSED:
+            self._refused_at = None
+        elif self._refused_at is None:
+            self._refused_at = self._heard_at
         if state.trouble is None and state.seen == self._orders.digest:
             self._carried_out = self._orders.targets
         if self._known != before:

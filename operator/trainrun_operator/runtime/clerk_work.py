@@ -13,13 +13,25 @@ from typing import Any
 from trainrun.checkpoint import RunStore
 from trainrun.checkpoint.numbered_volumes import VOLUME
 from trainrun.checkpoint.sweep_log import SweepLog
-from trainrun.errors import InvalidSpec, StoreError, SweepLogDamaged
+from trainrun.errors import (
+    InvalidSpec,
+    StoreDenied,
+    StoreError,
+    StoreMisconfigured,
+    SweepLogDamaged,
+)
 from trainrun.sweep.clerk import Suggest
 from trainrun.sweep.records import LogEntry, Record, TrialReport
 from trainrun.sweep.search import Search
 from trainrun.sweep.targets import Targets
 from trainrun_operator.api.sweep.spec import TrainSweepSpec
-from trainrun_operator.core.sweep.clerking import ClerkOrders, ClerkState, ClerkTrouble, piece
+from trainrun_operator.core.sweep.clerking import (
+    REFUSED,
+    ClerkOrders,
+    ClerkState,
+    ClerkTrouble,
+    piece,
+)
 from trainrun_operator.core.sweep.config import search_of
 from trainrun_operator.runtime.stopwatch import Stopwatch
 from trainrun_operator.runtime.suggesting import suggest_of
@@ -135,5 +147,7 @@ def _reason(error: StoreError | SweepLogDamaged | InvalidSpec) -> str:
             return "LogDamaged"
         case InvalidSpec():
             return "ClerkUnable"
+        case StoreDenied() | StoreMisconfigured():
+            return REFUSED
         case StoreError():
             return "StorageUnavailable"

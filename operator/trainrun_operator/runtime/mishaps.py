@@ -15,7 +15,7 @@ from typing import Literal
 
 from trainrun.contract.masking import masked
 from trainrun.text import cleaned
-from trainrun_operator.api.run.status import Condition
+from trainrun_operator.api.run.status import Condition, TrainRunStatus
 from trainrun_operator.core.run.display import OPERATOR_ERROR, with_condition
 from trainrun_operator.core.run.observation import Observation
 from trainrun_operator.core.run.plan import Event
@@ -32,8 +32,11 @@ LONGEST_ERROR = 300
 """Characters of an exception that are told."""
 REMEDY = (
     "the run is left as it is, nothing is charged to its budgets, and the operator tries again "
-    "every 10 s at least; its log says more. Give it the right that it lacks, or report the bug"
+    "every 10 s at least; its log says more. "
 )
+OURS = "Grant the right that it lacks, or report the bug"
+THEIRS = "Grant the right that is missing, or repair the webhook or policy that refuses"
+"""What to do about a bug or the machine, and about the answer of an API server."""
 
 Kind = Literal["PassFailed", "StatusRefused"]
 
@@ -67,7 +70,7 @@ class Mishaps:
         self._on_mishap("PassFailed")
         if isinstance(error, self._passing) and tries < PATIENT_TRIES:
             return
-        message = f"a pass of the operator failed: {one_line(error)}; {REMEDY}"
+        message = f"a pass of the operator failed: {one_line(error)}; {self._remedy(error)}"
         new = self._tell(message)
         if seen is None:
             return
@@ -81,7 +84,10 @@ class Mishaps:
         self._on_mishap("StatusRefused")
         if isinstance(error.__cause__, self._passing) and tries < PATIENT_TRIES:
             return
-        self._tell(f"{one_line(error)}; {REMEDY}")
+        self._tell(f"{one_line(error)}; {self._remedy(error.__cause__)}")
+
+    def _remedy(self, error: BaseException | None) -> str:
+        return REMEDY + (THEIRS if isinstance(error, self._passing) else OURS)
 
     def _tell(self, message: str) -> bool:
         if message in self._told or len(self._told) >= MOST_TOLD:
@@ -107,6 +113,14 @@ class Mishaps:
             await self._world.write_status(fitted(status))
         except Exception as error:  # noqa: BLE001 - the event has said it, and the next try comes
             _log.info("the condition %s cannot be written: %s", OPERATOR_ERROR, error)
+
+
+def still_told(before: TrainRunStatus, after: TrainRunStatus) -> TrainRunStatus:
+    """The status `after` of a pass that has failed in part, with what `before` says of that."""
+    shown = before.condition(OPERATOR_ERROR)
+    if shown is None or after.condition(OPERATOR_ERROR) is not None:
+        return after
+    return replace(after, conditions=with_condition(after.conditions, shown))
 
 
 def one_line(error: Exception) -> str:

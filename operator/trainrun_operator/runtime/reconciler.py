@@ -20,7 +20,7 @@ from trainrun_operator.core.run.config import RunConfig
 from trainrun_operator.core.run.observation import Observation
 from trainrun_operator.core.run.plan import CreateWorker, Event, Plan
 from trainrun_operator.runtime.agents import RunAgents
-from trainrun_operator.runtime.mishaps import Kind, Mishaps
+from trainrun_operator.runtime.mishaps import Kind, Mishaps, still_told
 from trainrun_operator.runtime.news import EventSink, Happened, Passed
 from trainrun_operator.runtime.wakeup import Wakeup
 from trainrun_operator.worlds.base import (
@@ -154,11 +154,14 @@ class Reconciler:
         if plan.transition:
             await self._write_first(plan)
             return False
-        await self._act(plan)
+        failure = await self._act(plan)
         self._events.emit(Passed(time=before.now, plan=plan, workers=before.workers))
-        ended = over(seen, plan)
+        ended = failure is None and over(seen, plan)
+        after = plan.status if failure is None else still_told(before.status, plan.status)
         # Lazily, since it is for display only; but the last word on a run is always written.
-        await self._display(before.status, plan.status, now=ended)
+        await self._display(before.status, after, now=ended)
+        if failure is not None:
+            raise failure
         if plan.requeue_after is not None:
             self._wakeup.after(plan.requeue_after.total_seconds())
         return ended
@@ -174,17 +177,17 @@ class Reconciler:
             _log.info("%s%s", self._prefix, conflict)
         self._wakeup.now()
 
-    async def _act(self, plan: Plan) -> None:
+    async def _act(self, plan: Plan) -> BaseException | None:
+        """What one of the actions has met: it keeps neither the others nor the status."""
         self._agents.publish(plan.answers)
         for action in plan.actions:
             if isinstance(action, CreateWorker):
                 # Its first heartbeat may be faster than our next look at the world.
                 self._agents.admit(action.name)
-        # Together, since each may be a request of its own; one that fails does not stop the others.
+        # Together, since each may be a request of its own.
         applied = (self._world.apply(action) for action in plan.actions)
-        for outcome in await asyncio.gather(*applied, return_exceptions=True):
-            if isinstance(outcome, BaseException):
-                raise outcome
+        outcomes = await asyncio.gather(*applied, return_exceptions=True)
+        return next((it for it in outcomes if isinstance(it, BaseException)), None)
 
     async def _display(self, before: TrainRunStatus, after: TrainRunStatus, *, now: bool) -> None:
         if after == before:
@@ -197,6 +200,7 @@ class Reconciler:
             # In a large fleet the next look at its progress tells it: no pass is made for that.
             self._wakeup.after(max(wait, self._wakeup.progress_interval) if only_progress else wait)
             return
+        self._seen = None  # it is not what is written any more
         try:
             await self._world.write_status(after)
         except StatusConflict:

@@ -148,6 +148,11 @@ class Led:
         }
         await self.api.post(TRAINSWEEP.path(self.namespace), body)
 
+    async def edit(self, **spec: Any) -> None:
+        path = TRAINSWEEP.path(self.namespace, NAME)
+        found = await self.api.get(path)
+        await self.api.put(path, {**found, "spec": {**found["spec"], **spec}})
+
     async def status(self) -> dict[str, Any]:
         found = await self.api.get(TRAINSWEEP.path(self.namespace, NAME))
         status: dict[str, Any] = found.get("status") or {}

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -12,18 +14,22 @@ import pytest_asyncio
 import yaml
 
 from tests.cluster.sweeping.led import CRD, NAME, KeptLog, Led, becomes
+from tests.kube.api_server import POWERLESS_TOKEN
+from tests.kube.patching import patch
 from trainrun.sweep.records import Ask, Tell
+from trainrun_operator.api.all_resources import RESOURCES
 from trainrun_operator.api.resources import TRAINRUN
 from trainrun_operator.api.sweep.resource import TRAINSWEEP
-from trainrun_operator.cluster.sweeping import clerks
+from trainrun_operator.cluster.sweeping import clerks, leader
 from trainrun_operator.core.sweep.clerking import ClerkTrouble
-from trainrun_operator.kube.errors import Forbidden
+from trainrun_operator.kube.api import KubeApi
+from trainrun_operator.kube.errors import Conflict, Forbidden
+from trainrun_operator.worlds.kubernetes.observing.pending import KUEUE
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.support.trainruns import TrainRuns
-    from trainrun_operator.kube.api import KubeApi
 
 
 @pytest_asyncio.fixture
@@ -142,6 +148,59 @@ async def test_a_parameter_that_does_not_exist_is_named_in_the_status(led: Led) 
     assert await led.trials() == {}
 
 
+async def test_a_sweep_that_is_too_large_says_so_and_what_runs_goes_on(led: Led) -> None:
+    await led.apply()
+    path = TRAINSWEEP.path(led.namespace, NAME)
+
+    async def edit(unread: str) -> None:
+        while True:
+            sweep = await led.api.get(path)
+            sweep["spec"]["run"]["workers"]["template"]["spec"]["unread"] = unread
+            try:
+                await led.api.put(path, sweep)
+            except Conflict:
+                continue
+            return
+
+    async with led.operator():
+        trials = await becomes(led.trials, len, "the first trial is there")
+        await edit("x" * 900_000)
+        status = await becomes(led.status, lambda it: it.get("reason") == "TooLarge", "it is told")
+        assert [it["type"] for it in status["conditions"]].count("TooLarge") == 1
+        assert (await led.trials()).keys() == trials.keys()
+
+        await edit("x" * 100_000)
+        status = await becomes(led.status, lambda it: it["reason"] != "TooLarge", "it is led again")
+        assert "TooLarge" not in [it["type"] for it in status["conditions"]]
+
+
+async def test_a_large_sweep_is_led_with_the_rights_that_the_chart_gives(
+    led: Led, trainruns: TrainRuns, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is read again for each pass, which no role allowed: it was never led."""
+    rights = {right for resource in RESOURCES for right in resource.rights()}
+    rights |= {("pods", verb) for verb in ("get", "list", "watch", "create", "delete")}
+    rules = [
+        {"apiGroups": [name.partition(".")[2]], "resources": [name.split(".")[0]], "verbs": [verb]}
+        for name, verb in rights
+    ]
+    roles = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{led.namespace}"
+    await led.api.post(f"{roles}/roles", {"metadata": {"name": "operator"}, "rules": rules})
+    trainruns.kubectl("create", "rolebinding", "operator", "--role=operator", "--user=nobody")
+    await led.apply()
+    large = {"template": {"unread": "x" * 70_000}}
+    await patch(
+        led.api, TRAINSWEEP.path(led.namespace, NAME), {"spec": {"run": {"workers": large}}}
+    )
+    config = trainruns.server.kubeconfig(tmp_path / "config", token=POWERLESS_TOKEN)
+    monkeypatch.setenv("KUBECONFIG", str(config))
+    api = await KubeApi.connect()
+
+    async with replace(led, api=api).operator():
+        await becomes(led.trials, len, "the first trial is there")
+    await api.close()
+
+
 async def test_a_store_that_is_away_is_told_and_trials_go_on_until_it_is_back(led: Led) -> None:
     await led.apply()
     async with led.operator():
@@ -165,6 +224,71 @@ async def test_a_store_that_is_away_is_told_and_trials_go_on_until_it_is_back(le
             lambda it: it == ("True", "Resolved", "the store answers again"),
             "the store is told as back",
         )
+
+
+async def test_a_clerk_with_a_wrong_secret_is_made_anew_until_the_store_takes_it(
+    led: Led, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only a new pod sees a Secret that was changed; trials go on, and the sweep does not fail."""
+    monkeypatch.setattr(clerks, "RENEWED_AFTER", (1, 2))
+    storage = {"uri": "s3://bucket/sweeps", "credentialsSecretRef": {"name": "keys"}}
+    await led.apply(storage=storage)
+    async with led.operator():
+        before = await becomes(led.trials, len, "the first trial is there")
+        await led.set_pod(f"{NAME}-clerk-1", phase="Running")
+        refused = "cannot read s3://bucket/sweeps: InvalidAccessKeyId"
+        led.log.trouble = ClerkTrouble(reason="StorageMisconfigured", message=refused)
+        for number in (2, 3):
+            name = f"{NAME}-clerk-{number}"
+            await becomes(led.clerks, lambda it, name=name: [*it] == [name], "made anew")
+            await led.set_pod(name, phase="Running")
+        for kind in ("StorageReady", "ClerkReady"):
+            assert await led.condition(kind) == (
+                "False",
+                "StorageMisconfigured",
+                f"the store refuses the clerk: {refused}. Correct the credentials of "
+                "spec.storage.credentialsSecretRef (Secret keys), or what the store names; the "
+                "clerk is made anew now and then to see it",
+            )
+        assert (await led.trials()).keys() == before.keys()
+        led.log.trouble = None
+        await becomes(lambda: led.condition("StorageReady"), lambda it: it[0] == "True", "back")
+        assert [*await led.clerks()] == [name]
+        assert (await led.status())["phase"] == "Running"
+
+
+@pytest.mark.parametrize(
+    ("refused", "age", "anew"),
+    [
+        (0, 9000, False),  # the store has not refused it, or has answered since
+        (29, 9000, False),
+        (30, 9000, True),
+        (60, 30, False),
+        (90, 60, True),
+        (209, 119, False),
+        (210, 120, True),
+        (509, 299, False),
+        (9000, 300, True),
+    ],
+)
+def test_refused_clerks_are_made_anew_after_half_a_minute_one_two_and_then_five(
+    refused: int, age: int, *, anew: bool
+) -> None:
+    assert clerks.is_renewed(timedelta(seconds=refused), timedelta(seconds=age)) is anew
+
+
+async def test_a_clerk_that_waited_long_for_its_node_is_not_deaf_when_it_begins(
+    led: Led, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(clerks, "DEAF", timedelta(seconds=4))
+    led.log.deaf = True
+    await led.apply()
+    async with led.operator():
+        (first,) = await becomes(led.clerks, len, "a clerk is there")
+        await asyncio.sleep(5)
+        await led.set_pod(first, phase="Running")
+        await asyncio.sleep(2)
+        assert [*await led.clerks()] == [first]
 
 
 async def test_a_clerk_that_runs_out_of_memory_again_and_again_is_told_as_such(led: Led) -> None:
@@ -194,7 +318,85 @@ async def test_a_clerk_that_runs_out_of_memory_again_and_again_is_told_as_such(l
             f"the clerk's pod {name} was ended 3 times for using more than its memory, 1Gi; trials "
             "go on"
         )
-        assert "lead it by `trainrun run` on a machine with more memory" in found[2]
+        assert "Raise spec.clerk.resources.limits.memory" in found[2]
+        await led.edit(clerk={"resources": {"limits": {"memory": "2Gi"}}})
+        names = await becomes(led.clerks, lambda it: [*it] == [f"{NAME}-clerk-2"], "a larger one")
+    (container,) = names[f"{NAME}-clerk-2"]["spec"]["containers"]
+    assert container["resources"]["limits"] == {"memory": "2Gi"}
+
+
+async def bounded(led: Led, kind: str, spec: dict[str, Any], **status: Any) -> None:
+    """By an object of the namespace that admission goes by."""
+    path = f"/api/v1/namespaces/{led.namespace}/{kind}"
+    made = await led.api.post(path, {"metadata": {"name": "b"}, "spec": spec})
+    if status:
+        await led.api.put(f"{path}/b/status", {**made, "status": status})
+
+
+async def is_refused(led: Led, why: str) -> None:
+    """The clerk; its user reads why, and one event says so."""
+
+    async def told() -> tuple[str, str, str]:
+        return await led.condition("ClerkReady")
+
+    found = await becomes(told, lambda it: it[1] == "ClerkRefused", "the refusal is told")
+    assert found[2].startswith("the pod of the clerk is refused: ")
+    assert why in found[2]
+    assert (await led.status())["reason"] == "ClerkRefused"
+    assert [it.message for it in led.events if it.reason == "ClerkRefused"] == [found[2]]
+    assert await led.clerks() == {}
+
+
+async def test_a_quota_that_demands_a_limit_of_cpu_refuses_the_clerk_until_it_has_one(
+    led: Led, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leader, "LOOK_AGAIN", 0.2)
+    hard = {"limits.cpu": "2"}
+    led.log.deaf = True
+    await bounded(led, "resourcequotas", {"hard": hard}, hard=hard, used={"limits.cpu": "0"})
+    await led.apply()
+    async with led.operator():
+        await is_refused(led, "must specify limits.cpu")
+        await led.edit(clerk={"resources": {"limits": {"cpu": "500m"}}})
+        await becomes(led.clerks, len, "it is made")
+
+
+async def test_a_range_that_allows_less_memory_refuses_the_clerk_until_it_wants_less(
+    led: Led, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leader, "LOOK_AGAIN", 0.2)
+    limit = {"type": "Container", "max": {"memory": "256Mi"}}
+    led.log.deaf = True
+    await bounded(led, "limitranges", {"limits": [limit]})
+    await led.apply()
+    async with led.operator():
+        await is_refused(led, "maximum memory usage per Container is 256Mi")
+        await led.edit(clerk={"resources": {"limits": {"memory": "100Mi"}}})
+        await becomes(led.clerks, len, "it is made")
+
+
+async def test_a_webhook_that_is_away_refuses_the_clerk_in_the_servers_words(
+    led: Led, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leader, "LOOK_AGAIN", 0.2)
+    path = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
+    hook = {
+        "name": "away.example.com",
+        "clientConfig": {"url": "https://127.0.0.1:1/"},
+        "rules": [
+            {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["*"], "resources": ["pods"]}
+        ],
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": led.namespace}},
+        "sideEffects": "None",
+        "admissionReviewVersions": ["v1"],
+    }
+    led.log.deaf = True
+    await led.api.post(path, {"metadata": {"name": led.namespace}, "webhooks": [hook]})
+    await led.apply()
+    async with led.operator():
+        await is_refused(led, 'failed calling webhook "away.example.com"')
+        await led.api.delete(f"{path}/{led.namespace}")
+        await becomes(led.clerks, len, "it is made")
 
 
 async def test_a_sweep_on_tainted_nodes_as_root_with_a_volume_tmp_has_a_clerk(led: Led) -> None:
@@ -243,11 +445,70 @@ async def test_a_clerk_whose_image_may_not_be_pulled_tells_where_a_secret_is_mis
     )
 
 
+async def test_a_clerk_that_kueue_queues_tells_what_kueue_must_know(
+    led: Led, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leader, "LOOK_AGAIN", 0.2)
+    led.log.deaf = True
+    await as_kueue_does(led)
+    await led.apply()
+    async with led.operator():
+
+        async def told() -> tuple[str, str, str]:
+            return await led.condition("ClerkReady")
+
+        found = await becomes(told, lambda it: it[1] == "NoClerk", "the gate is told")
+    assert found[2].startswith(
+        f"the clerk's pod {NAME}-clerk-1 waits: the scheduling gate kueue.x-k8s.io/admission holds "
+        "it back: Kueue queues each pod by itself. Name TrainRun.v1alpha1.trainrun.dev and "
+    )
+
+
+async def as_kueue_does(led: Led) -> None:
+    """The gate that its webhook adds to every pod of a namespace with a default LocalQueue."""
+    name = led.namespace
+    gate = f'Object.spec.schedulingGates{{name: "{KUEUE}"}}'
+    change = f"Object{{spec: Object.spec{{schedulingGates: [{gate}]}}}}"
+    rule = {
+        "apiGroups": [""],
+        "apiVersions": ["v1"],
+        "operations": ["CREATE"],
+        "resources": ["pods"],
+    }
+    chosen = {"matchLabels": {"kubernetes.io/metadata.name": name}}
+    mutation = {
+        "patchType": "ApplyConfiguration",
+        "applyConfiguration": {"expression": change},
+    }
+    policy = {
+        "matchConstraints": {"resourceRules": [rule], "namespaceSelector": chosen},
+        "reinvocationPolicy": "Never",
+        "mutations": [mutation],
+    }
+    kinds = {
+        "mutatingadmissionpolicies": policy,
+        "mutatingadmissionpolicybindings": {"policyName": name},
+    }
+    for kind, spec in kinds.items():
+        path = f"/apis/admissionregistration.k8s.io/v1/{kind}"
+        await led.api.post(path, {"metadata": {"name": name}, "spec": spec})
+
+    async def gated() -> bool:
+        pod = {
+            "metadata": {"generateName": "p-"},
+            "spec": {"serviceAccountName": "x", "containers": [{"name": "c", "image": "i"}]},
+        }
+        made = await led.api.post(f"/api/v1/namespaces/{name}/pods", pod)
+        return "schedulingGates" in made["spec"]
+
+    await becomes(gated, bool, "the policy is in force")
+
+
 async def test_a_clerk_that_may_not_be_deleted_is_told_and_no_other_is_made_beside_it(
     led: Led, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def refuse(*_: object, **__: object) -> dict[str, Any]:
-        raise Forbidden("pods are forbidden: not today")
+        raise Forbidden("pods are forbidden: not today", status=403)
 
     async def told() -> tuple[str, str, str]:
         return await led.condition("ClerkReady")

@@ -8,7 +8,7 @@ from trainrun.sweep.records import Ask, End, Record
 from trainrun.sweep.view import SweepView
 from trainrun_operator.cluster.sweeping.telling import SweepTelling
 from trainrun_operator.core.run.plan import Event
-from trainrun_operator.core.sweep.observation import ClerkUnknown
+from trainrun_operator.core.sweep.observation import CLERK_REFUSED, ClerkUnknown
 
 
 class Listener:
@@ -46,6 +46,15 @@ def test_a_life_is_told_as_it_happens_and_nothing_twice() -> None:
     )
     assert then(told(1, state="Errored")) == [("Warning", "TrialErrored")]
     assert then(End("Succeeded", "AllTrialsEnded", "done")) == [("Normal", "AllTrialsEnded")]
+
+
+def test_a_clerk_that_is_refused_is_told_once_until_it_is_taken() -> None:
+    listener = Listener()
+    refused = ClerkUnknown(reason=CLERK_REFUSED, message="exceeded quota: q")
+    for unknown in (refused, refused, None, ClerkUnknown(message="no node"), refused):
+        listener.telling.clerk({}, unknown)
+    event = Event(type="Warning", reason="ClerkRefused", message="exceeded quota: q")
+    assert listener.events == [event, event]
 
 
 def test_what_stood_in_the_log_before_we_began_was_told_by_who_led_before() -> None:

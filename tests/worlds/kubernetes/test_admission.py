@@ -55,6 +55,7 @@ async def test_a_rich_template_makes_a_valid_pod_that_is_known_again(
     assert raw["spec"]["schedulingGates"] == RICH["spec"]["schedulingGates"]
     assert fact.scheduled is not None
     assert fact.scheduled.reason == "SchedulingGated"
+    assert fact.gates == ("kueue.x-k8s.io/admission",)
 
 
 @pytest.mark.parametrize("agent", ["Inject", "InImage"])

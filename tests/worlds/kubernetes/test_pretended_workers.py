@@ -4,24 +4,33 @@ from __future__ import annotations
 
 import asyncio
 import copy
+from contextlib import suppress
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+import pytest
 import pytest_asyncio
 
+from tests.kube.patching import patch
 from tests.kube.waiting import until
 from tests.worlds.kubernetes.test_render import KEY, PLACE
+from trainrun_operator.api.run.status import Condition, StartRecord
 from trainrun_operator.core.run.observation import Observation, Refused
 from trainrun_operator.core.run.plan import CreateWorker, Event
+from trainrun_operator.kube.errors import NotFound, Unavailable
 from trainrun_operator.runtime.agents import RunAgents
 from trainrun_operator.worlds.kubernetes.names import (
     CREATION_LABEL,
     RUN_UID_LABEL,
+    SEAL_ANNOTATION,
     SLOT_LABEL,
     TEMPLATE_HASH_LABEL,
 )
+from trainrun_operator.worlds.kubernetes.observing import strangers
 from trainrun_operator.worlds.kubernetes.observing.pod_index import PodIndex
 from trainrun_operator.worlds.kubernetes.observing.strangers import MOST_TOLD
-from trainrun_operator.worlds.kubernetes.run_object import RunObject, run_version
+from trainrun_operator.worlds.kubernetes.run_object import RunObject, led_version
 from trainrun_operator.worlds.kubernetes.seal import is_ours
 from trainrun_operator.worlds.kubernetes.world import KubernetesWorld, Surroundings
 
@@ -56,27 +65,36 @@ class Led:
     def __init__(self, api: KubeApi, stored: Json) -> None:
         self.api = api
         self.told: list[Event] = []
-        self.run = RunObject(run_version(stored))
+        self.woken: list[float] = []
+        """Within how many seconds a pass was asked for."""
+        self.run = RunObject(led_version(stored))
         uid = self.run.current.uid
         self.agents = RunAgents(run_uid=uid, on_news=lambda: None, on_progress=lambda: None)
-        self.pods = PodIndex(
-            api,
+        self.pods = self.index()
+        self.take_over()
+
+    def index(self) -> PodIndex:
+        return PodIndex(
+            self.api,
             namespaces=(),
             nodes=False,
             sealed=lambda pod: is_ours(pod, pod.run_uid, KEY),
             on_change=lambda _: None,
         )
+
+    def take_over(self) -> None:
+        """As an operator that has not led this run before."""
         self.world = KubernetesWorld(
             run=self.run,
             around=Surroundings(
-                api=api,
+                api=self.api,
                 pods=self.pods,
                 reads_nodes=False,
                 place=PLACE,
                 notices=(),
                 leads=lambda: True,
             ),
-            wake=lambda _: None,
+            wake=self.woken.append,
             wrote=lambda _old, _new: None,
             tell=self.told.append,
         )
@@ -94,6 +112,63 @@ class Led:
         )
         await self.world.apply(action)
         return name
+
+    def has(self, **changes: Any) -> None:
+        """The status of the run, changed so."""
+        version = self.run.current
+        self.run.current = replace(version, status=replace(version.status, **changes))
+
+    def started(self, *, at: datetime | None = None) -> None:
+        """The first attempt, with the first worker of slot 0."""
+        record = StartRecord(
+            attempt=1,
+            roster=(1,),
+            agents="abcd",
+            world_size=1,
+            master_addr="10.0.0.1",
+            master_port=29500,
+            template_hash=self.run.current.config.template_hash,
+            time=at or datetime.now(UTC),
+        )
+        self.has(attempt=1, start_record=record)
+
+    async def unmark(self, name: str, change: Json) -> None:
+        uid = self.run.current.uid
+        await until(lambda: bool(self.pods.of(uid)), what="it is seen")
+        await patch(self.api, f"{self.path()}/{name}", {"metadata": change})
+        await until(lambda: bool(self.pods.vanished(uid)), what="it is missed")
+
+    def forget_vanished(self) -> None:
+        for pod in self.pods.vanished(self.run.current.uid):
+            self.pods.looked_after(pod)
+
+    async def refuse_deletions(self, *, of: str) -> str:
+        """By a webhook that does not answer, in this namespace; its path."""
+        namespace = self.run.current.namespace
+        names = {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
+        rule = {"operations": ["DELETE"], "apiGroups": [""], "apiVersions": ["v1"]}
+        webhook = {
+            "name": "pods.example.org",
+            "clientConfig": {"url": "https://127.0.0.1:1/"},
+            "rules": [{**rule, "resources": ["pods"]}],
+            "namespaceSelector": names,
+            "failurePolicy": "Fail",
+            "sideEffects": "None",
+            "admissionReviewVersions": ["v1"],
+        }
+        hooks = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
+        await self.api.post(hooks, {"metadata": {"name": namespace}, "webhooks": [webhook]})
+        async with asyncio.timeout(20):
+            with suppress(Unavailable):
+                while await self.api.delete(f"{self.path()}/{of}", body={"dryRun": ["All"]}):
+                    await asyncio.sleep(0.05)
+        return f"{hooks}/{namespace}"
+
+    async def is_there(self, name: str) -> bool:
+        try:
+            return bool(await self.get(name))
+        except NotFound:
+            return False
 
     async def get(self, name: str) -> Json:
         return await self.api.get(f"{self.path()}/{name}")
@@ -116,7 +191,7 @@ class Led:
         )
 
     def path(self, namespace: str = "") -> str:
-        namespace = namespace or self.run.current.run.metadata.namespace
+        namespace = namespace or self.run.current.namespace
         return f"/api/v1/namespaces/{namespace}/pods"
 
 
@@ -126,7 +201,7 @@ async def led(trainruns: TrainRuns, api: KubeApi) -> AsyncIterator[Led]:
     led = Led(api, stored)
     led.pods.follow()
     tasks = [asyncio.create_task(informer.run()) for informer in led.pods.informers]
-    await led.pods.synced()
+    await led.pods.settle()
     yield led
     for task in tasks:
         task.cancel()
@@ -205,3 +280,143 @@ async def test_a_name_that_a_stranger_has_taken_is_told_and_the_stranger_left_al
     assert (await led.observe()).workers == ()
     assert "deletionTimestamp" not in (await led.get("digits-0-1"))["metadata"]
     assert [event.reason for event in led.told] == ["PodIgnored"]
+
+
+UNMARKED = pytest.mark.parametrize(
+    "change",
+    [
+        {"labels": {RUN_UID_LABEL: None}},
+        {"labels": {SLOT_LABEL: None}},
+        {"annotations": {SEAL_ANNOTATION: None}},
+        {"ownerReferences": None},
+        {"labels": None, "annotations": None, "ownerReferences": None},
+    ],
+    ids=["run label", "slot label", "seal", "owner", "everything"],
+)
+
+
+@UNMARKED
+async def test_a_worker_that_somebody_unmarks_does_not_train_on_unseen(
+    led: Led, change: Json
+) -> None:
+    name = await led.create()
+    await led.observe()
+    await led.unmark(name, change)
+
+    assert (await led.observe()).workers == ()
+
+    with pytest.raises(NotFound):
+        await led.get(name)
+    assert [event.reason for event in led.told] == ["PodDisowned"]
+    assert led.told[0].message.startswith(
+        f"somebody has removed a label, the seal or the ownerReference of worker {name}: "
+    )
+    assert led.pods.vanished(led.run.current.uid) == ()
+
+
+async def test_an_unmarked_worker_that_is_gone_is_looked_for_once_and_not_told(led: Led) -> None:
+    name = await led.create()
+    uid = led.run.current.uid
+    await led.unmark(name, {"labels": None})
+    await led.api.delete(f"{led.path()}/{name}", body={"gracePeriodSeconds": 0})
+    await led.observe()
+    assert (led.told, led.pods.vanished(uid)) == ([], ())
+
+
+async def test_a_worker_that_is_marked_again_before_it_is_looked_at_trains_on(led: Led) -> None:
+    """The watch may be behind: what the API server says at that moment counts."""
+    name = await led.create()
+    (pod,) = led.pods.of(led.run.current.uid)
+    led.pods.miss(pod)
+
+    (worker,) = (await led.observe()).workers
+
+    assert (worker.name, led.told, led.pods.vanished(led.run.current.uid)) == (name, [], ())
+    assert "deletionTimestamp" not in (await led.get(name))["metadata"]
+
+
+@UNMARKED
+async def test_a_worker_that_was_unmarked_before_a_take_over_does_not_train_on_unseen(
+    led: Led, change: Json
+) -> None:
+    name = await led.create()
+    led.started()
+    await led.unmark(name, change)
+    led.forget_vanished()  # who led before has died with it
+    led.take_over()
+
+    assert (await led.observe()).workers == ()
+
+    with pytest.raises(NotFound):
+        await led.get(name)
+    assert [event.reason for event in led.told] == ["PodDisowned"]
+
+
+async def test_a_marked_worker_that_the_watch_has_not_shown_yet_is_no_unmarked_one(
+    led: Led,
+) -> None:
+    name = await led.create()
+    led.started()
+    led.pods = led.index()  # it has listed nothing so far
+    led.take_over()
+
+    (worker,) = (await led.observe()).workers
+
+    assert (worker.name, led.told) == (name, [])
+
+
+async def test_a_pod_that_was_made_after_a_worker_of_its_name_is_left_alone(led: Led) -> None:
+    led.started(at=datetime.now(UTC) - timedelta(hours=1))
+    bare = {"metadata": {"name": "digits-0-1"}, "spec": TEMPLATE["spec"]}
+    await led.api.post(led.path(), bare)
+
+    assert (await led.observe()).workers == ()
+
+    assert "deletionTimestamp" not in (await led.get("digits-0-1"))["metadata"]
+    assert led.told == []
+
+
+async def test_a_worker_that_is_unmarked_while_the_run_is_suspended_is_deleted(led: Led) -> None:
+    name = await led.create()
+    suspended = Condition(
+        type="Suspended", status="True", reason="Suspended", last_transition_time=datetime.now(UTC)
+    )
+    led.has(conditions=(suspended,))
+    await led.observe()
+    await led.unmark(name, {"labels": {RUN_UID_LABEL: None}})
+
+    assert (await led.observe()).workers == ()
+
+    with pytest.raises(NotFound):
+        await led.get(name)
+    assert [event.reason for event in led.told] == ["PodDisowned"]
+
+
+@pytest.mark.parametrize("unmarked", [True, False], ids=["unmarked", "of another installation"])
+async def test_a_webhook_that_is_away_keeps_a_pod_that_is_no_worker_and_fails_no_pass(
+    led: Led, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, unmarked: bool
+) -> None:
+    monkeypatch.setattr(strangers, "LOOK_AGAIN", 0.5)
+    name = await led.create()
+    if unmarked:
+        await led.unmark(name, {"labels": {RUN_UID_LABEL: None}})
+    else:
+        await led.unmark(name, {"annotations": {SEAL_ANNOTATION: None}})
+        led.forget_vanished()
+        led.has(taken_over=datetime.now(UTC))
+    hook = await led.refuse_deletions(of=name)
+
+    assert (await led.observe()).workers == ()
+    assert (led.woken, led.told) == ([0.5], [])
+    await led.get(name)
+    await asyncio.sleep(0.6)
+    await led.observe()
+    assert led.woken == [0.5, 0.5]
+    assert caplog.text.count("a pod that is no worker stays") == 1
+
+    await led.api.delete(hook)
+    async with asyncio.timeout(20):
+        while await led.is_there(name):
+            await led.observe()
+            await asyncio.sleep(0.1)
+    assert [event.reason for event in led.told] == (["PodDisowned"] if unmarked else [])

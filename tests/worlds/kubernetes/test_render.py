@@ -59,6 +59,7 @@ RICH: Raw = {
             {
                 "name": "worker",
                 "image": "digits:1",
+                "restartPolicy": "Always",
                 "command": ["/usr/bin/python3.11", "-u"],
                 "args": ["train.py", "--node", "$(TRAINRUN_NODE_NAME)"],
                 "env": [
@@ -263,7 +264,8 @@ def test_the_users_template_is_kept_whole() -> None:
     assert spec["containers"][0] == RICH["spec"]["containers"][0], "sidecars are not touched"
     assert spec["volumes"][0] == RICH["spec"]["volumes"][0]
     worker, given = training({"spec": spec}), RICH["spec"]["containers"][1]
-    ours = {"command", "args", "env", "volumeMounts"}
+    assert "restartPolicy" not in worker, "a container that starts anew would be another worker"
+    ours = {"command", "args", "env", "volumeMounts", "restartPolicy"}
     assert {k: v for k, v in worker.items() if k not in ours} == {
         k: v for k, v in given.items() if k not in ours
     }
@@ -493,3 +495,16 @@ def test_nothing_is_put_beside_the_users_containers() -> None:
     pod = rendered(plain("python", "train.py"))
     assert "initContainers" not in pod["spec"]
     assert len(pod["spec"]["containers"]) == 1
+
+
+def test_a_worker_in_its_nodes_network_finds_services_by_name() -> None:
+    """The node's DNS, which Kubernetes asks otherwise, knows none."""
+
+    def policy(**said: Any) -> Any:
+        template = plain("python3", "train.py")
+        template["spec"].update(said)
+        return rendered(template)["spec"].get("dnsPolicy")
+
+    assert policy(hostNetwork=True) == "ClusterFirstWithHostNet"
+    assert policy(hostNetwork=True, dnsPolicy="Default") == "Default"
+    assert policy() is None

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from trainrun.errors import InvalidSpec
+from trainrun_operator.api.run.resource import TrainRun
 from trainrun_operator.api.run.status_json import json_object
-from trainrun_operator.worlds.kubernetes.run_object import RunObject, run_version
+from trainrun_operator.worlds.kubernetes.run_object import RunObject, RunVersion, led_version
 
 Raw = dict[str, Any]
 
@@ -41,9 +42,19 @@ def suspended(version: int) -> Raw:
     return {**found, "spec": {**found["spec"], "suspend": True}}
 
 
+def written(run: RunObject) -> RunVersion:
+    found = run.current.written()
+    assert found is not None, "it is small enough to be kept"
+    return found
+
+
+def run_of(run: RunObject) -> TrainRun:
+    return written(run).run
+
+
 @pytest.fixture
 def run() -> RunObject:
-    return RunObject(run_version(raw(1)))
+    return RunObject(led_version(raw(1)))
 
 
 def test_an_older_version_never_replaces_a_newer_one(run: RunObject) -> None:
@@ -62,25 +73,24 @@ def test_after_a_backup_was_restored_an_older_version_is_the_newest(run: RunObje
 def test_an_edit_of_the_spec_is_seen(run: RunObject) -> None:
     assert run.learn(suspended(2))
     assert run.current.config.suspend
-    assert run.current.run.spec.suspend
+    assert run_of(run).spec.suspend
 
 
 def test_a_new_label_is_seen(run: RunObject) -> None:
     assert run.learn(with_metadata(2, labels={"team": "vision"}))
-    assert run.current.run.metadata.labels == {"team": "vision"}
+    assert run_of(run).metadata.labels == {"team": "vision"}
 
 
 def test_a_spec_that_cannot_be_read_is_refused_and_the_one_before_stays(run: RunObject) -> None:
     before, begun = run.current, replace(run.current.status, attempt=3)
     odd = {"storage": {"uri": "file:///runs"}}
     assert run.learn(raw(2, spec=odd, status=json_object(begun)))
-    assert "spec.workers: is missing" in run.refusal
-    assert (run.current.run, run.current.config) == (before.run, before.config)
-    assert run.current.template == before.template
+    assert "spec.workers: is missing" in str(run.refusal)
+    assert (run.current.kept, run.current.config) == (before.kept, before.config)
     assert run.current.status == begun
 
     assert run.learn(suspended(3))
-    assert (run.refusal, run.current.config.suspend) == ("", True)
+    assert (run.refusal, run.current.config.suspend) == (None, True)
 
 
 def test_under_a_spec_that_cannot_be_read_the_versions_go_on(run: RunObject) -> None:
@@ -88,7 +98,7 @@ def test_under_a_spec_that_cannot_be_read_the_versions_go_on(run: RunObject) -> 
     odd = {"storage": {"uri": "file:///runs"}}
     run.written = replace(run.current.status, attempt=3)
     assert not run.learn(raw(2, spec=odd, status=json_object(run.written)))
-    assert run.current.raw["metadata"]["resourceVersion"] == "2"
+    assert run.current.number == 2
     assert not run.learn(raw(2, spec=odd))
 
 
@@ -100,7 +110,7 @@ def test_a_status_that_cannot_be_read_is_refused_and_the_version_before_stays(
     for spec in (raw(2)["spec"], {}):
         with pytest.raises(InvalidSpec, match="the status cannot be read; a newer operator may"):
             run.learn(raw(2, spec=spec, status=newer))
-    assert run.current.raw["metadata"]["resourceVersion"] == "1"
+    assert run.current.number == 1
 
 
 def test_a_field_that_the_crd_of_the_next_version_fills_in_hides_no_run(run: RunObject) -> None:
@@ -112,9 +122,9 @@ def test_a_field_that_the_crd_of_the_next_version_fills_in_hides_no_run(run: Run
 
     run.learn(raw(2, spec=spec))
 
-    assert run.refusal == ""
-    assert run.current.raw["spec"]["patience"] == "5m"
-    assert run.current.run.spec.workers.template.as_dict() == spec["workers"]["template"]
+    assert run.refusal is None
+    assert written(run).raw["spec"]["patience"] == "5m"
+    assert run_of(run).spec.workers.template.as_dict() == spec["workers"]["template"]
 
 
 def test_of_a_write_of_the_status_only_the_status_is_read(run: RunObject) -> None:
@@ -126,8 +136,8 @@ def test_of_a_write_of_the_status_only_the_status_is_read(run: RunObject) -> Non
     assert run.learn({**changed, "status": json_object(written)})
 
     assert run.current.status.attempt == 3
-    assert run.current.raw["metadata"]["resourceVersion"] == "2"
-    assert run.current.run is before.run
+    assert run.current.number == 2
+    assert run.current.kept is before.kept
     assert run.current.config is before.config
 
 

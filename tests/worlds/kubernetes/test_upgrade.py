@@ -17,7 +17,7 @@ from tests.worlds.kubernetes.test_world import Nobody
 from trainrun.errors import InvalidSpec
 from trainrun_operator.api.run.status_json import json_object, status_from
 from trainrun_operator.worlds.kubernetes.observing.pod_index import PodIndex
-from trainrun_operator.worlds.kubernetes.run_object import RunObject, run_version
+from trainrun_operator.worlds.kubernetes.run_object import RunObject, led_version, run_version
 from trainrun_operator.worlds.kubernetes.world import KubernetesWorld, Surroundings
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def world_over(run: RunObject, api: KubeApi) -> KubernetesWorld:
 async def as_0_1_0(trainruns: TrainRuns, api: KubeApi, status: Json) -> Json:
     """Write a status as the operator of version 0.1.0 does; the object as the server keeps it."""
     stored = trainruns.get()
-    path = f"{RunObject(run_version(stored)).path}/status"
+    path = f"{RunObject(led_version(stored)).path}/status"
     written: Json = await api.put(path, {**stored, "status": status})
     return written
 
@@ -84,11 +84,15 @@ async def test_a_run_is_taken_over_as_the_version_before_has_left_it(
     recorded["progress"]["step"] += 1
     assert (await as_0_1_0(old, api, recorded))["status"] == recorded
 
-    run = RunObject(run_version(old.get()))
+    run = RunObject(led_version(old.get()))
     before = run.current
     assert before.status == status_from(recorded)
-    assert before.run.spec.storage.endpoint_url == "http://minio:9000"
-    assert before.run.spec.storage.credentials_secret_ref is not None
+    written = before.written()
+    assert written is not None
+    assert written.run.spec.storage.endpoint_url == "http://minio:9000"
+    written = before.written()
+    assert written is not None
+    assert written.run.spec.storage.credentials_secret_ref is not None
     await world_over(run, api).write_status(before.status)
 
     written = old.get()["status"]
@@ -103,7 +107,7 @@ async def test_the_operator_of_before_goes_on_under_the_crd_of_the_next_version(
 ) -> None:
     """Its field has a default, so the API server adds it to each run, edited or not: from then on
     the operator of before refused all of them, after each write that had succeeded."""
-    run = RunObject(run_version(trainruns.create()))
+    run = RunObject(led_version(trainruns.create()))
     world = world_over(run, api)
     crd = yaml.safe_load(CRD.read_text())
     schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
@@ -124,9 +128,11 @@ async def test_the_operator_of_before_goes_on_under_the_crd_of_the_next_version(
     finally:
         trainruns.install(CRD)
 
-    assert run.refusal == ""
+    assert run.refusal is None
     assert run.current.status.attempt == 2
-    assert run.current.raw["spec"]["storage"]["patience"] == "5m"
+    stored = run.current.kept.raw
+    assert stored is not None
+    assert stored["spec"]["storage"]["patience"] == "5m"
 
 
 async def test_what_an_unknown_version_remembers_is_kept_beside_what_we_know(

@@ -11,18 +11,27 @@ from collections.abc import Callable
 from datetime import timedelta
 
 from trainrun_operator.api.sweep.spec import TrainSweep
-from trainrun_operator.core.sweep.observation import ClerkUnknown
+from trainrun_operator.core.run.store_wait import RENEWED_AFTER
+from trainrun_operator.core.sweep.observation import CLERK_REFUSED, ClerkUnknown
 from trainrun_operator.kube.api import KubeApi
-from trainrun_operator.kube.errors import AlreadyExists, Conflict, Forbidden, Invalid, NotFound
+from trainrun_operator.kube.errors import (
+    AlreadyExists,
+    Conflict,
+    KubeError,
+    NotFound,
+    is_refusal,
+)
 from trainrun_operator.runtime.clerk_desk import ClerkDesk
+from trainrun_operator.worlds.kubernetes.observing.pending import held_back
 from trainrun_operator.worlds.kubernetes.observing.pod_index import PodIndex
 from trainrun_operator.worlds.kubernetes.observing.pods import PodFact
 from trainrun_operator.worlds.kubernetes.render import OperatorPlace
 from trainrun_operator.worlds.kubernetes.sweeping.clerk_pod import (
-    MEMORY,
     ClerkImage,
+    clerk_hash,
     clerk_pod,
     next_creation,
+    resources_of,
 )
 
 DEAF = timedelta(seconds=45)
@@ -55,8 +64,8 @@ class Clerks:
         self._place = place
         self._guard = guard
         self._seen: dict[str, dict[str, float]] = {}
-        """By the uid of the sweep and of the pod: since when we know it, on our own clock, which
-        nobody sets."""
+        """By the uid of the sweep and of the pod: since when we know that it runs, on our own
+        clock, which nobody sets."""
 
     async def look_after(
         self, sweep: TrainSweep, desk: ClerkDesk, *, wanted: bool
@@ -67,33 +76,40 @@ class Clerks:
         pods = self._pods.of(sweep.metadata.uid)
         living = [pod for pod in pods if pod.deletion is None]
         ages = self._ages(sweep.metadata.uid, living if wanted else [])
-        good = [pod for pod in living if wanted and not _is_lost(pod, desk, age=ages[pod.uid])]
+        made_for = clerk_hash(sweep)
+        good = [
+            it for it in living if wanted and not _is_lost(it, made_for, desk, ages.get(it.uid))
+        ]
         kept = ""
         for pod in living:
             if pod in good[:1]:
                 continue
             try:
                 await self._delete(pod)
-            except Forbidden as error:
-                if not wanted:
+            except KubeError as error:
+                if not (wanted and is_refusal(error)):
                     raise  # asked again, until it is gone
                 kept = f"the clerk's pod {pod.name} cannot be deleted: {error}"
         if not wanted:
             return None
         if good:
-            return _why_silent(good[0])
+            return _why_silent(good[0], _memory(sweep))
         if kept:
             return _no_clerk(kept)  # one more after each would fill the cluster
         try:
             await self._create(sweep, next_creation(pods))
-        except (Forbidden, Invalid) as error:
-            return _no_clerk(f"the pod of the clerk is refused: {error}")
+        except KubeError as error:
+            if not is_refusal(error):
+                raise
+            message = f"the pod of the clerk is refused: {error}"
+            return ClerkUnknown(reason=CLERK_REFUSED, message=message)
         return None
 
     def _ages(self, sweep_uid: str, pods: list[PodFact]) -> dict[str, timedelta]:
-        """How long each of these is known here, by its uid."""
+        """How long each of these has run, as far as is known here, by its uid."""
         before, now = self._seen.pop(sweep_uid, {}), time.monotonic()
-        known = {pod.uid: before.get(pod.uid, now) for pod in pods}
+        running = [pod.uid for pod in pods if pod.phase == "Running"]
+        known = {uid: before.get(uid, now) for uid in running}
         if known:
             self._seen[sweep_uid] = known
         return {uid: timedelta(seconds=now - since) for uid, since in known.items()}
@@ -119,13 +135,27 @@ class Clerks:
                 self._pods.learn(answer)
 
 
-def _is_lost(pod: PodFact, desk: ClerkDesk, *, age: timedelta) -> bool:
-    if pod.phase in ("Failed", "Succeeded"):
+def _is_lost(pod: PodFact, made_for: str, desk: ClerkDesk, age: timedelta | None) -> bool:
+    if pod.phase in ("Failed", "Succeeded") or pod.template_hash != made_for:
         return True
-    return pod.phase == "Running" and desk.silent_for > DEAF and age > DEAF
+    if age is None:  # it waits for a node or its image, and has asked nobody yet
+        return False
+    return min(desk.silent_for, age) > DEAF or is_renewed(desk.refused_for, age)
 
 
-def _why_silent(pod: PodFact) -> ClerkUnknown | None:
+def is_renewed(refused: timedelta, age: timedelta) -> bool:
+    """As workers that the store refuses: only a new pod sees a Secret as it is now."""
+    past = [it for it in RENEWED_AFTER if it <= refused.total_seconds()]
+    return bool(past) and age.total_seconds() >= past[-1]
+
+
+def _memory(sweep: TrainSweep) -> str:
+    return str(resources_of(sweep)["limits"].get("memory", "which is that of its node"))
+
+
+def _why_silent(pod: PodFact, memory: str) -> ClerkUnknown | None:
+    if why := held_back(pod):
+        return _no_clerk(f"the clerk's pod {pod.name} waits: {why}")
     if pod.scheduled is not None and pod.scheduled.status == "False":
         return _no_clerk(f"the clerk's pod {pod.name} has no node: {pod.scheduled.message}")
     for container in pod.containers:
@@ -134,9 +164,8 @@ def _why_silent(pod: PodFact) -> ClerkUnknown | None:
         if times >= OUT_OF_MEMORY and OOM in (container.reason, container.ended_before):
             message = (
                 f"the clerk's pod {pod.name} was ended {times} times for using more than its "
-                f"memory, {MEMORY}; trials go on, and nothing is asked or told. Report the "
-                "objective at fewer steps; or delete the TrainSweep and lead it by `trainrun run` "
-                "on a machine with more memory, with the same storage"
+                f"memory, {memory}; trials go on, and nothing is asked or told. Raise "
+                "spec.clerk.resources.limits.memory, or report the objective at fewer steps"
             )
             return ClerkUnknown(reason="OutOfMemory", message=message)
         if container.state == "Waiting" and container.reason not in ("", "ContainerCreating"):

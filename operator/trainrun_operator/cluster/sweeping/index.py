@@ -15,6 +15,7 @@ from trainrun_operator.core.sweep.observation import TrialRun
 from trainrun_operator.kube.api import KubeApi
 from trainrun_operator.kube.informer import Informer
 from trainrun_operator.worlds.kubernetes.names import SWEEP_UID_LABEL
+from trainrun_operator.worlds.kubernetes.sweeping.sweep_object import light
 from trainrun_operator.worlds.kubernetes.sweeping.trial_object import TrialObject, trial_object
 
 EVERYWHERE = ""
@@ -44,7 +45,7 @@ class SweepIndex:
                 api,
                 path=TRAINSWEEP.path(namespace),
                 params={},
-                project=lambda raw: {**TRAINSWEEP.head(), **raw},
+                project=light,
                 key=_key,
                 on_change=on_sweep,
             )
@@ -72,10 +73,10 @@ class SweepIndex:
         for informer in self.informers:
             informer.follow()
 
-    async def synced(self) -> None:
-        """Wait until everything is listed."""
-        for informer in self.informers:
-            await informer.synced.wait()
+    async def listed(self, namespace: str) -> None:
+        """Wait until the sweeps and trials of this namespace are listed, however long."""
+        for informers in (self._sweeps, self._trials):
+            await self._informer(informers, namespace).synced.wait()
 
     def runs(self, sweep_uid: str) -> tuple[TrialRun, ...]:
         """The runs of this sweep's trials."""

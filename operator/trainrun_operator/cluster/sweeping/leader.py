@@ -7,10 +7,12 @@ not done.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, assert_never
 
@@ -27,8 +29,8 @@ from trainrun_operator.cluster.sweeping.clerks import Clerks
 from trainrun_operator.cluster.sweeping.index import SweepIndex
 from trainrun_operator.cluster.sweeping.telling import SweepTelling
 from trainrun_operator.core.run.installation import Installation
-from trainrun_operator.core.sweep.clerking import ClerkOrders
-from trainrun_operator.core.sweep.conditions import with_conditions
+from trainrun_operator.core.sweep.clerking import ClerkOrders, with_remedy
+from trainrun_operator.core.sweep.conditions import TOO_LARGE, with_conditions, with_too_large
 from trainrun_operator.core.sweep.config import sweep_config
 from trainrun_operator.core.sweep.display import notable, sweep_status
 from trainrun_operator.core.sweep.observation import ClerkUnknown, SweepObservation, TrialRun
@@ -44,15 +46,15 @@ from trainrun_operator.kube.api import KubeApi
 from trainrun_operator.kube.errors import (
     AlreadyExists,
     Conflict,
-    Forbidden,
-    Invalid,
     KubeError,
     NotFound,
+    is_refusal,
 )
 from trainrun_operator.runtime.clerk_desk import ClerkDesk
 from trainrun_operator.runtime.wakeup import Wakeup
 from trainrun_operator.worlds.base import StatusUnwritable
-from trainrun_operator.worlds.kubernetes.sweeping.sweep_object import described, known_spec
+from trainrun_operator.worlds.kubernetes.kept import Kept, TooLarge, kept
+from trainrun_operator.worlds.kubernetes.sweeping.sweep_object import described, known_spec, light
 from trainrun_operator.worlds.kubernetes.sweeping.trial_object import trial_manifest
 
 DISPLAY_EVERY = 15.0
@@ -81,6 +83,8 @@ class SweepSurroundings:
     led_elsewhere: Callable[[str, str], str]
     """(uid of another TrainSweep, uid of ours) -> why that one may not be superseded; empty: it
     may."""
+    large: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(1))
+    """Held for a pass of one that is not kept: it is there as a whole, parsed, until the end."""
 
 
 class SweepLeader:
@@ -117,8 +121,10 @@ class SweepLeader:
         while True:
             await self._wakeup.wait()
             try:
-                if await self._pass():
-                    return
+                is_large = self._raw["kept"].packed is None
+                async with self._around.large if is_large else nullcontext():
+                    if await self._pass():
+                        return
                 self._said = ""
             except (Conflict, NotFound, StatusUnwritable):
                 self._wakeup.after(RETRY)  # the watch brings what it has become, or we lead no more
@@ -148,16 +154,16 @@ class SweepLeader:
             return False
         before = status_from(raw.get("status") or {})
         try:
-            sweep = described(raw)
+            whole = await self._whole(raw["kept"])
+            sweep = described(whole)
+            if problem := shape_problem(sweep.spec.run.workers.template):
+                raise InvalidSpec(f"spec.run.workers.template.{problem}")
         except InvalidSpec as error:
-            await self._refuse(raw, before, str(error))
-            return False
-        if problem := shape_problem(sweep.spec.run.workers.template):
-            await self._refuse(raw, before, f"spec.run.workers.template.{problem}")
+            await self._refuse(raw, before, error)
             return False
         runs = self._around.index.runs(sweep.metadata.uid)
         observation = SweepObservation(
-            log=self._log(),
+            log=self._log(sweep),
             acted_on=before.position,
             in_use=self._in_use(sweep),
             runs=runs,
@@ -173,20 +179,35 @@ class SweepLeader:
         self._no_clerk = await self._around.clerks.look_after(
             sweep, self._desk, wanted=not plan.over
         )
-        self._order(raw, plan, runs)
+        self._telling.clerk(raw, self._no_clerk)
+        self._order(whole, plan, runs)
         for action in plan.actions:
             await self._apply(sweep, action)
         self._wake_later(plan, observation)
         return plan.over
 
-    def _log(self) -> SweepView | ClerkUnknown:
+    def _log(self, sweep: TrainSweep) -> SweepView | ClerkUnknown:
         log = self._desk.log()
-        return (self._no_clerk or log) if isinstance(log, ClerkUnknown) else log
+        if not isinstance(log, ClerkUnknown):
+            return log
+        secret = sweep.spec.storage.credentials_secret_ref
+        return self._no_clerk or with_remedy(log, secret=secret.name if secret else "")
 
     def _in_use(self, sweep: TrainSweep) -> str:
         sessions = self._desk.view.sessions
         newest = sessions[-1].uid if sessions else ""
         return self._around.led_elsewhere(newest, sweep.metadata.uid) if newest else ""
+
+    async def _whole(self, known: Kept) -> Raw:
+        """What its user has written. Raises TooLarge, and Conflict where that is another by now."""
+        known.check_size()
+        if (raw := known.raw) is None:
+            metadata = self._raw["metadata"]
+            path = TRAINSWEEP.path(metadata["namespace"], metadata["name"])
+            raw = {**TRAINSWEEP.head(), **await self._around.api.get(path)}
+            if kept(raw).digest != known.digest:
+                raise Conflict(f"{self._name}: it has changed")
+        return raw
 
     def _order(self, raw: Raw, plan: SweepPlan, runs: tuple[TrialRun, ...]) -> None:
         working = any(run.phase == "Running" for run in runs)
@@ -208,7 +229,8 @@ class SweepLeader:
         conditions = with_conditions(
             status, before=before, clerk=unknown, now=datetime.now(UTC).replace(microsecond=0)
         )
-        return replace(status, conditions=conditions)
+        works = unknown is None and status.phase not in ("Succeeded", "Failed")
+        return replace(status, conditions=conditions, clerks=int(works))
 
     def _with_refusals(self, status: TrainSweepStatus, plan: SweepPlan) -> TrainSweepStatus:
         """What cannot be created is the first thing that its user has to know."""
@@ -227,25 +249,33 @@ class SweepLeader:
         late = time.monotonic() - self._shown_at > DISPLAY_EVERY
         if not (notable(status, before) or plan.guarded or (late and status != before)):
             return
-        body = {**raw, "status": json_object(status)}
+        await self._put(raw, status)
+        self._shown_at = time.monotonic()
+
+    async def _put(self, raw: Raw, status: TrainSweepStatus) -> None:
+        # The rest stays as it is, whatever stands here.
+        body = {
+            **TRAINSWEEP.head(),
+            "metadata": raw["metadata"],
+            "status": json_object(status),
+        }
         path = TRAINSWEEP.path(raw["metadata"]["namespace"], raw["metadata"]["name"])
         written = await self._around.api.put(f"{path}/status", body, guard=self._around.guard)
-        self._shown_at = time.monotonic()
-        self._raw = {**TRAINSWEEP.head(), **written}
+        self._raw = light(written)
         self._around.index.learn_sweep(written)
 
-    async def _refuse(self, raw: Raw, before: TrainSweepStatus, message: str) -> None:
+    async def _refuse(self, raw: Raw, before: TrainSweepStatus, why: InvalidSpec) -> None:
         """A spec that cannot be used: what runs goes on, nothing new is begun."""
-        status = replace(before, reason="InvalidSpec", message=cut(message, MAX_MESSAGE))
+        reason = TOO_LARGE if isinstance(why, TooLarge) else "InvalidSpec"
+        status = replace(before, reason=reason, message=cut(str(why), MAX_MESSAGE))
         generation = raw["metadata"].get("generation", 0)
         status = replace(status, observed_generation=generation)
+        if reason == TOO_LARGE:
+            now = datetime.now(UTC).replace(microsecond=0)
+            status = replace(status, conditions=with_too_large(status, now=now))
         if status != before:
-            body = {**raw, "status": json_object(status)}
-            path = TRAINSWEEP.path(raw["metadata"]["namespace"], raw["metadata"]["name"])
-            written = await self._around.api.put(f"{path}/status", body, guard=self._around.guard)
-            self._raw = {**TRAINSWEEP.head(), **written}
-            self._around.index.learn_sweep(written)
-            self._telling.refused(raw, message)
+            await self._put(raw, status)
+            self._telling.refused(raw, reason, str(why))
 
     async def _apply(self, sweep: TrainSweep, action: TrialAction) -> None:
         """Raises KubeError."""
@@ -270,8 +300,10 @@ class SweepLeader:
             if any(labels.get(key) != it for key, it in manifest["metadata"]["labels"].items()):
                 self._refused[action.name] = "another TrainRun has this name; delete or rename it"
                 return
-        except (Forbidden, Invalid) as error:
-            # By a quota, an admission policy or a right that is missing: asked again in seconds.
+        except KubeError as error:
+            if not is_refusal(error):
+                raise
+            # Asked again in seconds.
             self._refused[action.name] = str(error)
             return
         self._refused.pop(action.name, None)

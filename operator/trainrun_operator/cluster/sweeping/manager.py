@@ -20,6 +20,7 @@ from trainrun_operator.core.run.installation import Installation
 from trainrun_operator.core.run.plan import Event
 from trainrun_operator.core.sweep.display import is_settled
 from trainrun_operator.kube.api import KubeApi
+from trainrun_operator.kube.list_state import settled
 from trainrun_operator.kube.raw import mapping, text
 from trainrun_operator.runtime.clerk_desk import ClerkDesk
 from trainrun_operator.runtime.clerk_desks import ClerkDesks
@@ -56,10 +57,10 @@ class SweepManager:
     async def lead(
         self, clerks: Clerks, *, installation: Installation, guard: Callable[[], None]
     ) -> None:
-        """From now on we decide, once all is listed; returns when it is. `installation` is ours,
-        `guard` raises where another operator leads."""
+        """From now on we decide, once all is listed that can be; returns when it is. `installation`
+        is ours, `guard` raises where another operator leads."""
         self.index.follow()
-        await self.index.synced()
+        await settled([informer.listing for informer in self.index.informers])
         self._around = SweepSurroundings(
             api=self._api,
             index=self.index,
@@ -109,7 +110,12 @@ class SweepManager:
         telling = SweepTelling(self._tell)
         leader = SweepLeader(raw, around, desk=desk, telling=telling)
         self._desks.add(desk)
-        task = asyncio.create_task(leader.lead())
+
+        async def lead() -> None:
+            await self.index.listed(raw["metadata"]["namespace"])  # else trials would look lost
+            await leader.lead()
+
+        task = asyncio.create_task(lead())
         self._led[uid] = _LedSweep(leader=leader, task=task)
         task.add_done_callback(lambda _task: self._over(uid))
 

@@ -11,7 +11,7 @@ from typing import Any
 from trainrun.sweep.view import SweepView, TrialView
 from trainrun_operator.core.run.plan import Event
 from trainrun_operator.core.sweep.names import displaced
-from trainrun_operator.core.sweep.observation import ClerkUnknown
+from trainrun_operator.core.sweep.observation import CLERK_REFUSED, ClerkUnknown
 
 Raw = Mapping[str, Any]
 Record = Callable[[Raw, Event], None]
@@ -23,6 +23,7 @@ class SweepTelling:
     def __init__(self, record: Record) -> None:
         self._record = record
         self._told: SweepView | None = None
+        self._clerk_refused = False
 
     def look(self, raw: Raw, log: SweepView | ClerkUnknown) -> None:
         """Tell what is new."""
@@ -35,9 +36,16 @@ class SweepTelling:
         for event in _news(before or SweepView(), log):
             self._record(raw, event)
 
-    def refused(self, raw: Raw, message: str) -> None:
+    def clerk(self, raw: Raw, unknown: ClerkUnknown | None) -> None:
+        """Tell once that its pod cannot be created; all else the pod's own events tell."""
+        refused = unknown if unknown and unknown.reason == CLERK_REFUSED else None
+        if refused is not None and not self._clerk_refused:
+            self._record(raw, Event(type="Warning", reason=refused.reason, message=refused.message))
+        self._clerk_refused = refused is not None
+
+    def refused(self, raw: Raw, reason: str, message: str) -> None:
         """The spec cannot be used."""
-        self._record(raw, Event(type="Warning", reason="InvalidSpec", message=message))
+        self._record(raw, Event(type="Warning", reason=reason, message=message))
 
 
 def _news(before: SweepView, now: SweepView) -> Iterator[Event]:

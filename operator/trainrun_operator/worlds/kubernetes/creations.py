@@ -1,7 +1,7 @@
 """Creations that the API server refused: what it said, and when to ask again.
 
-Layer: worlds/kubernetes. A quota or an admission policy may refuse for hours: each slot backs off
-on its own, and the core is told what was said.
+Layer: worlds/kubernetes. A quota, an admission policy or a webhook that is away may refuse for
+hours: each slot backs off on its own, and the core is told what was said.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from trainrun_operator.kube.errors import Forbidden, Invalid, KubeError
 
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
 """Seconds between two tries; doubled each time."""
+LONGEST_OUTAGE_PAUSE = 10.0
+"""Where nobody says no: a webhook that is away is back within minutes."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -43,7 +45,8 @@ class Refusals:
         """It was refused; returns the seconds until the next try."""
         now, before = time.monotonic(), self._by_slot.get(action.slot)
         same = before is not None and before.reason == reason
-        pause = min(before.pause * 2, LONGEST_PAUSE) if before is not None and same else FIRST_PAUSE
+        longest = LONGEST_OUTAGE_PAUSE if reason == "Unavailable" else LONGEST_PAUSE
+        pause = min(before.pause * 2, longest) if before is not None and same else FIRST_PAUSE
         self._by_slot[action.slot] = _Refusal(
             name=action.name,
             reason=reason,
@@ -57,6 +60,10 @@ class Refusals:
     def clear(self, slot: int) -> None:
         """It was created."""
         self._by_slot.pop(slot, None)
+
+    def try_again(self, reason: RefusedReason) -> None:
+        """There may be room now for what was refused for this reason: forget what was said."""
+        self._by_slot = {slot: it for slot, it in self._by_slot.items() if it.reason != reason}
 
     def facts(self) -> tuple[Refused, ...]:
         """What the core is told."""

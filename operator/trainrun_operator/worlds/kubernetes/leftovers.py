@@ -10,19 +10,18 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from trainrun_operator.worlds.kubernetes.observing.pods import ENDED, PodFact
-from trainrun_operator.worlds.kubernetes.run_object import RunVersion
+from trainrun_operator.worlds.kubernetes.run_object import LedVersion
 
 
-def leftovers(run: RunVersion, strangers: Iterable[PodFact]) -> tuple[PodFact, ...]:
+def leftovers(run: LedVersion, strangers: Iterable[PodFact]) -> tuple[PodFact, ...]:
     """Those of the strangers that were workers of the run before its holder took it over."""
     since = run.status.taken_over
     if since is None:
         return ()
-    home = run.run.metadata.namespace
     return tuple(
         pod
         for pod in strangers
-        if pod.owner_uid == run.uid and pod.namespace == home and pod.created <= since
+        if pod.owner_uid == run.uid and pod.namespace == run.namespace and pod.created <= since
     )
 
 

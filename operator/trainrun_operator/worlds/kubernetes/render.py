@@ -69,6 +69,8 @@ def worker_pod(
     template: Object = copy.deepcopy(dict(raw_template))
     spec: Object = template["spec"]
     container = _training_container(run, spec)
+    for key in ("restartPolicy", "restartPolicyRules"):
+        container.pop(key, None)  # a container that starts anew in its pod is not the same worker
     _command_through_agent(run, container)
     _mount(container, names.VOLUME, names.MOUNT)
     _mount(container, names.TOKEN_VOLUME, names.TOKEN_MOUNT, readOnly=True)
@@ -78,6 +80,9 @@ def worker_pod(
     keep_away(spec, action.avoid)
     rather_elsewhere(spec, action.disfavor)
     spec["restartPolicy"] = "Never"
+    if spec.get("hostNetwork") and not spec.get("dnsPolicy"):
+        # Else the node's DNS is asked, which knows no Service: neither ours nor the user's.
+        spec["dnsPolicy"] = "ClusterFirstWithHostNet"
     return {
         "apiVersion": "v1",
         "kind": "Pod",

@@ -19,7 +19,8 @@ from trainrun_operator.api.run.spec import MANAGER
 from trainrun_operator.api.run.status import INTERNAL, TrainRunStatus
 from trainrun_operator.api.run.status_json import status_from
 from trainrun_operator.core.run.config import RunConfig, config_of
-from trainrun_operator.kube.raw import mapping, text
+from trainrun_operator.kube.raw import mapping, number, text
+from trainrun_operator.worlds.kubernetes.kept import Kept, TooLarge, bare, kept
 
 Raw = Mapping[str, Any]
 
@@ -45,20 +46,13 @@ class RunVersion:
         return template
 
 
-def run_version(raw: Raw, *, before: RunVersion | None = None) -> RunVersion:
-    """Read an object; of the version `before` what has stayed is not read again.
-
-    Raises InvalidSpec with every field that is wrong, the status's included.
-    """
+def run_version(raw: Raw) -> RunVersion:
+    """Read an object. Raises InvalidSpec with every field that is wrong, the status's included."""
     metadata = raw.get("metadata", {})
     source = f"{metadata.get('namespace')}/{metadata.get('name')}"
-    if before is not None and _without_status(raw) == _without_status(before.raw):
-        run, config = before.run, before.config
-    else:
-        document = {key: value for key, value in raw.items() if key != "status"}
-        run = read(former.with_new_names(document), TRAINRUN, source=source, stored=True)
-        config = config_of(run)
-    return RunVersion(raw=raw, run=run, config=config, status=_status(raw))
+    document = {key: value for key, value in raw.items() if key != "status"}
+    run = read(former.with_new_names(document), TRAINRUN, source=source, stored=True)
+    return RunVersion(raw=raw, run=run, config=config_of(run), status=_status(raw))
 
 
 def _status(raw: Raw) -> TrainRunStatus:
@@ -72,21 +66,65 @@ def _status(raw: Raw) -> TrainRunStatus:
         ) from error
 
 
-def _with_spec_of(before: RunVersion, raw: Raw) -> RunVersion:
-    """The version `raw`, whose spec cannot be read, under the spec that was valid before. So its
-    status is known, and can be written over. Raises InvalidSpec where that cannot be read."""
-    changes = {"metadata": raw["metadata"], "status": raw.get("status")}
-    return replace(before, raw={**before.raw, **changes}, status=_status(raw))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedVersion:
+    """A TrainRun in one of its versions, as far as an operator keeps it."""
+
+    namespace: str
+    name: str
+    uid: str
+    generation: int
+    number: int
+    """Its resourceVersion."""
+    kept: Kept
+    """What its user has written."""
+    config: RunConfig
+    status: TrainRunStatus
+
+    @property
+    def head(self) -> dict[str, Any]:
+        """What names the object in this version."""
+        return {
+            **TRAINRUN.head(),
+            "metadata": {
+                "namespace": self.namespace,
+                "name": self.name,
+                "uid": self.uid,
+                "resourceVersion": str(self.number),
+                "generation": self.generation,
+            },
+        }
+
+    def written(self) -> RunVersion | None:
+        """With all that its user has written; None: the API server has to be asked for it."""
+        raw = self.kept.raw
+        return None if raw is None else run_version(raw)
 
 
-def _without_status(raw: Raw) -> Raw:
-    """What a write of the status leaves as it is: all but the version and who wrote what."""
-    metadata = {
-        key: value
-        for key, value in raw["metadata"].items()
-        if key not in ("resourceVersion", "managedFields")
-    }
-    return {**raw, "status": None, "metadata": metadata}
+def led_version(raw: Raw) -> LedVersion:
+    """Read an object to lead it. Raises InvalidSpec, and TooLarge."""
+    whole = kept(raw)
+    whole.check_size()
+    version = run_version(raw)
+    metadata = version.run.metadata
+    return LedVersion(
+        namespace=metadata.namespace,
+        name=metadata.name,
+        uid=metadata.uid,
+        generation=metadata.generation,
+        number=number_of(raw),
+        kept=whole,
+        config=version.config,
+        status=version.status,
+    )
+
+
+def _with_spec_of(before: LedVersion, raw: Raw) -> LedVersion:
+    """The version `raw` under the spec of the one before. Raises InvalidSpec where its status
+    cannot be read."""
+    generation = number(raw["metadata"], "generation") or 0
+    status = _status(raw)
+    return replace(before, number=number_of(raw), generation=generation, status=status)
 
 
 def is_managed_elsewhere(raw: Raw) -> bool:
@@ -103,11 +141,11 @@ def holder_of(raw: Raw) -> str:
 class RunObject:
     """The newest version that we know."""
 
-    current: RunVersion
+    current: LedVersion
     deleted: bool = field(default=False)
     """It is gone, or about to go."""
-    refusal: str = ""
-    """Why the newest spec is not gone by, but the one before: it cannot be read. "" where it is."""
+    refusal: InvalidSpec | None = None
+    """Why the newest spec is not gone by, but the one before."""
     written: TrainRunStatus | None = None
     """The status that we have written last, or are writing: seeing it is no news."""
 
@@ -115,30 +153,34 @@ class RunObject:
         """Take a version that is newer; says whether it was and tells more than what we have
         written. Raises InvalidSpec where its status cannot be read: then the one before stays.
         `restored`: a backup was, so an older one is the newest."""
-        if raw["metadata"]["uid"] != self.current.uid:
-            return False
-        if not (restored or newer(raw, self.current.raw)):
-            return False
         before = self.current
+        if raw["metadata"]["uid"] != before.uid:
+            return False
+        if not (restored or number_of(raw) > before.number):
+            return False
+        too_large = self.too_large
         try:
-            self.current, self.refusal = run_version(raw, before=before), ""
+            same = kept(raw).digest == before.kept.digest
+            self.current = _with_spec_of(before, raw) if same else led_version(raw)
+            self.refusal = None
         except InvalidSpec as error:
-            self.current, self.refusal = _with_spec_of(before, raw), str(error)
-        if self.current.run is before.run and self.current.status == self.written:
+            # Its status is known all the same, and can be written over.
+            self.current, self.refusal = _with_spec_of(before, raw), bare(error)
+        same = self.current.kept is before.kept and self.too_large == too_large
+        if same and self.current.status == self.written:
             return False
         self.written = None
         return True
 
     @property
+    def too_large(self) -> str:
+        """Why the newest version was not read, where that is its size; else ""."""
+        return str(self.refusal) if isinstance(self.refusal, TooLarge) else ""
+
+    @property
     def path(self) -> str:
         """Of the object in the API."""
-        metadata = self.current.run.metadata
-        return TRAINRUN.path(metadata.namespace, metadata.name)
-
-
-def newer(one: Raw, other: Raw) -> bool:
-    """Whether `one` is a later version of the same object."""
-    return number_of(one) > number_of(other)
+        return TRAINRUN.path(self.current.namespace, self.current.name)
 
 
 def number_of(raw: Raw) -> int:

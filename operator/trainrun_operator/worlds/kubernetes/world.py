@@ -6,15 +6,18 @@ that was observed; a pod is deleted by its uid; nothing is written unless we lea
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, assert_never
 
 from trainrun.errors import InvalidSpec
 from trainrun_operator.api.run.status import TrainRunStatus
 from trainrun_operator.api.run.status_json import json_object
+from trainrun_operator.core.run.gang.roster import MAKES_ROOM
 from trainrun_operator.core.run.installation import NAMELESS, Installation
 from trainrun_operator.core.run.observation import NodeStrike, Observation, WorkerFact
 from trainrun_operator.core.run.plan import Action, CreateWorker, DeleteRun, DeleteWorker, Event
@@ -36,7 +39,8 @@ from trainrun_operator.worlds.base import (
     StatusRefused,
     StatusUnwritable,
 )
-from trainrun_operator.worlds.kubernetes.creations import Refusals, reason_of
+from trainrun_operator.worlds.kubernetes.creations import FIRST_PAUSE, Refusals, reason_of
+from trainrun_operator.worlds.kubernetes.kept import Recent, kept
 from trainrun_operator.worlds.kubernetes.leftovers import holds_something, leftovers
 from trainrun_operator.worlds.kubernetes.observing.facts import worker_fact
 from trainrun_operator.worlds.kubernetes.observing.node_leases import NodeLeases
@@ -45,8 +49,15 @@ from trainrun_operator.worlds.kubernetes.observing.pods import PodFact
 from trainrun_operator.worlds.kubernetes.observing.sightings import Sightings
 from trainrun_operator.worlds.kubernetes.observing.strangers import Strangers
 from trainrun_operator.worlds.kubernetes.observing.taints import NoticeTaint
+from trainrun_operator.worlds.kubernetes.observing.unmarked import Recall
 from trainrun_operator.worlds.kubernetes.render import OperatorPlace, worker_pod
-from trainrun_operator.worlds.kubernetes.run_object import RunObject, newer
+from trainrun_operator.worlds.kubernetes.run_object import (
+    LedVersion,
+    RunObject,
+    RunVersion,
+    number_of,
+    run_version,
+)
 
 SUSPICIOUS = 3
 """A worker that was silent for this part of the heartbeat timeout has its node looked at."""
@@ -69,6 +80,8 @@ class Surroundings:
     """Whether our Lease is valid at this moment."""
     installation: Installation = NAMELESS
     """The one that we belong to."""
+    written: Recent[RunVersion] = field(default_factory=Recent)
+    """Specs that workers were made from of late."""
 
     def check_leadership(self) -> None:
         """Raises StatusUnwritable if another operator leads."""
@@ -101,7 +114,8 @@ class KubernetesWorld:
         self._tell = tell
         self._strikes = strikes
         self._refusals = Refusals()
-        self._strangers = Strangers(run.current.run.metadata.name)
+        self._strangers = Strangers(run.current.name, wake)
+        self._recall = Recall(around.api, around.pods, wake)
         self._sightings = Sightings()
         self._leases = NodeLeases(around.api)
         self._told = run.current.status
@@ -110,6 +124,8 @@ class KubernetesWorld:
         """The version that the newest observation was made from."""
         self._unsure = False
         """Whether a status that we wrote has arrived: nobody has told us."""
+        self._outdated: LedVersion | None = None
+        """The version of which the API server does not have the spec any more."""
 
     # -------------------------------------------------------------------- the World protocol
 
@@ -127,7 +143,7 @@ class KubernetesWorld:
         now, version = datetime.now(UTC), self._run.current
         observation = Observation(
             now=now,
-            generation=version.run.metadata.generation,
+            generation=version.generation,
             status=version.status,
             workers=tuple(
                 self._fact(pod, heard[pod.name], stale, now)
@@ -141,6 +157,7 @@ class KubernetesWorld:
             strikes=self._strikes(),
             installation=self._around.installation,
             refused=self._refusals.facts(),
+            too_large=self._run.too_large,
         )
         self._sightings.keep({pod.uid for pod in self._pods()})
         self._observed = version
@@ -151,7 +168,8 @@ class KubernetesWorld:
         """Replace the status of the version that was observed last."""
         self._around.check_leadership()
         version = self._observed  # the watch may have brought a newer one since
-        body = {**version.raw, "status": json_object(status)}
+        # The rest stays as it is, whatever stands here, and may be a megabyte.
+        body = {**version.head, "status": json_object(status)}
         self._run.written = status  # the watch may tell of it before the answer comes
         try:
             path = f"{self._run.path}/status"
@@ -160,7 +178,7 @@ class KubernetesWorld:
             )
         except (Conflict, NotFound) as error:
             self._unsure, self._run.written = True, None
-            raise StatusConflict(f"{version.run.metadata.name}: {error}") from error
+            raise StatusConflict(f"{version.name}: {error}") from error
         except KubeError as error:
             self._unsure, self._run.written = True, None
             refused = isinstance(error, (Forbidden, Invalid, Unauthorized))
@@ -206,15 +224,31 @@ class KubernetesWorld:
         )
 
     async def _look_at_strangers(self) -> None:
-        version = self._run.current
-        if version.status.holder != self._around.installation.holder:
-            return  # not ours yet
-        strangers = self._around.pods.strangers(version.uid)
+        version, pods, trying = self._run.current, self._around.pods, self._strangers.trying
+        if version.status.holder != self._around.installation.holder or self._strangers.rest:
+            return  # not ours yet, or refused a moment ago
+        if not self._recall.is_done:
+            await trying(self._recall.look(version))
+        strangers = pods.strangers(version.uid)
         left_over = leftovers(version, strangers)
-        for pod in filter(holds_something, left_over):
-            await self._delete_pod(pod, "another installation has made it", {})
+        why = "another installation has made it"
+        await asyncio.gather(
+            *(trying(self._look_at_vanished(pod)) for pod in pods.vanished(version.uid)),
+            *(trying(self._delete_pod(p, why, {})) for p in left_over if holds_something(p)),
+        )
         for event in self._strangers.news(pod for pod in strangers if pod not in left_over):
             self._tell(event)
+
+    async def _look_at_vanished(self, pod: PodFact) -> None:
+        """A worker whose label, seal or owner somebody has removed would train on, unseen."""
+        with suppress(NotFound):
+            raw = await self._around.api.get(f"{self._pods_path}/{pod.name}")
+            self._around.pods.learn(raw)  # the watch may be behind: it may be marked again
+            ours = {it.uid for it in self._pods()}
+            if raw["metadata"]["uid"] == pod.uid and pod.uid not in ours:
+                await self._delete_pod(pod, "it is not marked as a worker any more", {})
+                self._tell(self._strangers.disowned(pod))
+        self._around.pods.looked_after(pod)
 
     def _ready_since(self, status: TrainRunStatus) -> dict[str, datetime]:
         named = {i.node for i in (status.incident, *status.incidents) if i is not None}
@@ -245,11 +279,11 @@ class KubernetesWorld:
 
     async def _look_again(self) -> None:
         """Raises StatusUnwritable if the run cannot be read."""
-        known = self._run.current.raw
+        known = self._run.current.number
         try:
             raw = await self._around.api.get(self._run.path)
             # It is newer than all that was known when it was asked for, or a backup was restored.
-            self._run.learn(raw, restored=newer(known, raw))
+            self._run.learn(raw, restored=known > number_of(raw))
         except NotFound:
             self._run.deleted = True
         except (InvalidSpec, KubeError) as error:
@@ -261,19 +295,35 @@ class KubernetesWorld:
         if not self._refusals.may_try(action.slot):
             return
         version = self._observed  # the plan was made from it: a newer one may be edited
-        body = worker_pod(version.run, version.config, version.template, action, self._around.place)
         try:
-            self._around.pods.learn(
-                await self._around.api.post(
-                    self._pods_path, body, guard=self._around.check_leadership
-                )
-            )
+            async with self._around.written.turn(version.kept):
+                await self._make(action, version)
         except AlreadyExists:
             await self._meet(action)
-        except (Forbidden, Invalid, NotFound) as error:
+        except KubeError as error:  # a quota, a policy, a webhook that is away: of this slot alone
             self._refused(action, error)
         else:
             self._refusals.clear(action.slot)
+
+    async def _make(self, action: CreateWorker, version: LedVersion) -> None:
+        """Raises KubeError."""
+        spec, around = await self._written(version), self._around
+        body = worker_pod(spec.run, version.config, spec.template, action, around.place)
+        made = await around.api.post(self._pods_path, body, guard=around.check_leadership)
+        around.pods.learn(made)
+
+    async def _written(self, version: LedVersion) -> RunVersion:
+        """This version with all that its user has written. Raises KubeError, and Conflict where
+        the API server has another one by now, which the watch brings."""
+        known = self._around.written.get(version.kept) or version.written()
+        if known is None and version is not self._outdated:
+            raw = await self._around.api.get(self._run.path)
+            known = run_version(raw) if kept(raw).digest == version.kept.digest else None
+        if known is None:
+            self._outdated = version
+            raise Conflict("the spec that the run goes by is not stored any more: edit it again")
+        self._around.written.put(version.kept, known)
+        return known
 
     def _refused(self, action: CreateWorker, error: KubeError) -> None:
         pause = self._refusals.note(action, reason_of(error), error.message)
@@ -283,7 +333,12 @@ class KubernetesWorld:
 
     async def _meet(self, action: CreateWorker) -> None:
         """There is a pod of this name: usually ours, of a creation whose answer got lost."""
-        self._around.pods.learn(await self._around.api.get(f"{self._pods_path}/{action.name}"))
+        try:
+            found = await self._around.api.get(f"{self._pods_path}/{action.name}")
+        except KubeError as error:
+            self._refused(action, error)
+            return
+        self._around.pods.learn(found)
         if any(pod.name == action.name for pod in self._pods()):
             self._refusals.clear(action.slot)
             self._wake(0.0)
@@ -299,6 +354,11 @@ class KubernetesWorld:
         await self._delete_pod(
             pod, action.reason, {"gracePeriodSeconds": 0} if action.force else {}
         )
+        if action.reason == MAKES_ROOM:
+            message = f"the ended worker {pod.name} was deleted with its logs: {MAKES_ROOM}"
+            self._tell(Event(type="Warning", reason="QuotaExceeded", message=message))
+            self._refusals.try_again("QuotaExceeded")
+            self._wake(FIRST_PAUSE)
 
     async def _delete_pod(self, pod: PodFact, why: str, options: dict[str, Any]) -> None:
         body = {"preconditions": {"uid": pod.uid}, **options}
@@ -307,7 +367,9 @@ class KubernetesWorld:
             raw = await self._around.api.delete(
                 f"{self._pods_path}/{pod.name}", body=body, guard=self._around.check_leadership
             )
-        except (NotFound, Conflict):
+        except (NotFound, Conflict) as error:
+            if isinstance(error, Conflict) and "Precondition failed" not in error.message:
+                raise  # it is there: a policy or a webhook has refused
             self._around.pods.forget(pod)
             return
         if raw.get("kind") == "Pod" and not options:
@@ -318,9 +380,8 @@ class KubernetesWorld:
     async def _delete_run(self) -> None:
         # Of the version that was looked at: an edit since then may let the run go on.
         observed = self._observed
-        version = observed.raw["metadata"]["resourceVersion"]
         body = {
-            "preconditions": {"uid": observed.uid, "resourceVersion": version},
+            "preconditions": {"uid": observed.uid, "resourceVersion": str(observed.number)},
             "propagationPolicy": "Background",
         }
         try:
@@ -335,4 +396,4 @@ class KubernetesWorld:
 
     @property
     def _pods_path(self) -> str:
-        return f"/api/v1/namespaces/{self._run.current.run.metadata.namespace}/pods"
+        return f"/api/v1/namespaces/{self._run.current.namespace}/pods"

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.builders import an_agent
 from tests.worlds.kubernetes.facts_of import NEVER, fact, heard, lost
 from tests.worlds.kubernetes.raw_objects import (
     Raw,
@@ -21,9 +22,18 @@ from tests.worlds.kubernetes.raw_objects import (
     status,
     tolerating,
 )
+from trainrun.contract import variables
+from trainrun.contract.agent_state import Notice
 from trainrun_operator.core.run.causes import Cause
+from trainrun_operator.core.run.observation import WorkerFact
+from trainrun_operator.worlds.base import Heard
 from trainrun_operator.worlds.kubernetes.observing.nodes import node_fact
 from trainrun_operator.worlds.kubernetes.observing.sightings import Sightings
+
+TOLD = Heard(
+    state=an_agent(notice=Notice(reason="SIGTERM", age=2)), silent_for=timedelta(seconds=1)
+)
+"""Its agent has told that it got SIGTERM."""
 
 
 def failed(reason: str, message: str = "", *statuses: Raw) -> Raw:
@@ -88,9 +98,10 @@ def test_an_eviction_says_so_also_where_the_kubelet_gives_no_reason() -> None:
 def test_an_eviction_for_the_pods_own_use_of_disk_is_not_charged_to_preemptions(
     message: str,
 ) -> None:
-    pod = disrupted(failed("Evicted", message), "TerminationByKubelet", message)
-    cause, text = lost(fact(pod, a_node(), heard()))
-    assert cause is Cause.UNKNOWN
+    """The kubelet sends SIGTERM, and SIGKILL a second later, before it says why."""
+    pod = failed("Evicted", message, status(terminated={"exitCode": 137}))
+    cause, text = lost(fact(pod, a_node(), TOLD))
+    assert cause is Cause.TERMINATED
     assert text == f"worker digits-0-1 was evicted by node n1: {message.strip()}"
 
 
@@ -284,8 +295,62 @@ def test_an_exit_code_alone_is_no_loss(phase: str, code: int) -> None:
 def test_a_deadline_in_the_template_is_told_as_such() -> None:
     message = "Pod was active on the node longer than the specified deadline"
     pod = failed("DeadlineExceeded", message, status(terminated={"exitCode": 143}))
-    text = "worker digits-0-1 reached activeDeadlineSeconds of its pod template"
-    assert lost(fact(pod, a_node(), heard())) == (Cause.UNKNOWN, text)
+    text = f"worker digits-0-1 reached activeDeadlineSeconds of its pod template: {message}"
+    assert lost(fact(pod, a_node(), TOLD)) == (Cause.TERMINATED, text)
+    early = failed("DeadlineExceeded", message, status(waiting={"reason": "PodInitializing"}))
+    assert lost(fact(early, a_node())) == (Cause.TERMINATED, text)
+
+
+@pytest.mark.parametrize(
+    ("probes", "likely"),
+    [
+        ((), "a process in it sent the signal"),
+        (("livenessProbe",), "its livenessProbe has failed"),
+        (("livenessProbe", "startupProbe"), "its livenessProbe or startupProbe has failed"),
+    ],
+)
+@pytest.mark.parametrize("agent", [TOLD, NEVER])
+def test_a_worker_that_got_sigterm_while_nobody_took_it_away_did_that_to_itself(
+    agent: Heard, probes: tuple[str, ...], likely: str
+) -> None:
+    pod = ended(exitCode=143)
+    pod["spec"]["containers"][0] |= {key: {"tcpSocket": {"port": 1}} for key in probes}
+    pod["spec"]["containers"][0]["env"] = [{"name": variables.AGENT_CONFIG, "value": "{}"}]
+    text = f"worker digits-0-1 got SIGTERM and nobody took it away: most likely {likely}, "
+    expected = (Cause.TERMINATED, f"{text}see kubectl describe pod digits-0-1")
+    assert lost(fact(pod, a_node(), agent)) == expected
+
+
+def test_a_worker_that_got_sigterm_after_its_node_was_announced_to_go_was_preempted() -> None:
+    taint = a_taint("aws-node-termination-handler/spot-itn")
+    text = (
+        "worker digits-0-1 got SIGTERM: node n1 is a spot instance that is being reclaimed, says "
+        "its taint aws-node-termination-handler/spot-itn:NoSchedule"
+    )
+    found = fact(ended(exitCode=143), a_node(taint), TOLD)
+    assert lost(found) == (Cause.PREEMPTED, text)
+
+
+@pytest.mark.parametrize("code", [137, 143])
+def test_the_end_of_a_container_is_not_judged_before_the_kubelet_has_said_why(code: int) -> None:
+    """It tells the end of the container first, then that of the pod with its reason."""
+    memory, node = Sightings(), a_node()
+
+    def seen(pod: Raw, passed: float) -> WorkerFact:
+        return fact(pod, node, TOLD, passed=passed, sightings=memory)
+
+    ending = ended("Running", exitCode=code)
+    early = seen(ending, 0)
+    assert (early.phase, early.loss, early.holds_room) == ("Running", None, False)
+    # Where another container runs on, the pod does not end.
+    late = seen(ending, 5)
+    assert late.phase == "Ended"
+    assert lost(late)[0] is Cause.TERMINATED
+    message = "Pod was terminated in response to imminent node shutdown."
+    pod = ended(exitCode=code)
+    pod["status"] |= {"reason": "Terminated", "message": message}
+    told = seen(disrupted(pod, "TerminationByKubelet", message), 1)
+    assert lost(told) == (Cause.PREEMPTED, f"node n1 shuts down: {message}")
 
 
 def test_a_pod_that_ended_without_a_word_is_no_loss() -> None:

@@ -126,10 +126,32 @@ def test_a_pod_without_room_says_what_is_missing() -> None:
     assert waiting(found) == ("Unschedulable", PODS_FAIL, 40.0)
 
 
+def gated(*gates: str) -> Raw:
+    pod = unplaced("SchedulingGated", "Scheduling is blocked due to non-empty scheduling gates")
+    pod["spec"]["schedulingGates"] = [{"name": gate} for gate in gates]
+    return pod
+
+
+def test_a_pod_that_a_gate_holds_back_names_it() -> None:
+    assert waiting(fact(gated("example.com/a", "example.com/b"))) == (
+        "SchedulingGated",
+        "it waits for its scheduling gates to be removed: example.com/a, example.com/b",
+        0.0,
+    )
+
+
+def test_a_pod_that_kueue_queues_by_itself_says_what_kueue_must_know() -> None:
+    assert waiting(fact(gated("example.com/a", "kueue.x-k8s.io/admission")))[:2] == (
+        "SchedulingGated",
+        "the scheduling gate kueue.x-k8s.io/admission holds it back: Kueue queues each pod by "
+        "itself. Name TrainRun.v1alpha1.trainrun.dev and TrainSweep.v1alpha1.trainrun.dev in "
+        "Kueue's integrations.externalFrameworks, and set the chart's value kueue.enabled",
+    )
+
+
 def test_a_pod_with_gates_begins_to_look_for_room_when_they_are_lifted() -> None:
     sightings = Sightings()
-    gated = unplaced("SchedulingGated", "Scheduling is blocked due to non-empty scheduling gates")
-    assert waiting(fact(gated, sightings=sightings))[0] == "Unschedulable"
+    assert waiting(fact(gated("g"), sightings=sightings))[0] == "SchedulingGated"
     found = fact(unplaced("Unschedulable", PODS_FAIL), passed=3600, sightings=sightings)
     assert waiting(found) == ("Unschedulable", PODS_FAIL, 0.0)
 

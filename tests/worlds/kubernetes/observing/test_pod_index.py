@@ -109,6 +109,18 @@ async def test_what_has_not_the_labels_of_a_worker_is_none_of_ours(api: KubeApi)
     assert watched.woken == []
 
 
+async def test_a_worker_that_is_marked_again_is_not_missed(api: KubeApi) -> None:
+    watched = Watched(api)
+    watched.index.learn(renamed(a_pod(), "digits-0-1"))
+    watched.index.learn(renamed(a_pod(), "digits-0-1", labels={}, resourceVersion="100008"))
+    assert [pod.name for pod in watched.index.vanished(RUN_UID)] == ["digits-0-1"]
+
+    watched.index.learn(renamed(a_pod(), "digits-0-1", resourceVersion="100009"))
+
+    assert [pod.name for pod in watched.index.of(RUN_UID)] == ["digits-0-1"]
+    assert watched.index.vanished(RUN_UID) == ()
+
+
 async def test_a_pod_of_another_namespace_hides_no_worker_and_is_none(api: KubeApi) -> None:
     watched = Watched(api)
     watched.index.learn(running())

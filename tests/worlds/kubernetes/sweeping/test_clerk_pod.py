@@ -15,6 +15,7 @@ from trainrun_operator.worlds.kubernetes.observing.pods import pod_fact
 from trainrun_operator.worlds.kubernetes.seal import is_ours
 from trainrun_operator.worlds.kubernetes.sweeping.clerk_pod import (
     ClerkImage,
+    clerk_hash,
     clerk_pod,
     next_creation,
 )
@@ -104,6 +105,45 @@ def test_a_sweep_whose_trials_run_as_root_has_a_clerk_that_the_kubelet_starts() 
     assert root["runAsUser"] == 0
     assert "runAsNonRoot" not in root
     assert context(runAsUser=0, runAsNonRoot=False)["runAsNonRoot"] is False
+
+
+@pytest.mark.parametrize(
+    ("given", "requests", "limits"),
+    [
+        ({}, {"cpu": "50m", "memory": "128Mi"}, {"memory": "1Gi"}),
+        (
+            {"limits": {"cpu": 1}},  # the API server makes a request of it
+            {"memory": "128Mi"},
+            {"cpu": 1, "memory": "1Gi"},
+        ),
+        ({"limits": {"memory": "100Mi"}}, {"cpu": "50m"}, {"memory": "100Mi"}),
+        (
+            {
+                "requests": {"memory": "2Gi"},
+                "limits": {"memory": "2Gi", "ephemeral-storage": "1Gi"},
+            },
+            {"cpu": "50m", "memory": "2Gi"},
+            {"memory": "2Gi", "ephemeral-storage": "1Gi"},
+        ),
+    ],
+)
+def test_its_resources_are_those_that_the_sweep_names_and_else_our_own(
+    given: dict[str, Any], requests: dict[str, Any], limits: dict[str, Any]
+) -> None:
+    (container,) = pod(a_sweep(clerk={"resources": given}))["spec"]["containers"]
+    assert container["resources"] == {"requests": requests, "limits": limits}
+
+
+def test_another_spec_of_it_makes_another_clerk_and_nothing_else_does() -> None:
+    usual = clerk_hash(a_sweep())
+    assert usual == clerk_hash(a_sweep(budget={"trials": 9}, maxConcurrent=3))
+    assert pod(a_sweep())["metadata"]["labels"]["trainrun.dev/template-hash"] == usual
+    others = [
+        a_sweep(clerk={"resources": {"limits": {"cpu": "1"}}}),
+        a_sweep(pod={"imagePullSecrets": [{"name": "registry"}]}),
+        a_sweep(storage={"uri": "s3://bucket/sweeps", "credentialsSecretRef": {"name": "new"}}),
+    ]
+    assert len({usual, *map(clerk_hash, others)}) == 4
 
 
 def test_it_leaves_a_node_that_does_not_answer_within_seconds() -> None:

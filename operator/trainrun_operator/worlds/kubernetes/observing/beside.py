@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from trainrun_operator.worlds.kubernetes.observing.ends import lost_with_node
 from trainrun_operator.worlds.kubernetes.observing.pods import ContainerFact
-from trainrun_operator.worlds.kubernetes.observing.scene import Scene
+from trainrun_operator.worlds.kubernetes.observing.scene import Scene, phase_of
 
 
 def failed_beside(scene: Scene) -> str:
@@ -18,7 +18,7 @@ def failed_beside(scene: Scene) -> str:
     if pod.deletion is not None or pod.reason or scene.disrupted_by:
         return ""
     # An init container that fails before it is a loss; after it the kubelet ends sidecars.
-    trains = scene.phase == "Running"
+    trains = phase_of(scene.pod, scene.training) == "Running"
     others = (c for c in pod.containers if c.name != scene.training and (trains or not c.init))
     return next(filter(None, (_failed(it, pod.name) for it in others)), "")
 

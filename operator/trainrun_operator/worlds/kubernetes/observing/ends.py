@@ -12,15 +12,21 @@ from datetime import timedelta
 from trainrun_operator.core.run.causes import Cause
 from trainrun_operator.core.run.observation import WorkerLoss
 from trainrun_operator.worlds.kubernetes.observing.nodes import NodeFact
-from trainrun_operator.worlds.kubernetes.observing.notices import disruption_text
-from trainrun_operator.worlds.kubernetes.observing.scene import NODE_GONE, PLACED, Scene
+from trainrun_operator.worlds.kubernetes.observing.notices import disruption_text, of_node
+from trainrun_operator.worlds.kubernetes.observing.pods import PodFact
+from trainrun_operator.worlds.kubernetes.observing.scene import (
+    NODE_GONE,
+    PLACED,
+    SIGKILLED,
+    SIGTERMED,
+    Scene,
+)
 from trainrun_operator.worlds.kubernetes.observing.taints import SWITCHED_OFF
 
 SETTLING = timedelta(seconds=15)
 """A pod that was just placed on a node that is off is left there for so long: a template that
 tolerates every taint is placed there again and again, and must not be replaced in a tight loop."""
 
-SIGKILLED = 137
 NODE_CAME_BACK = 255
 """Exit code of containers that a kubelet finds dead after its node was started again."""
 
@@ -113,7 +119,7 @@ def _ended_by_kubelet(scene: Scene) -> WorkerLoss:
     message = f"worker {pod.name} was evicted by {scene.node_text}: {detail or 'no reason given'}"
     # Its own use of disk repeats itself: charged like any other failure of the training.
     own = any(text in detail for text in OWN_LIMITS)
-    return WorkerLoss(cause=Cause.UNKNOWN if own else Cause.EVICTED, message=message, age=age)
+    return WorkerLoss(cause=Cause.TERMINATED if own else Cause.EVICTED, message=message, age=age)
 
 
 def _refused(scene: Scene) -> WorkerLoss | None:
@@ -122,12 +128,12 @@ def _refused(scene: Scene) -> WorkerLoss | None:
     if pod.phase != "Failed" or not pod.reason:
         return None
     detail = f": {pod.message}" if pod.message else ""
+    if pod.reason == "DeadlineExceeded":
+        message = f"worker {pod.name} reached activeDeadlineSeconds of its pod template{detail}"
+        return WorkerLoss(cause=Cause.TERMINATED, message=message)
     message = f"{scene.node_text} refused worker {pod.name} ({pod.reason}){detail}"
     if scene.heard.state is None and (container is None or container.state == "Waiting"):
         return WorkerLoss(cause=Cause.START_FAILED, message=message)
-    if pod.reason == "DeadlineExceeded":
-        message = f"worker {pod.name} reached activeDeadlineSeconds of its pod template"
-        return WorkerLoss(cause=Cause.UNKNOWN, message=message)
     # It ran already: a node that was started again admits its pods anew, and may lack its GPUs.
     return WorkerLoss(cause=Cause.NODE_LOST, message=message)
 
@@ -155,11 +161,27 @@ def _terminated(scene: Scene, *, noticed: bool) -> WorkerLoss | None:
     if ended.reason in ("StartError", "ContainerCannotRun"):
         message = f"worker {pod.name} cannot start: {ended.message or ended.reason}"
         return WorkerLoss(cause=Cause.START_FAILED, message=message, age=age, container=ended.name)
+    if not noticed and _got_sigterm(scene, ended.exit_code):
+        node = of_node(scene)
+        why = _nobody_outside(pod) if node is None else f": {node.reason}"
+        cause = Cause.TERMINATED if node is None else Cause.PREEMPTED
+        return WorkerLoss(cause=cause, message=f"worker {pod.name} got SIGTERM{why}", age=age)
     if scene.heard.state is None and ended.exit_code and not noticed:
         words = ended.message or "it left no message, and this operator has not heard its agent"
         message = f"worker {pod.name} ended with exit code {ended.exit_code}: {words}"
         return WorkerLoss(cause=Cause.UNKNOWN, message=message, age=age, container=ended.name)
     return None
+
+
+def _got_sigterm(scene: Scene, exit_code: int | None) -> bool:
+    """Its agent has, which leaves with this exit code then, unless it is killed before."""
+    state = scene.heard.state
+    return exit_code == SIGTERMED or (state is not None and state.notice is not None)
+
+
+def _nobody_outside(pod: PodFact) -> str:
+    likely = f"its {pod.probes} has failed" if pod.probes else "a process in it sent the signal"
+    return f" and nobody took it away: most likely {likely}, see kubectl describe pod {pod.name}"
 
 
 def lost_with_node(reason: str, exit_code: int | None) -> bool:

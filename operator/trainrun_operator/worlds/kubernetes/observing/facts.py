@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 
-from trainrun_operator.core.run.observation import Pending, WorkerFact, WorkerPhase
+from trainrun_operator.core.run.observation import Pending, WorkerFact
 from trainrun_operator.worlds.base import Heard
 from trainrun_operator.worlds.kubernetes.observing.beside import failed_beside
 from trainrun_operator.worlds.kubernetes.observing.ends import loss_of
@@ -18,10 +18,12 @@ from trainrun_operator.worlds.kubernetes.observing.notices import notice_of
 from trainrun_operator.worlds.kubernetes.observing.pending import PodPending, pending_of
 from trainrun_operator.worlds.kubernetes.observing.pods import ENDED, PodFact
 from trainrun_operator.worlds.kubernetes.observing.scene import (
+    ENDS,
     NODE_GONE,
     PLACED,
     RUNS,
     Scene,
+    is_ending,
     phase_of,
 )
 from trainrun_operator.worlds.kubernetes.observing.sightings import Sightings
@@ -52,7 +54,7 @@ def worker_fact(
     memory = sightings if sightings is not None else Sightings()
     placed = memory.since(pod.uid, PLACED) or now
     why = pending_of(pod, placed_for=now - placed) if phase == "Pending" else None
-    since = memory.update(pod.uid, _visible(pod, node, phase, why), now)
+    since = memory.update(pod.uid, _visible(pod, node, training, why), now)
     scene = Scene(
         pod=pod,
         node=node,
@@ -70,14 +72,14 @@ def worker_fact(
         created_for=pod.creation,
         template_hash=pod.template_hash,
         storage=pod.storage,
-        phase=phase,
+        phase=scene.phase,
         deleting=pod.deletion is not None,
         node=pod.node,
         avoids=pod.avoids,
         age=scene.ago(pod.created),
-        running_for=scene.seen_for(RUNS) if phase == "Running" else None,
+        running_for=scene.seen_for(RUNS) if scene.phase == "Running" else None,
         exit_code=scene.container.exit_code if scene.container is not None else None,
-        holds_room=phase == "Ended" and _holds_room(pod, training),
+        holds_room=scene.phase == "Ended" and _holds_room(pod, training),
         failed_beside=failed_beside(scene),
         loss=loss,
         pending=_pending(scene, why) if why is not None and pod.deletion is None else None,
@@ -97,13 +99,16 @@ def _holds_room(pod: PodFact, training: str) -> bool:
 
 
 def _visible(
-    pod: PodFact, node: NodeFact | None, phase: WorkerPhase, why: PodPending | None
+    pod: PodFact, node: NodeFact | None, training: str, why: PodPending | None
 ) -> Iterator[str]:
     """What carries no time of its own, or one of another machine's clock."""
     if why is not None:
         yield why.stage
-    if phase == "Running":
+    ending = is_ending(pod, training)
+    if ending or phase_of(pod, training) == "Running":
         yield RUNS
+    if ending:
+        yield ENDS
     if pod.node:
         yield PLACED
     if node is not None:

@@ -44,7 +44,7 @@ def disruption_text(scene: Scene) -> str:
 
 def notice_of(scene: Scene) -> Notice | None:
     """The notice that the worker stands under."""
-    return _of_pod(scene) or (_of_node(scene, scene.node) if scene.node is not None else None)
+    return _of_pod(scene) or (of_node(scene) if scene.phase != "Ended" else None)
 
 
 def _of_pod(scene: Scene) -> Notice | None:
@@ -80,8 +80,10 @@ def _only_unreachable(scene: Scene, reason: str) -> bool:
     return reason == "DeletionByTaintManager" and node is not None and node.ready != "True"
 
 
-def _of_node(scene: Scene, node: NodeFact) -> Notice | None:
-    if scene.phase == "Ended":
+def of_node(scene: Scene) -> Notice | None:
+    """What is announced about its node; it explains a SIGTERM, also once the worker has ended."""
+    node = scene.node
+    if node is None:
         return None
     if node.deleted:
         age = scene.seen_for(NODE_GONE)

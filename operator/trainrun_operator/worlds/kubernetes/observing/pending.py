@@ -32,6 +32,11 @@ MOUNT_PATIENCE = timedelta(seconds=60)
 operator does not read. Volumes and network that are not there after this time are taken for it."""
 
 
+GATED: PendingKind = "SchedulingGated"
+KUEUE = "kueue.x-k8s.io/admission"
+"""The scheduling gate by which Kueue holds back what it does not know the owner of."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodPending:
     """Why a Pending pod has not started."""
@@ -62,8 +67,22 @@ def pending_of(pod: PodFact, *, placed_for: timedelta) -> PodPending:
     return PodPending(kind="Starting", message=_progress(pod), stage="Starting")
 
 
+def held_back(pod: PodFact) -> str:
+    """By which scheduling gates, and what to do; empty: by none."""
+    if KUEUE in pod.gates:
+        return (
+            f"the scheduling gate {KUEUE} holds it back: Kueue queues each pod by itself. Name "
+            "TrainRun.v1alpha1.trainrun.dev and TrainSweep.v1alpha1.trainrun.dev in Kueue's "
+            "integrations.externalFrameworks, and set the chart's value kueue.enabled"
+        )
+    gates = ", ".join(pod.gates)
+    return f"it waits for its scheduling gates to be removed: {gates}" if gates else ""
+
+
 def _unplaced(pod: PodFact) -> PodPending:
     scheduled = pod.scheduled
+    if why := held_back(pod):
+        return PodPending(kind=GATED, message=why, stage=GATED)
     if scheduled is None or scheduled.status != "False":
         message = "the scheduler has not looked at the pod yet"
         return PodPending(kind="Starting", message=message, stage="Scheduling")

@@ -14,12 +14,15 @@ from typing import Any
 
 from trainrun_operator.kube.api import KubeApi
 from trainrun_operator.kube.informer import Informer
+from trainrun_operator.kube.list_state import settled
 from trainrun_operator.worlds.kubernetes.names import RUN_UID_LABEL
 from trainrun_operator.worlds.kubernetes.observing.nodes import NodeFact, node_fact
 from trainrun_operator.worlds.kubernetes.observing.pods import PodFact, pod_fact
 
 EVERYWHERE = ""
 """The namespace that stands for all."""
+MOST_VANISHED = 1_000
+"""Vanished pods that are remembered."""
 
 _ByRun = defaultdict[str, dict[str, PodFact]]
 """By the uid in the label, then by namespace and name."""
@@ -44,13 +47,15 @@ class PodIndex:
         self._on_change = on_change
         self._by_run: _ByRun = defaultdict(dict)
         self._strangers: _ByRun = defaultdict(dict)
+        self._vanished: dict[str, PodFact] = {}
+        """By uid, pods of ours that nobody was seen to delete, as they were last."""
         self._gone_nodes: dict[str, NodeFact] = {}
         self._pods = {
             namespace: Informer(
                 api,
                 path=f"/api/v1/namespaces/{namespace}/pods" if namespace else "/api/v1/pods",
                 params={"labelSelector": RUN_UID_LABEL},
-                project=pod_fact,
+                project=self._looked_at,
                 key=_key,
                 on_change=self._pod_changed,
             )
@@ -77,9 +82,24 @@ class PodIndex:
         for informer in self.informers:
             informer.follow()
 
-    async def synced(self) -> None:
-        """Wait until everything is listed."""
-        for informer in self.informers:
+    @property
+    def settled(self) -> bool:
+        """Whether `settle` would not wait."""
+        return any(it.synced.is_set() for it in self._pods.values()) and all(
+            it.listing.settled.is_set() for it in self.informers
+        )
+
+    async def settle(self) -> None:
+        """Wait until all is listed that can be. Without the right to nodes runs are led as where
+        the operator may not look at nodes."""
+        await settled([informer.listing for informer in self._pods.values()])
+        if self._nodes is not None:
+            await self._nodes.listing.settled.wait()
+
+    async def listed(self, namespace: str) -> None:
+        """Wait until the pods of this namespace are listed, however long: before that its runs
+        seem to have none."""
+        if (informer := self._informer_of(namespace)) is not None:
             await informer.synced.wait()
 
     def of(self, run_uid: str) -> tuple[PodFact, ...]:
@@ -89,6 +109,21 @@ class PodIndex:
     def strangers(self, run_uid: str) -> tuple[PodFact, ...]:
         """The pods with this run's label that no operator of this installation has created."""
         return tuple(self._strangers.get(run_uid, {}).values())
+
+    def vanished(self, run_uid: str) -> tuple[PodFact, ...]:
+        """Pods of this run that are not seen any more, though nobody was seen to delete them: gone
+        by force, or without what makes them workers. Each until it is `looked_after`."""
+        return tuple(pod for pod in self._vanished.values() if pod.run_uid == run_uid)
+
+    def miss(self, pod: PodFact) -> None:
+        """It is one of the vanished."""
+        self._vanished[pod.uid] = pod
+        if len(self._vanished) > MOST_VANISHED:  # those of runs that nobody leads any more
+            del self._vanished[next(iter(self._vanished))]
+
+    def looked_after(self, pod: PodFact) -> None:
+        """What has become of a vanished pod is known."""
+        self._vanished.pop(pod.uid, None)
 
     def find(self, namespace: str, name: str) -> PodFact | None:
         """The pod of this name, whoever has created it."""
@@ -111,10 +146,15 @@ class PodIndex:
         informer = self._informer_of(pod.namespace)
         if informer is not None:
             informer.forget(_key(pod), pod.uid)
+            self.looked_after(pod)
 
     def _informer_of(self, namespace: str) -> Informer[PodFact] | None:
         """None: nobody watches this namespace."""
         return self._pods.get(namespace) or self._pods.get(EVERYWHERE)
+
+    def _looked_at(self, raw: dict[str, Any]) -> PodFact | None:
+        fact = pod_fact(raw)
+        return fact if fact is None or self._sealed(fact) else fact.as_stranger()
 
     def _pod_changed(self, before: PodFact | None, after: PodFact | None) -> None:
         woken = set()
@@ -122,8 +162,10 @@ class PodIndex:
             _take(self._strangers, before)
             if _take(self._by_run, before):
                 woken.add(before.run_uid)
+                self._miss(before, after)
         if after is not None and self._sealed(after):
             self._by_run[after.run_uid][_key(after)] = after
+            self.looked_after(after)  # it may have been unmarked for a while
             woken.add(after.run_uid)
         elif after is not None:
             self._strangers[after.run_uid][_key(after)] = after
@@ -131,6 +173,12 @@ class PodIndex:
             self._forget_node(before.node)
         for uid in woken:
             self._on_change(uid)
+
+    def _miss(self, before: PodFact, after: PodFact | None) -> None:
+        """A pod of ours is no worker any more, or not of this run."""
+        stays = after is not None and self._sealed(after) and after.run_uid == before.run_uid
+        if not stays and before.deletion is None:
+            self.miss(before)
 
     def _node_changed(self, before: NodeFact | None, after: NodeFact | None) -> None:
         node = after or before

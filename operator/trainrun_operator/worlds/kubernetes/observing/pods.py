@@ -6,7 +6,7 @@ Layer: worlds/kubernetes; pure. A pod whose labels do not make it a worker is no
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -25,11 +25,17 @@ from trainrun_operator.worlds.kubernetes.names import (
 )
 from trainrun_operator.worlds.kubernetes.observing.taints import Toleration
 
+MOST_ENTRIES = 256
+"""Containers and tolerations of a pod that are looked at: no pod that can be used has more."""
+
 MOST_DIGITS = 9
 """Of a slot or a creation: larger numbers are nobody's."""
 
 LONGEST_CONFIG = 64 * 1024
 """Characters of an agent's configuration: what is longer was written by nobody of ours."""
+
+MOST_GATES = 4
+"""Scheduling gates that are looked at."""
 
 ContainerState = Literal["Waiting", "Running", "Terminated"]
 
@@ -92,6 +98,8 @@ class PodFact:
     """Of its controller."""
     training: str = ""
     """Name of the container that trains: the one that an agent was put into."""
+    probes: str = ""
+    """Those of that container whose failure ends it: `livenessProbe or startupProbe`."""
     phase: str = "Pending"
     reason: str = ""
     message: str = ""
@@ -106,6 +114,8 @@ class PodFact:
     """Seconds of that grace."""
     usual_grace: int = DEFAULT_GRACE
     """Seconds of grace that a deletion gives which names none."""
+    gates: tuple[str, ...] = ()
+    """Names of what keeps the scheduler from looking at it; nothing of ours is among them."""
     scheduled: PodCondition | None = None
     disruption: PodCondition | None = None
     """DisruptionTarget: somebody is taking it away."""
@@ -114,6 +124,23 @@ class PodFact:
     containers: tuple[ContainerFact, ...] = ()
     """Init containers first."""
     tolerations: tuple[Toleration, ...] = ()
+
+    def as_stranger(self) -> PodFact:
+        """What is kept of a pod that none of ours has made: whoever made it chose the rest."""
+        return replace(
+            self,
+            storage=None,
+            seal="",
+            training="",
+            reason="",
+            message="",
+            avoids=(),
+            scheduled=None,
+            disruption=None,
+            sandbox=None,
+            containers=(),
+            tolerations=(),
+        )
 
     def container(self, name: str) -> ContainerFact | None:
         """The (main) container of this name, once the kubelet has told of it."""
@@ -134,7 +161,7 @@ def pod_fact(raw: Mapping[str, Any]) -> PodFact | None:
     run_uid, created = text(labels, RUN_UID_LABEL), moment(metadata, "creationTimestamp")
     if slot is None or creation is None or not run_uid:
         return None
-    training, agent = _training(spec)
+    training, agent, probes = _training(spec)
     return PodFact(
         namespace=text(metadata, "namespace"),
         name=text(metadata, "name"),
@@ -147,6 +174,7 @@ def pod_fact(raw: Mapping[str, Any]) -> PodFact | None:
         seal=text(annotations, SEAL_ANNOTATION),
         owner_uid=_controller(metadata),
         training=training,
+        probes=probes,
         phase=text(status, "phase") or "Pending",
         reason=text(status, "reason"),
         message=text(status, "message"),
@@ -156,6 +184,7 @@ def pod_fact(raw: Mapping[str, Any]) -> PodFact | None:
         deletion=moment(metadata, "deletionTimestamp"),
         grace=number(metadata, "deletionGracePeriodSeconds"),
         usual_grace=usual_grace(spec),
+        gates=tuple(text(gate, "name") for gate in objects(spec, "schedulingGates")[:MOST_GATES]),
         scheduled=_condition(status, "PodScheduled"),
         disruption=_condition(status, "DisruptionTarget"),
         sandbox=_condition(status, "PodReadyToStartContainers"),
@@ -163,7 +192,9 @@ def pod_fact(raw: Mapping[str, Any]) -> PodFact | None:
             *_containers(status, "initContainerStatuses", init=True),
             *_containers(status, "containerStatuses", init=False),
         ),
-        tolerations=tuple(_toleration(entry) for entry in objects(spec, "tolerations")),
+        tolerations=tuple(
+            _toleration(entry) for entry in objects(spec, "tolerations")[:MOST_ENTRIES]
+        ),
     )
 
 
@@ -178,13 +209,14 @@ def _controller(metadata: Mapping[str, Any]) -> str:
     return next((text(owner, "uid") for owner in owners if owner.get("controller") is True), "")
 
 
-def _training(spec: Mapping[str, Any]) -> tuple[str, object]:
-    """Name of the container that an agent was put into, and what the agent was told."""
+def _training(spec: Mapping[str, Any]) -> tuple[str, object, str]:
+    """Name of the container that an agent was put into, what the agent was told, its probes."""
     for container in objects(spec, "containers"):
         for entry in objects(container, "env"):
             if entry.get("name") == variables.AGENT_CONFIG:
-                return text(container, "name"), entry.get("value")
-    return "", None
+                probes = (it for it in ("livenessProbe", "startupProbe") if it in container)
+                return text(container, "name"), entry.get("value"), " or ".join(probes)
+    return "", None, ""
 
 
 def _storage(told: object) -> StorageConfig | None:
@@ -210,7 +242,7 @@ def _condition(status: Mapping[str, Any], kind: str) -> PodCondition | None:
 
 
 def _containers(status: Mapping[str, Any], key: str, *, init: bool) -> tuple[ContainerFact, ...]:
-    return tuple(_container(entry, init=init) for entry in objects(status, key))
+    return tuple(_container(entry, init=init) for entry in objects(status, key)[:MOST_ENTRIES])
 
 
 def _container(entry: Mapping[str, Any], *, init: bool) -> ContainerFact:

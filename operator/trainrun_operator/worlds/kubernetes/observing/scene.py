@@ -31,6 +31,23 @@ NODE_GONE = "node gone"
 """The sighting that begins when the node's object is first missed."""
 
 
+SIGKILLED, SIGTERMED = 137, 143
+"""Exit codes of a container that the kubelet has ended, or somebody else."""
+ENDS = "ends"
+"""The sighting that begins when the container that trains is first seen to have ended so."""
+SETTLING = timedelta(seconds=5)
+"""So long the kubelet may take to say why, at the end of the pod; others may run on in it."""
+
+
+def is_ending(pod: PodFact, training: str) -> bool:
+    """Its container was ended by a signal, and the end of the pod, which tells why, is to come."""
+    container = pod.container(training)
+    if container is None or pod.phase in ENDED or pod.deletion is not None:
+        return False
+    signalled = container.exit_code in (SIGKILLED, SIGTERMED)
+    return container.state == "Terminated" and signalled and container.reason != "OOMKilled"
+
+
 def phase_of(pod: PodFact, training: str) -> WorkerPhase:
     """Judged by the container that trains: sidecars may run on after its end."""
     if pod.phase in ENDED:
@@ -66,7 +83,9 @@ class Scene:
 
     @cached_property
     def phase(self) -> WorkerPhase:
-        """See phase_of."""
+        """See phase_of; one that is ending has not ended."""
+        if is_ending(self.pod, self.training) and self.seen_for(ENDS) < SETTLING:
+            return "Running"
         return phase_of(self.pod, self.training)
 
     @property

@@ -7,6 +7,8 @@ it works under the restricted Pod Security profile.
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +16,7 @@ from typing import Any
 from trainrun.contract import variables
 from trainrun.contract.agent_config import StorageConfig
 from trainrun_operator.api.sweep.spec import TrainSweep
+from trainrun_operator.core.run.config import HASH_DIGITS
 from trainrun_operator.core.sweep.clerking import ClerkConfig
 from trainrun_operator.worlds.kubernetes import names
 from trainrun_operator.worlds.kubernetes.observing.pods import PodFact
@@ -31,8 +34,9 @@ PYTHONPATH = "/opt/trainrun/app:/opt/trainrun/site:/opt/trainrun/clerk"
 """Of our image; the last has what talks to stores, Optuna, cmaes: no business of the operator."""
 USER = 65532
 """Of our image."""
-MEMORY = "1Gi"
-"""Of a clerk, at most: Optuna and some thousand trials take 150 MiB."""
+REQUESTS = {"cpu": "50m", "memory": "128Mi"}
+LIMITS = {"memory": "1Gi"}
+"""Of a clerk whose sweep says nothing: Optuna and some thousand trials take 150 MiB."""
 TMP = "/tmp"
 """What Python needs beside a root file system that is read only."""
 TMP_VOLUME = "trainrun-tmp"
@@ -61,11 +65,43 @@ class ClerkImage:
     pull_policy: str = "IfNotPresent"
 
 
+_NO_IMAGE, _NOWHERE = ClerkImage(image=""), OperatorPlace(url="", ca_pem="", seal_key=b"")
+
+
 def clerk_pod(
     sweep: TrainSweep, *, creation: int, image: ClerkImage, place: OperatorPlace
 ) -> Object:
     """The pod of a clerk; `creation` counts those of the sweep, from 1."""
     name = f"{sweep.metadata.name}-{names.CLERK}-{creation}"
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": _metadata(sweep, name, creation, place),
+        "spec": _spec(sweep, image, place),
+    }
+
+
+def clerk_hash(sweep: TrainSweep) -> str:
+    """Differs whenever what the sweep says of its clerk makes another pod."""
+    text = json.dumps(_spec(sweep, _NO_IMAGE, _NOWHERE), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:HASH_DIGITS]
+
+
+def resources_of(sweep: TrainSweep) -> dict[str, Object]:
+    """Requests and limits: what the sweep names, and of all else ours. A limit of theirs may be
+    less than a request of ours, so what is named in one of them is taken from theirs alone."""
+    given = sweep.spec.clerk.resources
+    named = {*given.requests, *given.limits}
+    return {
+        kind: {**{key: it for key, it in ours.items() if key not in named}, **theirs}
+        for kind, ours, theirs in (
+            ("requests", REQUESTS, given.requests),
+            ("limits", LIMITS, given.limits),
+        )
+    }
+
+
+def _spec(sweep: TrainSweep, image: ClerkImage, place: OperatorPlace) -> Object:
     theirs = sweep.spec.run.workers.template.as_dict()["spec"]
     shared = {key: it for key, it in theirs.items() if key in _SHARED}
     volumes = [
@@ -74,24 +110,19 @@ def clerk_pod(
         {"name": TMP_VOLUME, "emptyDir": {}},
     ]
     return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": _metadata(sweep, name, creation, place),
-        "spec": {
-            **shared,
-            "restartPolicy": "Always",
-            "terminationGracePeriodSeconds": 5,
-            "automountServiceAccountToken": False,
-            "enableServiceLinks": False,
-            "securityContext": _security(theirs.get("securityContext") or {}),
-            # Of those that fit a taint the first one counts, and theirs may tolerate all for ever.
-            "tolerations": [
-                *(_tolerated(taint) for taint in ("not-ready", "unreachable")),
-                *(theirs.get("tolerations") or ()),
-            ],
-            "containers": [_container(sweep, image, place, volumes)],
-            "volumes": volumes,
-        },
+        **shared,
+        "restartPolicy": "Always",
+        "terminationGracePeriodSeconds": 5,
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "securityContext": _security(theirs.get("securityContext") or {}),
+        # Of those that fit a taint the first one counts, and theirs may tolerate all for ever.
+        "tolerations": [
+            *(_tolerated(taint) for taint in ("not-ready", "unreachable")),
+            *(theirs.get("tolerations") or ()),
+        ],
+        "containers": [_container(sweep, image, place, volumes)],
+        "volumes": volumes,
     }
 
 
@@ -101,7 +132,7 @@ def next_creation(pods: Collection[PodFact]) -> int:
 
 
 def _metadata(sweep: TrainSweep, name: str, creation: int, place: OperatorPlace) -> Object:
-    uid, namespace = sweep.metadata.uid, sweep.metadata.namespace
+    uid, namespace, made_for = sweep.metadata.uid, sweep.metadata.namespace, clerk_hash(sweep)
     seal = seal_of(
         place.seal_key,
         namespace=namespace,
@@ -109,7 +140,7 @@ def _metadata(sweep: TrainSweep, name: str, creation: int, place: OperatorPlace)
         run_uid=uid,
         slot=0,
         creation=creation,
-        template_hash="",
+        template_hash=made_for,
     )
     return {
         "name": name,
@@ -120,6 +151,7 @@ def _metadata(sweep: TrainSweep, name: str, creation: int, place: OperatorPlace)
             names.RUN_UID_LABEL: uid,
             names.SLOT_LABEL: "0",
             names.CREATION_LABEL: str(creation),
+            names.TEMPLATE_HASH_LABEL: made_for,
         },
         "annotations": {names.SEAL_ANNOTATION: seal},
         "ownerReferences": [owner_reference(sweep)],
@@ -146,10 +178,7 @@ def _container(
         "command": ["python3", "-m", "trainrun_operator.clerk"],
         "env": _environment(sweep, theirs, place),
         "envFrom": theirs.get("envFrom") or [],
-        "resources": {
-            "requests": {"cpu": "50m", "memory": "128Mi"},
-            "limits": {"memory": MEMORY},
-        },
+        "resources": resources_of(sweep),
         "securityContext": {
             "allowPrivilegeEscalation": False,
             "readOnlyRootFilesystem": True,

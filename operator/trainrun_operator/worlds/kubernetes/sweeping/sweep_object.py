@@ -16,6 +16,8 @@ from trainrun_operator.api.sweep.resource import TRAINSWEEP
 from trainrun_operator.api.sweep.spec import TrainSweep
 from trainrun_operator.api.sweep.status import TrainSweepStatus
 from trainrun_operator.api.sweep.status_json import status_from
+from trainrun_operator.kube.raw import named
+from trainrun_operator.worlds.kubernetes.kept import kept
 
 Raw = Mapping[str, Any]
 
@@ -50,6 +52,12 @@ def sweep_version(raw: Raw) -> SweepVersion:
             f"{error}"
         ) from error
     return SweepVersion(raw=raw, sweep=sweep, status=status)
+
+
+def light(raw: Raw) -> dict[str, Any]:
+    """Of the object what an operator keeps: its name in this version, its status, and `kept`."""
+    whole = kept({**TRAINSWEEP.head(), **raw})  # as it is read alone: a list may leave the kind out
+    return {**TRAINSWEEP.head(), **named(raw), "status": raw.get("status"), "kept": whole}
 
 
 def described(raw: Raw) -> TrainSweep:
