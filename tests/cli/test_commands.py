@@ -338,3 +338,18 @@ def imported_by(arguments: str) -> set[str]:
     command = [sys.executable, "-c", program]
     output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     return set(output.rpartition("MODULES ")[2].split())
+
+
+@pytest.mark.parametrize(
+    ("where", "why"), [("> /dev/full", "No space left on device"), (">&-", "Bad file descriptor")]
+)
+@pytest.mark.parametrize("words", [("--help",), ("logs",)], ids=str)
+def test_an_output_that_cannot_be_written_is_told_in_a_line(
+    finished: LocalRuns, words: tuple[str, ...], where: str, why: str
+) -> None:
+    if "logs" in words:
+        words = (*words, str(finished.folder / "trainrun.yaml"))
+    command = ["bash", "-c", f'"$@" {where}', "bash", sys.executable, "-m", "trainrun_operator.cli"]
+    done = subprocess.run([*command, *words], stderr=subprocess.PIPE, text=True, check=False)
+    assert done.stderr == f"error: the output cannot be written: {why}\n"
+    assert done.returncode == 1

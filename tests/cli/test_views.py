@@ -22,11 +22,11 @@ from trainrun_operator.cli.lines import PlainLines
 from trainrun_operator.cli.live import LiveView
 from trainrun_operator.cli.summary import summary
 from trainrun_operator.cli.timeline import Timeline
-from trainrun_operator.cli.written_lines import WrittenLines
 from trainrun_operator.core.run.causes import Cause
 from trainrun_operator.core.run.observation import WorkerFact, WorkerLoss
 from trainrun_operator.core.run.plan import Event, Plan
 from trainrun_operator.runtime.news import Happened, Output, Passed
+from trainrun_operator.runtime.written_lines import WrittenLines
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 LOST = WorkerLoss(cause=Cause.NODE_LOST, message="gone")

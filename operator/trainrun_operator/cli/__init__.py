@@ -6,25 +6,55 @@ called, so that `trainrun --help` and completion are fast.
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import os
 import sys
 
 from trainrun_operator.cli.ctrl_c import leave_at_once
-from trainrun_operator.cli.exit_codes import BAD_INPUT
+from trainrun_operator.cli.exit_codes import BAD_INPUT, FAILED
+
+OF_OUTPUT = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EBADF, errno.EPIPE)
+"""What an output fails with that takes no more; other files are named by their errors."""
 
 
 def main() -> None:
     """Entry point of the `trainrun` command."""
     leave_at_once()
+    _open_closed()
     try:
         from trainrun_operator.cli.commands import trainrun  # noqa: PLC0415 - click costs 20 ms
 
-        trainrun()
+        try:
+            trainrun()
+        finally:
+            sys.stdout.flush()
+    except OSError as error:
+        if error.errno not in OF_OUTPUT or error.filename is not None:
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what waits there goes nowhere
+        _say(f"error: the output cannot be written: {error.strerror}")
+        sys.exit(FAILED)
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("trainrun"):
             raise
         # The package alone is what a worker needs.
-        sys.stderr.write(
+        _say(
             f"error: the `trainrun` command needs {error.name}, which is not installed; install "
-            "the extra with all that it needs: pip install 'trainrun[operator]'\n"
+            "the extra with all that it needs: pip install 'trainrun[operator]'"
         )
         sys.exit(BAD_INPUT)
+
+
+def _open_closed() -> None:
+    """A stream that was closed (`>&-`) refuses what is written, and no file of ours takes its
+    place."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            os.open(os.devnull, os.O_RDONLY)  # gets the lowest number that is free
+            setattr(sys, name, os.fdopen(number, "w" if number else "r", closefd=False))
+
+
+def _say(text: str) -> None:
+    with contextlib.suppress(OSError):
+        os.write(2, f"{text}\n".encode())

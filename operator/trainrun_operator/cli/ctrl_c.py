@@ -15,6 +15,9 @@ from types import FrameType
 
 from trainrun_operator.cli.exit_codes import INTERRUPTED
 
+LOOK_AGAIN = 1.0
+"""Seconds."""
+
 
 def leave_at_once() -> None:
     """From now on; nothing has been started yet that would have to be ended."""
@@ -28,13 +31,42 @@ def loaded() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def on_interrupt(interrupted: Callable[[], None]) -> None:
-    """Call this in the loop that runs, each time that somebody wants us to end."""
+def on_interrupt(
+    interrupted: Callable[[], None],
+    at_once: Callable[[], None],
+    *,
+    patience: float = 0.0,
+    hopeless: Callable[[], bool] = lambda: False,
+) -> None:
+    """In the loop that runs, call the first one once when somebody wants us to end, and `at_once`
+    with each Ctrl-C after that, and where it is `hopeless` `patience` seconds later or at any time
+    after that.
+
+    SIGHUP and SIGTERM do not come alone (a terminal that closes, systemd, `timeout`): several of
+    them ask for one thing.
+    """
     loop = asyncio.get_running_loop()
+    asked = False
+
+    def look() -> None:
+        if hopeless():
+            at_once()
+        else:
+            loop.call_later(LOOK_AGAIN, look)
+
+    def heard(number: int) -> None:
+        nonlocal asked
+        if not asked:
+            asked = True
+            interrupted()
+            loop.call_later(patience, look)
+        elif number == signal.SIGINT:
+            at_once()
+
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         # Ignored at our start: somebody wants it so (nohup, a job in the background).
         if signal.getsignal(number) is not signal.SIG_IGN:
-            loop.add_signal_handler(number, interrupted)
+            loop.add_signal_handler(number, heard, number)
 
 
 def _leave(_number: int, _frame: FrameType | None) -> None:

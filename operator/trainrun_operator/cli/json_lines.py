@@ -15,8 +15,8 @@ from typing import Any, assert_never
 
 from trainrun_operator.api.run.status import TrainRunStatus
 from trainrun_operator.api.run.status_json import json_object
-from trainrun_operator.cli.written_lines import Lines, source_of
 from trainrun_operator.runtime.news import Happened, Output, Passed, RunNews
+from trainrun_operator.runtime.written_lines import Lines, source_of
 
 
 class JsonLines:

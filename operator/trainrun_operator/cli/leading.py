@@ -5,6 +5,7 @@ Layer: cli.
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Protocol, TypeVar
 from trainrun.errors import InvalidSpec, TrainRunError
 from trainrun_operator.cli.refusal import refused
 from trainrun_operator.cli.run_options import RunOptions
+from trainrun_operator.runtime.written_lines import left_out, unhurried
 from trainrun_operator.worlds.local.driver_lock import acquire
 from trainrun_operator.worlds.local.place import RunPlace
 
@@ -46,6 +48,17 @@ def lead_alone(
     prepare: Prepare[P], lead: Callable[[P, RunOptions], int], options: RunOptions
 ) -> int:
     """Lead what these options name, unless another process does; returns the exit code."""
+    with unhurried(_missing if options.as_json else left_out):
+        return _lead_alone(prepare, lead, options)
+
+
+def _missing(count: int) -> str:
+    return json.dumps({"event": "missing", "lines": count})
+
+
+def _lead_alone(
+    prepare: Prepare[P], lead: Callable[[P, RunOptions], int], options: RunOptions
+) -> int:
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
     try:
         prepared = prepare(
@@ -54,7 +67,7 @@ def lead_alone(
             storage=options.storage,
             faults=options.faults,
         )
-        lock = acquire(prepared.place.lock, run=prepared.name)
+        lock = acquire(prepared.place.lock, run=prepared.name, nodes=prepared.place.nodes)
     except TrainRunError as error:
         return refused(error)
     except OSError as error:

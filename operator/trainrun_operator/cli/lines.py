@@ -13,8 +13,8 @@ import click
 
 from trainrun_operator.api.run.status import TrainRunStatus
 from trainrun_operator.cli import wording
-from trainrun_operator.cli.written_lines import Lines, source_of
 from trainrun_operator.runtime.news import Happened, Output, Passed, RunNews
+from trainrun_operator.runtime.written_lines import Lines, source_of
 
 PROGRESS_EVERY = 5.0
 """Seconds between two lines about the progress."""

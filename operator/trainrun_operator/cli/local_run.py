@@ -12,7 +12,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from trainrun.contract import variables
-from trainrun.contract.agent_state import AgentState
+from trainrun.contract.agent_state import AgentState, Problem
+from trainrun.errors import InvalidSpec
 from trainrun_operator.api.run.status import TrainRunStatus
 from trainrun_operator.cli.ctrl_c import on_interrupt
 from trainrun_operator.cli.preparation import Preparation
@@ -25,11 +26,13 @@ from trainrun_operator.runtime.agents import RunAgents
 from trainrun_operator.runtime.news import EventSink, Output
 from trainrun_operator.runtime.reconciler import Reconciler
 from trainrun_operator.runtime.wakeup import Wakeup
+from trainrun_operator.runtime.written_lines import problem_of_output
 from trainrun_operator.worlds.base import Seen
+from trainrun_operator.worlds.local.driver_lock import AlreadyLed
 from trainrun_operator.worlds.local.faults import Fault, FaultPlan
 from trainrun_operator.worlds.local.program import with_interpreter
 from trainrun_operator.worlds.local.status_file import StoredRun
-from trainrun_operator.worlds.local.world import LocalWorld, WorkerTemplate
+from trainrun_operator.worlds.local.world import LocalWorld, WorkerTemplate, done_again
 
 LOOPBACK = "127.0.0.1"
 
@@ -79,8 +82,11 @@ class LocalRun:
         self._save_on_interrupt = save_on_interrupt
         self._stored = stored
         self._events = events
-        self._interrupts = 0
-        self._suspended = False
+        self.interrupted = False
+        """Somebody wants it to end."""
+        self._suspended = self._deposed = self._alone = False
+        self._refused = ""
+        """Why the spec keeps it from going on."""
         self._stopped = asyncio.Event()
         self._world: LocalWorld | None = None
         self._faults = FaultPlan(
@@ -95,9 +101,9 @@ class LocalRun:
         return [planned.fault for planned in self._faults.pending]
 
     @property
-    def interrupted(self) -> bool:
-        """Somebody has pressed Ctrl-C."""
-        return self._interrupts > 0
+    def storage_trouble(self) -> str:
+        """Why nothing can be saved now; empty where it can, as far as is known."""
+        return self._world.storage_trouble if self._world is not None else ""
 
     def end(self) -> None:
         """End it now, without another checkpoint; all that was reported is stored."""
@@ -108,6 +114,20 @@ class LocalRun:
         """Kill whatever runs; what is not stored by now is lost."""
         self._stopped.set()
 
+    def _is_over(self, seen: Seen, plan: Plan) -> bool:
+        # The file was read once, so that nobody can put it right while this waits.
+        if self._alone and plan.reason == "InvalidTemplate":
+            self._refused = (
+                f"spec.{plan.message}. The run cannot go on: take the edit of spec.workers back "
+                "(replicas, command), or give a new run another storage.runName"
+            )
+            return True
+        return run_is_over(seen, plan)
+
+    def _end_deposed(self) -> None:
+        self._deposed = True
+        self.abandon()
+
     def suspend(self) -> None:
         """Save a checkpoint and stop, as for `spec.suspend`."""
         self._suspended = True
@@ -115,10 +135,20 @@ class LocalRun:
             self._world.suspend()
 
     async def lead(self, *, say: Callable[[str], None]) -> TrainRunStatus:
-        """Lead the run until it is over or stopped; returns its last status."""
-        on_interrupt(lambda: self._interrupt(say))
+        """Lead the run until it is over or stopped; returns its last status. Raises InvalidSpec
+        where what was edited keeps it from going on, and AlreadyLed."""
+        self._alone = True
+        on_interrupt(
+            lambda: self._interrupt(say),
+            self.abandon,
+            patience=self._prepared.run.spec.workers.template.spec.grace,
+            hopeless=lambda: self._is_hopeless(say),
+        )
         async with LocalServer() as server:
-            return await self.lead_on(server, say=say)
+            status = await self.lead_on(server, say=say)
+        if self._refused:
+            raise InvalidSpec(self._refused)
+        return status
 
     async def lead_on(self, server: LocalServer, *, say: Callable[[str], None]) -> TrainRunStatus:
         """The same on a server that other runs may share; signals are the caller's."""
@@ -145,12 +175,17 @@ class LocalRun:
         finally:
             world.close()
             server.remove(agents)
+        if self._deposed:
+            raise AlreadyLed(
+                f"another process has taken over run {self._prepared.name} and leads it now: this "
+                "one was silent for too long and stops now"
+            )
         if world.status.finished:
             world.tidy_up()
         return world.status
 
     async def _until_over(self, reconciler: Reconciler) -> None:
-        leading = asyncio.create_task(reconciler.run(run_is_over))
+        leading = asyncio.create_task(reconciler.run(self._is_over))
         stopping = asyncio.create_task(self._stopped.wait())
         await asyncio.wait({leading, stopping}, return_when=asyncio.FIRST_COMPLETED)
         for task in (leading, stopping):
@@ -161,12 +196,18 @@ class LocalRun:
     # --------------------------------------------------------------------------- signals
 
     def _interrupt(self, say: Callable[[str], None]) -> None:
-        self._interrupts += 1
-        if self._interrupts == 1 and self._world is not None and self._save_on_interrupt:
-            say("saving a checkpoint and stopping; interrupt again to stop at once")
-            self._world.suspend()
-        else:
-            self._stopped.set()
+        self.interrupted = True
+        if self._world is None or not self._save_on_interrupt:
+            self.abandon()
+            return
+        self._world.suspend()
+        say("saving a checkpoint and stopping; press Ctrl-C again to stop at once")
+
+    def _is_hopeless(self, say: Callable[[str], None]) -> bool:
+        why = self.storage_trouble
+        if why and self._world is not None:
+            say(f"stopping without saving: {why}. {done_again(self._world.status).capitalize()}")
+        return bool(why)
 
     def _hear(self, state: AgentState) -> None:
         if self._world is not None:
@@ -185,6 +226,8 @@ class LocalRun:
             faults=self._faults,
             wake=wakeup.now,
             output=lambda worker, line: self._events.emit(Output(worker=worker, line=line)),
+            problems=_problems,
+            on_deposed=self._end_deposed,
         )
 
     def _worker_template(self, config: RunConfig, server: LocalServer) -> WorkerTemplate:
@@ -206,6 +249,11 @@ class LocalRun:
         )
         environ = with_interpreter(os.environ)
         return WorkerTemplate(agent=agent, gpus=self._prepared.gpus, environ=environ)
+
+
+def _problems() -> tuple[Problem, ...]:
+    why = problem_of_output()
+    return (Problem(type="OutputLost", reason="Unwritable", message=why),) if why else ()
 
 
 def run_config(prepared: Preparation, stored: StoredRun) -> RunConfig:

@@ -47,9 +47,9 @@ def open_run(prepared: Preparation) -> Opened:
         return Opened(stored=file.create(spec), remark=_anew(stored.status))
     if stored.spec != spec:
         stored = replace(stored, spec=spec, generation=stored.generation + 1)
-    field = raised(stored.status, config_of(prepared.run), generation=stored.generation)
-    remark = _remark(stored.status, raised_field=field)
-    if stored.status.is_true("Failed") and not field:
+    why = raised(stored.status, config_of(prepared.run), generation=stored.generation)
+    remark = _remark(stored.status, why=why)
+    if stored.status.is_true("Failed") and not why:
         # Budgets and history are those of the run that failed. The numbering goes on, and what is
         # known to be committed stays known: a store that shows nothing of it is not a new one.
         old = stored.status
@@ -76,12 +76,12 @@ def _anew(status: TrainRunStatus) -> str:
     return f"the run has succeeded before{kept}. A new one begins from nothing (onExisting)"
 
 
-def _remark(status: TrainRunStatus, *, raised_field: str) -> str:
+def _remark(status: TrainRunStatus, *, why: str) -> str:
     failed = status.condition("Failed")
     if failed is not None and failed.status == "True":
         how = "with fresh budgets"
-        if raised_field:
-            how = f"with what it has used of its budgets, since spec.{raised_field} admits it now"
+        if why:
+            how = f"with what it has used of its budgets, since {why}"
         return (
             f"the run failed before ({failed.reason}); it continues from its newest good "
             f"checkpoint {how}"

@@ -16,6 +16,8 @@ from rich.console import Console, RenderableType
 from rich.live import Live
 from rich.logging import RichHandler
 
+from trainrun_operator.runtime.written_lines import is_behind
+
 REDRAW_AFTER = 0.5
 """Seconds between two drawings."""
 
@@ -66,4 +68,7 @@ class Redrawn(ABC):
 
     def _draw(self) -> None:
         self._redraw = None
+        if is_behind():
+            self._draw_soon()  # nobody has seen the last one yet
+            return
         self._live.update(self.render(), refresh=True)

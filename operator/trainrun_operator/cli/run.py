@@ -6,8 +6,6 @@ Layer: cli.
 from __future__ import annotations
 
 import asyncio
-import json
-import sys
 from collections.abc import Callable, Iterator, Sequence
 
 import click
@@ -29,8 +27,8 @@ from trainrun_operator.cli.preparation import Preparation, holds_sweep, prepare
 from trainrun_operator.cli.run_options import RunOptions
 from trainrun_operator.cli.summary import never_met, summary
 from trainrun_operator.cli.timeline import Timeline
-from trainrun_operator.cli.written_lines import UnhurriedLines, WrittenLines, left_out
 from trainrun_operator.runtime.news import Everyone
+from trainrun_operator.runtime.written_lines import lines_of_stdout
 from trainrun_operator.worlds.local.faults import Fault
 from trainrun_operator.worlds.local.status_file import StoredRun
 
@@ -57,7 +55,7 @@ def _run_or_say_finished(prepared: Preparation, options: RunOptions) -> int:
         say(finished_message(prepared, opened.stored.status))
         code = _end(opened.stored.status, prepared.faults, because="the run was over before")
         if options.as_json:
-            JsonLines(WrittenLines(sys.stdout)).finish(opened.stored.status, exit_code=code)
+            JsonLines(lines_of_stdout()).finish(opened.stored.status, exit_code=code)
         return code
     for remark in (*prepared.notes, opened.remark):
         if remark:
@@ -68,15 +66,11 @@ def _run_or_say_finished(prepared: Preparation, options: RunOptions) -> int:
 
 
 def _run_as_json(prepared: Preparation, stored: StoredRun, *, say: Say) -> int:
-    def missing(count: int) -> str:
-        return json.dumps({"event": "missing", "lines": count})
-
-    with UnhurriedLines(sys.stdout, left_out=missing) as stdout:
-        lines = JsonLines(stdout)
-        run = LocalRun(prepared, stored, events=lines)
-        status = asyncio.run(run.lead(say=say))
-        code = _end(status, run.never_struck)
-        lines.finish(status, exit_code=code)
+    lines = JsonLines(lines_of_stdout())
+    run = LocalRun(prepared, stored, events=lines)
+    status = asyncio.run(run.lead(say=say))
+    code = _end(status, run.never_struck)
+    lines.finish(status, exit_code=code)
     return code
 
 
@@ -89,10 +83,9 @@ def _run_for_people(
     if options.drawn:
         run, status = _lead_live(prepared, stored, timeline, color=color)
     else:
-        with UnhurriedLines(sys.stdout, left_out=left_out) as stdout:
-            lines = PlainLines(stdout, color=color, verbose=options.verbose)
-            run = LocalRun(prepared, stored, events=Everyone([timeline, lines]))
-            status = asyncio.run(run.lead(say=say))
+        lines = PlainLines(lines_of_stdout(), color=color, verbose=options.verbose)
+        run = LocalRun(prepared, stored, events=Everyone([timeline, lines]))
+        status = asyncio.run(run.lead(say=say))
     for line in _report(prepared, options, status, timeline):
         click.echo(line, color=color)
     return _end(status, run.never_struck)

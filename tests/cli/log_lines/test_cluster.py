@@ -88,7 +88,7 @@ class Cluster:
         elif words[4:] == ["pods"]:
             assert parse_qs(parts.query)["labelSelector"] == ["trainrun.dev/run-uid=u-1"]
             items = [self.raw(each) for each in self.pods]
-            self.say(request, {"metadata": {}, "items": items})
+            self.say(request, {"metadata": {"resourceVersion": "1"}, "items": items})
         elif name not in self.pods:
             self.say(request, {"kind": "Status", "message": "not found", "code": 404}, code=404)
         elif words[-1] == "log":

@@ -23,7 +23,7 @@ from trainrun_operator.cli.sweeping.news import Row, SweepLooked, TrialEnded, Tr
 from trainrun_operator.cli.sweeping.showing import table
 from trainrun_operator.cli.sweeping.table import SweepTable, shown_rows
 from trainrun_operator.cli.sweeping.texts import outcome, parameters, summary
-from trainrun_operator.cli.written_lines import WrittenLines
+from trainrun_operator.runtime.written_lines import WrittenLines
 
 OBJECTIVE = a_search().objective
 
@@ -108,7 +108,7 @@ def test_an_outcome_says_why() -> None:
 
 def test_json_tells_a_trial_when_it_has_changed_and_writes_what_is_no_number_as_text() -> None:
     out = io.StringIO()
-    lines = SweepJson(out)
+    lines = SweepJson(WrittenLines(out))
     status = a_status()
     for value in (0.5, 0.5, math.nan):
         lines.emit(SweepLooked(status=status, rows=(a_row(0, value=value),)))

@@ -30,6 +30,8 @@ class LocalRuns:
     folder: Path
     spec: dict[str, Any] = field(default_factory=dict)
     env: dict[str, str] = field(default_factory=dict)
+    pod: dict[str, Any] = field(default_factory=dict)
+    """What the pod template says beside its container."""
     replicas: int = 2
     script: str = "train.py"
     launcher: tuple[str, ...] = ("python",)
@@ -69,7 +71,7 @@ class LocalRuns:
             "command": [*self.launcher, str(SCRIPTS / self.script), *self.arguments],
             "env": [{"name": name, "value": value} for name, value in env.items()],
         }
-        template = {"spec": {"containers": [container]}}
+        template = {"spec": {**self.pod, "containers": [container]}}
         spec: dict[str, Any] = {
             "workers": {"replicas": self.replicas, "template": template},
             "storage": {"uri": self.storage.as_uri()},

@@ -227,7 +227,7 @@ def test_ctrl_c_tells_how_to_continue(runs: LocalRuns) -> None:
     driver.interrupt()
     ended = driver.end()
     assert ended.code == 130
-    assert "saving a checkpoint and stopping; interrupt again to stop at once" in ended.out
+    assert "saving a checkpoint and stopping; press Ctrl-C again to stop at once" in ended.out
     assert f"continue with: trainrun run {runs.folder}/trainrun.yaml --replicas 1" in ended.out
 
 

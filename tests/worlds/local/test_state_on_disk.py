@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
+import stat
 import subprocess
 import sys
 from dataclasses import replace
@@ -70,6 +72,25 @@ def test_a_full_disk_is_named_with_what_to_do_and_the_status_stays_as_it_was(
         f"written: make room in {tmp_path}"
     )
     assert file.read() == first
+
+
+def test_a_write_that_had_arrived_although_it_failed_is_no_other_leader(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = StatusFile(tmp_path / "status.json")
+    first = file.create({})
+    synced = os.fsync
+
+    def fails_for_folders(number: int) -> None:
+        if stat.S_ISDIR(os.fstat(number).st_mode):
+            raise OSError(errno.EIO, "Input/output error")
+        synced(number)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", fails_for_folders)
+        with pytest.raises(StatusUnwritable):
+            file.replace(first)
+    assert file.replace(first).resource_version == 3
 
 
 def test_a_storage_that_vanished_does_not_come_back_empty(tmp_path: Path) -> None:

@@ -32,6 +32,7 @@ REASONS: dict[str, str] = {
     "Gathering": "for workers to start and to call",
     "Starting": "for workers to start",
     "Unschedulable": "for room for workers",
+    "SchedulingGated": "for the scheduling gates of workers to be lifted",
     "QuotaExceeded": "for quota",
     "GangNotPlaced": "for room for the whole gang, with all pods given back",
     "ImagePull": "for images",

@@ -11,22 +11,22 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import asdict
-from typing import Any, TextIO
+from typing import Any
 
 import click
 
 from trainrun_operator.api.sweep.status import TrainSweepStatus
 from trainrun_operator.api.sweep.status_json import json_object
 from trainrun_operator.cli.sweeping.news import OfTrial, Row, SweepLooked, SweepNews
-from trainrun_operator.cli.written_lines import WrittenLines
 from trainrun_operator.runtime.news import Happened
+from trainrun_operator.runtime.written_lines import Lines
 
 
 class SweepJson:
-    """Writes news to a stream."""
+    """Writes news."""
 
-    def __init__(self, stream: TextIO) -> None:
-        self._lines = WrittenLines(stream)
+    def __init__(self, lines: Lines) -> None:
+        self._lines = lines
         self._rows: dict[int, Row] = {}
 
     def emit(self, news: SweepNews) -> None:

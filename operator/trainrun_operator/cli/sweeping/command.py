@@ -6,7 +6,6 @@ Layer: cli.
 from __future__ import annotations
 
 import asyncio
-import sys
 from functools import partial
 
 import click
@@ -22,8 +21,8 @@ from trainrun_operator.cli.sweeping.news import SweepSink
 from trainrun_operator.cli.sweeping.preparation import SweepPreparation, prepare_sweep
 from trainrun_operator.cli.sweeping.texts import summary
 from trainrun_operator.cli.sweeping.watched_file import WatchedFile
-from trainrun_operator.cli.written_lines import UnhurriedLines, left_out
 from trainrun_operator.core.sweep.config import search_of
+from trainrun_operator.runtime.written_lines import lines_of_stdout
 
 
 def run_sweep(options: RunOptions) -> int:
@@ -34,7 +33,7 @@ def run_sweep(options: RunOptions) -> int:
 def _lead(prepared: SweepPreparation, options: RunOptions) -> int:
     prepared.make_places()
     if options.as_json:
-        lines = SweepJson(sys.stdout)
+        lines = SweepJson(lines_of_stdout())
         status = _run(prepared, options, lines)
         code = _exit_code(status)
         lines.finish(status, exit_code=code)
@@ -51,9 +50,9 @@ def _shown(prepared: SweepPreparation, options: RunOptions) -> TrainSweepStatus:
     objective = search_of(prepared.sweep.spec).objective
     if not options.drawn:
         color, verbose = options.colored, options.verbose
-        with UnhurriedLines(sys.stdout, left_out=left_out) as lines:
-            sink = SweepLines(lines, objective=objective, color=color, verbose=verbose)
-            return _run(prepared, options, sink)
+        lines = lines_of_stdout()
+        sink = SweepLines(lines, objective=objective, color=color, verbose=verbose)
+        return _run(prepared, options, sink)
     # 30 ms that other outputs do not need.
     from trainrun_operator.cli.redrawn import console_to_draw_on  # noqa: PLC0415
     from trainrun_operator.cli.sweeping.table import SweepTable  # noqa: PLC0415

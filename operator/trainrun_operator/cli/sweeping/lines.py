@@ -21,8 +21,8 @@ from trainrun_operator.cli.sweeping.news import (
     TrialStarted,
 )
 from trainrun_operator.cli.sweeping.texts import outcome, parameters
-from trainrun_operator.cli.written_lines import Lines, source_of
 from trainrun_operator.runtime.news import Happened, Output, RunNews
+from trainrun_operator.runtime.written_lines import Lines, source_of
 
 COLORS = {"Succeeded": "green", "Stopped": "yellow", "Skipped": "yellow"}
 

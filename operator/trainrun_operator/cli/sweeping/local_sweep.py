@@ -55,7 +55,7 @@ class LocalSweep:
         self._news = asyncio.Event()
         self._server = LocalServer()
         self._trials = LocalTrials(prepared, self._server, sink=sink, wake=self._news.set)
-        self._interrupts = 0
+        self._interrupted = self._abandoned = False
         self._trouble = StorageTrouble()
         self._settled = False
         """The log was brought to what was wanted last."""
@@ -72,14 +72,19 @@ class LocalSweep:
 
         Raises SweepLogDamaged, and TrainRunError where a trial cannot be started.
         """
-        on_interrupt(self._interrupt)
+        on_interrupt(
+            self._interrupt,
+            self._abandon,
+            patience=self._prepared.sweep.spec.run.workers.template.spec.grace,
+            hopeless=self._is_hopeless,
+        )
         async with self._server:
             try:
                 await self._until_over()
             finally:
                 self._trials.abandon()
                 await self._trials.ended()
-        if self._interrupts:
+        if self._interrupted:
             message = "stopped by its user; open trials go on from what they have saved"
             self.status = replace(self.status, reason="Interrupted", message=message)
         return self.status
@@ -96,9 +101,11 @@ class LocalSweep:
             acted = self._act(plan)
             moved = await self._settle(plan.targets)
             changed = await self._look_at_file()
+            if self._abandoned and not trials.working:
+                return  # what they have reported last is read by whoever goes on
             if moved or changed or acted:
                 continue
-            if not trials.busy and (self._interrupts or isinstance(self._known, SweepView)):
+            if not trials.busy and (self._interrupted or isinstance(self._known, SweepView)):
                 return  # nothing will change until the file does
             self._complain(trouble)
             await self._wait(plan)
@@ -106,7 +113,7 @@ class LocalSweep:
     async def _look_at_file(self) -> bool:
         """Go by what the file says now; whether that is something else."""
         found = await asyncio.to_thread(self._file.look)
-        if self._interrupts:
+        if self._interrupted:
             return False  # what its user wants now is to stop
         match found:
             case Change(prepared=prepared, fields=fields):
@@ -205,11 +212,19 @@ class LocalSweep:
         self._news.clear()
 
     def _interrupt(self) -> None:
-        self._interrupts += 1
-        if self._interrupts == 1:
-            self._sink.say("saving all trials and stopping; interrupt again to stop at once")
-            self._config = replace(self._config, suspend=True)
-            self._trials.suspend()  # also where nobody knows what stands in the log
-        else:
-            self._trials.abandon()
+        self._interrupted = True
+        self._config = replace(self._config, suspend=True)
+        self._trials.suspend()  # also where nobody knows what stands in the log
+        self._news.set()
+        self._sink.say("saving all trials and stopping; press Ctrl-C again to stop at once")
+
+    def _is_hopeless(self) -> bool:
+        unknown = self._known.message if isinstance(self._known, ClerkUnknown) else ""
+        if why := unknown or self._trials.storage_trouble:
+            self._sink.say(f"stopping without saving: {why}")
+        return bool(why)
+
+    def _abandon(self) -> None:
+        self._abandoned = True
+        self._trials.abandon()
         self._news.set()

@@ -128,6 +128,12 @@ class LocalTrials:
                 return self._delete(self._trials[action.name])
         return True
 
+    @property
+    def storage_trouble(self) -> str:
+        """Why some of them can save nothing now; empty where all can, as far as is known."""
+        runs = (trial.run for trial in self.working if trial.run is not None)
+        return next((run.storage_trouble for run in runs if run.storage_trouble), "")
+
     def suspend(self) -> None:
         """Save and stop all of them."""
         for trial in self.working:

@@ -35,6 +35,11 @@ def kill_all(folder: Path) -> int:
     return len(killed)
 
 
+def has_any(folder: Path) -> bool:
+    """Whether a process of the worker folder, or of the folders below, runs."""
+    return any(True for _ in _processes(folder))
+
+
 def signal_child(
     number: signal.Signals, parent: int, folder: Path, *, rank: int, if_: Callable[[], bool]
 ) -> None:

@@ -48,6 +48,8 @@ class StatusFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._tried = b""
+        """What was to be written last, where that failed."""
 
     def read(self) -> StoredRun | None:
         """The stored run; None where there is none. Raises StatusUnreadable."""
@@ -105,14 +107,23 @@ class StatusFile:
         with self._guarded():
             stored = self.read()
             # A file that somebody has removed holds nothing that could be lost.
+            if stored is not None and self._is_ours(stored):
+                run = replace(run, resource_version=stored.resource_version)
             if stored is not None and stored.resource_version != run.resource_version:
                 raise StatusConflict(
                     f"{self.path}: version {run.resource_version} was to be replaced, but version "
                     f"{stored.resource_version} is there"
                 )
             written = replace(run, resource_version=run.resource_version + 1)
-            _write_durably(self.path, _encode(written))
+            self._tried = _encode(written)
+            _write_durably(self.path, self._tried)
+            self._tried = b""
         return written
+
+    def _is_ours(self, stored: StoredRun) -> bool:
+        """A write of ours that was told to have failed (a folder that cannot be synced, an answer
+        of NFS that was lost) had arrived."""
+        return self._tried == _encode(stored)
 
     def _make_folder(self) -> None:
         # Not the folders above: a storage that vanished (an unmounted disk) would come back empty,

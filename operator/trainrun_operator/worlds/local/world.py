@@ -16,13 +16,14 @@ from pathlib import Path
 from typing import assert_never
 
 from trainrun.contract.agent_config import AgentConfig
-from trainrun.contract.agent_state import AgentState, Notice
+from trainrun.contract.agent_state import AgentState, Notice, Problem
 from trainrun_operator.api.run.status import TrainRunStatus
 from trainrun_operator.core.run.causes import Cause
 from trainrun_operator.core.run.config import RunConfig
 from trainrun_operator.core.run.observation import Observation
 from trainrun_operator.core.run.plan import Action, CreateWorker, DeleteRun, DeleteWorker
-from trainrun_operator.worlds.base import Agents, Seen, StatusConflict
+from trainrun_operator.core.run.view import STORE_AWAY
+from trainrun_operator.worlds.base import Agents, Seen, StatusConflict, StatusUnwritable
 from trainrun_operator.worlds.local.agent_process import OUTPUT_FILE, AgentProcess
 from trainrun_operator.worlds.local.faults import FaultPlan, PlannedFault
 from trainrun_operator.worlds.local.leftovers import kill_all, signal_child
@@ -58,8 +59,19 @@ class LocalWorld:
         faults: FaultPlan,
         wake: Callable[[], None],
         output: Callable[[str, str], None],
+        problems: Callable[[], tuple[Problem, ...]] = tuple,
+        on_deposed: Callable[[], None] = lambda: None,
     ) -> None:
-        """`wake` is called when a worker's state has changed, `output` with (worker, line)."""
+        """`wake` is called when a worker's state has changed, `output` with (worker, line);
+        `problems` are those of `trainrun run` itself; `on_deposed` is
+        called when another process has written the status, since only one leads."""
+        self._on_deposed = on_deposed
+        self._deposed = False
+        self._problems = problems
+        self._unwritable = ""
+        """Why the status could not be written last."""
+        self._away: dict[str, str] = {}
+        """By worker: why it does not reach the store, by its last heartbeat."""
         self._place = place
         self._file = StatusFile(place.status)
         self._stored = stored
@@ -87,6 +99,7 @@ class LocalWorld:
             listening_for=agents.listening_for,
             ordered=agents.ordered,
             last_words=agents.last_words,
+            problems=self._problems(),
         )
         return Seen(observation=observation, config=self._config)
 
@@ -95,8 +108,14 @@ class LocalWorld:
         try:
             self._stored = self._file.replace(replace(self._stored, status=status))
         except StatusConflict:
-            self._stored = self._file.read() or self._stored
+            # What the other one wrote stays unknown here, so that nothing is written over it.
+            self._deposed = True
+            self._on_deposed()
             raise
+        except StatusUnwritable as error:
+            self._unwritable = str(error).partition(";")[0]
+            raise
+        self._unwritable = ""
 
     async def apply(self, action: Action) -> None:
         """Carry out one action."""
@@ -116,6 +135,12 @@ class LocalWorld:
     def status(self) -> TrainRunStatus:
         """As written last."""
         return self._stored.status
+
+    @property
+    def storage_trouble(self) -> str:
+        """Why nothing can be saved now; empty where it can, as far as is known."""
+        said = (self._away.get(name, "") for name, it in self._workers.items() if not it.ended)
+        return self._unwritable or next(filter(None, said), "")
 
     def take_over(self) -> int:
         """End what an earlier leader has left; returns the number of processes ended.
@@ -140,7 +165,7 @@ class LocalWorld:
             if status.ending is None:  # else the attempt had ended already, for its own reason
                 worker.lose(
                     Cause.INTERRUPTED,
-                    f"the process that ran `trainrun run` ended; {_done_again(status)}",
+                    f"the process that ran `trainrun run` ended; {done_again(status)}",
                 )
             self._workers[name] = worker
         return ended
@@ -156,6 +181,8 @@ class LocalWorld:
         """Let the faults strike whose moment has come."""
         if state.worker not in self._workers:
             return  # deleted since it was last observed
+        away = (it.message for it in state.problems if it.type == STORE_AWAY)
+        self._away[state.worker] = next(away, "")
         if state.phase == "Running":
             self._training.add(state.worker)
         else:
@@ -168,10 +195,12 @@ class LocalWorld:
                 self._strike(planned)
 
     def close(self) -> None:
-        """SIGKILL whatever still runs; nothing of ours outlives this."""
+        """SIGKILL whatever still runs; nothing of ours outlives this, and nothing of another
+        process that leads the run by now is hit."""
         for timer in self._timers:
             timer.cancel()
-        kill_all(self._place.nodes)
+        if not self._deposed:
+            kill_all(self._place.nodes)
         for agent in self._spawned:
             agent.close()
 
@@ -281,7 +310,7 @@ class LocalWorld:
         shutil.rmtree(worker.folder, ignore_errors=True)
 
 
-def _done_again(status: TrainRunStatus) -> str:
+def done_again(status: TrainRunStatus) -> str:
     """What it costs, as far as the status knows: the store may have a newer commit."""
     record, reached = status.start_record, status.progress.step
     point = record.resume_point if record is not None else None

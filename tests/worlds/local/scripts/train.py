@@ -26,6 +26,7 @@ FAIL_ATTEMPTS = int(os.environ.get("FAIL_ATTEMPTS", "1000000"))
 WAIT_BEFORE = int(os.environ.get("WAIT_BEFORE", "0"))
 WAIT_FOR = Path(os.environ.get("WAIT_FOR", "/"))
 STAY_AT = int(os.environ.get("STAY_AT", "0"))
+NOISE = int(os.environ.get("NOISE", "0"))
 MODE = os.environ.get("MODE", "")
 
 context = trainrun.get_context()
@@ -66,6 +67,8 @@ write(begin, f"id {context.run_id}")
 print(f"attempt {context.attempt} begins at step {begin}", flush=True)
 for step in range(begin + 1, STEPS + 1):
     time.sleep(PAUSE)
+    if NOISE:
+        print("x" * NOISE, flush=True)
     while step == WAIT_BEFORE and not WAIT_FOR.exists():
         time.sleep(0.01)
     if context.attempt == 1 and 0 < STAY_AT < step:
