@@ -38,6 +38,8 @@ MATRIX: dict[str, Manifest] = {
                 "hostPath": False,
                 "hostNamespaces": False,
                 "nodeName": False,
+                "criticalPriority": False,
+                "everyTaint": False,
             },
             "serviceAccounts": ["trainer", "default"],
         },
@@ -53,6 +55,8 @@ MATRIX: dict[str, Manifest] = {
         "imagePullSecrets": ["mine"],
         "global": {"imagePullSecrets": ["everybodys"]},
     },
+    "kueue": {"kueue": {"enabled": True}},
+    "restricted": {"admissionPolicy": {"enabled": True, "podSecurity": "restricted"}},
     "single": {"replicas": 1, "fullnameOverride": "operator"},
     "bare": {
         "crds": {"install": False},

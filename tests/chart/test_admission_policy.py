@@ -31,7 +31,14 @@ OWNER = {
     "uid": "00000000-0000-0000-0000-000000000001",
     "controller": True,
 }
-NOTHING = {"privileged": False, "hostPath": False, "hostNamespaces": False, "nodeName": False}
+NOTHING = {
+    "privileged": False,
+    "hostPath": False,
+    "hostNamespaces": False,
+    "nodeName": False,
+    "criticalPriority": False,
+    "everyTaint": False,
+}
 KINDS = (
     "ValidatingAdmissionPolicy",
     "ValidatingAdmissionPolicyBinding",
@@ -167,6 +174,31 @@ ASKING = {
         "no worker of a TrainRun may pass the scheduler by with nodeName here "
         "(the chart's value admissionPolicy.allow.nodeName)",
     ),
+    "a node's own priority": (
+        {"priorityClassName": "system-node-critical"},
+        "no worker of a TrainRun may have a priority class of the system here "
+        "(the chart's value admissionPolicy.allow.criticalPriority)",
+    ),
+    "the priority of a cluster's own pods": (
+        {"priorityClassName": "system-cluster-critical"},
+        "no worker of a TrainRun may have a priority class of the system here "
+        "(the chart's value admissionPolicy.allow.criticalPriority)",
+    ),
+    "a toleration of every taint": (
+        {"tolerations": [{"operator": "Exists"}]},
+        "no worker of a TrainRun may tolerate every taint, or that of the control plane, here "
+        "(the chart's value admissionPolicy.allow.everyTaint)",
+    ),
+    "a toleration of every taint of one effect": (
+        {"tolerations": [{"operator": "Exists", "effect": "NoSchedule"}]},
+        "no worker of a TrainRun may tolerate every taint, or that of the control plane, here "
+        "(the chart's value admissionPolicy.allow.everyTaint)",
+    ),
+    "the control plane": (
+        {"tolerations": [{"key": "node-role.kubernetes.io/control-plane", "operator": "Exists"}]},
+        "no worker of a TrainRun may tolerate every taint, or that of the control plane, here "
+        "(the chart's value admissionPolicy.allow.everyTaint)",
+    ),
     "another service account": (
         {"serviceAccountName": "admin"},
         "no worker of a TrainRun may use the service account admin here "
@@ -186,6 +218,7 @@ def test_what_templates_may_ask_for_is_bounded_by_values(
 def test_a_plain_worker_is_made_and_deleted_under_the_narrowest_policy(narrow: Account) -> None:
     template = plain("python", "train.py", image="train:1")
     template["spec"]["serviceAccountName"] = "trainer"
+    template["spec"]["tolerations"] = [{"key": "nvidia.com/gpu", "operator": "Exists"}]
     run = a_run(template)
     pod = worker_pod(run, config_of(run), template, ACTION, PLACE)
     del pod["metadata"]["namespace"]

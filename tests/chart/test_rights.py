@@ -26,6 +26,7 @@ OWN = {
     ("endpointslices.discovery.k8s.io", "get", "trainrun-agents-leader"),
     ("endpointslices.discovery.k8s.io", "update", "trainrun-agents-leader"),
     ("endpointslices.discovery.k8s.io", "delete", "trainrun-agents-leader"),
+    ("services", "get", "trainrun-agents"),
 }
 NODES = {("nodes", verb, "") for verb in ("list", "watch")}
 NODE_LEASES = {("leases.coordination.k8s.io", "get", "")}
@@ -42,6 +43,8 @@ def granted(manifests: list[Manifest]) -> dict[tuple[str, str], set[tuple[str, s
     found = {}
     for binding in of_kind(manifests, "RoleBinding") + of_kind(manifests, "ClusterRoleBinding"):
         namespace = binding["metadata"].get("namespace", "")
+        if binding["metadata"]["name"].endswith("-kueue"):
+            continue
         assert binding["subjects"] == [account]
         (role,) = [
             role
@@ -147,7 +150,8 @@ def test_who_may_edit_a_namespace_may_edit_its_runs() -> None:
     assert {resource for resource, _, _ in rights(edit)} == {row.name for row in RESOURCES}
     assert {verb for _, verb, _ in rights(edit)} >= {"create", "update", "patch", "delete"}
     assert {resource for resource, _, _ in rights(view)} == {
-        name for row in RESOURCES for name, _ in row.rights()
+        *(name for row in RESOURCES for name, _ in row.rights()),
+        *(f"{row.plural}/scale.trainrun.dev" for row in RESOURCES),
     }
     assert "status" not in str(edit["rules"])
 
@@ -156,6 +160,21 @@ def test_user_roles_can_be_had_for_single_namespaces_too() -> None:
     manifests = render({**MATRIX["namespaced"], "rbac": {"aggregateToUserRoles": True}})
 
     assert the(manifests, "ClusterRole", "trainrun.trainrun-edit")
+
+
+def test_kueue_may_read_whose_pods_the_workers_are_and_nothing_else() -> None:
+    manifests = render({"kueue": {"enabled": True, "namespace": "queues"}})
+    binding = the(manifests, "ClusterRoleBinding", "trainrun.trainrun-kueue")
+
+    assert binding["roleRef"]["name"] == "trainrun.trainrun-kueue"
+    assert binding["subjects"] == [
+        {"kind": "ServiceAccount", "name": "kueue-controller-manager", "namespace": "queues"}
+    ]
+    assert rights(the(manifests, "ClusterRole", "trainrun.trainrun-kueue")) == {
+        (f"{resource}.trainrun.dev", verb, "")
+        for resource in ("trainruns", "trainsweeps")
+        for verb in ("get", "list", "watch")
+    }
 
 
 def aggregated(role: Manifest) -> set[str]:

@@ -35,6 +35,14 @@ VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
         ({"nodes": {"enabled": "yes"}}, "at '/nodes/enabled': got string, want"),
         ({"nodes": {"noticeTaints": ["a,b"]}}, "at '/nodes/noticeTaints/0': 'a,b' does not match"),
         ({"networkPolicy": {"apiServerPorts": []}}, "at '/networkPolicy/apiServerPorts': minItems"),
+        (
+            {"admissionPolicy": {"podSecurity": "Restricted"}},
+            "at '/admissionPolicy/podSecurity': value must be one of '', 'restricted'",
+        ),
+        (
+            {"admissionPolicy": {"podSecurity": "restricted"}},
+            "admissionPolicy.enabled must be true where admissionPolicy.podSecurity is set",
+        ),
         ({"serviceAccount": {"create": False}}, "serviceAccount.name is needed"),
     ],
 )

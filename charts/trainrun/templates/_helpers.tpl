@@ -97,7 +97,7 @@ subjects:
   verbs: [get, list, watch, create, update, delete]
 - apiGroups: [trainrun.dev]
   resources: [trainsweeps]
-  verbs: [list, watch]
+  verbs: [get, list, watch]
 - apiGroups: [trainrun.dev]
   resources: [trainruns/status, trainsweeps/status]
   verbs: [update]
