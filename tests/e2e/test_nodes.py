@@ -172,8 +172,18 @@ def test_a_worker_beside_the_leader_trains_on_when_only_the_api_server_cannot_re
 
 
 def test_a_drained_node_is_left_after_saving(run: LastingRun, installation: Installation) -> None:
+    """Also where a policy of the cluster makes a budget for all pods of a namespace."""
+    budget = {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": "all", "namespace": run.bed.namespace},
+        "spec": {"selector": {}, "maxUnavailable": "50%"},
+    }
+
     def drain(node: str) -> None:
+        run.bed.apply(budget)
         nodes.drain(run.bed.cluster, node)
+        run.bed.kubectl("delete", "pdb", "all")
 
     leaves_after_saving(run, installation, drain, "evicted")
 

@@ -18,6 +18,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.after_all_others]
 SELDOM_USED = {
     ("secrets", "update"): "fills a secret for the CA that somebody made in advance",
     ("trainruns", "get"): "reads a run again whose status was written by somebody else",
+    ("trainsweeps", "get"): "reads a sweep that is too large to be kept",
     ("pods", "get"): "looks at a pod whose creation was answered with AlreadyExists",
 }
 

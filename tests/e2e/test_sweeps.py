@@ -123,5 +123,5 @@ def test_a_sweep_that_cannot_be_says_so_where_its_user_looks(bed: Bed) -> None:
     elsewhere = trainsweep(bed)
     elsewhere["spec"]["storage"]["uri"] = "s3://no-such-bucket-here/sweeps"
     bed.apply(elsewhere)
-    status = sweep.wait("the store is not there", lambda s: s.get("reason") == "StorageUnavailable")
+    status = sweep.wait("it is refused", lambda s: s.get("reason") == "StorageMisconfigured")
     assert "no-such-bucket-here" in status["message"]

@@ -204,6 +204,7 @@ def calm(world: Simulation) -> None:
     world.unmet = world.returning = 0
     world.list_all()
     world.store.refuses, world.store.used_by = False, ""
+    world.wrong_secret = False
     for operator in world.operators[1:]:
         world.crash_operator(operator)
     for operator in world.operators:

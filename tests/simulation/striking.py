@@ -52,6 +52,7 @@ FaultKind = Literal[
     "late-parts",
     "restart",
     "stand-still",
+    "rotate",
     "fatal",
     "retry",
     "node-short",
@@ -103,8 +104,8 @@ def strike(world: Simulation, fault: Fault) -> None:
             world.refuse(REFUSALS[fault.slot], 60 * fault.size)
         case "start-trouble":
             world.trouble_starts(TROUBLES[fault.slot], 5 + 60 * fault.size)
-        case "misconfigure":
-            world.misconfigure(20 * fault.size)
+        case "misconfigure" | "rotate":
+            _refuse(world, fault)
         case "in-use":
             world.store_used(1 + 40 * fault.size)
         case "late-listing":
@@ -175,6 +176,14 @@ def newest(world: Simulation, slot: int) -> SimWorker | None:
     return max((w for w in here if w.present), key=lambda w: w.created_for, default=None)
 
 
+def told_to_end(world: Simulation, worker: SimWorker, fault: Fault) -> None:
+    """By its own limits: SIGKILL at once, a second after SIGTERM, or nobody ever says why."""
+    if fault.size > 0.6:
+        world.tell_to_end(worker)
+    else:
+        world.end_by_kubelet(worker, Cause.TERMINATED, grace=float(fault.size > 0.3))
+
+
 def strike_worker(world: Simulation, worker: SimWorker, fault: Fault) -> None:
     match fault.kind:
         case "kill":
@@ -191,9 +200,10 @@ def strike_worker(world: Simulation, worker: SimWorker, fault: Fault) -> None:
             world.returning = 1 + int(2 * fault.size)
             world.kill_process(worker.agent)
         case "node-short":
-            world.end_by_kubelet(worker, Cause.EVICTED)
+            grace = 20 * max(fault.size - 0.5, 0.0)  # of a soft threshold
+            world.end_by_kubelet(worker, Cause.EVICTED, grace=grace)
         case "own-limit":
-            world.end_by_kubelet(worker, Cause.UNKNOWN)
+            told_to_end(world, worker, fault)
         case "not-read":
             world.raise_exception(worker.agent, "trainrun.AgentRefused: the store cannot be read")
         case "stand-still":
@@ -240,3 +250,11 @@ def speak(world: Simulation, worker: SimWorker, fault: Fault) -> None:
     worker.agent.metrics = {f"{n} {fault.text}": long for n in range(8 * fault.slot)}
     worker.agent.problems = (Problem(type="DiskFull", reason="DiskFull", message=long),)
     world.send(worker.agent)
+
+
+def _refuse(world: Simulation, fault: Fault) -> None:
+    """The store takes nobody's keys, or not those of workers that are made now."""
+    if fault.kind == "rotate":
+        world.rotate(120 * fault.size)
+    else:
+        world.misconfigure(20 * fault.size)

@@ -76,7 +76,7 @@ def test_a_script_that_asks_for_a_restart_is_not_charged() -> None:
     ("kind", "cause", "budget"),
     [
         ("node-short", "Evicted", "preemptions"),
-        ("own-limit", "Unknown", "failures"),
+        ("own-limit", "Terminated", "failures"),
         ("not-read", "StorageError", "failures"),
         ("interrupted", "Interrupted", "none"),
     ],

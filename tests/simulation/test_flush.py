@@ -35,6 +35,20 @@ def test_a_step_that_all_ranks_had_reported_is_resumed(seed: int) -> None:
     assert world.judge.mistakes == []
 
 
+@pytest.mark.parametrize("seed", some(range(30), quick=3))
+def test_a_step_that_all_ranks_had_reported_outlasts_an_outage_of_the_store(seed: int) -> None:
+    world = a_life(seed=seed, save_every=10)
+    until(world, lambda: len(world.gang(1)) == 3 and all(reported(a, 9) for a in world.gang(1)))
+    world.store_away(90)
+    until(world, lambda: all(reported(a, 10) for a in world.gang(1)))
+    world.kill_process(worker(world, 0).agent)
+    until(world, lambda: 2 in world.judge.records)
+    point = world.judge.records[2].resume_point
+    assert point is not None
+    assert point.step == 10
+    assert world.judge.mistakes == []
+
+
 @pytest.mark.parametrize("seed", some(range(10), quick=2))
 def test_a_step_whose_part_a_worker_had_stored_is_resumed_when_its_pod_vanishes(seed: int) -> None:
     world = a_life(seed=seed, save_every=10)

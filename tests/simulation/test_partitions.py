@@ -38,13 +38,17 @@ def a_life(
     )
 
 
-def nothing_happened(world: PartitionedLife) -> None:
+def nothing_was_counted(world: PartitionedLife) -> None:
     world.live(LIFE)
     status = world.status
     assert [incident.message for incident in status.incidents] == []
     assert (status.phase, status.attempt, status.failures.counted) == ("Succeeded", 1, 0)
-    assert sorted(world.workers) == [f"run-{slot}-1" for slot in range(world.config.replicas)]
     assert world.judge.closing() == []
+
+
+def nothing_happened(world: PartitionedLife) -> None:
+    nothing_was_counted(world)
+    assert sorted(world.workers) == [f"run-{slot}-1" for slot in range(world.config.replicas)]
 
 
 # ------------------------------------------------------------------ what users have seen
@@ -79,6 +83,38 @@ def test_nobody_is_lost_after_a_long_outage_of_the_api_server_however_late_kube_
     world = a_life(seed=seed, timeout=timeout)
     world.clock.after(20.0, lambda: world.stop_api_server(100.0))
     nothing_happened(world)
+
+
+@pytest.mark.parametrize("replicas", [1, 3])
+def test_nothing_is_counted_of_workers_that_do_not_reach_the_next_leader(replicas: int) -> None:
+    """All operators have new addresses, say, and the Service's name is not found on the nodes."""
+    world = a_life(replicas=replicas, leader_node="m0", standby_node="m1")
+    for slot in range(replicas):
+        world.clock.after(20.0, lambda node=f"n{slot}": world.cut(node, "operators", 700.0))
+    world.clock.after(21.0, lambda: world.cut("m0", "api", 60.0))
+    world.live(600.0)
+    told = world.status.condition("Unreachable")
+    assert told is not None
+    assert told.message.startswith("worker run-0-1 on node ")
+    nothing_happened(world)
+
+
+@pytest.mark.parametrize("crash", [None, 85.0, 100.0, 112.0])
+def test_a_node_with_a_whole_gang_that_is_cut_off_from_the_operators_alone_costs_nothing(
+    crash: float | None,
+) -> None:
+    world = a_life(replicas=1, timeout=15.0, leader_node="m0", standby_node="m1")
+    world.clock.after(20.0, lambda: world.cut("n0", "operators", 100.0))
+    if crash is not None:
+        world.clock.after(crash, lambda: world.cut("m0", "api", 40.0))
+    world.live(115.0)
+    if crash is None:
+        told = world.status.condition("Unreachable")
+        assert told is not None
+        assert told.reason == "TrainsOn"
+        there = [name for name, worker in world.workers.items() if worker.phase == "Running"]
+        assert there == ["run-0-1"]
+    nothing_was_counted(world)
 
 
 # ------------------------------------------------------------------ whatever is cut

@@ -218,8 +218,9 @@ def test_a_missing_fence_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_known_commit_that_is_not_asked_for_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    def forgetful(store: SimStore, request: ResolveRequest, *, generation: int) -> Resolution:
-        return RESOLVE(store, replace(request, committed=None), generation=generation)
+    def forgetful(store: SimStore, request: ResolveRequest, **how: Any) -> Resolution:
+        forgets = request if request.proof else replace(request, committed=None)
+        return RESOLVE(store, forgets, **how)
 
     monkeypatch.setattr(SimStore, "resolve", forgetful)
     world = one_run.a_life()

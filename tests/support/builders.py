@@ -340,7 +340,7 @@ class Scene:
         offer: bool = True,
         **fields: Any,
     ) -> Scene:
-        """Slot 0's agent has an answer of the store, and offers a port."""
+        """Slot 0's agent has an answer of the store, and offers a port; the others can read it."""
         attempt = self.status.attempt + 1
         found = Resolution(
             attempt=attempt,
@@ -350,7 +350,35 @@ class Scene:
         )
         port = Offer(attempt=attempt, address="10.0.0.1", port=20000 + attempt)
         made = port if offer else None
-        return self.with_agent(0, resolution=found, offer=made, held=self.held)
+        scene = self.with_agent(0, resolution=found, offer=made, held=self.held)
+        if outcome != "Resolved":
+            return scene
+        read = Resolution(attempt=attempt, outcome=outcome, resume=found.resume)
+        workers = tuple(
+            replace(w, agent=replace(w.agent, resolution=read)) if w.slot and w.agent else w
+            for w in scene.workers
+        )
+        return replace(scene, workers=workers)
+
+    def proven(
+        self,
+        slot: int,
+        resume: tuple[int, int] | None = None,
+        *,
+        outcome: Outcome = "Resolved",
+        message: str = "",
+        age: float = 0.0,
+    ) -> Scene:
+        """What the store has told a worker that was to read this resume point."""
+        point = CheckpointId(attempt=resume[0], step=resume[1]) if resume else None
+        found = Resolution(
+            attempt=self.status.attempt + 1,
+            outcome=outcome,
+            resume=point,
+            message=message,
+            age=age,
+        )
+        return self.with_agent(slot, resolution=found)
 
     def asked_to_save(
         self,
@@ -448,8 +476,13 @@ class Scene:
         return self.with_worker(slot, phase="Ended", loss=known)
 
     def noticed(self, slot: int, *, reason: str = "spot", **fields: Any) -> Scene:
-        """Its agent was told that the worker will be taken away."""
-        return self.with_agent(slot, notice=Notice(**({"reason": reason, "age": 2.0} | fields)))
+        """The world and its agent were told that the worker will be taken away."""
+        notice = Notice(**({"reason": reason, "age": 2.0} | fields))
+        return self.with_agent(slot, notice=notice).with_worker(slot, notice=notice)
+
+    def got_sigterm(self, slot: int) -> Scene:
+        """Its agent was told to end, and nobody knows by whom."""
+        return self.with_agent(slot, notice=Notice(reason="SIGTERM", age=2.0))
 
     def staged(self, slot: int, step: int, **fields: Any) -> Scene:
         """Its agent has files for the step, complete unless told otherwise."""

@@ -117,7 +117,9 @@ class Bench:
         generation: int = 0,
         ended: str = "",
         committed: CheckpointId | None = None,
+        trial_of: CheckpointId | None = None,
         params: str = "",
+        look: bool = False,
     ) -> Resolution:
         return resolve(
             self.run,
@@ -127,8 +129,10 @@ class Bench:
             generation=generation,
             ended=ended,
             committed=committed,
+            trial_of=trial_of,
             watch=self.watch,
             params=params,
+            look=look,
         )
 
 

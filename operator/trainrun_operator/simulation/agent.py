@@ -84,7 +84,7 @@ class AgentSurroundings(Protocol):
     def send(self, agent: SimAgent) -> None:
         """Something changed that the operator waits for."""
 
-    def resolve(self, request: ResolveRequest, *, generation: int) -> Resolution:
+    def resolve(self, agent: SimAgent, request: ResolveRequest) -> Resolution:
         """Claim the resume point of an attempt in the store."""
 
     def reads_well(self, agent: SimAgent, checkpoint: CheckpointId) -> bool:
@@ -125,6 +125,8 @@ class SimAgent:
         self.duty = Duty()
         self.generation = 0
         """Of the store's folder: where it reads and writes; 0: not known."""
+        self.wrong_keys = False
+        """The store does not take its keys, whatever happens to its Secret."""
         self.training: Training | None = None
         self.staging = SimStaging()
         self.heard = 0.0
@@ -276,8 +278,8 @@ class SimAgent:
         now = self.world.clock.now
         if duty.settled(self.resolution, request) or now < self._ask_store_at:
             return
-        self.resolution = self.world.resolve(request, generation=self.generation)
-        if self.resolution.outcome == "Resolved":
+        self.resolution = self.world.resolve(self, request)
+        if self.resolution.outcome == "Resolved" and not request.proof:
             self.generation = self.resolution.generation
         if not duty.settled(self.resolution, request):
             self._ask_store_at = now + RESOLVE_AGAIN

@@ -12,6 +12,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
+from trainrun.contract.agent_state import Resolution
 from trainrun_operator.api.run.status import TrainRunStatus
 from trainrun_operator.simulation.agent import KILLED, SimAgent
 from trainrun_operator.simulation.clock import Clock
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from trainrun.contract.agent_config import StorageConfig
-    from trainrun.contract.agent_state import Resolution
+    from trainrun.contract.agent_state import OwnerLife
     from trainrun.contract.answer import ResolveRequest, Start
     from trainrun.contract.checkpoint_id import CheckpointId
     from trainrun_operator.core.run.causes import Cause
@@ -81,6 +82,8 @@ class SimCluster(ABC):
     gone: list[SimWorker] = field(default_factory=list)
     """Workers whose names were used again."""
     room: Room = field(default_factory=Room)
+    wrong_secret: bool = False
+    """Workers that are made now are given keys, for ever, that the store does not take."""
     refusing: RefusedReason | None = None
     """Creations are refused, for this reason."""
     quota: int | None = None
@@ -206,6 +209,7 @@ class SimCluster(ABC):
         if there is not None:
             self.gone.append(there)
         agent = SimAgent(self, name=action.name, slot=action.slot, created_for=action.created_for)
+        agent.wrong_keys = self.wrong_secret
         self.workers[action.name] = worker = SimWorker(
             name=action.name,
             slot=action.slot,
@@ -324,14 +328,24 @@ class SimCluster(ABC):
         self.room.free(self.config.uid, agent.name)
         if worker.agent is agent and worker.phase != "Ended":
             worker.phase, worker.exit_code = "Ended", code
+            worker.loss, worker.lost_at = worker.last_words, self.clock.now
             self.changed()
             if worker.deleting:
                 self.clock.after(self.rng.uniform(0.1, 1.0), lambda: self._forget(worker))
 
-    def resolve(self, request: ResolveRequest, *, generation: int) -> Resolution:
-        """An agent claims the resume point of an attempt, and knows what was committed."""
-        resolution = self.store.resolve(request, generation=generation)
-        if resolution.outcome == "Resolved":
+    def resolve(self, agent: SimAgent, request: ResolveRequest) -> Resolution:
+        """An agent claims the resume point of an attempt, or shows that it can read it."""
+        if request.look and self.store.available:
+            agents = (worker.agent for worker in self.workers.values())
+            beats = any(a.alive and not a.slot and 0 < a.attempt < request.attempt for a in agents)
+            owner: OwnerLife = "Moves" if beats else "Still"
+            return Resolution(attempt=request.attempt, outcome="Looked", owner=owner)
+        resolution = self.store.resolve(
+            request, generation=agent.generation, wrong_keys=agent.wrong_keys
+        )
+        if resolution.outcome == "Misconfigured":
+            self.judge.refused(agent, ASKED_AGAIN)
+        elif resolution.outcome == "Resolved" and not request.proof:
             self.judge.resolved(request.attempt, resolution.resume)
         return resolution
 

@@ -168,18 +168,37 @@ class FaultyCluster(TroubledCluster):
             worker.exit_code = 143
             self._end(worker, Cause.PREEMPTED, f"{worker.name} was reclaimed")
 
-    def end_by_kubelet(self, worker: SimWorker, cause: Cause) -> None:
-        """The kubelet kills all of it at once and says why: its node, or it alone, has run short.
+    def end_by_kubelet(self, worker: SimWorker, cause: Cause, *, grace: float = 0.0) -> None:
+        """The kubelet ends all of it and says why then: its node, or it alone, has run short.
 
-        For the node that is Evicted; for what it used beyond its own limits, Unknown, and a failed
-        start if several of a slot end so before they take part.
+        For the node that is Evicted; for what it used beyond its own limits, Terminated, and a
+        failed start if several of a slot end so before they take part. `grace`: seconds from
+        SIGTERM to SIGKILL.
         """
-        if worker.phase == "Running" and worker.present:
-            idle = cause is Cause.UNKNOWN and worker.agent.training is None
-            causes = (cause, Cause.START_FAILED) if idle else (cause,)
-            self.judge.struck(worker.agent, *causes)
-            worker.exit_code = 137
-            self._end(worker, cause, f"{worker.name} was evicted by its node")
+        if worker.phase != "Running" or not worker.present:
+            return
+        idle = cause is Cause.TERMINATED and worker.agent.training is None
+        causes = (cause, Cause.START_FAILED) if idle else (cause,)
+        self.judge.struck(worker.agent, *causes, takes=grace)
+        message = f"{worker.name} was evicted by its node"
+        worker.last_words = WorkerLoss(cause=cause, message=message)
+        if grace:
+            worker.agent.terminated(self.config.grace.total_seconds())
+        self.clock.after(grace, lambda: self._killed(worker))
+
+    def tell_to_end(self, worker: SimWorker) -> None:
+        """SIGTERM, and SIGKILL after the grace, as for a probe that fails: nobody says why."""
+        if worker.phase == "Running" and worker.present and worker.agent.notice is None:
+            grace = self.config.grace.total_seconds()
+            idle = (Cause.START_FAILED,) if worker.agent.training is None else ()
+            self.judge.struck(worker.agent, Cause.TERMINATED, *idle, takes=grace)
+            worker.agent.terminated(grace)
+            self.clock.after(grace, lambda: self._killed(worker))
+
+    def _killed(self, worker: SimWorker) -> None:
+        if worker.present and worker.phase == "Running":
+            self.end_agent(worker.agent)
+            self.agent_left(worker.agent, code=137)
 
     def interrupt(self) -> None:
         """What a laptop's next leader finds: all workers have died with the one before."""

@@ -8,7 +8,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from trainrun.contract.agent_state import AgentState, Committed, Notice, Pace, ProcessExit
+from trainrun.contract.agent_state import (
+    AgentState,
+    Committed,
+    Notice,
+    Pace,
+    Problem,
+    ProcessExit,
+)
 from trainrun.contract.ages import aged
 from trainrun.contract.evidence import Evidence, RankEvidence
 from trainrun.contract.posted import Posted
@@ -54,9 +61,10 @@ def next_state(agent: SimAgent) -> AgentState:
         paces=_paces(agent, now),
         staged=tuple(entry for _, entry in sorted(agent.staging.steps.items())),
         dropped=tuple(sorted(agent.staging.dropped)),
+        asked_for_checkpoint=training is not None and training.moved is not None,
         metrics=agent.metrics,
         posted=_posted(training),
-        problems=agent.problems,
+        problems=(*agent.problems, *_away(agent)),
         committed=Committed(id=committed) if committed is not None else None,
         save=agent.vote,
         notice=stated_notice(agent),
@@ -70,6 +78,14 @@ def next_state(agent: SimAgent) -> AgentState:
         recorded=agent.recording.done,
         seen=agent.duty.seen,
     )
+
+
+def _away(agent: SimAgent) -> tuple[Problem, ...]:
+    """Why what it has staged is not in the store yet."""
+    if agent.world.store.available or not agent.staging.owes(agent.staging.steps):
+        return ()
+    message = "checkpoints wait to be stored: the store is away"
+    return (Problem(type="StorageUnavailable", reason="StoreUnavailable", message=message),)
 
 
 def _evidence(agent: SimAgent) -> Evidence | None:

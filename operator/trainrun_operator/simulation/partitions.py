@@ -283,7 +283,8 @@ class PartitionedLife(Simulation):
     async def _request(self, talk: Talk) -> Answer | None:
         """One heartbeat; what the leader answers. Raises NoLeader."""
         way = talk.ways.way
-        replica = self.replicas[self._services[talk.node] if way == SERVICE else way]
+        service = self._services.setdefault(talk.node, self._holder)
+        replica = self.replicas[service if way == SERVICE else way]
         there, back = (talk.node, replica.node), (replica.node, talk.node)
         if talk.connection is not replica:
             await self._connect(
@@ -345,4 +346,5 @@ class PartitionedLife(Simulation):
 
 
 def _node_of(agent: SimAgent) -> str:
-    return f"n{agent.slot}"
+    """A worker that is made later avoids the node of the one before."""
+    return f"n{agent.slot}" if agent.created_for == 1 else f"n{agent.slot}-{agent.created_for}"

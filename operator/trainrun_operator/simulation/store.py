@@ -38,6 +38,10 @@ class SimStore:
     """It does not take our credentials."""
     checkpoints: dict[CheckpointId, SimCheckpoint] = field(default_factory=dict)
     claims: dict[int, CheckpointId | None] = field(default_factory=dict)
+    trials: dict[int, CheckpointId] = field(default_factory=dict)
+    """The newest checkpoint that an attempt was to do without."""
+    unloadable: set[CheckpointId] = field(default_factory=set)
+    """Whole, and yet processes die of them."""
     finished: bool = False
     used_by: str = ""
     """Another TrainRun that owns the storage."""
@@ -113,9 +117,15 @@ class SimStore:
     def fenced(self, checkpoint: CheckpointId) -> bool:
         """A later attempt started from something older."""
         return any(
-            attempt > checkpoint.attempt and (resume is None or resume < checkpoint)
-            for attempt, resume in self.claims.items()
+            attempt > checkpoint.attempt and (point is None or point < checkpoint)
+            for attempt, point in self.left_behind().items()
         )
+
+    def left_behind(self) -> dict[int, CheckpointId | None]:
+        """Than which each attempt leaves everything newer: a trial only once it has committed."""
+        committed = {c.attempt for c, entry in self.checkpoints.items() if entry.manifest}
+        committed |= {resume.attempt for resume in self.claims.values() if resume is not None}
+        return self.claims | {n: it for n, it in self.trials.items() if n not in committed}
 
     def newest(self) -> CheckpointId | None:
         """The greatest complete one that is neither fenced nor set aside."""
@@ -166,14 +176,18 @@ class SimStore:
             self.inherited = max(self.claims, default=0)
         self.others = False
 
-    def resolve(self, request: ResolveRequest, *, generation: int = 0) -> Resolution:
-        """Claim the resume point of an attempt; the same answer when asked again."""
+    def resolve(
+        self, request: ResolveRequest, *, generation: int = 0, wrong_keys: bool = False
+    ) -> Resolution:
+        """Claim the resume point of an attempt, or read it; the same answer when asked again."""
         attempt, committed = request.attempt, request.committed
         if not self.available:
             return Resolution(attempt=attempt, outcome="Unavailable", message="the store is away")
-        if self.refuses:
+        if self.refuses or wrong_keys:
             message = "the store does not take these credentials"
             return Resolution(attempt=attempt, outcome="Misconfigured", message=message)
+        if request.proof:
+            return Resolution(attempt=attempt, outcome="Resolved", resume=committed)
         if self.used_by:
             message = f"the storage belongs to TrainRun {self.used_by}, which is alive"
             return Resolution(attempt=attempt, outcome="InUse", message=message)
@@ -196,11 +210,19 @@ class SimStore:
                 return Resolution(attempt=attempt, outcome="NoGoodCheckpoint", message="none left")
             if resume is not None:
                 self.checkpoints[resume].manifest = True
+            if resume is not None and resume == request.trial_of:
+                older = (c for c, e in self.checkpoints.items() if c < resume and e.manifest)
+                before = max(
+                    (c for c in older if self._usable(c, self.checkpoints[c])), default=None
+                )
+                if before is not None:
+                    self.trials[attempt], resume = resume, before
             self.claims[attempt] = resume
         return Resolution(
             attempt=attempt,
             outcome="Resolved",
             resume=resume,
+            trial_of=self.trials.get(attempt),
             highest_attempt=max(self.claims),
             generation=self.generation,
             run_id=RUN_ID,

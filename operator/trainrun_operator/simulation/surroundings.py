@@ -55,6 +55,12 @@ class TroubledCluster(SimCluster):
         if newest is not None:
             self.store.checkpoints[newest].damaged = True
 
+    def spoil(self) -> None:
+        """The newest checkpoint is whole, and its script dies of it."""
+        newest = self.store.newest()
+        if newest is not None:
+            self.store.unloadable.add(newest)
+
     def misread(self, worker: SimWorker) -> None:
         """Memory or network of its node is bad: what it reads of checkpoints is wrong."""
         others = {w.agent.id for w in self.workers.values() if w.agent.alive}
@@ -68,6 +74,16 @@ class TroubledCluster(SimCluster):
         self.store.refuses = True
         self.judge.disturbed(seconds)
         self.clock.after(seconds, self._store_accepts)
+
+    def rotate(self, seconds: float) -> None:
+        """The Secret holds wrong keys for a while: who is made meanwhile has them for ever. Not
+        before the run has claimed its storage: a first start fails early."""
+        if self.status.storage_generation:
+            self.wrong_secret = True
+            self.clock.after(seconds, self._secret_is_right)
+
+    def _secret_is_right(self) -> None:
+        self.wrong_secret = False
 
     def _store_accepts(self) -> None:
         self.store.refuses = False

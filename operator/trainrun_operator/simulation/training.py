@@ -42,6 +42,15 @@ NOBODY_THERE = "torch.distributed.DistNetworkError: The client socket has timed 
 SOME_MISSING = "torch.distributed.DistStoreError: Timed out after 61 seconds waiting for clients"
 MESH_BROKEN = "RuntimeError: Gloo connectFullMesh failed with Connection reset by peer"
 
+CANNOT_LOAD = ProcessExit(
+    rank=0,
+    code=1,
+    exception="UnpicklingError: invalid load key",
+    kinds=("_pickle.UnpicklingError",),
+    raised_at="train.py:12",
+)
+"""Of a script that cannot read what it has saved; the rank is filled in."""
+
 ON_SIGTERM = ProcessExit(rank=0, signal=15)
 """Of a script without a handler; the rank is filled in."""
 
@@ -137,7 +146,11 @@ class TrainingLoop:
             return
         if rank in training.exits or rank in training.hung:
             return
-        if self.world.returns(attempt):
+        if training.order.resume in self.world.store.unloadable:
+            self.world.fails(agent, Cause.APP_ERROR)
+            agent.end_process(rank, CANNOT_LOAD)
+            self.world.send(agent)
+        elif self.world.returns(attempt):
             self.leave(agent, rank)
         elif rank in apart:
             self._cannot_meet(agent, rank, alone=len(apart) < training.order.world_size)

@@ -35,6 +35,8 @@ class SimWorker:
     exit_code: int | None = None
     loss: WorkerLoss | None = None
     lost_at: float = 0.0
+    last_words: WorkerLoss | None = None
+    """What is told of it once it has ended."""
     running_since: float | None = None
     present: bool = True
     notice_known: bool = False

@@ -166,6 +166,13 @@ class Judge:
         """The run's object is gone."""
         self._resume_points.run_deleted()
 
+    def refused(self, agent: SimAgent, seconds: float) -> None:
+        """The store does not take an agent's keys, and is asked again after so long."""
+        self.disturbed(seconds)
+        known = {(s.slot, s.created_for) for s in self.case.strikes if not s.causes}
+        if (agent.slot, agent.created_for) not in known:
+            self.struck(agent, stays=True)
+
     def disturbed(self, seconds: float) -> None:
         """Something hinders the run for so long."""
         self.case.disturbed_until = max(self.case.disturbed_until, self.case.now + seconds)

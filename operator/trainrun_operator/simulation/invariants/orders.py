@@ -66,6 +66,10 @@ class OrdersGiven:
             agent.id[:IDENTITY_LENGTH],
         ):
             case.wrong(f"{agent.name} started attempt {order.attempt} and is not in its roster")
+        if agent.wrong_keys and order.resume is not None:
+            case.wrong(
+                f"{agent.name} started attempt {order.attempt} and cannot read {order.resume}"
+            )
         if order.attempt in agent.started:
             case.wrong(f"{agent.name} started attempt {order.attempt} twice")
         self._one_at_a_time(agent, order)

@@ -53,14 +53,14 @@ class Recovery:
         )
         made, now = (worker.template_hash, worker.storage), (config.template_hash, config.storage)
         lives = worker.phase == "Running" and worker.agent.alive and not worker.deleting
-        return lives and made == now and in_place and not struck
+        seen = worker.agent.resolution
+        only_looks = seen is not None and seen.outcome == "Looked"
+        return lives and made == now and in_place and not struck and not only_looks
 
     def _is_on_an_avoided_node(self, worker: SimWorker) -> bool:
         """A rule says that the run restarts without the node of an incident."""
         return any(
-            i.action == "RestartAvoidingNode"
-            and i.node == f"node-{worker.name}"
-            and worker.created_for <= i.attempt
+            i.action == "RestartAvoidingNode" and i.node == f"node-{worker.name}"
             for i in self._case.world.status.told_incidents
         )
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from trainrun_operator.core.run.incidents.fingerprints import fingerprint
 from trainrun_operator.simulation.invariants.flushed import thrown_away
 
 if TYPE_CHECKING:
@@ -81,8 +82,21 @@ class ResumePoints:
         if resume is not None and self._was_left_behind(resume, attempt):
             case.wrong(f"attempt {attempt} resumes from {resume}, which is fenced")
         newest = self._newest_effective(attempt)
-        if newest is not None and (resume is None or resume < newest):
+        tried = newest is not None and store.trials.get(attempt) == newest
+        if tried and not self._may_be_tried(newest):
+            case.wrong(f"attempt {attempt} tries {resume} in vain: {newest} was not died of twice")
+        if newest is not None and (resume is None or resume < newest) and not tried:
             case.wrong(f"attempt {attempt} resumes from {resume} although {newest} was committed")
+
+    def _may_be_tried(self, newest: CheckpointId | None) -> bool:
+        """Attempts that started from it have died of one root without a step, and not yet one that
+        tried to do without it."""
+        told = self._case.world.status.told_incidents
+        roots = [fingerprint(it) for it in told if it.opened == newest and it.step is None]
+        before = [fingerprint(it) for it in told if it.trial_of == newest and it.opened is not None]
+        started = [n for n, (_, point) in self.claims.items() if point == newest]
+        twice = len(started) > 1 and len(roots) > 1 and roots[-1] == roots[-2] is not None
+        return twice and roots[-1] not in before
 
     def _nothing_thrown_away(self, attempt: int, resume: CheckpointId | None) -> None:
         """The flush that was ordered has ended."""
@@ -124,5 +138,5 @@ class ResumePoints:
         """An attempt between it and this one has started from something older."""
         return any(
             checkpoint.attempt < later < attempt and (point is None or point < checkpoint)
-            for later, (_, point) in self.claims.items()
+            for later, point in self._case.world.store.left_behind().items()
         )

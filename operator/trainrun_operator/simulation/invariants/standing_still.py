@@ -13,8 +13,14 @@ if TYPE_CHECKING:
     from trainrun_operator.api.run.status import TrainRunStatus
     from trainrun_operator.simulation.invariants.case import Case
 
-OF_THE_SCRIPT = (Cause.APP_ERROR, Cause.ENDED_EARLY, Cause.OUT_OF_MEMORY, Cause.HUNG)
-"""What a bug of the script looks like."""
+OF_THE_SCRIPT = (
+    Cause.APP_ERROR,
+    Cause.ENDED_EARLY,
+    Cause.OUT_OF_MEMORY,
+    Cause.TERMINATED,
+    Cause.HUNG,
+)
+"""What a bug of the script, or of its pod, looks like."""
 
 IN_STEP = 1
 """Steps by which ranks that need each other may differ: the fastest need not have told its last."""
@@ -49,10 +55,14 @@ class StandingStill:
         case, number = self._case, new.without_progress
         if not 0 < case.world.config.no_progress_limit <= number:
             case.wrong(f"NoProgress after {number} incidents in a row")
-        if case.heartbeats_lost or not case.world.together or not case.world.reports:
-            return
         of_the_script = [i.attempt for _, i in sorted(case.settled.items()) if _counts(i.cause)]
         first = of_the_script[-number:][0]
+        row = (case.records[attempt].resume_point for attempt in sorted(case.records))
+        points = [p.step for p in row if p is not None and p.attempt >= first]
+        if points:
+            case.wrong(f"NoProgress, and since attempt {first} step {max(points)} was resumed")
+        if case.heartbeats_lost or not case.world.together or not case.world.reports:
+            return
         before = max((s for a, s in self._steps.items() if a < first), default=0)
         during = max((s for a, s in self._steps.items() if a >= first), default=0)
         if during > before + IN_STEP:
