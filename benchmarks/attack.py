@@ -1,4 +1,4 @@
-"""A run crashes and recovers while somebody attacks the agents' port; bounded, on loopback.
+"""A run crashes and recovers while somebody attacks the operator; bounded, on loopback.
 
     python -m benchmarks.attack [--rounds N] [NAME ...]
 
@@ -6,9 +6,11 @@ Method: a real API server, the real operator as a process of its own, the agents
 processes that have fetched their agent from it (`benchmarks/port/pods.py` stands in for kubelets;
 it needs root). In each round one training process gets SIGKILL, then one pod is deleted; a recovery
 ends when all processes of the next attempt run their first line. This is timed without an attack
-before and after, and during each attack of `benchmarks/port/attacks.py`. Printed are medians, their
-ratio to those without an attack, and the operator's memory. No bound: a busy machine gives other
-figures, and the attackers share it.
+before and after, during each attack of `benchmarks/port/attacks.py` on the agents' port, and under
+a new operator among the objects of each case of `benchmarks/port/objects.py`, which somebody has
+made in another namespace. Printed are medians, their ratio to those without an attack, and the most
+memory that the operator has had, which may be LARGEST. Times have no bound: a busy machine gives
+other figures, and the attackers share it.
 """
 
 from __future__ import annotations
@@ -23,31 +25,37 @@ import subprocess
 import sys
 import tempfile
 import time
-from contextlib import asynccontextmanager, contextmanager, nullcontext
-from dataclasses import dataclass
+import urllib.request
+from contextlib import asynccontextmanager, nullcontext
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from benchmarks.image import memory_settings
 from benchmarks.local_job import machine
 from benchmarks.port.attacks import ATTACKS
+from benchmarks.port.objects import NAMESPACE, OBJECTS, create, delete
 from benchmarks.port.pods import Pods
 from tests.kube.api_server import ApiServer
 from trainrun_operator.api.resources import TRAINRUN
 from trainrun_operator.kube.api import KubeApi
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator
 
 ROOT = Path(__file__).parents[1]
 REPLICAS = 4
 ROUNDS = 5
 PATIENCE = 60.0
 """Seconds until a recovery is given up."""
+LARGEST = 300
+"""Megabytes that the operator may need, whatever strangers write."""
 SETTLING = 3.0
 """Seconds between the begin of an attack and the first fault."""
 SYSTEM, TEAM, ACCOUNT = "trainrun-system", "team", "default"
 SERVICE = "trainrun-agents"
+ALL = [*ATTACKS, *OBJECTS]
 
 SCRIPT = """
 import os, time
@@ -65,8 +73,42 @@ class Scene:
 
     api: KubeApi
     folder: Path
-    operator: subprocess.Popen[bytes]
+    archive: Path
     port: int
+    health_port: int
+    operator: subprocess.Popen[bytes] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.start()
+
+    def start(self) -> None:
+        """Another operator, which takes over from the one before."""
+        self.operator = start_operator(self.folder, self.archive, self.port, self.health_port)
+
+    def stop(self) -> None:
+        """End the operator."""
+        self.operator.terminate()
+        try:
+            self.operator.wait(timeout=20)
+        except subprocess.TimeoutExpired:
+            self.operator.kill()
+            self.operator.wait()
+
+    async def restart(self) -> None:
+        """One without a past, which reads all that is there before it leads."""
+        self.stop()
+        self.start()
+        deadline = time.time() + PATIENCE
+        while not await asyncio.to_thread(self._is_ready):
+            assert time.time() < deadline, (self.folder / "operator.log").read_text()[-3000:]
+            await asyncio.sleep(0.2)
+
+    def _is_ready(self) -> bool:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.health_port}/readyz", timeout=5):
+                return True
+        except OSError:
+            return False
 
     def mark(self, rank: int) -> tuple[float, int]:
         """When the newest process of a rank began, and its id."""
@@ -105,9 +147,11 @@ class Scene:
         return [pod for pod in found if pod["status"].get("phase") == "Running"]
 
     def megabytes(self) -> float:
-        """Resident memory of the operator."""
+        """The most resident memory that the operator has had."""
+        log = (self.folder / "operator.log").read_text()
+        assert self.operator.poll() is None, f"the operator has ended:\n{log[-3000:]}"
         status = Path(f"/proc/{self.operator.pid}/status").read_text()
-        return int(status.partition("VmRSS:")[2].split()[0]) / 1000
+        return int(status.partition("VmHWM:")[2].split()[0]) / 1000
 
 
 @asynccontextmanager
@@ -125,13 +169,15 @@ async def scene(folder: Path) -> AsyncIterator[Scene]:
     subprocess.run([sys.executable, ROOT / "worker_image/inject/build.py", archive], check=True)
     os.environ["KUBECONFIG"] = str(kubeconfig)
     api = await KubeApi.connect()
-    for name in (SYSTEM, TEAM):
+    for name in (SYSTEM, TEAM, NAMESPACE):
         await api.post("/api/v1/namespaces", {"metadata": {"name": name}})
     await api.post("/api/v1/nodes", {"metadata": {"name": "here"}})
     account = {"metadata": {"name": ACCOUNT}}
-    await api.post(f"/api/v1/namespaces/{TEAM}/serviceaccounts", account)
-    agent_port, health_port = free_port(), free_port()
-    operator = start_operator(folder, archive, agent_port, health_port)
+    for name in (TEAM, NAMESPACE):
+        await api.post(f"/api/v1/namespaces/{name}/serviceaccounts", account)
+    found = Scene(
+        api=api, folder=folder, archive=archive, port=free_port(), health_port=free_port()
+    )
     pods = Pods(
         api=api,
         namespace=TEAM,
@@ -142,7 +188,6 @@ async def scene(folder: Path) -> AsyncIterator[Scene]:
     running = asyncio.create_task(pods.run())
     try:
         await api.post(TRAINRUN.path(TEAM), a_trainrun(folder))
-        found = Scene(api=api, folder=folder, operator=operator, port=agent_port)
         took = await found.all_begun_since(1.0)
         assert took != PATIENCE, (folder / "operator.log").read_text()[-3000:]
         yield found
@@ -150,8 +195,7 @@ async def scene(folder: Path) -> AsyncIterator[Scene]:
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
         pods.stop()
-        operator.kill()
-        operator.wait()
+        found.stop()
         await api.close()
         server.close()
 
@@ -162,6 +206,7 @@ def start_operator(
     """As in its image."""
     environment = {
         **os.environ,
+        **memory_settings(),
         "POD_NAME": "operator",
         "POD_NAMESPACE": SYSTEM,
         "POD_IP": "127.0.0.1",
@@ -171,7 +216,7 @@ def start_operator(
         "TRAINRUN_AGENT_ARCHIVE": str(archive),
         "TRAINRUN_NODES": "false",
     }
-    with (folder / "operator.log").open("wb") as log:
+    with (folder / "operator.log").open("ab") as log:
         command = [sys.executable, "-m", "trainrun_operator.cluster.app"]
         return subprocess.Popen(command, env=environment, stdout=log, stderr=log)
 
@@ -216,7 +261,7 @@ async def measure(found: Scene, rounds: int, name: str = "") -> Figures:
     crash: list[float] = []
     replace: list[float] = []
     pod = (await found.pods())[-1]["metadata"]
-    with attack(found, name, pod) if name else nullcontext() as process:
+    async with attack(found, name, pod) if name else nullcontext() as process:
         await asyncio.sleep(SETTLING)
         for _ in range(rounds):
             crash.append(await found.crash())
@@ -225,9 +270,17 @@ async def measure(found: Scene, rounds: int, name: str = "") -> Figures:
         return Figures(crash=crash, replace=replace, megabytes=found.megabytes())
 
 
-@contextmanager
-def attack(found: Scene, name: str, pod: dict[str, Any]) -> Iterator[subprocess.Popen[bytes]]:
+@asynccontextmanager
+async def attack(
+    found: Scene, name: str, pod: dict[str, Any]
+) -> AsyncIterator[subprocess.Popen[bytes] | None]:
     """It goes on meanwhile."""
+    if name in OBJECTS:
+        await create(found.api, name)
+        await found.restart()
+        yield None
+        await delete(found.api, name)
+        return
     target = [str(found.port), TEAM, pod["name"], pod["uid"]]
     command = [sys.executable, "-m", "benchmarks.port.attacks", name, *target]
     process = subprocess.Popen(command, cwd=ROOT)
@@ -244,7 +297,10 @@ async def run(names: list[str], rounds: int) -> None:
         async with scene(Path(folder)) as found:
             await measure(found, 1)  # the first recovery loads what the next ones have
             calm = [await measure(found, rounds)]
-            during = {name: await measure(found, rounds, name) for name in names}
+            during: dict[str, Figures] = {}
+            for name in names:
+                during[name] = await measure(found, rounds, name)
+                print(f"{name}: {during[name]}", file=sys.stderr, flush=True)
             calm.append(await measure(found, rounds))
     usual = Figures(
         crash=[*calm[0].crash, *calm[1].crash],
@@ -252,23 +308,24 @@ async def run(names: list[str], rounds: int) -> None:
         megabytes=calm[1].megabytes,
     )
     print(machine())
-    print(f"{'attack':12} {'a crash':>20} {'a deleted worker':>20} {'operator':>10}")
+    print(f"{'attack':14} {'a crash':>20} {'a deleted worker':>20} {'operator':>10}")
     for name, figures in {"none": usual, **during}.items():
         parts = [
             f"{median(times):.2f} s = {median(times) / median(base):.2f} x"
             for times, base in ((figures.crash, usual.crash), (figures.replace, usual.replace))
         ]
-        print(f"{name:12} {parts[0]:>20} {parts[1]:>20} {figures.megabytes:>7.0f} MB")
+        verdict = "   TOO MUCH" if figures.megabytes > LARGEST else ""
+        print(f"{name:14} {parts[0]:>20} {parts[1]:>20} {figures.megabytes:>7.0f} MB{verdict}")
 
 
 def main() -> None:
     """Attack."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(ATTACKS)}")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(ALL)}")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     options = parser.parse_args()
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
-    asyncio.run(run(options.names or list(ATTACKS), options.rounds))
+    asyncio.run(run(options.names or ALL, options.rounds))
 
 
 if __name__ == "__main__":

@@ -107,7 +107,7 @@ async def steady(found: Scene, agents: int) -> list[Figure]:
     say(f"memory: {megabytes(leader.pid):.0f} MB, {1000 * per_agent:.0f} kB for each agent")
     return [
         Figure(what="operator while all train", value=cores, unit="cores", most=0.3),
-        Figure(what="operator, memory", value=megabytes(leader.pid), unit="MB", most=400),
+        Figure(what="operator, memory", value=megabytes(leader.pid), unit="MB", most=350),
     ]
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.attack import free_port
+from benchmarks.image import memory_settings
 from tests.kube.api_server import ApiServer
 from trainrun_operator.api.resources import TRAINRUN
 from trainrun_operator.kube.api import KubeApi
@@ -145,6 +146,7 @@ async def _furnish(api: KubeApi, server: ApiServer) -> None:
 def _start_operator(folder: Path, archive: Path, address: str) -> Process:
     environment = {
         **os.environ,
+        **memory_settings(),
         "POD_NAME": f"operator-{address}",
         "POD_NAMESPACE": SYSTEM,
         "POD_IP": address,

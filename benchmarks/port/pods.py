@@ -11,6 +11,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -49,12 +50,15 @@ class Pods:
     """Its host name, which leads to loopback."""
     running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     """By the uid of the pod."""
+    ending: set[str] = field(default_factory=set)
+    """Uids of pods that got SIGTERM."""
 
     async def run(self) -> None:
         """For ever."""
         while True:
             found = await self.api.list_all(self.path())
             await asyncio.gather(*(self._start(pod) for pod in found if self._is_new(pod)))
+            await asyncio.gather(*(self._end(pod["metadata"]) for pod in found))
             there = {pod["metadata"]["uid"] for pod in found}
             for uid in self.running.keys() - there:
                 end(self.running.pop(uid))
@@ -104,6 +108,18 @@ class Pods:
             )
         except KubeError:
             return  # it was deleted meanwhile, or is tried again
+
+    async def _end(self, metadata: Json) -> None:
+        """SIGTERM for one that is to be deleted; it goes once its process has ended."""
+        process = self.running.get(metadata["uid"])
+        if process is None or "deletionTimestamp" not in metadata:
+            return
+        if metadata["uid"] not in self.ending:
+            self.ending.add(metadata["uid"])
+            process.terminate()
+        elif process.poll() is not None:
+            with suppress(KubeError):  # tried again
+                await self.api.delete(self.path(metadata["name"]), body={"gracePeriodSeconds": 0})
 
     async def _token(self, metadata: Json) -> str:
         reference = {
