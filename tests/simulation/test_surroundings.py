@@ -136,8 +136,7 @@ def test_a_worker_that_took_the_name_of_the_one_that_was_seen_is_not_deleted() -
 def test_a_leader_whose_view_of_the_workers_froze_sees_their_ends_later() -> None:
     world = a_life()
     until(world, lambda: runs(world, 1))
-    # Longer than the end of the pod is waited for, nobody could know who sent the SIGTERM.
-    world.stop_watch(world.operators[0], 10)
+    world.stop_watch(world.operators[0], 20)
     world.vanish(worker(world, 1))
     world.lose_node(worker(world, 2), known_after=1.0)
     assert lived_well(world)

@@ -72,6 +72,16 @@ def test_a_node_that_shuts_down_says_so_at_the_end_of_the_pod(cause: Cause, mess
     assert incident.slot == 1
 
 
+def test_a_silent_worker_is_not_deleted_before_its_pod_could_tell_who_sent_it() -> None:
+    scene = told(max_failures=3).silent(1, 40)
+    assert [a for a in scene.plan.actions if isinstance(a, DeleteWorker)] == []
+    late = scene.after(passed=120).silent(1, 160)
+    while late.plan.transition:
+        late = late.after(late.plan)
+    (deletion,) = [a for a in late.plan.actions if isinstance(a, DeleteWorker)]
+    assert (deletion.name, deletion.reason) == ("run-1-1", "its agent does not answer")
+
+
 def test_a_worker_that_is_deleted_after_all_was_preempted() -> None:
     """The news of the deletion came after that of the signal; or its object is gone."""
     scene = told()

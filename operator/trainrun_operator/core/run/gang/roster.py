@@ -24,7 +24,7 @@ from trainrun_operator.core.run.gang.starting import (
     ended_now,
     never_called,
 )
-from trainrun_operator.core.run.incidents.attribution import awaited
+from trainrun_operator.core.run.incidents.attribution import awaited, sender_awaited
 from trainrun_operator.core.run.plan import CreateWorker, DeleteWorker
 from trainrun_operator.core.run.store_wait import has_worked, is_made_anew, is_refused, told
 from trainrun_operator.core.run.suspicion import misreads
@@ -272,6 +272,9 @@ def _dismissal(view: View, worker: WorkerFact, *, flushing: bool) -> str:
     if view.is_cut_off(worker):
         return f"its node {worker.node} is lost: {worker.suspect_node}"
     if view.is_silent(worker) or never_called(view, worker):
+        incident = view.status.incident
+        if incident and incident.worker == worker.name and sender_awaited(view, incident):
+            return ""  # our own deletion would hide who sent it SIGTERM
         return "its agent does not answer"
     if cannot_start(view, worker) and worker.pending is not None:
         return worker.pending.message
