@@ -37,7 +37,7 @@ def runs_of(script: str, folder: Path) -> Iterator[LocalRuns]:
         folder=folder,
         script=str(Path(__file__).parent / script),
         env={"OUT": str(folder / "out")},
-        spec={"failurePolicy": {"maxFailures": 0, "maxPreemptions": 1}},
+        spec={"failurePolicy": {"maxFailures": 1, "maxPreemptions": 0}},
         replicas=1,
     )
     try:
@@ -63,8 +63,8 @@ def to_its_end(driver: Driver) -> Ended:
     return driver.end()
 
 
-def notice(runs: LocalRuns) -> None:
-    """As the node gives it to a worker that it takes away."""
+def end_its_agent(runs: LocalRuns) -> None:
+    """As a node does it that takes its worker away; but here nobody tells that it does."""
     agents = [
         pid
         for pid in runs.our_processes()
@@ -75,20 +75,20 @@ def notice(runs: LocalRuns) -> None:
 
 
 @FRAMEWORKS
-def test_a_preemption_costs_a_trainer_that_saves_on_sigterm_no_saved_step(
+def test_a_sigterm_costs_a_trainer_that_saves_on_it_no_saved_step(
     script: str, tmp_path: Path
 ) -> None:
     with runs_of(script, tmp_path) as runs:
         driver = begun(runs)
-        notice(runs)
+        end_its_agent(runs)
         ended = to_its_end(driver)
     assert ended.code == 0, ended.out[-3000:] + ended.err
     (incident,) = ended.incidents
-    assert (incident["cause"], incident["budget"]) == ("Preempted", "preemptions")
-    assert ended.status["failures"]["text"] == "0/0"
+    assert (incident["cause"], incident["budget"]) == ("Terminated", "failures")
+    assert ended.status["failures"]["text"] == "1/1"
     first, second = steps(ended.out, "begins")
     assert (first, second > 0) == (0, True), ended.out[-3000:]
-    # The attempt that was preempted ended on its own and was no success.
+    # The attempt that got it ended on its own and was no success.
     assert steps(ended.out, "ends")[-1] > second
 
 

@@ -240,12 +240,12 @@ def test_a_run_that_its_file_suspends_tells_what_to_change(runs: LocalRuns) -> N
 
 
 def test_ctrl_c_twice_stops_at_once_and_nothing_is_counted_later(runs: LocalRuns) -> None:
-    # Never saves when asked to, so that only the second interrupt can end it.
-    runs.env = {"STEPS": "60", "PAUSE": "0.05", "MODE": "silent"}
+    # Neither saves when asked to nor ends by SIGTERM: only the second interrupt can end it.
+    runs.env = {"STEPS": "60", "PAUSE": "0.05", "MODE": "stubborn"}
     driver = runs.start()
-    eventually(lambda: runs.begins(1) == [0], timeout=60)
+    eventually(lambda: runs.begins(0) == runs.begins(1) == [0])
     driver.interrupt()
-    eventually(lambda: "interrupt again" in driver.out.with_suffix(".err").read_text())
+    eventually(lambda: "Ctrl-C again" in driver.out.with_suffix(".err").read_text())
     driver.interrupt()
     assert driver.end().code == 130
     assert runs.our_processes() == []

@@ -29,7 +29,8 @@ def of_another_machine(path: Path) -> Leader:
 def test_the_same_command_does_not_kill_a_live_run_whose_lock_was_removed(
     runs: LocalRuns, whole: bool
 ) -> None:
-    runs.env = {"STEPS": "100000", "PAUSE": "0.02"}
+    # Saves nothing: without its folder a save would fail, and the run with it.
+    runs.env = {"STEPS": "100000", "PAUSE": "0.02", "EVERY": "100000"}
     driver = runs.start()
     driver.wait_for_step(7)
     ours = set(runs.our_processes())
@@ -42,7 +43,7 @@ def test_the_same_command_does_not_kill_a_live_run_whose_lock_was_removed(
     assert f"run tiny is being led by process {driver.process.pid} on " in second.err
     assert driver.process.poll() is None
     if whole:
-        return  # what its processes need to go on is gone
+        return  # what its processes need to save is gone
     assert ours == set(runs.our_processes()), "nothing was ended"
     driver.process.send_signal(signal.SIGINT)
     ended = driver.end()

@@ -61,6 +61,8 @@ def save(step: int) -> Path:
     return directory
 
 
+if MODE == "stubborn":
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
 begin = resume()
 write(begin, "begin")
 write(begin, f"id {context.run_id}")
@@ -77,7 +79,7 @@ for step in range(begin + 1, STEPS + 1):
         while not everybody_has_begun():
             time.sleep(0.01)
         raise ValueError(f"the loss became negative in step {step}")
-    if MODE == "silent":
+    if MODE in ("silent", "stubborn"):
         continue
     request = None if MODE == "deaf" else trainrun.should_save()
     apart = {"own-steps": 1000, "shifted-steps": 1}.get(MODE, 0)
