@@ -84,7 +84,7 @@ dev-operator: install ## the operator from this checkout, under `kopf run`, for 
 lint: install ## ruff, ruff format, mypy strict, import contracts
 	@$(VENV)/bin/ruff check .
 	@$(VENV)/bin/ruff format --check .
-	@$(VENV)/bin/mypy operator/trainrun_operator worker_image/trainrun
+	@$(VENV)/bin/mypy operator/trainrun_operator worker_image/trainrun tests/simulation/world
 	@$(VENV)/bin/mypy --python-version 3.10 --cache-dir .mypy_cache/py310 worker_image/trainrun
 	@$(VENV)/bin/lint-imports
 

@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from tests.runtime.states import RUN_UID, a_state, hold
+from tests.simulation.world.clock import Clock
 from tests.support.builders import a_config, a_worker
 from trainrun_operator.api.run.standing import PostedProgress
 from trainrun_operator.api.run.status import HistoryEntry, TrainRunStatus
@@ -24,7 +25,6 @@ from trainrun_operator.runtime.agents import RunAgents
 from trainrun_operator.runtime.news import Happened, Passed, RunNews
 from trainrun_operator.runtime.reconciler import Reconciler
 from trainrun_operator.runtime.wakeup import PROGRESS_INTERVAL, Wakeup
-from trainrun_operator.simulation.clock import Clock
 from trainrun_operator.worlds.base import Agents, Seen, StatusConflict, StatusUnwritable
 
 CONFIG = a_config(

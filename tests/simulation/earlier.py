@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
+from tests.simulation.world.store import SimCheckpoint
 from trainrun.contract.checkpoint_id import CheckpointId
-from trainrun_operator.simulation.store import SimCheckpoint
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from trainrun_operator.simulation.simulation import Simulation
+    from tests.simulation.world.simulation import Simulation
 
 Before = Literal["Nothing", "Unfinished", "Finished"]
 

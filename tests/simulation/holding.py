@@ -9,7 +9,7 @@ from tests.simulation.lives import PATIENCE, Life, judged, living
 from tests.simulation.telling import mistakes_in_its_story
 
 if TYPE_CHECKING:
-    from trainrun_operator.simulation.simulation import Simulation
+    from tests.simulation.world.simulation import Simulation
 
 
 def holds(life: Life) -> None:

@@ -9,15 +9,15 @@ from typing import Literal
 
 from tests.simulation.earlier import Before, leave_behind
 from tests.simulation.striking import Fault, strike
+from tests.simulation.world.simulation import Simulation
+from tests.simulation.world.training import OnSigterm
+from tests.simulation.world.weather import Weather
 from tests.support.builders import a_config
 from trainrun_operator.api.run.rules import FailureRule
 from trainrun_operator.api.run.spec import FailurePolicy, OnNotice
 from trainrun_operator.core.run.causes import BUDGETS, limits_of
 from trainrun_operator.core.run.incidents import ledger
 from trainrun_operator.core.run.rules import rules_of
-from trainrun_operator.simulation.simulation import Simulation
-from trainrun_operator.simulation.training import OnSigterm
-from trainrun_operator.simulation.weather import Weather
 
 CALM_AFTER = 120.0
 """Virtual seconds after which nothing breaks any more."""

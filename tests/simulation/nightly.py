@@ -22,7 +22,7 @@ from typing import NoReturn
 from tests.simulation.drawn import deaf_life, drawn_life, rare_life
 from tests.simulation.holding import mistake_in
 from tests.simulation.useful_time import mistake_in_goodput
-from trainrun_operator.simulation.sweep.faults import live, live_large
+from tests.simulation.world.sweep.faults import live, live_large
 
 LIVES = 100_000
 TOO_LONG = 300

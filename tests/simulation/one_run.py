@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 from datetime import timedelta
 
+from tests.simulation.world.simulation import Simulation
+from tests.simulation.world.worker import SimWorker
 from tests.support import builders
 from trainrun_operator.core.run.config import RunConfig
-from trainrun_operator.simulation.simulation import Simulation
-from trainrun_operator.simulation.worker import SimWorker
 
 HOUR = 3600.0
 

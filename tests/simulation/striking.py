@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from tests.simulation.world.cluster import StartTrouble
+from tests.simulation.world.simulation import Simulation
+from tests.simulation.world.worker import SimWorker
 from trainrun.contract.agent_state import Problem
 from trainrun_operator.core.run.causes import Cause, Limits
 from trainrun_operator.core.run.observation import RefusedReason
-from trainrun_operator.simulation.cluster import StartTrouble
-from trainrun_operator.simulation.simulation import Simulation
-from trainrun_operator.simulation.worker import SimWorker
 
 FaultKind = Literal[
     "kill",

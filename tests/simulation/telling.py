@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from trainrun_operator.api.run.story import Chapter, chapter_from, chapter_object
 
 if TYPE_CHECKING:
-    from trainrun_operator.simulation.simulation import Simulation
+    from tests.simulation.world.simulation import Simulation
 
 ROUNDED = 0.01
 """Seconds by which the parts of a chapter may differ from the whole."""

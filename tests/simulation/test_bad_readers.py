@@ -8,11 +8,11 @@ from datetime import timedelta
 import pytest
 
 from tests.simulation.one_run import HOUR, until, worker
+from tests.simulation.world.simulation import Simulation
 from tests.support import builders
 from tests.support.levels import some
 from trainrun_operator.api.run.status import Distrusted
 from trainrun_operator.core.run.config import RunConfig
-from trainrun_operator.simulation.simulation import Simulation
 
 
 def a_config(**fields: object) -> RunConfig:

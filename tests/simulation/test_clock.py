@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from trainrun_operator.simulation.clock import Clock
+from tests.simulation.world.clock import Clock
 
 
 def all_of(clock: Clock) -> None:

@@ -10,10 +10,10 @@ from functools import cache
 
 import pytest
 
+from tests.simulation.world.simulation import Simulation
+from tests.simulation.world.worker import SimWorker
 from tests.support.builders import a_config
 from tests.support.levels import some
-from trainrun_operator.simulation.simulation import Simulation
-from trainrun_operator.simulation.worker import SimWorker
 
 SAVE_EVERY = 8
 STRIKE_AT = 11

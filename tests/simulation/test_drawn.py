@@ -14,9 +14,9 @@ from tests.simulation.holding import mistake_in
 from tests.simulation.lives import Life, judged, living
 from tests.simulation.one_run import causes
 from tests.simulation.striking import Fault, FaultKind
+from tests.simulation.world.simulation import Simulation
 from trainrun_operator.core.run import answers
 from trainrun_operator.core.run.rules import Decision
-from trainrun_operator.simulation.simulation import Simulation
 
 
 def a_life(*kinds: FaultKind, size: float = 0.5, **fields: Any) -> Life:

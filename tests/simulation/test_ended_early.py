@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.simulation.one_run import HOUR, a_config, a_life, causes, worker
+from tests.simulation.world.simulation import Simulation
 from trainrun_operator.core.run.stages import running
-from trainrun_operator.simulation.simulation import Simulation
 
 
 def killed_and_returning(attempts: int, *, max_failures: int) -> Simulation:

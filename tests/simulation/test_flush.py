@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from tests.simulation.one_run import HOUR, a_config, a_life, causes, until, worker
+from tests.simulation.world.agent import SimAgent
+from tests.simulation.world.simulation import Simulation
+from tests.simulation.world.weather import Weather
 from tests.support.levels import some
 from trainrun_operator.core.run.gang import roster
 from trainrun_operator.core.run.stages import gathering
-from trainrun_operator.simulation.agent import SimAgent
-from trainrun_operator.simulation.simulation import Simulation
-from trainrun_operator.simulation.weather import Weather
 
 
 def killed_after_a_report(seed: int) -> Simulation:

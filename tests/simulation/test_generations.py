@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from tests.simulation.one_run import HOUR, a_config, a_life, causes, runs, until, worker
+from tests.simulation.world.simulation import Simulation
+from tests.simulation.world.store import SimCheckpoint
+from tests.simulation.world.weather import Weather
 from trainrun.contract.checkpoint_id import CheckpointId
-from trainrun_operator.simulation.simulation import Simulation
-from trainrun_operator.simulation.store import SimCheckpoint
-from trainrun_operator.simulation.weather import Weather
 
 OLD = CheckpointId(attempt=7, step=500)
 

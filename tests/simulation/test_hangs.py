@@ -7,13 +7,13 @@ from datetime import timedelta
 import pytest
 
 from tests.simulation.one_run import HOUR, a_config, a_life, causes, runs, until, worker
+from tests.simulation.world.simulation import Simulation
+from tests.simulation.world.weather import Weather
 from tests.support.levels import some
 from trainrun_operator.core.run.causes import Cause
 from trainrun_operator.core.run.config import RunConfig
 from trainrun_operator.core.run.incidents import hangs, learned
 from trainrun_operator.core.run.stages import running
-from trainrun_operator.simulation.simulation import Simulation
-from trainrun_operator.simulation.weather import Weather
 
 
 def watched(limit: timedelta = timedelta(seconds=60), **fields: object) -> RunConfig:

@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from tests.simulation.one_run import HOUR, a_config, a_life, causes, until, worker
-from trainrun_operator.simulation.simulation import Simulation
+from tests.simulation.world.simulation import Simulation
 
 WORKERS = 200
 

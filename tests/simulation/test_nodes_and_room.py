@@ -7,12 +7,12 @@ from datetime import timedelta
 
 import pytest
 
+from tests.simulation.world.clock import Clock
+from tests.simulation.world.room import Room
+from tests.simulation.world.simulation import Simulation
 from tests.support import builders
 from tests.support.levels import some
 from trainrun_operator.core.run.config import RunConfig
-from trainrun_operator.simulation.clock import Clock
-from trainrun_operator.simulation.room import Room
-from trainrun_operator.simulation.simulation import Simulation
 
 
 def a_config(**fields: object) -> RunConfig:

@@ -9,8 +9,8 @@ from typing import get_args
 import pytest
 
 from tests.simulation.one_run import a_config
+from tests.simulation.world.partitions import CutKind, PartitionedLife
 from tests.support.levels import some
-from trainrun_operator.simulation.partitions import CutKind, PartitionedLife
 
 COMES_BACK = 15.0
 """Seconds until an agent has found the leader again, at the latest."""

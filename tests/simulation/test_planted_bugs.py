@@ -13,6 +13,11 @@ from tests.simulation import one_run
 from tests.simulation.drawn import drawn_life
 from tests.simulation.lives import Life, judged, living
 from tests.simulation.striking import FAULTS, FaultKind
+from tests.simulation.world.clock import START
+from tests.simulation.world.invariants import written
+from tests.simulation.world.invariants.events import MOST_TOLD
+from tests.simulation.world.operator import SimOperator
+from tests.simulation.world.store import SimStore
 from trainrun.contract.agent_state import Resolution, SaveVote
 from trainrun.contract.answer import ResolveRequest, SaveOrder
 from trainrun.contract.checkpoint_id import CheckpointId
@@ -26,11 +31,6 @@ from trainrun_operator.core.run.save_agreement import coordinate
 from trainrun_operator.core.run.stages import finished, gathering, preempting, running
 from trainrun_operator.core.run.view import View
 from trainrun_operator.runtime.news import Happened, RunNews
-from trainrun_operator.simulation.clock import START
-from trainrun_operator.simulation.invariants import written
-from trainrun_operator.simulation.invariants.events import MOST_TOLD
-from trainrun_operator.simulation.operator import SimOperator
-from trainrun_operator.simulation.store import SimStore
 
 LIVES = 300
 pytestmark = pytest.mark.slow  # what they try is the judge, which changes seldom

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.simulation.one_run import HOUR, a_config, a_life, causes, runs, until, worker
+from tests.simulation.world.simulation import Simulation
 from trainrun_operator.core.run.config import RunConfig
-from trainrun_operator.simulation.simulation import Simulation
 
 
 def a_rotated_secret(

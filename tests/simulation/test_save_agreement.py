@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.simulation.one_run import a_config, a_life, runs, until, worker
+from tests.simulation.world.agent import SimAgent
+from tests.simulation.world.simulation import Simulation
 from trainrun.contract.agent_state import Problem
-from trainrun_operator.simulation.agent import SimAgent
-from trainrun_operator.simulation.simulation import Simulation
 
 AWAY = 600.0
 """Seconds without an operator."""

@@ -9,8 +9,8 @@ import pytest
 from tests.simulation.drawn import deaf_life
 from tests.simulation.holding import holds
 from tests.simulation.one_run import HOUR, a_config, a_life, causes, runs, until, worker
+from tests.simulation.world.simulation import Simulation
 from tests.support.levels import examples
-from trainrun_operator.simulation.simulation import Simulation
 
 
 def a_deaf_life(**fields: object) -> Simulation:

@@ -7,10 +7,10 @@ from datetime import timedelta
 import pytest
 
 from tests.simulation.one_run import HOUR, a_config, a_life, causes, runs, until, worker
+from tests.simulation.world.cluster import StartTrouble
+from tests.simulation.world.simulation import Simulation
+from tests.simulation.world.weather import Weather
 from trainrun_operator.core.run.plan import CreateWorker, DeleteWorker
-from trainrun_operator.simulation.cluster import StartTrouble
-from trainrun_operator.simulation.simulation import Simulation
-from trainrun_operator.simulation.weather import Weather
 
 
 def lived_well(world: Simulation) -> bool:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.simulation.one_run import HOUR, a_config, a_life, causes, runs, until, worker
+from tests.simulation.world.simulation import Simulation
 from tests.support.levels import some
-from trainrun_operator.simulation.simulation import Simulation
 
 MANY = a_config(limits={"failures": -1, "preemptions": -1})
 

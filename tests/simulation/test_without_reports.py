@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.simulation.one_run import HOUR, a_config, a_life, runs, until, worker
-from trainrun_operator.simulation.simulation import Simulation
+from tests.simulation.world.simulation import Simulation
 
 KILLS = 5
 

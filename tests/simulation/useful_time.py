@@ -10,7 +10,7 @@ from tests.simulation.lives import PATIENCE, Life, living
 from tests.simulation.telling import chapters
 
 if TYPE_CHECKING:
-    from trainrun_operator.simulation.simulation import Simulation
+    from tests.simulation.world.simulation import Simulation
 
 TOLD = frozenset(
     {"kill", "oom", "exception", "texts", "policy", "refuse", "no-room", "misconfigure", "template"}

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tests.simulation.world.sweep.life import SweepLife
+from tests.simulation.world.sweep.sweep_object import BASE
 from trainrun.sweep.fold import fold
-from trainrun_operator.simulation.sweep.life import SweepLife
-from trainrun_operator.simulation.sweep.sweep_object import BASE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from tests.simulation.world.sweep.clerks import SimulatedClerk
+    from tests.simulation.world.sweep.operators import SimulatedOperator
+    from tests.simulation.world.sweep.storage import Moment
     from trainrun.sweep.view import SweepView
-    from trainrun_operator.simulation.sweep.clerks import SimulatedClerk
-    from trainrun_operator.simulation.sweep.operators import SimulatedOperator
-    from trainrun_operator.simulation.sweep.storage import Moment
 
 
 def calm_life(seed: int = 4, **spec: Any) -> SweepLife:

@@ -20,14 +20,14 @@ from tests.simulation.sweep.calm import (
     resumed_error,
     until_about_to,
 )
+from tests.simulation.world.sweep.storage import SWEEP
 from trainrun.contract import layout
 from trainrun.sweep.records import Ask, Reports, SweepSession, Tell
-from trainrun_operator.simulation.sweep.storage import SWEEP
 
 if TYPE_CHECKING:
-    from trainrun_operator.simulation.sweep.clerks import SimulatedClerk
-    from trainrun_operator.simulation.sweep.life import SweepLife
-    from trainrun_operator.simulation.sweep.storage import Moment
+    from tests.simulation.world.sweep.clerks import SimulatedClerk
+    from tests.simulation.world.sweep.life import SweepLife
+    from tests.simulation.world.sweep.storage import Moment
 
 UNDISTURBED = calm_life()
 UNDISTURBED.end()

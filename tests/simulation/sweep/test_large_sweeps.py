@@ -7,8 +7,8 @@ import json
 import pytest
 
 from tests.simulation.sweep.calm import calm_life
+from tests.simulation.world.sweep.faults import live_large
 from tests.support.levels import examples
-from trainrun_operator.simulation.sweep.faults import live_large
 
 AT_ONCE, FAILED_RUNS = 20, 5
 

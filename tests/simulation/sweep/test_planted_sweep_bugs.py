@@ -10,6 +10,9 @@ from typing import Any
 import pytest
 
 from tests.simulation.sweep.calm import late_session, raised_budget, resumed_error
+from tests.simulation.world.sweep import operators
+from tests.simulation.world.sweep.faults import live
+from tests.simulation.world.sweep.judge import BrokenPromise
 from tests.support.levels import some
 from trainrun.checkpoint import RunStore, trial_reports
 from trainrun.checkpoint.numbered_volumes import Binder
@@ -23,9 +26,6 @@ from trainrun_operator.core.sweep import display, ending, planner, retaining, sl
 from trainrun_operator.core.sweep.plan import CreateTrial, DeleteTrial, SweepPlan
 from trainrun_operator.runtime.clerk_desk import ClerkDesk
 from trainrun_operator.runtime.trial_folders import TrialFolders
-from trainrun_operator.simulation.sweep import operators
-from trainrun_operator.simulation.sweep.faults import live
-from trainrun_operator.simulation.sweep.judge import BrokenPromise
 
 SEEDS = 200
 """Lives within which each of these mistakes shows."""

@@ -10,10 +10,10 @@ from __future__ import annotations
 import pytest
 
 from tests.simulation.sweep.calm import calm_life, kill_leader, leader
+from tests.simulation.world.sweep.clerks import SimulatedClerk
+from tests.simulation.world.sweep.faults import live
+from tests.simulation.world.sweep.sweep_object import MOST_TRIALS
 from tests.support.levels import some
-from trainrun_operator.simulation.sweep.clerks import SimulatedClerk
-from trainrun_operator.simulation.sweep.faults import live
-from trainrun_operator.simulation.sweep.sweep_object import MOST_TRIALS
 
 LIVES = 20
 """Of each test."""

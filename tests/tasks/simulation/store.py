@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+from tests.simulation.world.clock import Clock
 from trainrun.errors import ObjectNotFound, StoreUnavailable
-from trainrun_operator.simulation.clock import Clock
 
 T = TypeVar("T")
 

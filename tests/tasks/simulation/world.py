@@ -10,6 +10,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
+from tests.simulation.world.clock import Clock
 from tests.tasks.simulation.graphs import Action, Graph, Node, draw_graph
 from tests.tasks.simulation.judge import BrokenPromise, Judge
 from tests.tasks.simulation.store import SimulatedKeep, Store, Weather
@@ -24,7 +25,6 @@ from trainrun.tasks.program import Program
 from trainrun.tasks.records import Batch, Rebuild, Record, Reset
 from trainrun.tasks.refs import ObjectRef, object_name
 from trainrun.tasks.task_log import BY_HAND, PatientKeep, TaskLog, to_bytes
-from trainrun_operator.simulation.clock import Clock
 
 T = TypeVar("T")
 

@@ -1,0 +1,58 @@
+"""What the judge says of a flush: it ends, or its time is over, before a resume point is claimed.
+
+Layer: simulation. A step that every rank has reported is not lost while those who have it live, can
+be heard and have time to bring it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tests.simulation.world.agent import SimAgent
+    from tests.simulation.world.clock import Clock
+    from trainrun.contract.checkpoint_id import CheckpointId
+    from trainrun_operator.api.run.incident import Ending
+    from trainrun_operator.core.run.config import RunConfig
+
+
+class TimeOfFlush(Protocol):
+    """What there really is."""
+
+    config: RunConfig
+    clock: Clock
+
+
+def thrown_away(
+    world: TimeOfFlush,
+    *,
+    ending: Ending,
+    gang: Sequence[SimAgent],
+    resume: CheckpointId | None,
+) -> int | None:
+    """The newest step that the gang of the ended attempt was about to store, where the claim of
+    `resume` loses it without a reason; None: there is none."""
+    until = ending.flush_until or ending.time + world.config.flush_timeout
+    if world.clock.datetime > until:
+        return None
+    begin = resume.step if resume is not None and resume.attempt == gang[0].attempt else -1
+    steps = {step for agent in gang for step, entry in agent.staging.steps.items() if entry.ranks}
+    lost = (step for step in steps if step > begin and all(_brings(agent, step) for agent in gang))
+    return max((step for step in lost if any(_lacks(agent, step) for agent in gang)), default=None)
+
+
+def _lacks(agent: SimAgent, step: int) -> bool:
+    entry = agent.staging.steps.get(step)
+    return entry is None or not entry.uploaded
+
+
+def _brings(agent: SimAgent, step: int) -> bool:
+    """It has stored its part, or is going to. Of one that is gone nobody may know what it had."""
+    if not agent.alive or agent.unheard or step in agent.staging.dropped:
+        return False
+    entry = agent.staging.steps.get(step)
+    if entry is not None:
+        return entry.complete
+    return agent.training is not None and agent.training.passed(step)
