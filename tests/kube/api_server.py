@@ -84,6 +84,8 @@ class ApiServer:
         client_url, peer_url = (f"http://127.0.0.1:{port}" for port in (self.etcd_port, peer))
         options = {
             "data-dir": self.directory / "etcd",
+            # Benchmarks fill the usual two gigabytes with revisions of large objects.
+            "quota-backend-bytes": 8 * 1024**3,
             "listen-client-urls": client_url,
             "advertise-client-urls": client_url,
             "listen-peer-urls": peer_url,
