@@ -126,6 +126,20 @@ ITS_LAST_STEP_IS_STORED_AND_A_RANK_FINDS_NOBODY = Life(
 )
 """The others have nothing to do after it, and bring nothing that could be thrown away."""
 
+ITS_ONLY_WORKER_LEAVES_BEFORE_ITS_SIGTERM_IS_HEARD_OF = Life(
+    seed=1,
+    replicas=1,
+    max_failures=1,
+    max_preemptions=None,
+    loss=0.0,
+    duplicate=0.0,
+    delay=1.5,
+    hang=False,
+    grace=30.0,
+    faults=(Fault(kind="own-limit", at=4.2, slot=0, size=1.0),),
+)
+"""Its attempt has begun, and its agent, which does not know that yet, has nothing to end first."""
+
 
 @pytest.mark.parametrize("part", range(PARTS))
 def test_every_life_keeps_the_promises_and_ends_when_faults_stop(part: int) -> None:
@@ -160,6 +174,11 @@ def test_no_worker_is_taken_from_an_attempt_that_its_operator_does_not_know_to_h
 
 def test_a_run_that_resumes_from_its_last_step_succeeds_once_all_ranks_have_met() -> None:
     holds(ITS_LAST_STEP_IS_STORED_AND_A_RANK_FINDS_NOBODY)
+
+
+def test_a_worker_that_leaves_before_its_sigterm_is_heard_of_was_told_to_end() -> None:
+    """It was rare life 103: what ended it was said to be unknown."""
+    holds(ITS_ONLY_WORKER_LEAVES_BEFORE_ITS_SIGTERM_IS_HEARD_OF)
 
 
 @pytest.mark.parametrize(

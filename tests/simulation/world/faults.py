@@ -5,6 +5,7 @@ Layer: simulation. Each fault tells the judge what is really lost by it.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -195,8 +196,14 @@ class FaultyCluster(TroubledCluster):
             worker.agent.terminated(grace)
             self.clock.after(grace, lambda: self._killed(worker))
 
+    @abstractmethod
+    def has_told(self, agent: SimAgent) -> bool:
+        """Whether whoever leads has heard of the notice that this agent has had."""
+
     def _killed(self, worker: SimWorker) -> None:
         if worker.present and worker.phase == "Running":
+            if worker.last_words is None and not self.has_told(worker.agent):
+                self.judge.struck(worker.agent, Cause.UNKNOWN)  # nobody may ever hear of SIGTERM
             self.end_agent(worker.agent)
             self.agent_left(worker.agent, code=137)
 

@@ -85,6 +85,11 @@ class Simulation(FaultyCluster):
 
     # ------------------------------------------------------------------ network
 
+    def has_told(self, agent: SimAgent) -> bool:
+        """Whether an operator that lives has heard of this agent's notice."""
+        heard = (each.agents.heard(agent.name).state for each in self.operators)
+        return any(state is not None and state.notice is not None for state in heard)
+
     def agent_runs(self, agent: SimAgent) -> None:
         """The agent's loop: it asks again and again, and at once when it has news."""
         if agent.alive:

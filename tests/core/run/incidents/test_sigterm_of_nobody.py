@@ -142,6 +142,34 @@ def test_a_worker_that_ends_where_no_cluster_tells_why_was_told_to_end() -> None
     assert scene.after(scene.plan).plan.reason == "MaxFailuresExceeded"
 
 
+def test_a_worker_that_left_at_a_sigterm_of_which_nobody_heard_was_told_to_end() -> None:
+    """It was Unknown, which noProgressLimit does not count, and stayed so when it was deleted."""
+    scene = a_run(max_failures=3).running().with_worker(1, phase="Ended", exit_code=143)
+    assert scene.plan.message == f"attempt 1 ended: Terminated: {UNKNOWN}"
+    scene = scene.after(scene.plan)
+    assert scene.status.incident is not None
+    assert scene.status.incident.budget == "failures"
+    late = scene.with_worker(1, notice=Notice(reason="pod was deleted", age=3.0))
+    assert late.plan.reason == "Preempted"
+
+
+def test_a_sigterm_that_is_heard_of_after_the_end_of_its_worker_explains_that_end() -> None:
+    """Its last heartbeat was on its way when it was killed, and tells the age of that moment."""
+    scene = a_run(max_failures=3).running().with_worker(1, phase="Ended", exit_code=137)
+    assert scene.plan.reason == "Unknown"
+    scene = scene.after(scene.plan).after(passed=1)
+    scene = scene.silent(1, 0).with_agent(1, notice=Notice(reason="SIGTERM"))
+    assert scene.plan.message.startswith(
+        f"what ended attempt 1 is known now: Terminated: {UNKNOWN}"
+    )
+
+
+def test_who_deletes_a_worker_after_its_end_has_not_ended_it() -> None:
+    scene = a_run(max_failures=3).running().with_worker(1, phase="Ended", exit_code=137)
+    scene = scene.after(scene.plan).after(passed=1)
+    assert not scene.without(1).plan.transition
+
+
 def test_a_pod_that_ends_itself_again_and_again_does_not_go_on_for_ever() -> None:
     """A liveness probe that fails was a preemption each time: with maxPreemptions -1 for ever."""
     scene = a_run(max_failures=-1, max_preemptions=-1, no_progress_limit=2, on_notice="Stop")

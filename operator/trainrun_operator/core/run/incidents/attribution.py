@@ -132,7 +132,7 @@ def _may_explain(view: View, incident: Incident, loss: Loss) -> bool:
     has died can be read after the failures of its peers.
     """
     own = bool(loss.worker) and loss.worker == incident.worker
-    if own and _sender_unknown(incident):
+    if own and (_sender_unknown(incident) or _tells_why_it_ended(incident, loss)):
         return True
     late = view.observation.now - incident.time
     worker = view.roster[loss.slot]
@@ -144,6 +144,14 @@ def _may_explain(view: View, incident: Incident, loss: Loss) -> bool:
             return explains(incident) >= Explains.LITTLE
     weak = Explains.LITTLE if own else Explains.NOT_MET
     return explains(incident) >= weak and late <= _patience(view)
+
+
+def _tells_why_it_ended(incident: Incident, loss: Loss) -> bool:
+    """The incident is a worker's end of which only the exit code is known, and the worker had got
+    SIGTERM: before its end, however late that is heard."""
+    only_its_code = row_of(incident.cause).explains is Explains.LITTLE
+    told = row_of(loss.cause).explains is Explains.TOLD
+    return only_its_code and incident.exit_code is not None and told
 
 
 def _began(worker: WorkerFact, loss: Loss) -> timedelta:

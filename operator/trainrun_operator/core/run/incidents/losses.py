@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from trainrun.contract.agent_state import REFUSED
+from trainrun.contract.agent_state import REFUSED, Notice
 from trainrun_operator.core.run import signals
 from trainrun_operator.core.run.causes import Cause
 from trainrun_operator.core.run.incidents.recognised import remedy_of
@@ -26,10 +26,12 @@ from trainrun_operator.core.run.view import (
 )
 
 if TYPE_CHECKING:
-    from trainrun.contract.agent_state import AgentState, Notice, ProcessExit
+    from trainrun.contract.agent_state import AgentState, ProcessExit
     from trainrun_operator.core.run.observation import WorkerFact, WorkerLoss
 
 SIGABRT = 6
+SIGTERMED = 128 + signals.NUMBERS["SIGTERM"]
+"""Exit code with which an agent leaves at SIGTERM; its last heartbeat may not have been heard."""
 
 BROKEN_COLLECTIVE = (
     "connection reset",
@@ -197,6 +199,8 @@ def _ended(
     if failed is not None and agent is not None:
         return _failed(worker, agent, failed, view)
     notice = notice_of(worker)
+    if notice is None and worker.exit_code == SIGTERMED:
+        notice = Notice(reason="SIGTERM")
     if notice is not None and worker.notice is None:
         return got_sigterm(worker, notice)
     if notice is not None:
