@@ -1,7 +1,9 @@
 """The runs of one process in an event loop of their own, as kopf's handlers reach them.
 
 Layer: cluster. Invariant: what happens to kopf's loop does not reach this one; the two share no
-task, and calls from there only put something into the queue of this loop.
+task, and calls from there only put something into a queue. This loop takes one from it in each of
+its rounds: to read a large object takes it tens of milliseconds, and hundreds of them must not keep
+it from its Lease and its agents.
 """
 
 from __future__ import annotations
@@ -12,7 +14,8 @@ import logging
 import os
 import signal
 import threading
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from typing import Any
 
@@ -24,6 +27,33 @@ from trainrun_operator.kube.api import KubeApi
 _log = logging.getLogger(__name__)
 
 
+class OneByOne:
+    """Calls `act` in this loop for what is put in any thread: once in a round, in order."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, act: Callable[[str | None, Mapping[str, Any]], None]
+    ) -> None:
+        self._loop = loop
+        self._act = act
+        self._waiting = deque[tuple[str | None, Mapping[str, Any]]]()
+
+    def put(self, kind: str | None, raw: Mapping[str, Any]) -> None:
+        """Let it be its turn."""
+        self._waiting.append((kind, raw))
+        if len(self._waiting) == 1:
+            self._loop.call_soon_threadsafe(self._take)
+
+    def _take(self) -> None:
+        if not self._waiting:
+            return  # both threads have asked for this round
+        try:
+            self._act(*self._waiting[0])
+        finally:
+            self._waiting.popleft()
+            if self._waiting:
+                self._loop.call_soon(self._take)
+
+
 class Runs:
     """An operator and the loop that it lives in. Everything but `lead` is safe in any thread."""
 
@@ -32,6 +62,7 @@ class Runs:
         self._operator = operator
         self._loop = loop
         self._stopped = asyncio.Event()
+        self._told = OneByOne(loop, operator.watch.changed)
 
     @classmethod
     async def open(cls, settings: Settings) -> Runs:
@@ -50,7 +81,7 @@ class Runs:
 
     def changed(self, kind: str | None, raw: Mapping[str, Any]) -> None:
         """A watch saw this TrainRun; `kind` is ADDED, MODIFIED, DELETED, or None in a list."""
-        self._loop.call_soon_threadsafe(self._operator.watch.changed, kind, dict(raw))
+        self._told.put(kind, dict(raw))
 
     def trouble(self) -> str:
         """What is wrong, in words; empty: nothing."""
