@@ -13,6 +13,7 @@ from tests.support.cluster_session import NO_CLUSTER
 
 pytest_plugins = (
     "tests.support.levels",
+    "tests.support.first_life",
     "tests.support.measured",
     "tests.support.reruns",
     "tests.support.api_fixtures",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 from tests.support.inner_pytest import its_environment
 
 ROOT = Path(__file__).parents[2]
-PLUGINS = ("levels", "measured", "reruns")
+PLUGINS = ("levels", "measured", "reruns", "first_life")
 
 
 @pytest.fixture
@@ -31,12 +32,12 @@ def write(project: Path, name: str, source: str) -> None:
     path.write_text(dedent(source))
 
 
-def run(project: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def run(project: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     plugins = [word for name in PLUGINS for word in ("-p", f"tests.support.{name}")]
     return subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *plugins, *arguments],
         cwd=project,
-        env={**its_environment(), "PYTHONPATH": str(ROOT)},
+        env={**its_environment(), "PYTHONPATH": str(ROOT), **environment},
         capture_output=True,
         text=True,
         timeout=60,
@@ -159,6 +160,35 @@ def test_each_level_tries_its_share_of_the_promised_examples_and_cases(
     )
     done = run(project, *options)
     assert done.returncode == 0, done.stdout
+
+
+LIVES = """
+    import pytest
+
+    from tests.support.first_life import first_life, told_on_failure
+
+    @pytest.mark.parametrize("number", range(first_life(), first_life() + 4))
+    def test_life(number):
+        with told_on_failure(number):
+            assert number % 10 != 3, "a promise"
+"""
+
+
+@pytest.mark.slow
+def test_each_run_draws_lives_for_all_its_processes_and_says_how_to_live_them_again(
+    project: Path,
+) -> None:
+    write(project, "simulation/test_lives.py", LIVES)
+    runs = [run(project, *workers).stdout for workers in ((), ("-n", "2"))]
+    firsts = [re.findall(r"random lives began with (\d+0); TRAINRUN_", it) for it in runs]
+    assert len({first for (first,) in firsts}) == 2, runs
+    for told, (first,) in zip(runs, firsts, strict=True):
+        assert "1 failed, 3 passed" in told
+        bad = int(first) + 3
+        assert f"life {bad}; live it again: make sim FIRST={bad} LIVES=1" in told
+    again = run(project, "-n", "2", TRAINRUN_FIRST_LIFE="4711000")
+    assert "test_life[4711003]" in again.stdout
+    assert "test_life[3]" in run(project, "--quick").stdout
 
 
 @pytest.mark.slow

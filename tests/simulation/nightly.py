@@ -23,6 +23,7 @@ from tests.simulation.drawn import deaf_life, drawn_life, rare_life
 from tests.simulation.holding import mistake_in
 from tests.simulation.useful_time import mistake_in_goodput
 from tests.simulation.world.sweep.faults import live, live_large
+from tests.support.first_life import live_again
 
 LIVES = 100_000
 TOO_LONG = 300
@@ -30,8 +31,7 @@ TOO_LONG = 300
 one. Not of the clock: on a busy machine a large life may wait for minutes."""
 ONE_IN = 10
 """One number in so many also has a life of a script that never asks, another one a life whose
-goodput is judged, a third one a life with rare causes: as many as `make test` lives of them beside
-its 3,000."""
+goodput is judged, a third one a life with rare causes."""
 LARGE = 1000
 """One in so many sweeps is large, and takes a minute."""
 SHOWN = 1500
@@ -159,7 +159,7 @@ def _follow(tally: Tally, lives: Iterator[tuple[int, str]], *, alone: bool) -> N
 def _show(number: int, mistake: str, *, whole: bool) -> None:
     text = mistake if whole or len(mistake) <= SHOWN else f"{mistake[:SHOWN]} [...]"
     text = text.encode(errors="backslashreplace").decode()
-    print(f"\nlife {number}: {text}\nlive it again: make sim FIRST={number} LIVES=1", flush=True)
+    print(f"\nlife {number}: {text}\n{live_again(number)}", flush=True)
 
 
 if __name__ == "__main__":

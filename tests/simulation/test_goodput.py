@@ -1,4 +1,7 @@
-"""Goodput against what really happened, which the simulated world knows."""
+"""Goodput against what really happened, which the simulated world knows.
+
+That of random lives is judged with these (test_lives.py).
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,6 @@ from tests.simulation.useful_time import (
     mistake_in_goodput,
     useful,
 )
-from tests.support.levels import examples
 from trainrun_operator.core.run import goodput
 
 FIRST_TOLD = 31
@@ -35,13 +37,6 @@ def test_the_goodput_of_a_run_that_loses_processes_is_exact() -> None:
     assert measured(world)["useful"] / whole == pytest.approx(
         useful(world, attempts) / whole, abs=0.005
     )
-
-
-def test_the_goodput_of_random_lives_is_what_was_made() -> None:
-    """But for the step that is under way when an attempt ends, and the delays of the network."""
-    for number in range(examples(300)):
-        mistake = mistake_in_goodput(drawn_life(number))
-        assert not mistake, f"life {number}: {mistake}"
 
 
 def test_a_chapter_that_a_verdict_ends_tells_what_was_known_then() -> None:

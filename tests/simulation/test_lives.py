@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import os
-import random
 
 import pytest
-from hypothesis import settings
 
-from tests.simulation.drawn import deaf_life, drawn_life, rare_life
+from tests.simulation.drawn import deaf_life, drawn_life
 from tests.simulation.holding import holds
 from tests.simulation.lives import Life
+from tests.simulation.nightly import special_mistake
 from tests.simulation.striking import Fault
+from tests.support.first_life import first_life, told_on_failure
 from tests.support.levels import examples
 
-LIVES = int(os.environ.get("TRAINRUN_LIVES") or examples(3000))
-"""Random lives; the promise is at least 3,000 in a test run."""
+LIVES = int(os.environ.get("TRAINRUN_LIVES") or examples(1000))
+"""Random lives; the promise is at least 1,000 in a test run, and 3,000 before a change is done."""
 
-PARTS = max(1, LIVES // 300)
-"""Tests that share them: a minute of one processor each, so that all processes take some."""
-
-FIRST = 0 if settings.default.derandomize else random.getrandbits(32)
-"""Number of the first one: by hand all are new."""
+PARTS = max(1, LIVES // 100)
+"""Tests that share them, so that all processes take some."""
 
 A_NODE_DIES_BEFORE_ITS_AGENT_CALLS = Life(
     seed=48,
@@ -143,16 +140,17 @@ ITS_ONLY_WORKER_LEAVES_BEFORE_ITS_SIGTERM_IS_HEARD_OF = Life(
 
 @pytest.mark.parametrize("part", range(PARTS))
 def test_every_life_keeps_the_promises_and_ends_when_faults_stop(part: int) -> None:
-    """Counted once, one start record, never a bad resume, finished stays finished, and it ends."""
+    """Counted once, one start record, never a bad resume, finished stays finished, and it ends.
 
-    for number in range(FIRST + part, FIRST + LIVES, PARTS):
-        holds(drawn_life(number))
-
-
-@pytest.mark.parametrize("part", range(2))
-def test_every_life_with_rare_causes_keeps_the_promises(part: int) -> None:
-    for number in range(part, examples(300), 2):
-        holds(rare_life(number))
+    For each ten also one of a script that never asks, one whose goodput is judged, and one with
+    rare causes.
+    """
+    lives = range(first_life(), first_life() + LIVES)
+    for number in lives[part * LIVES // PARTS : (part + 1) * LIVES // PARTS]:
+        with told_on_failure(number):
+            holds(drawn_life(number))
+            mistake = special_mistake(number)
+            assert not mistake, mistake
 
 
 def test_a_node_dies_before_its_agent_calls() -> None:

@@ -61,7 +61,7 @@ def test_special_lives_that_break_a_promise_count_as_well(
     assert told.endswith("broke a promise: 13, 26, 39\n")
 
 
-def test_all_special_lives_of_the_tests_are_lived_with_the_3000(
+def test_one_in_ten_lives_has_each_of_the_special_ones(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     lived: dict[str, list[Life]] = {"held": [], "counted": []}
@@ -75,10 +75,10 @@ def test_all_special_lives_of_the_tests_are_lived_with_the_3000(
 
     monkeypatch.setattr(nightly, "mistake_in", noting("held"))
     monkeypatch.setattr(nightly, "mistake_in_goodput", noting("counted"))
-    assert not any(map(nightly.special_mistake, range(3000)))
-    assert lived["held"][::2] == [deaf_life(number) for number in range(300)]
-    assert lived["held"][1::2] == [rare_life(number) for number in range(300)]
-    assert lived["counted"] == [drawn_life(number) for number in range(300)]
+    assert not any(map(nightly.special_mistake, range(600)))
+    assert lived["held"][::2] == [deaf_life(number) for number in range(60)]
+    assert lived["held"][1::2] == [rare_life(number) for number in range(60)]
+    assert lived["counted"] == [drawn_life(number) for number in range(60)]
 
 
 def test_lives_that_keep_the_promises_end_with_0(capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,11 +6,8 @@ from datetime import timedelta
 
 import pytest
 
-from tests.simulation.drawn import deaf_life
-from tests.simulation.holding import holds
 from tests.simulation.one_run import HOUR, a_config, a_life, causes, runs, until, worker
 from tests.simulation.world.simulation import Simulation
-from tests.support.levels import examples
 
 
 def a_deaf_life(**fields: object) -> Simulation:
@@ -76,8 +73,3 @@ def test_a_run_without_budget_fails_after_its_script_has_saved() -> None:
     failed = world.status.condition("Failed")
     assert failed is not None
     assert failed.reason == "MaxFailuresExceeded"
-
-
-def test_lives_with_every_stop_keep_the_promises() -> None:
-    for number in range(examples(300)):
-        holds(deaf_life(number))
