@@ -122,9 +122,10 @@ FRAMEWORKS := .venv-frameworks
 
 # Three at a time on two cores: two of them hold the tests of the clusters, which wait most of the time.
 .PHONY: test
-test: install test-tools test-cluster ## install, run all tests; 100 % branch coverage of core and api
+test: install test-tools test-cluster ## install, run all tests but those of `make nightly`; 100 % branch coverage of core and api
 	@rm -f .coverage .coverage.*
-	@$(PYTHON) -m pytest -n 3 --hypothesis-profile=thorough --cov --cov-report= $(PYTEST_ARGS)
+	@# A life is lived again by its number only where hashes are the same.
+	@PYTHONHASHSEED=0 $(PYTHON) -m pytest -n 3 -m "not frameworks" --durations 20 --hypothesis-profile=thorough --cov --cov-report= $(PYTEST_ARGS)
 	@$(VENV)/bin/coverage report --fail-under 100
 
 .PHONY: test-tools
@@ -134,9 +135,9 @@ test-tools: ## build the S3 server that the tests run against (needs Go)
 	else echo "*** go was not found: every test against a real S3 server is left out. Install Go 1.26 or newer to run them. ***" >&2; fi
 
 .PHONY: test-frameworks
-test-frameworks: $(FRAMEWORKS)/.installed ## let frameworks' trainings survive faults, in a virtual environment of its own
-	@# A file at a time: the undisturbed runs that others are compared with are made once.
-	@$(FRAMEWORKS)/bin/python -m pytest -q -n 2 --dist loadfile tests/frameworks $(PYTEST_ARGS)
+test-frameworks: install test-cluster $(FRAMEWORKS)/.installed ## let frameworks' trainings survive faults, in a virtual environment of its own
+	@# asked for by worker_image/ operator/trainrun_operator/worlds/local/ tests/frameworks/ tests/e2e/test_frameworks.py docs/frameworks.md docs/training-scripts.md examples/
+	@$(FRAMEWORKS)/bin/python -m pytest -q -n 2 tests/frameworks tests/e2e/test_frameworks.py $(PYTEST_ARGS)
 
 $(FRAMEWORKS)/.installed: tests/frameworks/requirements.lock pyproject.toml tools/uv
 	@$(call install-into,$(FRAMEWORKS),tests/frameworks/requirements.lock)
@@ -151,6 +152,7 @@ test-gpu: install ## let trainings on the GPU of this machine die inside kernels
 # A cluster of kind beside the embedded one that `make test` runs on: what it needs is built, or pulled, the first time.
 .PHONY: test-kind
 test-kind: install ## kind from nothing to nothing, as docs/clusters.md prints it, and `up` killed halfway (local)
+	@# asked for by testbed/ charts/ crds/ tests/kind/ docs/clusters.md operator/Dockerfile operator/requirements.lock worker_image/Dockerfile
 	@CLUSTER=kind $(PYTHON) -m pytest -q tests/kind $(PYTEST_ARGS)
 
 .PHONY: test-cluster
@@ -165,24 +167,48 @@ $(VERSITYGW): tests/tools/go.mod tests/tools/go.sum
 
 # --- for the night ------------------------------------------------------------------------------
 
+# What is tried before a change of many parts is done, and not at each landing. The first line of each recipe
+# says of which paths a change asks for it; `make due` reads it there.
+NIGHTLY := test-frameworks test-kind lives kills soak-tasks mutants sim
+
+.PHONY: nightly
+nightly: install ## what is tried before a larger change is done, one after the other (WITHOUT=sim leaves out the longest; some hours)
+	@failed=; for each in $(filter-out $(WITHOUT),$(NIGHTLY)); do \
+	    SECONDS=0; echo "make $$each"; $(MAKE) --no-print-directory $$each || failed+=" $$each"; \
+	    echo "make $$each took $$((SECONDS / 60)) min $$((SECONDS % 60)) s"; \
+	done; test -z "$$failed" || { echo "failed:$$failed" >&2; exit 1; }
+
+.PHONY: due
+due: install ## what of `make nightly` a change asks for (BASE=main: what it is compared with)
+	@$(PYTHON) -m tools.due $(or $(BASE),main)
+
+.PHONY: lives
+lives: install ## the first 3,000 lives of `make sim`
+	@# asked for by operator/trainrun_operator/core/ operator/trainrun_operator/runtime/ worker_image/trainrun/ tests/simulation/
+	@PYTHONHASHSEED=0 $(PYTHON) -m tests.simulation.nightly --lives 3000 $(if $(JOBS),--jobs $(JOBS))
+
 # Each life is drawn by its number, so the same numbers are the same lives: also the hashes must be the same.
 .PHONY: sim
 sim: install ## 100,000 random lives of runs and of sweeps in the simulated world, on all cores (LIVES=... FIRST=... JOBS=...)
+	@# asked for by operator/trainrun_operator/core/ operator/trainrun_operator/runtime/
 	@PYTHONHASHSEED=0 $(PYTHON) -m tests.simulation.nightly --lives $(or $(LIVES),100000) --first $(or $(FIRST),0) \
 	    $(if $(JOBS),--jobs $(JOBS))
 
 .PHONY: kills
 kills: install ## 200 kills of ranks, agents and drivers of local runs (KILLS=170 without torch, TORCH=30 with it, or WARM=100; SEED=0)
+	@# asked for by operator/trainrun_operator/core/ operator/trainrun_operator/runtime/ operator/trainrun_operator/worlds/local/ worker_image/trainrun/ benchmarks/kills.py benchmarks/killed_
 	@$(PYTHON) benchmarks/kills.py --kills $(or $(KILLS),$(if $(WARM),0,170)) --torch $(or $(TORCH),$(if $(WARM),0,30)) \
 	    --warm $(or $(WARM),0) --seed $(or $(SEED),0)
 
 .PHONY: soak-tasks
 soak-tasks: install ## 2,000 tasks on four workers while tasks, ranks, agents and drivers are killed for three minutes (SOAK=180, SEED=0)
+	@# asked for by worker_image/trainrun/tasks/ worker_image/trainrun/agent/ operator/trainrun_operator/worlds/local/ benchmarks/soak_tasks.py
 	@$(PYTHON) benchmarks/soak_tasks.py --seconds $(or $(SOAK),180) --seed $(or $(SEED),0)
 
 # Each small mistake in causes, ledger, losses, settling, resume and fencing; TARGETS="ledger settling": in these alone.
 .PHONY: mutants
 mutants: install ## mutation testing of what counts, settles and resumes; names the survivors (TARGETS=...)
+	@# asked for by operator/trainrun_operator/core/run/ worker_image/trainrun/checkpoint/ tests/core/ tests/checkpoint/ tools/mutants/
 	@$(PYTHON) -m tools.mutants $(TARGETS)
 
 # --- the cluster --------------------------------------------------------------------------------

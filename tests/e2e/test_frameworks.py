@@ -1,4 +1,7 @@
-"""Trainings of frameworks on two nodes and S3; the scripts are those of tests/frameworks."""
+"""Trainings of frameworks on two nodes and S3; the scripts are those of tests/frameworks.
+
+`make test-frameworks` tries them.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ if TYPE_CHECKING:
     from tests.e2e.support.bed import Bed
     from tests.e2e.support.cluster_run import ClusterRun
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.frameworks]
 
 ROOT = Path(__file__).parents[2]
 SCRIPTS = ROOT / "tests" / "frameworks"

@@ -1,5 +1,5 @@
-"""These tests need packages that the project itself does not; `make test-frameworks` installs them,
-and `make test` then runs each file in one go there.
+"""These tests need packages that the project itself does not; `make test-frameworks` installs them
+into a virtual environment of their own. Elsewhere they are not even imported.
 
 Trainings that the table in docs/frameworks.md has are shown in the end, in its form.
 """
@@ -12,28 +12,18 @@ from typing import TYPE_CHECKING, Literal
 
 import pytest
 
-from tests.frameworks.elsewhere import FileElsewhere
 from tests.frameworks.table import TRIED, row, rows
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from _pytest.terminal import TerminalReporter
 
     from tests.frameworks.trained import Trained
 
 NEEDED = ("accelerate", "jax", "lightning", "mlflow", "transformers")
-HERE = all(map(find_spec, NEEDED))
+collect_ignore_glob = [] if all(map(find_spec, NEEDED)) else ["test_*.py"]
 
 Fault = Literal["undisturbed", "killed", "preempted", "both"]
 Compare = Callable[["Trained", "Trained", Fault], None]
-
-
-def pytest_pycollect_makemodule(
-    module_path: Path, parent: pytest.Collector
-) -> FileElsewhere | None:
-    """Do not import what needs packages that are not here."""
-    return None if HERE else FileElsewhere.from_parent(parent, path=module_path)
 
 
 @pytest.fixture
