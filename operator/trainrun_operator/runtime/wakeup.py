@@ -32,7 +32,7 @@ class Wakeup:
 
     def now(self) -> None:
         """Something happened that a decision depends on."""
-        self._at(_now())
+        self._at(self.time())
 
     def soon(self) -> None:
         """Steps or metrics changed: the progress interval after the last pass is early enough."""
@@ -40,26 +40,30 @@ class Wakeup:
 
     def after(self, seconds: float) -> None:
         """No later than this."""
-        self._at(_now() + seconds)
+        self._at(self.time() + seconds)
 
     async def wait(self) -> None:
         """Return when a pass is due; all wishes so far are fulfilled by it."""
         # Let others run, also when one pass follows the other at once.
         await asyncio.sleep(0)
-        while (pause := self._due - _now()) > 0:
-            self._earlier.clear()
-            try:
-                async with asyncio.timeout(None if pause == inf else pause):
-                    await self._earlier.wait()
-            except TimeoutError:
-                break
-        self._due, self._passed_at = inf, _now()
+        while (pause := self._due - self.time()) > 0:
+            await self._rest(pause)
+        self._due, self._passed_at = inf, self.time()
+
+    def time(self) -> float:
+        """Seconds by the clock that all of this goes by."""
+        return asyncio.get_running_loop().time()
+
+    async def _rest(self, pause: float, /) -> None:
+        """Until the pause is over, or an earlier wish comes."""
+        self._earlier.clear()
+        try:
+            async with asyncio.timeout(None if pause == inf else pause):
+                await self._earlier.wait()
+        except TimeoutError:
+            pass
 
     def _at(self, moment: float) -> None:
         if moment < self._due:
             self._due = moment
             self._earlier.set()
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()

@@ -20,10 +20,11 @@ from trainrun.sweep.records import Ask, Tell
 from trainrun_operator.api.all_resources import RESOURCES
 from trainrun_operator.api.resources import TRAINRUN
 from trainrun_operator.api.sweep.resource import TRAINSWEEP
-from trainrun_operator.cluster.sweeping import clerks, leader
+from trainrun_operator.cluster.sweeping import clerks
 from trainrun_operator.core.sweep.clerking import ClerkTrouble
 from trainrun_operator.kube.api import KubeApi
 from trainrun_operator.kube.errors import Conflict, Forbidden
+from trainrun_operator.runtime import sweep_leader
 from trainrun_operator.worlds.kubernetes.observing.pending import KUEUE
 
 if TYPE_CHECKING:
@@ -350,7 +351,7 @@ async def is_refused(led: Led, why: str) -> None:
 async def test_a_quota_that_demands_a_limit_of_cpu_refuses_the_clerk_until_it_has_one(
     led: Led, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(leader, "LOOK_AGAIN", 0.2)
+    monkeypatch.setattr(sweep_leader, "LOOK_AGAIN", 0.2)
     hard = {"limits.cpu": "2"}
     led.log.deaf = True
     await bounded(led, "resourcequotas", {"hard": hard}, hard=hard, used={"limits.cpu": "0"})
@@ -364,7 +365,7 @@ async def test_a_quota_that_demands_a_limit_of_cpu_refuses_the_clerk_until_it_ha
 async def test_a_range_that_allows_less_memory_refuses_the_clerk_until_it_wants_less(
     led: Led, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(leader, "LOOK_AGAIN", 0.2)
+    monkeypatch.setattr(sweep_leader, "LOOK_AGAIN", 0.2)
     limit = {"type": "Container", "max": {"memory": "256Mi"}}
     led.log.deaf = True
     await bounded(led, "limitranges", {"limits": [limit]})
@@ -378,7 +379,7 @@ async def test_a_range_that_allows_less_memory_refuses_the_clerk_until_it_wants_
 async def test_a_webhook_that_is_away_refuses_the_clerk_in_the_servers_words(
     led: Led, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(leader, "LOOK_AGAIN", 0.2)
+    monkeypatch.setattr(sweep_leader, "LOOK_AGAIN", 0.2)
     path = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
     hook = {
         "name": "away.example.com",
@@ -448,7 +449,7 @@ async def test_a_clerk_whose_image_may_not_be_pulled_tells_where_a_secret_is_mis
 async def test_a_clerk_that_kueue_queues_tells_what_kueue_must_know(
     led: Led, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(leader, "LOOK_AGAIN", 0.2)
+    monkeypatch.setattr(sweep_leader, "LOOK_AGAIN", 0.2)
     led.log.deaf = True
     await as_kueue_does(led)
     await led.apply()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from tests.simulation.world.sweep.life import SweepLife
 from tests.simulation.world.sweep.sweep_object import BASE
 from trainrun.sweep.fold import fold
+from trainrun_operator.core.sweep.display import is_settled
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -83,7 +84,8 @@ def raised_budget() -> SweepView:
     cluster.edit({**cluster.sweep.spec, "budget": {"trials": 6}})
     life.until(lambda: reason(life) in ("ClerkNotHeard", "ReadingLog"))
     kill_leader(life)
-    return life.end()
+    life.until(lambda: is_settled(cluster.sweep.raw))
+    return fold(life.judge.ledger.log)
 
 
 def resumed_error() -> SweepView:

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from tests.simulation.sweep.calm import late_session, raised_budget, resumed_error
-from tests.simulation.world.sweep import operators
 from tests.simulation.world.sweep.faults import live
 from tests.simulation.world.sweep.judge import BrokenPromise
 from tests.support.levels import some
@@ -24,6 +23,7 @@ from trainrun.sweep.targets import Targets
 from trainrun.sweep.view import SweepView, TrialView
 from trainrun_operator.core.sweep import display, ending, planner, retaining, slots
 from trainrun_operator.core.sweep.plan import CreateTrial, DeleteTrial, SweepPlan
+from trainrun_operator.runtime import sweep_leader
 from trainrun_operator.runtime.clerk_desk import ClerkDesk
 from trainrun_operator.runtime.trial_folders import TrialFolders
 
@@ -163,7 +163,7 @@ def time_that_is_spent_ends_nothing(patch: pytest.MonkeyPatch) -> None:
 
 def nobody_says_first_what_is_acted_on(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(SweepPlan, "guarded", property(lambda _: False))
-    patch.setattr(operators, "notable", lambda *_: False)
+    patch.setattr(sweep_leader, "notable", lambda *_: False)
 
 
 def runs_are_suspended_before_the_end_is_recorded(patch: pytest.MonkeyPatch) -> None:
@@ -283,7 +283,7 @@ def a_spec_is_said_to_be_acted_on_while_the_log_is_not_known(patch: pytest.Monke
         return replace(status, observed_generation=generation)
 
     real = display.sweep_status
-    patch.setattr(operators, "sweep_status", hasty)
+    patch.setattr(sweep_leader, "sweep_status", hasty)
 
 
 def pieces_that_do_not_follow_are_taken_for_the_log(patch: pytest.MonkeyPatch) -> None:

@@ -1,12 +1,14 @@
-"""A local sweep put together: log, decisions, trials; started, interrupted, ended.
+"""A local sweep put together, and its world: log and trials; started, interrupted, ended.
 
 Layer: cli, the composition root of the local world's sweeps. The process is operator and clerk in
-one: it decides, and what it decides stands in the log before anything is done about it.
+one: what `runtime/sweep_leader.py` orders stands in the log when the order returns.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 
 from trainrun.checkpoint.sweep_log import SweepLog
@@ -23,20 +25,21 @@ from trainrun_operator.cli.sweeping.rows import rows_of
 from trainrun_operator.cli.sweeping.storage_trouble import StorageTrouble
 from trainrun_operator.cli.sweeping.trials import LocalTrials
 from trainrun_operator.cli.sweeping.watched_file import Change, Complaint, WatchedFile
-from trainrun_operator.core.sweep.display import sweep_status
 from trainrun_operator.core.sweep.names import displaced
 from trainrun_operator.core.sweep.observation import ClerkUnknown, SweepObservation
-from trainrun_operator.core.sweep.plan import SweepPlan
-from trainrun_operator.core.sweep.planner import decide_sweep
+from trainrun_operator.core.sweep.plan import SweepPlan, TrialAction
 from trainrun_operator.runtime.stopwatch import Stopwatch
+from trainrun_operator.runtime.sweep_leader import SweepLeader, SweepSeen
 from trainrun_operator.runtime.trial_folders import RetiredFolders
+from trainrun_operator.runtime.wakeup import Wakeup
 
 READ_EVERY = 1.0
 """Seconds between two looks at what trials at work have stored, and at the sweep's file."""
 
 
 class LocalSweep:
-    """One `trainrun run` of a sweep from the moment everything is known to be in order."""
+    """One `trainrun run` of a sweep from the moment everything is known to be in order; a
+    SweepWorld."""
 
     def __init__(
         self, prepared: SweepPreparation, *, uid: str, sink: SweepSink, file: WatchedFile
@@ -48,14 +51,17 @@ class LocalSweep:
         self._log = SweepLog(prepared.folder, suggest=prepared.suggest)
         self._retired = RetiredFolders(prepared.folder)
         self._known: SweepView | ClerkUnknown = ClerkUnknown(message="the log was not read yet")
-        self._acted_on = 0
         self._carried_out: Targets | None = None
         self._told: SweepView | None = None
         """What was told of so far; None: nothing."""
-        self._news = asyncio.Event()
+        self._wakeup = Wakeup()
         self._server = LocalServer()
-        self._trials = LocalTrials(prepared, self._server, sink=sink, wake=self._news.set)
+        self._trials = LocalTrials(prepared, self._server, sink=sink, wake=self._wakeup.now)
         self._interrupted = self._abandoned = False
+        self._stirred = False
+        """The pass that is made has changed something, or found the file changed."""
+        self._unread = ""
+        """Why the reports of trials cannot be read."""
         self._trouble = StorageTrouble()
         self._settled = False
         """The log was brought to what was wanted last."""
@@ -80,7 +86,8 @@ class LocalSweep:
         )
         async with self._server:
             try:
-                await self._until_over()
+                await self._settle(None)
+                await SweepLeader(self, self._wakeup).lead()
             finally:
                 self._trials.abandon()
                 await self._trials.ended()
@@ -89,26 +96,68 @@ class LocalSweep:
             self.status = replace(self.status, reason="Interrupted", message=message)
         return self.status
 
-    async def _until_over(self) -> None:
+    # ----------------------------------------------------------------- the world of a sweep
+
+    @asynccontextmanager
+    async def look(self) -> AsyncIterator[SweepSeen]:
+        """What the log and the folders of the runs say."""
+        self._stirred = await self._look_at_file()
+        if isinstance(self._known, SweepView):
+            self._trials.find(self._known)
+        self._trials.check()
+        self._unread = await self._trials.read_on()
+        yield SweepSeen(
+            name=self._prepared.sweep.metadata.name,
+            config=self._config,
+            observation=SweepObservation(
+                log=self._known,
+                acted_on=self.status.position,
+                runs=self._trials.seen(self.view),
+                carried_out=self._carried_out,
+            ),
+            before=self.status,
+        )
+
+    async def write(self, seen: SweepSeen, status: TrainSweepStatus) -> None:
+        """We hold the lock, so that nobody else acts: what a status is for in a cluster."""
+
+    def tell(self, seen: SweepSeen, status: TrainSweepStatus) -> None:
+        """By the table of all trials."""
+        self.status = status
+        rows = rows_of(self.view, self._trials, seen.config.search.objective)
+        self._sink.emit(SweepLooked(status=status, rows=rows))
+
+    async def order(self, _seen: SweepSeen, plan: SweepPlan) -> None:
+        """Do the clerk's work here and now."""
+        self._stirred |= await self._settle(plan.targets)
+
+    async def apply(self, _seen: SweepSeen, action: TrialAction) -> str:
+        """Nothing is refused. Raises TrainRunError, OSError."""
+        self._stirred |= self._trials.apply(action, self.view)
+        return ""
+
+    def rest(self, _plan: SweepPlan) -> bool:
+        """It is left where nothing will change until its file does."""
         trials = self._trials
-        await self._settle(None)
-        while True:
-            if isinstance(self._known, SweepView):
-                trials.find(self._known)
-            trials.check()
-            trouble = await trials.read_on()
-            plan = self._decide()
-            acted = self._act(plan)
-            moved = await self._settle(plan.targets)
-            changed = await self._look_at_file()
-            if self._abandoned and not trials.working:
-                return  # what they have reported last is read by whoever goes on
-            if moved or changed or acted:
-                continue
-            if not trials.busy and (self._interrupted or isinstance(self._known, SweepView)):
-                return  # nothing will change until the file does
-            self._complain(trouble)
-            await self._wait(plan)
+        if self._abandoned and not trials.working:
+            return True  # what they have reported last is read by whoever goes on
+        if self._stirred:
+            self._wakeup.now()
+            return False
+        if not trials.busy and (self._interrupted or isinstance(self._known, SweepView)):
+            return True
+        unknown = self._known.message if isinstance(self._known, ClerkUnknown) else ""
+        if said := self._trouble.news(unknown or self._unread, settled=self._settled):
+            self._sink.say(said)
+        if trials.busy:
+            self._wakeup.after(READ_EVERY)
+        return False
+
+    def failed(self, error: Exception) -> None:
+        """Its user sees to it, and starts it again."""
+        raise error
+
+    # --------------------------------------------------------------------------- its parts
 
     async def _look_at_file(self) -> bool:
         """Go by what the file says now; whether that is something else."""
@@ -126,33 +175,6 @@ class LocalSweep:
                 return False
             case None:
                 return False
-
-    def _complain(self, trouble: str) -> None:
-        unknown = self._known.message if isinstance(self._known, ClerkUnknown) else ""
-        said = self._trouble.news(unknown or trouble, settled=self._settled)
-        if said:
-            self._sink.say(said)
-
-    def _decide(self) -> SweepPlan:
-        observation = SweepObservation(
-            log=self._known,
-            acted_on=self._acted_on,
-            runs=self._trials.seen(self.view),
-            carried_out=self._carried_out,
-        )
-        plan = decide_sweep(observation, self._config, name=self._prepared.sweep.metadata.name)
-        self.status = sweep_status(observation, self._config, plan, before=self.status)
-        rows = rows_of(self.view, self._trials, self._config.search.objective)
-        self._sink.emit(SweepLooked(status=self.status, rows=rows))
-        return plan
-
-    def _act(self, plan: SweepPlan) -> bool:
-        """Whether that has changed anything."""
-        if plan.guarded:
-            # We hold the lock, so that nobody else acts: what a status is for in a cluster.
-            self._acted_on = self.view.position
-        changed = [self._trials.apply(action, self.view) for action in plan.actions]
-        return any(changed)
 
     async def _settle(self, targets: Targets | None) -> bool:
         """Bring the log to what is wanted; whether anything has come of it."""
@@ -201,21 +223,11 @@ class LocalSweep:
             leads = first is not None and first.trial.number == trial.number
             self._sink.emit(TrialEnded(trial=trial, leads=leads))
 
-    async def _wait(self, plan: SweepPlan) -> None:
-        reading = READ_EVERY if self._trials.busy else None
-        limits = [it for it in (plan.wake_after, reading) if it is not None]
-        try:
-            async with asyncio.timeout(min(limits, default=None)):
-                await self._news.wait()
-        except TimeoutError:
-            pass
-        self._news.clear()
-
     def _interrupt(self) -> None:
         self._interrupted = True
         self._config = replace(self._config, suspend=True)
         self._trials.suspend()  # also where nobody knows what stands in the log
-        self._news.set()
+        self._wakeup.now()
         self._sink.say("saving all trials and stopping; press Ctrl-C again to stop at once")
 
     def _is_hopeless(self) -> bool:
@@ -227,4 +239,4 @@ class LocalSweep:
     def _abandon(self) -> None:
         self._abandoned = True
         self._trials.abandon()
-        self._news.set()
+        self._wakeup.now()

@@ -14,8 +14,8 @@ from typing import Any
 from trainrun_operator.api.sweep.resource import TRAINSWEEP
 from trainrun_operator.cluster.sweeping.clerks import Clerks
 from trainrun_operator.cluster.sweeping.index import SweepIndex
-from trainrun_operator.cluster.sweeping.leader import SweepLeader, SweepSurroundings
 from trainrun_operator.cluster.sweeping.telling import SweepTelling
+from trainrun_operator.cluster.sweeping.world import ClusterSweep, SweepSurroundings
 from trainrun_operator.core.run.installation import Installation
 from trainrun_operator.core.run.plan import Event
 from trainrun_operator.core.sweep.display import is_settled
@@ -24,6 +24,8 @@ from trainrun_operator.kube.list_state import settled
 from trainrun_operator.kube.raw import mapping, text
 from trainrun_operator.runtime.clerk_desk import ClerkDesk
 from trainrun_operator.runtime.clerk_desks import ClerkDesks
+from trainrun_operator.runtime.sweep_leader import SweepLeader
+from trainrun_operator.runtime.wakeup import Wakeup
 
 Raw = Mapping[str, Any]
 Record = Callable[[str, Raw, Event, datetime], None]
@@ -32,7 +34,8 @@ Record = Callable[[str, Raw, Event, datetime], None]
 
 @dataclass(slots=True, kw_only=True)
 class _LedSweep:
-    leader: SweepLeader
+    world: ClusterSweep
+    wakeup: Wakeup
     task: asyncio.Task[None]
 
 
@@ -83,7 +86,7 @@ class SweepManager:
     def wake(self, uid: str) -> None:
         """Something that concerns this sweep has changed."""
         if (led := self._led.get(uid)) is not None:
-            led.leader.wake()
+            led.wakeup.now()
 
     def _changed(self, before: Raw | None, after: Raw | None) -> None:
         if after is None:
@@ -100,23 +103,24 @@ class SweepManager:
             return  # sweeps of a neighbour: what it does with them is its own business
         uid = raw["metadata"]["uid"]
         if (led := self._led.get(uid)) is not None:
-            led.leader.seen(raw)
+            led.world.seen(raw)
         elif not is_settled(raw) and "deletionTimestamp" not in raw["metadata"]:
             self._begin(raw, self._around)
 
     def _begin(self, raw: Raw, around: SweepSurroundings) -> None:
         uid = raw["metadata"]["uid"]
-        desk = ClerkDesk(sweep_uid=uid, on_news=lambda: self.wake(uid))
+        wakeup = Wakeup()
+        desk = ClerkDesk(sweep_uid=uid, on_news=wakeup.now)
         telling = SweepTelling(self._tell)
-        leader = SweepLeader(raw, around, desk=desk, telling=telling)
+        world = ClusterSweep(raw, around, desk=desk, telling=telling, wakeup=wakeup)
         self._desks.add(desk)
 
         async def lead() -> None:
             await self.index.listed(raw["metadata"]["namespace"])  # else trials would look lost
-            await leader.lead()
+            await SweepLeader(world, wakeup).lead()
 
         task = asyncio.create_task(lead())
-        self._led[uid] = _LedSweep(leader=leader, task=task)
+        self._led[uid] = _LedSweep(world=world, wakeup=wakeup, task=task)
         task.add_done_callback(lambda _task: self._over(uid))
 
     def _over(self, uid: str) -> None:

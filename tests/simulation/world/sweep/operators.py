@@ -1,13 +1,14 @@
-"""Operators of a simulated sweep: they see, decide, write what they act on, order and act.
+"""Operators of a simulated sweep: production's loop over a world whose watch lags.
 
-Layer: simulation. The order of a pass is that of `cluster/sweeping/leader.py`; decision, status,
-messages and desk are those of production. Each effect is one turn, and any turn may be the last.
+Layer: simulation. Each effect of a pass is one turn, and any turn may be the last.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
-from dataclasses import replace
+import types
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
@@ -18,19 +19,13 @@ from trainrun.sweep.view import SweepView
 from trainrun_operator.api.sweep.status import TrainSweepStatus
 from trainrun_operator.api.sweep.status_json import json_object, status_from
 from trainrun_operator.core.sweep.clerking import ClerkOrders
-from trainrun_operator.core.sweep.conditions import with_conditions
-from trainrun_operator.core.sweep.display import is_settled, notable, sweep_status
-from trainrun_operator.core.sweep.observation import ClerkUnknown, SweepObservation, TrialRun
-from trainrun_operator.core.sweep.plan import CreateTrial, DeleteTrial, SuspendTrial, SweepPlan
-from trainrun_operator.core.sweep.planner import decide_sweep
+from trainrun_operator.core.sweep.display import is_settled
+from trainrun_operator.core.sweep.observation import SweepObservation, TrialRun
+from trainrun_operator.core.sweep.plan import DeleteTrial, SweepPlan, TrialAction
 from trainrun_operator.runtime.clerk_desk import ClerkDesk
+from trainrun_operator.runtime.sweep_leader import SweepLeader, SweepSeen
+from trainrun_operator.runtime.wakeup import Wakeup
 
-DISPLAY_EVERY = 15.0
-"""Seconds between two writes of the status that only show progress."""
-LOOK_AGAIN = 5.0
-"""Seconds after which a clerk that is not heard is looked after."""
-RETRY = 2.0
-"""Seconds until a pass that failed is tried again."""
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 
 
@@ -46,8 +41,45 @@ class Deposed(Exception):
     """Another operator leads."""
 
 
+class Deleted(Exception):
+    """The sweep is gone, or another object has its name."""
+
+
+class Overtaken(Exception):
+    """Somebody has written the object since it was looked at."""
+
+
+@types.coroutine
+def others() -> Generator[None, None, None]:
+    """Let others have their turns."""
+    yield
+
+
+class TurnWakeup(Wakeup):
+    """By virtual time, which others let pass."""
+
+    def __init__(self, clock: Callable[[], float], idle: Callable[[], Awaitable[None]]) -> None:
+        super().__init__()
+        self._clock = clock
+        self._idle = idle
+
+    def time(self) -> float:
+        """Virtual seconds."""
+        return self._clock()
+
+    async def _rest(self, _pause: float) -> None:
+        await self._idle()
+
+
+@dataclass(frozen=True, kw_only=True)
+class SimulatedSeen(SweepSeen):
+    """A look at a simulated sweep."""
+
+    sweep: SweepObject
+
+
 class SimulatedOperator:
-    """One replica of a cluster's operator."""
+    """One replica of a cluster's operator; a SweepWorld of the sweep that it leads."""
 
     def __init__(self, number: int, cluster: SweepCluster, clerks: ClerkKeeper) -> None:
         self.number = number
@@ -64,65 +96,71 @@ class SimulatedOperator:
         self._sweep = cluster.sweep
         self._runs: dict[str, TrialRun] = {}
         """As its watch has shown them, by name."""
-        self._shown_at = 0.0
-        self._wake_at = 0.0
-        """When it looks again, if nothing is new; 0: at once."""
+        self._wakeup = TurnWakeup(cluster.clock, self._idle)
         self._term = 0
 
     def turns(self) -> Iterator[None]:
         """For ever."""
+        yield from self._live().__await__()
+
+    async def _live(self) -> None:
         while True:
             self.serves, self.desk = False, None
-            yield from self._turn("wait for the Lease")
+            await self._turn("wait for the Lease")
             self._term = self._cluster.term
             if not self._leads:
                 continue
             self.serves, self._sweep = True, self._cluster.sweep
             self._runs = {it.name: it.seen() for it in self._cluster.runs.values()}
-            try:
+            with suppress(Deposed):
                 while True:
-                    yield from self._lead()
-            except Deposed:
-                pass
+                    await self._lead()
+
+    async def _lead(self) -> None:
+        """As `cluster/sweeping/manager.py` does: a leader for each sweep that is not over."""
+        self.desk = None
+        await self._idle()
+        if is_settled(self._sweep.raw):
+            return
+        self._wakeup = TurnWakeup(self._cluster.clock, self._idle)
+        self.desk = ClerkDesk(
+            sweep_uid=self._sweep.uid, on_news=self._wakeup.now, clock=self._cluster.clock
+        )
+        with suppress(Deleted):
+            await SweepLeader(self, self._wakeup).lead()
 
     @property
     def _leads(self) -> bool:
         return (self._cluster.leader, self._cluster.term) == (self.number, self._term)
 
-    def _turn(self, doing: str) -> Iterator[None]:
+    async def _turn(self, doing: str) -> None:
         self.doing = doing
-        yield
+        await others()
 
-    def _lead(self) -> Iterator[None]:
-        """One look at the sweep."""
-        yield from self._turn("look")
+    async def _guarded(self, doing: str) -> None:
+        """The Lease is looked at before every write; what is on its way is done all the same."""
+        if not self._leads:
+            raise Deposed
+        await self._turn(doing)
+
+    # -------------------------------------------------------------------------- its watch
+
+    async def _idle(self) -> None:
+        """See what has changed meanwhile, some of it, and whether we lead."""
+        await self._turn("look")
         if not self._leads and (self.reliable or self._cluster.random.random() < 0.3):
             raise Deposed
         self._watch()
-        if self.desk is None or self.desk.sweep_uid != self._sweep.uid:
-            self.desk = None
-            if is_settled(self._sweep.raw):
-                return
-            self.desk = ClerkDesk(
-                sweep_uid=self._sweep.uid, on_news=self._wake, clock=self._cluster.clock
-            )
-            self._wake()
-        if self._cluster.clock.now < self._wake_at:
-            return
-        self._wake_at = self._cluster.clock.now + RETRY
-        yield from self._pass(self.desk, self._sweep)
-
-    def _wake(self) -> None:
-        self._wake_at = 0.0
+        if self.desk is not None and self.desk.sweep_uid != self._sweep.uid:
+            raise Deleted
 
     def _watch(self) -> None:
-        """See some of what has changed."""
         random, cluster = self._cluster.random, self._cluster
         if self.reliable or random.random() < 0.7:
             if cluster.sweep.uid != self._sweep.uid:
                 self._runs = {}
             if cluster.sweep is not self._sweep:
-                self._wake()
+                self._wakeup.now()
             self._sweep = cluster.sweep
         if self._sweep.uid != cluster.sweep.uid:
             return  # what belongs to another object is none of its runs
@@ -135,78 +173,76 @@ class SimulatedOperator:
         if run is not None:
             self._runs[name] = run.seen()
         if self._runs.get(name) != before:
-            self._wake()
+            self._wakeup.now()
 
-    def _pass(self, desk: ClerkDesk, sweep: SweepObject) -> Iterator[None]:
-        """Raises Deposed."""
+    # -------------------------------------------------------------------------- the world
+
+    @asynccontextmanager
+    async def look(self) -> AsyncIterator[SimulatedSeen]:
+        """By the watch."""
+        desk, sweep = self._own_desk, self._sweep
         before = status_from(sweep.status)
-        runs = tuple(self._runs.values())
-        observation = SweepObservation(
-            log=desk.log(), acted_on=before.position, runs=runs, carried_out=desk.carried_out
+        yield SimulatedSeen(
+            name=SWEEP,
+            config=sweep.config,
+            observation=SweepObservation(
+                log=desk.log(),
+                acted_on=before.position,
+                runs=tuple(self._runs.values()),
+                carried_out=desk.carried_out,
+            ),
+            before=before,
+            generation=sweep.generation,
+            now=EPOCH + timedelta(seconds=int(self._cluster.clock.now)),
+            sweep=sweep,
         )
-        plan = decide_sweep(observation, sweep.config, name=SWEEP)
-        status = self._status(sweep, observation, plan, before)
-        late = self._cluster.clock.now - self._shown_at > DISPLAY_EVERY
-        wanted = notable(status, before) or plan.guarded or (late and status != before)
-        if wanted and not (yield from self._write(sweep, status)):
-            return
-        self._clerks.look_after(desk, wanted=not plan.over)
-        yield from self._turn("order")
-        self._order(desk, sweep, plan, observation)
-        log = observation.log
-        for action in plan.actions:
-            assert isinstance(log, SweepView), "it follows from the log"
-            yield from self._guarded(f"{type(action).__name__} {action.name}")
-            self._cluster.act(action, sweep, position=log.position, leads=self._leads)
-            match action:
-                case CreateTrial() | SuspendTrial():
-                    self._see(action.name)
-                case DeleteTrial():
-                    self._runs.pop(action.name, None)
-                    self._wake()
-        if plan.over:
-            self.desk = None
-        self._wake_later(plan, observation)
 
-    def _wake_later(self, plan: SweepPlan, observation: SweepObservation) -> None:
-        unknown = isinstance(observation.log, ClerkUnknown)
-        limits = [plan.wake_after, LOOK_AGAIN if unknown else DISPLAY_EVERY]
-        if self._wake_at:
-            self._wake_at = self._cluster.clock.now + min(it for it in limits if it is not None)
+    @property
+    def _own_desk(self) -> ClerkDesk:
+        assert self.desk is not None, "it leads a sweep"
+        return self.desk
 
-    def _status(
-        self,
-        sweep: SweepObject,
-        observation: SweepObservation,
-        plan: SweepPlan,
-        before: TrainSweepStatus,
-    ) -> TrainSweepStatus:
-        status = sweep_status(
-            observation, sweep.config, plan, before=before, generation=sweep.generation
-        )
-        unknown = observation.log if isinstance(observation.log, ClerkUnknown) else None
-        now = EPOCH + timedelta(seconds=int(self._cluster.clock.now))
-        conditions = with_conditions(status, before=before, clerk=unknown, now=now)
-        return replace(status, conditions=conditions)
-
-    def _write(self, sweep: SweepObject, status: TrainSweepStatus) -> Generator[None, None, bool]:
-        yield from self._guarded("write the status")
-        if not self._cluster.write_status(sweep, json_object(status)):
-            return False
-        self._shown_at = self._cluster.clock.now
+    async def write(self, seen: SimulatedSeen, status: TrainSweepStatus) -> None:
+        """Raises Overtaken, Deposed."""
+        await self._guarded("write the status")
+        if not self._cluster.write_status(seen.sweep, json_object(status)):
+            raise Overtaken
         self._sweep = self._cluster.sweep
-        return True
 
-    def _guarded(self, doing: str) -> Iterator[None]:
-        """The Lease is looked at before every write; what is on its way is done all the same."""
-        if not self._leads:
-            raise Deposed
-        yield from self._turn(doing)
+    def tell(self, _seen: SimulatedSeen, _status: TrainSweepStatus) -> None:
+        """Nobody listens."""
 
-    def _order(
-        self, desk: ClerkDesk, sweep: SweepObject, plan: SweepPlan, seen: SweepObservation
-    ) -> None:
-        if plan.targets is not None and isinstance(seen.log, SweepView):
-            self._cluster.judge.orders(plan.targets, sweep.config, seen.log.position)
-        working = any(run.phase == "Running" for run in seen.runs)
-        desk.order(ClerkOrders(spec=dict(sweep.spec), targets=plan.targets, working=working))
+    async def order(self, seen: SimulatedSeen, plan: SweepPlan) -> None:
+        """By the desk."""
+        self._clerks.look_after(self._own_desk, wanted=not plan.over)
+        await self._turn("order")
+        log, runs = seen.observation.log, seen.observation.runs
+        if plan.targets is not None and isinstance(log, SweepView):
+            self._cluster.judge.orders(plan.targets, seen.config, log.position)
+        working = any(run.phase == "Running" for run in runs)
+        orders = ClerkOrders(spec=dict(seen.sweep.spec), targets=plan.targets, working=working)
+        self._own_desk.order(orders)
+
+    async def apply(self, seen: SimulatedSeen, action: TrialAction) -> str:
+        """Nothing is refused. Raises Deposed."""
+        log = seen.observation.log
+        assert isinstance(log, SweepView), "it follows from the log"
+        await self._guarded(f"{type(action).__name__} {action.name}")
+        self._cluster.act(action, seen.sweep, position=log.position, leads=self._leads)
+        if isinstance(action, DeleteTrial):
+            self._runs.pop(action.name, None)
+            self._wakeup.now()
+        else:
+            self._see(action.name)
+        return ""
+
+    def rest(self, plan: SweepPlan) -> bool:
+        """As in a cluster."""
+        self.doing = "look"
+        return plan.over
+
+    def failed(self, error: Exception) -> None:
+        """Only writes that came too late are tried again."""
+        if not isinstance(error, Overtaken):
+            raise error
+        self.doing = "look"
