@@ -26,7 +26,7 @@ import uvloop
 from trainrun.agent.exchange.http import HttpClient, Interrupt
 from trainrun.contract.agent_state import AgentState
 from trainrun.contract.answer import Answer, Hold
-from trainrun.contract.paths import HEARTBEAT
+from trainrun.contract.wire import HEARTBEAT_PATH
 from trainrun_operator.cluster.certificates import issue, new_ca
 from trainrun_operator.runtime.agent_server import AgentServer, Refusal, Speaker
 from trainrun_operator.runtime.agents import RunAgents
@@ -88,10 +88,10 @@ async def connect(port: int, ca: str, slot: int) -> HttpClient:
         token=lambda: f"token-{slot}",
         tls=ssl.create_default_context(cadata=ca),
     )
-    answer = await client.post(HEARTBEAT, state_of(slot, 1).to_json().encode(), 60.0)
+    answer = await client.post(HEARTBEAT_PATH, state_of(slot, 1).to_json().encode(), 60.0)
     assert answer.status == 200, answer
     waiting = replace(state_of(slot, 2), seen=ANSWER.digest).to_json().encode()
-    path = f"{HEARTBEAT}?wait=60&interruptible=1"
+    path = f"{HEARTBEAT_PATH}?wait=60&interruptible=1"
     interrupt = Interrupt(event=asyncio.Event(), patience=60.0)
     POLLS.append(asyncio.create_task(client.post(path, waiting, 90.0, interrupt=interrupt)))
     return client

@@ -22,7 +22,7 @@ from trainrun.backoff import Backoff
 from trainrun.contract.agent_config import AgentConfig
 from trainrun.contract.agent_state import AgentState, Offer, ProcessExit, Resolution
 from trainrun.contract.answer import Answer, Start
-from trainrun.contract.paths import AGENT
+from trainrun.contract.wire import AGENT_PATH
 
 
 @dataclass(slots=True)
@@ -82,7 +82,9 @@ class Client(HttpClient):
         """Ask for the agent once; returns its size. Raises OSError and EOFError."""
         reader, writer = await self._connect()
         try:
-            head = f"GET {AGENT} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {self._token()}\r\n"
+            head = (
+                f"GET {AGENT_PATH} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {self._token()}\r\n"
+            )
             writer.write(f"{head}\r\n".encode())
             answer = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower()
             if " 200 " not in answer.split("\r\n", 1)[0]:

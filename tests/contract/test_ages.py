@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import typing
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -24,13 +25,10 @@ from trainrun.contract.agent_state import (
     StagedStep,
     Suspect,
 )
-from trainrun.contract.ages import Passing, aged, essence, passing
+from trainrun.contract.ages import Passing, aged, changed, essence, passing
 from trainrun.contract.answer import Answer, Exit, Hold, Recheck, SaveOrder, Start
 from trainrun.contract.checkpoint_id import CheckpointId
-from trainrun.contract.code import CodeFile
-from trainrun.contract.evidence import Evidence, RankEvidence
-from trainrun.contract.meeting import Meeting
-from trainrun.contract.posted import Posted
+from trainrun.contract.evidence import CodeFile, Evidence, Meeting, Posted, RankEvidence
 
 STATE = AgentState(
     run="digits",
@@ -160,3 +158,46 @@ def test_the_digest_of_an_answer_does_not_change_with_what_remains() -> None:
     assert aged(answer, by=5.0) != answer
     assert aged(answer, by=5.0).digest == answer.digest
     assert dataclasses.replace(answer, drop=(1,)).digest != answer.digest
+
+
+START = Start(attempt=3, workers=2, world_size=2, master_addr="10.0.0.1", master_port=20000)
+
+
+@pytest.mark.parametrize(
+    ("message", "fields"),
+    [
+        (STATE, {}),
+        (STATE, {"sequence": 8, "spawned": None}),
+        (START, {"attempt": 4}),
+        (Answer(order=START), {"order": Hold(attempt=2), "progress": 5.0}),
+    ],
+)
+def test_a_copy_is_equal_to_what_replace_makes(message: Any, fields: dict[str, Any]) -> None:
+    before = dataclasses.replace(message)
+    assert changed(message, **fields) == dataclasses.replace(message, **fields)
+    assert message == before
+    assert hash(changed(START)) == hash(START)
+
+
+def test_a_copy_cannot_be_changed_either() -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        changed(START).attempt = 4  # type: ignore[misc]
+
+
+def test_a_field_that_a_message_does_not_have_is_refused() -> None:
+    with pytest.raises(KeyError):
+        changed(START, colour="red")
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    low: int
+    high: int
+
+    def __post_init__(self) -> None:
+        assert self.low <= self.high
+
+
+def test_what_checks_its_fields_when_it_is_made_is_not_copied_past_that() -> None:
+    with pytest.raises(TypeError, match="Checked"):
+        changed(Checked(1, 2), low=3)

@@ -9,15 +9,9 @@ import pytest
 from trainrun.contract import metrics
 from trainrun.contract.messages import (
     AskedForCheckpoint,
-    AskRoom,
-    AskSave,
-    DescribeCheckpoint,
-    FetchCheckpoint,
-    FetchInitial,
     Finish,
     Hello,
     MalformedLine,
-    Question,
     Raised,
     Report,
     line_of,
@@ -25,17 +19,26 @@ from trainrun.contract.messages import (
     parse_reply,
     report_line,
 )
-from trainrun.contract.replies import (
+from trainrun.contract.questions import (
+    AskAttemptKey,
+    AskRoom,
+    AskSave,
+    AskTasks,
+    AttemptKey,
     Decided,
+    DescribeCheckpoint,
     Described,
     Failed,
+    FetchCheckpoint,
     Fetched,
+    FetchInitial,
     Granted,
+    Question,
     Reply,
     SaveNow,
+    TasksDone,
     reply_line,
 )
-from trainrun.contract.task_messages import AskAttemptKey, AskTasks, AttemptKey, TasksDone
 
 KEY = AttemptKey(key="ab" * 32, uri="s3://b/run/tasks")
 SAVE_NOW = SaveNow(reason="SIGTERM", deadline=12.5, writer_rank=3)

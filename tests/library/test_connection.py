@@ -17,7 +17,7 @@ import pytest
 
 from tests.support.eventually import eventually
 from trainrun.connection import Connection
-from trainrun.contract import messages
+from trainrun.contract import messages, questions
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -110,7 +110,7 @@ def test_a_question_that_a_signal_handler_interrupts_leaves_its_reply_to_nobody_
     def ask() -> None:
         nonlocal call
         call += 1
-        save = connection.ask(messages.AskSave(call=call)).save
+        save = connection.ask(questions.AskSave(call=call)).save
         assert save is not None
         assert save.reason == str(call)
 

@@ -14,8 +14,7 @@ from tests.runtime.states import RUN_UID, a_state, hold, start
 from trainrun.agent.exchange.http import HttpClient, Interrupt
 from trainrun.contract.agent_state import AgentState
 from trainrun.contract.answer import Answer
-from trainrun.contract.paths import HEARTBEAT, OPERATORS
-from trainrun.contract.wire import VERSION
+from trainrun.contract.wire import HEARTBEAT_PATH, OPERATORS_HEADER, VERSION
 from trainrun_operator.runtime.agent_server import AgentServer, shared_token
 from trainrun_operator.runtime.agents import RunAgents
 
@@ -80,13 +79,13 @@ async def test_a_waiting_agent_gets_a_new_order_as_soon_as_it_is_published(talk:
 
 async def test_an_agent_with_news_ends_its_wait_on_the_same_connection(talk: Talk) -> None:
     talk.agents.publish({"run-0-1": hold()})
-    client = HttpClient(talk.url.removesuffix(HEARTBEAT), token=lambda: "secret")
+    client = HttpClient(talk.url.removesuffix(HEARTBEAT_PATH), token=lambda: "secret")
     news = asyncio.Event()
     interrupt = Interrupt(event=news, patience=20.0)
 
     async def poll(sequence: int) -> tuple[int, Answer]:
         body = a_state(seen=hold().digest, sequence=sequence).to_json().encode()
-        path = f"{HEARTBEAT}?wait=50&interruptible=1"
+        path = f"{HEARTBEAT_PATH}?wait=50&interruptible=1"
         response = await client.post(path, body, 60.0, interrupt=interrupt)
         return response.status, Answer.from_json(response.body)
 
@@ -104,10 +103,10 @@ async def test_an_agent_with_news_ends_its_wait_on_the_same_connection(talk: Tal
 
 async def test_an_agent_that_is_told_that_it_waits_gets_orders_at_once(talk: Talk) -> None:
     talk.agents.publish({"run-0-1": hold()})
-    client = HttpClient(talk.url.removesuffix(HEARTBEAT), token=lambda: "secret")
+    client = HttpClient(talk.url.removesuffix(HEARTBEAT_PATH), token=lambda: "secret")
     interrupt = Interrupt(event=asyncio.Event(), patience=20.0)
     body = a_state(seen=hold().digest).to_json().encode()
-    path = f"{HEARTBEAT}?wait=50&interruptible=1"
+    path = f"{HEARTBEAT_PATH}?wait=50&interruptible=1"
     waiting = asyncio.create_task(client.post(path, body, 60.0, interrupt=interrupt))
     while talk.agents.heard("run-0-1").state is None:
         await asyncio.sleep(0.001)
@@ -131,17 +130,17 @@ async def test_agents_are_told_where_all_operators_are_by_a_standby_too(leads: b
     client = HttpClient(
         f"http://127.0.0.1:{await server.start('127.0.0.1')}", token=lambda: "secret"
     )
-    response = await client.post(HEARTBEAT, a_state().to_json().encode(), 20.0)
+    response = await client.post(HEARTBEAT_PATH, a_state().to_json().encode(), 20.0)
     assert response.status == (204 if leads else 503)
-    assert response.headers[OPERATORS.lower()] == "10.0.0.7:8443,10.0.0.8:8443"
+    assert response.headers[OPERATORS_HEADER.lower()] == "10.0.0.7:8443,10.0.0.8:8443"
     client.close()
     await server.stop()
 
 
 async def test_an_operator_that_knows_of_no_others_tells_no_address(talk: Talk) -> None:
-    client = HttpClient(talk.url.removesuffix(HEARTBEAT), token=lambda: "secret")
-    response = await client.post(HEARTBEAT, a_state().to_json().encode(), 20.0)
-    assert (response.status, OPERATORS.lower() in response.headers) == (204, False)
+    client = HttpClient(talk.url.removesuffix(HEARTBEAT_PATH), token=lambda: "secret")
+    response = await client.post(HEARTBEAT_PATH, a_state().to_json().encode(), 20.0)
+    assert (response.status, OPERATORS_HEADER.lower() in response.headers) == (204, False)
     client.close()
 
 

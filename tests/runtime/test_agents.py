@@ -5,7 +5,7 @@ from datetime import timedelta
 
 from tests.runtime.states import RUN_UID, a_state, hold, start
 from trainrun.contract.agent_state import Notice, ProcessExit
-from trainrun.contract.posted import Posted
+from trainrun.contract.evidence import Posted
 from trainrun_operator.runtime.agents import RunAgents
 
 

@@ -16,7 +16,7 @@ import pytest
 from tests.runtime.states import RUN_UID, a_state, hold
 from tests.support.certificates import TestAuthority
 from trainrun.agent.exchange.http import HttpClient, Response
-from trainrun.contract.limits import LARGEST_HEARTBEAT
+from trainrun.contract.wire import LARGEST_HEARTBEAT
 from trainrun_operator.runtime import archive as downloads
 from trainrun_operator.runtime import fruitless
 from trainrun_operator.runtime.agent_server import (

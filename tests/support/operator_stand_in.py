@@ -17,7 +17,7 @@ from urllib.parse import parse_qs, urlsplit
 from tests.support.eventually import eventually
 from trainrun.contract.agent_state import AgentState
 from trainrun.contract.answer import Answer, Hold, Order
-from trainrun.contract.paths import OPERATORS
+from trainrun.contract.wire import OPERATORS_HEADER
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -179,7 +179,7 @@ class OperatorStandIn:
             request.send_response(status)
             request.send_header("Content-Length", str(len(body)))
             if self.operators:
-                request.send_header(OPERATORS, ",".join(self.operators))
+                request.send_header(OPERATORS_HEADER, ",".join(self.operators))
             request.end_headers()
             request.wfile.write(body)
         except OSError:

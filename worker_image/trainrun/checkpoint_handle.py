@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from trainrun import session
 from trainrun.context import get_context
-from trainrun.contract import messages
 from trainrun.contract import metrics as metrics_
+from trainrun.contract import questions
 from trainrun.contract.environment import Exchange
 from trainrun.restoring import restore
 from trainrun.staging import copy_entries
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from trainrun.contract.metrics import Metric
-    from trainrun.contract.replies import Described
+    from trainrun.contract.questions import Described
 
 
 class Checkpoint:
@@ -148,7 +148,7 @@ class StoredCheckpoint(Checkpoint):
 
     def _described(self) -> Described:
         if self._about is None:
-            self._about = session.current().require_agent().ask(messages.DescribeCheckpoint())
+            self._about = session.current().require_agent().ask(questions.DescribeCheckpoint())
         return self._about
 
     def local_directory(self) -> Path:
@@ -159,7 +159,7 @@ class StoredCheckpoint(Checkpoint):
         )
 
     def _fetch(self, rank: int | None) -> str:
-        return _ask_for_path(messages.FetchCheckpoint(rank=rank))
+        return _ask_for_path(questions.FetchCheckpoint(rank=rank))
 
 
 class InitialCheckpoint(Checkpoint):
@@ -174,7 +174,7 @@ class InitialCheckpoint(Checkpoint):
     def _fetch(self, rank: int | None) -> str:
         if rank is not None:
             raise ValueError(f"initial checkpoint {self.path} is read as a whole, without rank=")
-        return _ask_for_path(messages.FetchInitial())
+        return _ask_for_path(questions.FetchInitial())
 
 
 def get_checkpoint() -> Checkpoint | None:
@@ -201,5 +201,5 @@ def get_initial_checkpoint() -> Checkpoint | None:
     return InitialCheckpoint(given.initial)
 
 
-def _ask_for_path(request: messages.FetchCheckpoint | messages.FetchInitial) -> str:
+def _ask_for_path(request: questions.FetchCheckpoint | questions.FetchInitial) -> str:
     return session.current().require_agent().ask(request).path

@@ -18,9 +18,9 @@ from collections import deque
 from pathlib import Path
 from typing import TypeVar
 
-from trainrun.contract import messages
-from trainrun.contract.replies import Failed
-from trainrun.contract.unix_socket import reachable
+from trainrun.contract import messages, questions
+from trainrun.contract.local_files import reachable_socket
+from trainrun.contract.questions import Failed
 from trainrun.errors import AgentLost, AgentRefused
 
 KEPT = 4096
@@ -84,7 +84,7 @@ class Connection:
         with self._sending:
             self._write(wait=FLUSH_SECONDS)
 
-    def ask(self, request: messages.Question[R], *, within: float = WAIT_FOREVER) -> R:
+    def ask(self, request: questions.Question[R], *, within: float = WAIT_FOREVER) -> R:
         """Send a request and wait for its reply.
 
         Raises AgentRefused with the agent's reason, or where it says nothing `within` so many
@@ -190,7 +190,7 @@ class Connection:
 def _connect(path: str) -> socket.socket:
     stream = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        with reachable(Path(path)) as name:
+        with reachable_socket(Path(path)) as name:
             stream.connect(name)
     except OSError:
         stream.close()

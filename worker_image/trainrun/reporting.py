@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from trainrun import session
 from trainrun.checkpoint_handle import Checkpoint
 from trainrun.context import get_context
-from trainrun.contract import messages
-from trainrun.contract import metadata as metadata_
+from trainrun.contract import messages, questions
+from trainrun.contract import metrics as metadata_
 from trainrun.contract import metrics as metrics_
-from trainrun.contract.limits import LARGEST_INTEGER
+from trainrun.contract.wire import LARGEST_INTEGER
 from trainrun.errors import StagingFailed
 
 if TYPE_CHECKING:
@@ -118,12 +118,12 @@ class _Told(NamedTuple):
 
 
 def _encoded_metadata(metadata: Mapping[str, object] | None) -> str:
-    text = metadata_.to_json(metadata) if metadata is not None else ""
-    if len(text) <= metadata_.LONGEST:
+    text = metadata_.metadata_json(metadata) if metadata is not None else ""
+    if len(text) <= metadata_.LONGEST_METADATA:
         return text
     warnings.warn(
         f"report(): metadata left out: it takes {len(text)} bytes as JSON, more than "
-        f"{metadata_.LONGEST}; save what is larger as a file of the checkpoint",
+        f"{metadata_.LONGEST_METADATA}; save what is larger as a file of the checkpoint",
         stacklevel=3,
     )
     return ""
@@ -177,7 +177,7 @@ def _hand_over(
     told: _Told,
     directory: Path,
 ) -> None:
-    connection.ask(messages.AskRoom(step=step))
+    connection.ask(questions.AskRoom(step=step))
     # Rename first, message second: an unannounced directory is ignored, never half a part.
     with _unstaged_is_told(connection, step):
         staged = staging.take(directory, step)

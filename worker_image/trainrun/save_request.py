@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 
 from trainrun import session
-from trainrun.contract import messages
+from trainrun.contract import messages, questions
 from trainrun.errors import AgentLost
 
 
@@ -61,7 +61,7 @@ def finish() -> None:
 
 def _ask(call: int) -> SaveRequest | None:
     try:
-        save = session.current().require_agent().ask(messages.AskSave(call=call)).save
+        save = session.current().require_agent().ask(questions.AskSave(call=call)).save
     except AgentLost:
         return None  # this process ends with its agent; nobody is left to save for
     if save is None:

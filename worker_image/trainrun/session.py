@@ -19,8 +19,8 @@ from trainrun import stacks
 from trainrun.connection import Connection
 from trainrun.context import get_context
 from trainrun.contract import messages, variables
-from trainrun.contract.control_file import CallCounter
 from trainrun.contract.environment import Exchange, place_of
+from trainrun.contract.local_files import CallCounter
 from trainrun.disk import remove_directory
 from trainrun.errors import AgentLost, ForeignLauncher, NotTheTrainingProcess
 from trainrun.staging import Staging

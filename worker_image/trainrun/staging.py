@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 import trainrun
 from trainrun import writing
 from trainrun.context import get_context
-from trainrun.contract.file_names import unstorable
+from trainrun.contract.layout import unstorable
 from trainrun.disk import NO_ROOM, remove_directory
 from trainrun.errors import CheckpointUnfinished, StagingFailed
 from trainrun.tree import OURS, inner_target, mode_of, set_mode, stamp, walk

@@ -29,9 +29,14 @@ from functools import partial
 from aiohttp import web
 
 from trainrun.contract.agent_state import AgentState
-from trainrun.contract.limits import LARGEST_HEARTBEAT
-from trainrun.contract.paths import AGENT, HEARTBEAT, OPERATORS
-from trainrun.contract.wire import VERSION, MalformedMessage
+from trainrun.contract.wire import (
+    AGENT_PATH,
+    HEARTBEAT_PATH,
+    LARGEST_HEARTBEAT,
+    OPERATORS_HEADER,
+    VERSION,
+    MalformedMessage,
+)
 from trainrun_operator.core.sweep.clerking import CLERK
 from trainrun_operator.runtime.agents import BEAT, TOLERATED_LAG, RunAgents
 from trainrun_operator.runtime.archive import AgentArchive
@@ -131,10 +136,10 @@ class AgentServer:
     async def start(self, host: str, *, port: int = 0, tls: ssl.SSLContext | None = None) -> int:
         """Listen; returns the port. Raises OSError when it is taken."""
         app = web.Application(client_max_size=LARGEST_HEARTBEAT)
-        app.router.add_post(HEARTBEAT, partial(self._exchange, self._heartbeat))
+        app.router.add_post(HEARTBEAT_PATH, partial(self._exchange, self._heartbeat))
         app.router.add_post(CLERK, partial(self._exchange, self._clerk))
         if self._archive is not None:
-            app.router.add_get(AGENT, self._download)
+            app.router.add_get(AGENT_PATH, self._download)
         self._runner = web.AppRunner(
             app,
             access_log=None,
@@ -183,7 +188,7 @@ class AgentServer:
         response = await self._admitted(request, answer)
         # Whatever else it says: kube-proxy may have led this agent to one that leads no more.
         if operators := self._operators():
-            response.headers[OPERATORS] = ",".join(operators)
+            response.headers[OPERATORS_HEADER] = ",".join(operators)
         return response
 
     async def _admitted(self, request: web.Request, answer: Answering) -> web.Response:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from trainrun.contract.ages import changed
 from trainrun.contract.answer import Answer
-from trainrun.contract.copies import changed
 from trainrun_operator.runtime.wakeup import PROGRESS_INTERVAL
 
 FLEET = 200

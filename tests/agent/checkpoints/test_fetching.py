@@ -16,7 +16,7 @@ from trainrun.checkpoint import LocalFile, RunStore, open_store, set_aside, writ
 from trainrun.checkpoint.stores.file import FileStore
 from trainrun.contract.agent_state import Suspect
 from trainrun.contract.checkpoint_id import CheckpointId
-from trainrun.contract.replies import Failed, Fetched
+from trainrun.contract.questions import Failed, Fetched
 from trainrun.errors import CheckpointDamaged, StoreDenied, StoreError
 
 STEP_5 = CheckpointId(attempt=1, step=5)

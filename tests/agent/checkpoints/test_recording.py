@@ -11,7 +11,7 @@ import pytest
 from trainrun.agent.checkpoints.recording import Recording
 from trainrun.agent.checkpoints.storage import AsyncRunStore
 from trainrun.contract.answer import StoryEntry
-from trainrun.contract.limits import LARGEST_STORY_ENTRY
+from trainrun.contract.wire import LARGEST_STORY_ENTRY
 from trainrun.errors import StoreUnavailable
 
 

@@ -17,7 +17,7 @@ from trainrun.connection import Connection
 from trainrun.contract.agent_config import StorageConfig
 from trainrun.contract.answer import Hold, ResolveRequest
 from trainrun.contract.messages import Hello
-from trainrun.contract.task_messages import AskAttemptKey
+from trainrun.contract.questions import AskAttemptKey
 from trainrun.errors import AgentRefused
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from pathlib import Path
 from tests.support.eventually import eventually
 from trainrun.agent.evidence.meeting import MeetingWatch, see
 from trainrun.agent.evidence.sockets import opened, sockets
-from trainrun.contract.meeting import Meeting
+from trainrun.contract.evidence import Meeting
 
 OURS = {
     "RANK": "1",

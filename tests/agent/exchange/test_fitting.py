@@ -7,8 +7,8 @@ import pytest
 from tests.support.builders import an_agent
 from trainrun.agent.exchange.fitting import fitted
 from trainrun.contract.agent_state import AgentState, Problem, ProcessExit
-from trainrun.contract.limits import LARGEST_HEARTBEAT
-from trainrun.contract.posted import Posted
+from trainrun.contract.evidence import Posted
+from trainrun.contract.wire import LARGEST_HEARTBEAT
 
 PROCESSES = 64
 

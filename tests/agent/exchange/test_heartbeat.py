@@ -24,7 +24,7 @@ from trainrun.contract.agent_config import AgentConfig, BadConfig, StorageConfig
 from trainrun.contract.agent_state import AgentState, ProcessExit
 from trainrun.contract.answer import Answer, Exit, Hold, OpenStep, PeerSource, SaveOrder, Start
 from trainrun.contract.checkpoint_id import CheckpointId
-from trainrun.contract.limits import LARGEST_HEARTBEAT
+from trainrun.contract.wire import LARGEST_HEARTBEAT
 
 if TYPE_CHECKING:
     from tests.agent.workers import Workers

@@ -13,7 +13,7 @@ from tests.support.builders import an_agent
 from tests.support.levels import examples
 from trainrun.agent.training.posting import NoPost, Posting
 from trainrun.contract.agent_state import AgentState
-from trainrun.contract.posted import Posted
+from trainrun.contract.evidence import Posted
 
 
 def a_post(percent: object = None, **metrics: object) -> bytes:

@@ -15,7 +15,7 @@ from tests.agent.training.test_posting import a_post
 from tests.agent.workers import start
 from trainrun.agent.training import posts
 from trainrun.agent.training.posts import LARGEST_BODY, MOST, Posts
-from trainrun.contract.posted import Posted
+from trainrun.contract.evidence import Posted
 
 if TYPE_CHECKING:
     from tests.agent.workers import Workers

@@ -21,9 +21,8 @@ from trainrun.agent.training.ipc import Handlers, IpcServer
 from trainrun.agent.training.vote import Voter
 from trainrun.contract.agent_state import SaveVote
 from trainrun.contract.answer import SaveOrder
-from trainrun.contract.control_file import CallGate
-from trainrun.contract.messages import AskSave, Request
-from trainrun.contract.replies import Decided
+from trainrun.contract.local_files import CallGate
+from trainrun.contract.questions import AskSave, Decided, Request
 from trainrun_operator.core.run.save_agreement import coordinate
 
 RANKS = 4

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from trainrun.agent.training.vote import Voter
 from trainrun.contract.answer import SaveOrder
-from trainrun.contract.control_file import CallCounter, CallGate
+from trainrun.contract.local_files import CallCounter, CallGate
 
 if TYPE_CHECKING:
     from pathlib import Path

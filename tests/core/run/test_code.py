@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.support.builders import Scene, a_new_run, a_run
-from trainrun.contract.code import CodeFile
+from trainrun.contract.evidence import CodeFile
 from trainrun_operator.api.run.status import Condition
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.builders import Scene, a_run
 from trainrun.contract.agent_state import ProcessExit
-from trainrun.contract.posted import Posted
+from trainrun.contract.evidence import Posted
 from trainrun_operator.api.run.standing import PostedProgress
 from trainrun_operator.api.run.status_json import json_object, status_from
 

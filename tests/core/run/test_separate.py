@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.support.builders import Scene, a_run
-from trainrun.contract.meeting import Meeting
+from trainrun.contract.evidence import Meeting
 from trainrun_operator.core.run.separate import separate
 
 UNMET = Meeting()

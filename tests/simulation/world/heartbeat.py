@@ -17,8 +17,7 @@ from trainrun.contract.agent_state import (
     ProcessExit,
 )
 from trainrun.contract.ages import aged
-from trainrun.contract.evidence import Evidence, RankEvidence
-from trainrun.contract.posted import Posted
+from trainrun.contract.evidence import Evidence, Posted, RankEvidence
 
 if TYPE_CHECKING:
     from tests.simulation.world.agent import SimAgent

@@ -21,7 +21,7 @@ from trainrun.agent.training.step_clock import StepClock
 from trainrun.agent.training.tally import Tally
 from trainrun.agent.training.vote import Voter
 from trainrun.contract.answer import Start
-from trainrun.contract.control_file import CallGate
+from trainrun.contract.local_files import CallGate
 
 
 def build(start: Start, around: AttemptContext) -> Attempt:

@@ -44,26 +44,31 @@ from trainrun.contract.agent_config import AgentConfig
 from trainrun.contract.agent_state import Problem, ProcessExit
 from trainrun.contract.answer import Start
 from trainrun.contract.environment import placed
-from trainrun.contract.meeting import Meeting
+from trainrun.contract.evidence import Meeting
 from trainrun.contract.messages import (
     AskedForCheckpoint,
-    AskRoom,
-    AskSave,
-    DescribeCheckpoint,
-    FetchCheckpoint,
-    FetchInitial,
     Finish,
     Raised,
     Report,
-    Request,
     SectionBegun,
     SectionEnded,
     Statement,
     Unstaged,
     Working,
 )
-from trainrun.contract.replies import Decided, Granted, Reply
-from trainrun.contract.task_messages import AskAttemptKey, AskTasks
+from trainrun.contract.questions import (
+    AskAttemptKey,
+    AskRoom,
+    AskSave,
+    AskTasks,
+    Decided,
+    DescribeCheckpoint,
+    FetchCheckpoint,
+    FetchInitial,
+    Granted,
+    Reply,
+    Request,
+)
 from trainrun.oom import OomCounter
 
 LOG = logging.getLogger("trainrun.agent")

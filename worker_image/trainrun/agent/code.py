@@ -18,7 +18,7 @@ from pathlib import Path
 
 from trainrun.agent import background
 from trainrun.contract.agent_config import AgentConfig
-from trainrun.contract.code import CodeFile
+from trainrun.contract.evidence import CodeFile
 
 SUFFIXES = (".py", ".sh", ".bash")
 """Of a word of the command that is a script; others are known by their first line."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from trainrun.contract import fault_mark
+from trainrun.contract import local_files
 from trainrun.contract.agent_config import KillFault, KillMoment
 
 
@@ -26,7 +26,7 @@ class Faults:
         if rank in self._struck:
             return False  # what it said before its end
         due = (f for f in self._left if (f.rank, f.at) == (rank, at) and step >= f.step)
-        fault = next((fault for fault in due if fault_mark.make(fault.mark)), None)
+        fault = next((fault for fault in due if local_files.make_mark(fault.mark)), None)
         if fault is None:
             return False
         self._struck[rank] = fault
@@ -36,4 +36,4 @@ class Faults:
         """Take note of the end of a process."""
         fault = self._struck.pop(rank, None)
         if fault is not None and signal != 9:
-            fault_mark.take_back(fault.mark)
+            local_files.take_back_mark(fault.mark)

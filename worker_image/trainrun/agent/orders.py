@@ -32,7 +32,7 @@ from trainrun.agent.processes.launches import expected, ranks_of
 from trainrun.agent.processes.port import pick_port
 from trainrun.contract.agent_state import Offer, Phase
 from trainrun.contract.answer import Answer, Exit, Hold, RunSettings, Start
-from trainrun.contract.code import CodeFile
+from trainrun.contract.evidence import CodeFile
 
 LOG = logging.getLogger("trainrun.agent")
 

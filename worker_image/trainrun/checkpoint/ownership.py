@@ -8,14 +8,16 @@ stop the old owner: its attempts are lower than those of the new one, which fenc
 
 from __future__ import annotations
 
+import base64
 import contextlib
+import hashlib
 import json
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from trainrun.checkpoint.rules.records import Beat, OwnerRecord, RunRecord, unseal
-from trainrun.contract import layout, run_id
+from trainrun.contract import layout
 from trainrun.errors import (
     CheckpointDamaged,
     ObjectNotFound,
@@ -36,6 +38,9 @@ the longest poll interval."""
 
 CLAIM_TRIES = 5
 """A claim that is lost is looked at again this often; each time somebody else has won."""
+
+RUN_ID_LENGTH = 16
+"""Characters of a run's id: 80 bits. W&B takes up to 64."""
 
 
 class BeatWatch:
@@ -73,7 +78,7 @@ class Owned:
     committed: CheckpointId | None
     """The newest checkpoint that any owner is known to have committed."""
     run_id: str
-    """See `trainrun.contract.run_id`."""
+    """By which trackers know the run: see `derived_run_id`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,7 +225,20 @@ def _run_id(run: RunStore, stamp: RunRecord | None, numbers: list[int]) -> str:
     """Where the stamp cannot be read the first owner is asked, who as a rule wrote it."""
     if stamp is None:
         stamp = _stamp_of(_read_claim(run, numbers[0]).uid)
-    return run_id.derived(stamp.created_by, run.folder_name)
+    return derived_run_id(stamp.created_by, run.folder_name)
+
+
+def derived_run_id(created_by: str, folder: str) -> str:
+    """The id of the run in this folder, named below its storage, that `created_by` used first.
+
+    It stays the same in every start of the run, for trackers and folders of other programs:
+    `run.json` is written once, so the id outlives restarts, operators, clusters, and the TrainRun
+    itself. The name counts, so that a copy of the folder under another name is another run, and so
+    is a later generation; where the folder lies does not, so that a run that was moved to another
+    bucket stays the same one.
+    """
+    digest = hashlib.sha256(f"{created_by}\n{folder}".encode()).digest()
+    return base64.b32encode(digest).decode()[:RUN_ID_LENGTH].lower()
 
 
 def _stamp_of(uid: str, params: str = "") -> RunRecord:

@@ -51,7 +51,7 @@ class KillFault:
     step: int
     at: KillMoment = "report"
     mark: str
-    """Path of its mark: see `contract.fault_mark`."""
+    """Path of its mark: see `contract.local_files`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,16 +12,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from trainrun.contract import wire
-from trainrun.contract.ages import Age, Changing, Remaining
+from trainrun.contract.ages import Age, Changing, Remaining, changed
 from trainrun.contract.answer import Recheck
 from trainrun.contract.checkpoint_id import CheckpointId
-from trainrun.contract.code import CodeFile
-from trainrun.contract.copies import changed
-from trainrun.contract.evidence import Evidence
-from trainrun.contract.limits import checked
-from trainrun.contract.meeting import Meeting
+from trainrun.contract.evidence import CodeFile, Evidence, Meeting, Posted
 from trainrun.contract.metrics import bounded
-from trainrun.contract.posted import Posted
+from trainrun.contract.wire import checked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

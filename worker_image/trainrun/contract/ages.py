@@ -1,7 +1,8 @@
-"""What changes in a message although nothing happens: ages, remaining times, progress.
+"""Messages that are kept: copies of them, how they grow old, and which of two is news.
 
-Layer: contract, pure. A field says so in its type, once; how a kept message grows old, and
-which of two messages is news, follows from that.
+Layer: contract, pure. What changes although nothing happens are ages, remaining times and progress.
+A field says so in its type, once; how a kept message grows old, and which of two messages is news,
+follows from that.
 """
 
 from __future__ import annotations
@@ -11,9 +12,8 @@ import enum
 import functools
 import typing
 from collections.abc import Callable, Iterator
-from typing import Annotated, Any, TypeVar
-
-from trainrun.contract.copies import changed
+from operator import attrgetter
+from typing import Annotated, Any, TypeVar, cast
 
 T = TypeVar("T")
 
@@ -150,3 +150,32 @@ def _empty(field: dataclasses.Field[Any], hint: Any) -> Any:
     if field.default_factory is not dataclasses.MISSING:
         return field.default_factory()
     return typing.get_args(hint)[0]()
+
+
+def changed(message: T, **fields: Any) -> T:
+    """The message with these values instead of its own.
+
+    As `dataclasses.replace`, at less than half its cost, for frozen dataclasses with slots that
+    check nothing when they are made: an operator copies such messages several times for each
+    heartbeat and for each worker in each pass.
+    """
+    cls: type = type(message)  # mypy holds that a type[T] may be unhashable
+    values_of, setters = _access(cls)
+    copy: Any = object.__new__(cls)
+    for put, value in zip(setters.values(), values_of(message), strict=True):
+        put(copy, value)
+    for name, value in fields.items():
+        setters[name](copy, value)
+    return cast("T", copy)
+
+
+_Setter = Callable[[Any, Any], None]
+
+
+@functools.cache
+def _access(cls: type) -> tuple[Callable[[Any], tuple[Any, ...]], dict[str, _Setter]]:
+    """What reads all fields at once, and what writes each of them, although they are frozen."""
+    names = [field.name for field in dataclasses.fields(cls)]
+    if len(names) < 2 or hasattr(cls, "__post_init__"):
+        raise TypeError(f"{cls.__name__} is not copied this way")
+    return attrgetter(*names), {name: getattr(cls, name).__set__ for name in names}

@@ -105,7 +105,7 @@ class Start:
     master_port: int
     resume: CheckpointId | None = None
     run_id: str = ""
-    """See `trainrun.contract.run_id`; empty: not known."""
+    """By which trackers know the run; empty: not known."""
     source: PeerSource | None = None
     """Who has the files of `resume` on this node; absent: this agent reads the store itself."""
 

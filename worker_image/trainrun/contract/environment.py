@@ -7,6 +7,7 @@ that scripts written for `env://` rendezvous run unchanged and the library works
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,10 @@ P = TypeVar("P", bound="ProcessPlace")
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 """Addresses of this machine alone."""
+
+LONGEST_RUN_ID = 32
+"""Characters of an id of another version; ours have fewer."""
+_RUN_ID = re.compile(rf"[a-z0-9]{{1,{LONGEST_RUN_ID}}}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,3 +189,8 @@ def _number(env: Mapping[str, str], name: str, default: int) -> int:
             f"environment variable {name} is {text!r}, which is not a whole number; "
             "the agent, torchrun or your launcher sets it: unset it for a run of one process"
         ) from None
+
+
+def valid_run_id(text: str) -> str:
+    """The id that somebody sent; empty where it is none."""
+    return text if _RUN_ID.fullmatch(text) else ""

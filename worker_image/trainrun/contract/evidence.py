@@ -1,13 +1,63 @@
-"""What an agent has found out about ranks that stand still: told before the attempt is ended.
+"""What an agent finds out about its processes: their code, whether they meet, where they stand.
 
-Layer: contract, pure. A summary, bounded where it is made (`BOUNDS`); all stacks are in the store,
-in the object that `layout.hang_key` names.
+Layer: contract, leaf; parts of the agent's state. Evidence is a summary, told before an attempt
+that stands still is ended, and bounded where it is made; all stacks are in the store, in the object
+that `layout.hang_key` names.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CodeFile:
+    """A file that belongs to the code."""
+
+    path: str
+    """Absolute, in the container."""
+    digest: str
+    """Of its content."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Meeting:
+    """Whether the processes of a worker meet those of others, as far as its agent has seen."""
+
+    known: bool = False
+    """Some process has opened the master port, or has spoken to its agent: it knows its rank."""
+    elsewhere: bool = False
+    """A rank is connected to others by a port of its own."""
+    placed: bool = False
+    """A rank has asked the library for its place."""
+    leaders: tuple[int, ...] = ()
+    """Ranks whose process has started a rank 0 of another group, as a launcher does."""
+    launcher: str = ""
+    """The program that did."""
+    mpi: bool = False
+    """Each rank has loaded MPI, without a launcher of MPI: it is rank 0 of 1."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Posted:
+    """How far a training is in its attempt, as its framework has posted it without the script.
+
+    For display alone, and where the script itself reports nothing: a step that was posted is none
+    that was reported, whatever it says.
+    """
+
+    step: int | None = None
+    """The step that it is at."""
+    total: int | None = None
+    """The step at which it ends."""
+    percent: int | None = None
+    """How much of it is done, 0 to 100."""
+    metrics: dict[str, Any] = field(default_factory=dict)
+    """Metrics of the newest post, JSON-safe (see `contract.metrics`)."""
+    remaining: float | None = None
+    """Seconds from the newest post until it ends, if it goes on as in this attempt so far."""
+
 
 MOST_FRAMES = 16
 """Frames of a summary, the innermost ones."""
@@ -19,7 +69,7 @@ KERNEL_WIDTH = 160
 """Characters of what a process waits for in the kernel."""
 MOST_LINES, LINE_WIDTH = 5, 200
 """Last lines of a rank's output, and characters of each."""
-SECONDS = 10.0
+EVIDENCE_SECONDS = 10.0
 """For which evidence is waited at most, from the moment at which it is asked for."""
 
 ReadBy = Literal[

@@ -1,4 +1,4 @@
-"""Where everything lies below `<uri>/<runName>/`: the keys, and how to read them back.
+"""Where everything lies below `<uri>/<runName>/`: the keys, how to read them back, names of files.
 
 Layer: contract, pure. The picture is in docs/checkpoints.md; no other module spells a key, but for
 the name of a checkpoint, which is in `CheckpointId`.
@@ -7,6 +7,7 @@ the name of a checkpoint, which is in `CheckpointId`.
 from __future__ import annotations
 
 import re
+import unicodedata
 
 from trainrun.contract.checkpoint_id import CheckpointId
 
@@ -217,3 +218,23 @@ def read_ballot(key: str, attempt: int) -> tuple[int, int, bool] | None:
     """Call, worker and answer of a ballot of this attempt; None for any other key."""
     match = _BALLOT.fullmatch(key.removeprefix(ballots_prefix(attempt)))
     return (int(match[1]), int(match[2]), match[3] == "yes") if match else None
+
+
+TEMPORARY_NAME = ".trainrun-tmp-"
+"""Prefix of unfinished files in a store on a file system."""
+
+
+def unstorable(name: str) -> str:
+    """Why a file of this relative path cannot be stored, and what to do; empty: every store can.
+
+    The library refuses such a file where the script can still be told; the agent does again.
+    """
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return "its name is not UTF-8, which object storage requires; rename it"
+    if any(unicodedata.category(char) == "Cc" for char in name):
+        return "its name has a control character, which object storage cannot list; rename it"
+    if any(part.startswith(TEMPORARY_NAME) for part in name.split("/")):
+        return f"names that start with {TEMPORARY_NAME} are reserved; rename it"
+    return ""

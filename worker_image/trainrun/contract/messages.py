@@ -1,8 +1,8 @@
 """What a training process tells its agent, as typed messages: written and read here for both ends.
 
-Layer: contract, pure. Newline-delimited JSON on a unix socket; what the agent replies is in
-`contract.replies`. Unknown types and fields are ignored, since the library in a user's image may be
-newer than the agent or older.
+Layer: contract, pure. Newline-delimited JSON on a unix socket; what it asks, and what the agent
+replies, is in `contract.questions`. Unknown types and fields are ignored, since the library in a
+user's image may be newer than the agent or older.
 """
 
 from __future__ import annotations
@@ -10,17 +10,18 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import ClassVar, Protocol, TypeVar
+from typing import ClassVar, TypeVar
 
-from trainrun.contract.replies import (
-    Decided,
-    Described,
+from trainrun.contract.questions import (
+    REQUESTS,
     Failed,
-    Fetched,
-    Granted,
+    Fields,
+    Question,
+    Request,
     integer,
 )
-from trainrun.contract.task_messages import AskAttemptKey, AskTasks, Fields, read_ask
+
+R = TypeVar("R")
 
 MOST_KINDS, KIND_WIDTH = 16, 120
 """Classes of an exception that are told, and characters of each."""
@@ -30,20 +31,6 @@ SECTION_WIDTH = 100
 """Characters of the name of a long section."""
 LONGEST_SECTION = 1e9
 """Seconds that one may be said to take at most: 30 years."""
-
-R = TypeVar("R")
-R_co = TypeVar("R_co", covariant=True)
-
-
-class Question(Protocol[R_co]):
-    """A request that knows how its reply is read."""
-
-    @property
-    def type(self) -> str:
-        """What it is called on the socket."""
-
-    def read(self, given: Fields) -> R_co:
-        """Raises ValueError and KeyError."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,65 +67,6 @@ class Report:
     """Where the files came from, as `files`: a save that goes on writes there. Empty: a copy."""
     digest: int = 0
     """`trainrun.writing.digest` of the files; 0: a library that does not say."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AskRoom:
-    """May files of `step` be staged? The answer waits for room."""
-
-    type: ClassVar[str] = "room"
-    step: int
-
-    def read(self, _given: Fields) -> Granted:
-        """Any reply that is no failure grants it."""
-        return Granted()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FetchCheckpoint:
-    """Download the resume point."""
-
-    type: ClassVar[str] = "checkpoint"
-    rank: int | None
-    """Only the files that this rank brought; None: all."""
-
-    def read(self, given: Fields) -> Fetched:
-        """Raises KeyError."""
-        return Fetched.read(given)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DescribeCheckpoint:
-    """Tell step and metrics of the resume point."""
-
-    type: ClassVar[str] = "checkpoint-info"
-
-    def read(self, given: Fields) -> Described:
-        """Raises ValueError and KeyError."""
-        return Described.read(given)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FetchInitial:
-    """Download what `checkpoint.initialFrom` names."""
-
-    type: ClassVar[str] = "initial"
-
-    def read(self, given: Fields) -> Fetched:
-        """Raises KeyError."""
-        return Fetched.read(given)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AskSave:
-    """The slow path of `should_save()`: call `call` waits for its answer."""
-
-    type: ClassVar[str] = "save"
-    call: int
-
-    def read(self, given: Fields) -> Decided:
-        """Raises ValueError and KeyError."""
-        return Decided.read(given)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,17 +130,6 @@ class Working:
 
     type: ClassVar[str] = "working"
 
-
-Request = (
-    AskRoom
-    | FetchCheckpoint
-    | DescribeCheckpoint
-    | FetchInitial
-    | AskSave
-    | AskTasks
-    | AskAttemptKey
-)
-"""Messages that are answered, in their order."""
 
 Statement = (
     Report | Unstaged | Finish | AskedForCheckpoint | Raised | SectionBegun | SectionEnded | Working
@@ -323,10 +240,6 @@ def _report(given: Fields) -> Report:
     )
 
 
-def _fetch(given: Fields) -> FetchCheckpoint:
-    return FetchCheckpoint(rank=None if given.get("rank") is None else integer(given, "rank"))
-
-
 def _raised(given: Fields) -> Raised:
     kinds = given.get("kinds") or ()
     if not isinstance(kinds, list | tuple):
@@ -353,6 +266,7 @@ def _seconds(given: object) -> float | None:
 
 
 _READERS: Mapping[str, Callable[[Fields], Message]] = {
+    **REQUESTS,
     Hello.type: lambda given: Hello(
         rank=integer(given, "rank"),
         pid=integer(given, "pid"),
@@ -361,13 +275,6 @@ _READERS: Mapping[str, Callable[[Fields], Message]] = {
         memory=integer(given, "memory") if "memory" in given else 0,
     ),
     Report.type: _report,
-    AskRoom.type: lambda given: AskRoom(step=integer(given, "step")),
-    FetchCheckpoint.type: _fetch,
-    DescribeCheckpoint.type: lambda _given: DescribeCheckpoint(),
-    FetchInitial.type: lambda _given: FetchInitial(),
-    AskSave.type: lambda given: AskSave(call=integer(given, "call")),
-    AskTasks.type: read_ask,
-    AskAttemptKey.type: lambda _given: AskAttemptKey(),
     Unstaged.type: lambda given: Unstaged(step=integer(given, "step")),
     Finish.type: lambda _given: Finish(),
     AskedForCheckpoint.type: lambda _given: AskedForCheckpoint(),

@@ -1,10 +1,13 @@
-"""Metrics as they travel: flat names to numbers, strings and booleans, in a JSON-safe form.
+"""What a script says beside its files, as JSON: metrics of a step, metadata of a checkpoint.
 
-JSON has no NaN and no infinities, yet a loss that turned NaN is the one a user most wants to see.
-They travel as `{"float": "NaN"}`, on every way: socket, heartbeat, manifest, status, events.
+Layer: contract, pure. Metrics are flat names to numbers, strings and booleans. JSON has no NaN and
+no infinities, yet a loss that turned NaN is the one a user most wants to see. They travel as
+`{"float": "NaN"}`, on every way: socket, heartbeat, manifest, status, events. Their size is bounded
+where they enter: a metric that is too large is left out and named, so that it can stop neither a
+checkpoint nor a heartbeat.
 
-Their size is bounded where they enter: a metric that is too large is left out and named, so that it
-can stop neither a checkpoint nor a heartbeat.
+Metadata is any JSON object that is small and not deep. It stands in the manifest, which every start
+reads; so whatever is taken here can be read back by every reader, at any depth of its own calls.
 """
 
 from __future__ import annotations
@@ -162,3 +165,39 @@ def _hint(value: object) -> str:
     if value is None:
         return "; leave the key out where there is no value"
     return ""
+
+
+LONGEST_METADATA = 64 * 1024
+"""Bytes as JSON."""
+DEEPEST_METADATA = 16
+"""Objects and lists within each other."""
+
+_encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
+
+
+def metadata_json(metadata: Mapping[str, object]) -> str:
+    """Return it as a JSON object; may be longer than LONGEST.
+
+    Raises TypeError where it is no mapping, holds what JSON has no word for (NaN, a tensor, a name
+    that is no string), or is nested too deeply.
+    """
+    if not isinstance(metadata, Mapping):
+        raise TypeError(f"metadata must be a mapping of names to values, got {_kind(metadata)}")
+    plain = _plain(metadata, at="metadata", room=DEEPEST_METADATA)
+    try:
+        return _encode(plain)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"metadata is not JSON: {error}") from error
+
+
+def _plain(value: object, *, at: str, room: int) -> object:
+    if not isinstance(value, (Mapping, list, tuple)):
+        return value
+    if room == 0:
+        raise TypeError(f"{at} lies more than {DEEPEST_METADATA} objects and lists deep")
+    if not isinstance(value, Mapping):
+        return [_plain(item, at=f"{at}[{n}]", room=room - 1) for n, item in enumerate(value)]
+    for key in value:
+        if not isinstance(key, str):
+            raise TypeError(f"{at}: names must be strings, got {key!r:.80} ({_kind(key)})")
+    return {key: _plain(item, at=f"{at}.{key:.40}", room=room - 1) for key, item in value.items()}

@@ -29,7 +29,7 @@ that the worker has."""
 # To a training process, from its agent.
 RUN = "TRAINRUN_RUN"
 RUN_ID = "TRAINRUN_RUN_ID"
-"""The run's id, the same in all attempts; see `contract.run_id`."""
+"""The run's id, the same in all attempts; see `ProcessPlace.run_id`."""
 ATTEMPT = "TRAINRUN_ATTEMPT"
 SOCKET = "TRAINRUN_SOCKET"
 """Path of the agent's unix socket. A process belongs to a run where it is set."""

@@ -1,8 +1,10 @@
-"""Frozen dataclasses <-> JSON-safe dictionaries, for the messages of agent and operator.
+"""How messages of agent and operator travel: by which paths, how large, dataclasses as JSON.
 
-Invariants: unknown fields are ignored (a newer peer may send more), missing fields take their
-defaults (an older peer may send less), values equal to their default are not sent (but for the
-version and the kind), and only finite numbers travel bare (`metrics` wraps the others).
+Layer: contract. Invariants: unknown fields are ignored (a newer peer may send more), missing fields
+take their defaults (an older peer may send less), values equal to their default are not sent (but
+for the version and the kind), and only finite numbers travel bare (`metrics` wraps the others).
+`worlds/kubernetes/fetch.py` spells AGENT_PATH a second time: it runs before anything can be
+imported.
 """
 
 from __future__ import annotations
@@ -10,10 +12,47 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
+import math
 import types
 import typing
 from collections.abc import Callable
 from typing import Any, TypeVar
+
+from trainrun.text import cleaned
+
+HEARTBEAT_PATH = "/v1/heartbeat"
+"""POST to the operator: an `AgentState`, answered by an `Answer`."""
+OPERATORS_HEADER = "TrainRun-Operators"
+"""Header of every response to it, whether this operator leads or not: `address:port` of all
+operators of the installation, the leader first, separated by commas. Absent: they are not known."""
+AGENT_PATH = "/v1/agent"
+"""GET from the operator: the agent as a zip file."""
+CHECKPOINTS_PATH = "/v1/checkpoints/"
+"""GET from an agent of the same node: `<name>/<file>` of a checkpoint follows."""
+
+LARGEST_HEARTBEAT = 256 * 1024
+"""Bytes of an `AgentState` as JSON: an agent sends no more, an operator takes no more."""
+LARGEST_STORY_ENTRY = 16 * 1024
+"""Bytes of what an agent stores of the run's story at once."""
+LARGEST_INTEGER = 2**53
+"""Of which every reader of JSON can tell the next one."""
+LARGEST_NUMBER = 1e10
+"""Of seconds: 300 years."""
+
+
+def checked(value: Any) -> Any:
+    """A scalar that somebody sent: a text cleaned, a number as it is. Raises ValueError, saying
+    what was expected, for a number that nobody can calculate with."""
+    if isinstance(value, str):
+        return cleaned(value)
+    if isinstance(value, float) and not (math.isfinite(value) and abs(value) <= LARGEST_NUMBER):
+        raise ValueError(f"a finite number of seconds up to {LARGEST_NUMBER:.0e}")
+    if isinstance(value, int) and abs(value) > LARGEST_INTEGER:
+        raise ValueError(f"an integer up to {LARGEST_INTEGER}")
+    return value
+
+
+# ------------------------------------------------------------ dataclasses <-> JSON
 
 VERSION = 1
 """Of `AgentState` and `Answer`. An operator serves this one and the one before."""

@@ -17,7 +17,7 @@ from trainrun.connection import Connection
 from trainrun.context import get_context
 from trainrun.contract.environment import Exchange
 from trainrun.contract.messages import Hello
-from trainrun.contract.task_messages import AskAttemptKey, AskTasks, AttemptKey, TasksDone
+from trainrun.contract.questions import AskAttemptKey, AskTasks, AttemptKey, TasksDone
 from trainrun.errors import AgentRefused, StoreError, TaskLogDamaged
 
 ANSWER = 60.0

@@ -9,8 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from trainrun.contract.hidden_launcher import hidden_launcher
-from trainrun.contract.launcher import LauncherRefused, TorchLaunch, torch_launch
+from trainrun.contract.launcher import LauncherRefused, TorchLaunch, hidden_launcher, torch_launch
 from trainrun_operator.api.pod_template import TooLong
 from trainrun_operator.api.template_shapes import shape_problem
 

@@ -15,7 +15,7 @@ from trainrun_operator.core.run.incidents.uptime import shows_steps
 from trainrun_operator.core.run.view import View, max_step
 
 if TYPE_CHECKING:
-    from trainrun.contract.posted import Posted
+    from trainrun.contract.evidence import Posted
     from trainrun_operator.api.run.status import TrainRunStatus
 
 MAX_METRICS = 32

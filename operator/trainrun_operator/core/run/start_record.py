@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from trainrun.contract import run_id
+from trainrun.contract import environment
 from trainrun_operator.api.run.status import IDENTITY_LENGTH, StartRecord
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def record_of(view: View, chosen: tuple[WorkerFact, ...], resolution: Resolution
         master_port=lead.offer.port,
         template_hash=view.config.template_hash,
         # An agent of the version before says none, and the run has the one that it had.
-        run_id=run_id.valid(resolution.run_id) or view.status.run_id,
+        run_id=environment.valid_run_id(resolution.run_id) or view.status.run_id,
         time=view.observation.now,
     )
 

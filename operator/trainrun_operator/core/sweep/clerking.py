@@ -16,7 +16,7 @@ from typing import Any
 
 from trainrun.contract import variables, wire
 from trainrun.contract.agent_config import BadConfig, StorageConfig
-from trainrun.contract.limits import LARGEST_HEARTBEAT, checked
+from trainrun.contract.wire import LARGEST_HEARTBEAT, checked
 from trainrun.sweep.records import LogEntry
 from trainrun.sweep.targets import Targets
 from trainrun_operator.core.sweep.observation import ClerkUnknown

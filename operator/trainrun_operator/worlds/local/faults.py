@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
-from trainrun.contract import fault_mark
+from trainrun.contract import local_files
 from trainrun.contract.agent_config import KillFault, KillMoment
 from trainrun.contract.agent_state import AgentState
 from trainrun.errors import InvalidSpec
@@ -118,7 +118,7 @@ class PlannedFault:
 
     def strike(self) -> bool:
         """Make the mark; says whether it is ours to strike."""
-        return fault_mark.make(self.mark)
+        return local_files.make_mark(self.mark)
 
 
 class FaultPlan:

@@ -19,7 +19,7 @@ from urllib.parse import quote, urlsplit
 
 from trainrun.checkpoint import CachedFile
 from trainrun.contract.answer import PeerSource
-from trainrun.contract.paths import CHECKPOINTS
+from trainrun.contract.wire import CHECKPOINTS_PATH
 from trainrun.disk import NO_ROOM
 
 LOG = logging.getLogger("trainrun.agent")
@@ -82,7 +82,7 @@ class Copying:
             self._connection = None
 
     def _copy(self, file: CachedFile, path: Path) -> None:
-        url = CHECKPOINTS + quote(f"{self._name}/{file.source}")
+        url = CHECKPOINTS_PATH + quote(f"{self._name}/{file.source}")
         known, since = -1, time.monotonic()
         while True:
             with contextlib.closing(self._get(url)) as answer:

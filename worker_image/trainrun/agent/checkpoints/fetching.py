@@ -22,7 +22,7 @@ from trainrun.backoff import Backoff
 from trainrun.contract.agent_state import REFUSED, Damaged, Problem, Suspect
 from trainrun.contract.answer import PeerSource
 from trainrun.contract.checkpoint_id import CheckpointId
-from trainrun.contract.replies import Described, Failed, Fetched, Reply
+from trainrun.contract.questions import Described, Failed, Fetched, Reply
 from trainrun.errors import (
     CheckpointDamaged,
     StoreDenied,

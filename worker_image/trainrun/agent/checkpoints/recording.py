@@ -17,8 +17,8 @@ from trainrun.agent import background
 from trainrun.agent.checkpoints.storage import AsyncRunStore
 from trainrun.backoff import Backoff
 from trainrun.contract.answer import StoryEntry
-from trainrun.contract.limits import LARGEST_STORY_ENTRY
 from trainrun.contract.masking import masked_object
+from trainrun.contract.wire import LARGEST_STORY_ENTRY
 from trainrun.errors import StoreError
 
 LOG = logging.getLogger("trainrun.agent")

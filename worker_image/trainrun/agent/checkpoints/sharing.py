@@ -19,7 +19,7 @@ from urllib.parse import unquote
 from trainrun.agent import background
 from trainrun.agent.checkpoints.downloads import Downloads
 from trainrun.agent.exchange.requests import RequestHead, answer_head, read_head
-from trainrun.contract.paths import CHECKPOINTS
+from trainrun.contract.wire import CHECKPOINTS_PATH
 from trainrun.errors import CheckpointDamaged, ObjectNotFound, TrainRunError
 
 LOG = logging.getLogger("trainrun.agent")
@@ -118,9 +118,9 @@ class Sharing:
 
 def _parse(head: RequestHead) -> tuple[str, str] | None:
     path = unquote(head.path)
-    if head.method != "GET" or not path.startswith(CHECKPOINTS):
+    if head.method != "GET" or not path.startswith(CHECKPOINTS_PATH):
         return None
-    name, _, source = path[len(CHECKPOINTS) :].partition("/")
+    name, _, source = path[len(CHECKPOINTS_PATH) :].partition("/")
     return (name, source) if name and source else None
 
 

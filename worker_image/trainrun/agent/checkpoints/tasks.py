@@ -20,8 +20,7 @@ from trainrun.agent.checkpoints.opened_store import OpenedStore
 from trainrun.contract import layout
 from trainrun.contract.agent_state import Problem
 from trainrun.contract.answer import Answer, LostRank
-from trainrun.contract.replies import Failed, Reply
-from trainrun.contract.task_messages import AskTasks, AttemptKey, TasksDone
+from trainrun.contract.questions import AskTasks, AttemptKey, Failed, Reply, TasksDone
 from trainrun.errors import ObjectNotFound, StoreError, TrainRunError
 
 if TYPE_CHECKING:

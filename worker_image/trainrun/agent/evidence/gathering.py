@@ -17,12 +17,12 @@ from trainrun.agent import background
 from trainrun.agent.checkpoints.storage import AsyncRunStore
 from trainrun.agent.evidence.looking import Found, Subject, look_at
 from trainrun.backoff import Backoff
-from trainrun.contract.evidence import SECONDS, Evidence, EvidenceRequest, RankEvidence
+from trainrun.contract.evidence import EVIDENCE_SECONDS, Evidence, EvidenceRequest, RankEvidence
 from trainrun.errors import TrainRunError
 
 LOG = logging.getLogger("trainrun.agent")
 
-IN_TIME = SECONDS - 3.0
+IN_TIME = EVIDENCE_SECONDS - 3.0
 """Seconds after which is told what is known: the way to the operator takes time, too."""
 STORED_WITHIN = 300.0
 """Seconds for which a store that is away is tried again."""

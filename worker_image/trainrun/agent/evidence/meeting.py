@@ -17,7 +17,7 @@ from trainrun.agent.evidence import procfs
 from trainrun.agent.evidence.sockets import Socket, opened, reaches_others, sockets
 from trainrun.agent.processes.children import descendants
 from trainrun.contract import variables
-from trainrun.contract.meeting import Meeting
+from trainrun.contract.evidence import Meeting
 
 EARLY = 60.0
 """Seconds after the start for which each call of `look` looks."""

@@ -22,9 +22,12 @@ from trainrun.agent.exchange.ways import Ways
 from trainrun.backoff import Backoff
 from trainrun.contract.agent_state import AgentState
 from trainrun.contract.answer import Answer
-from trainrun.contract.limits import LARGEST_HEARTBEAT
-from trainrun.contract.paths import HEARTBEAT, OPERATORS
-from trainrun.contract.wire import MalformedMessage
+from trainrun.contract.wire import (
+    HEARTBEAT_PATH,
+    LARGEST_HEARTBEAT,
+    OPERATORS_HEADER,
+    MalformedMessage,
+)
 
 LOG = logging.getLogger("trainrun.agent")
 
@@ -121,7 +124,7 @@ class Heartbeat:
         await self.stop()
         client = self.connect(self.ways.way)
         try:
-            await client.post(HEARTBEAT, self._body(), timeout)
+            await client.post(HEARTBEAT_PATH, self._body(), timeout)
         except HttpError as error:
             LOG.info("the last state could not be sent: %s", error)
         finally:
@@ -173,7 +176,7 @@ class Heartbeat:
     async def _exchange(self, client: HttpClient, wait: float, backoff: Backoff) -> float | None:
         """One heartbeat and its answer; returns the pause before the next try, None when it went
         well."""
-        path = f"{HEARTBEAT}?wait={wait:.2f}&interruptible=1"
+        path = f"{HEARTBEAT_PATH}?wait={wait:.2f}&interruptible=1"
         interrupt = Interrupt(event=self._due, patience=self._patience)
         body, timeout = self._body(), wait + self._patience
         since = None if client.connected else time.monotonic()
@@ -198,7 +201,7 @@ class Heartbeat:
     def _take(self, response: Response, backoff: Backoff) -> float | None:
         """Apply an answer; returns the pause before the next try. Raises MalformedMessage."""
         text = response.body.decode(errors="replace")[:500]
-        operators = response.headers.get(OPERATORS.lower(), "").split(",")
+        operators = response.headers.get(OPERATORS_HEADER.lower(), "").split(",")
         self.ways.learn(tuple(filter(None, map(str.strip, operators))))
         if response.status != self._status:
             self._status, self._since = response.status, []

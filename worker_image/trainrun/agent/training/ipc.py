@@ -16,15 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainrun.agent import background
-from trainrun.contract.messages import (
-    Hello,
-    MalformedLine,
-    Request,
-    Statement,
-    parse,
-)
-from trainrun.contract.replies import Reply, reply_line
-from trainrun.contract.unix_socket import reachable
+from trainrun.contract.local_files import reachable_socket
+from trainrun.contract.messages import Hello, MalformedLine, Statement, parse
+from trainrun.contract.questions import Reply, Request, reply_line
 
 LOG = logging.getLogger("trainrun.agent")
 
@@ -57,7 +51,7 @@ class IpcServer:
         self._loop = asyncio.get_running_loop()
         path.unlink(missing_ok=True)
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
-        with reachable(path) as name:
+        with reachable_socket(path) as name:
             self._socket.bind(name)
         self._socket.listen(BACKLOG)
         self._loop.add_reader(self._socket.fileno(), self._accept)

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainrun.contract import metrics
-from trainrun.contract.limits import LARGEST_INTEGER, LARGEST_NUMBER
-from trainrun.contract.posted import Posted
+from trainrun.contract.evidence import Posted
+from trainrun.contract.wire import LARGEST_INTEGER, LARGEST_NUMBER
 
 STEP, TOTAL = "current_step", "total_steps"
 """The metrics that tell how far it is."""

@@ -19,7 +19,7 @@ from pathlib import Path
 from trainrun.agent import background
 from trainrun.agent.exchange.requests import RequestHead, answer_head, read_head
 from trainrun.agent.training.posting import NoPost, Posting
-from trainrun.contract.posted import Posted
+from trainrun.contract.evidence import Posted
 
 LOG = logging.getLogger("trainrun.agent")
 

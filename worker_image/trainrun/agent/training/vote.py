@@ -20,8 +20,8 @@ from trainrun.agent.training import ballot
 from trainrun.contract.agent_state import SaveVote
 from trainrun.contract.ages import aged
 from trainrun.contract.answer import SaveOrder
-from trainrun.contract.control_file import CallGate
-from trainrun.contract.replies import SaveNow
+from trainrun.contract.local_files import CallGate
+from trainrun.contract.questions import SaveNow
 
 BUSY_RETRY = 0.002
 """Seconds until a control file that its process has locked is tried again."""

@@ -156,7 +156,7 @@ class DoneMarker:
     metrics: dict[str, Any] = field(default_factory=dict)
     """JSON-safe, as `trainrun.contract.metrics` writes them."""
     metadata: dict[str, Any] = field(default_factory=dict)
-    """Any JSON, as `trainrun.contract.metadata` writes it."""
+    """Any JSON, as `trainrun.contract.metrics` writes it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from trainrun.checkpoint.rules.listing import ObjectInfo
 from trainrun.checkpoint.stores.store import Progress, changed, check_key, probe_put_if_absent
-from trainrun.contract.file_names import TEMPORARY
+from trainrun.contract.layout import TEMPORARY_NAME
 from trainrun.errors import (
     CheckpointDamaged,
     ObjectNotFound,
@@ -158,7 +158,7 @@ class FileStore:
             for name in names:
                 path = Path(folder, name)
                 key = path.relative_to(self.root).as_posix()
-                if name.startswith(TEMPORARY) and of(key):
+                if name.startswith(TEMPORARY_NAME) and of(key):
                     with self._explained("delete", key), contextlib.suppress(FileNotFoundError):
                         path.unlink()
                     self._prune(path.parent)
@@ -191,7 +191,7 @@ class FileStore:
     ) -> None:
         """Fill a temporary file, sync it, and `place` it (rename or link) under its key."""
         path = self._path(key)
-        temporary = path.parent / f"{TEMPORARY}{secrets.token_hex(8)}"
+        temporary = path.parent / f"{TEMPORARY_NAME}{secrets.token_hex(8)}"
         for tries_left in reversed(range(INSTALL_TRIES)):
             try:
                 self._make_folders(path.parent)
@@ -224,7 +224,7 @@ class FileStore:
         except (FileNotFoundError, NotADirectoryError):
             return
         for entry in entries:
-            if entry.name.startswith(TEMPORARY):
+            if entry.name.startswith(TEMPORARY_NAME):
                 continue
             if entry.is_dir():
                 yield from self._walk(f"{prefix}{entry.name}/")
@@ -255,7 +255,7 @@ class FileStore:
         with contextlib.suppress(OSError):  # not empty, gone, or not ours to remove: all fine
             while folder != self.root:
                 leftovers = list(folder.iterdir())
-                if not all(path.name.startswith(TEMPORARY) for path in leftovers):
+                if not all(path.name.startswith(TEMPORARY_NAME) for path in leftovers):
                     return
                 for path in leftovers:
                     path.unlink()

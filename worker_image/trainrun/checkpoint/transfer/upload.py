@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trainrun.contract.file_names import unstorable
+from trainrun.contract.layout import unstorable
 from trainrun.errors import CheckpointConflict, TransferCancelled
 from trainrun.tree import walk
 

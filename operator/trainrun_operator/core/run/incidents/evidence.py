@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from trainrun.contract.evidence import Evidence, RankEvidence
     from trainrun_operator.core.run.incidents.losses import Loss
 
-PATIENCE = timedelta(seconds=contract.SECONDS)
+PATIENCE = timedelta(seconds=contract.EVIDENCE_SECONDS)
 """For which evidence is waited at most."""
 
 NEVER = timedelta.max
@@ -90,7 +90,7 @@ def is_over(view: View) -> bool:
         return False
     since = (view.observation.now - asked.time).total_seconds()
     stepped = any(it.stepped is not None and it.stepped < since for it in _living(view))
-    return since > contract.SECONDS and stepped
+    return since > contract.EVIDENCE_SECONDS and stepped
 
 
 def explained(view: View, hang: Loss) -> Loss:

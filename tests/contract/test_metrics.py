@@ -8,7 +8,7 @@ import math
 import numpy
 import pytest
 
-from trainrun.contract import metadata
+from trainrun.contract import metrics
 
 
 def nested(levels: int) -> dict[str, object]:
@@ -20,9 +20,9 @@ def nested(levels: int) -> dict[str, object]:
 
 def test_any_small_json_object_is_read_as_it_was_written() -> None:
     given = {"tokenizer": "bpe-32k", "shape": [2, [3.5, None]], "eval": {"ü": True}, "": -1}
-    assert json.loads(metadata.to_json(given)) == given
-    assert json.loads(metadata.to_json({"shape": (1, 2)})) == {"shape": [1, 2]}
-    assert json.loads(metadata.to_json(nested(16))) == nested(16)
+    assert json.loads(metrics.metadata_json(given)) == given
+    assert json.loads(metrics.metadata_json({"shape": (1, 2)})) == {"shape": [1, 2]}
+    assert json.loads(metrics.metadata_json(nested(16))) == nested(16)
 
 
 @pytest.mark.parametrize(
@@ -40,11 +40,11 @@ def test_any_small_json_object_is_read_as_it_was_written() -> None:
 )
 def test_what_json_has_no_word_for_is_refused_by_its_place(given: object, message: str) -> None:
     with pytest.raises(TypeError, match=message):
-        metadata.to_json(given)  # type: ignore[arg-type]
+        metrics.metadata_json(given)  # type: ignore[arg-type]
 
 
 def test_what_lies_in_itself_is_refused() -> None:
     given: dict[str, object] = {}
     given["self"] = given
     with pytest.raises(TypeError, match="more than 16 objects and lists deep"):
-        metadata.to_json(given)
+        metrics.metadata_json(given)

@@ -1,9 +1,11 @@
-"""The control file of a rank: what makes an ordinary `should_save()` cost microseconds.
+"""Files by which two sides on one machine meet: sockets, control files, marks of faults.
 
-Layer: contract, leaf. Sixteen bytes, little-endian `<QQ`: `prepare_at`, written by the agent (0: no
-call is stopped), and `calls`, written by the process. Every change is made under `flock`: so either
-the agent sees call n counted, or the process sees n prepared, whatever the CPU. The kernel drops
-the lock of a process that dies.
+Layer: contract, leaf. They lie in the folder of a worker or a run, and end with it.
+
+The control file of a rank is what makes an ordinary `should_save()` cost microseconds. Sixteen
+bytes, little-endian `<QQ`: `prepare_at`, written by the agent (0: no call is stopped), and `calls`,
+written by the process. Every change is made under `flock`: so either the agent sees call n counted,
+or the process sees n prepared, whatever the CPU. The kernel drops the lock of a process that dies.
 """
 
 from __future__ import annotations
@@ -11,18 +13,36 @@ from __future__ import annotations
 import fcntl
 import os
 import struct
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
+LONGEST_SOCKET_NAME = 107
+"""Bytes that the kernel takes."""
+
+
+@contextmanager
+def reachable_socket(path: Path) -> Iterator[str]:
+    """A name by which this socket is bound and reached, for the time of the block, however deep its
+    folder lies: that has a short name through its descriptor.
+
+    Raises OSError where there is no such folder.
+    """
+    if len(os.fsencode(path)) <= LONGEST_SOCKET_NAME:
+        yield str(path)
+        return
+    folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{folder}/{path.name}"
+    finally:
+        os.close(folder)
+
 
 _LAYOUT = struct.Struct("<QQ")
 
 
 class CallCounter:
-    """The process's end; open for the life of the process."""
+    """The process's end of a control file; open for the life of the process."""
 
     __slots__ = ("_fd",)
 
@@ -49,7 +69,7 @@ class CallCounter:
 
 
 class CallGate:
-    """The agent's end; created open: no call is stopped and none was made."""
+    """The agent's end of it; created open: no call is stopped and none was made."""
 
     def __init__(self, path: Path) -> None:
         """Make the file anew. Raises OSError."""
@@ -105,3 +125,17 @@ def _read(fd: int) -> tuple[int, int]:
 
 def _write(fd: int, prepare_at: int, calls: int) -> None:
     os.pwrite(fd, _LAYOUT.pack(prepare_at, calls), 0)
+
+
+def make_mark(path: Path | str) -> bool:
+    """Whether the mark was not there before; False, too, where it cannot be made."""
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC))
+    except OSError:
+        return False
+    return True
+
+
+def take_back_mark(path: Path | str) -> None:
+    """The fault hit nobody: it is still to strike."""
+    Path(path).unlink(missing_ok=True)
