@@ -148,29 +148,6 @@ async def test_where_all_namespaces_refuse_nobody_says_that_all_is_listed(
         await watched.listed.wait()
 
 
-async def test_after_an_upgrade_of_the_crd_a_watch_that_hides_the_memory_makes_no_run_begin_again(
-    api: KubeApi, fake: FakeApi, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(watch, "RELIST", 3600.0)
-    office = Office()
-    watched = RunWatch(api, namespaces=(), manager=office.manager)
-    led = {"phase": "Running", "attempt": 3, "fruitless": 2}
-    fake.things = [{**raw("a", uid="a", version=1), "status": led}]
-
-    async with relisting(watched):
-        await watched.listed.wait()
-        # The operator has written `internal`; the old watch cuts it out, the lists do not.
-        kept = {**raw("a", uid="a", version=2), "status": {**led, "internal": {"fruitless": 2}}}
-        shown = {**raw("a", uid="a", version=2), "status": {"phase": "Running", "attempt": 3}}
-        watched.changed("MODIFIED", shown)
-        assert [status.fruitless for status, _ in office.manager.states()] == [2]
-
-        fake.things = [{**kept, "status": {**kept["status"], "attempt": 4}}]
-        await until(lambda: [s.attempt for s, _ in office.manager.states()] == [4])
-
-    assert [status.fruitless for status, _ in office.manager.states()] == [2]
-
-
 async def test_one_run_of_ten_thousand_levels_is_refused_and_the_others_are_led(
     api: KubeApi, fake: FakeApi
 ) -> None:

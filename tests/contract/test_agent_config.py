@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from trainrun.agent import alone
 from trainrun.contract.agent_config import AgentConfig, BadConfig, KillFault, StorageConfig
 
 
@@ -33,19 +32,3 @@ def test_the_configuration_survives_its_json() -> None:
 def test_a_bad_configuration_names_the_field() -> None:
     with pytest.raises(BadConfig, match="field run is missing"):
         AgentConfig.from_json("{}")
-
-
-def test_an_operator_that_says_nothing_of_notices_sends_no_sigterm_and_nor_does_its_agent() -> None:
-    """Such an operator is of a version before `checkpoint.onNotice`."""
-    config = AgentConfig(
-        run="r",
-        run_uid="u",
-        slot=0,
-        worker="r-0-1",
-        operator_url="http://x",
-        directory="/d",
-        cache="/c",
-        storage=StorageConfig(uri="file:///s", run_name="r"),
-    )
-    assert config.settings.on_notice == "AskScript"
-    assert not any(alone.signals(config.settings, asks=asks) for asks in (False, True))

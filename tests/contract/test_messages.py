@@ -73,11 +73,9 @@ def test_a_report_is_read_as_it_was_written(files: str | None) -> None:
     assert read == Report(step=7, metrics={"loss": 0.5}, files=files, whole=files is not None)
 
 
-def test_metadata_is_read_as_it_was_written_and_may_be_absent() -> None:
+def test_metadata_is_read_as_it_was_written() -> None:
     read = parse(report_line(7, "{}", files="x", metadata='{"epoch":[2]}').encode())
     assert read == Report(step=7, metrics={}, files="x", whole=False, metadata={"epoch": [2]})
-    older = parse_reply(b'{"attempt":2,"step":5,"metrics":{}}', DescribeCheckpoint())
-    assert older == Described(attempt=2, step=5, metrics={}, metadata={})
 
 
 @pytest.mark.parametrize(

@@ -169,11 +169,11 @@ async def test_an_agent_whose_run_was_deleted_is_told_so(talk: Talk) -> None:
     assert body == "run run (uid other) is gone: its TrainRun was deleted"
 
 
-async def test_a_version_that_is_not_served_names_what_to_update(talk: Talk) -> None:
+async def test_a_version_that_is_not_served_says_what_to_do(talk: Talk) -> None:
     newer = json.loads(a_state().to_json()) | {"version": VERSION + 1}
     status, body = await talk.post(json.dumps(newer))
     assert status == 426
-    assert body.endswith(f"the agent speaks version {VERSION + 1}: update the operator")
+    assert body.endswith("use the same version of operator and worker image")
 
 
 @pytest.mark.parametrize(

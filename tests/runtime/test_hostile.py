@@ -198,7 +198,7 @@ async def do_not_read(port: Port, address: str, number: int) -> list[asyncio.Str
 async def test_who_does_not_read_keeps_nobody_from_downloading_the_agent(port: Port) -> None:
     async with port.open(size=LARGE):
         await do_not_read(port, "127.0.0.66", downloads.OF_AN_ADDRESS)
-        assert await download(port, token="") == LARGE, "a worker of the version before"
+        assert await download(port, token="") == LARGE, "a worker that is not known yet"
         await do_not_read(port, "127.0.0.67", downloads.STRANGERS - downloads.OF_AN_ADDRESS)
         assert await download(port, token="good") == LARGE
         await port.agent_is_answered()

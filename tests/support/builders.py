@@ -98,6 +98,10 @@ def limited(fields: dict[str, Any], before: Limits) -> dict[str, Any]:
     return {**fields, "limits": limits}
 
 
+NOW = Held(attempt=-1)
+"""Stands in a scene for the Hold of now, which an agent that has taken part in nothing yet has."""
+
+
 def an_agent(slot: int = 0, created_for: int = 1, **fields: Any) -> AgentState:
     """An idle agent that has not taken part in anything yet."""
     defaults: dict[str, Any] = {
@@ -109,6 +113,7 @@ def an_agent(slot: int = 0, created_for: int = 1, **fields: Any) -> AgentState:
         "agent": f"{slot:02d}{created_for:02d}-identity",
         "sequence": 1,
         "node": f"node-{slot}",
+        "held": NOW if not fields.get("attempt") else Held(),
     }
     return AgentState(**(defaults | fields))
 
@@ -186,11 +191,15 @@ class Scene:
 
     @property
     def observation(self) -> Observation:
+        return self._observed(self.held)
+
+    def _observed(self, held: Held) -> Observation:
+        """Where those agents that have `NOW` have this."""
         return Observation(
             now=self.now,
             generation=self.generation,
             status=self.status,
-            workers=self.workers,
+            workers=self._heard(held),
             listening_for=self.listening_for,
             ordered=self.ordered,
             last_words=self.last_words,
@@ -198,6 +207,15 @@ class Scene:
             refused=self.refused,
             strikes=self.strikes,
             installation=self.installation,
+        )
+
+    def _heard(self, held: Held) -> tuple[WorkerFact, ...]:
+        """The workers, with what those have that have `NOW`."""
+        return tuple(
+            replace(w, agent=replace(w.agent, held=held if not w.agent.attempt else Held()))
+            if w.agent is not None and w.agent.held == NOW
+            else w
+            for w in self.workers
         )
 
     @property
@@ -434,10 +452,11 @@ class Scene:
     @property
     def held(self) -> Held:
         """The Hold of now, as an agent tells that it has it."""
-        if self.view.running is not None:
+        view = View(observation=self._observed(Held()), config=self.config)
+        if view.running is not None:
             return Held()
-        flush = to_flush(self.view)
-        return Held(attempt=self.view.next_attempt, number=self.status.resumptions, flush=flush)
+        flush = to_flush(view)
+        return Held(attempt=view.next_attempt, number=self.status.resumptions, flush=flush)
 
     def with_all(self, **fields: Any) -> Scene:
         """All agents say this."""

@@ -79,15 +79,6 @@ class TrainRuns:
         """Create the TrainRun of a file."""
         self.kubectl("create", "--filename", str(file))
 
-    def refusal_of(self, file: Path, *, name: str) -> str:
-        """What the server says to the TrainRun of a file under this name, which it must refuse."""
-        document = json.loads(file.read_text())
-        try:
-            self._with_file("create", merged(document, {"metadata": {"name": name}}))
-        except subprocess.CalledProcessError as error:
-            return str(error.stderr)
-        raise AssertionError(f"{file} was taken")
-
     def refusal_of_edit(self, change: Json, *, name: str = "digits") -> str:
         """What the server says to this merge patch; empty where it takes it."""
         try:

@@ -9,10 +9,6 @@ ABOUT = """\
 What `kubectl edit` or `kubectl apply` does to a run that exists. No edit is a failure, and no gang
 runs with two values of one field."""
 
-OLD_WORKERS = """\
-Workers that version 0.1.0 has created go on with the settings that they were started with. They do
-not say which Secret they were given: another name of it reaches each when it is replaced."""
-
 
 def page() -> str:
     """The page."""
@@ -25,5 +21,4 @@ def page() -> str:
             ("Field of `spec`", "Effect", "To know"),
             [(code(edit.path), code(edit.effect), edit.note) for edit in EDITS],
         ),
-        OLD_WORKERS,
     )

@@ -84,22 +84,16 @@ class Connection:
         with self._sending:
             self._write(wait=FLUSH_SECONDS)
 
-    def ask(self, request: questions.Question[R], *, within: float = WAIT_FOREVER) -> R:
+    def ask(self, request: questions.Question[R]) -> R:
         """Send a request and wait for its reply.
 
-        Raises AgentRefused with the agent's reason, or where it says nothing `within` so many
-        seconds, as one does that does not know the request; and AgentLost.
+        Raises AgentRefused with the agent's reason, and AgentLost.
         """
         with self._asking:
             with self._sending:
                 sent = self._send_next(messages.line_of(request), WAIT_FOREVER, requests=1)
             if not sent:
                 raise AgentLost(self._lost)
-            if within != WAIT_FOREVER and not self._has(select.POLLIN, within):
-                raise AgentRefused(
-                    f"the agent of this worker does not answer {request.type!r}: it is of an older "
-                    "version than the library trainrun in this image. Use the same version of both"
-                )
             line = self._newest_reply()
         try:
             reply = messages.parse_reply(line, request)

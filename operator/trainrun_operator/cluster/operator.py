@@ -25,7 +25,6 @@ from trainrun_operator.cluster.health import serve_health
 from trainrun_operator.cluster.manager import RunManager
 from trainrun_operator.cluster.metrics import Metrics
 from trainrun_operator.cluster.pod_tokens import pod_tokens
-from trainrun_operator.cluster.schema import schema_trouble
 from trainrun_operator.cluster.settings import Settings
 from trainrun_operator.cluster.sweeping.clerks import Clerks
 from trainrun_operator.cluster.sweeping.manager import SweepManager
@@ -158,7 +157,6 @@ class Operator:
         tls = authority.server_context([host, f"{host}.cluster.local"], [])
         await self._server.start("0.0.0.0", port=self._settings.agent_port, tls=tls)
         await self.watch.listed.wait()
-        await self._wait_for_schema()
         await self._pods.settle()
         await self._lease.acquire()
         try:
@@ -206,17 +204,6 @@ class Operator:
                 self._start_trouble = f"the secret with the CA of the agents: {error}"
                 _log.warning(self._start_trouble)
                 await asyncio.sleep(random.uniform(1.0, 3.0))
-
-    async def _wait_for_schema(self) -> None:
-        while True:
-            try:
-                self._start_trouble = await schema_trouble(self._api)
-            except KubeError as error:
-                self._start_trouble = f"the schema of TrainRuns cannot be read: {error}"
-            if not self._start_trouble:
-                return
-            _log.warning(self._start_trouble)
-            await asyncio.sleep(random.uniform(1.0, 3.0))
 
     async def _fill(self, informer: Informer[Any]) -> None:
         await self._opened.wait()

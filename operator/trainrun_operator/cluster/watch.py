@@ -4,11 +4,6 @@ Layer: cluster. Invariant: a deletion or a change that no watch told of is known
 seconds, once the API server answers; so is that a backup was restored. An API server that is away
 is asked again. Each namespace is listed by itself: one that is gone, or refuses, keeps nobody
 from the runs of the others, and its own runs are not taken for deleted.
-
-A watch that is older than the CRD is no witness. When a CRD changes, kube-apiserver 1.36 serves
-new requests with the new schema at once, but ends the old watches a second later or more
-(apiextensions-apiserver, `crdHandler.tearDown`), and cuts what they tell to the old schema. Taken
-for the truth, a run without `status.internal` would begin again.
 """
 
 from __future__ import annotations
@@ -22,7 +17,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from trainrun_operator.api.resources import TRAINRUN
-from trainrun_operator.api.run.status_json import is_stripped
 from trainrun_operator.cluster.manager import RunManager
 from trainrun_operator.kube.api import KubeApi, Object
 from trainrun_operator.kube.errors import KubeError
@@ -87,8 +81,6 @@ class RunWatch:
         elif kind is None:
             if place is not None and not self._manager.knows(uid, number_of(raw)):
                 place.soon.set()
-        elif place is not None and is_stripped(raw.get("status") or {}):
-            place.soon.set()
         else:
             self._manager.seen(raw)
 

@@ -52,12 +52,10 @@ PATIENCE = 10.0
 """Seconds for a stranger to show who he is, and for a body to come once its head is there."""
 
 CONNECTIONS = 4
-"""Of one worker at a time: an agent of the version before holds two, and another for its last."""
+"""Of one worker at a time: it holds one, and we may not know yet that those before have ended."""
 
 HELD_BACK = b"HTTP/1.1 102 Processing\r\n\r\n"
 """From here on an empty line, which every HTTP server skips before a request, ends the wait."""
-
-SERVED_VERSIONS = (VERSION - 1, VERSION)
 
 _log = logging.getLogger(__name__)
 
@@ -248,7 +246,7 @@ class AgentServer:
         speaker = await self._speaker(request)
         if isinstance(speaker, Speaker):
             return await self._archive.get(request, share=speaker.share)
-        # Workers that the version before has created show no token, and it holds no secret.
+        # Its pod may not be known here yet, or nobody can review its token now; it holds no secret.
         return await self._archive.get_as_stranger(request, self._door)
 
     async def _speaker(self, request: web.Request) -> Speaker | Refusal:
@@ -332,12 +330,10 @@ def read_state(body: bytes) -> AgentState:
         raise MalformedMessage(f"not JSON that can be read: {error}") from error
     check_shape(message)
     version = message.get("version") if isinstance(message, dict) else None
-    if isinstance(version, int) and version not in SERVED_VERSIONS:
-        older = version < VERSION
+    if isinstance(version, int) and version != VERSION:
         raise UnservedVersion(
-            f"this operator serves versions {SERVED_VERSIONS[0]} and {SERVED_VERSIONS[1]} of the "
-            f"agent protocol, the agent speaks version {version}: update "
-            + ("the worker image" if older else "the operator")
+            f"this operator serves version {VERSION} of the agent protocol, the agent speaks "
+            f"version {version}: use the same version of operator and worker image"
         )
     return AgentState.read(message)
 

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 from trainrun_operator.api.base import CEL_RULES
 from trainrun_operator.api.crd import structural
-from trainrun_operator.api.run import former
 from trainrun_operator.api.run.edits import EDITS, REFUSED
 from trainrun_operator.api.run.spec import TrainRunSpec
 
@@ -24,8 +23,7 @@ def leaves(node: dict[str, Any], path: str = "") -> Iterator[str]:
     if not fields:
         yield path
     for name, inner in fields.items():
-        if name not in former.STORAGE_NAMES:  # read as the fields that took their place
-            yield from leaves(inner, f"{path}.{name}".lstrip("."))
+        yield from leaves(inner, f"{path}.{name}".lstrip("."))
 
 
 def test_every_field_of_the_spec_stands_in_the_table_once_and_in_order() -> None:

@@ -73,7 +73,7 @@ def test_of_many_files_and_workers_the_first_ones_are_named() -> None:
 
 @pytest.mark.parametrize("unknown", [None, ()])
 def test_who_has_seen_no_script_differs_from_nobody(unknown: tuple[CodeFile, ...] | None) -> None:
-    """Its agent is of the version before, or has not looked yet; or the command names none."""
+    """Its agent has not looked yet, or the command names none."""
     scene = a_run(replicas=3).running().with_all(code=code("old")).with_agent(1, code=unknown)
     assert told(scene) is None
 

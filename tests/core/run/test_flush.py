@@ -91,17 +91,6 @@ def test_what_vanished_workers_of_other_attempts_had_stored_is_not_flushed(
     assert told(vanished).hold(0).flush == ()
 
 
-def test_agents_of_the_version_before_are_ready_after_the_flush_timeout() -> None:
-    scene = crashed().with_all(phase="Idle", held=None)
-    assert scene.after(scene.plan, passed=29).plan.reason == "Gathering"
-    assert scene.after(scene.plan, passed=29.1).plan.reason == "Resolving"
-
-
-def test_a_new_worker_with_an_agent_of_the_version_before_has_nothing_to_flush() -> None:
-    scene = told(crashed().with_all(phase="Idle").lost(1, Cause.NODE_LOST))
-    assert scene.plus(a_worker(1, 2, agent=an_agent(1, 2, held=None))).plan.reason == "Resolving"
-
-
 def test_a_worker_that_was_told_to_leave_is_not_ready_for_the_run_that_goes_on() -> None:
     scene = a_run(suspend=True).running().ended(kind="Suspend")
     scene = scene.after(scene.plan).with_all(phase="Idle").with_config(suspend=False)

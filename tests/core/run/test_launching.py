@@ -49,17 +49,6 @@ def test_a_run_that_has_trained_keeps_its_workers_until_the_command_is_mended() 
     assert mended.plan.reason != "InvalidTemplate"
 
 
-def test_an_operator_that_is_stricter_than_the_one_before_stops_no_run_that_trains() -> None:
-    """It worked under the version before: the condition warns, the next restart works."""
-    scene = a_run(max_failures=3).running().with_config(launch_problem=PROBLEM)
-    told = scene.plan
-    assert [(e.reason, e.message) for e in told.events] == [("InvalidTemplate", PROBLEM)]
-    scene = scene.after(told).with_exit(0)
-    scene = scene.after(scene.plan).with_all(phase="Idle")
-    assert scene.plan.reason == "Resolving"
-    assert mark(scene) == ("False", "InvalidTemplate", PROBLEM)
-
-
 def test_a_command_that_would_start_another_number_of_processes_is_not_taken() -> None:
     """torchrun's --nproc-per-node was edited: the size of a run is fixed."""
     edited = {"processes_per_worker": 4, "template_hash": "t2"}

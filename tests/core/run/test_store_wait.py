@@ -282,13 +282,6 @@ def test_a_worker_whose_read_hangs_is_replaced() -> None:
     )
 
 
-def test_an_agent_of_the_version_before_is_not_asked_to_read() -> None:
-    scene = a_lost_worker().with_agent(2, held=None, attempt=0, resolution=None).resolved(POINT)
-    scene = scene.with_agent(2, resolution=None)
-    assert scene.plan.reason == "Started"
-    assert scene.with_agent(0, offer=None).hold(2).resolve is None
-
-
 # ---------------------------------------------------------------------------- how long
 
 

@@ -168,7 +168,7 @@ def test_a_suspension_closes_the_chapter_and_its_time_is_nobodys() -> None:
     assert scene.status.spent == spent
 
 
-def test_a_run_of_an_older_version_gets_its_story_from_now_on() -> None:
+def test_a_run_that_has_no_chapter_gets_its_story_from_now_on() -> None:
     scene = a_run().running(3)
     status = scene.plan.status
     assert status.chapter is not None

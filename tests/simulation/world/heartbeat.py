@@ -88,8 +88,8 @@ def _away(agent: SimAgent) -> tuple[Problem, ...]:
 
 
 def _evidence(agent: SimAgent) -> Evidence | None:
-    """Where its ranks stand, as far as an agent can tell that reads no stacks; some are older and
-    do not answer."""
+    """Where its ranks stand, as far as an agent can tell that reads no stacks; some cannot
+    answer."""
     told, training = agent.duty.of_attempt, agent.training
     request = told.evidence if told is not None else None
     if request is None or training is None or request.attempt != agent.attempt:
@@ -110,7 +110,7 @@ def _owes(agent: SimAgent, now: float) -> float | None:
 
 def _quiet(agent: SimAgent, now: float) -> float | None:
     """Whoever waits for others sleeps or computes meanwhile, by the library that it uses; who hangs
-    sleeps. Some agents are older and do not tell."""
+    sleeps. Some agents cannot tell."""
     training, kind = agent.training, int(agent.id, 16) % 3
     if training is None or not training.alive or training.moved is None or kind == 0:
         return None

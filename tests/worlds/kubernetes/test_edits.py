@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +17,6 @@ from trainrun.contract.agent_config import AgentConfig
 from trainrun_operator.api.loading import read
 from trainrun_operator.api.resources import TRAINRUN
 from trainrun_operator.api.run.edits import EDITS, REFUSED, Edit
-from trainrun_operator.api.run.former import with_new_names
 from trainrun_operator.api.run.status import TrainRunStatus
 from trainrun_operator.core.run.answers import settings
 from trainrun_operator.core.run.config import RunConfig, config_of
@@ -200,39 +198,6 @@ def agent_in(pod: Json) -> AgentConfig:
 def _snake(path: str) -> str:
     name = path.rpartition(".")[2]
     return "".join(f"_{c.lower()}" if c.isupper() else c for c in name)
-
-
-# --------------------------------------------------------------- workers of the version before
-
-
-def of_0_1_0(pod: Json) -> Json:
-    """The pod as version 0.1.0 has made it: its agent was not told which Secret it was given."""
-    for entry in pod["spec"]["containers"][0]["env"]:
-        if entry["name"] == variables.AGENT_CONFIG:
-            told = json.loads(entry["value"].replace("$$", "$"))
-            del told["storage"]["credentials"]
-            entry["value"] = json.dumps(told).replace("$", "$$")
-    return pod
-
-
-@pytest.mark.parametrize(
-    "path", ["storage.endpointURL", "storage.region", "storage.credentialsSecretRef.name"]
-)
-def test_an_upgrade_of_the_operator_restarts_no_gang_of_the_version_before(path: str) -> None:
-    before, after = EDITED[path]
-    made = fact(of_0_1_0(pod_of(run_with(path, before))))
-    assert outdated(made, config_with(path, before)) == ""
-    known = path != "storage.credentialsSecretRef.name"
-    assert outdated(made, config_with(path, after)) == (path if known else "")
-
-
-def test_a_run_written_with_the_names_of_version_0_1_0_is_not_taken_for_edited() -> None:
-    old = run_with("storage", {"endpointUrl": "http://s3:9000", "credentialsSecret": "keys"})
-    new = run_with(
-        "storage", {"endpointURL": "http://s3:9000", "credentialsSecretRef": {"name": "keys"}}
-    )
-    made = fact(pod_of(with_new_names(old)))
-    assert outdated(made, config_of(read(new, TRAINRUN, source="a test"))) == ""
 
 
 @pytest.mark.parametrize("told", ["", "{", "[]", "{}", "[" * 9000, "x" * 70_000, 7, None])

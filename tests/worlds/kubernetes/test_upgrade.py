@@ -1,8 +1,7 @@
-"""The CRD is replaced under a run that version 0.1.0 leads; then this version takes it over."""
+"""This version beside the next one: under its CRD, and with what its operator has written."""
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,31 +14,15 @@ from tests.support.trainruns import CRD
 from tests.worlds.kubernetes.test_render import PLACE
 from tests.worlds.kubernetes.test_world import Nobody
 from trainrun.errors import InvalidSpec
-from trainrun_operator.api.run.status_json import json_object, status_from
 from trainrun_operator.worlds.kubernetes.observing.pod_index import PodIndex
 from trainrun_operator.worlds.kubernetes.run_object import RunObject, led_version, run_version
 from trainrun_operator.worlds.kubernetes.world import KubernetesWorld, Surroundings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from tests.support.trainruns import TrainRuns
     from trainrun_operator.kube.api import KubeApi
 
-RECORDED = Path(__file__).parents[2] / "api" / "recorded"
-OLD_CRD = RECORDED / "crd-0.1.0.yaml"
-STATUSES = sorted(RECORDED.glob("status-0.1.0-*.json"))
-
 Json = dict[str, Any]
-
-
-@pytest.fixture
-def old(trainruns: TrainRuns) -> Iterator[TrainRuns]:
-    """The CRD of version 0.1.0 and a run under it; the server is shared with other tests."""
-    trainruns.install(OLD_CRD)
-    trainruns.create_from(RECORDED / "trainrun-0.1.0.json")
-    yield trainruns
-    trainruns.install(CRD)
 
 
 def world_over(run: RunObject, api: KubeApi) -> KubernetesWorld:
@@ -62,51 +45,19 @@ def world_over(run: RunObject, api: KubeApi) -> KubernetesWorld:
     )
 
 
-async def as_0_1_0(trainruns: TrainRuns, api: KubeApi, status: Json) -> Json:
-    """Write a status as the operator of version 0.1.0 does; the object as the server keeps it."""
+async def as_another_version(trainruns: TrainRuns, api: KubeApi, status: Json) -> Json:
+    """Write a status as its operator does; the object as the server keeps it."""
     stored = trainruns.get()
     path = f"{RunObject(led_version(stored)).path}/status"
     written: Json = await api.put(path, {**stored, "status": status})
     return written
 
 
-@pytest.mark.parametrize("path", STATUSES, ids=lambda path: path.stem)
-async def test_a_run_is_taken_over_as_the_version_before_has_left_it(
-    old: TrainRuns, api: KubeApi, path: Path
-) -> None:
-    recorded: Json = json.loads(path.read_text())
-    await as_0_1_0(old, api, recorded)
-
-    old.install(CRD)
-    stored = old.get()
-    assert stored["status"] == recorded
-    # The operator of version 0.1.0 may still write for a while.
-    recorded["progress"]["step"] += 1
-    assert (await as_0_1_0(old, api, recorded))["status"] == recorded
-
-    run = RunObject(led_version(old.get()))
-    before = run.current
-    assert before.status == status_from(recorded)
-    written = before.written()
-    assert written is not None
-    assert written.run.spec.storage.endpoint_url == "http://minio:9000"
-    written = before.written()
-    assert written is not None
-    assert written.run.spec.storage.credentials_secret_ref is not None
-    await world_over(run, api).write_status(before.status)
-
-    written = old.get()["status"]
-    assert written == json_object(before.status)
-    assert written.keys().isdisjoint(written["internal"])
-    assert run.current.status == before.status
-    assert run.current.config == before.config
-
-
-async def test_the_operator_of_before_goes_on_under_the_crd_of_the_next_version(
+async def test_the_operator_goes_on_under_the_crd_of_the_next_version(
     trainruns: TrainRuns, api: KubeApi, tmp_path: Path
 ) -> None:
-    """Its field has a default, so the API server adds it to each run, edited or not: from then on
-    the operator of before refused all of them, after each write that had succeeded."""
+    """Its field has a default, so the API server adds it to each run, edited or not: an operator
+    that refused it would lead none of them."""
     run = RunObject(led_version(trainruns.create()))
     world = world_over(run, api)
     crd = yaml.safe_load(CRD.read_text())
@@ -140,12 +91,14 @@ async def test_what_an_unknown_version_remembers_is_kept_beside_what_we_know(
 ) -> None:
     trainruns.create()
 
-    kept = await as_0_1_0(trainruns, api, {"internal": {"vote": {"a": [1]}}, "elastic": {"b": 2}})
+    kept = await as_another_version(
+        trainruns, api, {"internal": {"vote": {"a": [1]}}, "elastic": {"b": 2}}
+    )
 
     assert kept["status"] == {"internal": {"vote": {"a": [1]}}, "elastic": {"b": 2}}
 
 
-def test_a_status_that_no_version_before_has_written_is_refused_with_its_run(
+def test_a_status_that_cannot_be_read_is_refused_with_its_run(
     trainruns: TrainRuns,
 ) -> None:
     """One run that cannot be read must not keep the operator from the others."""
@@ -154,14 +107,3 @@ def test_a_status_that_no_version_before_has_written_is_refused_with_its_run(
 
     with pytest.raises(InvalidSpec, match="the status cannot be read; a newer operator may have"):
         run_version(stored)
-
-
-def test_old_names_are_refused_in_new_runs_and_may_stay_in_old_ones(old: TrainRuns) -> None:
-    old.install(CRD)
-
-    refused = old.refusal_of(RECORDED / "trainrun-0.1.0.json", name="other")
-    assert "spec.storage.endpointUrl: Invalid value" in refused
-    assert "is called endpointURL now" in refused
-    assert "is called credentialsSecretRef now" in refused
-    old.kubectl("patch", "trainrun", "digits", "--type=merge", '--patch={"spec":{"suspend":true}}')
-    assert old.get()["spec"]["storage"]["endpointUrl"] == "http://minio:9000"

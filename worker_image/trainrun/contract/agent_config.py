@@ -30,9 +30,9 @@ class StorageConfig:
     endpoint_url: str | None = None
     """Address of an S3-compatible server; absent: Amazon's."""
     region: str | None = None
-    credentials: str | None = None
-    """Name of the Secret that the environment has its keys from, "" for none; absent: not said, by
-    version 0.1.0. For the operator, which reads in a pod what its agent was told."""
+    credentials: str = ""
+    """Name of the Secret that the environment has its keys from, "" for none. For the operator,
+    which reads in a pod what its agent was told."""
 
 
 KillMoment = Literal[
@@ -119,8 +119,7 @@ class AgentConfig:
     score_order: Literal["Max", "Min"] = "Max"
     """Which value of the metric is the best."""
     on_notice: OnNotice = "AskScript"
-    """What becomes of a training that has to stop: for an agent that reaches no operator. The
-    operators of versions that do not say it send no SIGTERM."""
+    """What becomes of a training that has to stop: for an agent that reaches no operator."""
     checkpoint_patience: float = 30.0
     """A rank that says nothing for so long about a step for which another brought files is told
     of in the condition CheckpointWaiting."""

@@ -180,10 +180,9 @@ class Resolution:
     message: str = ""
     suspect: Suspect | None = None
     generation: int = 1
-    """In which generation of its folder the run is, where the store answers; an agent of version
-    0.1.0 knows no other."""
+    """In which generation of its folder the run is, where the store answers."""
     run_id: str = ""
-    """The run's id, where it is resolved; empty: an agent of version 0.1.0, which knows none."""
+    """The run's id, where it is resolved."""
     owner: OwnerLife = "Unknown"
     """Whether the owner of the storage shows life, where a look was asked for."""
     age: Age = 0.0
@@ -292,11 +291,10 @@ class AgentState:
     committed: Committed | None = None
     save: SaveVote = SaveVote()
     notice: Notice | None = None
-    held: Held | None = None
-    """Absent: an agent of version 0.1.0, which does not say."""
+    held: Held = Held()
     code: tuple[CodeFile, ...] | None = None
     """What its processes run; while it holds, what they would run now. Empty: the command names no
-    script that can be found. Absent: it has not looked yet, or an agent of version 0.1.0."""
+    script that can be found. Absent: it has not looked yet."""
     offer: Offer | None = None
     resolution: Resolution | None = None
     problems: tuple[Problem, ...] = ()
@@ -314,8 +312,7 @@ class AgentState:
     finished: bool = False
     """Every local rank called `trainrun.finish()`."""
     asked_for_checkpoint: Changing[bool] = False
-    """A process of `attempt` called `trainrun.get_checkpoint()`; a library of version 0.1.0 does
-    not say."""
+    """A process of `attempt` called `trainrun.get_checkpoint()`."""
     spawned: Age | None = None
     """Seconds since the processes of `attempt` were spawned."""
     first_step: Age | None = None
@@ -347,7 +344,7 @@ class AgentState:
     checkpoint; 0: none has."""
     imports: Changing[float] = 0.0
     """Seconds from the spawn of the processes of `attempt` until the last of them that has spoken
-    to its agent had imported trainrun; 0: none has, or a library that does not say."""
+    to its agent had imported trainrun; 0: none has."""
     import_bytes: Changing[int] = 0
     """Memory of a process of `attempt` when it had imported trainrun, at most; 0: nobody knows."""
     warm: Changing[int] = 0

@@ -32,7 +32,7 @@ class ResolveRequest:
     it is not to be taken for an empty one."""
     trial_of: CheckpointId | None = None
     """Where the newest checkpoint is this one, the one before it is claimed, as a trial: attempts
-    died while they opened it. Agents that do not know this field claim the newest."""
+    died while they opened it."""
     proof: bool = False
     """Claim nothing: read the manifest of `committed`, or list attempts where it is absent, and say
     `Resolved` with it where the store lets this worker do so."""
@@ -59,7 +59,7 @@ class Hold:
     """Staged steps of the ended attempt that every rank has: finish their uploads first."""
     grace_seconds: Remaining = 0.0
     """How long processes of the ended attempt may take to end after SIGTERM; 0: they are killed at
-    once, and so they are by agents that do not know this field."""
+    once."""
     linger_seconds: float = 0.0
     """How long processes of the ended attempt may still end by themselves, from when this is heard
     first: nothing is done to them, since who broke the collective may be about to say so."""
@@ -197,8 +197,7 @@ class RunSettings:
     score_order: Literal["Max", "Min"] = "Max"
     """Which value of the metric is the best."""
     on_notice: OnNotice = "AskScript"
-    """What becomes of a training that has to stop: for an agent that reaches no operator. One that
-    says nothing of it is of a version that sends no SIGTERM."""
+    """What becomes of a training that has to stop: for an agent that reaches no operator."""
     heartbeat_timeout: float
     """The operator takes an agent that was silent for this long for lost."""
     flush_timeout: float
@@ -227,10 +226,10 @@ class Answer:
     story: tuple[StoryEntry, ...] = ()
     """What the run's folder does not hold yet, as far as the operator knows (for one agent)."""
     settings: RunSettings | None = None
-    """As they are now; absent, from operators of version 0.1.0: as the agent was configured."""
+    """As they are now; absent: as the agent was configured."""
     key: str = field(default="", repr=False)
-    """What the ranks of the attempt that is started know, and nobody else, in hexadecimal; empty,
-    from operators that do not know tasks: there is none."""
+    """What the ranks of the attempt that is started know, and nobody else, in hexadecimal; empty:
+    there is none."""
     lost: tuple[LostRank, ...] = ()
     """Of the last attempts, oldest first: a task that ran there has cost one of its retries."""
     begun: int = 0

@@ -116,8 +116,7 @@ class Exchange:
     stacks: Path | None = None
     """Where it writes the stacks of its threads; None: an agent that never asks for them."""
     place: str = ""
-    """`<rank>/<world size>` of the process that the agent has started; "" where it did not say, as
-    in version 0.1.0."""
+    """`<rank>/<world size>` of the process that the agent has started; "" where it did not say."""
     resume: Handed | None = None
     """None: the attempt starts from nothing."""
     initial: str | None = None

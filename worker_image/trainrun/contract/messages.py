@@ -44,7 +44,7 @@ class Hello:
     """The signal on which it writes where its threads stand (`variables.STACKS`); 0: it does not
     listen for any, and one would end it."""
     imported: float | None = None
-    """Seconds since it imported trainrun; None: a library that does not say."""
+    """Seconds since it imported trainrun; None: it does not say."""
     memory: int = 0
     """Bytes of memory that it had then; 0: nobody knows."""
 
@@ -66,7 +66,7 @@ class Report:
     left: str = ""
     """Where the files came from, as `files`: a save that goes on writes there. Empty: a copy."""
     digest: int = 0
-    """`trainrun.writing.digest` of the files; 0: a library that does not say."""
+    """`trainrun.writing.digest` of the files; 0: there are none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

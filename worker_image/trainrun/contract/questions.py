@@ -44,8 +44,7 @@ class Described:
             attempt=integer(given, "attempt"),
             step=integer(given, "step"),
             metrics=_object(given, "metrics"),
-            # An agent of version 0.1.0 tells none.
-            metadata=_object({"metadata": {}, **given}, "metadata"),
+            metadata=_object(given, "metadata"),
         )
 
 

@@ -55,7 +55,7 @@ def checked(value: Any) -> Any:
 # ------------------------------------------------------------ dataclasses <-> JSON
 
 VERSION = 1
-"""Of `AgentState` and `Answer`. An operator serves this one and the one before."""
+"""Of `AgentState` and `Answer`; a message of another one is refused by the operator."""
 
 T = TypeVar("T")
 

@@ -20,13 +20,10 @@ from trainrun.contract.messages import Hello
 from trainrun.contract.questions import AskAttemptKey, AskTasks, AttemptKey, TasksDone
 from trainrun.errors import AgentRefused, StoreError, TaskLogDamaged
 
-ANSWER = 60.0
-"""Seconds in which an agent that knows tasks answers a question for which it asks nobody."""
-
 
 def attempt_key() -> bytes:
     """The key of this attempt, which its ranks know and nobody else. Raises AgentRefused where
-    agent or operator are too old; AgentLost."""
+    the operator has given none; AgentLost."""
     return bytes.fromhex(_of_attempt().key)
 
 
@@ -36,7 +33,7 @@ def lost_ranks(attempt: int) -> tuple[int, ...]:
 
 
 def _of_attempt() -> AttemptKey:
-    return session.current().require_agent().ask(AskAttemptKey(), within=ANSWER)
+    return session.current().require_agent().ask(AskAttemptKey())
 
 
 class AgentKeep:

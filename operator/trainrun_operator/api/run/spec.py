@@ -10,15 +10,12 @@ from __future__ import annotations
 from operator import not_
 from typing import Annotated, Literal
 
-from pydantic import Field, GetJsonSchemaHandler
-from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema
+from pydantic import Field
 
 from trainrun.contract.answer import OnNotice
 from trainrun_operator.api.base import Hint, Model, Rule, matches, unchangeable
 from trainrun_operator.api.duration import Duration, between
 from trainrun_operator.api.pod_template import PodTemplate
-from trainrun_operator.api.run import former
 from trainrun_operator.api.run.edits import REFUSED
 from trainrun_operator.api.run.rules import FailureRule
 
@@ -138,8 +135,6 @@ class SecretReference(Model):
 class StorageSpec(Model):
     """Where checkpoints and the records of the run are kept. (uri, runName) identifies it."""
 
-    CHANGES = former.STORAGE_RULES
-
     uri: StorageUri
     """Folder for runs: s3://bucket/prefix, or file:///path on a file system that every node
     mounts. The server must be able to write an object only where none is. Cannot be changed."""
@@ -161,15 +156,6 @@ class StorageSpec(Model):
     continue from the newest good checkpoint of its newest generation. Fail: do not start.
     StartFresh: begin a new generation, from nothing; the folder keeps what it holds. A TrainRun
     stays in its generation until it is deleted. Default Resume."""
-
-    @classmethod
-    def __get_pydantic_json_schema__(
-        cls, schema: CoreSchema, handler: GetJsonSchemaHandler
-    ) -> JsonSchemaValue:
-        """With the names of version 0.1.0."""
-        written = super().__get_pydantic_json_schema__(schema, handler)
-        written["properties"] |= former.STORAGE_PROPERTIES
-        return written
 
 
 class CheckpointSpec(Model):

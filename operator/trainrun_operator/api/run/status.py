@@ -157,7 +157,7 @@ class Internal(StatusPart):
 
     holder: Annotated[str, Field(max_length=128, exclude_if=not_)] = ""
     """The installation of the operator that leads the run: its namespace, and which key it knows
-    its workers by. Absent: a version that knew no installations, or nobody yet."""
+    its workers by. Absent: nobody yet."""
     taken_over: datetime | None = None
     """When this holder took the run over from another one; workers made before are none of its."""
     storage_generation: Annotated[int, Field(exclude_if=not_)] = 0

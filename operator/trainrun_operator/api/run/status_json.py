@@ -14,7 +14,6 @@ from typing import Any
 from pydantic import TypeAdapter
 from pydantic.alias_generators import to_camel
 
-from trainrun_operator.api.run import former
 from trainrun_operator.api.run.incident import Incident
 from trainrun_operator.api.run.status import INTERNAL, Internal, TrainRunStatus
 
@@ -25,14 +24,8 @@ _INTERNAL_NAMES = frozenset(to_camel(field.name) for field in fields(Internal))
 
 def status_from(json_object: Mapping[str, Any]) -> TrainRunStatus:
     """The status in a custom resource; raises ValueError that names every field that is wrong."""
-    written = former.with_internal(json_object, names=_INTERNAL_NAMES)
-    shown = {name: value for name, value in written.items() if name not in _INTERNAL_NAMES}
-    return _STATUS.validate_python({**shown, **written[INTERNAL]})
-
-
-def is_stripped(json_object: Mapping[str, Any]) -> bool:
-    """Whether this view of a status hides what the operator remembers."""
-    return former.is_stripped(json_object, names=_INTERNAL_NAMES)
+    shown = {name: value for name, value in json_object.items() if name not in _INTERNAL_NAMES}
+    return _STATUS.validate_python({**shown, **json_object.get(INTERNAL, {})})
 
 
 def json_object(status: TrainRunStatus) -> dict[str, Any]:

@@ -217,10 +217,7 @@ def gathering(
     proves = replace(hold, resolve=_read_request(view, claimed))
     proving = replace(answer, order=proves)
     # No worker of slot 0 proves: once it leads, its proof would be taken for a claim.
-    told = {
-        w.name: answer if w.slot == 0 or w.agent is None or w.agent.held is None else proving
-        for w in view.workers
-    }
+    told = {w.name: answer if w.slot == 0 or w.agent is None else proving for w in view.workers}
     for name, checkpoint in prefetch.items():
         order = hold if told[name] is answer else proves
         told[name] = replace(answer, order=replace(order, prefetch=checkpoint))
@@ -251,8 +248,7 @@ def _read_request(view: View, claimed: Resolution | None) -> ResolveRequest | No
 
 
 def _on_existing(view: View) -> Literal["Resume", "Fail", "StartFresh"]:
-    """Once a generation is its own, a run stays there: an edit begins no other one, and asks
-    nothing of an agent that is older than `StartFresh`."""
+    """Once a generation is its own, a run stays there: an edit begins no other one."""
     asked = view.config.on_existing
     return "Resume" if asked == "StartFresh" and view.status.storage_generation else asked
 

@@ -308,7 +308,7 @@ def _is_contested(known: Condition, now: datetime) -> bool:
 
 def _template(view: View) -> tuple[Condition, ...]:
     """Whether workers can be made from it: by its command, and as the API server says."""
-    if text := view.template_problem or view.config.launch_problem:
+    if text := view.template_problem:
         return (condition(view, "TemplateValid", "False", "InvalidTemplate", text),)
     invalid = [r for r in view.observation.refused if r.reason == "Invalid"]
     if invalid:

@@ -161,12 +161,7 @@ def why_given_up(view: View) -> str:
 
 
 def acknowledged(view: View, agent: AgentState) -> bool:
-    """It has told that it has the Hold of now, and not that of an earlier preparation.
-
-    Agents of version 0.1.0 do not tell what they have: there time tells that they have it.
-    """
-    if agent.held is None:
-        return agent.attempt == 0 or _time_is_up(view)
+    """It has told that it has the Hold of now, and not that of an earlier preparation."""
     return (agent.held.attempt, agent.held.number) == (view.next_attempt, view.status.resumptions)
 
 
@@ -195,7 +190,6 @@ def _flushed(view: View, worker: WorkerFact, flush: frozenset[int]) -> bool:
     return (
         agent is not None
         and agent.phase == "Idle"
-        and agent.held is not None
         and acknowledged(view, agent)
         and flush <= set(agent.held.flush)
     )

@@ -31,7 +31,6 @@ def record_of(view: View, chosen: tuple[WorkerFact, ...], resolution: Resolution
         master_addr=lead.offer.address,
         master_port=lead.offer.port,
         template_hash=view.config.template_hash,
-        # An agent of the version before says none, and the run has the one that it had.
         run_id=environment.valid_run_id(resolution.run_id) or view.status.run_id,
         time=view.observation.now,
     )

@@ -69,7 +69,7 @@ def _continued(view: View, plan: Plan, status: TrainRunStatus) -> TrainRunStatus
     before, now = view.status, view.observation.now
     chapter = before.chapter
     if chapter is None and not (before.is_true("Suspended") or _is_new_attempt(before, status)):
-        # Accepted now, or a run of a version that told no story.
+        # Accepted now, or somebody has taken its chapter out of the status.
         chapter, status = _opened(view, status, begun=now)
     if chapter is not None:
         chapter = _stamped(view, chapter)

@@ -123,14 +123,9 @@ class View:
 
     @property
     def template_problem(self) -> str:
-        """Why no worker can be made from the spec as it is now; "" where one can.
-
-        A template that the newest attempt was started from was taken by an operator of an earlier
-        version: it is only told that this one would refuse it in a new run.
-        """
+        """Why no worker can be made from the spec as it is now; "" where one can."""
         config, record = self.config, self.record
-        started = record is not None and record.template_hash == config.template_hash
-        if config.launch_problem and not started:
+        if config.launch_problem:
             return config.launch_problem
         if record is None or record.world_size == config.world_size:
             return ""

@@ -13,7 +13,6 @@ from typing import Any
 from trainrun.errors import InvalidSpec
 from trainrun_operator.api.loading import read
 from trainrun_operator.api.resources import TRAINRUN
-from trainrun_operator.api.run import former
 from trainrun_operator.api.run.resource import TrainRun
 from trainrun_operator.api.run.spec import MANAGER
 from trainrun_operator.api.run.status import INTERNAL, TrainRunStatus
@@ -51,7 +50,7 @@ def run_version(raw: Raw) -> RunVersion:
     metadata = raw.get("metadata", {})
     source = f"{metadata.get('namespace')}/{metadata.get('name')}"
     document = {key: value for key, value in raw.items() if key != "status"}
-    run = read(former.with_new_names(document), TRAINRUN, source=source, stored=True)
+    run = read(document, TRAINRUN, source=source, stored=True)
     return RunVersion(raw=raw, run=run, config=config_of(run), status=_status(raw))
 
 

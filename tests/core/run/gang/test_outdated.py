@@ -85,12 +85,6 @@ def test_a_worker_of_which_the_storage_is_not_known_is_kept() -> None:
     assert scene.plan.reason == "Running"
 
 
-def test_a_worker_that_does_not_say_which_secret_it_was_given_is_kept() -> None:
-    told = replace(OLD, credentials=None)
-    scene = edited(of_storage(a_run().running(), told), credentials="x")
-    assert scene.plan.reason == "Running"
-
-
 def test_every_agent_is_told_the_settings_of_now() -> None:
     running = a_run(max_failures=1).running().with_config(max_pending=7, keep=9)
     gathering = running.ended(an_incident())

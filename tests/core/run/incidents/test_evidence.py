@@ -85,7 +85,7 @@ def test_nobody_is_waited_for_longer_than_ten_seconds() -> None:
 
 
 def test_a_leader_whose_clock_was_ahead_makes_nobody_wait_for_hours() -> None:
-    """A hang stood for six hours: an agent of the version before does not answer."""
+    """A hang stood for six hours: an agent that is stuck does not answer."""
     assert standing(5, 4).asked_for_evidence(ago=-9.9).plan.reason == "Running"
     plan = standing(5, 4).asked_for_evidence(ago=-6 * 3600.0).plan
     asked = plan.status.evidence_asked

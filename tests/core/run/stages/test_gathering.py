@@ -516,7 +516,6 @@ def test_a_run_that_goes_on_in_its_generation_does_not_tell_of_it_again() -> Non
 
 
 def test_no_checkpoint_of_another_generation_is_resumed_from() -> None:
-    """What an agent of a version that knows no generations finds after a rollback of its image."""
     scene = a_run().with_status(attempt=1, storage_generation=2).waiting().resolved((1, 30))
     assert scene.plan.reason == "StorageMisconfigured"
     ready = scene.plan.status.condition("StorageReady")
@@ -525,22 +524,6 @@ def test_no_checkpoint_of_another_generation_is_resumed_from() -> None:
         ready.message
     )
     assert scene.plan.status.start_record is None
-
-
-def test_an_agent_that_knows_no_generations_is_given_no_checkpoint_of_a_later_one() -> None:
-    scene = a_run().with_status(attempt=1, storage_generation=2).waiting()
-    scene = scene.with_all(phase="Idle").resolved((1, 30), generation=2)
-    assert scene.plan.status.start_record is not None
-    older = scene.with_agent(1, held=None).plan
-    assert older.reason == "StorageMisconfigured"
-    ready = older.status.condition("StorageReady")
-    assert ready is not None
-    assert ready.message.startswith(
-        "worker run-1-1 would read generation 1 of the run's folder, and the run is in generation 2"
-    )
-    assert older.status.start_record is None
-    first = a_run().waiting().resolved((1, 30)).with_agent(1, held=None)
-    assert first.plan.status.start_record is not None
 
 
 def test_an_edit_to_start_fresh_begins_nothing_in_a_run_that_has_begun() -> None:

@@ -2,7 +2,7 @@
 
 Layer: agent; runs in the threads of `storage`. Invariant: what is copied has the size and the CRC32
 of the manifest (the size alone where a foreign folder has no manifest). Whatever goes wrong, the
-store is read instead: the other agent may be gone, slow, or an older one.
+store is read instead: the other agent may be gone or slow.
 """
 
 from __future__ import annotations

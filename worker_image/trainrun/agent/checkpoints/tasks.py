@@ -95,10 +95,7 @@ class TaskStore:
             case "set_aside":
                 folder.set_aside(names[0])
             case _:
-                raise ValueError(
-                    f"the agent of this worker does not know the call {asked.call!r} of tasks: it "
-                    "is of an older version than the library trainrun in this image"
-                )
+                raise ValueError(f"the agent does not know the call {asked.call!r} of tasks")
         return TasksDone()
 
     def _file(self, asked: AskTasks) -> Path:
@@ -151,8 +148,7 @@ class TaskKeeping:
             return AttemptKey(key=self.key, uri=self.store.uri, lost=lost)
         return Failed(
             error="the operator has given this attempt no key, without which its ranks cannot "
-            "trust each other: it is of an older version. Use the same version of operator and "
-            "worker image"
+            "trust each other"
         )
 
     def close(self) -> None:

@@ -1,8 +1,7 @@
 """Workers whose pods were made from a spec that has been edited since.
 
-Layer: core. Read from what the pods themselves say, those of earlier versions included. Invariant:
-what is not known of a worker makes it no outdated one, so that no upgrade of the operator restarts
-a gang.
+Layer: core. Read from what the pods themselves say. Invariant: what is not known of a worker makes
+it no outdated one.
 """
 
 from __future__ import annotations
@@ -27,6 +26,6 @@ def outdated(worker: WorkerFact, config: RunConfig) -> str:
         return "storage.endpointURL"
     if made.region != now.region:
         return "storage.region"
-    if made.credentials not in (None, now.credentials):
+    if made.credentials != now.credentials:
         return "storage.credentialsSecretRef"
     return ""

@@ -118,9 +118,9 @@ def claimed(view: View) -> Resolution | None:
 
 def is_unproven(view: View, worker: WorkerFact) -> bool:
     """It has still to read what slot 0's agent has claimed: each has credentials, and a way to the
-    store, of its own. Agents of version 0.1.0 cannot be asked to."""
+    store, of its own."""
     point, found = claimed(view), told(view, worker)
-    if point is None or worker.slot == 0 or worker.agent is None or worker.agent.held is None:
+    if point is None or worker.slot == 0 or worker.agent is None:
         return False
     if point.resume is None and not has_worked(view):
         return False

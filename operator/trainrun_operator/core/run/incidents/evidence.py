@@ -3,7 +3,7 @@
 Layer: core. For any loss of a hang, whoever has found it: `stage_of` says what comes next, and
 `explained` makes the loss say what was found. Status first: who has asked is in the status, agents
 are told by their answers, and they tell in their states. Nobody is waited for longer than
-`evidence.SECONDS`: agents that are older, or cannot answer, only leave a gap.
+`evidence.SECONDS`: agents that cannot answer only leave a gap.
 """
 
 from __future__ import annotations

@@ -301,26 +301,13 @@ def _is_elsewhere(view: View, found: Resolution) -> bool:
     return view.status.storage_generation not in (0, found.generation)
 
 
-def _know_no_generations(ready: tuple[WorkerFact, ...], found: Resolution) -> list[WorkerFact]:
-    """Workers with agents of version 0.1.0, which do not say what they hold either."""
-    later = found.generation > 1
-    return [worker for worker in ready if later and worker.agent and worker.agent.held is None]
-
-
 def _resolved(view: View, ready: tuple[WorkerFact, ...], found: Resolution) -> Plan:
     match found.outcome:
         case "Resolved" if _is_elsewhere(view, found):
             message = (
                 f"worker {ready[0].name} has looked into generation {found.generation} of the "
-                f"run's folder, and the run is in generation {view.status.storage_generation}: its "
-                "agent is of a version that knows none; give it an image with one of this version"
-            )
-            return store_wait(view, "StorageMisconfigured", message, grace=None)
-        case "Resolved" if strangers := _know_no_generations(ready, found):
-            message = (
-                f"worker {strangers[0].name} would read generation 1 of the run's folder, and the "
-                f"run is in generation {found.generation}: its agent is of a version that knows "
-                "none; give it an image with one of this version"
+                f"run's folder, and the run is in generation {view.status.storage_generation}; use "
+                "the same version of operator and worker image"
             )
             return store_wait(view, "StorageMisconfigured", message, grace=None)
         case "Resolved":
