@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import aiohttp
 
 from tests.runtime.states import a_state
 from trainrun_operator.cluster.manager import RunManager
 from trainrun_operator.cluster.metrics import Metrics
+from trainrun_operator.cluster.watch import RunWatch
 from trainrun_operator.core.run.installation import Installation
 from trainrun_operator.core.run.plan import Event
 from trainrun_operator.runtime.agent_server import AgentServer, shared_token
+
+if TYPE_CHECKING:
+    from trainrun_operator.kube.api import KubeApi
 
 
 def raw(name: str = "run", *, uid: str = "uid-1", version: int = 1, **spec: Any) -> dict[str, Any]:
@@ -48,17 +52,30 @@ class Office:
             metrics=Metrics(),
             record=self._record,
         )
+        self.watch = self.watching(cast("KubeApi", None))
+
+    def watching(self, api: KubeApi, *namespaces: str) -> RunWatch:
+        """What the manager hears of."""
+        self.watch = RunWatch(
+            api, namespaces=namespaces, seen=self.manager.seen, gone=self.manager.gone
+        )
+        return self.watch
 
     def _record(self, _raw: Mapping[str, Any], event: Event, _time: datetime) -> None:
         self.events.append(event)
 
-    def lists(self, *raws: Mapping[str, Any]) -> None:
-        """These are all TrainRuns."""
-        known = self.manager.uids()
+    def sees(self, *raws: dict[str, Any]) -> None:
+        """So says a watch, or an answer."""
         for each in raws:
-            self.manager.listed(each, known_before=known)
-        versions = {it["metadata"]["uid"]: int(it["metadata"]["resourceVersion"]) for it in raws}
-        self.manager.relisted(versions, known_before=known)
+            self.watch.changed("MODIFIED", each)
+
+    def uids(self) -> set[str]:
+        """Of the runs that are known."""
+        return {
+            mark.uid
+            for place in self.watch._places.values()
+            for mark in place._cache.items.values()
+        }
 
     def max_failures(self) -> list[int]:
         return [config.limits["failures"] for _, config in self.manager.states()]

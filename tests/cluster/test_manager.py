@@ -6,7 +6,9 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from tests.cluster.office import Office, raw
+from tests.kube.fake_api import Answer, status
 from tests.kube.waiting import until
+from trainrun_operator.cluster import neighbours
 from trainrun_operator.core.run.config import RunConfig, config_of
 from trainrun_operator.kube.api import KubeApi
 from trainrun_operator.worlds.kubernetes import run_object
@@ -21,75 +23,87 @@ if TYPE_CHECKING:
     from trainrun_operator.api.run.resource import TrainRun
 
 
+def around_of(office: Office, api: KubeApi, *namespaces: str) -> Surroundings:
+    pods = PodIndex(
+        api,
+        namespaces=namespaces,
+        nodes=False,
+        sealed=lambda _pod: True,
+        on_change=lambda _uid: None,
+    )
+    return Surroundings(
+        api=api,
+        pods=pods,
+        reads_nodes=False,
+        place=OperatorPlace(url="https://operator", ca_pem="", seal_key=b"key"),
+        notices=(),
+        leads=lambda: True,
+        learn_run=office.watch.learn,
+    )
+
+
 def test_a_run_is_known_once_it_was_seen_and_forgotten_when_it_is_deleted() -> None:
     office = Office()
-    office.manager.seen(raw())
-    assert office.manager.uids() == {"uid-1"}
-    office.manager.gone("uid-1")
-    assert office.manager.uids() == frozenset()
+    office.sees(raw())
+    assert office.uids() == {"uid-1"}
+    office.watch.forget("team", "uid-1")
+    assert office.uids() == set()
 
 
 def test_an_older_version_never_replaces_a_newer_one() -> None:
     office = Office()
-    office.manager.seen(raw(version=7, failurePolicy={"maxFailures": 7}))
-    office.manager.seen(raw(version=3, failurePolicy={"maxFailures": 3}))
+    office.sees(raw(version=7, failurePolicy={"maxFailures": 7}))
+    office.sees(raw(version=3, failurePolicy={"maxFailures": 3}))
     assert office.max_failures() == [7]
+
+
+def test_late_news_of_a_run_whose_name_another_one_has_leave_nothing_behind() -> None:
+    office = Office()
+    office.sees(raw(uid="second", version=20))
+    office.watch.changed("ADDED", raw(uid="first", version=10))
+    office.watch.changed("DELETED", raw(uid="first", version=15))
+    assert office.uids() == {"second"}
+    assert office.max_failures() == [0]
 
 
 def test_a_run_that_is_being_deleted_is_left_alone() -> None:
     office = Office()
-    office.manager.seen(raw())
+    office.sees(raw())
     leaving = raw(version=2)
     leaving["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-    office.manager.seen(leaving)
-    assert office.manager.uids() == frozenset()
-
-
-def test_a_deletion_that_the_watch_lost_is_found_by_the_next_list() -> None:
-    office = Office()
-    office.manager.seen(raw("a", uid="a"))
-    office.manager.seen(raw("b", uid="b"))
-    office.lists(raw("b", uid="b"))
-    assert office.manager.uids() == {"b"}
-
-
-def test_a_run_that_was_created_while_the_list_was_read_is_not_taken_for_deleted() -> None:
-    office = Office()
-    known = office.manager.uids()
-    office.manager.seen(raw("new", uid="new"))
-    office.manager.relisted({}, known_before=known)
-    assert office.manager.uids() == {"new"}
+    office.sees(leaving)
+    assert office.max_failures() == []
 
 
 def test_a_spec_that_cannot_be_read_is_told_once_per_generation() -> None:
     office = Office()
     broken = raw(failurePolicy={"maxFailures": "many"})
     for _ in range(3):
-        office.manager.seen(broken)
+        office.sees(broken)
     assert [event.reason for event in office.events] == ["InvalidSpec"]
     assert "spec.failurePolicy.maxFailures" in office.events[0].message
-    office.manager.seen(raw(version=2, failurePolicy={"maxFailures": "few"}))
+    office.sees(raw(version=2, failurePolicy={"maxFailures": "few"}))
     assert len(office.events) == 2
 
 
 async def test_an_edit_that_cannot_be_read_is_told_once_and_the_spec_before_holds() -> None:
     office = Office()
-    office.manager.seen(raw(failurePolicy={"maxFailures": 7}))
+    office.sees(raw(failurePolicy={"maxFailures": 7}))
     broken = raw(version=2, failurePolicy={"maxFailures": "many"})
     for _ in range(3):
-        office.lists(broken)
+        office.sees(broken)
     assert [event.reason for event in office.events] == ["InvalidSpec"]
     assert "spec.failurePolicy.maxFailures" in office.events[0].message
     assert office.max_failures() == [7]
-    office.manager.seen(raw(version=3, failurePolicy={"maxFailures": 3}))
+    office.sees(raw(version=3, failurePolicy={"maxFailures": 3}))
     assert office.max_failures() == [3]
-    office.manager.seen(raw(version=4, failurePolicy={"maxFailures": "many"}))
+    office.sees(raw(version=4, failurePolicy={"maxFailures": "many"}))
     assert [event.reason for event in office.events] == ["InvalidSpec"] * 2
 
 
 async def test_agents_of_a_run_that_this_operator_cannot_read_are_put_off_not_sent_away() -> None:
     office = Office()
-    office.manager.seen(raw(failurePolicy={"maxFailures": "many"}))
+    office.sees(raw(failurePolicy={"maxFailures": "many"}))
     assert await office.status_for("uid-1") == 503
 
 
@@ -98,21 +112,12 @@ async def test_a_run_whose_pods_cannot_be_listed_is_left_alone_until_they_can(
 ) -> None:
     """Its workers would look lost, and its agents silent."""
     office, api = Office(), await KubeApi.connect()
-    pods = PodIndex(
-        api,
-        namespaces=("other", "team"),
-        nodes=False,
-        sealed=lambda _pod: True,
-        on_change=lambda _uid: None,
-    )
-    place = OperatorPlace(url="https://operator", ca_pem="", seal_key=b"key")
-    around = Surroundings(
-        api=api, pods=pods, reads_nodes=False, place=place, notices=(), leads=lambda: True
-    )
+    around = around_of(office, api, "other", "team")
+    pods = around.pods
     fake.refuses = {"team"}
     reading = [asyncio.create_task(informer.run()) for informer in pods.informers]
     await asyncio.wait_for(pods.settle(), timeout=30)
-    office.manager.seen(raw())
+    office.sees(raw())
     office.manager.lead(around)
     assert await office.status_for("uid-1") == 503
     assert not fake.of("put")
@@ -126,17 +131,34 @@ async def test_a_run_whose_pods_cannot_be_listed_is_left_alone_until_they_can(
     await api.close()
 
 
+async def test_a_neighbour_is_told_once_the_api_server_takes_it(
+    fake: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(neighbours, "RETRY", 0.01)
+    office, api = Office(), await KubeApi.connect()
+    around = around_of(office, api)
+    away = status(503, "ServiceUnavailable", "the server is starting")
+    fake.answers = [Answer(code=503, body=away)] * 2
+    office.sees(held("theirs/k1"))
+    office.manager.lead(around)
+    await until(lambda: fake.bodies)
+    await office.manager.stop()
+    await api.close()
+    assert [each["type"] for each in fake.bodies[0]["status"]["conditions"]] == ["Contested"]
+    assert len(fake.of("put")) == 3
+
+
 async def test_agents_of_a_run_that_is_gone_are_sent_away() -> None:
     office = Office()
-    office.manager.seen(raw(failurePolicy={"maxFailures": "many"}))
-    office.manager.gone("uid-1")
+    office.sees(raw(failurePolicy={"maxFailures": "many"}))
+    office.watch.forget("team", "uid-1")
     assert await office.status_for("uid-1") == 410
 
 
 def test_a_spec_that_was_repaired_is_led_like_any_other() -> None:
     office = Office()
-    office.manager.seen(raw(failurePolicy={"maxFailures": "many"}))
-    office.manager.seen(raw(version=2, failurePolicy={"maxFailures": 2}))
+    office.sees(raw(failurePolicy={"maxFailures": "many"}))
+    office.sees(raw(version=2, failurePolicy={"maxFailures": 2}))
     assert office.max_failures() == [2]
 
 
@@ -152,7 +174,7 @@ async def test_a_run_that_nobody_foresaw_is_refused_alone_and_its_user_is_told(
     office = Office()
     odd, well = raw("odd", uid="odd"), raw("well", uid="well")
     for _ in range(2):
-        office.lists(odd, well)
+        office.sees(odd, well)
 
     assert office.max_failures() == [0]
     assert [event.reason for event in office.events] == ["InvalidSpec"]
@@ -170,17 +192,17 @@ def held(by: str, *, version: int = 1) -> dict[str, Any]:
 
 def test_a_run_that_another_controller_manages_is_none_of_ours() -> None:
     office = Office()
-    office.manager.seen(raw(managedBy="example.com/other", failurePolicy={"maxFailures": "many"}))
-    assert office.manager.uids() == frozenset()
+    office.sees(raw(managedBy="example.com/other", failurePolicy={"maxFailures": "many"}))
+    assert office.max_failures() == []
     assert office.events == []
-    office.manager.seen(raw(managedBy="trainrun.dev/operator"))
-    assert office.manager.uids() == {"uid-1"}
+    office.sees(raw(version=2, managedBy="trainrun.dev/operator"))
+    assert office.max_failures() == [0]
 
 
 async def test_a_run_of_another_installation_has_no_agents_here_and_counts_in_no_metric() -> None:
     office = Office()
-    office.manager.seen(held("theirs/k1"))
-    assert office.manager.uids() == {"uid-1"}
+    office.sees(held("theirs/k1"))
+    assert office.uids() == {"uid-1"}
     assert list(office.manager.states()) == []
     assert await office.status_for("uid-1") == 410
 
@@ -189,36 +211,36 @@ def test_a_run_of_another_installation_that_cannot_be_read_is_not_ours_to_compla
     office = Office()
     unreadable = held("theirs/k1")
     unreadable["spec"]["storage"] = {}
-    office.manager.seen(unreadable)
+    office.sees(unreadable)
     assert office.events == []
 
 
 def test_a_run_that_another_installation_has_taken_over_is_let_go() -> None:
     office = Office()
-    office.manager.seen(held("ours/k1"))
+    office.sees(held("ours/k1"))
     assert len(list(office.manager.states())) == 1
-    office.manager.seen(held("theirs/k1", version=3))
+    office.sees(held("theirs/k1", version=3))
     assert list(office.manager.states()) == []
 
 
 def test_a_list_that_is_late_does_not_take_a_run_from_us() -> None:
     office = Office()
-    office.manager.seen(held("ours/k1", version=3))
-    office.manager.seen(held("theirs/k1", version=2))
+    office.sees(held("ours/k1", version=3))
+    office.sees(held("theirs/k1", version=2))
     assert len(list(office.manager.states())) == 1
 
 
 def test_a_run_that_another_installation_led_in_the_backup_is_let_go() -> None:
     office = Office()
-    office.manager.seen(held("ours/k1", version=900))
-    office.manager.seen(held("theirs/k1", version=80), restored=True)
+    office.sees(held("ours/k1", version=900))
+    office.watch.learn(held("theirs/k1", version=80), known=900)
     assert list(office.manager.states()) == []
 
 
 def test_a_run_whose_status_was_lost_is_led_by_whoever_sees_it() -> None:
     office = Office()
-    office.manager.seen(held("theirs/k1"))
-    office.manager.seen(raw(version=2))
+    office.sees(held("theirs/k1"))
+    office.sees(raw(version=2))
     assert len(list(office.manager.states())) == 1
-    office.manager.gone("uid-1")
-    assert office.manager.uids() == frozenset()
+    office.watch.forget("team", "uid-1")
+    assert office.uids() == set()

@@ -42,7 +42,7 @@ class Led:
         """The run as it is now; the office sees it, too."""
         path = TRAINRUN.path(self.runs.namespace, "digits")
         raw = await self.api.get(path)
-        self.office.manager.seen(raw)
+        self.office.sees(raw)
         return raw
 
     async def condition(self, type_: str) -> tuple[str, str, str]:
@@ -83,7 +83,13 @@ async def led(
     reading = [asyncio.create_task(informer.run()) for informer in pods.informers]
     office.manager.lead(
         Surroundings(
-            api=api, pods=pods, reads_nodes=False, place=place, notices=(), leads=lambda: True
+            api=api,
+            pods=pods,
+            reads_nodes=False,
+            place=place,
+            notices=(),
+            leads=lambda: True,
+            learn_run=office.watch.learn,
         )
     )
     yield Led(api=api, runs=trainruns, office=office)

@@ -16,7 +16,7 @@ async def test_many_large_objects_at_once_do_not_keep_the_loop_from_its_lease() 
     rounds_seen: list[int] = []
     rounds = 0
 
-    def act(kind: str | None, raw: Mapping[str, Any]) -> None:
+    def act(kind: str, raw: Mapping[str, Any]) -> None:
         time.sleep(0.005)  # as long as it takes to read one
         taken.append(str(raw["number"]))
         rounds_seen.append(rounds)

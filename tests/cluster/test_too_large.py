@@ -24,9 +24,11 @@ if TYPE_CHECKING:
     from trainrun_operator.kube.api import KubeApi
 
 
-def with_text(size: int, *, uid: str = "uid-1", version: int = 1, **more: Any) -> dict[str, Any]:
+def with_text(
+    size: int, *, name: str = "run", uid: str = "uid-1", version: int = 1, **more: Any
+) -> dict[str, Any]:
     """A run whose template holds so much that nobody reads, and that does not shrink."""
-    found = {**TRAINRUN.head(), **raw(uid=uid, version=version, **more)}
+    found = {**TRAINRUN.head(), **raw(name, uid=uid, version=version, **more)}
     text = random.Random(1).randbytes(size // 2).hex()
     spec = {**found["spec"]["workers"]["template"]["spec"], "unread": text}
     found["spec"]["workers"] = {"replicas": 2, "template": {"spec": spec}}
@@ -35,13 +37,13 @@ def with_text(size: int, *, uid: str = "uid-1", version: int = 1, **more: Any) -
 
 async def test_a_run_that_is_led_goes_on_by_its_spec_before_when_it_becomes_too_large() -> None:
     office = Office()
-    office.manager.seen(raw(failurePolicy={"maxFailures": 7}))
+    office.sees(raw(failurePolicy={"maxFailures": 7}))
 
-    office.manager.seen(with_text(LARGEST, version=2, failurePolicy={"maxFailures": 3}))
+    office.sees(with_text(LARGEST, version=2, failurePolicy={"maxFailures": 3}))
 
     assert office.max_failures() == [7]
     assert office.events == [], "its own condition tells it"
-    office.manager.seen(raw(version=3, failurePolicy={"maxFailures": 3}))
+    office.sees(raw(version=3, failurePolicy={"maxFailures": 3}))
     assert office.max_failures() == [3]
 
 
@@ -57,11 +59,11 @@ def test_what_is_too_large_is_known_and_why() -> None:
 def test_a_run_that_is_too_large_from_the_first_is_not_led_and_comes_back_when_it_shrinks() -> None:
     office = Office()
     for _ in range(3):
-        office.lists(with_text(LARGEST), raw("other", uid="other"))
-    assert office.manager.uids() == {"uid-1", "other"}
+        office.sees(with_text(LARGEST), raw("other", uid="other"))
+    assert office.uids() == {"uid-1", "other"}
     assert len(office.max_failures()) == 1
 
-    office.lists(raw(version=2), raw("other", uid="other"))
+    office.sees(raw(version=2), raw("other", uid="other"))
 
     assert len(office.max_failures()) == 2
 
@@ -80,16 +82,16 @@ def test_of_a_large_template_nothing_is_kept() -> None:
 def test_a_hundred_large_runs_of_a_stranger_take_next_to_no_memory() -> None:
     """Each kept four megabytes: eighty of them ended the operators of a cluster."""
     office = Office()
-    office.manager.seen(with_text(1000))
+    office.sees(with_text(1000))
     tracemalloc.start()
     for number in range(50):
-        office.manager.seen(with_text(LARGEST, uid=f"large-{number}"))
-        office.manager.seen(with_text(LARGEST - 10_000, uid=f"readable-{number}"))
+        for size, name in ((LARGEST, f"large-{number}"), (LARGEST - 10_000, f"less-{number}")):
+            office.sees(with_text(size, name=name, uid=name))
     gc.collect()
     kept, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
 
-    assert len(office.manager.uids()) == 101
+    assert len(office.uids()) == 101
     assert kept / 100 < 50_000
 
 

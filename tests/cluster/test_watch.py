@@ -13,21 +13,22 @@ import pytest_asyncio
 from tests.cluster.office import Office, raw
 from tests.kube.fake_api import Answer, status
 from tests.kube.waiting import until
-from trainrun_operator.cluster import watch
-from trainrun_operator.cluster.watch import RunWatch
+from trainrun_operator.kube import informer
 from trainrun_operator.kube.api import KubeApi
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from tests.kube.fake_api import FakeApi
+    from trainrun_operator.cluster.watch import RunWatch
 
 
 @pytest_asyncio.fixture
 async def api(fake: FakeApi, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[KubeApi]:
     """Listed without pauses worth waiting for."""
-    monkeypatch.setattr(watch, "RELIST", 0.01)
-    monkeypatch.setattr(watch, "RETRY", 0.01)
+    for pause in ("RELIST_AFTER", "SHORTEST_PAUSE", "LONGEST_PAUSE"):
+        monkeypatch.setattr(informer, pause, 0.01)
+    monkeypatch.setattr(informer, "SOON", (0.01, 0.02))
     connected = await KubeApi.connect()
     yield connected
     await connected.close()
@@ -35,7 +36,7 @@ async def api(fake: FakeApi, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[K
 
 @asynccontextmanager
 async def relisting(watched: RunWatch) -> AsyncIterator[None]:
-    task = asyncio.create_task(watched.relist())
+    task = asyncio.create_task(watched.run())
     yield
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
@@ -43,14 +44,14 @@ async def relisting(watched: RunWatch) -> AsyncIterator[None]:
 
 async def test_what_the_watch_tells_is_known_at_once(api: KubeApi) -> None:
     office = Office()
-    watched = RunWatch(api, namespaces=(), manager=office.manager)
+    watched = office.watching(api)
 
-    watched.changed(None, raw("a", uid="a"))
+    watched.changed("ADDED", raw("a", uid="a"))
     watched.changed("ADDED", raw("b", uid="b"))
     watched.changed("MODIFIED", raw("b", uid="b", version=2, failurePolicy={"maxFailures": 5}))
     watched.changed("DELETED", raw("a", uid="a"))
 
-    assert office.manager.uids() == {"b"}
+    assert office.uids() == {"b"}
     assert office.max_failures() == [5]
     assert not watched.listed.is_set()
 
@@ -59,21 +60,21 @@ async def test_a_creation_and_a_deletion_that_no_watch_told_of_are_found_by_the_
     api: KubeApi, fake: FakeApi
 ) -> None:
     office = Office()
-    watched = RunWatch(api, namespaces=(), manager=office.manager)
+    watched = office.watching(api)
     fake.things = [raw("a", uid="a"), raw("b", uid="b")]
 
     async with relisting(watched):
         await watched.listed.wait()
-        assert office.manager.uids() == {"a", "b"}
+        assert office.uids() == {"a", "b"}
         fake.things = [raw("b", uid="b")]
-        await until(lambda: office.manager.uids() == {"b"})
+        await until(lambda: office.uids() == {"b"})
 
 
 async def test_an_api_server_that_is_away_is_asked_again_and_nothing_is_taken_for_deleted(
     api: KubeApi, fake: FakeApi, caplog: pytest.LogCaptureFixture
 ) -> None:
     office = Office()
-    watched = RunWatch(api, namespaces=(), manager=office.manager)
+    watched = office.watching(api)
     watched.changed("ADDED", raw("a", uid="a"))
     fake.things = [raw("a", uid="a")]
     away = status(503, "ServiceUnavailable", "the server is starting")
@@ -84,21 +85,21 @@ async def test_an_api_server_that_is_away_is_asked_again_and_nothing_is_taken_fo
 
     assert "/trainruns cannot be read, and is tried again and again: the server is" in caplog.text
     assert len(caplog.records) == 1, "said once"
-    assert office.manager.uids() == {"a"}
+    assert office.uids() == {"a"}
 
 
 async def test_where_namespaces_are_named_each_is_listed_and_a_run_of_any_is_known(
     api: KubeApi, fake: FakeApi
 ) -> None:
     office = Office()
-    watched = RunWatch(api, namespaces=("one", "two"), manager=office.manager)
+    watched = office.watching(api, "one", "two")
     fake.things = [raw("a", uid="a")]
 
     async with relisting(watched):
         await watched.listed.wait()
 
     assert len(fake.of("list")) >= 2
-    assert office.manager.uids() == {"a"}
+    assert office.uids() == {"a"}
 
 
 async def test_a_namespace_that_refuses_hides_no_run_of_another_and_loses_none_of_its_own(
@@ -106,7 +107,7 @@ async def test_a_namespace_that_refuses_hides_no_run_of_another_and_loses_none_o
 ) -> None:
     """Nobody led anything, in no namespace, until the operator's values were edited."""
     office = Office()
-    watched = RunWatch(api, namespaces=("team", "gone"), manager=office.manager)
+    watched = office.watching(api, "team", "gone")
     elsewhere = raw("a", uid="a")
     elsewhere["metadata"]["namespace"] = "gone"
     watched.changed("ADDED", elsewhere)
@@ -114,7 +115,7 @@ async def test_a_namespace_that_refuses_hides_no_run_of_another_and_loses_none_o
 
     async with relisting(watched):
         await watched.listed.wait()
-        assert office.manager.uids() == {"a", "b"}
+        assert office.uids() == {"a", "b"}
         assert watched.readable == {"team"}
         assert watched.knows("team")
         assert not watched.knows("gone"), "agents would be told that their run is gone"
@@ -123,11 +124,11 @@ async def test_a_namespace_that_refuses_hides_no_run_of_another_and_loses_none_o
             "/apis/trainrun.dev/v1alpha1/namespaces/gone/trainruns is forbidden",
         ]
         fake.things = []
-        await until(lambda: office.manager.uids() == {"a"})
+        await until(lambda: office.uids() == {"a"})
 
         fake.refuses = set()
         await until(lambda: watched.readable == {"team", "gone"})
-        await until(lambda: not office.manager.uids())
+        await until(lambda: not office.uids())
 
         fake.refuses = {"team", "gone"}
         await until(lambda: not watched.readable)
@@ -137,7 +138,7 @@ async def test_a_namespace_that_refuses_hides_no_run_of_another_and_loses_none_o
 async def test_where_all_namespaces_refuse_nobody_says_that_all_is_listed(
     api: KubeApi, fake: FakeApi
 ) -> None:
-    watched = RunWatch(api, namespaces=("team", "gone"), manager=Office().manager)
+    watched = Office().watching(api, "team", "gone")
     fake.refuses = {"team", "gone"}
 
     async with relisting(watched):
@@ -153,7 +154,7 @@ async def test_one_run_of_ten_thousand_levels_is_refused_and_the_others_are_led(
 ) -> None:
     """It ended the operator, and each that took its place."""
     office = Office()
-    watched = RunWatch(api, namespaces=(), manager=office.manager)
+    watched = office.watching(api)
     template = raw()["spec"]["workers"]["template"]
     deep = raw("deep", uid="deep")
     deep["spec"]["workers"] = {"template": {"spec": {**template["spec"], "deep": "DEEP"}}}
@@ -176,16 +177,16 @@ async def test_a_list_that_fails_in_a_way_nobody_foresaw_is_tried_again(
     api: KubeApi, fake: FakeApi, caplog: pytest.LogCaptureFixture
 ) -> None:
     office = Office()
-    watched = RunWatch(api, namespaces=(), manager=office.manager)
+    watched = office.watching(api)
     fake.answers = [Answer(code=200, body={"odd": True})]
     fake.things = [raw("a", uid="a")]
 
     async with relisting(watched):
         await watched.listed.wait()
 
-    assert "TrainRuns cannot be listed" in caplog.text
+    assert "/trainruns: listing again" in caplog.text
     assert "KeyError" in caplog.text
-    assert office.manager.uids() == {"a"}
+    assert office.uids() == {"a"}
 
 
 @pytest.mark.parametrize("after", [90, 1_000_000_000], ids=["plain", "under higher versions"])
@@ -194,7 +195,7 @@ async def test_after_a_restore_of_etcd_runs_are_led_from_what_was_restored(
 ) -> None:
     """They were frozen until the operator was started anew: each version that came was older."""
     office = Office()
-    watched = RunWatch(api, namespaces=("one", "two"), manager=office.manager)
+    watched = office.watching(api, "team")
     fake.things = [raw(version=900, failurePolicy={"maxFailures": 9})]
     fake.version = 1000
 
@@ -207,11 +208,44 @@ async def test_after_a_restore_of_etcd_runs_are_led_from_what_was_restored(
         assert office.max_failures() == [7]
 
 
+async def test_when_a_watch_of_a_namespace_begins_that_namespace_is_listed(
+    api: KubeApi, fake: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What has changed before is told by nobody."""
+    monkeypatch.setattr(informer, "RELIST_AFTER", 3600.0)
+    office = Office()
+    watched = office.watching(api, "team", "other")
+    async with relisting(watched):
+        await watched.listed.wait()
+        fake.things = [raw("a", uid="a")]
+        watched.list_soon("/k8s/apis/trainrun.dev/v1alpha1/namespaces/team/trainruns")
+        await until(lambda: office.uids() == {"a"})
+
+    assert len(fake.of("list")) == 3
+
+
+async def test_who_begins_to_lead_waits_for_a_list_that_is_begun_then(
+    api: KubeApi, fake: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Trials that the leader before has begun would look lost."""
+    monkeypatch.setattr(informer, "RELIST_AFTER", 3600.0)
+    watched = Office().watching(api)
+    async with relisting(watched):
+        await watched.listed.wait()
+        watched.renew()
+        fresh = asyncio.create_task(watched.fresh("team"))
+        await asyncio.sleep(0)
+        assert not fresh.done()
+        await asyncio.wait_for(fresh, 30)
+
+    assert len(fake.of("list")) == 2
+
+
 async def test_a_list_that_is_older_than_what_the_watch_has_told_since_is_no_restored_backup(
     api: KubeApi, fake: FakeApi
 ) -> None:
     office = Office()
-    watched = RunWatch(api, namespaces=(), manager=office.manager)
+    watched = office.watching(api)
     fake.things, fake.version = [raw(version=90)], 100
 
     async with relisting(watched):

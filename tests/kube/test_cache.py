@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.kube.fake_api import Raw, thing
-from trainrun_operator.kube.cache import REMEMBERED_DELETIONS, Cache, Entry
+from trainrun_operator.kube.cache import REMEMBERED_DELETIONS, Cache, identity
 
 Change = tuple[str | None, str | None]
 
@@ -22,9 +22,10 @@ class Listener:
         )
 
     def listed(self, *things: Raw, version: int) -> None:
-        found = [self.cache.entry(raw) for raw in things]
-        entries: list[Entry[tuple[str, str]]] = [entry for entry in found if entry is not None]
-        self.cache.replace(entries, version=version)
+        versions = dict(identity(raw) for raw in things)
+        self.cache.listed(versions, version=version)
+        for raw in things:
+            self.cache.put(raw)
 
     def told(self) -> list[Change]:
         changes, self.changes = self.changes, []
@@ -140,6 +141,13 @@ def test_another_object_of_the_same_name_is_told_as_two_changes(listener: Listen
 
     assert listener.told() == [(None, "red"), ("red", None), (None, "red")]
     assert listener.colors == {"a": "red"}
+
+
+def test_late_news_of_who_had_the_name_before_do_not_take_it_back(listener: Listener) -> None:
+    listener.cache.put(thing("a", 20, uid="second", color="red"))
+    listener.cache.put(thing("a", 10, uid="first", color="late"))
+
+    assert listener.told() == [(None, "red")]
 
 
 def test_a_list_that_shows_another_object_of_the_same_name_tells_both(listener: Listener) -> None:

@@ -101,7 +101,7 @@ async def test_our_own_deletion_is_known_at_once_and_told_once(
     made = await api.post(config_maps(namespace), colored("a", "red"))
     following.informer.learn(made)
     await api.delete(config_maps(namespace, "a"))
-    following.informer.forget("a", made["metadata"]["uid"])
+    following.informer.forget(made["metadata"]["uid"])
     assert following.colors == {}
 
     await api.post(config_maps(namespace), colored("last", "red"))

@@ -5,7 +5,8 @@ which the handler of the start opens the runs in a thread. In production (`app`)
 main thread and kopf gets one, with these very handlers; there `memo.runs` is given.
 
 Handlers only pass on what they see: kopf does not repeat an `on.event` handler that failed, and
-does not tell of a deletion in a gap of its watch. The operator's relist finds both.
+does not tell of a deletion in a gap of its watch. The operator's own lists find both: it lists
+whenever kopf begins to watch, which is every five minutes where nothing ends a watch before.
 """
 
 from __future__ import annotations
@@ -22,7 +23,6 @@ from trainrun_operator.api.resources import TRAINRUN
 from trainrun_operator.cluster.kopf_session import session_of
 from trainrun_operator.cluster.runs import Runs, RunsThread
 from trainrun_operator.cluster.settings import read_settings
-from trainrun_operator.kube.api import PAGE
 from trainrun_operator.kube.raw import named
 
 
@@ -60,7 +60,7 @@ async def start(settings: kopf.OperatorSettings, memo: kopf.Memo, **_: object) -
     settings.networking.error_backoffs = Backoffs()
     settings.networking.connect_timeout = 10
     settings.networking.request_timeout = 30
-    settings.watching.chunk_size = PAGE
+    settings.watching.chunk_size = 1  # of its lists only the version counts
     settings.watching.server_timeout = 300
     settings.watching.reconnect_backoff = 0.5
     settings.posting.enabled = False
@@ -84,7 +84,8 @@ async def log_in(memo: kopf.Memo, **kwargs: Any) -> kopf.AiohttpSession | None:
         return None
     before: tuple[kopf.ConnectionInfo, kopf.AiohttpSession] | None = memo.get("login")
     if before is None or before[0] != info:
-        memo.login = before = (info, session_of(info))
+        session = session_of(info, on_watch=lambda path: _runs(memo).watch_begins(path))
+        memo.login = before = (info, session)
     return before[1]  # the same again where the same was refused: so kopf knows, and ends
 
 

@@ -1,39 +1,52 @@
-"""kopf's connection to the API server: of lists, kopf gets to see which objects there are.
+"""kopf's connection to the API server: its lists are empty, and we hear when it begins to watch.
 
-Layer: cluster. kopf parses a page as a whole, and puts each object into a queue of its own; what
-they hold is no business of its, since the runs' own lists have it.
+Layer: cluster. kopf lists to know from where in the history to watch. What there is then, the
+operator lists itself, one object at a time: kopf would parse a page as a whole, and put each
+object into a queue of its own.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import aiohttp
 import kopf
 
 from trainrun_operator.kube.decoding import decoded
-from trainrun_operator.kube.items import Items
-from trainrun_operator.kube.raw import named
 
 
 class _Answer(aiohttp.ClientResponse):
     async def json(self, **_: object) -> Any:
-        """The answer; if it is a list, without what is in its objects."""
-        items, found = Items(), list[dict[str, Any]]()
-        async for part in self.content.iter_any():
-            found += [named(decoded(text)) for text in items.feed(part)]
-        rest = items.rest()
-        return {**rest, "items": found} if found else rest
+        """The answer; a list as if it had nothing to show, and no other page."""
+        answer = decoded(await self.read())
+        if isinstance(answer, dict) and "items" in answer:
+            version = answer["metadata"]["resourceVersion"]
+            return {**answer, "metadata": {"resourceVersion": version}, "items": []}
+        return answer
 
 
-def session_of(info: kopf.ConnectionInfo) -> kopf.AiohttpSession:
-    """A connection with these credentials, for the loop that runs now."""
+def session_of(
+    info: kopf.ConnectionInfo, *, on_watch: Callable[[str], None]
+) -> kopf.AiohttpSession:
+    """A connection with these credentials, for the loop that runs now; `on_watch` gets the path of
+    each watch that is asked for."""
+
+    async def begin(
+        _session: aiohttp.ClientSession, _context: object, asked: aiohttp.TraceRequestStartParams
+    ) -> None:
+        if "watch" in asked.url.query:
+            on_watch(asked.url.path)
+
+    trace = aiohttp.TraceConfig()
+    trace.on_request_start.append(begin)
     session = aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=0, ssl=info.as_ssl_context()),
         headers=info.as_http_headers(),
         proxy=info.proxy_url,
         trust_env=info.trust_env,
         response_class=_Answer,
+        trace_configs=[trace],
     )
     return kopf.AiohttpSession(
         server=info.server,

@@ -39,13 +39,12 @@ from trainrun_operator.runtime.news import Happened, RunNews
 from trainrun_operator.runtime.reconciler import Reconciler
 from trainrun_operator.runtime.wakeup import Wakeup
 from trainrun_operator.worlds.base import Seen
-from trainrun_operator.worlds.kubernetes.kept import TooLarge, bare
+from trainrun_operator.worlds.kubernetes.kept import TooLarge
 from trainrun_operator.worlds.kubernetes.run_object import (
     RunObject,
     holder_of,
     is_managed_elsewhere,
     led_version,
-    number_of,
 )
 from trainrun_operator.worlds.kubernetes.world import KubernetesWorld, Surroundings
 
@@ -71,15 +70,6 @@ class _Led:
     task: asyncio.Task[None] | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Refused:
-    """A run that could not be read, of which its user was told."""
-
-    generation: int
-    version: int
-    why: InvalidSpec
-
-
 class RunManager:
     """Knows every run; leads them while `leading`."""
 
@@ -102,64 +92,56 @@ class RunManager:
         self._server = server
         self._record = record
         self.nodes = NodeMemory(tell_node)
-        self._places: dict[str, str] = {}
-        """The namespaces of all runs that are known, by uid."""
         self._runs: dict[str, _Led] = {}
         self._unreadable: dict[str, RunAgents] = {}
         """Of runs that this operator has never been able to read: a newer one may, so their agents
         are put off."""
-        self._refused: dict[str, _Refused] = {}
-        """Runs that cannot be read, by uid."""
+        self._refused: dict[str, int] = {}
+        """By the uid of a run that cannot be read: the generation of which its user was told."""
         self._around: Surroundings | None = None
         self._metrics = metrics
         metrics.follow(self.states)
 
     # -------------------------------------------------------------------------- what is seen
 
-    def seen(self, raw: Mapping[str, Any], *, restored: bool = False) -> None:
-        """A TrainRun is there in this version; `restored`: from a backup, so that versions which
-        we know and that are higher are none any more."""
+    def seen(self, raw: Mapping[str, Any]) -> None:
+        """A TrainRun is there in this version, which is the newest whatever its number."""
         raw = {**TRAINRUN.head(), **raw}  # lists leave them out
-        uid = raw["metadata"]["uid"]
-        if "deletionTimestamp" in raw["metadata"]:
-            self.gone(uid)  # its pods go by owner reference: there is nothing left to decide
-            return
-        if is_managed_elsewhere(raw):
-            return
-        self._places[uid] = raw["metadata"]["namespace"]
-        led = self._runs.get(uid)
-        if not self._installation.may_lead(holder_of(raw)):
-            if led is None or restored or number_of(raw) >= led.object.current.number:
-                self._lead_no_more(uid)
-                self._neighbours.seen(raw)
-            return
-        self._neighbours.gone(uid)
-        refused = self._refused.get(uid)
-        if led is None and refused is not None and refused.version == number_of(raw):
-            self._refuse(raw, refused.why)  # a megabyte is not read again to be refused again
-            return
         try:
-            if led is None:
-                self._add(raw)
-            elif led.object.learn(raw, restored=restored):
-                self._remember(led)
-                led.wakeup.now()
+            self._see(raw)
         except InvalidSpec as error:
             self._refuse(raw, error)
         except Exception as error:  # noqa: BLE001 - whatever one of them holds, the others are led
             odd = InvalidSpec(f"this operator cannot read it: {one_line(error)}; {REPORT}")
             if self._refuse(raw, odd):
                 _log.exception("TrainRun %s cannot be read", raw["metadata"].get("name"))
+
+    def _see(self, raw: Mapping[str, Any]) -> None:
+        """Raises InvalidSpec."""
+        uid = raw["metadata"]["uid"]
+        if "deletionTimestamp" in raw["metadata"]:
+            self.gone(uid)  # its pods go by owner reference: there is nothing left to decide
+            return
+        if is_managed_elsewhere(raw):
+            return
+        if not self._installation.may_lead(holder_of(raw)):
+            self._lead_no_more(uid)
+            self._neighbours.seen(raw)
+            return
+        self._neighbours.gone(uid)
+        led = self._runs.get(uid)
+        if led is None:
+            self._add(raw)
+        elif led.object.learn(raw):
+            self._remember(led)
+            led.wakeup.now()
+        if led is not None and led.object.refusal:
+            self._refuse(led.object.current.head, led.object.refusal)
         else:
-            if led is not None and led.object.refusal:
-                # By whichever way it came: the answer to a write of ours may have been faster.
-                self._refuse(led.object.current.head, led.object.refusal)
-            else:
-                self._forget_unreadable(uid)
+            self._forget_unreadable(uid)
 
     def gone(self, uid: str) -> None:
         """The TrainRun was deleted."""
-        self._places.pop(uid, None)
         self._neighbours.gone(uid)
         self._lead_no_more(uid)
 
@@ -173,51 +155,6 @@ class RunManager:
         if led.task is not None:
             led.task.cancel()
             self._server.remove(uid)
-
-    def uids(self, namespace: str = "") -> frozenset[str]:
-        """All runs of this namespace (empty: of any) known at this moment, those of other
-        installations included."""
-        return frozenset(uid for uid, place in self._places.items() if namespace in ("", place))
-
-    def knows(self, uid: str, version: int) -> bool:
-        """Whether this resourceVersion of the run is no news; of one led elsewhere: any."""
-        led, refused = self._runs.get(uid), self._refused.get(uid)
-        if led is None and refused is None:
-            return uid in self._places
-        known = led.object.current.number if led is not None else 0
-        return version <= max(known, refused.version if refused is not None else 0)
-
-    def listed(self, raw: Mapping[str, Any], *, known_before: frozenset[str]) -> None:
-        """A list shows this TrainRun; `known_before` were known when it was asked for. One that was
-        deleted since then must not come back."""
-        uid = raw["metadata"]["uid"]
-        if uid not in known_before or uid in self._places:
-            self.seen(raw)
-
-    def relisted(
-        self,
-        versions: Mapping[str, int],
-        *,
-        known_before: frozenset[str],
-        version: int = 0,
-        restored: bool = False,
-    ) -> frozenset[str]:
-        """These were all TrainRuns of a namespace, or of the cluster: the resourceVersion of each,
-        by uid. `version` is the list's; `restored`: a backup was. Returns those that the list shows
-        older than we know them, though its own version is higher: they, too, were restored, and
-        have to be `seen` once more.
-
-        One that was created since the list was asked for is not in it, and must not be taken for
-        deleted.
-        """
-        for uid in known_before - versions.keys():
-            self.gone(uid)
-        return frozenset(
-            uid
-            for uid, led in self._runs.items()
-            if uid in versions
-            and (restored or versions[uid] < led.object.current.number <= version)
-        )
 
     def wake(self, uid: str) -> None:
         """Something that concerns this run has changed."""
@@ -313,11 +250,10 @@ class RunManager:
         """Tell the user of a run that cannot be read, once for each generation: now is told."""
         metadata = raw["metadata"]
         uid, generation = metadata["uid"], metadata.get("generation", 0)
-        known = self._refused.get(uid)
-        self._refused[uid] = _Refused(generation=generation, version=number_of(raw), why=bare(why))
+        known, self._refused[uid] = self._refused.get(uid), generation
         if isinstance(why, TooLarge) and uid not in self._runs:
             self._neighbours.too_large(raw, str(why))  # where its condition does not tell it yet
-        if known is not None and known.generation == generation:
+        if known == generation:
             return False
         if not isinstance(why, TooLarge):
             event = Event(type="Warning", reason="InvalidSpec", message=str(why))

@@ -25,6 +25,8 @@ from trainrun_operator.worlds.kubernetes.run_object import Raw, holder_of
 from trainrun_operator.worlds.kubernetes.world import Surroundings
 
 REASON = "OtherInstallation"
+RETRY = 60.0
+"""Seconds until a condition that could not be written is tried again."""
 SETTLED = ("Complete", "Failed")
 """Conditions of runs that need no telling, with the one to be told."""
 
@@ -93,9 +95,15 @@ class Neighbours:
                     await self._tell_one(around, untold)
                 except (Conflict, NotFound):
                     continue  # the watch brings what it has become
-                except KubeError as error:  # the next list brings it again
+                except KubeError as error:
                     where = _path(untold.head)
                     _log.warning("%s: the condition cannot be written: %s", where, error)
+                    asyncio.get_running_loop().call_later(RETRY, self._again, untold)
+
+    def _again(self, untold: _Untold) -> None:
+        """What has become of the run since then, the API server will say."""
+        self._untold.setdefault(untold.head["metadata"]["uid"], untold)
+        self._more.set()
 
     async def _tell_one(self, around: Surroundings, untold: _Untold) -> None:
         now = datetime.now(UTC)

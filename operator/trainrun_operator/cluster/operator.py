@@ -107,13 +107,19 @@ class Operator:
             record=lambda raw, event, time: self._record(TRAINRUN.kind, raw, event, time),
             tell_node=self._tell_node,
         )
+        self.watch = RunWatch(
+            api,
+            namespaces=settings.namespaces,
+            seen=self._manager.seen,
+            gone=self._manager.gone,
+        )
         self._sweeps = SweepManager(
             api,
             namespaces=settings.namespaces,
             desks=self._server.clerks,
             record=self._record,
+            runs=self.watch,
         )
-        self.watch = RunWatch(api, namespaces=settings.namespaces, manager=self._manager)
         metrics.listings = self._listings
 
     # ------------------------------------------------------------------------------ its life
@@ -135,7 +141,7 @@ class Operator:
                 *(informer.run() for informer in self._sweeps.index.informers),
                 self._recorder.run(),
                 self._node_recorder.run(),
-                self.watch.relist(),
+                self.watch.run(),
                 self._find_service(),
             )
         ]
@@ -270,6 +276,7 @@ class Operator:
             ),
             notices=settings.notice_taints,
             leads=self._leads,
+            learn_run=self.watch.learn,
             installation=replace(settings.installation, key=key_id(authority.seal_key)),
         )
 

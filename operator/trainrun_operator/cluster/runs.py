@@ -31,13 +31,13 @@ class OneByOne:
     """Calls `act` in this loop for what is put in any thread: once in a round, in order."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, act: Callable[[str | None, Mapping[str, Any]], None]
+        self, loop: asyncio.AbstractEventLoop, act: Callable[[str, dict[str, Any]], None]
     ) -> None:
         self._loop = loop
         self._act = act
-        self._waiting = deque[tuple[str | None, Mapping[str, Any]]]()
+        self._waiting = deque[tuple[str, dict[str, Any]]]()
 
-    def put(self, kind: str | None, raw: Mapping[str, Any]) -> None:
+    def put(self, kind: str, raw: dict[str, Any]) -> None:
         """Let it be its turn."""
         self._waiting.append((kind, raw))
         if len(self._waiting) == 1:
@@ -79,8 +79,12 @@ class Runs:
         """Let `lead` return soon."""
         self._loop.call_soon_threadsafe(self._stopped.set)
 
-    def changed(self, kind: str | None, raw: Mapping[str, Any]) -> None:
-        """A watch saw this TrainRun; `kind` is ADDED, MODIFIED, DELETED, or None in a list."""
+    def watch_begins(self, path: str) -> None:
+        """Of what lies under this path: something may have changed since the watch before."""
+        self._loop.call_soon_threadsafe(self._operator.watch.list_soon, path)
+
+    def changed(self, kind: str, raw: Mapping[str, Any]) -> None:
+        """A watch saw this TrainRun; `kind` is ADDED, MODIFIED or DELETED."""
         self._told.put(kind, dict(raw))
 
     def trouble(self) -> str:

@@ -1,54 +1,71 @@
-"""Which TrainRuns there are: kopf's watch tells what has changed, lists find what it has missed.
+"""Which TrainRuns there are: one cache of them, under kopf's handlers and for all who ask.
 
-Layer: cluster. Invariant: a deletion or a change that no watch told of is known after `RELIST`
-seconds, once the API server answers; so is that a backup was restored. An API server that is away
-is asked again. Each namespace is listed by itself: one that is gone, or refuses, keeps nobody
-from the runs of the others, and its own runs are not taken for deleted.
+Layer: cluster. kopf's watch tells what has changed, lists find what it has missed, and what the API
+server answers to our own calls is known at once. Invariant: a deletion or a change that no watch
+told of is known soon after the next watch begins; so is that a backup was restored, since that ends
+the watches. Each namespace is listed by itself: one that is gone, or refuses, keeps nobody from the
+runs of the others, and its own runs are not taken for deleted.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import logging
-import random
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from trainrun_operator.api.resources import TRAINRUN
-from trainrun_operator.cluster.manager import RunManager
-from trainrun_operator.kube.api import KubeApi, Object
-from trainrun_operator.kube.errors import KubeError
+from trainrun_operator.kube.api import KubeApi
+from trainrun_operator.kube.informer import ToldInformer
 from trainrun_operator.kube.list_state import ListState, settled
-from trainrun_operator.worlds.kubernetes.run_object import number_of
+from trainrun_operator.worlds.kubernetes.sweeping.trial_object import TrialObject, trial_object
 
 EVERYWHERE = ""
 """The namespace that stands for all."""
 
-RELIST = 60.0
-"""Seconds between two lists of all TrainRuns."""
-RETRY = 1.0
-"""Seconds until a list that failed is tried again: so many times as long after so many failures,"""
-LONGEST_RETRY = 15
-"""and at most so many times."""
-JITTER = (0.8, 1.2)
-"""Factors of either, so that several operators do not list together."""
+Raw = dict[str, Any]
 
-_log = logging.getLogger(__name__)
+
+@dataclass(frozen=True, slots=True)
+class RunMark:
+    """What is kept of a TrainRun here; the rest keeps who leads it."""
+
+    uid: str
+    trial: TrialObject | None
 
 
 class RunWatch:
-    """Tells the manager of every TrainRun."""
+    """All of them, by namespace."""
 
-    def __init__(self, api: KubeApi, *, namespaces: Sequence[str], manager: RunManager) -> None:
-        """`namespaces`: those to look at, none for all."""
-        self._api = api
-        self._manager = manager
+    def __init__(
+        self,
+        api: KubeApi,
+        *,
+        namespaces: Sequence[str],
+        seen: Callable[[Raw], None],
+        gone: Callable[[str], None],
+    ) -> None:
+        """`namespaces`: those to look at, none for all. `seen` gets each version once, and none
+        that is older than one before, unless a backup was restored; `gone` the uid of a run that
+        was deleted."""
+        self._seen = seen
+        self._gone = gone
+        self.on_trial: Callable[[TrialObject | None, TrialObject | None], None] = _nobody
+        """Gets what a sweep has to know of a run, before and after."""
         self._places = {
-            namespace: _Place(ListState(TRAINRUN.path(namespace)))
+            namespace: ToldInformer[RunMark](
+                api,
+                path=TRAINRUN.path(namespace),
+                params={},
+                project=self._look_at,
+                # Not the name: news of who had it before may come late, and must end.
+                key=lambda mark: mark.uid,
+                on_change=self._changed,
+            )
             for namespace in namespaces or (EVERYWHERE,)
         }
+        for place in self._places.values():
+            place.follow()
         self.listed = asyncio.Event()
         """The TrainRuns of all namespaces that can be listed have been: the CRD is there."""
 
@@ -61,7 +78,7 @@ class RunWatch:
         """Whether the runs of this namespace have been listed: before that one that is not known
         need not be gone."""
         place = self._place(namespace)
-        return place is not None and place.listing.synced.is_set()
+        return place is not None and place.synced.is_set()
 
     @property
     def readable(self) -> frozenset[str]:
@@ -69,88 +86,63 @@ class RunWatch:
         return frozenset(
             namespace
             for namespace, place in self._places.items()
-            if place.listing.synced.is_set() and not place.listing.trouble
+            if place.synced.is_set() and not place.listing.trouble
         )
 
-    def changed(self, kind: str | None, raw: Mapping[str, Any]) -> None:
-        """The watch saw this object; `kind` is ADDED, MODIFIED, DELETED, or None in a list, of
-        which it tells no more than what names the object."""
-        uid, place = raw["metadata"]["uid"], self._place(raw["metadata"]["namespace"])
-        if kind == "DELETED":
-            self._manager.gone(uid)
-        elif kind is None:
-            if place is not None and not self._manager.knows(uid, number_of(raw)):
-                place.soon.set()
-        else:
-            self._manager.seen(raw)
+    def changed(self, kind: str, raw: Raw) -> None:
+        """The watch saw this object; `kind` is ADDED, MODIFIED or DELETED."""
+        if (place := self._place(raw["metadata"]["namespace"])) is not None:
+            place.told(kind, raw)
 
-    def _place(self, namespace: str) -> _Place | None:
-        return self._places.get(namespace) or self._places.get(EVERYWHERE)
+    def list_soon(self, path: str) -> None:
+        """A watch of this path begins: what has changed since the one before may be lost, and a
+        backup may have been restored."""
+        for place in self._places.values():
+            if path.endswith(place.listing.path):  # a proxy may have a prefix
+                place.list_soon()
 
-    async def relist(self) -> None:
+    def learn(self, raw: Raw, known: int = 0) -> None:
+        """What the API server has answered; `known` as for informers."""
+        if (place := self._place(raw["metadata"]["namespace"])) is not None:
+            place.learn(raw, known=known)
+
+    def forget(self, namespace: str, uid: str) -> None:
+        """The API server says that this run is gone."""
+        if (place := self._place(namespace)) is not None:
+            place.forget(uid)
+
+    def renew(self) -> None:
+        """What is known may be old: see `fresh`."""
+        for place in self._places.values():
+            place.renew()
+
+    async def fresh(self, namespace: str) -> None:
+        """Wait until the runs of this namespace were listed since `renew`, however long."""
+        if (place := self._place(namespace)) is not None:
+            await place.fresh()
+
+    async def run(self) -> None:
         """List all TrainRuns again and again, for ever."""
         async with asyncio.TaskGroup() as group:
-            for namespace, place in self._places.items():
-                group.create_task(self._relist(namespace, place))
+            for place in self._places.values():
+                group.create_task(place.run())
             await settled(self.listings)
             self.listed.set()
 
-    async def _relist(self, namespace: str, place: _Place) -> None:
-        while True:
-            pause = RETRY
-            try:
-                await self._list(namespace, place)
-                place.listing.read()
-                pause = RELIST
-            except KubeError as error:
-                place.listing.failed(error)
-                pause = RETRY * min(place.listing.failures, LONGEST_RETRY)
-            except Exception as error:  # noqa: BLE001 - whatever it is, the process must go on
-                _log.exception("TrainRuns cannot be listed")
-                place.listing.failed(error)
-            await place.pause(pause * random.uniform(*JITTER))
+    def _place(self, namespace: str) -> ToldInformer[RunMark] | None:
+        return self._places.get(namespace) or self._places.get(EVERYWHERE)
 
-    async def _list(self, namespace: str, place: _Place) -> None:
-        known, numbers = self._manager.uids(namespace), dict[str, int]()
+    def _look_at(self, raw: Raw) -> RunMark:
+        self._seen(raw)
+        return RunMark(uid=raw["metadata"]["uid"], trial=trial_object(raw))
 
-        def take(raw: Object) -> None:
-            numbers[raw["metadata"]["uid"]] = number_of(raw)
-            self._manager.listed(raw, known_before=known)
-
-        version = await self._api.each(place.listing.path, take)
-        restored = version < place.version
-        if restored:
-            _log.warning("the versions of TrainRuns went back: was a backup restored?")
-        place.version = version
-        older = self._manager.relisted(
-            numbers, known_before=known, version=version, restored=restored
-        )
-        if older:
-            await self._see_again(place, older)
-
-    async def _see_again(self, place: _Place, uids: frozenset[str]) -> None:
-        """These were restored from a backup: what we know of them is none any more."""
-
-        def take(raw: Object) -> None:
-            if raw["metadata"]["uid"] in uids:
-                self._manager.seen(raw, restored=True)
-
-        await self._api.each(place.listing.path, take)
+    def _changed(self, before: RunMark | None, after: RunMark | None) -> None:
+        trials = tuple(None if it is None else it.trial for it in (before, after))
+        if trials[0] != trials[1]:
+            self.on_trial(*trials)
+        if before is not None and after is None:
+            self._gone(before.uid)
 
 
-@dataclass(slots=True)
-class _Place:
-    """A namespace, or all of them."""
-
-    listing: ListState
-    version: int = 0
-    """Of the newest list: it grows, unless a backup is restored."""
-    soon: asyncio.Event = field(default_factory=asyncio.Event)
-
-    async def pause(self, seconds: float) -> None:
-        """Cut short, though not to nothing, where the watch has told of something in part."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self.soon.wait()
-                self.soon.clear()
-                await asyncio.sleep(RETRY)
+def _nobody(_before: object, _after: object) -> None:
+    """Where there are no sweeps."""

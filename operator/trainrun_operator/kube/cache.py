@@ -9,7 +9,7 @@ once, a deletion that nobody saw included.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Generic, TypeVar
@@ -55,64 +55,32 @@ class Cache(Generic[T]):
         self.items: Mapping[str, T] = MappingProxyType(self._items)
         """Live; changes while one awaits."""
 
+    def put(self, raw: dict[str, Any]) -> bool:
+        """The object as it is, or was at its resourceVersion; False: it is none of ours."""
+        if self.knows(raw):
+            return True  # the watch tells of our own writes, which their answers have told
+        if (entry := self.entry(raw)) is not None:
+            self.take(entry)
+            return True
+        if (known := self._of(identity(raw)[0])) is not None:
+            self._drop(known)  # it has become none of ours, and may become ours again
+        return False
+
+    def knows(self, raw: Raw) -> bool:
+        """Whether this version is no news: it is what we have, is older, or was before the end."""
+        uid, version = identity(raw)
+        return version <= self._newest(uid)
+
     def entry(self, raw: dict[str, Any]) -> Entry[T] | None:
-        """The projection of an object; None: it is none of ours."""
+        """The projection of an object that is news; None: it is none of ours."""
         item = self._project(raw)
         if item is None:
             return None
         uid, version = identity(raw)
         return Entry(key=self._key(item), uid=uid, version=version, item=item)
 
-    def put(self, raw: dict[str, Any]) -> bool:
-        """The object as it is, or was at its resourceVersion; False: it is none of ours."""
-        uid, version = identity(raw)
-        known = self._entries.get(self._keys.get(uid, ""))
-        if known is not None and version <= known.version:
-            return True  # the watch tells of our own writes, which their answers have told
-        entry = self.entry(raw)
-        if entry is not None:
-            self._put(entry)
-            return True
-        if known is not None:
-            self._drop(known)  # it has become none of ours, and may become ours again
-        return False
-
-    def remove(self, uid: str, *, version: int = sys.maxsize) -> None:
-        """The object is gone, or none of ours any more, at this version; without one, for ever."""
-        self._deleted[uid] = version
-        if len(self._deleted) > REMEMBERED_DELETIONS:
-            self._deleted.pop(next(iter(self._deleted)))
-        known = self._entries.get(self._keys.get(uid, ""))
-        if known is not None:
-            self._drop(known)
-
-    def replace(self, listed: Iterable[Entry[T]], *, version: int) -> None:
-        """A list that was complete at `version`: what it lacks is gone, unless that is newer."""
-        entries = {entry.key: entry for entry in listed}
-        for known in list(self._entries.values()):
-            there = entries.get(known.key)
-            if known.version <= version and (there is None or there.uid != known.uid):
-                self.remove(known.uid, version=version)
-        for entry in entries.values():
-            self._believe(entry, version)
-            self._put(entry)
-
-    def start_over(self) -> None:
-        """Versions count from the beginning: the cluster was restored from a backup."""
-        self._deleted.clear()
-        for key, entry in self._entries.items():
-            self._entries[key] = replace(entry, version=0)
-
-    def _believe(self, entry: Entry[T], version: int) -> None:
-        """A list is the truth up to its version: what it shows as it was before came from a backup
-        that was restored under higher versions (`etcdutl snapshot restore --bump-revision`)."""
-        known = self._entries.get(entry.key)
-        if known is not None and entry.version < known.version <= version:
-            self._entries[entry.key] = replace(known, version=0)
-        if entry.version <= self._deleted.get(entry.uid, -1) <= version:
-            del self._deleted[entry.uid]
-
-    def _put(self, entry: Entry[T]) -> None:
+    def take(self, entry: Entry[T]) -> None:
+        """It is there; nothing where there are newer news by now."""
         known = self._entries.get(entry.key)
         newest = -1 if known is None else known.version
         if entry.version <= max(newest, self._deleted.get(entry.uid, -1)):
@@ -126,6 +94,50 @@ class Cache(Generic[T]):
         before = None if known is None else known.item
         if before != entry.item:
             self._on_change(before, entry.item)
+
+    def remove(self, uid: str, *, version: int = sys.maxsize) -> None:
+        """The object is gone, or none of ours any more, at this version; without one, for ever."""
+        self._deleted[uid] = version
+        if len(self._deleted) > REMEMBERED_DELETIONS:
+            self._deleted.pop(next(iter(self._deleted)))
+        if (known := self._of(uid)) is not None:
+            self._drop(known)
+
+    def listed(self, versions: Mapping[str, int], *, version: int) -> bool:
+        """These, by uid, were the versions of all objects of ours in a list that was complete at
+        `version`. What it lacks is gone, unless that is newer.
+
+        Says whether one of them is from a backup that was restored under higher versions
+        (`etcdutl snapshot restore --bump-revision`), and has to be looked at once more: a list is
+        the truth up to its version, also where it shows what is older than what we had.
+        """
+        for known in list(self._entries.values()):
+            if known.version <= version and known.uid not in versions:
+                self.remove(known.uid, version=version)
+        restored = [uid for uid, shown in versions.items() if shown < self._newest(uid) <= version]
+        for uid in restored:
+            self.believe(uid)
+        return bool(restored)
+
+    def believe(self, uid: str) -> None:
+        """What comes next of this object is the truth, whatever its version."""
+        self._deleted.pop(uid, None)
+        if (known := self._of(uid)) is not None:
+            self._entries[known.key] = replace(known, version=-1)
+
+    def start_over(self) -> None:
+        """Versions count from the beginning: the cluster was restored from a backup."""
+        self._deleted.clear()
+        for key, entry in self._entries.items():
+            self._entries[key] = replace(entry, version=-1)
+
+    def _newest(self, uid: str) -> int:
+        """The version of the newest news of this object."""
+        known = self._of(uid)
+        return max(-1 if known is None else known.version, self._deleted.get(uid, -1))
+
+    def _of(self, uid: str) -> Entry[T] | None:
+        return self._entries.get(self._keys.get(uid, ""))
 
     def _drop(self, entry: Entry[T]) -> None:
         del self._entries[entry.key], self._items[entry.key], self._keys[entry.uid]

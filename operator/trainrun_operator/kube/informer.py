@@ -13,12 +13,12 @@ import logging
 import random
 import time
 from collections.abc import Callable, Mapping
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import Any, Generic, TypeVar
 
 from trainrun.backoff import Backoff
 from trainrun_operator.kube.api import KubeApi
-from trainrun_operator.kube.cache import Cache, Entry
+from trainrun_operator.kube.cache import Cache, Entry, identity
 from trainrun_operator.kube.errors import Forbidden, Gone, KubeError, NotFound, error_of_status
 from trainrun_operator.kube.list_state import PATIENCE, ListState
 
@@ -30,6 +30,9 @@ WATCH_SECONDS = (240, 360)
 RELIST_AFTER = 900.0
 """Seconds after which the end of a watch leads to a list: whatever was missed heals by itself."""
 
+SOON = (0.5, 1.5)
+"""Seconds until a list that is asked for."""
+
 SHORTEST_PAUSE, LONGEST_PAUSE = 0.2, 5.0
 """Seconds between two tries."""
 
@@ -38,6 +41,9 @@ _log = logging.getLogger(__name__)
 
 class Informer(Generic[T]):
     """Follows the objects under one path. Not thread-safe: for the event loop's thread."""
+
+    _at_once = False
+    """Whether the objects of a list are taken one by one, or all with its end."""
 
     def __init__(
         self,
@@ -73,13 +79,16 @@ class Informer(Generic[T]):
         """One object."""
         return self._cache.items.get(key)
 
-    def learn(self, raw: dict[str, Any]) -> bool:
-        """What the API server answered to a write of ours enters the cache at once; says whether
-        it is one of ours."""
+    def learn(self, raw: dict[str, Any], *, known: int = 0) -> bool:
+        """What the API server answered enters the cache at once; says whether it is one of ours.
+        `known`: the version that we had when it was asked for; an older one is from a backup."""
+        uid, version = identity(raw)
+        if version < known:
+            self._cache.believe(uid)
         return self._cache.put(raw)
 
-    def forget(self, key: str, uid: str) -> None:  # noqa: ARG002 - told for symmetry with get()
-        """The API server says that this object is gone; another one under the key may live."""
+    def forget(self, uid: str) -> None:
+        """The API server says that this object is gone; another one of its name may live."""
         self._cache.remove(uid)
 
     def last_heard(self) -> float:
@@ -107,7 +116,7 @@ class Informer(Generic[T]):
                     await self._followed.wait()
                     continue
                 await self._watch()
-                self._list_is_due = self._clock() - self._listed_at > RELIST_AFTER
+                self._list_is_due |= self._clock() - self._listed_at > RELIST_AFTER
             except Gone:
                 _log.info("%s: the history since our last look is gone, listing again", self._path)
                 self._list_is_due = True
@@ -126,20 +135,34 @@ class Informer(Generic[T]):
     async def relist(self) -> None:
         """Compare the cache with a full list, read in pages. Raises KubeError."""
         watched = self._version
-        listed: list[Entry[T]] = []
-
-        def take(raw: dict[str, Any]) -> None:
-            if (entry := self._cache.entry(raw)) is not None:
-                listed.append(entry)
-
-        version = await self._api.each(self._path, take, params=self._params)
-        if version < watched:
+        version, versions, news = await self._list()
+        restored = version < watched
+        if restored:
             _log.warning("%s: versions went back: was a backup restored?", self._path)
             self._cache.start_over()
-        self._cache.replace(listed, version=version)
+        if self._cache.listed(versions, version=version) or restored:
+            _, _, news = await self._list()
+        for entry in news:
+            self._cache.take(entry)
         self._version, self._listed_at, self._list_is_due = version, self._clock(), False
         self._heard()
         self.listing.read()
+
+    async def _list(self) -> tuple[int, dict[str, int], list[Entry[T]]]:
+        """The version of a list, those of the objects of ours in it by uid, and what is news."""
+        versions, news = dict[str, int](), list[Entry[T]]()
+
+        def take(raw: dict[str, Any]) -> None:
+            uid, version = identity(raw)
+            if self._cache.knows(raw):
+                versions[uid] = version
+            elif (entry := self._cache.entry(raw)) is not None:
+                versions[uid] = version
+                news.append(entry)
+                if self._at_once:
+                    self._cache.take(news.pop())
+
+        return await self._api.each(self._path, take, params=self._params), versions, news
 
     async def _watch(self) -> None:
         """Until the server ends it. Raises KubeError."""
@@ -170,6 +193,58 @@ class Informer(Generic[T]):
         self._heard_at = self._clock()
         self.listing.heard()
         self._backoff.reset()
+
+
+class ToldInformer(Informer[T]):
+    """Whose watch is somebody else's, who passes on what it tells. Here lists are read alone: now
+    and then, and soon after each `list_soon`.
+
+    What a list shows is projected and taken as it comes: each version once, and never an older one.
+    """
+
+    _at_once = True
+    _soon: asyncio.Event
+    _fresh: asyncio.Event
+
+    def follow(self) -> None:
+        """From now on list again and again, after a fresh list."""
+        self._soon, self._fresh = asyncio.Event(), asyncio.Event()
+        super().follow()
+
+    def told(self, kind: str, raw: dict[str, Any]) -> None:
+        """The watch says so: ADDED, MODIFIED or DELETED."""
+        if kind == "DELETED":
+            uid, version = identity(raw)
+            self._cache.remove(uid, version=version)
+        else:
+            self._cache.put(raw)
+
+    def list_soon(self) -> None:
+        """Do not wait for the next list until it is due."""
+        self._soon.set()
+
+    def renew(self) -> None:
+        """What is in the cache may be old: see `fresh`."""
+        self._fresh = asyncio.Event()
+        self.list_soon()
+
+    async def fresh(self) -> None:
+        """Wait for a list that was begun after `renew`, however long."""
+        await self._fresh.wait()
+
+    async def relist(self) -> None:
+        """Raises KubeError."""
+        fresh = self._fresh
+        await super().relist()
+        fresh.set()
+
+    async def _watch(self) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(RELIST_AFTER):
+                await self._soon.wait()
+                await asyncio.sleep(random.uniform(*SOON))
+        self._soon.clear()
+        self._list_is_due = True
 
 
 def _projecting(

@@ -19,11 +19,13 @@ from trainrun_operator.api.sweep.resource import TRAINSWEEP
 from trainrun_operator.api.sweep.spec import TrainSweepSpec
 from trainrun_operator.cluster.sweeping.clerks import Clerks
 from trainrun_operator.cluster.sweeping.manager import SweepManager
+from trainrun_operator.cluster.watch import RunWatch
 from trainrun_operator.core.run.installation import NAMELESS
 from trainrun_operator.core.run.plan import Event
 from trainrun_operator.core.sweep.clerking import ClerkState, ClerkTrouble
 from trainrun_operator.core.sweep.config import search_of
 from trainrun_operator.kube.api import KubeApi
+from trainrun_operator.kube.informer import Informer
 from trainrun_operator.runtime.clerk_desk import ClerkDesk
 from trainrun_operator.runtime.clerk_desks import ClerkDesks
 from trainrun_operator.worlds.kubernetes.observing.pod_index import PodIndex
@@ -32,6 +34,30 @@ from trainrun_operator.worlds.kubernetes.sweeping.clerk_pod import ClerkImage
 
 CRD = Path(__file__).parents[3] / "crds" / TRAINSWEEP.file_name
 NAME = "search"
+
+
+def watched_runs(api: KubeApi, *namespaces: str) -> RunWatch:
+    """The TrainRuns, which nobody leads."""
+    return RunWatch(api, namespaces=namespaces, seen=lambda _raw: None, gone=lambda _uid: None)
+
+
+def kopfs_watch(api: KubeApi, namespace: str, runs: RunWatch) -> Informer[dict[str, Any]]:
+    """Stands for it."""
+
+    def tell(before: dict[str, Any] | None, after: dict[str, Any] | None) -> None:
+        if after is not None:
+            runs.changed("MODIFIED", after)
+        elif before is not None:
+            runs.changed("DELETED", before)
+
+    return Informer(
+        api,
+        path=TRAINRUN.path(namespace),
+        params={},
+        project=lambda raw: raw,
+        key=lambda raw: str(raw["metadata"]["name"]),
+        on_change=tell,
+    )
 
 
 @dataclass
@@ -80,11 +106,13 @@ class Led:
     async def operator(self) -> AsyncIterator[None]:
         """Leads all sweeps of the namespace, until it is killed."""
         desks = _Desks()
+        runs = watched_runs(self.api, self.namespace)
         manager = SweepManager(
             self.api,
             namespaces=[self.namespace],
             desks=desks,
             record=lambda _kind, _raw, event, _time: self.events.append(event),
+            runs=runs,
         )
         pods = PodIndex(
             self.api,
@@ -100,10 +128,12 @@ class Led:
             place=OperatorPlace(url="https://operator", ca_pem="", seal_key=b"key"),
             guard=lambda: None,
         )
-        informers = [*pods.informers, *manager.index.informers]
-        tasks = [asyncio.create_task(informer.run()) for informer in informers]
+        watch = kopfs_watch(self.api, self.namespace, runs)
+        reading = [*pods.informers, *manager.index.informers, watch, runs]
+        tasks = [asyncio.create_task(each.run()) for each in reading]
         try:
             pods.follow()
+            watch.follow()
             await manager.lead(clerks, installation=NAMELESS, guard=lambda: None)
             tasks.append(asyncio.create_task(self._clerk(desks)))
             yield

@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
+from tests.cluster.sweeping.led import watched_runs
 from tests.kube.waiting import until
 from trainrun_operator.api.sweep.resource import TRAINSWEEP
 from trainrun_operator.cluster.sweeping.clerks import Clerks
@@ -45,11 +46,13 @@ def sweep(namespace: str) -> dict[str, Any]:
 @contextlib.asynccontextmanager
 async def led_by(api: KubeApi) -> AsyncIterator[None]:
     """All sweeps of the two namespaces."""
+    runs = watched_runs(api, "team", "gone")
     manager = SweepManager(
         api,
         namespaces=("team", "gone"),
         desks=ClerkDesks(),
         record=lambda _kind, _raw, _event, _time: None,
+        runs=runs,
     )
     pods = PodIndex(
         api,
@@ -65,7 +68,7 @@ async def led_by(api: KubeApi) -> AsyncIterator[None]:
         place=OperatorPlace(url="https://operator", ca_pem="", seal_key=b"key"),
         guard=lambda: None,
     )
-    reading = [asyncio.create_task(informer.run()) for informer in manager.index.informers]
+    reading = [asyncio.create_task(each.run()) for each in (*manager.index.informers, runs)]
     leading = manager.lead(clerks, installation=NAMELESS, guard=lambda: None)
     await asyncio.wait_for(leading, timeout=60)
     yield

@@ -93,6 +93,7 @@ class Led:
                 place=PLACE,
                 notices=(),
                 leads=lambda: True,
+                learn_run=lambda raw, _known: self.run.learn(raw),
             ),
             wake=self.woken.append,
             wrote=lambda _old, _new: None,

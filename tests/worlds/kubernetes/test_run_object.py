@@ -57,19 +57,6 @@ def run() -> RunObject:
     return RunObject(led_version(raw(1)))
 
 
-def test_an_older_version_never_replaces_a_newer_one(run: RunObject) -> None:
-    assert run.learn(suspended(3))
-    assert not run.learn(raw(2))
-    assert run.current.config.suspend
-
-
-def test_after_a_backup_was_restored_an_older_version_is_the_newest(run: RunObject) -> None:
-    assert run.learn(suspended(3))
-    assert run.learn(raw(2), restored=True)
-    assert not run.current.config.suspend
-    assert run.learn(suspended(3))
-
-
 def test_an_edit_of_the_spec_is_seen(run: RunObject) -> None:
     assert run.learn(suspended(2))
     assert run.current.config.suspend
@@ -99,7 +86,6 @@ def test_under_a_spec_that_cannot_be_read_the_versions_go_on(run: RunObject) -> 
     run.written = replace(run.current.status, attempt=3)
     assert not run.learn(raw(2, spec=odd, status=json_object(run.written)))
     assert run.current.number == 2
-    assert not run.learn(raw(2, spec=odd))
 
 
 def test_a_status_that_cannot_be_read_is_refused_and_the_version_before_stays(

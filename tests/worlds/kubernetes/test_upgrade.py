@@ -35,6 +35,7 @@ def world_over(run: RunObject, api: KubeApi) -> KubernetesWorld:
         place=PLACE,
         notices=(),
         leads=lambda: True,
+        learn_run=lambda raw, _known: run.learn(raw),
     )
     return KubernetesWorld(
         run=run,

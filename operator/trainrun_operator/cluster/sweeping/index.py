@@ -1,4 +1,4 @@
-"""TrainSweeps and the runs of their trials, as the informers last saw them.
+"""TrainSweeps and the runs of their trials, as they were last seen.
 
 Layer: cluster. Where the CRD of TrainSweep is missing there are no sweeps; no run waits for it.
 """
@@ -9,17 +9,13 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from trainrun_operator.api.resources import TRAINRUN
 from trainrun_operator.api.sweep.resource import TRAINSWEEP
+from trainrun_operator.cluster.watch import EVERYWHERE, RunWatch
 from trainrun_operator.core.sweep.observation import TrialRun
 from trainrun_operator.kube.api import KubeApi
 from trainrun_operator.kube.informer import Informer
-from trainrun_operator.worlds.kubernetes.names import SWEEP_UID_LABEL
 from trainrun_operator.worlds.kubernetes.sweeping.sweep_object import light
-from trainrun_operator.worlds.kubernetes.sweeping.trial_object import TrialObject, trial_object
-
-EVERYWHERE = ""
-"""The namespace that stands for all."""
+from trainrun_operator.worlds.kubernetes.sweeping.trial_object import TrialObject
 
 Raw = Mapping[str, Any]
 
@@ -34,12 +30,15 @@ class SweepIndex:
         namespaces: Sequence[str],
         on_sweep: Callable[[Raw | None, Raw | None], None],
         on_trial: Callable[[str], None],
+        runs: RunWatch,
     ) -> None:
         """`namespaces`: those to watch, none for all; `on_sweep` gets (before, after) of a
-        TrainSweep, `on_trial` the uid of the sweep whose run has changed."""
+        TrainSweep, `on_trial` the uid of the sweep whose run has changed; `runs` knows the
+        TrainRuns."""
+        self._runs = runs
+        runs.on_trial = self._trial_changed
         self._on_trial = on_trial
         self._by_sweep: defaultdict[str, dict[str, TrialObject]] = defaultdict(dict)
-        places = namespaces or (EVERYWHERE,)
         self._sweeps = {
             namespace: Informer[Raw](
                 api,
@@ -49,34 +48,24 @@ class SweepIndex:
                 key=_key,
                 on_change=on_sweep,
             )
-            for namespace in places
-        }
-        self._trials = {
-            namespace: Informer[TrialObject](
-                api,
-                path=TRAINRUN.path(namespace),
-                params={"labelSelector": SWEEP_UID_LABEL},
-                project=trial_object,
-                key=lambda trial: f"{trial.namespace}/{trial.run.name}",
-                on_change=self._trial_changed,
-            )
-            for namespace in places
+            for namespace in namespaces or (EVERYWHERE,)
         }
 
     @property
     def informers(self) -> tuple[Informer[Any], ...]:
-        """All of them, to be run."""
-        return (*self._sweeps.values(), *self._trials.values())
+        """Of sweeps, to be run."""
+        return tuple(self._sweeps.values())
 
     def follow(self) -> None:
         """From now on see every change, after fresh lists."""
+        self._runs.renew()
         for informer in self.informers:
             informer.follow()
 
     async def listed(self, namespace: str) -> None:
         """Wait until the sweeps and trials of this namespace are listed, however long."""
-        for informers in (self._sweeps, self._trials):
-            await self._informer(informers, namespace).synced.wait()
+        await self._of(namespace).synced.wait()
+        await self._runs.fresh(namespace)
 
     def runs(self, sweep_uid: str) -> tuple[TrialRun, ...]:
         """The runs of this sweep's trials."""
@@ -84,18 +73,18 @@ class SweepIndex:
 
     def learn_sweep(self, raw: dict[str, Any]) -> None:
         """Take what the API server answered to a write."""
-        self._informer(self._sweeps, raw["metadata"]["namespace"]).learn(raw)
+        self._of(raw["metadata"]["namespace"]).learn(raw)
 
     def learn_trial(self, raw: dict[str, Any]) -> None:
         """Take what the API server answered to a write."""
-        self._informer(self._trials, raw["metadata"]["namespace"]).learn(raw)
+        self._runs.learn(raw)
 
     def forget_trial(self, namespace: str, run: TrialRun) -> None:
         """The API server says that it is gone."""
-        self._informer(self._trials, namespace).forget(f"{namespace}/{run.name}", run.uid)
+        self._runs.forget(namespace, run.uid)
 
-    def _informer(self, of: dict[str, Informer[Any]], namespace: str) -> Informer[Any]:
-        return of.get(namespace) or of[EVERYWHERE]
+    def _of(self, namespace: str) -> Informer[Raw]:
+        return self._sweeps.get(namespace) or self._sweeps[EVERYWHERE]
 
     def _trial_changed(self, before: TrialObject | None, after: TrialObject | None) -> None:
         for gone in (before,) if before is not None else ():

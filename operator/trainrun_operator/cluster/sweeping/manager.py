@@ -16,6 +16,7 @@ from trainrun_operator.cluster.sweeping.clerks import Clerks
 from trainrun_operator.cluster.sweeping.index import SweepIndex
 from trainrun_operator.cluster.sweeping.telling import SweepTelling
 from trainrun_operator.cluster.sweeping.world import ClusterSweep, SweepSurroundings
+from trainrun_operator.cluster.watch import RunWatch
 from trainrun_operator.core.run.installation import Installation
 from trainrun_operator.core.run.plan import Event
 from trainrun_operator.core.sweep.display import is_settled
@@ -43,9 +44,15 @@ class SweepManager:
     """Knows every sweep; leads them from `lead` on."""
 
     def __init__(
-        self, api: KubeApi, *, namespaces: Sequence[str], desks: ClerkDesks, record: Record
+        self,
+        api: KubeApi,
+        *,
+        namespaces: Sequence[str],
+        desks: ClerkDesks,
+        record: Record,
+        runs: RunWatch,
     ) -> None:
-        """`namespaces`: those to look at, none for all."""
+        """`namespaces`: those to look at, none for all; `runs` knows the TrainRuns."""
         self._api = api
         self._desks = desks
         self._record = record
@@ -54,7 +61,7 @@ class SweepManager:
         self._led: dict[str, _LedSweep] = {}
         self._around: SweepSurroundings | None = None
         self.index = SweepIndex(
-            api, namespaces=namespaces, on_sweep=self._changed, on_trial=self.wake
+            api, namespaces=namespaces, on_sweep=self._changed, on_trial=self.wake, runs=runs
         )
 
     async def lead(

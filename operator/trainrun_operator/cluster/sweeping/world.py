@@ -291,8 +291,10 @@ class ClusterSweep:
         body = {"preconditions": {"uid": action.uid}, "propagationPolicy": "Background"}
         try:
             await self._around.api.delete(path, body=body, guard=self._around.guard)
-        except (NotFound, Conflict):
-            pass  # it is gone, or another one has its name
+        except NotFound:
+            pass
+        except Conflict:
+            return  # another one has its name, as the watch will tell
         for run in self._around.index.runs(sweep.metadata.uid):
             if run.uid == action.uid:
                 self._around.index.forget_trial(sweep.metadata.namespace, run)

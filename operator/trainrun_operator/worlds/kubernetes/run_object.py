@@ -1,7 +1,7 @@
 """One TrainRun as the API server holds it: its spec for the core, its status, and their version.
 
-Layer: worlds/kubernetes. Invariant: an older version never replaces a newer one, whichever way it
-comes (watch, relist, the answer to our own write); unless a backup was restored.
+Layer: worlds/kubernetes. Which version is the newest, whichever way it comes (watch, list,
+the answer to our own write), the cache of runs decides.
 """
 
 from __future__ import annotations
@@ -148,14 +148,11 @@ class RunObject:
     written: TrainRunStatus | None = None
     """The status that we have written last, or are writing: seeing it is no news."""
 
-    def learn(self, raw: Raw, *, restored: bool = False) -> bool:
-        """Take a version that is newer; says whether it was and tells more than what we have
-        written. Raises InvalidSpec where its status cannot be read: then the one before stays.
-        `restored`: a backup was, so an older one is the newest."""
+    def learn(self, raw: Raw) -> bool:
+        """Take the newest version; says whether it tells more than what we have written. Raises
+        InvalidSpec where its status cannot be read: then the one before stays."""
         before = self.current
         if raw["metadata"]["uid"] != before.uid:
-            return False
-        if not (restored or number_of(raw) > before.number):
             return False
         too_large = self.too_large
         try:

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, assert_never
 
-from trainrun.errors import InvalidSpec
 from trainrun_operator.api.run.status import TrainRunStatus
 from trainrun_operator.api.run.status_json import json_object
 from trainrun_operator.core.run.gang.roster import MAKES_ROOM
@@ -78,6 +77,10 @@ class Surroundings:
     """Taints that announce the end of a node."""
     leads: Callable[[], bool]
     """Whether our Lease is valid at this moment."""
+    learn_run: Callable[[dict[str, Any], int], object]
+    """Takes what the API server has answered about a TrainRun, and the resourceVersion that was
+    known when it was asked to show it (0: it was asked to write). If it is news, the run gets it.
+    """
     installation: Installation = NAMELESS
     """The one that we belong to."""
     written: Recent[RunVersion] = field(default_factory=Recent)
@@ -173,9 +176,9 @@ class KubernetesWorld:
         self._run.written = status  # the watch may tell of it before the answer comes
         try:
             path = f"{self._run.path}/status"
-            self._run.learn(
-                await self._around.api.put(path, body, guard=self._around.check_leadership)
-            )
+            guard = self._around.check_leadership
+            answer = await self._around.api.put(path, body, guard=guard)
+            self._around.learn_run(answer, 0)
         except (Conflict, NotFound) as error:
             self._unsure, self._run.written = True, None
             raise StatusConflict(f"{version.name}: {error}") from error
@@ -282,12 +285,16 @@ class KubernetesWorld:
         known = self._run.current.number
         try:
             raw = await self._around.api.get(self._run.path)
-            # It is newer than all that was known when it was asked for, or a backup was restored.
-            self._run.learn(raw, restored=known > number_of(raw))
+            self._around.learn_run(raw, known)
         except NotFound:
             self._run.deleted = True
-        except (InvalidSpec, KubeError) as error:
+        except KubeError as error:
             raise StatusUnwritable(f"the run cannot be read: {error}") from error
+        else:
+            if self._run.current.number == known != number_of(raw):
+                raise StatusUnwritable(
+                    "the run cannot be read: a newer operator may have written it"
+                )
 
     # ------------------------------------------------------------------------------- writing
 

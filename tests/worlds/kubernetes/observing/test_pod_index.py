@@ -45,7 +45,7 @@ class Watched:
         self.index.informers[-1].learn(node)
 
     def node_went(self, node: Raw) -> None:
-        self.index.informers[-1].forget(node["metadata"]["name"], node["metadata"]["uid"])
+        self.index.informers[-1].forget(node["metadata"]["uid"])
 
     def pod_went(self, name: str) -> None:
         pod = self.index.find("team", name)

@@ -145,7 +145,7 @@ class PodIndex:
         """The API server says that it is gone."""
         informer = self._informer_of(pod.namespace)
         if informer is not None:
-            informer.forget(_key(pod), pod.uid)
+            informer.forget(pod.uid)
             self.looked_after(pod)
 
     def _informer_of(self, namespace: str) -> Informer[PodFact] | None:

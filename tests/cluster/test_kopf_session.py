@@ -1,0 +1,30 @@
+"""What kopf gets to see of the API server's answers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import kopf
+
+from tests.kube.fake_api import Answer, status, thing
+from trainrun_operator.cluster.kopf_session import session_of
+
+if TYPE_CHECKING:
+    from tests.kube.fake_api import FakeApi
+
+
+async def test_lists_are_empty_and_each_watch_is_told(fake: FakeApi) -> None:
+    fake.things = [thing("a", 1), thing("b", 2)]
+    paths: list[str] = []
+    info = kopf.ConnectionInfo(server=f"http://127.0.0.1:{fake.port}")
+    session = session_of(info, on_watch=paths.append).aiohttp_session
+
+    async with session, session.get(f"{info.server}/things?limit=1") as answer:
+        assert await answer.json() == {"metadata": {"resourceVersion": "100"}, "items": []}
+        assert paths == []
+
+        refusal = status(504, "Timeout", "Too large resource version: 100, current: 3")
+        fake.answers = [Answer(code=504, body=refusal)]
+        async with session.get(f"{info.server}/things?watch=true&resourceVersion=100") as refused:
+            assert await refused.json() == refusal
+        assert paths == ["/things"]
