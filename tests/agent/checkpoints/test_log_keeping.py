@@ -7,7 +7,7 @@ from typing import cast
 
 import pytest
 
-from trainrun.agent.checkpoints.log_keeping import MOST_WAITING, LogKeeping
+from trainrun.agent.checkpoints.records import MOST_LOGS, LogKeeping
 from trainrun.agent.checkpoints.storage import AsyncRunStore
 from trainrun.checkpoint import WorkerLog
 from trainrun.errors import StoreUnavailable
@@ -50,7 +50,7 @@ async def test_nothing_is_stored_while_the_next_attempt_starts_and_all_at_the_en
 async def test_after_a_pause_they_are_stored_without_anybody_waiting(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("trainrun.agent.checkpoints.log_keeping.PAUSE", (0.0, 0.0))
+    monkeypatch.setattr("trainrun.agent.checkpoints.records.LOG_PAUSE", (0.0, 0.0))
     store = Store()
     logs = keeping(store)
     logs.keep(3, lambda: lines(3))
@@ -66,7 +66,7 @@ async def test_a_store_that_is_away_is_asked_again_and_what_waits_is_bounded(
     monkeypatch.setattr("trainrun.backoff.Backoff.next", lambda _self: 0.0)
     store = Store(failures=3)
     logs = keeping(store)
-    for attempt in range(1, MOST_WAITING + 3):
+    for attempt in range(1, MOST_LOGS + 3):
         logs.keep(attempt, lambda attempt=attempt: lines(attempt))  # type: ignore[misc]
     await logs.finished()
     assert store.written == [3, 4, 5]

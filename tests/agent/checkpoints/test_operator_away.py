@@ -13,7 +13,7 @@ from trainrun.agent.agent import Agent
 from trainrun.agent.checkpoints.storage import AsyncRunStore
 from trainrun.agent.checkpoints.uploads import Uploads
 from trainrun.agent.processes import children
-from trainrun.agent.processes.folders import Folders
+from trainrun.agent.processes.environment import Folders
 from trainrun.agent.processes.output import Sink
 from trainrun.checkpoint import BeatWatch, RunStore, open_store, resolve
 from trainrun.contract.answer import Answer, Hold, ResolveRequest

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.agent.checkpoints.steps_of import bring, staging
-from trainrun.agent.checkpoints.overdue import overdue_checkpoint
+from trainrun.agent.checkpoints.staged import overdue_checkpoint
 
 
 def test_a_silent_rank_is_named_with_step_and_remedy() -> None:

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from tests.agent.on_disk import a_config
 from trainrun import checkpoint as api
-from trainrun.agent.checkpoints.owner_beat import Ownership
-from trainrun.agent.checkpoints.resolving import Resolving
+from trainrun.agent.checkpoints.resolving import Ownership, Resolving
 from trainrun.agent.checkpoints.storage import AsyncRunStore
 from trainrun.checkpoint.rules.records import OwnerRecord
 from trainrun.contract import layout

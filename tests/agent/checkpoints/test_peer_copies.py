@@ -19,9 +19,8 @@ from tests.agent.on_disk import a_config
 from tests.agent.workers import Worker, Workers, start
 from tests.support.eventually import eventually
 from tests.support.s3_server import S3Server
-from trainrun.agent.checkpoints import copying, sharing
-from trainrun.agent.checkpoints.copying import Copying
-from trainrun.agent.checkpoints.downloads import Downloads
+from trainrun.agent.checkpoints import downloads, sharing
+from trainrun.agent.checkpoints.downloads import Copying, Downloads
 from trainrun.agent.checkpoints.sharing import Sharing
 from trainrun.agent.checkpoints.storage import AsyncRunStore
 from trainrun.checkpoint import (
@@ -300,7 +299,7 @@ async def test_a_download_of_the_other_that_stands_still_is_given_up(
 
     monkeypatch.setattr(Downloads, "obtain", never)
     monkeypatch.setattr(sharing, "HOLD", 0.05)
-    monkeypatch.setattr(copying, "PATIENCE", 0.5)
+    monkeypatch.setattr(downloads, "COPY_PATIENCE", 0.5)
     assert not await side.copy("worker-00000/sub/rank-0.bin")
     assert "its own download has stalled at 0 bytes" in caplog.text
 
@@ -322,7 +321,7 @@ async def test_a_download_of_the_other_that_makes_progress_is_waited_for_beyond_
 
     monkeypatch.setattr(FileStore, "get_file", get_file)
     monkeypatch.setattr(sharing, "HOLD", 0.05)
-    monkeypatch.setattr(copying, "PATIENCE", 1.5)
+    monkeypatch.setattr(downloads, "COPY_PATIENCE", 1.5)
     crc32 = zlib.crc32(bytes([2]) * 1000)
     assert await side.copy("worker-00000/sub/rank-0.bin", crc32=crc32), caplog.text
     assert side.target.read_bytes() == bytes([2]) * 1000

@@ -13,7 +13,7 @@ import pytest
 
 from tests.agent.on_disk import a_config
 from tests.agent.workers import start
-from trainrun.agent.checkpoints.prefetching import Prefetching
+from trainrun.agent.checkpoints.fetching import Prefetching
 from trainrun.agent.checkpoints.storage import AsyncRunStore
 from trainrun.checkpoint import LocalFile, RunStore, commit_if_complete, open_store, write_part
 from trainrun.checkpoint.stores.file import FileStore

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.agent.on_disk import a_config
-from trainrun.agent.checkpoints import copying
-from trainrun.agent.checkpoints.copying import Copying
-from trainrun.agent.checkpoints.downloads import Downloads
+from trainrun.agent.checkpoints import downloads
+from trainrun.agent.checkpoints.downloads import Copying, Downloads
 from trainrun.agent.checkpoints.sharing import Sharing
 from trainrun.agent.checkpoints.storage import AsyncRunStore
 from trainrun.checkpoint import (
@@ -140,14 +139,14 @@ async def test_a_copy_for_which_there_is_no_room_is_not_read_from_the_store_inst
         size=len(content),
         crc32=zlib.crc32(content),
     )
-    receive, full = copying._receive, [errno.EDQUOT, errno.ENOSPC]
+    receive, full = downloads._receive, [errno.EDQUOT, errno.ENOSPC]
 
     def receive_on_a_full_disk(answer: object, file: CachedFile, path: Path) -> None:
         if full:
             raise OSError(number := full.pop(), os.strerror(number))
         receive(answer, file, path)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(copying, "_receive", receive_on_a_full_disk)
+    monkeypatch.setattr(downloads, "_receive", receive_on_a_full_disk)
     for reason in ("No space left on device", "Disk quota exceeded"):
         with pytest.raises(OSError, match=reason):
             await asyncio.to_thread(copies.copy, file, tmp_path / "copied")

@@ -6,7 +6,7 @@ import asyncio
 import time
 
 from tests.agent.checkpoints.steps_of import bring, staging
-from trainrun.agent.checkpoints.rooms import Rooms
+from trainrun.agent.checkpoints.staged import Rooms
 
 
 async def test_room_is_given_to_the_other_ranks_of_a_step_that_has_it() -> None:

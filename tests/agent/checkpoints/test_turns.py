@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainrun.agent.checkpoints.turns import Turns
+from trainrun.agent.checkpoints.unsound import Turns
 from trainrun.checkpoint import Manifest
 from trainrun.checkpoint.rules.records import ManifestFile
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tests.support.eventually import eventually
 from trainrun.agent.evidence.meeting import MeetingWatch, see
-from trainrun.agent.evidence.sockets import opened, sockets
+from trainrun.agent.evidence.procfs import opened_sockets, sockets
 from trainrun.contract.evidence import Meeting
 
 OURS = {
@@ -132,7 +132,7 @@ def test_a_group_that_lived_between_two_looks_is_known_by_what_the_kernel_rememb
         socket.create_connection(("127.0.0.1", int(port))).close()
     watch = MeetingWatch()
     watch.start(int(port), {1: OURS}, 0.0)
-    assert opened(int(port), sockets())
+    assert opened_sockets(int(port), sockets())
     watch.ended()
     assert watch.found.known
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.support.builders import an_agent
-from trainrun.agent.exchange.fitting import fitted
+from trainrun.agent.exchange.heartbeat import fitted
 from trainrun.contract.agent_state import AgentState, Problem, ProcessExit
 from trainrun.contract.evidence import Posted
 from trainrun.contract.wire import LARGEST_HEARTBEAT

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainrun.agent.exchange.ways import MOST, SERVICE, SERVICE_SECONDS, Ways
+from trainrun.agent.exchange.ways import MOST_OPERATORS, SERVICE, SERVICE_SECONDS, Ways
 
 LATER = SERVICE_SECONDS
 
@@ -69,4 +69,4 @@ def test_an_operator_that_says_nothing_changes_nothing_and_one_that_says_much_is
     ways.learn(())
     assert ways.operators == ("a",)
     ways.learn(tuple(f"10.0.0.{number}:8443" for number in range(100)))
-    assert len(ways.operators) == MOST
+    assert len(ways.operators) == MOST_OPERATORS

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.nobody import as_nobody
-from trainrun.agent.processes.folders import Folders, remove
+from trainrun.agent.processes.environment import Folders, remove_folder
 from trainrun.staging import Staging
 
 
@@ -47,7 +47,7 @@ def _stage_and_remove(folder: Path) -> list[str]:
         staging.check(directory, step)
         name = staging.take(directory, step).name
         if step < 2:
-            remove(rank.staging / name)
+            remove_folder(rank.staging / name)
     unreported = staging.new_directory()
     shutil.copytree(tokenizer, unreported / "tokenizer")
     staging.forget(unreported, 3)
@@ -77,7 +77,7 @@ def _link_and_remove(folder: Path, kept: Path) -> None:
     (staged / "read-only").mkdir(parents=True)
     (staged / "read-only" / "link").symlink_to(kept)
     (staged / "read-only").chmod(0o555)
-    remove(staged)
+    remove_folder(staged)
     assert not staged.exists()
 
 
@@ -91,7 +91,7 @@ def test_what_cannot_be_removed_is_told(
             raise OSError(errno.EBUSY, "Device or resource busy", str(path))
 
     monkeypatch.setattr(shutil, "rmtree", rmtree)
-    remove(tmp_path / "staged")
+    remove_folder(tmp_path / "staged")
     assert caplog.messages == [
         f"{tmp_path}/staged takes room, since it cannot be removed: [Errno 16] Device or resource "
         f"busy: '{tmp_path}/staged'"

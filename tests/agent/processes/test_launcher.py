@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from trainrun.agent.processes.launcher import instead_of_launcher
+from trainrun.agent.processes.spawn import instead_of_launcher
 
 ENVIRONMENT = {"LOCAL_RANK": "3", "PATH": os.defpath}
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from trainrun.agent.processes.memory import Memory
+from trainrun.agent.processes.usage import Memory
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from trainrun.agent.processes import standby_start
-from trainrun.agent.processes.python_command import PythonCommand, python_command
+from trainrun.agent.processes.launches import PythonCommand, python_command
 from trainrun.contract import variables
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.eventually import eventually
-from trainrun.agent.processes import children, sigterm, usage
+from trainrun.agent.processes import children, usage
 from trainrun.agent.processes.usage import usage_of
 
 BURNS = """
@@ -73,7 +73,7 @@ def test_a_name_that_the_kernel_cuts_within_a_character_is_no_error(tmp_path: Pa
                 comm.read_text()
             assert usage_of(process.pid) is not None
             assert process.pid in children._children_by_scan(os.getpid())
-            assert sigterm.receivers(process.pid) == [process.pid]
+            assert children.sigterm_receivers(process.pid) == [process.pid]
         finally:
             process.kill()
 

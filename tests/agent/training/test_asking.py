@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from trainrun.agent.training.asking import Asking
+from trainrun.agent.training.step_clock import Asking
 
 
 @dataclass

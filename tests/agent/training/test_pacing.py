@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from trainrun.agent.training.pacing import Pacing
+from trainrun.agent.training.activity import Pacing
 from trainrun.contract.agent_state import Pace
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.support.builders import an_agent
 from tests.support.levels import examples
-from trainrun.agent.training.posting import NoPost, Posting
+from trainrun.agent.training.posts import NoPost, Posting
 from trainrun.contract.agent_state import AgentState
 from trainrun.contract.evidence import Posted
 

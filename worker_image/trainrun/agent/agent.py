@@ -16,27 +16,23 @@ import time
 from dataclasses import dataclass, field
 
 from trainrun import oom
-from trainrun.agent import alone, background
+from trainrun.agent import background, leaving
 from trainrun.agent.attempt import AttemptContext
-from trainrun.agent.checkpoints.log_keeping import LogKeeping
-from trainrun.agent.checkpoints.owner_beat import Ownership
-from trainrun.agent.checkpoints.prefetching import Prefetching
-from trainrun.agent.checkpoints.rechecking import Rechecking
-from trainrun.agent.checkpoints.recording import Recording
-from trainrun.agent.checkpoints.resolving import Resolving
+from trainrun.agent.checkpoints.fetching import Prefetching, Rechecking
+from trainrun.agent.checkpoints.records import LogKeeping, Recording
+from trainrun.agent.checkpoints.resolving import Ownership, Resolving
 from trainrun.agent.checkpoints.sharing import Sharing
 from trainrun.agent.checkpoints.storage import AsyncRunStore
 from trainrun.agent.code import Code
 from trainrun.agent.evidence.gathering import Gathering
 from trainrun.agent.exchange.heartbeat import Heartbeat
 from trainrun.agent.exchange.http import HttpClient
-from trainrun.agent.exchange.trust import token_source
-from trainrun.agent.exchange.ways import Ways
+from trainrun.agent.exchange.ways import Ways, token_source
 from trainrun.agent.faults import Faults
 from trainrun.agent.leaving import Farewell, Leaving
 from trainrun.agent.orders import Orders
-from trainrun.agent.processes import children, memory
-from trainrun.agent.processes.folders import Folders
+from trainrun.agent.processes import children, usage
+from trainrun.agent.processes.environment import Folders
 from trainrun.agent.processes.launches import ranks_of
 from trainrun.agent.processes.output import Sink
 from trainrun.agent.processes.standbys import Standbys
@@ -125,7 +121,7 @@ class Agent:
             standbys=Standbys(
                 preload=config.preload,
                 folder=self.folders.standby,
-                memory=memory.find(),
+                memory=usage.find_memory(),
                 news=self.heartbeat.progress,
             ),
             faults=Faults(config.faults),
@@ -288,9 +284,9 @@ class Agent:
         running = told is not None and isinstance(told.order, Start) and attempt.processes.alive
         if (
             running
-            and alone.signals(settings, asks=attempt.voter.vote.calls > 0)
+            and leaving.gives_sigterm(settings, asks=attempt.voter.vote.calls > 0)
             and (
-                alone.out_of_reach(
+                leaving.out_of_reach(
                     noticed=self._noticed,
                     grace=self.config.grace_seconds,
                     answered=self.heartbeat.last_answer,
@@ -298,7 +294,7 @@ class Agent:
                 )
             )
         ):
-            time_left = alone.time_to_end(settings, left=left)
+            time_left = leaving.time_to_end(settings, left=left)
             LOG.warning("no operator is reached: SIGTERM and %.0f s for the training", time_left)
             attempt.processes.terminate()
             self._kill_at = now + time_left

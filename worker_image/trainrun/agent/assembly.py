@@ -7,17 +7,14 @@ from __future__ import annotations
 
 from trainrun.agent.attempt import Attempt, AttemptContext
 from trainrun.agent.checkpoints.fetching import Fetching
-from trainrun.agent.checkpoints.metrics_queue import MetricsQueue
-from trainrun.agent.checkpoints.rooms import Rooms
-from trainrun.agent.checkpoints.staged import StagedSteps
+from trainrun.agent.checkpoints.records import MetricsQueue
+from trainrun.agent.checkpoints.staged import Rooms, StagedSteps
 from trainrun.agent.checkpoints.tasks import TaskKeeping
 from trainrun.agent.checkpoints.uploads import Uploads
 from trainrun.agent.processes.group import ProcessGroup
 from trainrun.agent.processes.launches import ranks_of
-from trainrun.agent.training.asking import Asking
 from trainrun.agent.training.posts import Posts
-from trainrun.agent.training.progress import TrainingProgress
-from trainrun.agent.training.step_clock import StepClock
+from trainrun.agent.training.step_clock import Asking, StepClock, TrainingProgress
 from trainrun.agent.training.tally import Tally
 from trainrun.agent.training.vote import Voter
 from trainrun.contract.answer import Start

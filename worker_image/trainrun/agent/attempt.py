@@ -13,10 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from trainrun.agent.checkpoints.fetching import Fetching
-from trainrun.agent.checkpoints.metrics_queue import MetricsQueue
-from trainrun.agent.checkpoints.overdue import overdue_checkpoint
-from trainrun.agent.checkpoints.rooms import Rooms
-from trainrun.agent.checkpoints.staged import StagedSteps
+from trainrun.agent.checkpoints.records import MetricsQueue
+from trainrun.agent.checkpoints.staged import Rooms, StagedSteps, overdue_checkpoint
 from trainrun.agent.checkpoints.storage import AsyncRunStore
 from trainrun.agent.checkpoints.tasks import TaskKeeping
 from trainrun.agent.checkpoints.uploads import Uploads
@@ -24,20 +22,15 @@ from trainrun.agent.evidence.looking import Subject, subjects_of
 from trainrun.agent.evidence.meeting import MeetingWatch
 from trainrun.agent.exhaustive import assert_never
 from trainrun.agent.faults import Faults
-from trainrun.agent.processes.environment import RankFiles
-from trainrun.agent.processes.folders import Folders
+from trainrun.agent.processes.environment import Folders, RankFiles
 from trainrun.agent.processes.group import Launch, ProcessGroup
 from trainrun.agent.processes.launches import launches_of
 from trainrun.agent.processes.output import Sink
 from trainrun.agent.processes.standbys import Standbys
-from trainrun.agent.training.activity import Activity
-from trainrun.agent.training.asking import Asking
+from trainrun.agent.training.activity import Activity, Pacing
 from trainrun.agent.training.ipc import Handlers, IpcServer
-from trainrun.agent.training.loading import Loading
-from trainrun.agent.training.pacing import Pacing
 from trainrun.agent.training.posts import Posts
-from trainrun.agent.training.progress import TrainingProgress
-from trainrun.agent.training.step_clock import StepClock
+from trainrun.agent.training.step_clock import Asking, Loading, StepClock, TrainingProgress
 from trainrun.agent.training.tally import Tally
 from trainrun.agent.training.vote import Voter
 from trainrun.contract.agent_config import AgentConfig

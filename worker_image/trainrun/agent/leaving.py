@@ -3,6 +3,11 @@
 Layer: agent. One way out for all: stop the processes, finish the uploads that fit into the time
 left, write what belongs to the end, tell the last state. Nothing of it can hold the agent longer
 than its deadline.
+
+After a notice, and with no operator to be reached, the agent does what it would have ordered of a
+script that never asks. The operator's own rules are those of `core/run/sigterm.py`; here they are
+followed for the processes of one worker, since no agent can tell others of its notice. A script
+that asks `should_save()` gets nothing: its ranks save together, or none of them does.
 """
 
 from __future__ import annotations
@@ -18,7 +23,35 @@ from trainrun.agent.checkpoints.storage import AsyncRunStore
 from trainrun.agent.exchange.heartbeat import Heartbeat
 from trainrun.agent.orders import Orders
 from trainrun.contract import layout
+from trainrun.contract.answer import RunSettings
 from trainrun.errors import TrainRunError
+
+NOTICE_PATIENCE = 5.0
+"""Seconds without an answer after a notice: an operator that is there answers it at once."""
+NOTICE_SILENCE = 15.0
+"""Seconds without an answer of an operator that has heard of the notice: it holds answers back for
+up to ten."""
+UPLOAD_SHARE = 4
+"""One part in so many of the time that is left is kept for uploads, where `flush_timeout` is not
+shorter; and patience takes no more of it."""
+
+
+def out_of_reach(*, noticed: float, grace: float, answered: float, now: float) -> bool:
+    """Whether nobody else will decide: the times of notice and last answer are monotonic."""
+    if answered >= noticed:
+        return now - answered >= NOTICE_SILENCE
+    return now - noticed >= min(NOTICE_PATIENCE, grace / UPLOAD_SHARE)
+
+
+def gives_sigterm(settings: RunSettings, *, asks: bool) -> bool:
+    """Whether the script gets SIGTERM; `asks`: it has called `should_save()` in this attempt."""
+    return settings.on_notice == "Signal" or (settings.on_notice == "Auto" and not asks)
+
+
+def time_to_end(settings: RunSettings, *, left: float) -> float:
+    """Seconds that its processes have, of those that the worker has left."""
+    return max(0.0, left - min(settings.flush_timeout, left / UPLOAD_SHARE))
+
 
 LOG = logging.getLogger("trainrun.agent")
 

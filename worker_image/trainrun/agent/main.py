@@ -21,9 +21,9 @@ from trainrun import prctl
 from trainrun.agent import background, last_words
 from trainrun.agent.agent import ORPHANED, Agent
 from trainrun.agent.checkpoints.storage import AsyncRunStore
-from trainrun.agent.exchange.trust import tls_context
-from trainrun.agent.processes import scheduling
-from trainrun.agent.processes.folders import Folders
+from trainrun.agent.exchange.ways import tls_context
+from trainrun.agent.processes import spawn
+from trainrun.agent.processes.environment import Folders
 from trainrun.agent.processes.output import Sink, SinkHandler
 from trainrun.contract.agent_config import AgentConfig, BadConfig
 from trainrun.contract.launcher import LauncherRefused, torch_launch
@@ -64,7 +64,7 @@ def main(
     LOG.setLevel(logging.INFO)
     LOG.propagate = False
     _adopt_orphans()
-    scheduling.give_way()
+    spawn.give_way()
     storage = AsyncRunStore(config, bring_boto3=bring_boto3)
     # Not `asyncio.run`: it waits for the threads that look names up, which may take a minute each.
     loop = asyncio.new_event_loop()

@@ -16,12 +16,9 @@ from dataclasses import dataclass, field
 from trainrun.agent import background, duty
 from trainrun.agent.assembly import build
 from trainrun.agent.attempt import Attempt, AttemptContext
-from trainrun.agent.checkpoints.log_keeping import LogKeeping
-from trainrun.agent.checkpoints.owner_beat import Ownership
-from trainrun.agent.checkpoints.prefetching import Prefetching
-from trainrun.agent.checkpoints.rechecking import Rechecking
-from trainrun.agent.checkpoints.recording import Recording
-from trainrun.agent.checkpoints.resolving import Resolving
+from trainrun.agent.checkpoints.fetching import Prefetching, Rechecking
+from trainrun.agent.checkpoints.records import LogKeeping, Recording
+from trainrun.agent.checkpoints.resolving import Ownership, Resolving
 from trainrun.agent.code import Code
 from trainrun.agent.duty import Duty, Situation, Task
 from trainrun.agent.evidence.gathering import Gathering

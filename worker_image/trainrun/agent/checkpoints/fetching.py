@@ -1,10 +1,11 @@
-"""Handing checkpoints to the processes: downloaded when asked for, once per node.
+"""Reading checkpoints: for the processes that ask, ahead of them, and again for another node.
 
-Layer: agent. An unreachable store is waited for, since a process that died of it would count as a
-failure of the training; so is one that refuses, for a while. A checkpoint that is damaged as the
-listing shows is set aside, told, and an error in the process. One whose content reads wrongly may
-be good: it is told as a suspect, and no process gets it before it reads well here; the operator
-lets another node read it, and ends the attempt when that has.
+Layer: agent. They are downloaded when asked for, once per node. An unreachable store is waited for,
+since a process that died of it would count as a failure of the training; so is one that refuses,
+for a while. A checkpoint that is damaged as the listing shows is set aside, told, and an error in
+the process. One whose content reads wrongly may be good: it is told as a suspect, and no process
+gets it before it reads well here; the operator lets another node read it, and ends the attempt when
+that has. One witness does not condemn a checkpoint: its memory or its network may be at fault.
 """
 
 from __future__ import annotations
@@ -12,15 +13,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
+from trainrun.agent import background
 from trainrun.agent.checkpoints.storage import AsyncRunStore
 from trainrun.backoff import Backoff
-from trainrun.contract.agent_state import REFUSED, Damaged, Problem, Suspect
-from trainrun.contract.answer import PeerSource
+from trainrun.contract.agent_state import REFUSED, Damaged, Problem, Rechecked, Suspect
+from trainrun.contract.answer import PeerSource, Recheck
 from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun.contract.questions import Described, Failed, Fetched, Reply
 from trainrun.errors import (
@@ -39,7 +41,7 @@ _T = TypeVar("_T")
 
 @dataclass(slots=True, kw_only=True)
 class Fetching:
-    """Of one attempt."""
+    """Hands checkpoints to the processes of one attempt."""
 
     storage: AsyncRunStore
     resume: CheckpointId | None
@@ -182,3 +184,97 @@ async def _twice(resume: CheckpointId, fetch: Callable[[CheckpointId], Awaitable
     except CheckpointDamaged as error:
         LOG.warning("checkpoint %s is read once more: %s", resume.name, error)
         return await fetch(resume)
+
+
+@dataclass(slots=True, kw_only=True)
+class Prefetching:
+    """Reads ahead what the next attempt will most likely resume from, while the gang gathers.
+
+    A help and no condition: nothing is handed to a process here, and what goes wrong is met again,
+    and told, when a process asks. Of one agent.
+    """
+
+    storage: AsyncRunStore
+    ranks: Sequence[int]
+    """Global ranks of this worker."""
+    _wanted: CheckpointId | None = None
+    _task: asyncio.Task[None] | None = None
+
+    def want(self, checkpoint: CheckpointId) -> None:
+        """Read this one, once."""
+        if checkpoint != self._wanted:
+            self._wanted = checkpoint
+            self._task = background.run(self._read(checkpoint))
+
+    def only(self, resume: CheckpointId | None) -> None:
+        """The attempt begins, with this resume point: any other is of no use."""
+        self._wanted = resume
+
+    async def _read(self, checkpoint: CheckpointId) -> None:
+        began = time.monotonic()
+        try:
+            size = await self.storage.downloads.prefetch(
+                checkpoint, self.ranks, lambda: self._wanted == checkpoint
+            )
+        except (TrainRunError, OSError) as error:
+            LOG.info("checkpoint %s is not read ahead: %s", checkpoint.name, error)
+        else:
+            took = time.monotonic() - began
+            LOG.info(
+                "checkpoint %s: read ahead, %.1f MB in %.1f s", checkpoint.name, size / 1e6, took
+            )
+
+
+@dataclass(slots=True, kw_only=True)
+class Rechecking:
+    """Reads again what another node reads wrongly, as long as the operator asks for it.
+
+    What is told to be bad has been read wrongly here two times, and is set aside by then. Of one
+    agent.
+    """
+
+    storage: AsyncRunStore
+    news: Callable[[], None]
+    done: Rechecked | None = None
+    """What came of the last order."""
+    _order: Recheck | None = None
+    _task: asyncio.Task[None] | None = None
+
+    def want(self, order: Recheck | None) -> None:
+        """Read this now; None: nothing (what was found stays known)."""
+        if order == self._order:
+            return
+        self._order = order
+        if self._task is not None:
+            self._task.cancel()
+            self._task = None
+        if order is not None and (self.done is None or self.done.recheck != order):
+            self._task = background.run(self._run(order))
+
+    async def _run(self, order: Recheck) -> None:
+        backoff = Backoff(0.5, 10.0)
+        while True:
+            try:
+                message = await self._found(order)
+            except (TrainRunError, OSError) as error:
+                LOG.warning("checkpoint %s cannot be read again now: %s", order.id.name, error)
+                await asyncio.sleep(backoff.next())
+            else:
+                LOG.info("checkpoint %s, read again: %s", order.id.name, message or "good")
+                self.done = Rechecked(recheck=order, good=not message, message=message)
+                self.news()
+                return
+
+    async def _found(self, order: Recheck) -> str:
+        """What is wrong with it, by two readings; empty: nothing."""
+        message = await self._read(order) and await self._read(order)
+        if message:
+            await self.storage.set_aside(order.id, message)
+        return message
+
+    async def _read(self, order: Recheck) -> str:
+        try:
+            await self.storage.read_again(order)
+        except CheckpointDamaged as error:
+            return str(error)
+        return ""

@@ -1,6 +1,9 @@
-"""Claiming or reading the resume point of the next attempt, as long as the operator asks for it.
+"""The storage is ours: claiming the resume point of the next attempt, and the beat that keeps it.
 
-Layer: agent. Once per attempt number; outcomes that time may change are asked for again.
+Layer: agent. A resume point is claimed, or read, as long as the operator asks for it, once per
+attempt number; outcomes that time may change are asked for again. The beat is written by slot 0's
+agent. While it moves nobody else takes the storage over; a store that is away delays it, which is
+harmless: then nobody else can claim it either.
 """
 
 from __future__ import annotations
@@ -8,15 +11,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import secrets
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from trainrun.agent import background
 from trainrun.agent.checkpoints.storage import AsyncRunStore
 from trainrun.agent.duty import settled
-from trainrun.contract.agent_state import Resolution
+from trainrun.contract.agent_state import Problem, Resolution
 from trainrun.contract.answer import ResolveRequest
+from trainrun.contract.checkpoint_id import CheckpointId
+from trainrun.errors import TrainRunError
 
 LOG = logging.getLogger("trainrun.agent")
 
@@ -26,7 +32,7 @@ PAUSE = (1.0, 2.0)
 
 @dataclass(slots=True, kw_only=True)
 class Resolving:
-    """Of one agent."""
+    """Claims, or reads, the resume point of the next attempt; of one agent."""
 
     storage: AsyncRunStore
     news: Callable[[], None]
@@ -88,3 +94,60 @@ class Resolving:
             self._claimed = found.attempt
             self.resolved()
         self.news()
+
+
+BEAT_INTERVAL = 7.5
+"""Seconds between beats: a quarter of the lease of `trainrun.checkpoint.ownership`."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Ownership:
+    """The sign of life of the storage's owner; of one agent."""
+
+    storage: AsyncRunStore
+    committed: Callable[[], CheckpointId | None]
+    """The newest checkpoint known to be committed."""
+    news: Callable[[], None]
+    problem: Problem | None = None
+    _counter: int = field(default_factory=lambda: secrets.randbelow(1 << 30))
+    """Starts anywhere, so that two agents of one run never write the same beat."""
+    _task: asyncio.Task[None] | None = None
+
+    def keep(self) -> None:
+        """Beat from now on."""
+        if self._task is None or self._task.done():
+            self._task = background.run(self._run())
+
+    def stop(self) -> None:
+        """Beat no more."""
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _run(self) -> None:
+        while True:
+            self._counter += 1
+            try:
+                ours = await self.storage.beat(self._counter, self.committed())
+                self._tell(None if ours else _lost_to(await self.storage.owner()))
+            except TrainRunError as error:
+                LOG.debug("no beat: %s", error)
+            await asyncio.sleep(BEAT_INTERVAL)
+
+    def _tell(self, problem: Problem | None) -> None:
+        if problem != self.problem:
+            self.problem = problem
+            self.news()
+
+
+def _lost_to(owner: str) -> Problem:
+    if not owner:
+        message = (
+            "the record of who owns this run's storage is gone: its folder was deleted, and with "
+            "it what was committed; see who else writes there"
+        )
+        return Problem(type="StorageLost", reason="ClaimGone", message=message)
+    message = (
+        f"TrainRun uid {owner} was the last to claim this run's storage, which this one has given "
+        "up or lost; two runs share a runName"
+    )
+    return Problem(type="StorageLost", reason="TakenOver", message=message)

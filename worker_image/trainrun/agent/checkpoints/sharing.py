@@ -18,7 +18,7 @@ from urllib.parse import unquote
 
 from trainrun.agent import background
 from trainrun.agent.checkpoints.downloads import Downloads
-from trainrun.agent.exchange.requests import RequestHead, answer_head, read_head
+from trainrun.agent.exchange.http import RequestHead, answer_head, read_head
 from trainrun.contract.wire import CHECKPOINTS_PATH
 from trainrun.errors import CheckpointDamaged, ObjectNotFound, TrainRunError
 

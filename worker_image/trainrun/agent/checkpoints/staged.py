@@ -1,19 +1,29 @@
-"""Which checkpoint steps of an attempt are staged on this worker, and how far each is.
+"""Which checkpoint steps of an attempt are staged on this worker, how far each is, room for more.
 
-Layer: agent, pure bookkeeping: no I/O and no clock of its own (times are handed in). Words: a rank
-has *passed* a step when nothing more comes from it for that: it brought its files, said that it has
-none, reported a later step or exited 0. A report without files says neither: the files may follow.
-The worker's part of a step is *complete* when all its ranks have passed, or one said that its files
-are the whole checkpoint.
+Layer: agent, pure bookkeeping: no I/O. Words: a rank has *passed* a step when nothing more comes
+from it for that: it brought its files, said that it has none, reported a later step or exited 0. A
+report without files says neither: the files may follow. The worker's part of a step is *complete*
+when all its ranks have passed, or one said that its files are the whole checkpoint.
+
+`report(checkpoint=)` waits while the backlog is full: at most `max_pending` steps with files that
+are not in the store yet. A step that has room has it for every rank: else one rank's files could
+keep out those that complete them. One that only waits for ranks to report their next step takes
+none: they may wait for the rank that asks.
+
+A checkpoint that waits for a rank which says nothing about its step is told of. The usual reason is
+a script that saves on rank 0 alone; without that message its checkpoints would silently never be
+committed.
 """
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from trainrun.contract.agent_state import StagedStep
+from trainrun.contract.agent_state import Problem, StagedStep
 
 REMEMBERED_DROPS = 64
 """Bound of `AgentState.dropped`."""
@@ -238,3 +248,114 @@ class StagedSteps:
             )
             for step, entry in sorted(self._steps.items())
         )
+
+
+@dataclass(slots=True, kw_only=True)
+class Rooms:
+    """Who may stage, in one attempt."""
+
+    staged: StagedSteps
+    max_pending: int
+    _granted: dict[int, int] = field(default_factory=dict)
+    """Step for which a rank may stage and has not reported yet, by rank."""
+    _waiters: set[asyncio.Future[None]] = field(default_factory=set)
+    _since: dict[int, float] = field(default_factory=dict)
+    _stalled: dict[int, float] = field(default_factory=dict)
+
+    async def wait(self, rank: int, step: int) -> None:
+        """Return when the files of `rank` for `step` may be staged."""
+        self._granted.pop(rank, None)
+        self._since[rank] = time.monotonic()
+        try:
+            while not self._has_room(step):
+                change: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+                self._waiters.add(change)
+                try:
+                    await change
+                finally:
+                    self._waiters.discard(change)
+            self._granted[rank] = step
+        finally:
+            waited = time.monotonic() - self._since.pop(rank)
+            self._stalled[rank] = self._stalled.get(rank, 0.0) + waited
+
+    def used(self, rank: int) -> None:
+        """`rank` has reported: what it was granted is used."""
+        self._granted.pop(rank, None)
+
+    def limit(self, max_pending: int) -> None:
+        """The user has edited it."""
+        self.max_pending = max_pending
+        self.wake()
+
+    def wake(self) -> None:
+        """The backlog may have changed."""
+        for change in self._waiters:
+            if not change.done():
+                change.set_result(None)
+
+    @property
+    def wait_for_store(self) -> bool:
+        """Somebody waits while a step is being uploaded, and not for other ranks' files alone."""
+        return bool(self._since) and any(map(self._is_uploading, self.staged.pending()))
+
+    def _is_uploading(self, entry: Step) -> bool:
+        return self.staged.complete(entry.step)
+
+    def stall(self, now: float) -> float:
+        """Seconds that the rank which has waited most has waited so far."""
+        waits = {rank: now - since for rank, since in self._since.items()}
+        ranks = {*self._stalled, *waits}
+        return max((self._stalled.get(r, 0.0) + waits.get(r, 0.0) for r in ranks), default=0.0)
+
+    def _has_room(self, step: int) -> bool:
+        pending = {entry.step for entry in self.staged.pending()}
+        taken = {step for step in pending if not self._waits_for_a_word(step)}
+        taken |= set(self._granted.values())
+        unwanted = step <= self.staged.committed or step in self.staged.dropped
+        return unwanted or step in pending | taken or len(taken) < self.max_pending
+
+    def _waits_for_a_word(self, step: int) -> bool:
+        return not self.staged.complete(step) and self.staged.only_open(step)
+
+
+def overdue_checkpoint(
+    staged: StagedSteps, living: tuple[int, ...], now: float, patience: float
+) -> Problem | None:
+    """Return the problem of the oldest checkpoint that waits too long for one of our ranks.
+
+    Too long: more than `patience` seconds.
+    """
+    for entry in staged.incomplete():
+        silent = [rank for rank in staged.not_passed_by(entry.step) if rank in living]
+        if silent and now - entry.first > patience:
+            return Problem(
+                type="CheckpointWaiting",
+                reason="RanksSilent",
+                message=_overdue_message(entry, silent, staged, patience),
+            )
+    return None
+
+
+def _overdue_message(entry: Step, silent: list[int], staged: StagedSteps, patience: float) -> str:
+    brought = f"{_named(sorted(entry.files))}" if entry.files else "another worker"
+    since = f"{brought} brought checkpoint files more than {patience:.0f} s ago"
+    if staged.only_open(entry.step):
+        return (
+            f"{_named(silent)} {'has' if len(silent) == 1 else 'have'} reported step {entry.step} "
+            f"without files and nothing since, and {since}: the checkpoint waits, since files may "
+            "follow. Report the next step, say checkpoint=None where there are no files, or call "
+            "report(..., whole=True) on the rank that saves everything"
+        )
+    return (
+        f"{_named(silent)} {'has' if len(silent) == 1 else 'have'} not reported step {entry.step} "
+        f"or a later one, for which {since}: the checkpoint waits. Call "
+        f"trainrun.report(step={entry.step}) on every rank, or report(..., whole=True) on the rank "
+        "that saves everything"
+    )
+
+
+def _named(ranks: list[int]) -> str:
+    if len(ranks) == 1:
+        return f"rank {ranks[0]}"
+    return "ranks " + ", ".join(map(str, ranks[:8])) + (", ..." if len(ranks) > 8 else "")

@@ -16,7 +16,7 @@ from trainrun import writing
 from trainrun.agent.checkpoints.downloads import Downloads
 from trainrun.agent.checkpoints.opened_store import OpenedStore
 from trainrun.agent.checkpoints.tasks import TaskStore
-from trainrun.agent.processes.folders import remove
+from trainrun.agent.processes.environment import remove_folder
 from trainrun.contract.agent_config import AgentConfig
 from trainrun.contract.agent_state import Resolution
 from trainrun.contract.answer import OpenStep, Recheck, ResolveRequest, SaveOrder
@@ -208,7 +208,7 @@ class AsyncRunStore:
     async def remove(self, directories: list[Path]) -> None:
         """Delete local directories, which may take long for large checkpoints."""
         for directory in directories:
-            await self._store.call(remove, directory)
+            await self._store.call(remove_folder, directory)
 
     def close(self) -> None:
         """Take no more calls; those under way are left behind."""

@@ -19,8 +19,7 @@ from trainrun import checkpoint as api
 from trainrun.agent import background
 from trainrun.agent.checkpoints.staged import StagedSteps, Step
 from trainrun.agent.checkpoints.storage import AsyncRunStore
-from trainrun.agent.checkpoints.torn import TornSteps
-from trainrun.agent.checkpoints.turns import Turns
+from trainrun.agent.checkpoints.unsound import TornSteps, Turns
 from trainrun.backoff import Backoff, ends_early
 from trainrun.contract.agent_state import Committed, Problem
 from trainrun.contract.checkpoint_id import CheckpointId

@@ -11,12 +11,24 @@ import functools
 import json
 import re
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 from pathlib import PurePath
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
-from trainrun.agent.evidence.bounded import within
 from trainrun.contract.evidence import FILE_WIDTH, MOST_FRAMES, NAME_WIDTH, Frame
+
+T = TypeVar("T")
+
+
+def within(seconds: float, work: Callable[[], T]) -> T | None:
+    """What `work` returns; None where it takes longer. Its thread is left to itself then."""
+    found: list[T] = []
+    thread = threading.Thread(target=lambda: found.append(work()), name="bounded", daemon=True)
+    thread.start()
+    thread.join(seconds)
+    return found[0] if found else None
+
 
 LARGEST_SOURCE = 256 * 1024
 """Bytes of a file that is read for the names of its classes."""

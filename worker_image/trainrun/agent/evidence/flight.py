@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 from trainrun.agent.evidence import procfs
-from trainrun.agent.evidence.bounded import within
+from trainrun.agent.evidence.dumps import within
 
 SIZES = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
 PIPES = ("TORCH_FR_DEBUG_INFO_PIPE_FILE", "TORCH_NCCL_DEBUG_INFO_PIPE_FILE")

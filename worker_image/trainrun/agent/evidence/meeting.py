@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 
 from trainrun.agent.evidence import procfs
-from trainrun.agent.evidence.sockets import Socket, opened, reaches_others, sockets
+from trainrun.agent.evidence.procfs import Socket, opened_sockets, reaches_others, sockets
 from trainrun.agent.processes.children import descendants
 from trainrun.contract import variables
 from trainrun.contract.evidence import Meeting
@@ -112,7 +112,7 @@ def see(pids: Mapping[int, int], given: Mapping[int, Mapping[str, str]], port: i
 
 
 def _opened(port: int, table: Sequence[Socket]) -> bool:
-    return opened(port, table) or opened(port + JAX, table)
+    return opened_sockets(port, table) or opened_sockets(port + JAX, table)
 
 
 def _leads(place: Mapping[str, str], given: Mapping[str, str]) -> bool:

@@ -1,19 +1,21 @@
-"""A small HTTP/1.1 client: one kept connection, one request at a time, JSON bodies.
+"""HTTP/1.1 over asyncio streams: a small client, and the heads for the agent's own small servers.
 
-Layer: agent. Over asyncio streams, because a long poll must not hold a thread and the standard
-library has no asynchronous client. Every error closes the connection, so that the next request
-looks the address up again: behind a name may be another leader by then.
+Layer: agent. One kept connection, one request at a time, JSON bodies. Because a long poll must not
+hold a thread and the standard library has no asynchronous client. Every error closes the
+connection, so that the next request looks the address up again: behind a name may be another leader
+by then.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hmac
 import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
-from trainrun.agent.exchange.trust import explain
+from trainrun.agent.exchange.ways import explain_connection
 
 LONGEST_BODY = 16 << 20
 """Bytes of an answer; more is no answer of ours."""
@@ -92,7 +94,7 @@ class HttpClient:
         except HttpError:
             raise
         except OSError as error:
-            raise HttpError(f"{self._dialled}: {explain(error)}") from error
+            raise HttpError(f"{self._dialled}: {explain_connection(error)}") from error
         except (EOFError, ValueError, asyncio.LimitOverrunError) as error:
             raise HttpError(f"{self._dialled}: {error!r}") from error
 
@@ -204,3 +206,47 @@ async def _exactly(reader: asyncio.StreamReader, size: int) -> bytes:
     if size > LONGEST_BODY:
         raise ValueError(f"an answer of {size} bytes")
     return await reader.readexactly(size)
+
+
+END_OF_HEAD = b"\r\n\r\n"
+
+_REASONS = {
+    200: "OK",
+    202: "Accepted",
+    400: "Bad Request",
+    401: "Unauthorized",
+    404: "Not Found",
+    413: "Content Too Large",
+    503: "Service Unavailable",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestHead:
+    """What is asked for, before any body."""
+
+    method: str
+    path: str
+    """As it was sent, percent signs and all."""
+    fields: Mapping[str, str]
+    """By their names in lower case."""
+
+    def shows(self, token: str) -> bool:
+        """It bears this token."""
+        shown = self.fields.get("authorization", "").encode()
+        return hmac.compare_digest(shown, f"Bearer {token}".encode())
+
+
+async def read_head(reader: asyncio.StreamReader) -> RequestHead:
+    """The next request's. Raises what the stream raises: EOFError, LimitOverrunError, OSError."""
+    text = (await reader.readuntil(END_OF_HEAD)).decode("latin-1")
+    request, *lines = text.rstrip("\r\n").split("\r\n")
+    method, _, rest = request.partition(" ")
+    pairs = (line.partition(":") for line in lines)
+    fields = {name.strip().lower(): value.strip() for name, _, value in pairs}
+    return RequestHead(method=method, path=rest.partition(" ")[0], fields=fields)
+
+
+def answer_head(status: int, length: int) -> bytes:
+    """The head of an answer with a body of `length` bytes."""
+    return f"HTTP/1.1 {status} {_REASONS[status]}\r\nContent-Length: {length}\r\n\r\n".encode()

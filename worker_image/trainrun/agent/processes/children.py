@@ -1,8 +1,12 @@
-"""Every child of the agent: reaping them all and killing them all.
+"""Every child of the agent: reaping them all, killing them all, and SIGTERM for one.
 
 Layer: agent, leaf. As process 1 (or as a subreaper) the agent inherits each orphaned descendant,
 so "kill every child until there is none" also reaches grandchildren that made a session of their
 own: killing their parent makes them ours.
+
+SIGTERM goes to a process alone, as a kubelet's does, and not to its group: the helpers of a
+DataLoader would die of it, and the training of that. But a shell dies of it at once and hands
+nothing on, so the command that it waits for gets the signal in its place.
 """
 
 from __future__ import annotations
@@ -88,3 +92,39 @@ def _children_by_scan(parent: int) -> list[int]:
         if int(stat.rpartition(")")[2].split()[1]) == parent:
             found.append(int(entry.name))
     return found
+
+
+SHELLS = frozenset({"sh", "ash", "bash", "dash", "ksh", "zsh", "busybox"})
+
+
+def send_sigterm(pid: int) -> None:
+    """Send SIGTERM to whom a process stands for; one that has just ended needs none."""
+    for receiver in sigterm_receivers(pid):
+        try:
+            os.kill(receiver, signal.SIGTERM)
+        except ProcessLookupError:
+            pass
+
+
+def sigterm_receivers(pid: int) -> list[int]:
+    """The process, or instead of a shell without a trap the commands that it waits for.
+
+    Of several, those that have a handler: of `python train.py | tee log` the training, which could
+    not write its last words to a `tee` that is dead.
+    """
+    name, catches = _name_and_handler(pid)
+    commands = children_of(pid) if name in SHELLS and not catches else []
+    found = [receiver for command in commands for receiver in sigterm_receivers(command)]
+    return [receiver for receiver in found if _name_and_handler(receiver)[1]] or found or [pid]
+
+
+def _name_and_handler(pid: int) -> tuple[str, bool]:
+    """The name of a process, and whether it has a handler for SIGTERM."""
+    try:
+        # The kernel cuts a name at 15 bytes, within a character too.
+        status = (PROC / str(pid) / "status").read_text(errors="replace")
+    except OSError:
+        return "", False
+    fields = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
+    catches = int(fields.get("SigCgt", "0"), 16) >> (signal.SIGTERM - 1) & 1
+    return fields.get("Name", ""), bool(catches)

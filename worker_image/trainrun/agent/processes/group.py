@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from trainrun.agent.processes import children, sigterm
+from trainrun.agent.processes import children
 from trainrun.agent.processes.output import OutputPump, Sink
 from trainrun.agent.processes.spawn import Spawned, StartFailed, spawn
 from trainrun.contract.agent_state import ProcessExit
@@ -176,7 +176,7 @@ class ProcessGroup:
         self.terminated = True
         for process in self._living.values():
             LOG.info("rank %d: SIGTERM", process.rank)
-            sigterm.send(process.pid)
+            children.send_sigterm(process.pid)
 
     def stop(self) -> None:
         """Kill every process and its group; what died before on its own keeps its own exit."""

@@ -1,14 +1,18 @@
-"""What the processes of an attempt are started with, and what they will be, before it is ordered.
+"""What the processes of an attempt are started with, and what stands by for them.
 
 Layer: agent. A standby is started with what lasts (see `environment`), and that is known as soon as
-the worker is: so it can load while the gang gathers.
+the worker is: so it can load while the gang gathers. It is started with the very command of its
+rank, where that is a Python and a script; so only what must be known before is read from it: that a
+Python runs it, and that this Python reads PYTHONPATH and sitecustomize.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from pathlib import Path
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
 
 from trainrun.agent.processes.environment import RankFiles, process_environment
 from trainrun.agent.processes.group import Launch
@@ -75,3 +79,90 @@ def expected(config: AgentConfig) -> list[Launch]:
 def ranks_of(config: AgentConfig) -> tuple[int, ...]:
     """Of this worker."""
     return tuple(range(config.first_rank, config.first_rank + config.processes_per_worker))
+
+
+_PYTHON = re.compile(r"python(3(\.\d+)?)?")
+_WITH_VALUE = "XW"
+"""Options whose value may be the next word."""
+_PLAIN = frozenset("bBdOPquvx")
+"""Options that change nothing of what matters here."""
+_NO_SITE = {"E": "ignores PYTHONPATH", "I": "ignores PYTHONPATH", "S": "loads no site"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PythonCommand:
+    """`python [options] script.py ...` or `python [options] -m module ...`."""
+
+    interpreter: str
+    options: tuple[str, ...]
+    """Before the script or -m."""
+
+
+def python_command(command: Sequence[str]) -> PythonCommand | str:
+    """Read a command without launcher; a text: why no interpreter can stand by for it."""
+    if not command or not _PYTHON.fullmatch(PurePosixPath(command[0]).name):
+        program = command[0] if command else "the empty command"
+        return f"{program} is no Python; write the command as python script.py or python -m module"
+    words = list(command[1:])
+    options: list[str] = []
+    while words:
+        word = words.pop(0)
+        if word == "--help" or word.startswith("--"):
+            return f"python {word} runs no script"
+        if word == "-" or not word.startswith("-"):
+            return _script(command[0], options) if word != "-" else "its script is read from stdin"
+        found = _option(word, bool(words))
+        if isinstance(found, str):
+            return found
+        if found == _MODULE:
+            return _script(command[0], options)
+        options += [word, *(words.pop(0) for _ in range(found))]
+    return "it names no script"
+
+
+_MODULE = -1
+
+
+def _option(word: str, more: bool) -> int | str:
+    """How many of the words behind it belong to it; _MODULE: a module follows; a text: why not."""
+    for place, letter in enumerate(word[1:], start=1):
+        last = place == len(word) - 1
+        if letter in _NO_SITE:
+            return f"python -{letter} {_NO_SITE[letter]}"
+        if letter == "m":
+            return _MODULE if more or not last else "it names no module"
+        if letter in _WITH_VALUE:
+            return 1 if last else 0
+        if letter not in _PLAIN:
+            return f"python -{letter} runs no script"
+    return 0
+
+
+def _script(interpreter: str, options: Sequence[str]) -> PythonCommand:
+    return PythonCommand(interpreter=interpreter, options=tuple(options))
+
+
+LATER: Mapping[str, tuple[str, ...]] = {
+    "torch": (
+        "torch._dynamo",
+        "torch.nn.parallel.distributed",
+        "torch.optim",
+        "torch.optim.lr_scheduler",
+        "torch.utils.data.distributed",
+        "torch.utils.checkpoint",
+        "torch.utils.serialization.config",
+        "torch.distributed.device_mesh",
+        "torch.distributed.fsdp",
+        "torch.distributed.checkpoint",
+        "torch.distributed.checkpoint.state_dict",
+        "multiprocessing.popen_fork",
+        "multiprocessing.queues",
+        "multiprocessing.synchronize",
+    ),
+}
+"""By name."""
+
+
+def preload_text(names: Sequence[str]) -> str:
+    """The names with what belongs to each, as a standby reads them."""
+    return " ".join(":".join((name, *LATER.get(name, ()))) for name in names)

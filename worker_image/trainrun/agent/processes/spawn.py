@@ -7,20 +7,29 @@ can be killed together and the terminal's signals do not reach it.
 With process 1 of a container the kernel kills all others (pid_namespaces(7)), so there is nothing
 to be asked for; and without code of ours between fork and exec Python need not copy our page tables
 (it uses vfork).
+
+Where the command begins with torchrun, we start what that would start, by the same Python:
+torchrun's own processes would make a rendezvous of their own, restart on their own and hide the
+ranks from us.
 """
 
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from trainrun.agent.processes import scheduling
-from trainrun.agent.processes.launcher import instead_of_launcher
-from trainrun.contract.launcher import LauncherRefused
+from trainrun.contract import variables
+from trainrun.contract.launcher import TORCHRUN, LauncherRefused, torch_launch
 from trainrun.prctl import die_with_parent
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
 
 
 class StartFailed(OSError):
@@ -53,7 +62,7 @@ def spawn(
         raise StartFailed(str(refused)) from refused
     reading, writing = os.pipe()
     try:
-        with scheduling.as_started():
+        with as_started():
             child = subprocess.Popen(
                 command,
                 cwd=working_dir or None,
@@ -96,3 +105,94 @@ def _explain(error: Exception, command: Sequence[str], working_dir: str) -> str:
     if isinstance(error, OSError) and error.strerror:
         return f"{program}: {error.strerror}"
     return f"{program}: {error}"
+
+
+PYTHON_EXEC = "PYTHON_EXEC"
+"""torchrun's variable for the Python that scripts run in."""
+
+LONGEST_LINE = 4096
+"""Bytes of a program that are read for its first line."""
+
+
+def instead_of_launcher(
+    command: Sequence[str], environment: Mapping[str, str], working_dir: str
+) -> tuple[str, ...]:
+    """What the process with this environment runs: `command`, or what its launcher would start.
+
+    Raises LauncherRefused.
+    """
+    launch = torch_launch(command)
+    if launch is None:
+        return tuple(command)
+    words = [launch.script, *launch.arguments]
+    if launch.local_rank_argument:
+        words.insert(1, f"--local-rank={environment[variables.LOCAL_RANK]}")
+    if launch.kind == "program":
+        return tuple(words)
+    module = ("-m",) if launch.kind == "module" else ()
+    return (_python(launch.program, environment, working_dir), "-u", *module, *words)
+
+
+def _python(program: str, environment: Mapping[str, str], working_dir: str) -> str:
+    if environment.get(PYTHON_EXEC):
+        return environment[PYTHON_EXEC]
+    if Path(program).name == TORCHRUN:
+        return _of_torchrun(program, environment, working_dir)
+    return program
+
+
+def _of_torchrun(program: str, environment: Mapping[str, str], working_dir: str) -> str:
+    """The Python that torchrun itself runs in: in its first line, or beside it."""
+    if "/" in program:
+        found: str | None = str(Path(working_dir or ".", program))
+    else:
+        found = shutil.which(program, path=environment.get("PATH", os.defpath))
+    if found is None:
+        return "python3"
+    interpreter = _first_line(Path(found))
+    if "python" in Path(interpreter).name and Path(interpreter).exists():
+        return interpreter
+    beside = Path(found).with_name("python3")
+    return str(beside) if beside.exists() else "python3"
+
+
+def _first_line(program: Path) -> str:
+    """The path behind `#!`, "" where there is none."""
+    try:
+        with program.open("rb") as file:
+            line = file.readline(LONGEST_LINE)
+    except OSError:
+        return ""
+    return os.fsdecode(line[2:]).strip() if line.startswith(b"#!") else ""
+
+
+_POLICY = os.sched_getscheduler(0)
+"""The scheduling policy that we were started with, and that processes get."""
+_NO_PRIORITY = os.sched_param(0)
+
+
+def give_way() -> None:
+    """Never take the CPU from a training process in the middle of its step.
+
+    Without this the kernel often runs us at once, in place of the process whose report has woken
+    us: `report()` then costs a training loop the time that we need to read it, not its own.
+    """
+    try:
+        if _POLICY == os.SCHED_OTHER:
+            os.sched_setscheduler(0, os.SCHED_BATCH, _NO_PRIORITY)
+    except OSError:
+        return  # a sandbox that does not allow it: slower reports, nothing else
+
+
+@contextmanager
+def as_started() -> Iterator[None]:
+    """What this thread starts meanwhile gets the policy that we were started with."""
+    policy = os.sched_getscheduler(0)
+    if policy == _POLICY:
+        yield
+        return
+    os.sched_setscheduler(0, _POLICY, _NO_PRIORITY)
+    try:
+        yield
+    finally:
+        os.sched_setscheduler(0, policy, _NO_PRIORITY)

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from trainrun.agent.processes.children import PROC, kill_group
-from trainrun.agent.processes.python_command import PythonCommand
+from trainrun.agent.processes.launches import PythonCommand
 from trainrun.agent.processes.spawn import Spawned, StartFailed, spawn
 from trainrun.contract import variables
 

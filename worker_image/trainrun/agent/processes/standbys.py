@@ -16,12 +16,10 @@ from pathlib import Path
 from trainrun.agent.processes.children import kill_group
 from trainrun.agent.processes.environment import lasting
 from trainrun.agent.processes.group import Launch
-from trainrun.agent.processes.launcher import instead_of_launcher
-from trainrun.agent.processes.memory import Memory
-from trainrun.agent.processes.preloads import preload_text
-from trainrun.agent.processes.python_command import PythonCommand, python_command
-from trainrun.agent.processes.spawn import Spawned
+from trainrun.agent.processes.launches import PythonCommand, preload_text, python_command
+from trainrun.agent.processes.spawn import Spawned, instead_of_launcher
 from trainrun.agent.processes.standby import Beginning, Standby, write_start
+from trainrun.agent.processes.usage import Memory
 from trainrun.contract.agent_state import Problem
 from trainrun.contract.launcher import LauncherRefused
 

@@ -1,7 +1,9 @@
-"""What a process and all that it has started have used of the machine, as the kernel counts it.
+"""What processes use of the machine, as the kernel counts it: CPU, I/O, the container's memory.
 
-Layer: agent, leaf. Descendants that have ended and were waited for are booked with their parent;
-those that outlive their parent are nobody's any more.
+Layer: agent, leaf. Of a process and all that it has started: descendants that have ended and were
+waited for are booked with their parent; those that outlive their parent are nobody's any more. Of
+memory both cgroup versions; what the kernel would take back at once, caches of files that nobody
+used lately, does not count.
 """
 
 from __future__ import annotations
@@ -9,7 +11,9 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from itertools import islice
+from pathlib import Path
 
+from trainrun import oom
 from trainrun.agent.processes.children import PROC, children_of
 
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -85,3 +89,39 @@ def _io(pid: int) -> int:
         return 0
     found = dict(line.split(": ", 1) for line in lines if ": " in line)
     return int(found.get("rchar", "0")) + int(found.get("wchar", "0"))
+
+
+MEMORY_FILES = (
+    ("memory.max", "memory.current"),
+    ("memory.limit_in_bytes", "memory.usage_in_bytes"),
+)
+UNLIMITED = 1 << 60
+"""Bytes above which a limit means none: version 1 says it with a huge number."""
+
+
+class Memory:
+    """Of the cgroup whose counter file this is; without one nothing is known."""
+
+    def __init__(self, counter: Path | None) -> None:
+        self._folder = counter.parent if counter is not None else None
+
+    def used(self) -> float | None:
+        """The part of the limit that is in use; None: there is no limit, or nobody knows."""
+        if self._folder is None:
+            return None
+        for limit_name, used_name in MEMORY_FILES:
+            try:
+                limit = int((self._folder / limit_name).read_text())
+                used = int((self._folder / used_name).read_text())
+                stat = (self._folder / "memory.stat").read_text()
+            except (OSError, ValueError):  # the other version, or "max"
+                continue
+            fields = dict(line.partition(" ")[::2] for line in stat.splitlines())
+            idle = int(fields.get("total_inactive_file", fields.get("inactive_file", "0")))
+            return max(used - idle, 0) / limit if 0 < limit < UNLIMITED else None
+        return None
+
+
+def find_memory() -> Memory:
+    """Of this process's cgroup."""
+    return Memory(oom.find_counter())

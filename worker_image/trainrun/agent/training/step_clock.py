@@ -1,4 +1,4 @@
-"""How long the processes of an attempt have owed a step, and the long sections that they are in.
+"""The moments of an attempt: its steps, what it owes, its checkpoint, its calls of `should_save()`.
 
 Layer: agent, pure bookkeeping on the monotonic clock. Invariants: nothing is owed while a process
 waits for its agent (a checkpoint to read, room in a full backlog, the outcome of a vote) or is in a
@@ -6,18 +6,25 @@ long section; what ends such a time begins the count anew, and so does every rep
 that never ends excuses nobody for ever. An agent that stood still itself knows nothing: what was
 said meanwhile it has not read yet. The slowest step is one that was owed and came: not the first of
 an attempt, which imports and compiles.
+
+A notice waits for the next call of `should_save()`: evaluation loops and compilations make none.
+What is told of that is never more than what has passed: a call is seen at the look after it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
-from trainrun.contract.agent_state import LongSection
+from trainrun.contract.agent_state import LongSection, Problem
+from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun.contract.messages import SectionBegun
 
 LATE = 5.0
-"""Seconds without a tick after which the agent, or its machine, has stood still."""
+"""Seconds without a tick, or a look, after which the agent, or its machine, has stood still, and so
+have the ranks."""
 
 LONGEST_WAIT = 4 * 3600.0
 """Seconds for which waiting for the agent excuses from a step: a checkpoint of 1 TB is read or
@@ -26,7 +33,7 @@ stored in half of that at 140 MB/s. What takes longer hangs, in a store or a fil
 
 @dataclass(slots=True, kw_only=True)
 class StepClock:
-    """Of one attempt."""
+    """How long processes have owed a step, and which long sections they are in; of one attempt."""
 
     excused: Callable[[], bool] = bool
     """Whether some process waits for something that is none of its doing."""
@@ -116,3 +123,123 @@ class StepClock:
             for (rank, _), (begun, since) in sorted(self._sections.items())
         ]
         return min(found, key=lambda it: it.timeout - it.lasts, default=None)
+
+
+@dataclass(slots=True, kw_only=True)
+class TrainingProgress:
+    """What the ranks of one attempt have reported, and signs of a common mistake."""
+
+    ranks: tuple[int, ...]
+    resume: CheckpointId | None
+    metrics: Mapping[str, object] = field(default_factory=dict)
+    """Last metrics of the lowest rank that reports any."""
+    first_report: float | None = None
+    """When the first report came."""
+    last_report: float | None = None
+    """When the newest report came."""
+    finished: set[int] = field(default_factory=set)
+    """Ranks that called `trainrun.finish()`."""
+    asked_for_checkpoint: bool = False
+    """A rank called `trainrun.get_checkpoint()`."""
+    ignored: Problem | None = None
+    """A rank began below the step that it was handed."""
+    _metrics_rank: int | None = None
+    _heard: set[int] = field(default_factory=set)
+
+    def report(self, rank: int, step: int, metrics: Mapping[str, object], now: float) -> None:
+        """Take a report into account."""
+        if self.first_report is None:
+            self.first_report = now
+        self.last_report = now
+        if rank not in self._heard:
+            self._heard.add(rank)
+            self._look_for_ignored_resume(rank, step)
+        if metrics and (self._metrics_rank is None or rank <= self._metrics_rank):
+            self.metrics, self._metrics_rank = metrics, rank
+
+    @property
+    def all_finished(self) -> bool:
+        """Every rank said that the training is complete."""
+        return self.finished.issuperset(self.ranks)
+
+    def _look_for_ignored_resume(self, rank: int, step: int) -> None:
+        if self.resume is None or step >= self.resume.step or self.ignored is not None:
+            return
+        self.ignored = Problem(
+            type="ResumeIgnored",
+            reason="StartedBelowResumeStep",
+            message=f"the first report of rank {rank} is step {step}, but it was handed the "
+            f"checkpoint of step {self.resume.step}: the script starts over. Load the checkpoint "
+            "with trainrun.get_checkpoint() and go on from its step + 1",
+        )
+
+
+@dataclass(slots=True)
+class Loading:
+    """When processes asked for a checkpoint, and how long they waited for it; of one attempt.
+
+    Entered while a process waits, by any number at once.
+    """
+
+    first: float | None = None
+    """When the first one asked, on the monotonic clock."""
+    last: float | None = None
+    """When the last one had its answer."""
+    _waiting: int = 0
+
+    def __enter__(self) -> None:
+        """A process asks."""
+        self.first = self.first if self.first is not None else time.monotonic()
+        self._waiting += 1
+
+    def __exit__(self, *_: object) -> None:
+        """It has its answer, or has gone."""
+        self._waiting -= 1
+        self.last = time.monotonic()
+
+    def before(self, spawned: float) -> float:
+        """Seconds from the spawn until the first one asked; 0: none has."""
+        return 0.0 if self.first is None else max(self.first - spawned, 0.0)
+
+    def seconds(self, now: float) -> float:
+        """Seconds from the first question to the last answer."""
+        if self.first is None:
+            return 0.0
+        end = now if self._waiting or self.last is None else self.last
+        return end - self.first
+
+
+class Counted(Protocol):
+    """The calls of one rank."""
+
+    @property
+    def calls(self) -> int:
+        """How many it has begun."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Asking:
+    """How long the processes of a worker go without asking `should_save()`, in one attempt."""
+
+    files: Mapping[int, Counted]
+    """By rank."""
+    longest: float = 0.0
+    """Seconds between two calls of one rank at most, the time since its last one included; 0 while
+    no rank has asked, as before its first call."""
+    _seen: dict[int, tuple[int, float]] = field(default_factory=dict)
+    """By rank its calls, and when a look first found so many."""
+    _looked: float = 0.0
+
+    def look(self, living: tuple[int, ...], now: float, *, stopped: bool) -> None:
+        """`now` is on the monotonic clock; `stopped`: ranks may be waiting in a call."""
+        nothing_known = stopped or now - self._looked > LATE
+        self._looked = now
+        for rank in living:
+            calls = self.files[rank].calls
+            before = self._seen.get(rank)
+            if calls == 0:
+                continue
+            if before is None or nothing_known or calls != before[0]:
+                self._seen[rank] = (calls, now)
+            else:
+                self.longest = max(self.longest, now - before[1])

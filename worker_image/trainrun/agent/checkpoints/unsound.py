@@ -1,6 +1,9 @@
-"""Steps that were reported before their save had ended: no run resumes from them.
+"""Checkpoints that are not what they seem: of a save that had not ended, of ranks that take turns.
 
-Layer: agent. Invariant: what may be committed of such a step is set aside.
+Layer: agent. What may be committed of a step that was reported too early is set aside: no run
+resumes from it. Ranks that count different steps are told of: any subset of ranks may bring files,
+so a single such checkpoint is in order; three in a row whose ranks alternate are not, and each of
+them would resume with a part missing.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from trainrun import writing
 from trainrun.agent import background
@@ -19,12 +23,16 @@ from trainrun.contract.agent_state import Problem
 from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun.errors import StoreError
 
+if TYPE_CHECKING:
+    from trainrun.checkpoint import Manifest
+
+
 LOG = logging.getLogger("trainrun.agent")
 
 
 @dataclass(slots=True, kw_only=True)
 class TornSteps:
-    """Of one attempt."""
+    """Steps of one attempt that were reported before their save had ended."""
 
     attempt: int
     storage: AsyncRunStore
@@ -82,3 +90,49 @@ class TornSteps:
                 await asyncio.sleep(backoff.next())
             else:
                 return
+
+
+@dataclass(slots=True)
+class Turns:
+    """Looks at the checkpoints of one attempt as they are committed."""
+
+    problem: Problem | None = None
+    """Stays until the attempt ends: its ranks will not count the same steps any more."""
+    _before: tuple[Manifest, ...] = ()
+    """The last two."""
+
+    def saw(self, manifest: Manifest) -> None:
+        """Take a commit into account."""
+        if manifest.whole:  # one rank's files on purpose, whichever rank that was
+            self._before = ()
+            return
+        last_three = (*self._before, manifest)
+        if len(last_three) == 3 and self.problem is None and _alternate(last_three):
+            self.problem = _turns_problem(last_three[1], manifest)
+        self._before = last_three[-2:]
+
+
+def _alternate(manifests: tuple[Manifest, ...]) -> bool:
+    first, second, third = map(_ranks, manifests)
+    return all((first, second, third)) and not second & (first | third)
+
+
+def _ranks(manifest: Manifest) -> frozenset[int]:
+    return frozenset(rank for item in manifest.files for rank in item.ranks)
+
+
+def _turns_problem(before: Manifest, last: Manifest) -> Problem:
+    return Problem(
+        type="CheckpointPartial",
+        reason="RanksTakeTurns",
+        message=f"the checkpoint of step {last.step} holds files of {_names(last)} alone, that of "
+        f"step {before.step} of {_names(before)} alone: a restart would miss the others'. If "
+        "all of them belong together, report them with the same step on every rank",
+    )
+
+
+def _names(manifest: Manifest) -> str:
+    ranks = sorted(_ranks(manifest))
+    if len(ranks) == 1:
+        return f"rank {ranks[0]}"
+    return "ranks " + ", ".join(map(str, ranks[:8])) + (", ..." if len(ranks) > 8 else "")

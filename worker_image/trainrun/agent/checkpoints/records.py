@@ -1,0 +1,211 @@
+"""What is stored beside checkpoints: metrics, last lines of processes, the run's story.
+
+Layer: agent. In the background and best effort: no process and no order waits for it, and it never
+fails anything; what the store does not take now waits, bounded. A commit alone waits for one try:
+the metrics of its step are stored before it, if they can be. What an agent has not stored when it
+dies is missing, and readers see that it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import random
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from trainrun.agent import background
+from trainrun.agent.checkpoints.storage import AsyncRunStore
+from trainrun.backoff import Backoff
+from trainrun.contract.answer import StoryEntry
+from trainrun.contract.masking import masked_object
+from trainrun.contract.wire import LARGEST_STORY_ENTRY
+from trainrun.errors import StoreError
+
+if TYPE_CHECKING:
+    from trainrun.checkpoint import WorkerLog
+
+
+LOG = logging.getLogger("trainrun.agent")
+
+KEPT_REPORTS = 20_000
+"""Reports kept while the store is away; the oldest go first."""
+
+_Report = tuple[int, int, Mapping[str, object]]
+"""Step, rank, metrics: made a record only when a piece is written, since reports may be many."""
+
+
+@dataclass(slots=True, kw_only=True)
+class MetricsQueue:
+    """The metrics of one attempt."""
+
+    attempt: int
+    storage: AsyncRunStore
+    interval: float
+    """Seconds between two pieces."""
+    _reports: deque[_Report] = field(default_factory=lambda: deque(maxlen=KEPT_REPORTS))
+    _wake: asyncio.Event = field(default_factory=asyncio.Event)
+    _writing: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _closed: bool = False
+
+    def start(self) -> None:
+        """Begin to write pieces."""
+        background.run(self._run())
+
+    def add(self, rank: int, step: int, metrics: Mapping[str, object]) -> None:
+        """Keep one report's metrics."""
+        self._reports.append((step, rank, metrics))
+
+    def hurry(self) -> None:
+        """Write what has gathered now: the processes have ended."""
+        self._wake.set()
+
+    async def write(self) -> None:
+        """Write what has gathered as one piece; what is being written is waited for."""
+        async with self._writing:
+            await self._write()
+
+    def close(self) -> None:
+        """The next attempt begins: write what has gathered, and nothing more."""
+        self._closed = True
+        self.hurry()
+
+    async def _run(self) -> None:
+        while not self._closed:
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), self.interval)
+            self._wake.clear()
+            await self.write()
+
+    async def _write(self) -> None:
+        if not self._reports:
+            return
+        reports = list(self._reports)
+        self._reports.clear()
+        records = [
+            {"step": step, "rank": rank, "metrics": metrics} for step, rank, metrics in reports
+        ]
+        try:
+            await self.storage.write_metrics(self.attempt, records)
+        except StoreError as error:
+            LOG.info("metrics wait to be stored: %s", error)
+            room = KEPT_REPORTS - len(self._reports)
+            self._reports.extendleft(reversed(reports[max(0, len(reports) - room) :]))
+
+
+LOG_PAUSE = (3.0, 10.0)
+"""Seconds before they are stored, at random: not all workers at once, and none while it starts."""
+MOST_LOGS = 3
+"""Attempts whose lines wait while the store is away; the oldest go first."""
+
+
+@dataclass(slots=True, kw_only=True)
+class LogKeeping:
+    """The last lines of attempts that have ended, of one agent.
+
+    Asked for when the uploads of checkpoints are done, and some seconds later where the worker
+    stays: the next start needs the CPU and the store.
+    """
+
+    storage: AsyncRunStore
+    _kept: int = 0
+    """The highest attempt that was asked for."""
+    _waiting: deque[WorkerLog] = field(default_factory=lambda: deque(maxlen=MOST_LOGS))
+    _hurry: asyncio.Event = field(default_factory=asyncio.Event)
+    _task: asyncio.Task[None] | None = None
+
+    def keep(self, attempt: int, lines: Callable[[], WorkerLog]) -> None:
+        """Store the last lines of an attempt of which nothing runs any more, once."""
+        if attempt <= self._kept:
+            return
+        self._kept = attempt
+        self._waiting.append(lines())
+        if self._task is None or self._task.done():
+            self._task = background.run(self._run())
+
+    async def finished(self) -> None:
+        """Store what waits now, and wait until all is stored."""
+        self._hurry.set()
+        if self._task is not None:
+            await self._task
+
+    async def _run(self) -> None:
+        backoff = Backoff(0.5, 10.0)
+        await self._pause()
+        while self._waiting:
+            log = self._waiting[0]
+            try:
+                await self.storage.write_log(log)
+            except StoreError as error:
+                LOG.debug("the last lines of attempt %d wait: %s", log.attempt, error)
+                await asyncio.sleep(backoff.next())
+                continue
+            # Another may have pushed it out meanwhile.
+            if self._waiting and self._waiting[0] is log:
+                self._waiting.popleft()
+
+    async def _pause(self) -> None:
+        try:
+            await asyncio.wait_for(self._hurry.wait(), random.uniform(*LOG_PAUSE))
+        except asyncio.TimeoutError:
+            pass
+
+
+@dataclass(slots=True, kw_only=True)
+class Recording:
+    """What the operator tells of the run's story, as long as it asks for it; of one agent.
+
+    Each chapter is written once, masked: an agent that dies while writing has written it or not,
+    and the next one is asked again.
+    """
+
+    storage: AsyncRunStore
+    news: Callable[[], None]
+    _wanted: dict[int, str] = field(default_factory=dict)
+    _done: set[int] = field(default_factory=set)
+    _task: asyncio.Task[None] | None = None
+
+    @property
+    def done(self) -> tuple[int, ...]:
+        """Numbers of what is asked for now that is in the store."""
+        return tuple(sorted(self._done & self._wanted.keys()))
+
+    def want(self, entries: tuple[StoryEntry, ...]) -> None:
+        """Store these, and nothing else."""
+        self._wanted = {entry.number: entry.text for entry in entries}
+        if self._missing() and (self._task is None or self._task.done()):
+            self._task = background.run(self._run())
+
+    async def finished(self) -> None:
+        """Wait until all is stored."""
+        if self._task is not None:
+            await self._task
+
+    def _missing(self) -> list[int]:
+        return sorted(self._wanted.keys() - self._done)
+
+    async def _run(self) -> None:
+        backoff = Backoff(0.5, 10.0)
+        while missing := self._missing():
+            number = missing[0]
+            try:
+                await self._write(number, self._wanted[number])
+            except StoreError as error:
+                LOG.debug("chapter %d of the story waits: %s", number, error)
+                await asyncio.sleep(backoff.next())
+
+    async def _write(self, number: int, text: str) -> None:
+        try:
+            chapter = json.loads(text) if len(text) <= LARGEST_STORY_ENTRY else None
+        except (ValueError, RecursionError):
+            chapter = None
+        if isinstance(chapter, dict):
+            await self.storage.write_story(number, masked_object(chapter))
+        else:
+            LOG.warning("chapter %d of the story is none: not stored", number)
+        self._done.add(number)
+        self.news()
