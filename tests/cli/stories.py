@@ -10,7 +10,7 @@ from typing import Any
 from trainrun.checkpoint import RunStore, StoryRecord, open_store, write_story
 from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun_operator.api.run.story import Chapter, Note, chapter_object
-from trainrun_operator.core.run.goodput import divided
+from trainrun_operator.core.run.times import divided
 
 BEGIN = datetime(2026, 11, 3, 9, 0, tzinfo=UTC)
 

@@ -14,12 +14,12 @@ from tests.runtime.states import a_state
 from trainrun_operator.cluster.pod_tokens import (
     BELIEVED_FOR,
     DISBELIEVED_FOR,
+    EXPIRED,
     PAUSE,
     REMEMBERED_REFUSALS,
     REVIEWS,
     pod_tokens,
 )
-from trainrun_operator.cluster.token_claims import EXPIRED
 from trainrun_operator.kube.errors import Unavailable
 from trainrun_operator.kube.token_review import PodIdentity
 from trainrun_operator.runtime.agent_server import Authenticator, Refusal, Speaker

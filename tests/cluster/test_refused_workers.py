@@ -16,7 +16,8 @@ import pytest_asyncio
 from tests.cluster.office import Office
 from tests.cluster.test_installations import TEMPLATE
 from trainrun_operator.api.resources import TRAINRUN
-from trainrun_operator.core.run.gang import missing, roster
+from trainrun_operator.core.run.gang import roster
+from trainrun_operator.core.run.stages import placement
 from trainrun_operator.kube.errors import Conflict
 from trainrun_operator.worlds.kubernetes import creations
 from trainrun_operator.worlds.kubernetes.observing.pod_index import PodIndex
@@ -66,7 +67,7 @@ class Led:
 async def led(
     api: KubeApi, trainruns: TrainRuns, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Led]:
-    monkeypatch.setattr(missing, "PATIENCE", timedelta(seconds=0.5))
+    monkeypatch.setattr(placement, "PATIENCE", timedelta(seconds=0.5))
     monkeypatch.setattr(creations, "LONGEST_OUTAGE_PAUSE", 1.0)
     monkeypatch.setattr(creations, "LONGEST_PAUSE", 1.0)
     monkeypatch.setattr(roster, "QUOTA_SETTLES", timedelta(seconds=0.5))

@@ -20,7 +20,7 @@ from tests.e2e.support.operator_process import OperatorProcess
 from tests.support.eventually import eventually
 from tests.support.task_logs import records_of
 from trainrun.tasks.records import Dispatched, Done, Failed, Record
-from trainrun_operator.runtime.attempt_keys import attempt_key
+from trainrun_operator.runtime.agents import attempt_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

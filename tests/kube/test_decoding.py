@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from trainrun_operator.kube.decoding import DEEPEST, decoded
+from trainrun_operator.kube.json_text import DEEPEST, decoded
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given as given_that
 from hypothesis import strategies as st
 
-from trainrun_operator.kube.items import Items
+from trainrun_operator.kube.json_text import Items
 
 
 def read(text: bytes, size: int) -> tuple[list[Any], Any]:

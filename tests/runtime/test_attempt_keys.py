@@ -10,8 +10,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from tests.runtime.states import RUN_UID, a_state, hold, start
 from trainrun.contract.answer import Answer
-from trainrun_operator.runtime.agents import RunAgents
-from trainrun_operator.runtime.attempt_keys import attempt_key
+from trainrun_operator.runtime.agents import RunAgents, attempt_key
 
 SECRET = b"s" * 32
 

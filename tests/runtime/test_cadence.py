@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from tests.runtime.states import hold
-from trainrun_operator.runtime.cadence import Cadence
+from trainrun_operator.runtime.agents import Cadence
 from trainrun_operator.runtime.wakeup import Wakeup
 
 SPEAKER = replace(hold(), poll=10.0, progress=1.0)

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from trainrun_operator.runtime.fruitless import ADDRESSES, AT_ONCE, PER_SECOND, Fruitless
+from trainrun_operator.runtime.door import (
+    FRUITLESS_ADDRESSES,
+    FRUITLESS_AT_ONCE,
+    FRUITLESS_PER_SECOND,
+    Fruitless,
+)
 
 
 def after(number: int, *, address: str = "a") -> Fruitless:
@@ -13,14 +18,14 @@ def after(number: int, *, address: str = "a") -> Fruitless:
 
 
 def test_an_address_has_had_its_share_after_so_many_at_once() -> None:
-    assert not after(int(AT_ONCE) - 1).had_its_share("a", 100.0)
-    assert after(int(AT_ONCE)).had_its_share("a", 100.0)
-    assert not after(int(AT_ONCE)).had_its_share("b", 100.0)
+    assert not after(int(FRUITLESS_AT_ONCE) - 1).had_its_share("a", 100.0)
+    assert after(int(FRUITLESS_AT_ONCE)).had_its_share("a", 100.0)
+    assert not after(int(FRUITLESS_AT_ONCE)).had_its_share("b", 100.0)
 
 
 def test_they_are_forgotten_at_a_steady_pace() -> None:
-    fruitless = after(int(AT_ONCE))
-    assert not fruitless.had_its_share("a", 100.0 + 1 / PER_SECOND)
+    fruitless = after(int(FRUITLESS_AT_ONCE))
+    assert not fruitless.had_its_share("a", 100.0 + 1 / FRUITLESS_PER_SECOND)
     fruitless.count("a", 101.0)
     assert not fruitless.had_its_share("a", 101.0)
     fruitless = after(10)
@@ -29,7 +34,7 @@ def test_they_are_forgotten_at_a_steady_pace() -> None:
 
 
 def test_of_many_addresses_the_one_longest_known_is_forgotten() -> None:
-    fruitless = after(int(AT_ONCE))
-    for number in range(ADDRESSES):
+    fruitless = after(int(FRUITLESS_AT_ONCE))
+    for number in range(FRUITLESS_ADDRESSES):
         fruitless.count(f"other {number}", 100.0)
     assert not fruitless.had_its_share("a", 100.0)

@@ -18,7 +18,7 @@ from tests.support.certificates import TestAuthority
 from trainrun.agent.exchange.http import HttpClient, Response
 from trainrun.contract.wire import LARGEST_HEARTBEAT
 from trainrun_operator.runtime import archive as downloads
-from trainrun_operator.runtime import fruitless
+from trainrun_operator.runtime import door
 from trainrun_operator.runtime.agent_server import (
     CONNECTIONS,
     AgentServer,
@@ -28,8 +28,7 @@ from trainrun_operator.runtime.agent_server import (
 )
 from trainrun_operator.runtime.agents import REPLACED, RunAgents
 from trainrun_operator.runtime.archive import AgentArchive
-from trainrun_operator.runtime.door import STRANGERS_PER_ADDRESS
-from trainrun_operator.runtime.shape import DEEPEST, MOST_FIELDS, MOST_ITEMS
+from trainrun_operator.runtime.door import DEEPEST, MOST_FIELDS, MOST_ITEMS, STRANGERS_PER_ADDRESS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -367,8 +366,8 @@ async def shake_hands(port: Port, times: int) -> None:
 async def test_who_shakes_hands_again_and_again_is_turned_away_without_one(
     port: Port, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fruitless, "AT_ONCE", 3.0)
-    monkeypatch.setattr(fruitless, "PER_SECOND", 0.001)
+    monkeypatch.setattr(door, "FRUITLESS_AT_ONCE", 3.0)
+    monkeypatch.setattr(door, "FRUITLESS_PER_SECOND", 0.001)
     async with port.open():
         with pytest.raises(OSError):
             await shake_hands(port, 50)  # it may take a moment until each is seen to have gone

@@ -14,6 +14,7 @@ import pytest
 from tests.runtime.states import RUN_UID, a_state, hold
 from tests.simulation.world.clock import Clock
 from tests.support.builders import a_config, a_worker
+from trainrun.contract.answer import PROGRESS_INTERVAL
 from trainrun_operator.api.run.standing import PostedProgress
 from trainrun_operator.api.run.status import HistoryEntry, TrainRunStatus
 from trainrun_operator.core.run.config import RunConfig
@@ -24,7 +25,7 @@ from trainrun_operator.runtime import reconciler
 from trainrun_operator.runtime.agents import RunAgents
 from trainrun_operator.runtime.news import Happened, Passed, RunNews
 from trainrun_operator.runtime.reconciler import Reconciler
-from trainrun_operator.runtime.wakeup import PROGRESS_INTERVAL, Wakeup
+from trainrun_operator.runtime.wakeup import Wakeup
 from trainrun_operator.worlds.base import Agents, Seen, StatusConflict, StatusUnwritable
 
 CONFIG = a_config(

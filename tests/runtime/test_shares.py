@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from tests.kube.waiting import until
-from trainrun_operator.runtime.shares import Shares
+from trainrun_operator.runtime.door import Shares
 
 
 class Hall:

@@ -17,7 +17,7 @@ from tests.simulation.useful_time import (
     mistake_in_goodput,
     useful,
 )
-from trainrun_operator.core.run import goodput
+from trainrun_operator.core.run import times
 
 FIRST_TOLD = 31
 """The first of the lives drawn that can be judged."""
@@ -49,5 +49,5 @@ def test_a_goodput_that_is_wrong_is_noticed(monkeypatch: pytest.MonkeyPatch) -> 
     life = drawn_life(FIRST_TOLD)
     assert is_told(life)
     assert mistake_in_goodput(life) == ""
-    monkeypatch.setattr(goodput, "BUCKETS", tuple(b for b in goodput.BUCKETS if b != "useful"))
+    monkeypatch.setattr(times, "BUCKETS", tuple(b for b in times.BUCKETS if b != "useful"))
     assert "s of useful time\nLife(seed=" in mistake_in_goodput(life)

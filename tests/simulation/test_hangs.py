@@ -12,7 +12,7 @@ from tests.simulation.world.weather import Weather
 from tests.support.levels import some
 from trainrun_operator.core.run.causes import Cause
 from trainrun_operator.core.run.config import RunConfig
-from trainrun_operator.core.run.incidents import hangs, learned
+from trainrun_operator.core.run.incidents import hangs
 from trainrun_operator.core.run.stages import running
 
 
@@ -120,7 +120,7 @@ def test_the_judge_notices_a_gang_that_is_called_hung_and_was_not(
 def test_the_judge_notices_a_hang_that_ends_an_attempt_though_it_was_only_to_be_observed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(running, "learned_hang", learned.suspected_hang)
+    monkeypatch.setattr(running, "learned_hang", hangs.suspected_hang)
     world = a_life()
     until(world, lambda: training(world))
     world.hang(worker(world, 1).agent)

@@ -35,8 +35,9 @@ from trainrun_operator.core.run.config import RunConfig, config_of
 from trainrun_operator.core.run.flush import to_flush
 from trainrun_operator.core.run.incidents.attribution import incident_of
 from trainrun_operator.core.run.incidents.losses import Loss
-from trainrun_operator.core.run.installation import NAMELESS, Installation
 from trainrun_operator.core.run.observation import (
+    NAMELESS,
+    Installation,
     NodeStrike,
     Observation,
     Refused,

@@ -24,12 +24,12 @@ TARGETS = {
     "causes": f"{CORE}/causes.py",
     "ledger": f"{CORE}/incidents/ledger.py",
     "losses": f"{CORE}/incidents/losses.py",
-    "settling": f"{CORE}/incidents/settling.py",
+    "attribution": f"{CORE}/incidents/attribution.py",
     "choice": f"{STORE}/choice.py",
     "resolution": f"{STORE}/resolution.py",
     "fencing": f"{STORE}/rules/selection.py",
 }
-"""Causes, ledger, losses, settling, resume, and fencing, which is a rule of selection."""
+"""Causes, ledger, losses, attribution, resume, and fencing, which is a rule of selection."""
 AIM = 0.9
 EQUIVALENT = Path(__file__).with_name("equivalent.txt")
 

@@ -13,7 +13,7 @@ import click
 from trainrun_operator.api.run.incident import Incident
 from trainrun_operator.api.run.status import TrainRunStatus
 from trainrun_operator.cli import wording
-from trainrun_operator.core.run.separate import NEVER_MET
+from trainrun_operator.core.run.warnings import NEVER_MET
 
 COLUMNS = (
     "attempt",

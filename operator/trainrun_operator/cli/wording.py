@@ -17,7 +17,7 @@ from trainrun.text import without_escapes
 from trainrun_operator.api.run.incident import Incident
 from trainrun_operator.api.run.status import TrainRunStatus
 from trainrun_operator.core.run.causes import BUDGETS
-from trainrun_operator.core.run.incidents.uptime import TRAINED, shows_steps
+from trainrun_operator.core.run.incidents.gains import TRAINED, shows_steps
 from trainrun_operator.core.run.observation import WorkerFact
 
 NO_STEP = "-"

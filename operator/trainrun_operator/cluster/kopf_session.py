@@ -13,7 +13,7 @@ from typing import Any
 import aiohttp
 import kopf
 
-from trainrun_operator.kube.decoding import decoded
+from trainrun_operator.kube.json_text import decoded
 
 
 class _Answer(aiohttp.ClientResponse):

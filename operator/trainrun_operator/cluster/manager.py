@@ -20,7 +20,8 @@ from trainrun_operator.cluster.metrics import Metrics
 from trainrun_operator.cluster.neighbours import Neighbours, Record
 from trainrun_operator.cluster.node_memory import NodeMemory, Tell
 from trainrun_operator.core.run.config import RunConfig
-from trainrun_operator.core.run.installation import Installation
+from trainrun_operator.core.run.display import TOO_LARGE
+from trainrun_operator.core.run.observation import Installation
 from trainrun_operator.core.run.plan import Event, Plan
 from trainrun_operator.core.run.planner import decide
 from trainrun_operator.kube.errors import (
@@ -252,7 +253,8 @@ class RunManager:
         uid, generation = metadata["uid"], metadata.get("generation", 0)
         known, self._refused[uid] = self._refused.get(uid), generation
         if isinstance(why, TooLarge) and uid not in self._runs:
-            self._neighbours.too_large(raw, str(why))  # where its condition does not tell it yet
+            # Where its condition does not tell it yet.
+            self._neighbours.note(raw, TOO_LARGE, TOO_LARGE, str(why))
         if known == generation:
             return False
         if not isinstance(why, TooLarge):

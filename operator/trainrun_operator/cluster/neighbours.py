@@ -16,8 +16,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from trainrun_operator.api.resources import TRAINRUN
-from trainrun_operator.core.run.display import CONTESTED, TOO_LARGE
-from trainrun_operator.core.run.installation import name_of
+from trainrun_operator.core.run.display import CONTESTED
+from trainrun_operator.core.run.observation import name_of
 from trainrun_operator.core.run.plan import Event
 from trainrun_operator.kube.errors import Conflict, KubeError, NotFound
 from trainrun_operator.kube.raw import mapping, named
@@ -66,13 +66,10 @@ class Neighbours:
             f"one operator; or, if the one in namespace {other} is gone for good, upgrade the "
             f"other one with --set adopt={{{other}}}"
         )
-        self._note(raw, CONTESTED, REASON, message)
+        self.note(raw, CONTESTED, REASON, message)
 
-    def too_large(self, raw: Raw, message: str) -> None:
-        """This run is not read, in any version that we have seen."""
-        self._note(raw, TOO_LARGE, TOO_LARGE, message)
-
-    def _note(self, raw: Raw, type_: str, reason: str, message: str) -> None:
+    def note(self, raw: Raw, type_: str, reason: str, message: str) -> None:
+        """This run has to get the condition of this type, unless it has it."""
         metadata, status = raw["metadata"], {"internal": {}, **mapping(raw, "status")}
         self._untold.pop(metadata["uid"], None)
         if not _settled(status, type_):

@@ -13,8 +13,8 @@ from datetime import datetime, timedelta
 
 from trainrun_operator.api.run.incident import Incident
 from trainrun_operator.api.run.status import TrainRunStatus
-from trainrun_operator.core.run.gang.offenders import offenders, strikes_of
-from trainrun_operator.core.run.incidents.fingerprints import AGAIN, same_node
+from trainrun_operator.core.run.gang.avoiding import offenders, strikes_of
+from trainrun_operator.core.run.incidents.repeats import AGAIN, same_node
 from trainrun_operator.core.run.observation import NodeStrike
 from trainrun_operator.core.run.plan import Event
 

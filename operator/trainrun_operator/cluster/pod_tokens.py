@@ -2,25 +2,73 @@
 
 Layer: cluster. A token is believed when the API server says that it belongs to a pod, for our
 audience; the pod must be one that we created for the run, and speaks for itself alone. Invariants:
-the API server is asked only about tokens that claim to be those of a pod of ours; what strangers
-show neither pushes out what is known of good tokens nor keeps others from having theirs reviewed.
+the API server is asked only about tokens that claim to be those of a pod of ours, for which alone
+such a claim is good; what strangers show neither pushes out what is known of good tokens nor keeps
+others from having theirs reviewed.
 """
 
 from __future__ import annotations
 
+import base64
 import hashlib
+import json
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import TypeVar
 
 from trainrun.contract.agent_state import AgentState
-from trainrun_operator.cluster.token_claims import Claims, claims_of
 from trainrun_operator.kube.errors import KubeError
+from trainrun_operator.kube.raw import mapping, text
 from trainrun_operator.kube.token_review import PodIdentity
 from trainrun_operator.runtime.agent_server import Authenticator, Refusal, Speaker
-from trainrun_operator.runtime.shares import Shares
+from trainrun_operator.runtime.door import Shares
 from trainrun_operator.worlds.kubernetes.names import AUDIENCE
 from trainrun_operator.worlds.kubernetes.observing.pods import PodFact
+
+LONGEST_TOKEN = 8192
+"""Characters; those of a cluster have one or two thousand."""
+EXPIRED = 24 * 3600.0
+"""Seconds after its end until a token is not even shown to the API server: that one judges by its
+own clock, and ours may be wrong."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claims:
+    """Which pod's token it claims to be, for our audience and of these days."""
+
+    namespace: str
+    pod: str
+    pod_uid: str
+
+
+def claims_of(token: str, *, audience: str, now: float) -> Claims | None:
+    """None: this is no token of a pod for this audience, or one that has ended long ago.
+
+    `now` is Unix time in seconds.
+    """
+    parts = token.split(".")
+    if len(token) > LONGEST_TOKEN or len(parts) != 3 or not token.isascii():
+        return None
+    try:
+        padded = parts[1] + "=" * (-len(parts[1]) % 4)
+        payload = json.loads(base64.b64decode(padded, altchars=b"-_", validate=True))
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(payload, dict):
+        return None
+    audiences, expires = payload.get("aud"), payload.get("exp")
+    if audience not in (audiences if isinstance(audiences, list) else [audiences]):
+        return None
+    if not isinstance(expires, int | float) or expires + EXPIRED < now:
+        return None
+    cluster = mapping(payload, "kubernetes.io")
+    pod = mapping(cluster, "pod")
+    claims = Claims(
+        namespace=text(cluster, "namespace"), pod=text(pod, "name"), pod_uid=text(pod, "uid")
+    )
+    return claims if claims.namespace and claims.pod and claims.pod_uid else None
+
 
 BELIEVED_FOR = 900.0
 """Seconds until a token is reviewed again: a deleted pod is refused at once by our own cache; a

@@ -12,7 +12,7 @@ from typing import Literal
 
 from trainrun.errors import InvalidSpec
 from trainrun_operator.cluster.endpoint import place_of
-from trainrun_operator.core.run.installation import Installation
+from trainrun_operator.core.run.observation import Installation
 from trainrun_operator.worlds.kubernetes.observing.taints import (
     DEFAULT_NOTICES,
     NoticeTaint,

@@ -17,11 +17,8 @@ from typing import Any
 from trainrun_operator.api.resources import TRAINRUN
 from trainrun_operator.kube.api import KubeApi
 from trainrun_operator.kube.informer import ToldInformer
-from trainrun_operator.kube.list_state import ListState, settled
+from trainrun_operator.kube.list_state import EVERYWHERE, ListState, settled
 from trainrun_operator.worlds.kubernetes.sweeping.trial_object import TrialObject, trial_object
-
-EVERYWHERE = ""
-"""The namespace that stands for all."""
 
 Raw = dict[str, Any]
 

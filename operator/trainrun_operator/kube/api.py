@@ -23,10 +23,8 @@ from trainrun_operator.kube.connection import (
     load_configuration,
     reload_token,
 )
-from trainrun_operator.kube.decoding import decoded
 from trainrun_operator.kube.errors import Unavailable, error_of
-from trainrun_operator.kube.items import Items
-from trainrun_operator.kube.lines import json_lines, text_lines
+from trainrun_operator.kube.json_text import Items, decoded, json_lines, text_lines
 from trainrun_operator.kube.request import CONNECT_TIMEOUT, JSON, ApiRequest, nobody_minds, within
 
 if TYPE_CHECKING:

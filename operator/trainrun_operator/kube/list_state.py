@@ -11,6 +11,8 @@ import asyncio
 import logging
 from collections.abc import Collection
 
+EVERYWHERE = ""
+"""The namespace that stands for all."""
 PATIENCE = 3
 """Failures in a row until a list counts as one that cannot be read: single ones pass by."""
 LOOK_EVERY = 0.05

@@ -38,12 +38,10 @@ from trainrun.contract.wire import (
     MalformedMessage,
 )
 from trainrun_operator.core.sweep.clerking import CLERK
-from trainrun_operator.runtime.agents import BEAT, TOLERATED_LAG, RunAgents
+from trainrun_operator.runtime.agents import BEAT, TOLERATED_LAG, Cadence, RunAgents
 from trainrun_operator.runtime.archive import AgentArchive
-from trainrun_operator.runtime.cadence import Cadence
-from trainrun_operator.runtime.clerk_desks import ClerkDesks
-from trainrun_operator.runtime.door import Door
-from trainrun_operator.runtime.shape import check_shape
+from trainrun_operator.runtime.clerk_desk import ClerkDesks
+from trainrun_operator.runtime.door import Door, check_shape
 
 LONGEST_WAIT = 60.0
 """Seconds; a longer one would outlive idle timeouts of what stands between agent and operator."""

@@ -1,13 +1,19 @@
-"""What the agents of one run said last, and what they are to be answered.
+"""What the agents of one run said last, and what they are to be answered, and how often.
 
 Layer: runtime; no network here (see `agent_server`). Invariants: a heartbeat that arrives late
 never replaces a newer one; an agent that was replaced by another of the same worker is not heard
-again; a held request ends as soon as its answer differs from the one its agent has seen.
+again; a held request ends as soon as its answer differs from the one its agent has seen. What
+agents that train well cost the operator is bounded by how often they poll, however many there are:
+progress is told and looked at less often as the fleet grows, each second in a small one; news are
+told and looked at at once. The key of an attempt is derived anew whenever it is needed, and told to
+agents alone: it stands in no status, log, environment or store.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hmac
+import json
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Mapping
@@ -15,11 +21,48 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 from trainrun.contract.agent_state import AgentState
-from trainrun.contract.ages import aged, essence
-from trainrun.contract.answer import Answer, Start
+from trainrun.contract.ages import aged, changed, essence
+from trainrun.contract.answer import PROGRESS_INTERVAL, Answer, Start
 from trainrun.text import cleaned
-from trainrun_operator.runtime.attempt_keys import attempt_key
 from trainrun_operator.worlds.base import Heard
+
+_SALT = b"trainrun attempt key v1"
+
+
+def attempt_key(secret: bytes, *, run_uid: str, attempt: int) -> str:
+    """Key of an attempt (64 hexadecimal digits) by HKDF-SHA256 (RFC 5869, one block of output);
+    `secret` is the operator's own, of at least 32 random bytes."""
+    extracted = hmac.digest(_SALT, secret, "sha256")
+    info = json.dumps([run_uid, attempt]).encode()
+    return hmac.digest(extracted, info + b"\x01", "sha256").hex()
+
+
+FLEET = 200
+"""Agents up to which those whose progress is the run's tell it each second. Others are asked so
+seldom that all of them together make 20 heartbeats a second, or poll. In gangs of ten that is 20
+passes a second, too: with 2,000 agents each run's in ten, and a status in the cluster shows
+progress every twenty."""
+LONGEST = 10.0
+"""Seconds between two looks at the progress of a run, however large the fleet is."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Cadence:
+    """Of all runs of an operator."""
+
+    agents: int = 0
+    """How many there are."""
+
+    @property
+    def interval(self) -> float:
+        """Seconds between two passes over a run of which only steps and metrics have changed."""
+        return min(max(self.agents / FLEET, PROGRESS_INTERVAL), LONGEST)
+
+    def paced(self, answer: Answer) -> Answer:
+        """The answer, asking for progress as often as the fleet allows; at least with each poll."""
+        stretched = answer.progress * self.agents / FLEET
+        return changed(answer, progress=min(max(stretched, PROGRESS_INTERVAL), answer.poll))
+
 
 BEAT = 1.0
 """Seconds between two signs that our own loop turns."""

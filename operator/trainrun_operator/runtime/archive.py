@@ -14,8 +14,7 @@ from pathlib import Path
 
 from aiohttp import web
 
-from trainrun_operator.runtime.door import Door
-from trainrun_operator.runtime.shares import Shares
+from trainrun_operator.runtime.door import Door, Shares
 
 AT_ONCE, OF_A_RUN = 32, 8
 """Downloads at a time, in all and of one run: a gang of a thousand must take neither our memory nor

@@ -4,7 +4,9 @@ Layer: runtime. A connection is a stranger's until somebody has shown on it who 
 strangers are bounded, for each address and in all, and so is their time, the handshake included,
 and how many of an address may come and go without having shown who they are;
 one who is cut was there long enough for anybody honest; who is known is not cut for what strangers
-do, and holds only so many connections himself.
+do, and holds only so many connections himself. Nobody holds more than his share of turns: who waits
+for his own takes none of the others'. An agent that has shown who it is may still be anybody's
+program: what it says has a bounded shape, so that it costs no more than what any other says.
 """
 
 from __future__ import annotations
@@ -15,11 +17,101 @@ import logging
 import socket
 import ssl
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import cast
 
-from trainrun_operator.runtime.fruitless import Fruitless
+from trainrun.contract.wire import MalformedMessage
+
+FRUITLESS_AT_ONCE = 256.0
+"""Of one address. Workers behind one address may all ask an operator that does not lead."""
+FRUITLESS_PER_SECOND = 50.0
+"""So many are forgotten in a second, and so many are borne for ever: a tenth of a processor."""
+FRUITLESS_ADDRESSES = 4096
+"""Addresses that are remembered at most: of more than that the one longest known is forgotten."""
+
+
+@dataclass(slots=True)
+class Fruitless:
+    """How many there were lately."""
+
+    _lately: dict[str, tuple[float, float]] = field(default_factory=dict)
+    """By address: how many, and when that was."""
+
+    def count(self, address: str, now: float) -> None:
+        """There was one more."""
+        if address not in self._lately and len(self._lately) >= FRUITLESS_ADDRESSES:
+            del self._lately[next(iter(self._lately))]
+        self._lately[address] = (self._of(address, now) + 1.0, now)
+
+    def had_its_share(self, address: str, now: float) -> bool:
+        """No other connection of this address is to be let in now."""
+        number = self._of(address, now)
+        if not number:
+            self._lately.pop(address, None)
+        return number >= FRUITLESS_AT_ONCE
+
+    def _of(self, address: str, now: float) -> float:
+        number, time = self._lately.get(address, (0.0, now))
+        return max(number - FRUITLESS_PER_SECOND * (now - time), 0.0)
+
+
+@dataclass(slots=True)
+class _Share:
+    turns: asyncio.Semaphore
+    wanted: int = field(default=0)
+    """How many hold one or wait for one: at 0 the share is forgotten."""
+
+
+class Shares:
+    """First come, first served, among all and within a share."""
+
+    def __init__(self, *, at_once: int, share: int) -> None:
+        """`at_once` in all, `share` of them for one key."""
+        self._all = asyncio.Semaphore(at_once)
+        self._share = share
+        self._shares: dict[str, _Share] = {}
+
+    @asynccontextmanager
+    async def of(self, key: str) -> AsyncGenerator[None]:
+        """Wait for a turn, and hold it."""
+        share = self._shares.setdefault(key, _Share(asyncio.Semaphore(self._share)))
+        share.wanted += 1
+        try:
+            async with share.turns, self._all:
+                yield
+        finally:
+            share.wanted -= 1
+            if not share.wanted:
+                del self._shares[key]
+
+
+DEEPEST = 8
+"""Objects and lists in one another."""
+MOST_ITEMS = 1024
+"""Of one list: a worker has at most as many ranks and steps in the making."""
+MOST_FIELDS = 1024
+"""Of one object: metrics of a report."""
+
+
+def check_shape(message: object, *, path: str = "", depth: int = 0) -> None:
+    """Raises MalformedMessage naming the field that is too deep or too long."""
+    if not isinstance(message, dict | list):
+        return
+    if depth >= DEEPEST:
+        raise MalformedMessage(f"{path:.80}: more than {DEEPEST} levels")
+    if isinstance(message, list):
+        if len(message) > MOST_ITEMS:
+            raise MalformedMessage(f"{path:.80}: {len(message)} items, at most {MOST_ITEMS} fit")
+        for number, item in enumerate(message):
+            check_shape(item, path=f"{path}[{number}]", depth=depth + 1)
+        return
+    if len(message) > MOST_FIELDS:
+        raise MalformedMessage(f"{path:.80}: {len(message)} fields, at most {MOST_FIELDS} fit")
+    for name, item in message.items():
+        check_shape(item, path=f"{path}.{name}" if path else name, depth=depth + 1)
+
 
 STRANGERS = 512
 """Connections of strangers in all; each costs some 100 kB before it has said a word."""

@@ -10,8 +10,7 @@ import asyncio
 from collections.abc import Callable
 from math import inf
 
-PROGRESS_INTERVAL = 1.0
-"""Seconds: steps and metrics alone lead to no more than one pass in this time, by default."""
+from trainrun.contract.answer import PROGRESS_INTERVAL
 
 
 class Wakeup:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from trainrun.agent.processes.tail import KEPT_LINES, Tail
+from trainrun.agent.processes.tail import LONGEST, MOST_BYTES, MOST_LINES, Tail
 
 
 def find_exception(lines: list[str]) -> str:
     tail = Tail()
     for line in lines:
-        tail.add(line)
+        tail.add(0.0, line)
     return tail.exception
 
 
@@ -48,8 +48,32 @@ def test_ordinary_output_tells_of_no_exception() -> None:
 
 def test_the_tail_is_bounded_in_lines_and_width() -> None:
     tail = Tail()
-    for number in range(KEPT_LINES + 5):
-        tail.add(f"{number} " + "x" * 1000)
+    for number in range(MOST_LINES + 5):
+        tail.add(0.0, f"{number} " + "x" * 1000)
     assert len(tail.last_lines) == 20
-    assert tail.last_lines[-1].startswith(f"{KEPT_LINES + 4} ")
+    assert tail.last_lines[-1].startswith(f"{MOST_LINES + 4} ")
     assert {len(line) for line in tail.last_lines} == {400}
+
+
+def a_tail(lines: int, line: str = "x") -> Tail:
+    tail = Tail()
+    for number in range(lines):
+        tail.add(float(number), f"{number} {line}")
+    return tail
+
+
+def test_the_last_lines_are_kept_and_all_are_counted() -> None:
+    tail = a_tail(MOST_LINES + 5)
+    kept = tail.last(MOST_LINES)
+    assert len(kept) == MOST_LINES
+    assert kept[0] == (5.0, "5 x")
+    assert tail.last(2) == kept[-2:]
+    assert tail.last(0) == []
+    assert tail.seen == MOST_LINES + 5
+
+
+def test_long_lines_are_cut_and_fewer_of_them_are_kept() -> None:
+    kept = a_tail(MOST_LINES, "y" * 100_000).last(MOST_LINES)
+    assert {len(text) for _, text in kept} == {LONGEST}
+    assert kept[-1][1].endswith("yyy ...")
+    assert MOST_BYTES - 2 * LONGEST < sum(len(text) for _, text in kept) <= MOST_BYTES

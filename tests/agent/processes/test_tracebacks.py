@@ -111,7 +111,7 @@ async def test_the_exception_is_seen_as_the_installed_printers_print_it(
 def tail_of(*lines: str) -> Tail:
     tail = Tail()
     for line in lines:
-        tail.add(line)
+        tail.add(0.0, line)
     return tail
 
 

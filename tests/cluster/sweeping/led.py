@@ -20,14 +20,13 @@ from trainrun_operator.api.sweep.spec import TrainSweepSpec
 from trainrun_operator.cluster.sweeping.clerks import Clerks
 from trainrun_operator.cluster.sweeping.manager import SweepManager
 from trainrun_operator.cluster.watch import RunWatch
-from trainrun_operator.core.run.installation import NAMELESS
+from trainrun_operator.core.run.observation import NAMELESS
 from trainrun_operator.core.run.plan import Event
 from trainrun_operator.core.sweep.clerking import ClerkState, ClerkTrouble
 from trainrun_operator.core.sweep.config import search_of
 from trainrun_operator.kube.api import KubeApi
 from trainrun_operator.kube.informer import Informer
-from trainrun_operator.runtime.clerk_desk import ClerkDesk
-from trainrun_operator.runtime.clerk_desks import ClerkDesks
+from trainrun_operator.runtime.clerk_desk import ClerkDesk, ClerkDesks
 from trainrun_operator.worlds.kubernetes.observing.pod_index import PodIndex
 from trainrun_operator.worlds.kubernetes.render import OperatorPlace
 from trainrun_operator.worlds.kubernetes.sweeping.clerk_pod import ClerkImage

@@ -12,9 +12,9 @@ from tests.kube.waiting import until
 from trainrun_operator.api.sweep.resource import TRAINSWEEP
 from trainrun_operator.cluster.sweeping.clerks import Clerks
 from trainrun_operator.cluster.sweeping.manager import SweepManager
-from trainrun_operator.core.run.installation import NAMELESS
+from trainrun_operator.core.run.observation import NAMELESS
 from trainrun_operator.kube.api import KubeApi
-from trainrun_operator.runtime.clerk_desks import ClerkDesks
+from trainrun_operator.runtime.clerk_desk import ClerkDesks
 from trainrun_operator.worlds.kubernetes.observing.pod_index import PodIndex
 from trainrun_operator.worlds.kubernetes.render import OperatorPlace
 from trainrun_operator.worlds.kubernetes.sweeping.clerk_pod import ClerkImage

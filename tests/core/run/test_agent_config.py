@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from tests.core.run.test_config import a_resource
-from trainrun_operator.core.run.agent_config import agent_config
-from trainrun_operator.core.run.config import config_of
+from trainrun_operator.core.run.config import agent_config, config_of
 
 
 def test_agents_are_told_what_the_spec_says_and_who_they_are_is_left_to_the_world() -> None:

@@ -10,7 +10,7 @@ import pytest
 from tests.support.builders import BEGIN
 from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun_operator.api.run.story import Chapter
-from trainrun_operator.core.run.goodput import divided, goodput, total
+from trainrun_operator.core.run.times import divided, goodput, total
 
 
 def at(seconds: float) -> datetime:

@@ -10,7 +10,7 @@ from tests.core.run.test_story import a_life
 from tests.support.builders import Scene
 from trainrun_operator.api.run.incident import Incident
 from trainrun_operator.api.run.learned import Learned
-from trainrun_operator.core.run.recovery import STAGES
+from trainrun_operator.core.run.times import STAGES
 
 
 def last(scene: Scene) -> Incident:

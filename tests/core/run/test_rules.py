@@ -10,11 +10,10 @@ import pytest
 from tests.support.builders import Scene, a_config, a_run, a_worker, an_agent, an_incident, seconds
 from trainrun_operator.api.run.rules import CauseName, FailureRule, SignalName
 from trainrun_operator.api.run.status import TrainRunStatus
-from trainrun_operator.core.run.causes import Cause
+from trainrun_operator.core.run.causes import SIGNALS, Cause
 from trainrun_operator.core.run.incidents import ledger
 from trainrun_operator.core.run.plan import CreateWorker, DeleteWorker
 from trainrun_operator.core.run.rules import UNCOUNTED_TRIES, PolicyRule, rules_of
-from trainrun_operator.core.run.signals import NUMBERS
 
 if TYPE_CHECKING:
     from trainrun_operator.core.run.plan import Plan
@@ -41,7 +40,7 @@ def next_attempt(scene: Scene) -> Scene:
 
 def test_the_api_names_every_cause_and_every_signal_that_the_core_knows() -> None:
     assert sorted(get_args(CauseName)) == sorted(cause.value for cause in Cause)
-    assert sorted(get_args(SignalName)) == sorted(NUMBERS)
+    assert sorted(get_args(SignalName)) == sorted(SIGNALS)
 
 
 # ------------------------------------------------------------------------------ what a rule matches

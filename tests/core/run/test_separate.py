@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.builders import Scene, a_run
 from trainrun.contract.evidence import Meeting
-from trainrun_operator.core.run.separate import separate
+from trainrun_operator.core.run.warnings import separate
 
 UNMET = Meeting()
 MET = Meeting(known=True)

@@ -18,8 +18,8 @@ from trainrun_operator.api.run.status_json import json_size
 from trainrun_operator.core.run.causes import Cause
 from trainrun_operator.core.run.display import LASTING
 from trainrun_operator.core.run.observation import Refused
-from trainrun_operator.core.run.recovery import STAGES
 from trainrun_operator.core.run.status_size import CUTS, LIMIT, cut, fitted
+from trainrun_operator.core.run.times import STAGES
 
 PROMISED = 20 * 1024
 REPLICAS = 1024

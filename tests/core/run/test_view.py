@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tests.support.builders import a_run
-from trainrun_operator.core.run.incidents.learned import suspected_hang
+from trainrun_operator.core.run.incidents.hangs import suspected_hang
 from trainrun_operator.core.run.view import View, once
 
 

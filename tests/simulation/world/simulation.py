@@ -12,14 +12,11 @@ from tests.simulation.world.faults import FaultyCluster
 from tests.simulation.world.heartbeat import next_state
 from tests.simulation.world.operator import SimOperator
 from trainrun.contract.agent_state import AgentState
-from trainrun_operator.core.run.installation import NAMELESS, Installation
+from trainrun_operator.core.run.observation import NAMELESS, Installation
 
 if TYPE_CHECKING:
     from tests.simulation.world.agent import SimAgent
     from trainrun.contract.answer import Answer
-
-BEAT = 1.0
-"""Seconds between two heartbeats of an agent without news, and that their answer is held back."""
 
 
 @dataclass
@@ -27,8 +24,8 @@ class Simulation(FaultyCluster):
     """One life of one run."""
 
     operators: list[SimOperator] = field(default_factory=list)
-    beat: float = BEAT
-    """Seconds between two heartbeats of an agent without news."""
+    beat: float = 1.0
+    """Seconds between two heartbeats of an agent without news; so long an answer is held back."""
     tended: bool = False
     """Its user looks at it, and may let it go on after it has failed."""
     installation: Installation = NAMELESS

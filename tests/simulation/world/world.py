@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from tests.simulation.world.cluster import SimCluster, SimRunVersion
     from tests.simulation.world.worker import SimWorker
     from trainrun_operator.api.run.status import TrainRunStatus
-    from trainrun_operator.core.run.installation import Installation
-    from trainrun_operator.core.run.observation import RefusedReason, WorkerFact
+    from trainrun_operator.core.run.observation import Installation, RefusedReason, WorkerFact
     from trainrun_operator.core.run.plan import Action
     from trainrun_operator.worlds.base import Agents
 

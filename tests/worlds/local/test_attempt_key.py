@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.support.eventually import eventually
 from tests.worlds.local.local_runs import LocalRuns
-from trainrun_operator.runtime.attempt_keys import attempt_key
+from trainrun_operator.runtime.agents import attempt_key
 
 
 def encoded(secret: bytes) -> tuple[bytes, ...]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
-from trainrun.agent.processes.log_tail import MOST_LINES
+from trainrun.agent.processes.tail import MOST_LINES
 from trainrun.checkpoint import LogLine, RankLog, WorkerLog
 
 if TYPE_CHECKING:
@@ -38,6 +38,6 @@ def last_lines(attempt: Attempt, *, succeeded: bool = False) -> WorkerLog:
 def _of(process: TrainingProcess, spawned: float, most: int) -> RankLog:
     if process.pump is None:
         return RankLog(rank=process.rank)
-    kept = process.pump.log.last(most)
+    kept = process.pump.tail.last(most)
     lines = tuple(LogLine(at=round(max(0.0, at - spawned), 2), text=text) for at, text in kept)
-    return RankLog(rank=process.rank, lines=lines, dropped=process.pump.log.seen - len(lines))
+    return RankLog(rank=process.rank, lines=lines, dropped=process.pump.tail.seen - len(lines))

@@ -16,6 +16,10 @@ from trainrun.contract.ages import Changing, Remaining, essence
 from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun.contract.evidence import EvidenceRequest
 
+PROGRESS_INTERVAL = 1.0
+"""Seconds between two heartbeats that only carry steps and metrics, and between two passes that
+only look at them, where the operator does not ask for fewer; never less."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResolveRequest:
@@ -237,7 +241,7 @@ class Answer:
     is not that of before. 0: nothing is known of steps."""
     poll: float = 10.0
     """Seconds after which the agent asks again at the latest."""
-    progress: Changing[float] = 1.0
+    progress: Changing[float] = PROGRESS_INTERVAL
     """Seconds between two heartbeats that carry only steps and metrics; what the operator waits for
     is told at once. Alone it is no news: a change of it comes with the next answer."""
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from trainrun_operator.cli.explaining.figures import saving
 from trainrun_operator.cli.wording import seconds as in_words
 from trainrun_operator.core.run.causes import Cause, row_of
-from trainrun_operator.core.run.readiness import SAVE_TOO_LATE
+from trainrun_operator.core.run.notices import SAVE_TOO_LATE
 
 if TYPE_CHECKING:
     from trainrun_operator.cli.explaining.life import Life

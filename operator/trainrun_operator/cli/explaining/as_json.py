@@ -11,7 +11,7 @@ from trainrun_operator.api.run.story import chapter_object
 from trainrun_operator.cli.explaining.advice import advice
 from trainrun_operator.cli.explaining.figures import lost_steps
 from trainrun_operator.cli.explaining.narrative import changes, headline
-from trainrun_operator.core.run.goodput import goodput
+from trainrun_operator.core.run.times import goodput
 
 if TYPE_CHECKING:
     from trainrun_operator.cli.explaining.life import Life

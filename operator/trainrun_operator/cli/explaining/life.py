@@ -30,8 +30,8 @@ from trainrun_operator.cli.explaining.stacks import Rank, ranks_of
 from trainrun_operator.cli.sources import RunState, Source, UnknownRun
 from trainrun_operator.cli.tasks.history import TaskHistory
 from trainrun_operator.cli.which_generation import generation_of
-from trainrun_operator.core.run.goodput import total
 from trainrun_operator.core.run.story import divided_now
+from trainrun_operator.core.run.times import total
 
 MOST_HANGS = 10
 """Of which stacks are read."""

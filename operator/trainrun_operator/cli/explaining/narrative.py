@@ -14,7 +14,7 @@ from trainrun_operator.cli.explaining.figures import lost_steps, step_seconds
 from trainrun_operator.cli.wording import printable
 from trainrun_operator.cli.wording import seconds as in_words
 from trainrun_operator.core.run.causes import BUDGETS
-from trainrun_operator.core.run.goodput import goodput
+from trainrun_operator.core.run.times import goodput
 
 if TYPE_CHECKING:
     from trainrun_operator.api.run.story import Chapter

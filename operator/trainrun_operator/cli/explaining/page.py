@@ -26,7 +26,7 @@ from trainrun_operator.cli.explaining.style import STYLE
 from trainrun_operator.cli.explaining.text import ORDER, WORDS
 from trainrun_operator.cli.pages.frame import framed, safe
 from trainrun_operator.cli.wording import seconds as in_words
-from trainrun_operator.core.run.goodput import BUCKETS
+from trainrun_operator.core.run.times import BUCKETS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -25,7 +25,7 @@ from trainrun_operator.cli.explaining.stacks import stack_lines
 from trainrun_operator.cli.tasks.overview import summary_lines
 from trainrun_operator.cli.wording import seconds as in_words
 from trainrun_operator.cli.wrapping import wrapped
-from trainrun_operator.core.run.goodput import BUCKETS
+from trainrun_operator.core.run.times import BUCKETS
 
 if TYPE_CHECKING:
     from trainrun_operator.api.run.story import Chapter

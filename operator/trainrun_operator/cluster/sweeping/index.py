@@ -10,10 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from trainrun_operator.api.sweep.resource import TRAINSWEEP
-from trainrun_operator.cluster.watch import EVERYWHERE, RunWatch
+from trainrun_operator.cluster.watch import RunWatch
 from trainrun_operator.core.sweep.observation import TrialRun
 from trainrun_operator.kube.api import KubeApi
 from trainrun_operator.kube.informer import Informer
+from trainrun_operator.kube.list_state import EVERYWHERE
 from trainrun_operator.worlds.kubernetes.sweeping.sweep_object import light
 from trainrun_operator.worlds.kubernetes.sweeping.trial_object import TrialObject
 

@@ -17,14 +17,13 @@ from trainrun_operator.cluster.sweeping.index import SweepIndex
 from trainrun_operator.cluster.sweeping.telling import SweepTelling
 from trainrun_operator.cluster.sweeping.world import ClusterSweep, SweepSurroundings
 from trainrun_operator.cluster.watch import RunWatch
-from trainrun_operator.core.run.installation import Installation
+from trainrun_operator.core.run.observation import Installation
 from trainrun_operator.core.run.plan import Event
 from trainrun_operator.core.sweep.display import is_settled
 from trainrun_operator.kube.api import KubeApi
 from trainrun_operator.kube.list_state import settled
 from trainrun_operator.kube.raw import mapping, text
-from trainrun_operator.runtime.clerk_desk import ClerkDesk
-from trainrun_operator.runtime.clerk_desks import ClerkDesks
+from trainrun_operator.runtime.clerk_desk import ClerkDesk, ClerkDesks
 from trainrun_operator.runtime.sweep_leader import SweepLeader
 from trainrun_operator.runtime.wakeup import Wakeup
 

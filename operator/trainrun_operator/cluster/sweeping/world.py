@@ -26,7 +26,7 @@ from trainrun_operator.api.template_shapes import shape_problem
 from trainrun_operator.cluster.sweeping.clerks import Clerks
 from trainrun_operator.cluster.sweeping.index import SweepIndex
 from trainrun_operator.cluster.sweeping.telling import SweepTelling
-from trainrun_operator.core.run.installation import Installation
+from trainrun_operator.core.run.observation import Installation
 from trainrun_operator.core.sweep.clerking import ClerkOrders, with_remedy
 from trainrun_operator.core.sweep.conditions import TOO_LARGE, with_too_large
 from trainrun_operator.core.sweep.config import sweep_config

@@ -27,9 +27,9 @@ from trainrun_operator.api.run.story import chapter_text
 from trainrun_operator.core.run import steps
 from trainrun_operator.core.run.causes import Explains, row_of
 from trainrun_operator.core.run.flush import flush_allowed, flush_left, to_flush
-from trainrun_operator.core.run.incidents import evidence, openings
+from trainrun_operator.core.run.incidents import evidence, repeats
 from trainrun_operator.core.run.incidents.attribution import linger
-from trainrun_operator.core.run.sigterm import grace_left
+from trainrun_operator.core.run.notices import grace_left
 from trainrun_operator.core.run.store_wait import has_worked
 from trainrun_operator.core.run.unheard import is_looked_for, newcomer
 
@@ -236,7 +236,7 @@ def _resolve_request(view: View) -> ResolveRequest:
         on_existing=_on_existing(view),
         ended=ended,
         committed=steps.newest_known(view),
-        trial_of=openings.to_try(view),
+        trial_of=repeats.to_try(view),
     )
 
 

@@ -1,7 +1,8 @@
 """Causes of an incident and the budgets they are charged to: one row says everything about each.
 
 Layer: core. Nothing else in the core treats one cause differently from another: what a module has
-to know of a cause it reads from its row. CONTRIBUTING says how to add one.
+to know of a cause it reads from its row. CONTRIBUTING says how to add one. Signals stand here by
+their numbers on Linux.
 """
 
 from __future__ import annotations
@@ -9,12 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import IntEnum, StrEnum, auto
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from trainrun_operator.api.run.incident import BudgetName
 from trainrun_operator.api.run.rules import RuleAction
 from trainrun_operator.api.run.spec import FailurePolicy
 from trainrun_operator.api.run.standing import Failures
+
+if TYPE_CHECKING:
+    from trainrun_operator.api.run.incident import Incident
 
 
 class Cause(StrEnum):
@@ -293,3 +297,37 @@ def budget_of(cause: str, limits: Limits, *, in_a_row: int) -> BudgetName:
     if row.charge == "none" or (row.free_tries and in_a_row <= row.free_tries):
         return "none"
     return row.charge if row.charge in limits else BUDGETS[row.charge].falls_back_to
+
+
+SIGNALS = {
+    "SIGHUP": 1,
+    "SIGINT": 2,
+    "SIGQUIT": 3,
+    "SIGILL": 4,
+    "SIGTRAP": 5,
+    "SIGABRT": 6,
+    "SIGBUS": 7,
+    "SIGFPE": 8,
+    "SIGKILL": 9,
+    "SIGUSR1": 10,
+    "SIGSEGV": 11,
+    "SIGUSR2": 12,
+    "SIGPIPE": 13,
+    "SIGALRM": 14,
+    "SIGTERM": 15,
+    "SIGXCPU": 24,
+    "SIGXFSZ": 25,
+    "SIGSYS": 31,
+}
+SIGNAL_NAMES = {number: name for name, number in SIGNALS.items()}
+
+HIGHEST_SIGNAL = 64
+"""Linux has signals 1 to 64; an exit code of 128 + one of them tells that it ended the process."""
+
+
+def signal_of(incident: Incident) -> int | None:
+    """The signal that ended the culprit, as far as its exit code tells."""
+    code = incident.exit_code
+    if incident.rank is None or code is None or not 128 < code <= 128 + HIGHEST_SIGNAL:
+        return None
+    return code - 128

@@ -1,6 +1,7 @@
-"""The part of a TrainRun's spec that the core decides by, in the core's own types.
+"""From the spec of a TrainRun to what the core decides by, and to what its agents are told.
 
-Layer: core. Nothing here has a default: those of the resource stand in `api/run/spec.py`.
+Layer: core. Nothing here has a default: those of the resource stand in `api/run/spec.py`. Worlds
+fill in who and where each agent is.
 """
 
 from __future__ import annotations
@@ -12,11 +13,10 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Literal
 
 from trainrun.contract import layout
-from trainrun.contract.agent_config import StorageConfig
+from trainrun.contract.agent_config import AgentConfig, StorageConfig
 from trainrun_operator.api.run.launching import launching_of
 from trainrun_operator.api.run.resource import RESTART
-from trainrun_operator.core.run.causes import Limits, limits_of
-from trainrun_operator.core.run.facts import facts_of
+from trainrun_operator.core.run.causes import BUDGETS, Limits, limits_of
 from trainrun_operator.core.run.rules import PolicyRule, rules_of
 
 if TYPE_CHECKING:
@@ -24,6 +24,31 @@ if TYPE_CHECKING:
     from trainrun_operator.api.duration import Duration
     from trainrun_operator.api.run.resource import TrainRun
     from trainrun_operator.api.run.spec import FailurePolicy, WorkersSpec
+
+
+MAX_FACT = 120
+"""Characters of what is told of the spec."""
+
+
+def facts_of(run: TrainRun, template: str) -> tuple[tuple[str, str], ...]:
+    """Names as in the spec; a template that differs in more than its image shows in its hash."""
+    spec = run.spec
+    facts = {
+        "image": _image(spec.workers),
+        "template": template,
+        "replicas": str(spec.workers.replicas),
+        "keep": str(spec.checkpoint.keep),
+    }
+    limits = limits_of(spec.failure_policy)
+    facts |= {BUDGETS[name].field: str(limit) for name, limit in limits.items()}
+    return tuple((name, value[:MAX_FACT]) for name, value in facts.items() if value)
+
+
+def _image(workers: WorkersSpec) -> str:
+    """Of the container that trains."""
+    training = workers.template.spec.training
+    return str(training.model_dump(mode="json", by_alias=True).get("image") or "")
+
 
 NO_PROGRESS_LIMIT = 5
 """failurePolicy.noProgressLimit where maxFailures is -1 and the spec says nothing."""
@@ -195,3 +220,30 @@ def template_hash(workers: WorkersSpec) -> str:
         template["warmStart"] = list(workers.warm_start.preload)
     text = json.dumps(template, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:HASH_DIGITS]
+
+
+def agent_config(run: TrainRun, config: RunConfig) -> AgentConfig:
+    """What is the same for all workers of the run; the rest is left empty."""
+    warm = run.spec.workers.warm_start
+    return AgentConfig(
+        run=config.name,
+        run_uid=config.uid,
+        namespace=run.metadata.namespace,
+        slot=0,
+        worker="",
+        operator_url="",
+        directory="",
+        cache="",
+        storage=config.storage,
+        initial_from=run.spec.checkpoint.initial_from,
+        workers=config.replicas,
+        processes_per_worker=config.processes_per_worker,
+        preload=warm.preload if warm is not None else (),
+        heartbeat_timeout=config.heartbeat_timeout.total_seconds(),
+        flush_timeout=config.flush_timeout.total_seconds(),
+        max_pending=config.max_pending,
+        keep=config.keep,
+        score_metric=config.score_metric,
+        score_order=config.score_order,
+        on_notice=config.on_notice,
+    )

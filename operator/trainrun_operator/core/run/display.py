@@ -16,24 +16,20 @@ from trainrun_operator.api.run.incident import Incident
 from trainrun_operator.api.run.standing import CheckpointStatus, Workers
 from trainrun_operator.api.run.status import Condition, ConditionStatus, PhaseName, TrainRunStatus
 from trainrun_operator.core.run import (
-    code,
-    containers,
-    observed_hang,
+    notices,
     progress,
-    readiness,
-    recovery,
-    separate,
     steps,
     stragglers,
+    times,
     unheard,
+    warnings,
 )
 from trainrun_operator.core.run.flush import answers_still
 from trainrun_operator.core.run.gang.avoiding import told_offenders
 from trainrun_operator.core.run.gang.roster import is_ready, kept_on_lost_nodes
-from trainrun_operator.core.run.incidents import ledger, openings, standstill
+from trainrun_operator.core.run.incidents import ledger, repeats
 from trainrun_operator.core.run.incidents.attribution import refined
-from trainrun_operator.core.run.incidents.fingerprints import repeated
-from trainrun_operator.core.run.incidents.learned import HUNG
+from trainrun_operator.core.run.incidents.hangs import HUNG
 from trainrun_operator.core.run.store_wait import paused
 from trainrun_operator.core.run.stragglers import STRAGGLER
 from trainrun_operator.core.run.view import STORE_AWAY, View, counted
@@ -133,7 +129,7 @@ def refreshed(
     if pending is not None:
         pending = ledger.charged(status, refined(view, pending), view.config)
     now = view.observation.now if not status.finished else status.completion_time
-    recovered = replace(status, incidents=recovery.with_first_step(view, status))
+    recovered = replace(status, incidents=times.with_first_step(view, status))
     return replace(
         status,
         observed_generation=view.observation.generation,
@@ -141,7 +137,7 @@ def refreshed(
         reason=reason[:64],
         incident=pending,
         incidents=recovered.incidents,
-        advice=recovery.advice(view, recovered),
+        advice=times.advice(view, recovered),
         failures=ledger.tally(status, view.config, pending=pending, at=now or view.observation.now),
         workers=Workers(
             ready=ready,
@@ -152,7 +148,7 @@ def refreshed(
             leaving=leaving(view) if status.finished else 0,
         ),
         progress=reached,
-        met=separate.met(view, status),
+        met=warnings.met(view, status),
         posted=progress.posted(view, moved),
         store_wait=paused(view, status.store_wait),
         checkpoint=_checkpoint(view, status),
@@ -243,7 +239,7 @@ def _conditions(
 
 def _still(view: View, pending: Incident | None) -> tuple[Condition, ...]:
     """Whether attempts end again and again without getting further."""
-    text = standstill.warning(view, pending)
+    text = ledger.no_progress(view, pending)
     return (condition(view, "NoProgress", "True", "NoNewStep", text),) if text else ()
 
 
@@ -256,14 +252,14 @@ def _offenders(view: View, phase: PhaseName) -> tuple[Condition, ...]:
 def _watched(view: View, status: TrainRunStatus) -> tuple[Condition, ...]:
     """What is wrong with the gang, its pods and what they run."""
     told = (
-        (HUNG, *observed_hang.warning(view)),
+        (HUNG, *warnings.standing_still(view)),
         (STRAGGLER, *stragglers.warning(view)),
         (unheard.UNREACHABLE, *unheard.warning(view)),
-        (separate.SEPARATE, *separate.warning(view)),
-        (containers.CONTAINER_FAILED, *containers.failed_beside(view)),
-        (code.CODE_DIFFERS, *code.warning(view)),
-        (readiness.SAVE_TOO_LATE, "AsksTooSeldom", readiness.warning(view, status)),
-        ("CheckpointSkipped", "OnTrial", openings.warning(view)),
+        (warnings.SEPARATE, *warnings.trains_apart(view)),
+        (warnings.CONTAINER_FAILED, *warnings.failed_beside(view)),
+        (warnings.CODE_DIFFERS, *warnings.code_differs(view)),
+        (notices.SAVE_TOO_LATE, "AsksTooSeldom", notices.hears_too_late(view, status)),
+        ("CheckpointSkipped", "OnTrial", repeats.on_trial(view)),
         ("PodsKept", "NodeLost", kept_on_lost_nodes(view)),
         (TOO_LARGE, TOO_LARGE, view.observation.too_large),
     )
@@ -289,9 +285,9 @@ def _misheard(view: View) -> tuple[Condition, ...]:
 def _repeated(view: View, status: TrainRunStatus) -> tuple[Condition, ...]:
     """The newest incident has struck before in the same way, and the run has not got beyond it."""
     told = status.told_incidents
-    reason, message = "SameCheckpoint", openings.repeated(told)
+    reason, message = "SameCheckpoint", repeats.opened_again(told)
     if not message:
-        reason, message = repeated(told)
+        reason, message = repeats.repeated(told)
     if not reason or status.finished:
         return ()
     reached, begun = status.progress.step, told[-1].step

@@ -1,7 +1,8 @@
 """What the core may look at: the facts of one pass, gathered by a world.
 
 Layer: core. Frozen values; the order of `workers` has no meaning. Everything unknown is None: an
-operator that has just started knows no agent's state, and that is not a failure.
+operator that has just started knows no agent's state, and that is not a failure. An installation of
+the operator has a name, by which a status says who leads a run.
 """
 
 from __future__ import annotations
@@ -10,8 +11,6 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Literal
 
-from trainrun_operator.core.run.installation import NAMELESS, Installation
-
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -19,6 +18,37 @@ if TYPE_CHECKING:
     from trainrun.contract.agent_state import AgentState, Notice, Problem
     from trainrun_operator.api.run.status import TrainRunStatus
     from trainrun_operator.core.run.causes import Cause
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Installation:
+    """An operator with all its replicas; nameless where there can be only one."""
+
+    name: str = ""
+    """The namespace that it lives in: there is room for one in each."""
+    key: str = ""
+    """Tells the key by which it knows its own workers from others: one that has lost its key knows
+    none of them, nor do they know it."""
+    adopts: frozenset[str] = frozenset()
+    """Names of installations that are gone, whose runs it takes over."""
+
+    @property
+    def holder(self) -> str:
+        """As a status names it; empty: nameless."""
+        return f"{self.name}/{self.key}" if self.name else ""
+
+    def may_lead(self, holder: str) -> bool:
+        """Whether a run with this holder is its own, or becomes it."""
+        return not holder or name_of(holder) in {self.name, *self.adopts}
+
+
+NAMELESS = Installation()
+"""Where nobody else can be: on one machine."""
+
+
+def name_of(holder: str) -> str:
+    """The namespace of the holder's installation."""
+    return holder.partition("/")[0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

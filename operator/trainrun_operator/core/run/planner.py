@@ -1,7 +1,18 @@
 """decide(): the one pure function that drives a run through its whole life.
 
 Layer: core. It reads no clock, does no I/O and logs nothing; the same observation and configuration
-give the same plan, whatever the order of the workers. See docs/architecture.md.
+give the same plan, whatever the order of the workers. The steps of a decision:
+
+1. A run of another installation is left alone, by whatever way it came here; one that we take over
+   is written down as ours first. Who takes a run over knows none of its workers, nor do they know
+   whom to call: the gang is made anew, and nothing is counted.
+2. The stage of the run makes the plan: `finished`, `gathering` or `running`.
+3. Workers of an ended attempt that the plan deletes are named in the status first. A deletion looks
+   like a preemption: SIGTERM, a notice, a worker that ends or is gone. So no operator takes it for
+   a loss, one that has just taken over included.
+4. A run without a holder is claimed by the first status that is written for it; of two such writes
+   the API server takes one.
+5. The status is fitted into its size, and what is new in it becomes events, each told once.
 """
 
 from __future__ import annotations
@@ -9,11 +20,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from trainrun_operator.core.run import transitions
 from trainrun_operator.core.run.display import LASTING, news
 from trainrun_operator.core.run.history import with_history
-from trainrun_operator.core.run.incidents.dismissal import named_first
-from trainrun_operator.core.run.plan import Event, Plan
-from trainrun_operator.core.run.stages import claiming, finished, gathering, running
+from trainrun_operator.core.run.observation import name_of
+from trainrun_operator.core.run.plan import DeleteWorker, Event, Plan
+from trainrun_operator.core.run.stages import finished, gathering, running
 from trainrun_operator.core.run.status_size import fitted
 from trainrun_operator.core.run.story import told
 from trainrun_operator.core.run.suspicion import with_recheck
@@ -23,6 +35,7 @@ if TYPE_CHECKING:
     from trainrun_operator.core.run.config import RunConfig
     from trainrun_operator.core.run.observation import Observation
 
+
 ADVICE = "ImportsDominate"
 """Reason of the event that recommends a warm start."""
 
@@ -30,10 +43,10 @@ ADVICE = "ImportsDominate"
 def decide(observation: Observation, config: RunConfig) -> Plan:
     """What to do now about a run."""
     view = View(observation=observation, config=config)
-    if (elsewhere := claiming.left_alone(view)) is not None:
+    if (elsewhere := left_alone(view)) is not None:
         return elsewhere
-    plan = claiming.taken_over(view) or named_first(view, _staged(view))
-    plan = claiming.claimed(view, plan)
+    plan = taken_over(view) or named_first(view, _staged(view))
+    plan = claimed(view, plan)
     # Fitted first: a warning that finds no room would be new in every pass.
     plan = _announced(view, replace(plan, status=fitted(plan.status)))
     return with_recheck(view, told(view, with_history(plan, observation.now)))
@@ -64,3 +77,47 @@ def _announced(view: View, plan: Plan) -> Plan:
     if advice:
         events = (*events, Event(type="Normal", reason=ADVICE, message=advice))
     return replace(plan, transition=True, actions=(), answers={}, events=(*plan.events, *events))
+
+
+def left_alone(view: View) -> Plan | None:
+    """The plan for a run of another installation: nothing."""
+    holder = view.status.holder
+    if view.observation.installation.may_lead(holder):
+        return None
+    message = f"the operator in namespace {name_of(holder)} leads this run"
+    return Plan(reason="LedElsewhere", message=message, status=view.status)
+
+
+def taken_over(view: View) -> Plan | None:
+    """The first plan for an unfinished run that was led by another holder."""
+    holder = view.status.holder
+    if holder in ("", view.observation.installation.holder) or view.status.finished:
+        return None
+    return transitions.take_over(view, name_of(holder))
+
+
+def claimed(view: View, plan: Plan) -> Plan:
+    """The plan, or the write that makes the run ours before anything is done about it."""
+    holder = view.observation.installation.holder
+    if plan.status.holder == holder:
+        return plan
+    status = replace(plan.status, holder=holder)
+    return replace(plan, status=status, transition=True, actions=(), answers={})
+
+
+def named_first(view: View, plan: Plan) -> Plan:
+    """The plan, or the write that must come before its deletions."""
+    ending = view.status.ending
+    if ending is None or view.status.incident is None:
+        return plan
+    deleted = {action.name for action in plan.actions if isinstance(action, DeleteWorker)}
+    slots = [
+        slot
+        for slot, worker in enumerate(view.roster)
+        if worker is not None and worker.name in deleted and not ending.has_dismissed(slot)
+    ]
+    if not slots:
+        return plan
+    named = replace(ending, dismissed=ending.dismissing(slots))
+    status = replace(plan.status, ending=named)
+    return replace(plan, status=status, transition=True, actions=(), answers={})

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from trainrun_operator.api.run.standing import PostedProgress, Progress
-from trainrun_operator.core.run.incidents.uptime import shows_steps
+from trainrun_operator.core.run.incidents.gains import shows_steps
 from trainrun_operator.core.run.view import View, max_step
 
 if TYPE_CHECKING:

@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from trainrun_operator.api.run.patterns import compiled
-from trainrun_operator.core.run.causes import Explains, row_of
-from trainrun_operator.core.run.signals import NUMBERS, signal_of
+from trainrun_operator.core.run.causes import SIGNALS, Explains, row_of, signal_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -64,7 +63,7 @@ def _rule(number: int, rule: FailureRule) -> PolicyRule:
         label=f"rules[{number}]{name}",
         action=rule.action,
         exit_codes=rule.exit_codes,
-        signals=tuple(NUMBERS[name] for name in rule.signals),
+        signals=tuple(SIGNALS[name] for name in rule.signals),
         exceptions=rule.exceptions,
         causes=rule.causes,
         ranks=rule.ranks,

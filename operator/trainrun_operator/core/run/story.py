@@ -21,9 +21,8 @@ from trainrun_operator.api.run.story import (
     Note,
     chapter_size,
 )
-from trainrun_operator.core.run.goodput import divided, goodput, total, waits
-from trainrun_operator.core.run.incidents.standstill import highest_step
-from trainrun_operator.core.run.incidents.uptime import shows_steps
+from trainrun_operator.core.run.incidents.gains import highest_step, shows_steps
+from trainrun_operator.core.run.times import divided, goodput, total, waits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

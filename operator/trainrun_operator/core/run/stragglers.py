@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from trainrun_operator.core.run.incidents.learned import judged
+from trainrun_operator.core.run.incidents.hangs import judged
 from trainrun_operator.core.run.view import View, done
 
 if TYPE_CHECKING:

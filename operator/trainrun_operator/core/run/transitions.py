@@ -20,7 +20,7 @@ from trainrun_operator.api.run.status import (
     Placement,
 )
 from trainrun_operator.core.run import history, steps
-from trainrun_operator.core.run.beginnings import beginnings
+from trainrun_operator.core.run.beginnings import beginnings, record_of
 from trainrun_operator.core.run.causes import Cause, row_of
 from trainrun_operator.core.run.display import (
     CONTESTED,
@@ -34,11 +34,10 @@ from trainrun_operator.core.run.display import (
     with_condition,
 )
 from trainrun_operator.core.run.flush import MAX_FLUSH, flush_until, longer_grace, to_flush
-from trainrun_operator.core.run.incidents import evidence, ledger, openings, settling, standstill
+from trainrun_operator.core.run.incidents import attribution, evidence, gains, ledger, repeats
 from trainrun_operator.core.run.incidents.attribution import incident_of
-from trainrun_operator.core.run.incidents.learned import remembered
+from trainrun_operator.core.run.incidents.hangs import remembered
 from trainrun_operator.core.run.plan import Event, Plan
-from trainrun_operator.core.run.start_record import record_of
 from trainrun_operator.core.run.view import View, counted
 
 if TYPE_CHECKING:
@@ -85,9 +84,9 @@ def open_incident(view: View, loss: Loss, lost: frozenset[int], *, distrust: str
     """
     incident = incident_of(loss, attempt=view.status.attempt, now=view.observation.now)
     made_from = view.record.template_hash if view.record is not None else ""
-    incident = replace(incident, step=standstill.highest_step(view), template=made_from)
-    incident = openings.marked(view, incident)
-    fruitless = settling.fruitless_after(view, incident)
+    incident = replace(incident, step=gains.highest_step(view), template=made_from)
+    incident = repeats.marked(view, incident)
+    fruitless = attribution.fruitless_after(view, incident)
     incident = ledger.charged(view.status, incident, view.config)
     wait = timedelta(0)
     if row_of(incident.cause).slows_down:
@@ -96,7 +95,7 @@ def open_incident(view: View, loss: Loss, lost: frozenset[int], *, distrust: str
     message = history.ended(incident, wait)
     plan = transition(view, incident.cause, message, phase="Restarting", type_="Warning")
     ending = replace(ending, dismissed=ending.dismissing(_unreachable(view)))
-    free_ends = {} if settling.made_progress(view) else view.status.free_ends
+    free_ends = {} if attribution.made_progress(view) else view.status.free_ends
     status = replace(
         plan.status,
         ending=ending,
@@ -107,8 +106,8 @@ def open_incident(view: View, loss: Loss, lost: frozenset[int], *, distrust: str
     )
     if distrust:
         status = replace(status, distrusted=_distrusting(view, Distrusted(node=distrust)))
-    noted = standstill.noted(view, status, hung=incident.cause == Cause.HUNG)
-    return replace(plan, status=settling.opened(view, remembered(view, noted), incident))
+    noted = gains.noted(view, status, hung=incident.cause == Cause.HUNG)
+    return replace(plan, status=attribution.opened(view, remembered(view, noted), incident))
 
 
 def _unreachable(view: View) -> tuple[int, ...]:
@@ -141,7 +140,7 @@ def refine(view: View, incident: Incident) -> Plan:
     """
     message = history.explained(ledger.charged(view.status, incident, view.config))
     plan = transition(view, incident.cause, message, phase="Restarting", type_="Warning")
-    fruitless = settling.fruitless_refined(view, incident)
+    fruitless = attribution.fruitless_refined(view, incident)
     return replace(plan, status=replace(plan.status, fruitless=fruitless))
 
 
@@ -165,7 +164,7 @@ def end_uncounted(view: View, kind: EndingKind, reason: str, message: str) -> Pl
     status = replace(
         plan.status, ending=ending, save_asked=None, evidence_asked=None, fruitless=0, free_ends={}
     )
-    return replace(plan, status=remembered(view, standstill.noted(view, status)))
+    return replace(plan, status=remembered(view, gains.noted(view, status)))
 
 
 def take_over(view: View, before: str) -> Plan:
@@ -248,14 +247,14 @@ def failed_to_start(view: View, loss: Loss) -> Plan:
     message = history.not_started(ledger.charged(view.status, incident, view.config), wait)
     plan = transition(view, incident.cause, message, phase="Restarting", type_="Warning")
     status = replace(
-        settling.settled(view, plan.status),
+        attribution.settled(view, plan.status),
         attempt=attempt,
         failed_starts={},
         start_record=None,
         ending=ending,
         fruitless=fruitless,
     )
-    return replace(plan, status=settling.opened(view, status, incident))
+    return replace(plan, status=attribution.opened(view, status, incident))
 
 
 def start(view: View, chosen: tuple[WorkerFact, ...], resolution: Resolution) -> Plan:
@@ -266,8 +265,8 @@ def start(view: View, chosen: tuple[WorkerFact, ...], resolution: Resolution) ->
     plan = transition(view, "Started", history.started(record, tasks=tasks), phase="Starting")
     if not tasks:  # the step that the attempt before had reached may be far beyond
         progress = Progress(step=point.step if point else None, time=progress.time)
-    status = settling.measured(view, plan.status, point)
-    if standstill.advanced(view, point):  # its commit may have come late, or been told to nobody
+    status = attribution.measured(view, plan.status, point)
+    if gains.advanced(view, point):  # its commit may have come late, or been told to nobody
         status = replace(status, fruitless=0, free_ends={}, without_progress=0)
     status = replace(
         status,
@@ -340,7 +339,7 @@ def suspended(view: View) -> Plan:
         *not_asked(view),
     )
     plan = transition(view, "Suspended", "the run is suspended", phase="Suspended")
-    status = replace(settling.settled(view, plan.status), placement=None)
+    status = replace(attribution.settled(view, plan.status), placement=None)
     return replace(plan, status=with_marks(status, *marks))
 
 
@@ -371,7 +370,7 @@ def fail(view: View, reason: str, message: str) -> Plan:
 def _over(view: View, plan: Plan, verdict: Condition) -> Plan:
     known = plan.status if view.running is None else _learned(view, plan.status)
     status = replace(
-        settling.settled(view, known),
+        attribution.settled(view, known),
         completion_time=view.observation.now,
         restart=view.config.restart or known.restart,  # only what is asked later is news
         save_asked=None,
@@ -383,8 +382,8 @@ def _over(view: View, plan: Plan, verdict: Condition) -> Plan:
 
 def _learned(view: View, status: TrainRunStatus) -> TrainRunStatus:
     """With what the attempt has gained that the verdict ends: the run may go on after an edit."""
-    noted = standstill.noted(view, remembered(view, status))
-    return replace(noted, fruitless=0, free_ends={}) if settling.made_progress(view) else noted
+    noted = gains.noted(view, remembered(view, status))
+    return replace(noted, fruitless=0, free_ends={}) if attribution.made_progress(view) else noted
 
 
 def with_marks(status: TrainRunStatus, *marks: Condition) -> TrainRunStatus:

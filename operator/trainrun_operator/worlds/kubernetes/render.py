@@ -17,8 +17,7 @@ from typing import Any
 from trainrun.contract import variables
 from trainrun_operator.api.resources import TRAINRUN
 from trainrun_operator.api.run.resource import TrainRun
-from trainrun_operator.core.run.agent_config import agent_config
-from trainrun_operator.core.run.config import RunConfig
+from trainrun_operator.core.run.config import RunConfig, agent_config
 from trainrun_operator.core.run.plan import CreateWorker
 from trainrun_operator.core.sweep.trial import METRICS_INTERVAL
 from trainrun_operator.worlds.kubernetes import names

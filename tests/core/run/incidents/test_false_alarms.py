@@ -20,7 +20,7 @@ from trainrun.agent.processes.usage import Usage
 from trainrun.agent.training.activity import Activity
 from trainrun.agent.training.step_clock import StepClock
 from trainrun_operator.api.run.learned import Learned
-from trainrun_operator.core.run.incidents.learned import remembered, suspected_hang
+from trainrun_operator.core.run.incidents.hangs import remembered, suspected_hang
 
 DAY = 24.0 * HOUR
 TICK = 2.0

@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.builders import Scene, a_run, an_incident
 from trainrun_operator.api.run.incident import Incident
-from trainrun_operator.core.run.incidents.fingerprints import repeated
+from trainrun_operator.core.run.incidents.repeats import repeated
 
 NAN = {
     "exception": ("FloatingPointError", "ArithmeticError"),

@@ -11,7 +11,7 @@ from tests.support.builders import Scene, a_run
 from trainrun.contract.agent_state import LongSection, ProcessExit
 from trainrun_operator.api.run.learned import Learned
 from trainrun_operator.api.run.standing import Progress
-from trainrun_operator.core.run.incidents.learned import learned_hang, remembered, suspected_hang
+from trainrun_operator.core.run.incidents.hangs import learned_hang, remembered, suspected_hang
 
 TRAINED = {"spawned": 4060.0, "first_step": 4000.0}
 """The first step came after a minute, and up to the newest one it was an hour or so."""

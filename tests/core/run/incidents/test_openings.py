@@ -10,7 +10,7 @@ import pytest
 from tests.support.builders import Scene, a_run, an_agent, an_incident
 from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun_operator.core.run.causes import Cause
-from trainrun_operator.core.run.incidents import openings
+from trainrun_operator.core.run.incidents import repeats
 
 NEWEST, BEFORE = CheckpointId(attempt=1, step=10), CheckpointId(attempt=1, step=5)
 LOAD_ERROR: dict[str, Any] = {
@@ -154,7 +154,7 @@ def test_a_trial_that_was_taken_away_decides_nothing_and_is_tried_again(cause: C
         scene = scene.after(scene.plan) if scene.plan.transition else scene
     assert scene.status.incident is not None
     assert scene.status.incident.cause == cause
-    assert openings.to_try(scene.view) == NEWEST
+    assert repeats.to_try(scene.view) == NEWEST
 
 
 def test_a_trial_that_ends_of_another_error_decides_nothing() -> None:
@@ -187,11 +187,11 @@ def test_deaths_of_which_nobody_knows_the_root_are_none_either() -> None:
 
 
 def test_a_template_that_was_edited_is_tried_with_the_newest_first() -> None:
-    assert openings.to_try(twice().with_config(template_hash="t2").view) is None
+    assert repeats.to_try(twice().with_config(template_hash="t2").view) is None
 
 
 def test_an_attempt_in_between_that_had_no_incident_ends_the_row() -> None:
-    assert openings.to_try(twice().with_status(attempt=4).view) is None
+    assert repeats.to_try(twice().with_status(attempt=4).view) is None
 
 
 def test_an_attempt_in_between_that_has_done_a_step_ends_the_row() -> None:
@@ -201,12 +201,12 @@ def test_an_attempt_in_between_that_has_done_a_step_ends_the_row() -> None:
     last = replace(scene.status.incident, attempt=4)
     told = (*scene.status.incidents, taken_away)
     between = scene.with_status(attempt=4, incidents=told, incident=last)
-    assert openings.to_try(between.view) is None
+    assert repeats.to_try(between.view) is None
     before_a_step = replace(taken_away, step=None)
     between = scene.with_status(
         attempt=4, incidents=(*scene.status.incidents, before_a_step), incident=last
     )
-    assert openings.to_try(between.view) == NEWEST
+    assert repeats.to_try(between.view) == NEWEST
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from trainrun_operator.api.run.standing import Progress
 from trainrun_operator.api.run.status import Condition
 from trainrun_operator.core.run.causes import CAUSES, Cause
 from trainrun_operator.core.run.config import config_of
-from trainrun_operator.core.run.incidents.standstill import noted
+from trainrun_operator.core.run.incidents.gains import noted
 
 RETRY = ("trainrun.RetryError",)
 WITHOUT_LIMIT = {"max_failures": -1, "max_preemptions": -1}

@@ -13,7 +13,7 @@ from trainrun_operator.api.run.spec import MAX_IN_WINDOW
 from trainrun_operator.api.run.status import TrainRunStatus
 from trainrun_operator.core.run.config import RunConfig
 from trainrun_operator.core.run.incidents import ledger
-from trainrun_operator.core.run.incidents.settling import settled
+from trainrun_operator.core.run.incidents.attribution import settled
 from trainrun_operator.core.run.view import View
 
 WINDOWED = a_config(max_failures=2, window=HOUR)

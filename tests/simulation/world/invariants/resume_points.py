@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tests.simulation.world.invariants.flushed import thrown_away
-from trainrun_operator.core.run.incidents.fingerprints import fingerprint
+from trainrun_operator.core.run.incidents.repeats import fingerprint
 
 if TYPE_CHECKING:
     from tests.simulation.world.agent import SimAgent

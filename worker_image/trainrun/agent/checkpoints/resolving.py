@@ -38,10 +38,11 @@ class Resolving:
     news: Callable[[], None]
     resolved: Callable[[], None]
     """Called when the storage has become ours."""
+    claimed: int = 0
+    """The attempt whose resume point this agent has claimed last; 0: none."""
     _request: ResolveRequest | None = None
     _resolution: Resolution | None = None
     _at: float = 0.0
-    _claimed: int = 0
     _task: asyncio.Task[None] | None = None
 
     def want(self, request: ResolveRequest | None) -> None:
@@ -58,11 +59,6 @@ class Resolving:
         if self._resolution is None:
             return None
         return replace(self._resolution, age=max(0.0, now - self._at))
-
-    @property
-    def claimed(self) -> int:
-        """The attempt whose resume point this agent has claimed last; 0: none."""
-        return self._claimed
 
     def _running(self, request: ResolveRequest) -> bool:
         return (
@@ -91,7 +87,7 @@ class Resolving:
         if before is None or replace(before, age=0.0) != replace(found, age=0.0):
             LOG.info("attempt %d: %s: %s", found.attempt, found.outcome, found.message)
         if claims and found.outcome == "Resolved":
-            self._claimed = found.attempt
+            self.claimed = found.attempt
             self.resolved()
         self.news()
 

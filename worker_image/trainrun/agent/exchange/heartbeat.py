@@ -24,7 +24,7 @@ from trainrun.agent.exchange.http import HttpClient, HttpError, Interrupt, Respo
 from trainrun.agent.exchange.ways import Ways
 from trainrun.backoff import Backoff
 from trainrun.contract.agent_state import AgentState, Problem, ProcessExit
-from trainrun.contract.answer import Answer
+from trainrun.contract.answer import PROGRESS_INTERVAL, Answer
 from trainrun.contract.evidence import RankEvidence
 from trainrun.contract.wire import (
     HEARTBEAT_PATH,
@@ -62,9 +62,6 @@ STOP_TIME = 1.0
 """Seconds for the exchange to end."""
 SMALLEST_LIMIT = 16 * 1024
 """Bytes: however often a heartbeat is refused for its size, no less is told."""
-PROGRESS_INTERVAL = 1.0
-"""Seconds between two heartbeats that only carry steps and metrics, unless the operator asks for
-fewer; never less."""
 EARLY_TICK = 0.1
 """Seconds that a tick may be early."""
 

@@ -16,7 +16,6 @@ import threading
 import time
 from typing import Final
 
-from trainrun.agent.processes.log_tail import LogTail
 from trainrun.agent.processes.tail import Tail
 
 READ_SIZE = 65536
@@ -94,7 +93,6 @@ class OutputPump:
 
     def __init__(self, fd: int, prefix: str, sink: Sink) -> None:
         self.tail: Final = Tail()
-        self.log: Final = LogTail()
         """What was shown of it last."""
         self._fd = fd
         self._prefix = prefix.encode()
@@ -158,7 +156,7 @@ class OutputPump:
         self._partial = unfinished + end
         if time.monotonic() - self._bar_shown >= BAR_INTERVAL and state.strip():
             self._bar_shown = time.monotonic()
-            self.log.add(self._bar_shown, state.decode(errors="replace"))
+            self.tail.add(self._bar_shown, state.decode(errors="replace"), bar=True)
             self._sink.write(self._prefix + state + b"\n")
 
     def _pass_on(self, lines: list[bytes]) -> None:
@@ -170,9 +168,7 @@ class OutputPump:
             if states:
                 self.tail.redrawn(states.decode(errors="replace"))
             shown.append(self._prefix + text + b"\n")
-            words = text.decode(errors="replace")
-            self.tail.add(words)
-            self.log.add(now, words)
+            self.tail.add(now, text.decode(errors="replace"))
         if shown:
             self._sink.write(b"".join(shown))
 

@@ -17,12 +17,12 @@ from trainrun_operator.core.run.gang.avoiding import (
     disfavored,
     must_leave,
 )
-from trainrun_operator.core.run.gang.outdated import outdated
-from trainrun_operator.core.run.gang.starting import (
+from trainrun_operator.core.run.gang.unfit import (
     cannot_start,
     created_now,
     ended_now,
     never_called,
+    outdated,
 )
 from trainrun_operator.core.run.incidents.attribution import awaited, sender_awaited
 from trainrun_operator.core.run.plan import CreateWorker, DeleteWorker

@@ -10,9 +10,8 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from trainrun_operator.core.run.causes import Cause
+from trainrun_operator.core.run.incidents.gains import attempt_took, reports
 from trainrun_operator.core.run.incidents.losses import Loss, has_stepped
-from trainrun_operator.core.run.incidents.standstill import attempt_took
-from trainrun_operator.core.run.incidents.uptime import reports
 from trainrun_operator.core.run.view import max_step
 
 if TYPE_CHECKING:

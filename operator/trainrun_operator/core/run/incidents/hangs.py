@@ -1,11 +1,18 @@
 """Whether a gang has hung: nobody is lost, and no rank has reported a step for too long.
 
-Layer: core. Judged by what all agents have told of how long a step has been owed, and by nothing
-that an operator has measured: what an agent has not told counts for nothing. Here only
-timeouts of the spec are judged; for learned ones see `learned`. Invariants: no gang is judged
-before every agent of it was heard, while one of them is overdue, while any rank is excused (it
-waits for its agent, or is in a long section), while a save is asked for, and for ranks that have
-ended well or never reported.
+Layer: core; pure. Judged by what all agents have told of how long a step has been owed, and by
+nothing that an operator has measured: what an agent has not told counts for nothing. First by the
+timeouts of the spec, then by those that the run has taught by itself: these only observe, unless
+the spec says Restart, and ranks that never reported are only ever observed.
+
+Invariants: no gang is judged before every agent of it was heard, while one of them is overdue,
+while any rank is excused (it waits for its agent, or is in a long section), while a save is asked
+for, and for ranks that have ended well or never reported. A learned timeout is at least SHORTEST;
+while a gang stands still it does not change; what was learned outlives the attempt; whoever cannot
+be judged is not called hung, and one that was is not called well.
+
+A pause that comes seldom, such as an evaluation, is not known before it has come once. So a gang
+may also pause for a part of the time for which it has trained: longer where its processes work.
 """
 
 from __future__ import annotations
@@ -15,13 +22,16 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from trainrun_operator.api.run.learned import Learned
 from trainrun_operator.core.run.causes import Cause
 from trainrun_operator.core.run.incidents.losses import Loss
 from trainrun_operator.core.run.view import View, counted, done, max_step, once
 
 if TYPE_CHECKING:
     from trainrun.contract.agent_state import AgentState, LongSection
+    from trainrun_operator.api.run.status import TrainRunStatus
     from trainrun_operator.core.run.config import RunConfig
+
 
 NAMED = 5
 """Ranks that a message names."""
@@ -193,3 +203,159 @@ def _blamed(view: View, loss: Loss, slots: set[int], ranks: set[int]) -> Loss:
 
 def _text(limit: timedelta) -> str:
     return _seconds(limit.total_seconds())
+
+
+HUNG = "Hung"
+"""Type of the condition."""
+
+FACTOR = 3.0
+"""Times the slowest step that may pass without the next one."""
+
+SHORTEST = 60.0
+"""Seconds without a step that are never called a hang."""
+
+PART = 0.2
+"""Of the time for which a run has trained, that it may pause: evaluations take no more of it."""
+
+LONGEST_IDLE, LONGEST_BUSY = 300.0, 900.0
+"""Seconds of such a pause at most, where the processes do nothing, and where they use CPU or I/O or
+nobody knows what they do."""
+
+WARM_UP = 1.5
+"""Times as long as up to its first step a gang may compile again later."""
+
+NOTHING_DONE = 600.0
+"""Seconds without CPU and I/O, of a gang that has reported nothing, that look like a hang."""
+
+TOLD_AT = (1, 2, 3, 5, 10, 15, 30)
+"""Minutes that are told, and twice as many each time: a status is not written in between."""
+
+KNOWN_BY_USE = "what the processes have used of CPU and I/O, as their agents measure it"
+
+
+@once
+def suspected_hang(view: View) -> Loss | None:
+    """What the newest attempt would have lost by standing still, by what was learned."""
+    living = living_agents(view)
+    overdue = overdue_sections(living)
+    if overdue:
+        return in_section(view, overdue, told=at_least)
+    owed = _owed(living)
+    if owed <= SHORTEST:
+        return None
+    if _counts_steps(living):
+        return _without_step(view, living, owed)
+    return _without_work(view, living)
+
+
+def learned_hang(view: View) -> Loss | None:
+    """The same, where it ends the attempt."""
+    if view.config.hang_policy != "Restart":
+        return None
+    living = living_agents(view)
+    return suspected_hang(view) if _counts_steps(living) else None
+
+
+def limit_of(view: View, living: Sequence[AgentState]) -> float:
+    """Seconds that may pass without a step."""
+    idle = all((agent.quiet or 0.0) > SHORTEST for agent in living)
+    known = remembered(view, view.status).learned or Learned()
+    first = max(_first_step(agent) for agent in _heard(view))
+    if not known.slowest:  # there was one step, and nobody knows yet how long the next one takes
+        return max(LONGEST_BUSY, FACTOR * first)
+    usual = max(SHORTEST, FACTOR * known.slowest)
+    # Called hung once, a gang whose processes do something now and then is not called well for it.
+    if idle or view.status.condition(HUNG) is not None:
+        return max(usual, min(PART * known.trained, LONGEST_IDLE))
+    return max(usual, min(PART * known.trained, LONGEST_BUSY), WARM_UP * first)
+
+
+def remembered(view: View, status: TrainRunStatus) -> TrainRunStatus:
+    """`status`, with what the newest attempt has taught up to now."""
+    before, known = view.status.learned or Learned(), list(_heard(view))
+    # The gang has owed no step for longer than any worker: one whose peers were in a long section,
+    # or waited for the store, has owed one for just as long.
+    slowest = _least_slowest(living_agents(view)) or _least_slowest(known)
+    trained = max(map(_trained, known), default=0.0)
+    if not slowest and not trained:
+        return status
+    new = Learned(
+        slowest=max(before.slowest, round(slowest, 1), 0.1 if slowest else 0.0),
+        trained=round(before.trained + trained),
+    )
+    return replace(status, learned=new)
+
+
+def judged(view: View) -> bool:
+    """Whether anybody could say now that the gang stands still, or that it does not."""
+    everybody = (view.joined(worker) is not None for worker in view.roster)
+    overdue = (w is not None and view.is_overdue(w) for w in view.roster)
+    return view.status.save_asked is None and all(everybody) and not any(overdue)
+
+
+def at_least(seconds: float) -> str:
+    """How long something has taken at least, so that it reads the same for a while."""
+    if seconds < SHORTEST:
+        return f"{seconds:.0f} s"
+    minutes = seconds / 60
+    shown = max(step for step in TOLD_AT if step <= minutes)
+    while shown * 2 <= minutes:
+        shown *= 2
+    return f"{shown} min or more"
+
+
+def _least_slowest(agents: Sequence[AgentState]) -> float:
+    """Seconds; 0 where nobody knows."""
+    return min((agent.slowest for agent in agents if agent.slowest), default=0.0)
+
+
+def _owed(living: Sequence[AgentState]) -> float:
+    """Seconds for which all of them have owed a step; 0 where one of them owes none."""
+    return min((agent.owes or 0.0 for agent in living), default=0.0)
+
+
+def _counts_steps(living: Sequence[AgentState]) -> bool:
+    return any(True for agent in living for _ in ranks_of(agent))
+
+
+def _without_step(view: View, living: Sequence[AgentState], owed: float) -> Loss | None:
+    # Of tasks the longest may come last; each has a time limit of its own.
+    not_ours = view.status.runs_tasks or view.config.progress_timeout is not None
+    if not_ours or owed <= limit_of(view, living):
+        return None
+    known = remembered(view, view.status).learned
+    usual = "how long one takes is not known yet"
+    if known is not None and known.slowest:
+        usual = f"one took {known.slowest:g} s at most"
+    age = timedelta(seconds=owed)
+    return behind(view, f"no step for {at_least(owed)}, and {usual}", age)
+
+
+def _without_work(view: View, living: Sequence[AgentState]) -> Loss | None:
+    if view.config.first_step_timeout is not None and not has_stepped(view):
+        return None
+    quiet = min(agent.quiet or 0.0 for agent in living)
+    if quiet <= NOTHING_DONE:
+        return None
+    message = (
+        f"the processes have used next to no CPU and I/O for {at_least(quiet)}, and report no step"
+    )
+    return replace(unattributed(message, timedelta(seconds=quiet)), known_by=KNOWN_BY_USE)
+
+
+def _heard(view: View) -> Iterator[AgentState]:
+    """Agents of the newest attempt, those that are gone included."""
+    yield from filter(None, view.agents)
+    yield from view.last_words.values()
+
+
+def _first_step(agent: AgentState) -> float:
+    """Seconds from the spawn of its processes to their first step."""
+    if agent.spawned is None or agent.first_step is None:
+        return 0.0
+    return max(agent.spawned - agent.first_step, 0.0)
+
+
+def _trained(agent: AgentState) -> float:
+    """Seconds from its first to its newest step."""
+    return max((agent.first_step or 0.0) - (agent.stepped or 0.0), 0.0)

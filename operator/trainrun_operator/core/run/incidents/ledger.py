@@ -1,30 +1,46 @@
-"""Budgets: what an incident is charged to, whether the run may go on, and when it is counted.
+"""What follows from an incident: what it is charged to, and whether the run may go on.
 
-Layer: core. Invariants: counters never go down; an incident is charged once, when it is settled;
-settling happens in the status write that ends its provisional state (start record, verdict,
-suspension).
+Layer: core. Read after `attribution`, from top to bottom. Who wins, and why:
+
+1. A rule of the failure policy, or the script's own word: they were written for this case.
+2. The budget of the cause: a limit that its user has set, of all incidents or of those in a window.
+3. Incidents in a row without progress: the budget has room, but the next try would end alike. Only
+   those count that look like the script's own (the row of a cause says which).
+
+A verdict that comes from none of them lets the run go on. With failurePolicy.window the moments of
+the newest incidents of each budget stand beside the counters; they are bounded, and so is each
+limit then: more than are remembered could not be told from fewer.
+
+Invariants: counters never go down; an incident is charged once, when it is settled, in the write
+that ends its provisional state (start record, verdict, suspension). All goes by the times at which
+incidents were written, so that no pass decides otherwise for being late. The row without progress
+goes up by one where an incident is settled, or to nothing where an attempt has gained something;
+where nobody knows what an attempt has gained it stays.
 """
 
 from __future__ import annotations
 
 import zlib
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Literal
 
 from trainrun_operator.api.run.edits import ONCE_RAISED
 from trainrun_operator.api.run.incident import Incident
+from trainrun_operator.api.run.spec import MAX_IN_WINDOW
 from trainrun_operator.api.run.standing import Failures
 from trainrun_operator.api.run.status import MAX_INCIDENTS, TrainRunStatus
 from trainrun_operator.core.run.causes import BUDGETS, Budget, budget_of, row_of
-from trainrun_operator.core.run.incidents.window import recent
+from trainrun_operator.core.run.incidents.gains import TRAINED, furthest, gain_of, told_late
 from trainrun_operator.core.run.rules import UNCOUNTED_TRIES, Decision, decision
+from trainrun_operator.core.run.view import View, counted
 
 if TYPE_CHECKING:
-    from datetime import datetime
+    from collections.abc import Mapping
 
     from trainrun_operator.api.run.incident import BudgetName
     from trainrun_operator.core.run.config import RunConfig
+
 
 JITTER = 0.2
 """A backoff is lengthened by up to this part, so that runs that failed together spread out."""
@@ -224,3 +240,97 @@ def backoff(config: RunConfig, *, fruitless: int, attempt: int) -> timedelta:
     plain = min(config.backoff_initial.total_seconds() * growth, config.backoff_max.total_seconds())
     spread = zlib.crc32(f"{config.uid}/{attempt}".encode()) / 0xFFFFFFFF
     return timedelta(seconds=plain * (1 + JITTER * spread))
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+DIGITS = 13
+"""Hexadecimal digits of a moment, in microseconds since 1970: until the year 2112. No shorter than
+the times themselves: a moment cut to its second would leave the window before its incident does."""
+
+MOMENTS_KEPT = (MAX_IN_WINDOW + 1) * DIGITS
+"""Characters of the moments of a budget: of as many incidents as any limit allows, and one more."""
+
+
+def remembered(moments: Mapping[str, str], incident: Incident) -> dict[str, str]:
+    """The moments, with that of an incident which was charged to its budget."""
+    known = moments.get(incident.budget, "")
+    now = f"{_microseconds(incident.time):0{DIGITS}x}"
+    return {**moments, incident.budget: f"{known}{now}"[-MOMENTS_KEPT:]}
+
+
+def recent(
+    status: TrainRunStatus, name: BudgetName, config: RunConfig, *, at: datetime
+) -> int | None:
+    """Incidents charged to the budget in the window before this moment; None: there is none."""
+    if config.window is None:
+        return None
+    begin = _microseconds(at - config.window)
+    text = status.moments.get(name, "")
+    known = (int(text[i : i + DIGITS], 16) for i in range(0, len(text), DIGITS))
+    return sum(begin < moment for moment in known)  # also those of a leader whose clock was ahead
+
+
+def _microseconds(time: datetime) -> int:
+    return (time - _EPOCH) // timedelta(microseconds=1)
+
+
+WARNS_FROM = 3
+"""So many incidents in a row without progress are worth a warning."""
+
+NO_PROGRESS_LIMIT = "failurePolicy.noProgressLimit"
+
+
+def in_a_row(view: View, incident: Incident) -> int:
+    """Incidents in a row without progress, this one of the newest attempt included."""
+    status, ending = view.status, view.status.ending
+    gain = ending.gain if ending is not None and ending.attempt == incident.attempt else "Unknown"
+    if gain == "Some" or told_late(view):
+        return 0
+    counts = gain == "None" and row_of(incident.cause).stands_still
+    return status.without_progress + counts
+
+
+def too_many(view: View, incident: Incident) -> Verdict | None:
+    """The verdict, where it is one incident too many."""
+    limit, number = view.config.no_progress_limit, in_a_row(view, incident)
+    if not limit or number < limit or number == view.status.without_progress:
+        return None
+    return Verdict(
+        allowed="Fail",
+        reason="NoProgress",
+        message=(
+            f"{incident.message} ({incident.cause}); {counted(number, 'incident')} in a row "
+            f"without {_what(view)}, and spec.{NO_PROGRESS_LIMIT} is {limit}: "
+            f"{row_of(incident.cause).advice}. {KEPT}"
+        ),
+    )
+
+
+def no_progress(view: View, incident: Incident | None) -> str:
+    """What to say about incidents in a row without progress; "" where that is not the matter.
+
+    `incident` is the one that is not settled yet.
+    """
+    status, limit = view.status, view.config.no_progress_limit
+    number = status.without_progress if incident is None else in_a_row(view, incident)
+    if number < WARNS_FROM or status.finished or (view.running and gain_of(view) == "Some"):
+        return ""
+    if limit > number:
+        left = "one more ends" if limit - number == 1 else f"{limit - number} more end"
+        bound = f"spec.{NO_PROGRESS_LIMIT} is {limit}: {left} the run"
+    else:
+        bound = f"spec.{NO_PROGRESS_LIMIT} would end the run before its budget does"
+    return f"{number} incidents in a row without {_what(view)}; {bound}"
+
+
+def _what(view: View) -> str:
+    furthest_known = furthest(view)
+    if furthest_known is None:
+        return f"{TRAINED.total_seconds():.0f} s of training"
+    return f"a step above {furthest_known} or a newer checkpoint"
+
+
+def admits_more(status: TrainRunStatus, config: RunConfig) -> bool:
+    """Whether a run that was ended for want of progress may go on."""
+    return not config.no_progress_limit or status.without_progress < config.no_progress_limit

@@ -12,10 +12,9 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from trainrun.contract.agent_state import REFUSED, Notice
-from trainrun_operator.core.run import signals
-from trainrun_operator.core.run.causes import Cause
+from trainrun_operator.core.run.causes import SIGNAL_NAMES, SIGNALS, Cause
+from trainrun_operator.core.run.incidents.gains import process_trained
 from trainrun_operator.core.run.incidents.recognised import remedy_of
-from trainrun_operator.core.run.incidents.uptime import process_trained
 from trainrun_operator.core.run.view import (
     STORE_AWAY,
     View,
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from trainrun_operator.core.run.observation import WorkerFact, WorkerLoss
 
 SIGABRT = 6
-SIGTERMED = 128 + signals.NUMBERS["SIGTERM"]
+SIGTERMED = 128 + SIGNALS["SIGTERM"]
 """Exit code with which an agent leaves at SIGTERM; its last heartbeat may not have been heard."""
 
 BROKEN_COLLECTIVE = (
@@ -288,7 +287,7 @@ def _describe(end: ProcessExit) -> str:
     if end.oom:
         return f"rank {end.rank} was killed by the kernel: out of memory"
     if end.signal is not None:
-        name = signals.NAMES.get(end.signal, f"signal {end.signal}")
+        name = SIGNAL_NAMES.get(end.signal, f"signal {end.signal}")
         before = f" after {end.exception}" if end.exception else ""
         return f"rank {end.rank} was killed by {name}{before}"
     what = end.exception or "no exception was seen"

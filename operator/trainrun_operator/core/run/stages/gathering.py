@@ -16,19 +16,19 @@ from trainrun_operator.core.run.causes import Explains
 from trainrun_operator.core.run.display import condition, not_asked, whole
 from trainrun_operator.core.run.flush import away_from, outlasting, still_flushing
 from trainrun_operator.core.run.gang import roster as gang
-from trainrun_operator.core.run.gang import starting
+from trainrun_operator.core.run.gang import unfit
 from trainrun_operator.core.run.gang.avoiding import may_be_another
-from trainrun_operator.core.run.gang.missing import PLACED, missing
-from trainrun_operator.core.run.gang.outdated import outdated
-from trainrun_operator.core.run.incidents import ledger, openings, standstill
+from trainrun_operator.core.run.gang.unfit import outdated
+from trainrun_operator.core.run.incidents import ledger, repeats
 from trainrun_operator.core.run.incidents.attribution import (
     attribution_open,
     awaited,
     explains,
     refined,
 )
-from trainrun_operator.core.run.sigterm import still_ending
+from trainrun_operator.core.run.notices import still_ending
 from trainrun_operator.core.run.stages import placement, suspecting
+from trainrun_operator.core.run.stages.placement import PLACED, missing
 from trainrun_operator.core.run.stages.running import past_deadline
 from trainrun_operator.core.run.stages.suspending import suspend
 from trainrun_operator.core.run.stages.waiting import store_wait, wait
@@ -95,7 +95,7 @@ def _judged(view: View) -> Plan | None:
     incident = refined(view, view.status.incident)
     verdict: Verdict | None = ledger.judge(view.status, incident, view.config)
     if verdict is not None and verdict.allowed == "Restart":
-        verdict = standstill.judge(view, incident)
+        verdict = ledger.too_many(view, incident)
     if verdict is None:
         return None
     if still := still_ending(view):
@@ -109,14 +109,14 @@ def _judged(view: View) -> Plan | None:
         elif explains(incident) is Explains.LITTLE:
             why = "its node may explain it; waiting for news of the node"
         return wait(view, "Attributing", f"{incident.message}: {why}", actions=())
-    again = openings.repeated(view.status.told_incidents)
+    again = repeats.opened_again(view.status.told_incidents)
     message = f"{verdict.message}. {again}" if again else verdict.message
     return transitions.fail(view, verdict.reason, message)
 
 
 def _failed_start(view: View) -> Plan | None:
     """Workers that cannot take part, before they ever did."""
-    loss = starting.failed_start(view)
+    loss = unfit.failed_start(view)
     return transitions.failed_to_start(view, loss) if loss is not None else None
 
 
@@ -163,7 +163,7 @@ def _gather(view: View) -> Plan:
 def _forget(view: View, number: int) -> Plan:
     """Workers up to this number that ended before they took part make room: they stay counted."""
     plan = transitions.skip_to(view, number, "workers that ended before they took part make room")
-    status = replace(plan.status, failed_starts=starting.failed_starts(view))
+    status = replace(plan.status, failed_starts=unfit.failed_starts(view))
     return replace(plan, status=status)
 
 
@@ -289,11 +289,9 @@ def _is_replaced(view: View, worker: WorkerFact) -> bool:
 
 
 def _resolution(view: View, ready: tuple[WorkerFact, ...]) -> Resolution | None:
-    agent = ready[0].agent
-    found = agent.resolution if agent is not None else None
-    if found is None or found.outcome == "Looked":  # asked while the attempt still ran
-        return None
-    return found if found.attempt == view.next_attempt else None
+    found = told(view, ready[0])
+    # "Looked": it was asked while the attempt still ran.
+    return found if found is not None and found.outcome != "Looked" else None
 
 
 def _is_elsewhere(view: View, found: Resolution) -> bool:

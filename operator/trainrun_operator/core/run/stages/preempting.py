@@ -2,7 +2,7 @@
 
 Layer: core. One of the checks of `running`. The request is written in the status before any agent
 hears of it, so every operator asks for the same save with the same writer. A script that does not
-ask for it gets SIGTERM and its grace instead (see `sigterm`), as checkpoint.onNotice says.
+ask for it gets SIGTERM and its grace instead (see `notices`), as checkpoint.onNotice says.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 from trainrun_operator.api.run.asked import MAX_LEAVING
 from trainrun_operator.api.run.launching import TEMPLATE
 from trainrun_operator.api.run.resource import RESTART
-from trainrun_operator.core.run import sigterm, steps, transitions
+from trainrun_operator.core.run import steps, transitions
 from trainrun_operator.core.run.causes import Cause
-from trainrun_operator.core.run.gang.outdated import outdated
+from trainrun_operator.core.run.gang.unfit import outdated
 from trainrun_operator.core.run.incidents.losses import Loss, got_sigterm
-from trainrun_operator.core.run.notices import noticed, notices, time_left
+from trainrun_operator.core.run.notices import grace, granted, noticed, notices, time_left
 from trainrun_operator.core.run.save_agreement import coordinate
 from trainrun_operator.core.run.view import View, done
 
@@ -62,11 +62,11 @@ def _end_unsaved(view: View, why: str) -> Plan:
     A script that hears nothing is not left to train until its worker goes: another periodic
     checkpoint in that time is worth, on average, as much as the time that waiting for it takes.
     """
-    left = sigterm.grace(view)
+    left = grace(view)
     if view.config.on_notice not in ("Auto", "Signal") or not left:
         return end_attempt(view, why)
     how = f"{why}: its processes get SIGTERM and {left.total_seconds():.0f} s to end"
-    return sigterm.granted(view, end_attempt(view, how), left)
+    return granted(view, end_attempt(view, how), left)
 
 
 def _ask(view: View, reason: str) -> Plan:

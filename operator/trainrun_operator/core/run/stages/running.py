@@ -16,18 +16,19 @@ from trainrun_operator.core.run.display import refreshed, running_phase
 from trainrun_operator.core.run.gang.roster import deletion, looking, surplus
 from trainrun_operator.core.run.incidents import ended_early, evidence
 from trainrun_operator.core.run.incidents.attribution import best
-from trainrun_operator.core.run.incidents.hangs import hang_of
-from trainrun_operator.core.run.incidents.learned import learned_hang, suspected_hang
+from trainrun_operator.core.run.incidents.hangs import hang_of, learned_hang, suspected_hang
 from trainrun_operator.core.run.incidents.losses import Loss, losses_of
 from trainrun_operator.core.run.plan import Event, Plan
-from trainrun_operator.core.run.stages import apart, preempting, suspecting
+from trainrun_operator.core.run.stages import preempting, suspecting
 from trainrun_operator.core.run.stages.waiting import IDLE_CHECK
 from trainrun_operator.core.run.view import A_MOMENT, View
+from trainrun_operator.core.run.warnings import NEVER_MET, SEPARATE, separate
 
 if TYPE_CHECKING:
     from trainrun.contract.checkpoint_id import CheckpointId
     from trainrun_operator.api.run.status import PhaseName, StartRecord
     from trainrun_operator.core.run.observation import WorkerFact
+
 
 FINISH_TIMEOUT = timedelta(minutes=10)
 """How long the last checkpoint may take to be committed after all processes have ended."""
@@ -112,7 +113,7 @@ def _all_ended(view: View) -> Plan:
     early, ended = ended_early.ended_early(view), ended_early.all_ended(view)
     if early is not None:
         return transitions.open_incident(view, early, frozenset())
-    separate = apart.verdict(view, ended)
+    separate = trained_apart(view, ended)
     if separate is not None:
         return separate
     doubt = ended_early.doubt(view)
@@ -256,3 +257,11 @@ def _left(view: View, record: StartRecord, worker: WorkerFact) -> bool:
     if unheard.looked(view, worker):
         return True
     return view.observation.now - record.time > view.config.start_timeout
+
+
+def trained_apart(view: View, ended: str) -> Plan | None:
+    """Of a run of which `ended` could be said; None: its processes have met, or may have."""
+    reason, message = separate(view)
+    if reason == NEVER_MET:
+        return transitions.succeed(view, reason, f"{ended}, but {message}", type_="Warning")
+    return transitions.fail(view, SEPARATE, message) if reason else None

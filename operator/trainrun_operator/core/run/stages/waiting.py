@@ -1,6 +1,8 @@
 """Plans that wait: for workers, for the store, for uploads; each says what for.
 
-Layer: core. A plan that waits changes nothing durable; it is made anew in every pass.
+Layer: core. A plan that waits changes nothing durable; it is made anew in every pass. Meanwhile
+workers read ahead what the attempt will most likely resume from: a wrong guess costs a download and
+nothing else, since what is handed out is what slot 0's agent claims.
 """
 
 from __future__ import annotations
@@ -12,10 +14,10 @@ from typing import TYPE_CHECKING
 from trainrun_operator.api.run.resource import RESTART
 from trainrun_operator.core.run import answers, transitions
 from trainrun_operator.core.run.display import condition, gathering_phase, refreshed
-from trainrun_operator.core.run.flush import away_from
+from trainrun_operator.core.run.flush import away_from, to_flush
 from trainrun_operator.core.run.gang import roster as gang
-from trainrun_operator.core.run.gang.prefetching import prefetched
 from trainrun_operator.core.run.plan import Action, Plan
+from trainrun_operator.core.run.steps import newest_known
 from trainrun_operator.core.run.store_wait import (
     OUTSIDE,
     asked_again,
@@ -25,8 +27,10 @@ from trainrun_operator.core.run.store_wait import (
 )
 
 if TYPE_CHECKING:
+    from trainrun.contract.checkpoint_id import CheckpointId
     from trainrun_operator.api.run.status import Condition
     from trainrun_operator.core.run.view import View
+
 
 GOES_ON = f"; a new value of the annotation {RESTART} lets the run go on"
 """What is told with a verdict about the store."""
@@ -96,3 +100,24 @@ def store_wait(
     mark = condition(view, "StorageReady", "False", reason, message)
     plan = wait(view, reason, message, actions=actions, marks=(mark, *marks), resolve=resolve)
     return replace(plan, status=replace(plan.status, store_wait=vain))
+
+
+def prefetched(view: View) -> dict[str, CheckpointId]:
+    """By name of the worker whose agent reads it, for its node: the lowest slot of each, as it will
+    be once the attempt runs."""
+    likely = _likely(view)
+    if likely is None:
+        return {}
+    found: dict[str, str] = {}
+    for worker in gang.choose(view):
+        if worker is not None and worker.agent is not None:
+            found.setdefault(worker.node or worker.agent.node or worker.name, worker.name)
+    return dict.fromkeys(found.values(), likely)
+
+
+def _likely(view: View) -> CheckpointId | None:
+    """The newest that is in the store; none while something newer is on its way there."""
+    known, flush = newest_known(view), to_flush(view)
+    if known is None or not flush:
+        return known
+    return known if (known.attempt, known.step) >= (view.status.attempt, max(flush)) else None

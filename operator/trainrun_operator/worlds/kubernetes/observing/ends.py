@@ -2,7 +2,9 @@
 
 Layer: worlds/kubernetes; pure. The agent's own account of its processes is not looked at here; what
 the cluster knows of pod and node explains more, and the core lets it go first. Where the cluster
-knows nothing but an exit code, there is no loss: the agent knew better.
+knows nothing but an exit code, there is no loss: the agent knew better. Of a container beside the
+training only its failure is told, and nothing is decided by it: the training may do without a log
+shipper. But a program that somebody took for the training must not die without a word.
 """
 
 from __future__ import annotations
@@ -13,13 +15,14 @@ from trainrun_operator.core.run.causes import Cause
 from trainrun_operator.core.run.observation import WorkerLoss
 from trainrun_operator.worlds.kubernetes.observing.nodes import NodeFact
 from trainrun_operator.worlds.kubernetes.observing.notices import disruption_text, of_node
-from trainrun_operator.worlds.kubernetes.observing.pods import PodFact
+from trainrun_operator.worlds.kubernetes.observing.pods import ContainerFact, PodFact
 from trainrun_operator.worlds.kubernetes.observing.scene import (
     NODE_GONE,
     PLACED,
     SIGKILLED,
     SIGTERMED,
     Scene,
+    phase_of,
 )
 from trainrun_operator.worlds.kubernetes.observing.taints import SWITCHED_OFF
 
@@ -213,3 +216,29 @@ def _never_started(scene: Scene) -> WorkerLoss | None:
                 exit_code=init.exit_code,
             )
     return None
+
+
+def failed_beside(scene: Scene) -> str:
+    """The first container that has ended with another exit code than 0, and where to look; "" where
+    none has. Whoever takes the pod away ends all of its containers: that is no error of theirs."""
+    pod = scene.pod
+    if pod.deletion is not None or pod.reason or scene.disrupted_by:
+        return ""
+    # An init container that fails before it is a loss; after it the kubelet ends sidecars.
+    trains = phase_of(scene.pod, scene.training) == "Running"
+    others = (c for c in pod.containers if c.name != scene.training and (trains or not c.init))
+    return next(filter(None, (_failed(it, pod.name) for it in others)), "")
+
+
+def _failed(container: ContainerFact, pod: str) -> str:
+    now = container.state == "Terminated"
+    code = container.exit_code if now else container.code_before
+    reason = container.reason if now else container.ended_before
+    if not code or lost_with_node(reason, code):
+        return ""
+    why = f" ({reason})" if reason not in ("", "Error") else ""
+    again = "" if now else f" and was restarted, {container.restarts} times so far"
+    return (
+        f"container {container.name} of worker {pod} ended with exit code {code}{why}{again}; see "
+        f"kubectl logs {pod} -c {container.name}{'' if now else ' --previous'}"
+    )

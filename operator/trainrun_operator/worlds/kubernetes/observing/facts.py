@@ -11,8 +11,7 @@ from datetime import datetime, timedelta
 
 from trainrun_operator.core.run.observation import Pending, WorkerFact
 from trainrun_operator.worlds.base import Heard
-from trainrun_operator.worlds.kubernetes.observing.beside import failed_beside
-from trainrun_operator.worlds.kubernetes.observing.ends import loss_of
+from trainrun_operator.worlds.kubernetes.observing.ends import failed_beside, loss_of
 from trainrun_operator.worlds.kubernetes.observing.nodes import NodeFact
 from trainrun_operator.worlds.kubernetes.observing.notices import notice_of
 from trainrun_operator.worlds.kubernetes.observing.pending import PodPending, pending_of

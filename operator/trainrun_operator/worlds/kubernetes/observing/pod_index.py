@@ -14,13 +14,11 @@ from typing import Any
 
 from trainrun_operator.kube.api import KubeApi
 from trainrun_operator.kube.informer import Informer
-from trainrun_operator.kube.list_state import settled
+from trainrun_operator.kube.list_state import EVERYWHERE, settled
 from trainrun_operator.worlds.kubernetes.names import RUN_UID_LABEL
 from trainrun_operator.worlds.kubernetes.observing.nodes import NodeFact, node_fact
 from trainrun_operator.worlds.kubernetes.observing.pods import PodFact, pod_fact
 
-EVERYWHERE = ""
-"""The namespace that stands for all."""
 MOST_VANISHED = 1_000
 """Vanished pods that are remembered."""
 

@@ -1,20 +1,19 @@
-"""Attempts that die while they open the checkpoint that they were handed: is it the checkpoint?
+"""The same failure again and again: is it the code, the node, or the checkpoint?
 
-Layer: core. After two such deaths of one root in a row the next attempt tries the checkpoint
-before, once. That follows from the incidents in the status; what slot 0's agent then claims stands
-in the store and in the start record. Where the trial dies in the same way, it is not the
-checkpoint. Where it ends in another way nothing is known, and it may be tried again.
+Layer: core; a pure function of the incidents that the status tells of. A root that strikes again on
+several nodes is a bug; on one alone it is the node. After two deaths of one root in a row while the
+same checkpoint was opened, the next attempt tries the checkpoint before, once; what slot 0's agent
+then claims stands in the store and in the start record. Where the trial dies in the same way, it is
+not the checkpoint. Where it ends in another way nothing is known, and it may be tried again.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from trainrun_operator.core.run.causes import row_of
-from trainrun_operator.core.run.incidents.fingerprints import fingerprint
-from trainrun_operator.core.run.incidents.standstill import highest_step
-from trainrun_operator.core.run.incidents.uptime import up_for
+from trainrun_operator.core.run.causes import SIGNAL_NAMES, row_of, signal_of
+from trainrun_operator.core.run.incidents.gains import highest_step, up_for
 from trainrun_operator.core.run.steps import newest_known
 
 if TYPE_CHECKING:
@@ -24,6 +23,66 @@ if TYPE_CHECKING:
     from trainrun_operator.api.run.incident import Incident
     from trainrun_operator.api.run.status import TrainRunStatus
     from trainrun_operator.core.run.view import View
+
+
+AGAIN = 3
+"""Times from which on it is shown: two may be chance."""
+
+NUMBERED = {3: "third", 4: "fourth", 5: "fifth"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fingerprint:
+    """What two incidents of one root have in common."""
+
+    root: str
+    """`FloatingPointError in loss.py:88`, `SIGSEGV`."""
+    step: int | None
+    """The highest step that its attempt had reported; None: none."""
+    template: str
+    """Hash of the pod template, and so of the image."""
+
+
+def fingerprint(incident: Incident) -> Fingerprint | None:
+    """None where its root is not known: an exit code alone may be anything."""
+    signal = signal_of(incident)
+    if incident.collateral:
+        return None
+    if incident.exception and incident.raised_at:
+        root = f"{incident.exception[0]} in {incident.raised_at}"
+    elif signal is not None and not incident.exception:
+        root = SIGNAL_NAMES.get(signal, f"signal {signal}")
+    else:
+        return None
+    return Fingerprint(root=root, step=incident.step, template=incident.template)
+
+
+def same_node(incidents: Sequence[Incident]) -> Incident | None:
+    """The first of the newest ones in which the root of the newest incident has struck again and
+    again, on one node alone; None where it has not."""
+    newest = fingerprint(incidents[-1]) if incidents else None
+    same = [it for it in incidents if newest is not None and fingerprint(it) == newest]
+    nodes = {it.node for it in same}
+    if len(same) < AGAIN or len(nodes) > 1:
+        return None
+    return same[-AGAIN]
+
+
+def repeated(incidents: Sequence[Incident]) -> tuple[str, str]:
+    """Reason and message for the newest incident where its root has struck before; else empty."""
+    newest = fingerprint(incidents[-1]) if incidents else None
+    same = [it for it in incidents if newest is not None and fingerprint(it) == newest]
+    if newest is None or len(same) < AGAIN:
+        return "", ""
+    nodes = sorted({it.node for it in same} - {""})
+    time = NUMBERED.get(len(same), f"{len(same)}th")
+    when = "before the first step" if newest.step is None else f"at step {newest.step}"
+    what = f"{time} time: {newest.root} {when}"
+    if len(nodes) == 1:
+        return "SameNode", f"{what}, always on node {nodes[0]}: have the node checked"
+    where = f", on {len(nodes)} nodes" if nodes else ""
+    return "SameFailure", f"{what}{where}: the code, which no restart mends"
+
 
 LONGEST = 600.0
 """Seconds after which a process that has its checkpoint has opened it: some scripts report nothing
@@ -72,7 +131,7 @@ def tried(status: TrainRunStatus, last: Incident) -> CheckpointId | None:
     return last.trial_of if found else status.tried
 
 
-def repeated(told: Sequence[Incident]) -> str:
+def opened_again(told: Sequence[Incident]) -> str:
     """What to say of the newest incident if it is not the first one of its checkpoint; else ""."""
     if not told or told[-1].opened is None:
         return ""
@@ -86,7 +145,7 @@ def repeated(told: Sequence[Incident]) -> str:
     return f"{text}: `trainrun checkpoints set-aside` gives it up for the one before"
 
 
-def warning(view: View) -> str:
+def on_trial(view: View) -> str:
     """What to say of an attempt that tries to do without a newer checkpoint; "" if none does."""
     record, known = view.running, newest_known(view)
     if record is None or record.trial_of is None or record.resume_point is None:

@@ -1,7 +1,9 @@
-"""Starts that fail: workers that end, stay mute, or lack image or configuration before they join.
+"""Workers that cannot take part: starts that fail, and pods of a spec that was edited since.
 
-Layer: core. A start that only waits for room has not failed. Each worker is looked at in one
-gathering only: the next incident needs new ones.
+Layer: core. A start has failed where workers end, stay mute, or lack image or configuration before
+they join; one that only waits for room has not. Each worker is looked at in one gathering only: the
+next incident needs new ones. Whether a pod is outdated is read from what it says itself; what is
+not known of a worker makes it no outdated one.
 """
 
 from __future__ import annotations
@@ -9,12 +11,15 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from trainrun_operator.api.run.launching import TEMPLATE
 from trainrun_operator.core.run.causes import CAUSES, Cause
 from trainrun_operator.core.run.incidents.losses import Loss
 from trainrun_operator.core.run.view import View
 
 if TYPE_CHECKING:
+    from trainrun_operator.core.run.config import RunConfig
     from trainrun_operator.core.run.observation import WorkerFact
+
 
 START_TRIES = 3
 """So many workers of a slot may end before they joined an attempt; then it is an incident."""
@@ -115,3 +120,19 @@ def cannot_start(view: View, worker: WorkerFact) -> bool:
         and worker.pending.kind in BOUNDED
         and worker.pending.since > view.config.start_timeout
     )
+
+
+def outdated(worker: WorkerFact, config: RunConfig) -> str:
+    """The field of the spec that has changed since the worker was made; "" where none has."""
+    if worker.template_hash != config.template_hash:
+        return TEMPLATE
+    made, now = worker.storage, config.storage
+    if made is None:
+        return ""
+    if made.endpoint_url != now.endpoint_url:
+        return "storage.endpointURL"
+    if made.region != now.region:
+        return "storage.region"
+    if made.credentials != now.credentials:
+        return "storage.credentialsSecretRef"
+    return ""

@@ -1,32 +1,24 @@
-"""Whether attempts get further: incidents in a row without progress, and when they end the run.
+"""What an attempt has gained: a step, a checkpoint, or, where nothing is reported, only time.
 
-Layer: core. Only incidents that look like the script's own count (a cause's row says which). What
-an attempt has gained is noted in the write that ends it. Invariants: the number stands in the
-status; it goes up by one, where an incident is settled, or to nothing, where an attempt has gained
-something; where nobody knows what an attempt has gained it stays.
+Layer: core. A script that never calls `trainrun.report()` and goes on from a folder of its own
+shows nothing but that its processes were up. Once a step of the run is known, steps alone tell what
+was done. What an attempt has gained is noted in the write that ends it.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from trainrun_operator.core.run.causes import row_of
-from trainrun_operator.core.run.incidents.ledger import KEPT, Verdict
-from trainrun_operator.core.run.incidents.uptime import TRAINED, gang_trained, reports
 from trainrun_operator.core.run.steps import committed_id
-from trainrun_operator.core.run.view import View, counted, max_step
+from trainrun_operator.core.run.view import View, max_step
 
 if TYPE_CHECKING:
+    from trainrun.contract.agent_state import AgentState
     from trainrun.contract.checkpoint_id import CheckpointId
-    from trainrun_operator.api.run.incident import Gain, Incident
+    from trainrun_operator.api.run.incident import Gain
     from trainrun_operator.api.run.status import TrainRunStatus
-    from trainrun_operator.core.run.config import RunConfig
-
-WARNS_FROM = 3
-"""So many incidents in a row without progress are worth a warning."""
-
-FIELD = "failurePolicy.noProgressLimit"
 
 
 def highest_step(view: View) -> int | None:
@@ -63,7 +55,7 @@ def advanced(view: View, point: CheckpointId | None = None) -> bool:
 
 def noted(view: View, status: TrainRunStatus, *, hung: bool = False) -> TrainRunStatus:
     """`status`, which ends the newest attempt (as `hung`), with what that attempt has gained."""
-    gain, ending = _gain(view, hung=hung), status.ending
+    gain, ending = gain_of(view, hung=hung), status.ending
     return replace(
         status,
         ending=None if ending is None else replace(ending, gain=gain),  # None: the run is over
@@ -92,11 +84,11 @@ def gained(view: View) -> bool:
     """Whether the newest attempt has gained something, as far as is known."""
     status, ending = view.status, view.status.ending
     if ending is None or ending.attempt != status.attempt:
-        return _gain(view) == "Some"
-    return ending.gain == "Some" or _told_late(view)
+        return gain_of(view) == "Some"
+    return ending.gain == "Some" or told_late(view)
 
 
-def _gain(view: View, *, hung: bool = False) -> Gain:
+def gain_of(view: View, *, hung: bool = False) -> Gain:
     """What the newest attempt has gained, now that it ends."""
     record, highest = view.record, highest_step(view)
     if record is None:
@@ -114,62 +106,56 @@ def _gain(view: View, *, hung: bool = False) -> Gain:
     return "Some" if gang_trained(view) and not hung else "None"
 
 
-def in_a_row(view: View, incident: Incident) -> int:
-    """Incidents in a row without progress, this one of the newest attempt included."""
-    status, ending = view.status, view.status.ending
-    gain = ending.gain if ending is not None and ending.attempt == incident.attempt else "Unknown"
-    if gain == "Some" or _told_late(view):
-        return 0
-    counts = gain == "None" and row_of(incident.cause).stands_still
-    return status.without_progress + counts
-
-
-def _told_late(view: View) -> bool:
+def told_late(view: View) -> bool:
     """A step, or a checkpoint, that nobody had told when the attempt was given up."""
     highest, before = highest_step(view), view.status.reached
     return advanced(view) or (highest is not None and (before is None or highest > before))
 
 
-def judge(view: View, incident: Incident) -> Verdict | None:
-    """The verdict, where it is one incident too many."""
-    limit, number = view.config.no_progress_limit, in_a_row(view, incident)
-    if not limit or number < limit or number == view.status.without_progress:
-        return None
-    return Verdict(
-        allowed="Fail",
-        reason="NoProgress",
-        message=(
-            f"{incident.message} ({incident.cause}); {counted(number, 'incident')} in a row "
-            f"without {_what(view)}, and spec.{FIELD} is {limit}: "
-            f"{row_of(incident.cause).advice}. {KEPT}"
-        ),
+TRAINED = timedelta(minutes=1)
+"""A process that has been up for so long, and reports nothing, has trained."""
+
+
+def process_trained(view: View, agent: AgentState, *, ended: float) -> bool:
+    """Whether a process of this agent had trained when it ended, so many seconds ago."""
+    up = (agent.spawned or 0.0) - ended
+    return timedelta(seconds=up) >= TRAINED and not reports(view)
+
+
+def gang_trained(view: View) -> bool:
+    """Whether the newest attempt had trained when the first of its processes failed, or until now.
+
+    Where no agent of it is left, its start record tells when it began.
+    """
+    record = view.record
+    if record is None or reports(view):
+        return False
+    known = (*filter(None, view.agents), *view.last_words.values())
+    since_start = view.observation.now - record.time
+    return min(map(up_for, known), default=since_start) >= TRAINED
+
+
+def up_for(agent: AgentState) -> timedelta:
+    """How long the processes of its attempt were up when the first of them failed, or are now."""
+    failed = (end.age for end in agent.exits if end.failed)
+    return timedelta(seconds=(agent.spawned or 0.0) - max(failed, default=0.0))
+
+
+def shows_steps(status: TrainRunStatus) -> bool:
+    """Whether the status tells of a step or a checkpoint that the run itself has reported."""
+    return (
+        status.checkpoint is not None
+        or status.progress.step is not None
+        or status.reached is not None
+        or any(incident.lost_steps is not None for incident in status.incidents)
     )
 
 
-def warning(view: View, incident: Incident | None) -> str:
-    """What to say about incidents in a row without progress; "" where that is not the matter.
-
-    `incident` is the one that is not settled yet.
-    """
-    status, limit = view.status, view.config.no_progress_limit
-    number = status.without_progress if incident is None else in_a_row(view, incident)
-    if number < WARNS_FROM or status.finished or (view.running and _gain(view) == "Some"):
-        return ""
-    if limit > number:
-        left = "one more ends" if limit - number == 1 else f"{limit - number} more end"
-        bound = f"spec.{FIELD} is {limit}: {left} the run"
-    else:
-        bound = f"spec.{FIELD} would end the run before its budget does"
-    return f"{number} incidents in a row without {_what(view)}; {bound}"
-
-
-def _what(view: View) -> str:
-    furthest_known = furthest(view)
-    if furthest_known is None:
-        return f"{TRAINED.total_seconds():.0f} s of training"
-    return f"a step above {furthest_known} or a newer checkpoint"
-
-
-def admits(status: TrainRunStatus, config: RunConfig) -> bool:
-    """Whether a run that was ended for want of progress may go on."""
-    return not config.no_progress_limit or status.without_progress < config.no_progress_limit
+def reports(view: View) -> bool:
+    """Somebody has heard of a step or a checkpoint of this run."""
+    record = view.record
+    return (
+        shows_steps(view.status)
+        or (record is not None and record.resume_point is not None)
+        or any(max_step(agent) is not None for agent in view.agents)
+    )
