@@ -120,12 +120,12 @@ $(QUICK): install
 # Packages that only tests of frameworks need, so they are not in .venv.
 FRAMEWORKS := .venv-frameworks
 
-# Three at a time on two cores: two of them hold the tests of the clusters, which wait most of the time.
+# Four at a time on two cores: two of them hold the tests of the clusters, which wait most of the time.
 .PHONY: test
-test: install test-tools test-cluster ## install, run all tests but those of `make nightly`; 100 % branch coverage of core and api
+test: install test-tools test-cluster ## install, run all tests but those of `make nightly` (PROCESSES=4); 100 % branch coverage of core and api
 	@rm -f .coverage .coverage.*
 	@# A life is lived again by its number only where hashes are the same.
-	@PYTHONHASHSEED=0 $(PYTHON) -m pytest -n 3 -m "not frameworks" --durations 20 --hypothesis-profile=thorough --cov --cov-report= $(PYTEST_ARGS)
+	@PYTHONHASHSEED=0 $(PYTHON) -m pytest -n $(or $(PROCESSES),4) -m "not frameworks" --durations 20 --hypothesis-profile=thorough --cov --cov-report= $(PYTEST_ARGS)
 	@$(VENV)/bin/coverage report --fail-under 100
 
 .PHONY: test-tools
@@ -136,7 +136,7 @@ test-tools: ## build the S3 server that the tests run against (needs Go)
 
 .PHONY: test-frameworks
 test-frameworks: install test-cluster $(FRAMEWORKS)/.installed ## let frameworks' trainings survive faults, in a virtual environment of its own
-	@# asked for by worker_image/ operator/trainrun_operator/worlds/local/ tests/frameworks/ tests/e2e/test_frameworks.py docs/frameworks.md docs/training-scripts.md examples/
+	@# asked for by worker_image/ operator/trainrun_operator/runtime/ operator/trainrun_operator/worlds/local/ tests/frameworks/ tests/e2e/test_frameworks.py docs/frameworks.md docs/training-scripts.md examples/
 	@$(FRAMEWORKS)/bin/python -m pytest -q -n 2 tests/frameworks tests/e2e/test_frameworks.py $(PYTEST_ARGS)
 
 $(FRAMEWORKS)/.installed: tests/frameworks/requirements.lock pyproject.toml tools/uv

@@ -51,6 +51,7 @@ def test_what_has_the_same_name_has_it(row: list[str]) -> None:
     assert rays.rpartition(".")[2] == ours.rpartition(".")[2]
 
 
+@pytest.mark.slow
 def test_the_program_that_was_rays_runs(tmp_path: Path) -> None:
     (block,) = blocks(DOCUMENT)
     (tmp_path / block.name).write_text(block.text)

@@ -37,6 +37,7 @@ def test_what_takes_its_place_is_there(name: str) -> None:
         assert is_field(name, TrainSweepSpec)
 
 
+@pytest.mark.slow
 def test_the_example_finds_parameters_of_its_space(tmp_path: Path) -> None:
     for block in blocks(DOCUMENT):
         if block.name:

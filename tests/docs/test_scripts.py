@@ -126,6 +126,7 @@ def test_every_yaml_is_a_valid_resource(block: Block) -> None:
     valid(block.text, source=str(block))
 
 
+@pytest.mark.slow
 def test_the_sweep_of_its_document_finds_the_best_trial(tmp_path: Path) -> None:
     shown = {block.name: block for block in [*PYTHON, *all_blocks("yaml")]}
     written(shown["searched.py"], tmp_path)

@@ -28,6 +28,7 @@ def said(command: list[str], folder: Path) -> str:
     return ended.stdout
 
 
+@pytest.mark.slow
 def test_the_program_runs_each_task_once(folder: Path) -> None:
     for _ in range(2):
         assert said([sys.executable, "prepare.py"], folder) == "24000 words\n"
@@ -36,6 +37,7 @@ def test_the_program_runs_each_task_once(folder: Path) -> None:
     assert "starts: 2" in listed
 
 
+@pytest.mark.slow
 def test_it_goes_on_after_rank_0_was_killed(folder: Path) -> None:
     storage = ["--storage", str(folder / "runs")]
     told = said(

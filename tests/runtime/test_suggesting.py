@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 LOADED = """
 import sys
 from trainrun_operator.runtime.suggesting import suggest_of
@@ -16,6 +18,7 @@ print(sys.modules["scipy.stats"] is stats)
 """
 
 
+@pytest.mark.slow
 def test_cma_es_loads_neither_optuna_nor_the_slow_part_of_scipy_and_leaves_both_usable() -> None:
     said = subprocess.run([sys.executable, "-c", LOADED], capture_output=True, text=True)
     assert said.stdout.split() == ["False", "False", "True"], said.stderr

@@ -149,5 +149,6 @@ def told_of_a_straggler(seed: int) -> bool:
     return told
 
 
+@pytest.mark.slow
 def test_a_rank_that_is_slower_than_its_peers_is_only_told() -> None:
     assert {told_of_a_straggler(seed) for seed in range(4)} == {True, False}

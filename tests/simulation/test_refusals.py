@@ -39,6 +39,7 @@ def test_keys_that_are_wrong_for_two_minutes_cost_a_preempted_run_nothing(slot: 
 
 
 @pytest.mark.parametrize("seed", range(2))
+@pytest.mark.slow
 def test_operators_that_die_while_it_is_refused_lose_nothing(seed: int) -> None:
     world = a_rotated_secret(10, seed=seed)
     world.preempt(worker(world, 1), grace=0.2, known=True)
@@ -56,6 +57,7 @@ def test_operators_that_die_while_it_is_refused_lose_nothing(seed: int) -> None:
     assert len(made) <= 8  # after 30 s, 1, 2, 5, 5 minutes
 
 
+@pytest.mark.slow
 def test_keys_that_stay_wrong_for_an_hour_end_it_and_nothing_is_counted() -> None:
     world = a_rotated_secret(180, config=a_config(replicas=1))
     world.preempt(worker(world, 0), grace=0.2, known=True)

@@ -67,6 +67,7 @@ def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker_module, "CONNECT_AGAIN", (0.001, 0.01))
 
 
+@pytest.mark.slow
 async def test_cuts_at_any_moment_run_nothing_twice_and_lose_no_result(tmp_path: Path) -> None:
     luck = random.Random(5)
     worker, keep, runner = make_worker(tmp_path)

@@ -466,6 +466,7 @@ def test_answers_that_nobody_asked_for_change_nothing() -> None:
 
 
 @pytest.mark.parametrize("order", [1, -1])
+@pytest.mark.slow
 def test_many_inputs_that_are_looked_for_are_not_gone_through_for_each(order: int) -> None:
     keys = [f"k{i}" for i in range(2000)]
     hand = done(*(call(key) for key in keys), call("all", *keys))
