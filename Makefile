@@ -40,7 +40,7 @@ install-into = test -x $(1)/bin/python || tools/uv venv --quiet --allow-existing
 
 .PHONY: lock
 lock: ## lock again after a change of dependencies (UPGRADE=1 takes the newest versions)
-	tools/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --extra operator --extra torch --extra sweep --group dev \
+	tools/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --extra operator --extra torch --extra sweep --extra plot --group dev \
 	    --custom-compile-command "make lock" $(if $(UPGRADE),--upgrade) --output-file requirements.lock pyproject.toml
 	@$(call lock-part,operator/requirements.lock,--extra operator)
 	@$(call lock-part,operator/clerk.lock,--extra sweep)

@@ -6,7 +6,6 @@ the sweep is ever read from it.
 
 from __future__ import annotations
 
-import json
 import warnings
 from typing import TYPE_CHECKING, Any
 
@@ -15,13 +14,13 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState
 
-from trainrun.optuna_trials import frozen
+from trainrun.optuna_trials import frozen, texts
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from trainrun.sweep.search import Objective
-    from trainrun.sweep.space import OneOf, Parameter, Scalar
+    from trainrun.sweep.space import Parameter
     from trainrun.sweep.view import SweepView, TrialView
 
 
@@ -45,7 +44,7 @@ def write_journal(
 
 
 def _exported(trial: TrialView, space: tuple[Parameter, ...]) -> FrozenTrial:
-    made = frozen(trial, space, _labels)
+    made = frozen(trial, space, texts)
     if made.state == TrialState.PRUNED:
         made.value = trial.value  # as Optuna has it of trials that it has pruned itself
     for key, value in _attributes(trial, space).items():
@@ -64,9 +63,3 @@ def _attributes(trial: TrialView, space: tuple[Parameter, ...]) -> dict[str, Any
         "restarts": trial.restarts,
     }
     return {**told, "fixed": fixed} if fixed else told
-
-
-def _labels(domain: OneOf) -> tuple[Scalar, ...]:
-    """The options; as JSON where Python takes some of them for the same, as it does 1 and true."""
-    options = domain.options
-    return options if len(set(options)) == len(options) else tuple(map(json.dumps, options))

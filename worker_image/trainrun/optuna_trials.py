@@ -5,6 +5,7 @@ Layer: beside `trainrun.checkpoint`, as `trainrun.optuna_sampler`, which asks Op
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import optuna
@@ -28,12 +29,12 @@ if TYPE_CHECKING:
     """As what Optuna knows the options of a choice: no two of them equal in Python."""
 
 STATES: dict[OurState, TrialState] = {
-    "Open": TrialState.RUNNING,
     "Succeeded": TrialState.COMPLETE,
     "Stopped": TrialState.PRUNED,
     "Diverged": TrialState.FAIL,
     "Errored": TrialState.FAIL,
     "Skipped": TrialState.FAIL,
+    "Open": TrialState.RUNNING,
 }
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
@@ -50,6 +51,12 @@ def frozen(trial: TrialView, space: Iterable[Parameter], labels: Labels) -> Froz
         distributions={it.name: _distribution(it, labels) for it in searched},
         intermediate_values=dict(trial.values),
     )
+
+
+def texts(domain: OneOf) -> tuple[Scalar, ...]:
+    """The options; as JSON where Python takes some of them for the same, as it does 1 and true."""
+    options = domain.options
+    return options if len(set(options)) == len(options) else tuple(map(json.dumps, options))
 
 
 def places(domain: OneOf) -> tuple[int, ...]:

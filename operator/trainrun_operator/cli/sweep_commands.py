@@ -15,7 +15,7 @@ import click
 from trainrun_operator.cli.ctrl_c import loaded
 
 WHERE = click.argument("where", metavar="NAME|FILE|FOLDER|URI")
-STEERED = click.argument("where", metavar="NAME|FILE")
+STEERED = click.argument("where", metavar="NAME")
 TRIALS = click.argument("trials", metavar="[TRIAL]...", type=click.IntRange(min=0), nargs=-1)
 STORAGE = click.option("--storage", metavar="URI", help="Storage instead of the file's.")
 NAMESPACE = click.option(
@@ -99,8 +99,8 @@ def best(where: str, *, as_json: bool, **place: Any) -> None:
 def plot(where: str, *, output: Path | None, **place: Any) -> None:
     """Draw the sweep as one page of HTML: values, learning curves, parameters.
 
-    The page needs no network and no scripts. It is written anew each time, also while the sweep
-    runs.
+    By Optuna and plotly: pip install "trainrun[plot]". The page needs no network. It is written
+    anew each time, also while the sweep runs.
     """
     from trainrun_operator.cli.sweeping.plot import plot as drawn
 
@@ -164,15 +164,14 @@ def can_restore(
 @sweep.command()
 @STEERED
 @TRIALS
-@STORAGE
 @NAMESPACE
 @CHANGE_AS_JSON
 def pause(where: str, trials: tuple[int, ...], **options: Any) -> None:
     """Save trials and let them wait; without a number: the whole sweep.
 
-    Changes pausedTrials, or suspend, in the sweep's file and nothing else there, or in the
-    TrainSweep of the cluster. A sweep that runs takes it up within two seconds, and starts other
-    trials in the place of these.
+    Changes pausedTrials, or suspend, in the TrainSweep of the cluster. A sweep that runs takes it
+    up within two seconds, and starts other trials in the place of these. A sweep's file is yours to
+    change: given a file, the command says what to write there and exits with 2.
     """
     from trainrun_operator.cli.sweeping.steering import SteeringOptions, pause_trials
 
@@ -183,14 +182,13 @@ def pause(where: str, trials: tuple[int, ...], **options: Any) -> None:
 @sweep.command()
 @STEERED
 @click.argument("trials", metavar="TRIAL...", type=click.IntRange(min=0), nargs=-1, required=True)
-@STORAGE
 @NAMESPACE
 @CHANGE_AS_JSON
 def stop(where: str, trials: tuple[int, ...], **options: Any) -> None:
     """End trials for good; they keep the value that they have.
 
-    Changes stoppedTrials in the sweep's file, and nothing else there, or in the TrainSweep of the
-    cluster. A sweep that runs takes it up within two seconds.
+    Changes stoppedTrials in the TrainSweep of the cluster. A sweep that runs takes it up within two
+    seconds. Given a sweep's file, the command says what to write there and exits with 2.
     """
     from trainrun_operator.cli.sweeping.steering import SteeringOptions, stop_trials
 
@@ -201,15 +199,14 @@ def stop(where: str, trials: tuple[int, ...], **options: Any) -> None:
 @sweep.command()
 @STEERED
 @TRIALS
-@STORAGE
 @NAMESPACE
 @CHANGE_AS_JSON
 def resume(where: str, trials: tuple[int, ...], **options: Any) -> None:
     """Let paused trials go on from what they have saved; without a number: the whole sweep.
 
-    Changes pausedTrials, and suspend, in the sweep's file and nothing else there, or in the
-    TrainSweep of the cluster. A sweep that runs takes it up within two seconds; `trainrun run` goes
-    on with one of a file that does not.
+    Changes pausedTrials, and suspend, in the TrainSweep of the cluster. A sweep that runs takes it
+    up within two seconds. Given a sweep's file, the command says what to write there and exits
+    with 2.
     """
     from trainrun_operator.cli.sweeping.steering import SteeringOptions, resume_trials
 

@@ -118,12 +118,6 @@ def test_without_the_keys_of_the_storage_the_operators_words_count(cluster: Clus
     assert cluster.lists()[1] == [1, 3]
 
 
-def test_a_storage_is_for_files(cluster: ClusterSweeps) -> None:
-    refused = ask("pause", cluster.where, "--storage", "/tmp/x")
-    assert refused.exit_code == 2
-    assert f"--storage is for a sweep of this machine, and {cluster.where} is" in refused.output
-
-
 def test_who_may_not_is_told_which_role_would_let_him(
     cluster: ClusterSweeps, apiserver: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,16 +6,20 @@ Layer: cli; pure but for `known_trials`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from trainrun.checkpoint import RunStore
 from trainrun.checkpoint.sweep_log import SweepLog
 from trainrun.errors import InvalidSpec, TrainRunError
 from trainrun.sweep.view import TrialView
 from trainrun_operator.api.sweep.spec import TrainSweep
-from trainrun_operator.cli.sweeping.editing import FieldValue
 from trainrun_operator.cli.sweeping.loading import store_of
 from trainrun_operator.core.sweep.config import sweep_config
+
+FieldValue = bool | tuple[int, ...]
+
+STEERED = {"suspend", "paused_trials", "stopped_trials"}
+"""The fields of the spec that orders change."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,10 +79,16 @@ def edit_of(follow: Follow, order: Order) -> SweepEdit:
     """What is to be written, without what is so already, and all that is to be said. Raises
     InvalidSpec for a trial that does not exist, or cannot be in that state."""
     _check_budget(order)
+    edit = needed(follow, order)
+    return replace(edit, notes=(*_notes(order), *edit.notes))
+
+
+def needed(follow: Follow, order: Order) -> SweepEdit:
+    """The same from the spec alone."""
     edit = follow(order)
-    changes = {it: to for it, to in edit.changes.items() if to != _now(order.sweep, it)}
-    notes = (*_notes(order), *edit.notes)
-    return SweepEdit(changes=changes, outcome=edit.outcome, notes=notes)
+    now = order.sweep.spec.model_dump(by_alias=True, include=STEERED)
+    changes = {field: to for field, to in edit.changes.items() if to != now[field]}
+    return replace(edit, changes=changes)
 
 
 def paused(order: Order) -> SweepEdit:
@@ -152,17 +162,6 @@ def _check_budget(order: Order) -> None:
         raise InvalidSpec(
             f"there is no {_named(beyond)}: the budget is {most} trials, which are counted from 0"
         )
-
-
-def _now(sweep: TrainSweep, name: str) -> FieldValue:
-    """A field's value as it is."""
-    spec = sweep.spec
-    values: dict[str, FieldValue] = {
-        "suspend": spec.suspend,
-        "pausedTrials": spec.paused_trials,
-        "stoppedTrials": spec.stopped_trials,
-    }
-    return values[name]
 
 
 def _notes(order: Order) -> Iterator[str]:

@@ -5,6 +5,7 @@ Layer: cli. Reads the log alone.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -12,8 +13,7 @@ import click
 from trainrun.errors import InvalidSpec, TrainRunError
 from trainrun_operator.cli.exit_codes import SUCCEEDED
 from trainrun_operator.cli.refusal import refused
-from trainrun_operator.cli.sweeping.plotting.page import page
-from trainrun_operator.cli.sweeping.reading import read_sweep
+from trainrun_operator.cli.sweeping.reading import ReadSweep, read_sweep
 
 
 def plot(
@@ -26,6 +26,7 @@ def plot(
 ) -> int:
     """Write the page, by default `<sweep name>.html` here; returns the exit code."""
     try:
+        page = _page_maker()
         sweep = read_sweep(where, storage=storage, namespace=namespace, before_damage=before_damage)
         file = Path(f"{sweep.name}.html") if output is None else output
         _write(file, page(sweep))
@@ -33,6 +34,17 @@ def plot(
         return refused(error)
     click.echo(str(file))
     return SUCCEEDED
+
+
+def _page_maker() -> Callable[[ReadSweep], str]:
+    try:
+        from trainrun_operator.cli.sweeping.pictures import page  # noqa: PLC0415 - a second or two
+    except ImportError as error:
+        raise InvalidSpec(
+            f"sweep plot needs Optuna and plotly, which cannot be loaded here ({error}): "
+            'pip install "trainrun[plot]"'
+        ) from error
+    return page
 
 
 def _write(file: Path, text: str) -> None:

@@ -1,0 +1,298 @@
+"""A sweep as one page of Optuna's pictures, drawn by plotly.
+
+Layer: cli; pure. The page holds plotly's script and fetches nothing. Bounded whatever the sweep
+holds. What looks like a secret is left out.
+"""
+
+from __future__ import annotations
+
+import html
+import math
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+import optuna
+from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
+from optuna.trial import FrozenTrial, TrialState, create_trial
+from optuna.visualization import (
+    plot_contour,
+    plot_intermediate_values,
+    plot_optimization_history,
+    plot_parallel_coordinate,
+    plot_param_importances,
+    plot_slice,
+)
+from plotly.graph_objects import Figure
+from plotly.offline import get_plotlyjs
+
+from trainrun.contract.masking import masked
+from trainrun.optuna_trials import STATES, frozen, texts
+from trainrun.sweep.results import best
+from trainrun.sweep.space import OneOf, Scalar
+from trainrun.sweep.view import TrialView
+from trainrun_operator.cli import wording
+from trainrun_operator.cli.sweeping.reading import ReadSweep
+from trainrun_operator.cli.sweeping.texts import counted, first_line, parameters, trials, value_at
+
+MOST_CURVES = 100
+MOST_LINES = 300
+MOST_IN_CONTOURS = 100
+MOST_IN_SLICES = 1000
+"""Trials. The ground of a contour grows with their square."""
+MOST_POINTS = 300
+"""Of one curve."""
+MOST_CONTOURS = 4
+"""Parameters, the most important ones: there is a picture of each with each other one."""
+
+NOT_YET = "no trial has ended with a number"
+STYLE = (
+    "body{margin:0 auto;max-width:70rem;padding:1rem;font:16px/1.5 system-ui,sans-serif}"
+    "h1{margin:0;font-size:1.5rem}h2{font-size:1.15rem;margin:1.6rem 0 0}p{margin:.3rem 0}"
+    "p{overflow-wrap:anywhere}.dim{color:#57606a;font-size:.875rem}.picture{overflow-x:auto}"
+)
+# plotly's script compiles some of its code, and makes files to save of pictures.
+POLICY = (
+    "default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval'; style-src 'unsafe-inline'; "
+    "img-src data: blob:"
+)
+CONFIG = {"displaylogo": False, "responsive": True, "showSendToCloud": False}
+"""No button that sends a picture to plotly's servers."""
+CONTOUR_HEIGHT = 900
+"""Pixels, where there are more than two parameters."""
+
+
+@dataclass(frozen=True)
+class Picture:
+    """One of the page."""
+
+    head: str
+    figure: Figure | None
+    """None: the note says why."""
+    note: str
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """What pictures are of."""
+
+    sweep: ReadSweep
+    trials: tuple[FrozenTrial, ...]
+    """By number."""
+    best: int | None
+    """Number of the trial that is ahead."""
+
+    @property
+    def valued(self) -> list[int]:
+        """The trials that have ended with a number."""
+        return [at for at, it in enumerate(self.trials) if it.state == TrialState.COMPLETE]
+
+    @property
+    def curves(self) -> list[int]:
+        """The trials that have reported a number."""
+        return [at for at, it in enumerate(self.trials) if it.intermediate_values]
+
+    def varied(self) -> list[str]:
+        """The parameters that have two values among the valued trials, as they were declared."""
+        valued = [self.trials[at].params for at in self.valued]
+        names = (it.name for it in self.sweep.space)
+        return [name for name in names if len({it[name] for it in valued if name in it}) > 1]
+
+    def study(self, numbers: Iterable[int]) -> optuna.Study:
+        """These trials, under their own numbers: all others are there as if they had failed."""
+        study = optuna.create_study(direction=self.sweep.objective.goal)
+        study.set_metric_names([self.sweep.objective.metric])
+        failed, shown = create_trial(state=TrialState.FAIL), set(numbers)
+        study.add_trials([it if at in shown else failed for at, it in enumerate(self.trials)])
+        return study
+
+    def some(self, numbers: list[int], most: int) -> tuple[optuna.Study, str]:
+        """So many of them, evenly chosen, the best one among them, and what is to be said of it."""
+        if len(numbers) <= most:
+            return self.study(numbers), ""
+        chosen = {numbers[at * len(numbers) // most] for at in range(most)}
+        said = (
+            f"{trials(most)} of {len(numbers):,} are drawn, evenly chosen by their numbers, and "
+            "the best one."
+        )
+        leading = (at for at in numbers if at == self.best)
+        return self.study(chosen.union(leading)), said
+
+
+def page(sweep: ReadSweep) -> str:
+    """The whole page."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # parts that are experimental, and say so every time
+        sections = [_section(it, at) for at, it in enumerate(_pictures(_drawn(sweep)))]
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
+        f"<title>Sweep {_safe(sweep.name)}</title>\n<style>{STYLE}</style>\n"
+        f"<script>{get_plotlyjs()}</script></head>\n<body>\n"
+        f"{''.join(_head(sweep))}{''.join(sections)}</body></html>\n"
+    )
+
+
+def _drawn(sweep: ReadSweep) -> Drawn:
+    found = best(sweep.view, sweep.objective)
+    return Drawn(
+        sweep=sweep,
+        trials=tuple(_trial(it, sweep) for it in sweep.view.trials.values()),
+        best=None if found is None else found.trial.number,
+    )
+
+
+def _trial(trial: TrialView, sweep: ReadSweep) -> FrozenTrial:
+    """One that was stopped counts with the number that it had, as it does for the best trial."""
+    it = frozen(trial, sweep.space, _options)
+    counts = trial.state in ("Succeeded", "Stopped") and trial.value is not None
+    if counts and math.isfinite(trial.value or 0.0):
+        it.state, it.value = TrialState.COMPLETE, trial.value
+    elif not trial.open:
+        it.state, it.value = TrialState.FAIL, None
+    steps = [step for step, value in sorted(trial.values.items()) if math.isfinite(value)]
+    kept = [*steps[:: len(steps) // MOST_POINTS + 1], *steps[-1:]]
+    it.intermediate_values = {step: trial.values[step] for step in kept}
+    return it
+
+
+def _options(domain: OneOf) -> tuple[Scalar, ...]:
+    """Without what looks like a secret, unless two of them would be one."""
+    options = texts(domain)
+    safe = tuple(masked(it) if isinstance(it, str) else it for it in options)
+    return safe if len({*safe}) == len(safe) else tuple(f"option {at}" for at in range(len(safe)))
+
+
+def _pictures(drawn: Drawn) -> Iterator[Picture]:
+    metric, valued, varied = drawn.sweep.objective.metric, drawn.valued, drawn.varied()
+    whole = drawn.study(valued)
+    no_value = "" if valued else NOT_YET
+    left = len(drawn.trials) - len(valued)
+    note = f"{trials(left)} without a number, or still open, left out." if left else ""
+    yield _picture(
+        "Optimization history",
+        lambda: plot_optimization_history(whole, target_name=metric),
+        lacking=no_value,
+        note=note,
+    )
+
+    curves, note = drawn.some(drawn.curves, MOST_CURVES)
+    yield _picture(
+        "Intermediate values",
+        lambda: plot_intermediate_values(curves).update_yaxes(title=metric),
+        lacking="" if drawn.curves else "no trial has reported a number",
+        note=note,
+    )
+
+    values = {drawn.trials[at].value for at in valued}
+    alike = "" if len(values) > 1 else "all trials have ended with the same number"
+    lacking = no_value or alike or ("" if varied else "no parameter has two values")
+    yield _picture(
+        "Parameter importances",
+        lambda: plot_param_importances(whole, evaluator=PedAnovaImportanceEvaluator()),
+        lacking=lacking,
+        note="By PED-ANOVA: how much a parameter tells the best tenth of the trials from the "
+        "others. Few trials tell little.",
+    )
+
+    some, note = drawn.some(valued, MOST_IN_SLICES)
+    yield _picture(
+        "Slice",
+        lambda: plot_slice(some, target_name=metric),
+        lacking=no_value or ("" if drawn.sweep.space else "no parameter is searched"),
+        note=note,
+    )
+
+    some, note = drawn.some(valued, MOST_IN_CONTOURS)
+    first = (
+        "" if len(varied) <= MOST_CONTOURS else f"The {MOST_CONTOURS} most important parameters. "
+    )
+    yield _picture(
+        "Contour",
+        lambda: _contour(some, _first(varied, whole, ranked=not lacking), metric),
+        lacking=no_value or ("" if len(varied) > 1 else "no two parameters have two values"),
+        note=first + note,
+    )
+
+    some, note = drawn.some(valued, MOST_LINES)
+    yield _picture(
+        "Parallel coordinates",
+        lambda: plot_parallel_coordinate(some, target_name=metric),
+        lacking=no_value or ("" if drawn.sweep.space else "no parameter is searched"),
+        note=note,
+    )
+
+
+def _first(names: list[str], study: optuna.Study, *, ranked: bool) -> list[str]:
+    """Of these parameters the most important ones; the first ones where none can be told from the
+    others."""
+    if ranked and len(names) > MOST_CONTOURS:
+        found = get_param_importances(study, evaluator=PedAnovaImportanceEvaluator())
+        names = sorted(names, key=lambda it: -found.get(it, 0.0))
+    return names[:MOST_CONTOURS]
+
+
+def _contour(study: optuna.Study, names: list[str], metric: str) -> Figure:
+    """Two parameters have one picture, more of them as many as a table of them has cells."""
+    figure = plot_contour(study, params=names, target_name=metric)
+    return figure.update_layout(height=CONTOUR_HEIGHT) if len(names) > 2 else figure
+
+
+def _picture(head: str, draw: Callable[[], Figure], *, lacking: str, note: str) -> Picture:
+    """`lacking` is why there is none. Numbers that a library cannot draw leave out that picture
+    alone."""
+    if lacking:
+        return Picture(head, None, f"Not drawn: {lacking}.")
+    try:
+        figure = draw()
+    except (ValueError, RuntimeError, ArithmeticError) as error:
+        return Picture(head, None, f"Not drawn: {error}.")
+    return Picture(head, figure.update_layout(title=None, margin={"t": 40}), note)
+
+
+def _section(picture: Picture, place: int) -> str:
+    drawn = ""
+    if picture.figure is not None:
+        div = picture.figure.to_html(
+            full_html=False,
+            include_plotlyjs=False,
+            div_id=f"picture-{place}",
+            config=CONFIG,
+        )
+        drawn = f'<div class="picture">{div}</div>'
+    note = f'<p class="dim">{_safe(picture.note)}</p>' if picture.note else ""
+    return f"<section><h2>{picture.head}</h2>{drawn}{note}</section>\n"
+
+
+def _head(sweep: ReadSweep) -> Iterator[str]:
+    view, goal = sweep.view, sweep.objective
+    wanted = "smallest" if goal.goal == "minimize" else "greatest"
+    which = "at its last step" if goal.value == "last" else "at its best step"
+    said = "Not over yet, as far as its log tells."
+    if view.end is not None:
+        end = view.end.record
+        said = f"{end.verdict}: {first_line(end.message) or end.reason}"
+    counts = counted({state.lower(): view.count(state) for state in STATES})
+    yield f"<h1>{_safe(sweep.name)}</h1>\n"
+    for line in (
+        f"Searched for: the {wanted} {goal.metric} of a trial {which}. {said}",
+        f"{trials(view.asked)}: {counts}. {wording.seconds(view.active)} with trials at work.",
+        *_best(sweep),
+    ):
+        yield f"<p>{_safe(line)}</p>\n"
+    yield f'<p class="dim">{_safe(sweep.uri)}</p>\n'
+
+
+def _best(sweep: ReadSweep) -> Iterator[str]:
+    found = best(sweep.view, sweep.objective)
+    if found is None:
+        yield f"No trial has a {sweep.objective.metric} yet."
+        return
+    told = value_at(sweep.objective, found.own.value, found.own.step)
+    yield f"Best: trial {found.trial.number} ({found.trial.state.lower()}), {told}."
+    yield parameters(found.trial.params, exact=True)
+
+
+def _safe(words: str) -> str:
+    """Escaped, and without what looks like a secret."""
+    return html.escape(masked(words))

@@ -1,3 +1,0 @@
-"""A sweep as one static page: `trainrun sweep plot`."""
-
-from __future__ import annotations
