@@ -64,7 +64,9 @@ def test_no_line_is_wider_than_80_columns_and_without_a_terminal_there_is_no_col
     tmp_path: Path,
 ) -> None:
     output = call(str(a_folder(tmp_path / "runs", *a_life()))).output
-    assert max(map(len, output.splitlines())) < 80
+    # An address is not broken: it is to be copied.
+    lines = [line for line in output.splitlines() if "file://" not in line]
+    assert max(map(len, lines)) < 80
     assert "\x1b" not in output
 
 
@@ -124,7 +126,7 @@ def test_a_rank_that_is_markup_is_shown_as_text_on_the_page(tmp_path: Path) -> N
     assert result.exit_code == 0, result.output
     text = file.read_text()
     assert "<meta http-equiv=refresh" not in text
-    assert "<span>rank &lt;meta http-equiv=refresh" in text
+    assert "<em>rank &lt;meta http-equiv=refresh" in text
 
 
 def test_a_page_tells_of_one_run_and_says_where_it_cannot_be_written(tmp_path: Path) -> None:
@@ -259,7 +261,7 @@ def test_the_page_shows_curves_and_the_last_lines_of_what_failed(tmp_path: Path)
     assert text.count("<svg") == 2
     assert "<figcaption>loss</figcaption>" in text
     assert "<figcaption>&lt;b&gt;evil</figcaption>" in text
-    assert '<i class="c1"></i>attempt 2' in text
+    assert '<i class="key" style="background:var(--c1)"></i>attempt 2' in text
     assert "<b>0.5</b>" in text
     assert "hunter2" not in text
     summaries = re.findall(r"<summary>(rank[^<]*)</summary>", text)
@@ -314,7 +316,7 @@ def test_where_the_ranks_of_a_hang_stood_is_shown_in_text_json_and_on_the_page(
     assert stacks[1]["flightRecorder"] == "/tmp/nccl_trace_rank_3"
     assert call(str(folder), "--html", str(tmp_path / "page.html")).exit_code == 0
     page = (tmp_path / "page.html").read_text()
-    assert "Where the ranks stood:</p><pre>rank 0" in page
+    assert "where the ranks stood:</p><pre>rank 0" in page
     assert "File &lt;data.py&gt;, line 41 in __next__" in page
 
 

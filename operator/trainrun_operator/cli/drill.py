@@ -5,7 +5,6 @@ Layer: cli. The run's own storage, name and trackers are not touched.
 
 from __future__ import annotations
 
-import json
 import logging
 import sys
 from dataclasses import dataclass
@@ -17,24 +16,23 @@ import click
 from trainrun.errors import InvalidSpec, TrainRunError
 from trainrun_operator.api.duration import Duration
 from trainrun_operator.api.run.launching import TEMPLATE, launching_of
-from trainrun_operator.cli.drilling.as_json import as_json
+from trainrun_operator.cli.drilling.drill_report import report_of
 from trainrun_operator.cli.drilling.local_ground import local_ground
-from trainrun_operator.cli.drilling.page import page
 from trainrun_operator.cli.drilling.rehearsal import Rehearsal, ScriptFails
-from trainrun_operator.cli.drilling.series import pictures
-from trainrun_operator.cli.drilling.terminal import drawn
-from trainrun_operator.cli.drilling.text import lines
 from trainrun_operator.cli.exit_codes import FAILED, FOUND, NOT_REHEARSED, SUCCEEDED
 from trainrun_operator.cli.preparation import load_file, prepare
 from trainrun_operator.cli.refusal import refused
+from trainrun_operator.cli.report.output import show, write
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from contextlib import AbstractContextManager
 
     from trainrun_operator.api.run.resource import TrainRun
     from trainrun_operator.cli.drilling.ground import Ground
     from trainrun_operator.cli.drilling.rehearsed import Drill
+
+MOST_PICTURES = 6
+"""Metrics that a page draws."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,36 +58,18 @@ def drill(options: DrillOptions) -> int:
     logging.basicConfig(level=logging.ERROR, format="%(levelname)s %(message)s")
     try:
         held = _hold(options)
+        code = FOUND if held.findings else SUCCEEDED if held.complete else NOT_REHEARSED
         if options.html is not None:
-            _write(options.html, page(held))
+            write(report_of(held, exit_code=code, pictures=MOST_PICTURES), options.html)
     except ScriptFails as error:
         click.echo(f"error: {error}", err=True)
         return FAILED
     except TrainRunError as error:
         return refused(error)
-    code = FOUND if held.findings else SUCCEEDED if held.complete else NOT_REHEARSED
-    if options.as_json:
-        click.echo(json.dumps(as_json(held, exit_code=code)))
-    else:
-        for line in (*lines(held), *_picture(held)):
-            click.echo(line)
+    # A picture is for people at a terminal.
+    pictures = 1 if sys.stdout.isatty() else 0
+    show(report_of(held, exit_code=code, pictures=pictures), as_json=options.as_json)
     return code
-
-
-def _picture(held: Drill) -> Iterator[str]:
-    """For people at a terminal."""
-    if sys.stdout.isatty():
-        for picture in pictures(held, most=1):
-            yield ""
-            yield from drawn(picture)
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.write_text(text)
-    except OSError as error:
-        raise InvalidSpec(f"--html {path}: cannot be written: {error.strerror}") from error
-    _say(f"written: {path}")
 
 
 def _hold(options: DrillOptions) -> Drill:

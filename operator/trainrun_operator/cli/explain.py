@@ -5,7 +5,6 @@ Layer: cli. Reads its storage and, where there is one, its status; with the user
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,16 +14,14 @@ import click
 from trainrun.errors import InvalidSpec, TrainRunError
 from trainrun_operator.cli.cluster_names import cluster_name, stored_name
 from trainrun_operator.cli.exit_codes import SUCCEEDED
-from trainrun_operator.cli.explaining.as_json import as_json
 from trainrun_operator.cli.explaining.extras import extras_of
-from trainrun_operator.cli.explaining.life import Life, life_of
-from trainrun_operator.cli.explaining.page import page
-from trainrun_operator.cli.explaining.sweeps.as_json import as_json as sweep_as_json
+from trainrun_operator.cli.explaining.life import life_of
+from trainrun_operator.cli.explaining.run_report import report_of
+from trainrun_operator.cli.explaining.sweeps import search_report
 from trainrun_operator.cli.explaining.sweeps.life import search_life_of
-from trainrun_operator.cli.explaining.sweeps.text import lines as sweep_lines
-from trainrun_operator.cli.explaining.text import lines
 from trainrun_operator.cli.finding import cluster_source, find_runs, namesakes
 from trainrun_operator.cli.refusal import refused
+from trainrun_operator.cli.report.output import show, write
 from trainrun_operator.cli.run_options import RunOptions
 from trainrun_operator.cli.sources import Source, UnknownRun
 from trainrun_operator.cli.sweeping.reading import (
@@ -83,31 +80,30 @@ def _explain_named(found: Namesakes, options: ExplainOptions) -> int:
 
 def _explain_runs(found: list[Source], options: ExplainOptions) -> int:
     lives = [life_of(run, generation=options.generation) for run in found]
-    if options.html is not None:
-        return _write(found, lives, options.generation, options.html)
-    for life in lives:
-        if options.to_json:
-            click.echo(json.dumps(as_json(life)))
-        else:
-            for line in lines(life):
-                click.echo(line)
+    if options.html is None:
+        for life in lives:
+            show(report_of(life), as_json=options.to_json)
+        return SUCCEEDED
+    if len(lives) != 1:
+        names = ", ".join(life.uri for life in lives)
+        raise UnknownRun(f"a page tells of one run; name one of them: {names}")
+    extras = extras_of(found[0], lives[0], generation=options.generation)
+    write(report_of(lives[0], extras), options.html)
     return SUCCEEDED
 
 
 def _explain_sweep(found: FoundSweep, options: ExplainOptions) -> int:
-    if options.html is not None or options.generation is not None:
-        option = "--html" if options.html is not None else "--generation"
+    if options.generation is not None:
         raise InvalidSpec(
-            f"{option} is for runs, and {options.where} is a sweep: name the folder of a trial, "
-            f"such as {found.folder.uri}/{TRIALS}/00000"
+            f"--generation is for runs, and {options.where} is a sweep: name the folder of a "
+            f"trial, such as {found.folder.uri}/{TRIALS}/00000"
         )
     sweep = read_log(found)
     life = search_life_of(sweep, go_on=_going_on(sweep, options))
-    if options.to_json:
-        click.echo(json.dumps(sweep_as_json(life)))
+    if options.html is None:
+        show(search_report.report_of(life), as_json=options.to_json)
     else:
-        for line in sweep_lines(life):
-            click.echo(line)
+        write(search_report.report_of(life, pictures=True), options.html)
     return SUCCEEDED
 
 
@@ -119,16 +115,3 @@ def _going_on(sweep: ReadSweep, options: ExplainOptions) -> str:
     if sweep.described is None:
         return "`trainrun run` of the sweep's file"
     return RunOptions(file=Path(options.where), storage=options.storage).command
-
-
-def _write(found: list[Source], lives: list[Life], generation: int | None, file: Path) -> int:
-    if len(lives) != 1:
-        names = ", ".join(life.uri for life in lives)
-        return refused(UnknownRun(f"a page tells of one run; name one of them: {names}"))
-    extras = extras_of(found[0], lives[0], generation=generation)
-    try:
-        file.write_text(page(lives[0], extras), encoding="utf-8")
-    except OSError as error:
-        return refused(UnknownRun(f"{file} cannot be written: {error.strerror}"))
-    click.echo(f"written to {file}")
-    return SUCCEEDED

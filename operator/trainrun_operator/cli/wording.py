@@ -6,8 +6,8 @@ Layer: cli; pure.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from datetime import datetime, timedelta
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime, timedelta
 from math import ceil
 from typing import Any, Literal
 
@@ -87,6 +87,28 @@ def size(count: int) -> str:
             )
         amount /= 1000
     return f"{amount:.1f} TB"
+
+
+def clock(moment: datetime, *, day: bool = False) -> str:
+    """`10:05:43`, or `2026-11-03 10:05:43 UTC`."""
+    return f"{moment.astimezone(UTC):{'%Y-%m-%d %H:%M:%S UTC' if day else '%H:%M:%S'}}"
+
+
+def counted(count: int, noun: str) -> str:
+    """`1 trial`, `1,000 trials`, `2 processes`."""
+    plural = f"{noun}es" if noun.endswith("s") else f"{noun}s"
+    return f"{count:,} {noun if count == 1 else plural}"
+
+
+def counts(values: Mapping[str, int]) -> str:
+    """`7 succeeded, 1 open`, without what there is none of."""
+    return ", ".join(f"{count:,} {word}" for word, count in values.items() if count) or "none yet"
+
+
+def joined(words: Iterable[str]) -> str:
+    """`a, b and c`."""
+    *most, last = words
+    return f"{', '.join(most)} and {last}" if most else last
 
 
 def metrics(values: Mapping[str, Any], *, limit: int = 4) -> str:

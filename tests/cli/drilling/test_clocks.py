@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from tests.cli.drilling.test_pictures import DRILL
-from trainrun_operator.cli.drilling.as_json import as_json
 from trainrun_operator.cli.drilling.clocks import about_machine
 from trainrun_operator.cli.drilling.course import Curve
 from trainrun_operator.cli.drilling.curves import Tolerance, deviations, tolerance
-from trainrun_operator.cli.drilling.series import pictures
-from trainrun_operator.cli.drilling.text import control_lines
+from trainrun_operator.cli.drilling.drill_report import control_lines, curves, report_of
 
 TRAINED = (
     "loss_per_step", "loss_per_sample", "nll_per_symbol", "second_moment_norm",
@@ -71,19 +70,19 @@ def test_memory_is_never_compared_since_a_load_may_take_more_of_it() -> None:
 
 def test_what_is_not_compared_is_listed() -> None:
     within = Tolerance(allowed={"loss": 0.0}, steps=20, skipped=("step_time", "mfu"))
-    assert list(control_lines(replace(DRILL, within=within))) == [
+    assert list(control_lines(within)) == [
         "two undisturbed runs are equal in 20 steps (metrics: loss)",
         "not compared, since they are named after time, speed or memory: step_time, mfu",
     ]
-    told = as_json(replace(DRILL, within=within), exit_code=0)
+    told: Any = report_of(replace(DRILL, within=within), exit_code=0).data
     assert told["control"]["notCompared"] == ["step_time", "mfu"]
     many = replace(within, skipped=tuple(f"time_{number}" for number in range(7)))
-    *_, last = control_lines(replace(DRILL, within=many))
+    *_, last = control_lines(many)
     assert last.endswith("time_3, time_4 and 2 more")
 
 
 def test_a_metric_that_is_compared_is_drawn_whatever_its_name() -> None:
     drill = replace(DRILL, curve=a_curve("speed_error"), rehearsed=())
-    assert pictures(drill, most=6) == []
+    assert curves(drill, most=6).pictures == {}
     compared = replace(drill, within=Tolerance(allowed={"speed_error": 0.0}))
-    assert [it.metric for it in pictures(compared, most=6)] == ["speed_error"]
+    assert list(curves(compared, most=6).pictures) == ["speed_error"]

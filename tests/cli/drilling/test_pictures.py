@@ -7,12 +7,12 @@ from html.parser import HTMLParser
 
 from trainrun.contract.metrics import Metric
 from trainrun_operator.cli.drilling.course import Curve
-from trainrun_operator.cli.drilling.page import page
+from trainrun_operator.cli.drilling.drill_report import curves, report_of
 from trainrun_operator.cli.drilling.rehearsed import Drill, Rehearsed
 from trainrun_operator.cli.drilling.remedies import Finding
 from trainrun_operator.cli.drilling.scenarios import Scenario
-from trainrun_operator.cli.drilling.series import pictures
-from trainrun_operator.cli.drilling.terminal import HEIGHT, drawn
+from trainrun_operator.cli.report.drawing import ROWS, braille, frame
+from trainrun_operator.cli.report.page import page
 
 
 def curve(first: int, plus: float = 0.0) -> Curve:
@@ -45,27 +45,30 @@ DRILL = Drill(
 
 
 def test_losses_come_first_and_what_is_no_number_or_a_time_is_not_drawn() -> None:
-    assert [it.metric for it in pictures(DRILL, most=6)] == ["loss", "lr"]
-    (loss,) = pictures(DRILL, most=1)
-    assert [it.name for it in loss.series] == [
+    assert list(curves(DRILL, most=6).pictures) == ["loss", "lr"]
+    drawn = curves(DRILL, most=1)
+    (loss,) = drawn.pictures.values()
+    assert [drawn.names[run] for run in loss] == [
         "undisturbed",
         "kill after a checkpoint",
         "node lost",
     ]
-    assert loss.steps == (1, 30)
+    seen = frame(loss)
+    assert seen is not None
+    assert (seen.first, seen.last) == (1, 30)
 
 
 def test_without_two_finite_numbers_there_is_no_picture() -> None:
     lost = Drill(
         run="x", world_size=1, until=2, seconds=1.0, within=None, curve={1: {"loss": math.nan}}
     )
-    assert pictures(lost, most=3) == []
+    assert curves(lost, most=3).pictures == {}
 
 
 def test_in_a_terminal_a_run_that_is_elsewhere_has_its_letter_there() -> None:
-    lines = list(drawn(pictures(DRILL, most=1)[0]))
+    lines = list(braille(curves(DRILL, most=1)))
     assert max(map(len, lines)) < 80
-    assert len([line for line in lines if "│" in line]) == HEIGHT
+    assert len([line for line in lines if "│" in line]) == ROWS
     assert any("a" in line.partition("│")[2] for line in lines)
     assert not any("b" in line.partition("│")[2] for line in lines)
     legend = " ".join(line.strip() for line in lines[-2:])
@@ -87,14 +90,15 @@ class Tags(HTMLParser):
 
 
 def test_the_page_fetches_nothing_has_no_script_and_escapes_what_it_shows() -> None:
-    text = page(DRILL)
+    text = page(report_of(DRILL, exit_code=4, pictures=6))
     found = Tags()
     found.feed(text)
     assert "script" not in found.tags
-    assert "b" not in found.tags
+    assert "<b>differs" not in text
     assert found.links == []
     assert found.tags.count("svg") == 2
-    assert found.tags.count("polyline") == 2 * 3
+    assert text.count('<path class="dot"') == 2 * 2
+    assert text.count("<path ") == 2 * (3 + 2)
     assert "llama&lt;1&gt;" in text
     assert "loss &lt;b&gt;differs&lt;/b&gt;" in text
     assert "no time" in text

@@ -9,9 +9,9 @@ import pytest
 
 from tests.cli.stories import a_life, an_incident
 from trainrun_operator.api.run.story import Chapter
-from trainrun_operator.cli.explaining.advice import Advice, advice
-from trainrun_operator.cli.explaining.figures import SavingFigures, saving
+from trainrun_operator.cli.explaining.advice import SavingFigures, advice, saving
 from trainrun_operator.cli.explaining.life import Life
+from trainrun_operator.cli.report.model import Advice
 
 
 def told(life: Life, kind: str) -> list[Advice]:

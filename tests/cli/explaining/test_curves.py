@@ -1,18 +1,14 @@
-"""What rank 0 has reported, as curves of bounded size."""
+"""What rank 0 has reported, as curves of bounded size, drawn."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from trainrun_operator.cli.explaining.curves import (
-    MOST_ATTEMPTS,
-    MOST_METRICS,
-    curves_of,
-)
-from trainrun_operator.cli.explaining.picture import limits, no_numbers, svg
-from trainrun_operator.cli.pages.curve import MOST_POINTS
+from trainrun_operator.cli.explaining.extras import MOST_CURVES, MOST_METRICS, curves_of
+from trainrun_operator.cli.report.drawing import MOST_POINTS, Frame, frame, no_numbers, svg
+from trainrun_operator.cli.report.model import Curves, Line
 
 
 def records(attempt: int, steps: range, rank: int = 0, **metrics: Any) -> Iterator[dict[str, Any]]:
@@ -21,22 +17,29 @@ def records(attempt: int, steps: range, rank: int = 0, **metrics: Any) -> Iterat
         yield {"attempt": attempt, "step": step, "rank": rank, "metrics": told}
 
 
+def drawn(told: Iterable[Mapping[str, object]]) -> Curves:
+    curves, *_ = curves_of(told)
+    assert isinstance(curves, Curves)
+    return curves
+
+
 def test_each_attempt_has_its_curve_of_each_number_that_rank_0_reported() -> None:
-    found = curves_of(
+    found = drawn(
         [
             *records(1, range(1, 3), loss=None, note="words", good=True),
             *records(1, range(1, 3), rank=1, loss=7),
             *records(2, range(2, 4), loss=None, lr=0.5),
         ]
     )
-    assert found.by_metric == {
-        "loss": {1: [(1, 1.0), (2, 2.0)], 2: [(2, 2.0), (3, 3.0)]},
-        "lr": {2: [(2, 0.5), (3, 0.5)]},
+    assert found.names == ("attempt 1", "attempt 2")
+    assert found.pictures == {
+        "loss": {0: [(1, 1.0), (2, 2.0)], 1: [(2, 2.0), (3, 3.0)]},
+        "lr": {1: [(2, 0.5), (3, 0.5)]},
     }
 
 
 def test_a_long_run_has_few_points_from_its_first_step_to_its_last() -> None:
-    points = curves_of(records(1, range(1, 10_000), loss=None)).by_metric["loss"][1]
+    points = drawn(records(1, range(1, 10_000), loss=None)).pictures["loss"][0]
     assert MOST_POINTS / 2 < len(points) <= MOST_POINTS + 1
     assert points[0] == (1, 1.0)
     assert points[-1] == (9_999, 9_999.0)
@@ -44,13 +47,14 @@ def test_a_long_run_has_few_points_from_its_first_step_to_its_last() -> None:
 
 def test_metrics_and_attempts_are_bounded_and_what_is_left_out_is_named() -> None:
     many = {f"m{number}": 1 for number in range(MOST_METRICS + 2)}
-    found = curves_of(records(1, range(1, 2), **many))
-    assert len(found.by_metric) == MOST_METRICS
-    assert found.left_out == (f"m{MOST_METRICS}", f"m{MOST_METRICS + 1}")
+    found, left_out = curves_of(records(1, range(1, 2), **many))
+    assert isinstance(found, Curves)
+    assert len(found.pictures) == MOST_METRICS
+    assert left_out == Line(f"Without a picture: m{MOST_METRICS}, m{MOST_METRICS + 1}.")
     attempts = [
         record for number in range(100) for record in records(number, range(1, 2), loss=None)
     ]
-    assert len(curves_of(attempts).by_metric["loss"]) == MOST_ATTEMPTS
+    assert len(drawn(attempts).pictures["loss"]) == MOST_CURVES
 
 
 def test_what_is_no_record_is_left_out() -> None:
@@ -59,7 +63,7 @@ def test_what_is_no_record_is_left_out() -> None:
         {"attempt": "x", "step": 1, "rank": 0, "metrics": {"loss": 1}},
         {"attempt": 1, "step": 1, "rank": 0, "metrics": {"loss": 10**400, "deep": {"x": 1}}},
     ]
-    assert curves_of(odd).by_metric == {}
+    assert curves_of(odd) == ()
 
 
 def test_a_loss_that_became_nan_is_named_and_breaks_its_line() -> None:
@@ -69,21 +73,23 @@ def test_a_loss_that_became_nan_is_named_and_breaks_its_line() -> None:
         *records(3, range(3, 4), loss=nan),
         *records(3, range(4, 6), loss=2.0),
     ]
-    curves = curves_of(told).by_metric["loss"]
-    assert math.isnan(curves[3][2][1])
-    assert list(no_numbers(curves)) == ["NaN at step 3 of attempt 3"]
-    assert limits(curves) == ("1", "2", "1", "5")
-    assert svg(curves, {3: 2}).count("M") == 2
-    assert 'class="c2"' in svg(curves, {3: 2})
+    curves = drawn(told)
+    picture = curves.pictures["loss"]
+    assert math.isnan(picture[0][2][1])
+    assert list(no_numbers(curves, "loss")) == ["NaN at step 3 of attempt 3"]
+    assert frame(picture) == Frame(1.0, 2.0, 1, 5)
+    assert svg(picture, compared=False).count("M") == 2
+    assert "stroke:var(--c2)" in svg({2: picture[0]}, compared=False)
 
 
 def test_without_a_number_there_is_no_picture_and_one_point_is_a_dot() -> None:
-    nothing = {1: [(1, math.inf)]}
-    assert svg(nothing, {1: 0}) == ""
-    assert limits(nothing) == ("", "", "", "")
-    assert list(no_numbers(nothing)) == ["infinite at step 1 of attempt 1"]
-    assert 'd="M0.0 100.0 L0.0 100.0"' in svg({1: [(7, 3.0)]}, {1: 0})
+    nothing = {0: [(1, math.inf)]}
+    assert svg(nothing, compared=False) == ""
+    assert frame(nothing) is None
+    curves = Curves(names=("attempt 1",), pictures={"loss": nothing})
+    assert list(no_numbers(curves, "loss")) == ["infinite at step 1 of attempt 1"]
+    assert 'd="M0.0 100.0 L0.0 100.0"' in svg({0: [(7, 3.0)]}, compared=False)
 
 
 def test_the_largest_numbers_fit_into_the_picture() -> None:
-    assert "nan" not in svg({1: [(1, -1.7e308), (2, 1.7e308)]}, {1: 0})
+    assert "nan" not in svg({0: [(1, -1.7e308), (2, 1.7e308)]}, compared=False)

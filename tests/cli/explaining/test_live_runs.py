@@ -11,11 +11,10 @@ from tests.cli.stories import a_folder, a_life, an_incident, at
 from trainrun_operator.api.run.standing import Progress
 from trainrun_operator.api.run.status import TrainRunStatus
 from trainrun_operator.api.run.story import Chapter
-from trainrun_operator.cli.explaining.extras import Extras
 from trainrun_operator.cli.explaining.life import Life, life_of
-from trainrun_operator.cli.explaining.narrative import headline
-from trainrun_operator.cli.explaining.page import page
-from trainrun_operator.cli.explaining.text import lines
+from trainrun_operator.cli.explaining.run_report import headline, report_of
+from trainrun_operator.cli.report.page import page
+from trainrun_operator.cli.report.terminal import lines
 from trainrun_operator.cli.sources import ClusterSource, LocalSource, RunState, StorageSource
 from trainrun_operator.worlds.local.place import place_of
 from trainrun_operator.worlds.local.status_file import StatusFile
@@ -64,7 +63,9 @@ def a_live_run(root: Path, *stored: Chapter, chapter: Chapter, now: datetime) ->
 
 
 def rows(life: Life) -> list[str]:
-    return [line for line in lines(life) if re.match(r"(attempt \d|preparing) +\|", line)]
+    return [
+        line for line in lines(report_of(life)) if re.match(r"(attempt \d|preparing) +\|", line)
+    ]
 
 
 def test_the_bar_of_a_run_that_trains_for_an_hour_was_a_line_of_50_000_columns(
@@ -72,9 +73,10 @@ def test_the_bar_of_a_run_that_trains_for_an_hour_was_a_line_of_50_000_columns(
 ) -> None:
     life = a_live_run(tmp_path, FIRST, chapter=SECOND, now=at(3604))
     assert rows(life) == ["attempt 1      |.", f"attempt 2      |{'=' * 56}"]
-    assert max(map(len, lines(life))) < 80
-    (scale,) = [line for line in lines(life) if line.startswith(" " * 15 + "0 ")]
-    assert scale.endswith(" 60 min")
+    told = list(lines(report_of(life)))
+    assert max(len(line) for line in told if "file://" not in line) < 80
+    scale = "               2026-11-03 09:00:00 UTC           2026-11-03 10:00:04 UTC"
+    assert scale in told
 
 
 def test_the_bar_of_a_live_run_begins_where_its_attempt_did(tmp_path: Path) -> None:
@@ -87,7 +89,7 @@ def test_the_bar_of_a_live_run_begins_where_its_attempt_did(tmp_path: Path) -> N
 
 
 def test_the_page_of_a_live_run_ends_its_picture_now(tmp_path: Path) -> None:
-    told = page(a_live_run(tmp_path, FIRST, chapter=SECOND, now=at(3604)), Extras())
+    told = page(report_of(a_live_run(tmp_path, FIRST, chapter=SECOND, now=at(3604))))
     assert "<span>2026-11-03 09:00:00 UTC</span><span>2026-11-03 10:00:04 UTC</span>" in told
     bars = re.findall(r'class="bar" style="margin-left:([\d.]+)%;width:([\d.]+)%"', told)
     assert bars == [("0.000", "0.111"), ("0.111", "99.889")]
@@ -111,13 +113,13 @@ def test_of_a_local_run_whose_leader_was_killed_it_was_said_that_it_goes_on(
     tmp_path: Path,
 ) -> None:
     life = life_of(a_local_run(tmp_path, locked=True), now=at(90_000))
-    assert headline(life) == "Run llama was stopped after 60 min: 2 attempts, step 5000."
+    assert headline(life)[0] == "Run llama was stopped after 60 min: 2 attempts, step 5000."
     assert (life.until, life.seconds["useful"]) == (at(3600), 3595.0)
 
 
 def test_a_trial_which_the_process_of_its_sweep_leads_goes_on(tmp_path: Path) -> None:
     life = life_of(a_local_run(tmp_path, locked=False), now=at(3600))
-    assert headline(life) == "Run llama goes on after 60 min: 2 attempts, step 5000."
+    assert headline(life)[0] == "Run llama goes on after 60 min: 2 attempts, step 5000."
 
 
 def test_times_that_do_not_fit_the_chapters_do_not_widen_the_picture() -> None:
@@ -126,5 +128,5 @@ def test_times_that_do_not_fit_the_chapters_do_not_widen_the_picture() -> None:
     late = replace(rest[-1], begun=at(1e6), spent={"useful": 60.0})
     life = Life(name="llama", uri="file:///runs/llama", chapters=(odd, *rest[:-1], late))
     assert max(map(len, rows(life))) <= 16 + 56
-    widths = re.findall(r"margin-left:([\d.]+)%;width:([\d.]+)%", page(life, Extras()))
+    widths = re.findall(r"margin-left:([\d.]+)%;width:([\d.]+)%", page(report_of(life)))
     assert all(float(left) + float(width) <= 100 for left, width in widths)

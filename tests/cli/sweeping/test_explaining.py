@@ -17,7 +17,7 @@ from tests.support.sweeps import asked, reported, told
 from trainrun.sweep.records import Ask, End, Record, SweepSession
 from trainrun_operator.cli.commands import trainrun
 from trainrun_operator.cli.explaining.sweeps.life import MOST_READ
-from trainrun_operator.cli.explaining.sweeps.text import MOST_TOLD
+from trainrun_operator.cli.explaining.sweeps.search_report import MOST_TOLD
 from trainrun_operator.worlds.local.driver_lock import acquire
 from trainrun_operator.worlds.local.place import place_of
 
@@ -110,10 +110,10 @@ def test_each_kind_of_end_has_its_place(sweeps: Sweeps) -> None:
         "trial 1 diverged (NotANumber): its loss was not a number lr=0.2",
         "Ended before their time (1): trial 2 stopped (StoppedEarly) with loss 2 at step 3: not",
         "1 trial drawn by chance (4): the sampler has failed: LinAlgError: singular",
-        "The log has lost records: 1 trial (4) began in a new folder, since an earlier trial had "
-        "used that of its number.",
+        "the log has lost records: 1 trial (4) began in a new folder, since an earlier trial had "
+        "used that of its number",
         "2 trials succeeded: loss from 0.25 to 0.5, median 0.375.",
-        "Best: trial 4, loss 0.25 at step 9 lr=0.5",
+        "Best: trial 4, loss 0.25 at step 9: lr=0.5",
         "the sampler failed for 1 of 5 trials",
     ):
         assert part in found, found
@@ -214,7 +214,8 @@ def test_of_many_trials_with_trouble_the_newest_are_read_and_the_others_counted(
 
 def test_no_line_is_wider_than_80_columns_but_those_to_copy(sweeps: Sweeps) -> None:
     file = sweeps.write(asked(0), asked(1), errored(0, message="x " * 200), told(1), OVER)
-    lines = [it for it in explain(file).output.splitlines() if "  trainrun " not in it]
+    output = explain(file).output.splitlines()
+    lines = [it for it in output if "  trainrun " not in it and "file://" not in it]
     assert max(map(len, lines)) < 80
 
 
@@ -233,15 +234,26 @@ def test_a_sweep_in_one_line_of_json_is_a_sweep(sweeps: Sweeps) -> None:
     assert "the trials of a TrainSweep share no step" in refused.output
 
 
-@pytest.mark.parametrize("option", ["--html", "--generation"])
-def test_what_is_for_runs_names_the_folder_of_a_trial(sweeps: Sweeps, option: str) -> None:
+def test_what_is_for_runs_names_the_folder_of_a_trial(sweeps: Sweeps) -> None:
     file = sweeps.write(asked(0))
-    found = explain(file, option, "1")
+    found = explain(file, "--generation", "1")
     assert found.exit_code == 2
     assert found.output == (
-        f"error: {option} is for runs, and {file} is a sweep: name the folder of a trial, such as "
-        f"{sweeps.storage.as_uri()}/lr/trials/00000\n"
+        f"error: --generation is for runs, and {file} is a sweep: name the folder of a trial, such "
+        f"as {sweeps.storage.as_uri()}/lr/trials/00000\n"
     )
+
+
+def test_the_page_of_a_search_draws_its_values_and_the_best_so_far(sweeps: Sweeps) -> None:
+    values = ("0.5", "2", "0.25")
+    records = (told(number, value=value) for number, value in enumerate(values))
+    file = sweeps.write(*map(asked, range(3)), *records, OVER)
+    page = sweeps.storage / "sweep.html"
+    assert explain(file, "--html", page).exit_code == 0
+    text = page.read_text()
+    assert "<title>Sweep lr</title>" in text
+    assert "<b>2</b><svg" in text
+    assert 'd="M0.0 171.4 L0.0 171.4 L500.0 171.4 L1000.0 200.0"' in text
 
 
 @pytest.mark.parametrize("number", [1, 2])

@@ -40,20 +40,20 @@ def a_day(log: WrittenLog) -> None:
 def test_the_counts_the_failed_and_the_slowest_are_shown(log: WrittenLog) -> None:
     a_day(log)
     lines = call().output.splitlines()
-    assert lines[0].endswith("/.trainrun/tasks/prepare")
-    assert " ".join(lines[1].split()) == (
-        "tasks 2 done, 1 running, 1 failed, 1 cancelled, 1 retries, 1 rebuilt"
-    )
+    assert lines[0] == ("Tasks: 2 done, 1 running, 1 failed, 1 cancelled, 1 retries, 1 rebuilt")
+    assert lines[1].endswith("/.trainrun/tasks/prepare")
     assert "starts: 1; last entry " in lines[2]
-    assert lines[3:6] == [
-        "  failed",
+    assert lines[3:8] == [
+        "",
+        "Failed:",
         "    tokenize('c') failed: ValueError: no such shard",
-        "  slowest",
+        "",
+        "Slowest:",
     ]
-    assert "tokenize('e')" in lines[6]
-    assert lines[6].endswith(", running")
-    assert lines[7].endswith("12 s")
-    assert all(len(line) < 80 for line in lines[1:])
+    assert "tokenize('e')" in lines[8]
+    assert lines[8].endswith(", running")
+    assert lines[9].endswith("12 s")
+    assert all(len(line) < 80 for line in lines[2:])
     assert "\x1b" not in "".join(lines)
 
 
@@ -94,7 +94,7 @@ def test_done_tasks_are_named_where_their_module_has_changed(
     program.write_text(PROGRAM + "# said more clearly\n")
     assert "changed:" not in call().output
     program.write_text(PROGRAM.replace("return name", "return name.lower()"))
-    assert "  made by code that has changed: 1 of tokenize. The results" in call().output
+    assert "! made by code that has changed: 1 of tokenize. The results" in call().output
     assert json.loads(call("--json").output)["stale"] == {"__main__:tokenize": [key("a")]}
 
 

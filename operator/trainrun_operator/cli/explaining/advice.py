@@ -1,4 +1,4 @@
-"""What to change, with numbers: derived from the life of a run alone.
+"""Figures about a life, and what they advise to change: derived from the life of a run alone.
 
 Layer: cli; pure. Nothing is said without a number behind it, and nothing about what costs less than
 a hundredth of the time.
@@ -6,17 +6,20 @@ a hundredth of the time.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
 
-from trainrun_operator.cli.explaining.figures import saving
+from trainrun_operator.cli.report.model import Advice
 from trainrun_operator.cli.wording import seconds as in_words
 from trainrun_operator.core.run.causes import Cause, row_of
 from trainrun_operator.core.run.notices import SAVE_TOO_LATE
 
 if TYPE_CHECKING:
+    from trainrun_operator.api.run.story import Chapter
     from trainrun_operator.cli.explaining.life import Life
 
 NOTABLE = 0.01
@@ -52,14 +55,89 @@ FOUND_BY_SILENCE = frozenset({Cause.HUNG, Cause.SILENT, Cause.NODE_LOST})
 """Causes that a shorter timeout notices sooner; of the others their processes tell at once."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Advice:
-    """One thing to change."""
+LEAST_STALL = 1.0
+"""Seconds that a save is taken to cost at least: what it costs beside the wait is not measured."""
 
-    kind: str
-    """CheckpointInterval, Node, Cause, SaveTooLate, or Bucket."""
-    text: str
-    numbers: Mapping[str, float | str] = field(default_factory=dict)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SavingFigures:
+    """How often the run saves, what that costs, and how often would be best. Seconds."""
+
+    step: float
+    """Of training between two steps, on average, waits for uploads left out."""
+    interval: float
+    """Of training between two checkpoints."""
+    between_failures: float
+    """Of training between two incidents."""
+    stall: float
+    """That training waits for one save: measured, and at least LEAST_STALL."""
+    best: float
+    """The best interval: sqrt(2 * stall * between_failures)."""
+
+    def loss(self, interval: float) -> float:
+        """The part of the time that saving so often costs, in waits and in steps done again."""
+        part = self.stall / (self.stall + interval) + interval / 2 / self.between_failures
+        return min(part, 1.0)  # the formula is for failures that are rarer than saves
+
+    @property
+    def improves(self) -> bool:
+        """The best interval is better than the present one; where failures come faster than it,
+        what is best is not known."""
+        rare = self.best < self.between_failures
+        return rare and self.loss(self.best) < self.loss(self.interval)
+
+
+def worked(chapter: Chapter) -> float:
+    """Seconds in which an attempt made steps."""
+    return chapter.spent.get("useful", 0.0) + chapter.spent.get("rework", 0.0)
+
+
+def steps_of(chapter: Chapter) -> int:
+    """Steps that an attempt made."""
+    base = chapter.resumed_from.step if chapter.resumed_from is not None else 0
+    return max((chapter.reached or base) - base, 0)
+
+
+def lost_steps(chapter: Chapter) -> int:
+    """Steps of an attempt that were done again, or would have to be."""
+    if chapter.reached is None or chapter.closed is None:
+        return 0
+    base = chapter.resumed_from.step if chapter.resumed_from is not None else 0
+    return max(chapter.reached - max(chapter.survived or 0, base), 0)
+
+
+def step_seconds(life: Life) -> float:
+    """Of all attempts; 0 where no two steps of an attempt are known."""
+    made = sum(max(steps_of(chapter) - 1, 0) for chapter in life.ran)
+    return sum(worked(chapter) for chapter in life.ran) / made if made else 0.0
+
+
+def saving(life: Life) -> SavingFigures | None:
+    """None where too little is known: no incident, no steps, or no two checkpoints."""
+    step, failures = step_seconds(life), len([c for c in life.incidents if c.workers])
+    every = _steps_between_saves(life)
+    if not step or not failures or not every:
+        return None
+    trained = sum(worked(chapter) for chapter in life.ran)
+    interval = every * step
+    saves = max(trained / interval, 1.0)
+    stalled = sum(chapter.spent.get("checkpoint_stall", 0.0) for chapter in life.ran)
+    stall, between = max(stalled / saves, LEAST_STALL), trained / failures
+    # T* = sqrt(2 * d * M): Young 1974. Daly's terms of higher order matter for d > M/50 only.
+    best = max(math.sqrt(2 * stall * between), step)
+    return SavingFigures(
+        step=step, interval=interval, between_failures=between, stall=stall, best=best
+    )
+
+
+def _steps_between_saves(life: Life) -> float:
+    """The usual distance of two checkpoints of one attempt; else twice the usual loss."""
+    good = sorted((c.id.attempt, c.id.step) for c in life.checkpoints if c.state == "good")
+    apart = sorted(b[1] - a[1] for a, b in pairwise(good) if a[0] == b[0] and b[1] > a[1])
+    if apart:
+        return float(apart[len(apart) // 2])
+    lost = [lost_steps(chapter) for chapter in life.incidents if chapter.reached is not None]
+    return 2.0 * sum(lost) / len(lost) if lost else 0.0
 
 
 def advice(life: Life) -> tuple[Advice, ...]:
@@ -102,14 +180,14 @@ def _interval(life: Life) -> Iterator[Advice]:
     )
 
 
-def on_node(incident: Mapping[str, Any]) -> str:
+def on_node(incident: Mapping[str, object]) -> str:
     """The node that an incident was seen on; empty: none is known, or it is the folder of a worker
     of `trainrun run`, which stands for a node and is called as the worker is."""
     node = str(incident.get("node", ""))
     return "" if node == incident.get("worker") else node
 
 
-def look_at(node: str, incidents: Collection[Mapping[str, Any]], *, keep: str) -> str:
+def look_at(node: str, incidents: Collection[Mapping[str, object]], *, keep: str) -> str:
     """What to do about a node that caused most of these incidents; empty: nothing, since the script
     has raised the same error elsewhere. `keep` is what a broken node is to be spared."""
     there = [incident for incident in incidents if on_node(incident) == node]

@@ -14,6 +14,7 @@ from itertools import pairwise
 from trainrun.checkpoint import (
     AttemptRecord,
     CheckpointInfo,
+    HangRecord,
     RunStore,
     StoryRecord,
     list_checkpoints,
@@ -26,13 +27,14 @@ from trainrun.contract import layout
 from trainrun.errors import StoreError, TaskLogDamaged
 from trainrun_operator.api.run.status import TrainRunStatus
 from trainrun_operator.api.run.story import Chapter, chapter_from
-from trainrun_operator.cli.explaining.stacks import Rank, ranks_of
 from trainrun_operator.cli.sources import RunState, Source, UnknownRun
 from trainrun_operator.cli.tasks.history import TaskHistory
 from trainrun_operator.cli.which_generation import generation_of
 from trainrun_operator.core.run.story import divided_now
 from trainrun_operator.core.run.times import total
 
+Rank = Mapping[str, object]
+"""Where a rank stood that did not move, as its agent has stored it (docs/hangs.md)."""
 MOST_HANGS = 10
 """Of which stacks are read."""
 
@@ -163,11 +165,20 @@ def _hangs(
         return {}, ()
     try:
         for folder in named[-MOST_HANGS:]:
-            found[folder] = ranks_of(read_hang(run, folder))
+            found[folder] = _ranks(read_hang(run, folder))
     except StoreError as error:
         return found, (f"the stacks of hangs cannot be read: {error}",)
     empty = [folder for folder, ranks in found.items() if not ranks]
     return found, tuple(f"{folder}: no stacks were stored" for folder in empty)
+
+
+def _ranks(records: Iterable[HangRecord]) -> tuple[Rank, ...]:
+    """All ranks in order, with the path alone of what only machines read."""
+    found = [{**rank, "worker": record.worker} for record in records for rank in record.ranks]
+    for rank in found:
+        recorder = rank.get("flightRecorder")
+        rank["flightRecorder"] = recorder.get("file") if isinstance(recorder, Mapping) else None
+    return tuple(sorted(found, key=lambda rank: int(rank.get("rank", 0))))
 
 
 def _status(run: Source, generation: int | None) -> tuple[RunState | None, tuple[str, ...]]:

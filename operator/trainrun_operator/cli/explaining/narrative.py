@@ -1,24 +1,25 @@
-"""What is said of a life, in sentences: the same for the terminal and for a page.
+"""What is said of a chapter of a run's life: when what happened, what ended it, what that cost.
 
-Layer: cli; pure. Colors, columns and markup are the business of those who show it.
+Layer: cli; pure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from datetime import datetime
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from trainrun_operator.cli.explaining.figures import lost_steps, step_seconds
-from trainrun_operator.cli.wording import printable
+from trainrun_operator.cli.explaining.advice import lost_steps, step_seconds
+from trainrun_operator.cli.report.model import Line, Section, Verbatim
+from trainrun_operator.cli.wording import counted
 from trainrun_operator.cli.wording import seconds as in_words
 from trainrun_operator.core.run.causes import BUDGETS
-from trainrun_operator.core.run.times import goodput
 
 if TYPE_CHECKING:
+    from trainrun.checkpoint import RankLog
     from trainrun_operator.api.run.story import Chapter
-    from trainrun_operator.cli.explaining.life import Life
+    from trainrun_operator.cli.explaining.life import Life, Rank
+    from trainrun_operator.cli.report.model import Block
 
 REASONS: dict[str, str] = {
     "Attributing": "for workers that had not reported yet, or for news of a silent worker's node, "
@@ -55,47 +56,29 @@ CHANGED = {"template": "the pod template"}
 """Facts whose values say nothing to people."""
 
 
-def headline(life: Life) -> str:
-    """How it stands, after how long, in how many attempts."""
-    whole, attempts = sum(life.seconds.values()), len(life.ran)
-    last = life.chapters[-1] if life.chapters else None
-    took = f"after {in_words(whole)}" if whole else "after an unknown time"
-    tries = f"{attempts} attempt{'' if attempts == 1 else 's'}"
-    reached = max((c.reached for c in life.ran if c.reached is not None), default=None)
-    steps = f", step {reached}" if reached is not None else ""
-    if last is None or last.closed is None:
-        state = "goes on" if life.status is not None else "has no recorded end"
-        state = "was stopped" if life.left else state
-        return f"Run {life.name} {state} {took}: {tries}{steps}."
-    if last.verdict:
-        word = "succeeded" if last.end == "Succeeded" or _complete(life) else "failed"
-        why = "" if last.verdict == "Succeeded" else f" ({last.verdict})"
-        return f"Run {life.name} {word}{why} {took}: {tries}{steps}."
-    suspended = life.status is not None and life.status.is_true("Suspended")
-    state = "is suspended" if suspended else "has no recorded end"
-    return f"Run {life.name} {state} {took}: {tries}{steps}."
+def section(
+    chapter: Chapter, life: Life, *, changed: Iterable[str] = (), logs: Iterable[RankLog] = ()
+) -> Section:
+    """All that is told of a chapter; `logs` are the last lines of its processes."""
+    lines = sorted(_events(chapter), key=lambda line: line.at or chapter.begun)
+    blocks: tuple[Block, ...] = (
+        *(Line(text, "note") for text in changed),
+        *lines,
+        *_incident(chapter, life),
+        *(Line(text) for text in _waits(chapter)),
+        *_tails(logs),
+    )
+    return Section(
+        title=_title(chapter, life), blocks=blocks, at=chapter.begun, id=section_id(chapter)
+    )
 
 
-def _complete(life: Life) -> bool:
-    if life.status is not None:
-        return life.status.is_true("Complete")
-    return life.chapters[-1].verdict in ("Succeeded", "AlreadyFinished")
+def section_id(chapter: Chapter) -> str:
+    """Unique in a story."""
+    return f"chapter-{chapter.number}-{chapter.attempt}"
 
 
-def goodput_sentence(life: Life) -> str:
-    """How much of the time made steps that count."""
-    spent = life.seconds
-    share = goodput(spent)
-    if share is None:
-        return ""
-    whole = in_words(sum(spent.values()))
-    if not life.reports:
-        return f"Goodput is not known: the script reports no steps. The run took {whole}."
-    useful = in_words(spent.get("useful", 0.0))
-    return f"Goodput {100 * share:.1f} %: {useful} of {whole} went into steps that count."
-
-
-def title(chapter: Chapter, life: Life) -> str:
+def _title(chapter: Chapter, life: Life) -> str:
     """`attempt 2, from step 40 of attempt 1, 4 workers`."""
     if not chapter.workers:
         if chapter.end == "Incident":
@@ -105,22 +88,21 @@ def title(chapter: Chapter, life: Life) -> str:
     begin = "from nothing" if life.tasks is None else "after the tasks that were done"
     if point is not None:
         begin = f"from step {point.step} of attempt {point.attempt}"
-    noun = "worker" if chapter.workers == 1 else "workers"
-    return f"attempt {chapter.attempt}, {begin}, {chapter.workers} {noun}"
+    return f"attempt {chapter.attempt}, {begin}, {counted(chapter.workers, 'worker')}"
 
 
-def sentences(chapter: Chapter) -> Iterator[tuple[datetime, str]]:
-    """What happened in a chapter, with when."""
+def _events(chapter: Chapter) -> Iterator[Line]:
+    """What happened, with when."""
     if chapter.first_step is not None:
-        yield chapter.first_step, f"first step{_beginning(chapter)}"
+        yield Line(f"first step{_beginning(chapter)}", at=chapter.first_step)
     elif chapter.workers and chapter.reports:
-        yield chapter.ended or chapter.begun, "no step was reported"
+        yield Line("no step was reported", at=chapter.ended or chapter.begun)
     for note in chapter.notes:
         if note.reason != chapter.incident.get("cause"):  # told with the incident
-            yield note.time, f"{note.reason}: {printable(note.message)}"
+            yield Line(f"{note.reason}: {note.message}", at=note.time)
     if chapter.dropped_notes:
         more = f"and {chapter.dropped_notes} more events, for which the record had no room"
-        yield chapter.notes[-1].time if chapter.notes else chapter.begun, more
+        yield Line(more, at=chapter.notes[-1].time if chapter.notes else chapter.begun)
 
 
 def _beginning(chapter: Chapter) -> str:
@@ -138,25 +120,74 @@ def _beginning(chapter: Chapter) -> str:
     return f" ({', '.join(f'{name} {in_words(s)}' for name, s in parts.items() if s)})"
 
 
-def incident_lines(chapter: Chapter, life: Life) -> Iterator[str]:
+def _incident(chapter: Chapter, life: Life) -> Iterator[Block]:
     """Culprit, node, cause, charge and cost; and what else the incident carries."""
-    incident = chapter.incident
+    incident: Mapping[str, object] = chapter.incident
     if not incident:
         return
     who = [f"rank {incident['rank']}"] if "rank" in incident else []
-    who += [f"worker {incident['worker']}"] if incident.get("worker") else []
-    who += [f"node {incident['node']}"] if incident.get("node") else []
-    said = printable(str(incident.get("message", "")))
-    head = f"{incident.get('cause', 'Unknown')} of {', '.join(who) or 'the gang'}"
-    yield f"{head}: {said}" if said else head
-    yield f"charged: {_charge(incident)}"
-    yield f"cost: {_cost(chapter, life)}"
+    who += [f"{it} {incident[it]}" for it in ("worker", "node") if incident.get(it)]
+    said = f": {incident['message']}" if incident.get("message") else ""
+    head = f"{incident.get('cause', 'Unknown')} of {', '.join(who) or 'the gang'}{said}"
+    yield Line(head, "bad", at=chapter.ended or chapter.begun)
+    yield Line(f"charged: {_charge(incident)}")
+    yield Line(f"cost: {_cost(chapter, life)}")
     for name, value in incident.items():
         if name not in KNOWN and value not in (None, "", [], {}, False):
-            yield f"{LABELS.get(name, name)}: {printable(str(value))}"
-    for line in incident.get("lastLines", ()):
-        yield f"| {printable(str(line))}"
+            yield Line(f"{LABELS.get(name, name)}: {value}")
+    if last := chapter.incident.get("lastLines"):
+        yield Verbatim(tuple(map(str, last)), title="its last lines")
+    if ranks := life.hangs.get(str(incident.get("evidence"))):
+        yield Verbatim(tuple(_stacks(ranks)), title="where the ranks stood")
 
+
+def _stacks(ranks: tuple[Rank, ...]) -> Iterator[str]:
+    """A line per rank, and its stacks below."""
+    for rank in ranks[:MOST_RANKS]:
+        yield f"rank {rank.get('rank')}: {', '.join(_stood(rank))}"
+        lines = str(rank.get("stacks") or "").splitlines()
+        yield from (f"  {line}" for line in lines[:MOST_LINES])
+        if len(lines) > MOST_LINES:
+            yield f"  ({len(lines) - MOST_LINES} more lines in the store)"
+    if len(ranks) > MOST_RANKS:
+        yield f"({len(ranks) - MOST_RANKS} more ranks in the store)"
+
+
+def _stood(rank: Rank) -> Iterator[str]:
+    yield f"step {rank['step']}" if rank.get("step") is not None else "no step"
+    for name, text in STOOD.items():
+        if rank.get(name) not in (None, "") and (name != "remark" or not rank.get("readBy")):
+            yield text.format(rank[name])
+
+
+def _tails(logs: Iterable[RankLog]) -> Iterator[Block]:
+    """The last lines of the processes of an attempt that failed."""
+    if tails := [_tail(rank) for rank in logs]:
+        yield Line("Last lines of its processes:")
+        yield from tails
+
+
+def _tail(rank: RankLog) -> Verbatim:
+    lines = tuple(line.text for line in rank.lines[-MOST_LINES:])
+    before = rank.dropped + len(rank.lines) - len(lines)
+    more = f", {before:,} before them left out" if before else ""
+    return Verbatim(
+        lines, title=f"rank {rank.rank}: {counted(len(lines), 'line')}{more}", folded=True
+    )
+
+
+MOST_RANKS, MOST_LINES = 64, 60
+"""Ranks whose stacks are shown, since a large gang stands in few places; lines of each rank."""
+
+STOOD = {
+    "state": "state {}",
+    "cpu": "{} cores",
+    "kernel": "{}",
+    "readBy": "by {}",
+    "remark": "{}",
+    "flightRecorder": "flight recorder: {}",
+}
+"""What is told of a rank that did not move (docs/hangs.md); nobody vouches for the records."""
 
 LABELS = {"knownBy": "known by", "evidence": "stacks in"}
 """Names of an incident's fields that are no words."""
@@ -171,7 +202,7 @@ KNOWN = frozenset(
 """Fields of an incident that have their own words; others are told by their names."""
 
 
-def _charge(incident: dict[str, object]) -> str:
+def _charge(incident: Mapping[str, object]) -> str:
     budget = BUDGETS.get(str(incident.get("budget")))  # type: ignore[call-overload]
     if budget is None:
         return "to no budget"
@@ -210,7 +241,7 @@ def _next_first_step(chapter: Chapter, life: Life) -> float | None:
     return (found - chapter.ended).total_seconds()
 
 
-def waits_of(chapter: Chapter) -> Iterator[str]:
+def _waits(chapter: Chapter) -> Iterator[str]:
     """Decisions to wait, with their reasons."""
     for reason, waited in sorted(chapter.waits.items(), key=lambda item: -item[1]):
         if waited >= NOTABLE_WAIT:

@@ -9,12 +9,12 @@ import shutil
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import click
-
 from trainrun.tasks.book import Entry
 from trainrun_operator.cli import wording
+from trainrun_operator.cli.report import terminal
+from trainrun_operator.cli.report.model import Line, Report, Section, Verbatim
 from trainrun_operator.cli.tasks.history import TaskHistory, shown
-from trainrun_operator.cli.wrapping import WIDTH, wrapped
+from trainrun_operator.cli.wrapping import WIDTH
 
 SHORT = 12
 """Characters of a key that are shown."""
@@ -26,29 +26,36 @@ def lines(
     uri: str, history: TaskHistory, stale: Mapping[str, list[str]], *, now: float
 ) -> Iterator[str]:
     """For a terminal of 80 columns, or a wider one; for `stale` see `stale_tasks`."""
-    yield click.style(uri, bold=True)
-    yield from wrapped(f"tasks  {_counted(history.counts)}", indent=2, hang=7)
-    yield from wrapped(f"log    {_standing(history, now)}", indent=2, hang=7)
-    yield from _failed(history)
-    slowest = sorted(_timed(history, now), key=lambda timed: -timed[0])[:MOST_SLOW]
-    if slowest:
-        yield "  slowest"
-    for seconds, task in slowest:
-        yield row(task, f"{wording.long(seconds)}{', running' * (not task.done)}")
-    for function, keys in stale.items():
-        made = f"{len(keys)} of {function.rpartition(':')[2]}"
-        yield from wrapped(
-            f"made by code that has changed: {made}. The results are kept; give the function "
-            "another version= to make them anew.",
-            indent=2,
-            color="yellow",
+    changed = (
+        f"made by code that has changed: {len(keys)} of {function.rpartition(':')[2]}. The results "
+        "are kept; give the function another version= to make them anew."
+        for function, keys in stale.items()
+    )
+    yield from terminal.lines(
+        Report(
+            name=uri,
+            headline=f"Tasks: {_counted(history)}",
+            facts=(("folder", uri), ("log", _standing(history, now))),
+            remarks=tuple(changed),
+            sections=(*_failed(history), *_slowest(history, now)),
         )
+    )
 
 
-def _counted(counts: dict[str, int]) -> str:
+def _slowest(history: TaskHistory, now: float) -> Iterator[Section]:
+    slowest = sorted(_timed(history, now), key=lambda timed: -timed[0])[:MOST_SLOW]
+    told = [
+        row(task, f"{wording.long(seconds)}{', running' * (not task.done)}").lstrip()
+        for seconds, task in slowest
+    ]
+    if told:
+        yield Section(title="Slowest", blocks=(Verbatim(tuple(told)),))
+
+
+def _counted(history: TaskHistory) -> str:
     """`290 done, 8 running, 2 failed, 5 retries, 1 rebuilt`."""
-    words = {**{name: name for name in counts}, "reconstructions": "rebuilt"}
-    return ", ".join(f"{n} {words[name]}" for name, n in counts.items() if n) or "none yet"
+    words = {"reconstructions": "rebuilt"}
+    return wording.counts({words.get(it, it): count for it, count in history.counts.items()})
 
 
 def _standing(history: TaskHistory, now: float) -> str:
@@ -69,30 +76,27 @@ def _timed(history: TaskHistory, now: float) -> Iterator[tuple[float, Entry]]:
             yield task.seconds, task
 
 
-def summary_lines(history: TaskHistory) -> Iterator[str]:
+def in_story(history: TaskHistory) -> Section:
     """For the story of a run: counts, what failed, what was rebuilt and why."""
-    yield from wrapped(f"Tasks: {_counted(history.counts)}", hang=2)
-    yield from _failed(history)
+    failed = [block for section in _failed(history) for block in section.blocks]
     again = [it for _, it in history.records if it.kind == "Rebuild"]
-    if again:
-        yield "  made again"
-    for rebuild in again[-MOST_FAILED:]:
-        name = shown(history.book.entries[rebuild.key])
-        yield from wrapped(wording.printable(f"{name}: {rebuild.why}"), indent=4, hang=2)
+    named = ((shown(history.book.entries[it.key]), it.why) for it in again[-MOST_FAILED:])
+    rebuilt = [Line(f"{name} was made again: {why}", deeper=True) for name, why in named]
     if len(again) > MOST_FAILED:
-        yield f"    and {len(again) - MOST_FAILED} before these"
+        rebuilt.append(Line(f"and {len(again) - MOST_FAILED} before these", deeper=True))
+    return Section(title=f"Tasks, {_counted(history)}", blocks=(*failed, *rebuilt))
 
 
-def _failed(history: TaskHistory) -> Iterator[str]:
+def _failed(history: TaskHistory) -> Iterator[Section]:
     """What the newest have failed with: the messages name call, key, try and remedy."""
     failed = [task.final for task in reversed(history.calls) if task.final is not None]
-    if failed:
-        yield "  failed"
-    for it in failed[:MOST_FAILED]:
-        text = wording.printable(wording.shortened(it.message, 400))
-        yield from wrapped(text, indent=4, hang=2, color="red")
+    told = [
+        Line(wording.shortened(it.message, 400), "bad", deeper=True) for it in failed[:MOST_FAILED]
+    ]
     if len(failed) > MOST_FAILED:
-        yield f"    and {len(failed) - MOST_FAILED} more: --json lists all"
+        told.append(Line(f"and {len(failed) - MOST_FAILED} more: --json lists all", deeper=True))
+    if told:
+        yield Section(title="Failed", blocks=tuple(told))
 
 
 def row(task: Entry, text: str) -> str:

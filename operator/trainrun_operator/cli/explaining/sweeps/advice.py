@@ -9,8 +9,9 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from trainrun_operator.cli.explaining.advice import Advice, look_at, on_node
-from trainrun_operator.cli.explaining.sweeps.narrative import counted
+from trainrun_operator.cli.explaining.advice import look_at, on_node
+from trainrun_operator.cli.report.model import Advice
+from trainrun_operator.cli.wording import counted
 
 if TYPE_CHECKING:
     from trainrun_operator.api.sweep.spec import TrainSweep
@@ -36,7 +37,7 @@ def _unfinished(life: SearchLife) -> Iterator[Advice]:
         yield from _held(life, life.sweep.version)
         return
     is_open = life.view.count("Open")
-    what = f": {counted(is_open)} to go on from what was saved" if is_open else ""
+    what = f": {counted(is_open, 'trial')} to go on from what was saved" if is_open else ""
     yield Advice(
         kind="Unfinished",
         text=f"if nobody leads it elsewhere, {_let_go_on(life)}{life.go_on}{what}",
@@ -109,9 +110,9 @@ def _errored(life: SearchLife) -> Iterator[Advice]:
     flag = "restartErrored" if silent == len(errored) else "resumeErrored"
     yield Advice(
         kind="Errored",
-        text=f"{counted(len(errored))} errored: mend what failed, set spec.resume.{flag}: true and "
-        f"spec.resume.token: {token}, then {'once it has ended ' if life.leader else ''}"
-        f"{life.go_on}; {_how(silent, len(errored))}",
+        text=f"{counted(len(errored), 'trial')} errored: mend what failed, set "
+        f"spec.resume.{flag}: true and spec.resume.token: {token}, then "
+        f"{'once it has ended ' if life.leader else ''}{life.go_on}; {_how(silent, len(errored))}",
         numbers={"errored": len(errored), "token": token},
     )
 
@@ -154,7 +155,7 @@ def _by_chance(life: SearchLife) -> Iterator[Advice]:
     if fallen:
         yield Advice(
             kind="Sampler",
-            text=f"the sampler failed for {fallen} of {counted(life.view.asked)}, which were drawn "
-            "by chance: try another version of its library where the search is led",
+            text=f"the sampler failed for {fallen} of {counted(life.view.asked, 'trial')}, which "
+            "were drawn by chance: try another version of its library where the search is led",
             numbers={"byChance": fallen},
         )

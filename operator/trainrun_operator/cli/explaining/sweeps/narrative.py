@@ -1,6 +1,6 @@
 """What is said of a search, in sentences.
 
-Layer: cli; pure. Colors and columns are the business of those who show it.
+Layer: cli; pure.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from trainrun.sweep.results import standing
 from trainrun_operator.cli import wording
 from trainrun_operator.cli.explaining.sweeps.life import newest_attempt
 from trainrun_operator.cli.sweeping.texts import LONGEST_TEXT, first_line, led, number, value_at
+from trainrun_operator.cli.wording import counted, counts, joined
 from trainrun_operator.core.run.causes import row_of
 from trainrun_operator.core.sweep.trial import as_text, in_sweep
 
@@ -47,9 +48,9 @@ def headline(life: SearchLife, *, now: datetime | None = None) -> str:
     name, end = life.sweep.folder.run_name, life.view.end
     if end is not None:
         word = "succeeded" if end.record.verdict == "Succeeded" else "failed"
-        message = in_sweep(wording.printable(end.record.message))
+        message = in_sweep(end.record.message)
         return f"Sweep {name} {word} ({end.record.reason}): {message}."
-    where = f"{counted(life.view.asked)} with parameters, {life.view.count('Open')} open"
+    where = f"{counted(life.view.asked, 'trial')} with parameters, {life.view.count('Open')} open"
     version = life.sweep.version
     if version is not None:
         said = led(version.status)
@@ -60,15 +61,10 @@ def headline(life: SearchLife, *, now: datetime | None = None) -> str:
     if life.written is not None:
         ago = ((now or datetime.now(UTC)) - life.written).total_seconds()
         written = (
-            f" The newest record of its log is of {life.written:%Y-%m-%d %H:%M:%S} UTC, "
+            f" The newest record of its log is of {wording.clock(life.written, day=True)}, "
             f"{wording.seconds(max(ago, 0.0))} ago."
         )
     return f"Sweep {name} has not ended, and no process of this machine leads it: {where}.{written}"
-
-
-def counted(trials: int) -> str:
-    """`1 trial`, `12 trials`."""
-    return f"{trials} trial{'' if trials == 1 else 's'}"
 
 
 def searched(life: SearchLife) -> str:
@@ -96,22 +92,15 @@ def _range(parameter: Mapping[str, Any]) -> str:
     return f"{name} ({', '.join(choices)})"
 
 
-def joined(words: Iterable[str]) -> str:
-    """`a, b and c`."""
-    *most, last = words
-    return f"{', '.join(most)} and {last}" if most else last
-
-
 def cost(life: SearchLife) -> str:
     """What it cost."""
     view = life.view
-    states = ", ".join(f"{view.count(it)} {word}" for it, word in STATES.items() if view.count(it))
-    sessions = f"{len(view.sessions)} session{'' if len(view.sessions) == 1 else 's'}"
-    again = restarts(life)
-    restarted = f"; {again} restart{'' if again == 1 else 's'}" if again else ""
+    states = {word: view.count(it) for it, word in STATES.items()}
+    sessions = counted(len(view.sessions), "session")
+    restarted = f"; {counted(again, 'restart')}" if (again := restarts(life)) else ""
     return (
         f"It took {wording.seconds(view.active)} with trials at work, in {sessions}: "
-        f"{counted(view.asked)}, {states or 'none begun'}{restarted}."
+        f"{counted(view.asked, 'trial')}, {counts(states)}{restarted}."
     )
 
 
@@ -126,8 +115,8 @@ def worker_cost(life: SearchLife) -> str:
     if not whole:
         return ""
     return (
-        f"{counted(len(life.lives))} with trouble took {wording.seconds(whole)} of workers' time, "
-        f"{wording.seconds(useful)} of it in steps that count."
+        f"{counted(len(life.lives), 'trial')} with trouble took {wording.seconds(whole)} of "
+        f"workers' time, {wording.seconds(useful)} of it in steps that count."
     )
 
 
@@ -142,7 +131,7 @@ def title(life: SearchLife, trial: TrialView) -> str:
     """A trial in one line: how it ended, after how many restarts, and why."""
     own = standing(trial, life.sweep.objective)
     at = "" if own is None else f" with {value_at(life.sweep.objective, own.value, own.step)}"
-    again = f" after {trial.restarts} restart{'' if trial.restarts == 1 else 's'}"
+    again = f" after {counted(trial.restarts, 'restart')}"
     head = f"trial {trial.number} {_ending(trial)}{again if trial.restarts else ''}{at}"
     said = why(trial)
     return f"{head}: {said}" if said else head
@@ -161,7 +150,7 @@ def _ending(trial: TrialView) -> str:
 
 def why(trial: TrialView) -> str:
     """The first line of what its end said."""
-    return in_sweep(wording.printable(first_line(trial.message)))
+    return in_sweep(first_line(trial.message))
 
 
 def causes(life: Life) -> str:
@@ -203,23 +192,22 @@ def by_chance(life: SearchLife) -> Iterator[str]:
     found: dict[str, list[int]] = {}
     for trial in life.view.trials.values():
         if trial.fallback:
-            found.setdefault(wording.printable(first_line(trial.fallback)), []).append(trial.number)
+            found.setdefault(first_line(trial.fallback), []).append(trial.number)
     for reason, numbers in found.items():
         newest = joined(str(it) for it in numbers[-MOST_NUMBERS:])
         which = "the newest: " if len(numbers) > MOST_NUMBERS else ""
-        yield f"{counted(len(numbers))} drawn by chance ({which}{newest}): {reason}"
+        yield f"{counted(len(numbers), 'trial')} drawn by chance ({which}{newest}): {reason}"
 
 
-def records_lost(life: SearchLife) -> str:
-    """Which trials show that the log has lost records; empty: none does."""
+def records_lost(life: SearchLife) -> Iterator[str]:
+    """Which trials show that the log has lost records."""
     moved = [trial.number for trial in life.view.trials.values() if trial.first > 1]
-    if not moved:
-        return ""
-    newest = joined(str(it) for it in moved[-MOST_NUMBERS:])
-    return (
-        f"The log has lost records: {counted(len(moved))} ({newest}) began in a new folder, since "
-        "an earlier trial had used that of its number."
-    )
+    if moved:
+        newest = joined(str(it) for it in moved[-MOST_NUMBERS:])
+        yield (
+            f"the log has lost records: {counted(len(moved), 'trial')} ({newest}) began in a new "
+            "folder, since an earlier trial had used that of its number"
+        )
 
 
 def succeeded(life: SearchLife) -> str:
@@ -232,6 +220,6 @@ def succeeded(life: SearchLife) -> str:
     if len(values) == 1:
         return f"1 trial succeeded: trial {trials[0].number}, {goal.metric} {number(values[0])}."
     return (
-        f"{counted(len(values))} succeeded: {goal.metric} from {number(values[0])} to "
+        f"{counted(len(values), 'trial')} succeeded: {goal.metric} from {number(values[0])} to "
         f"{number(values[-1])}, median {number(median(values))}."
     )

@@ -1,0 +1,250 @@
+"""A run's life as a report: how it stands, what its time went into, chapter by chapter what
+happened, and what to change.
+
+Layer: cli; pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from trainrun_operator.api.run.story import chapter_object
+from trainrun_operator.cli.explaining.advice import advice, lost_steps
+from trainrun_operator.cli.explaining.extras import Extras
+from trainrun_operator.cli.explaining.narrative import changes, section, section_id
+from trainrun_operator.cli.report.model import (
+    Advices,
+    Bar,
+    Bars,
+    Kind,
+    Line,
+    Report,
+    Row,
+    Section,
+    Table,
+)
+from trainrun_operator.cli.tasks.overview import in_story
+from trainrun_operator.cli.wording import clock, counted
+from trainrun_operator.cli.wording import seconds as in_words
+from trainrun_operator.core.run.times import BUCKETS, goodput
+
+if TYPE_CHECKING:
+    from trainrun_operator.cli.explaining.life import Life
+    from trainrun_operator.cli.report.model import Tone
+
+WORDS: dict[str, tuple[str, str]] = {
+    "start": ("s", "starting workers"),
+    "rendezvous": ("v", "imports, rendezvous"),
+    "load": ("l", "finding and loading checkpoints"),
+    "first_step": ("f", "until the first step"),
+    "useful": ("=", "steps that count"),
+    "checkpoint_stall": ("c", "waits for uploads"),
+    "rework": ("r", "steps done again later"),
+    "hang": ("h", "standing still"),
+    "unknown": ("?", "not known"),
+    "drain": ("d", "saving, stopping, uploading"),
+    "backoff": ("b", "backing off"),
+    "queue": ("q", "waiting for room"),
+    "image": ("i", "pulling images"),
+}
+"""Sign and words of a bucket, in the order in which those of an attempt are drawn: about as they
+happen."""
+
+
+def report_of(life: Life, extras: Extras | None = None) -> Report:
+    """The whole story; with `extras` what a page shows besides."""
+    more = extras or Extras()
+    said, tone = headline(life)
+    return Report(
+        name=f"Run {life.name}",
+        headline=said,
+        tone=tone,
+        lead=tuple(map(Line, filter(None, (_goodput(life),)))),
+        facts=(("storage", life.uri),),
+        remarks=(*life.remarks, *more.remarks),
+        sections=tuple(_sections(life, more)),
+        advice=Advices(
+            title="What to change",
+            items=advice(life),
+            otherwise="What to change: nothing that these numbers show.",
+        ),
+        data=_data(life),
+    )
+
+
+def headline(life: Life) -> tuple[str, Tone]:
+    """How it stands, after how long, in how many attempts."""
+    whole, state, tone = sum(life.seconds.values()), *_state(life)
+    took = f"after {in_words(whole)}" if whole else "after an unknown time"
+    reached = max((c.reached for c in life.ran if c.reached is not None), default=None)
+    steps = f", step {reached}" if reached is not None else ""
+    return f"Run {life.name} {state} {took}: {counted(len(life.ran), 'attempt')}{steps}.", tone
+
+
+def _state(life: Life) -> tuple[str, Tone]:
+    last = life.chapters[-1] if life.chapters else None
+    if last is None or last.closed is None:
+        led = "goes on" if life.status is not None else "has no recorded end"
+        return "was stopped" if life.left else led, "plain"
+    if last.verdict:
+        why = "" if last.verdict == "Succeeded" else f" ({last.verdict})"
+        if last.end == "Succeeded" or _complete(life):
+            return f"succeeded{why}", "good"
+        return f"failed{why}", "bad"
+    suspended = life.status is not None and life.status.is_true("Suspended")
+    return "is suspended" if suspended else "has no recorded end", "plain"
+
+
+def _complete(life: Life) -> bool:
+    if life.status is not None:
+        return life.status.is_true("Complete")
+    return life.chapters[-1].verdict in ("Succeeded", "AlreadyFinished")
+
+
+def _goodput(life: Life) -> str:
+    """How much of the time made steps that count."""
+    spent = life.seconds
+    share = goodput(spent)
+    if share is None:
+        return ""
+    whole = in_words(sum(spent.values()))
+    if not life.reports:
+        return f"Goodput is not known: the script reports no steps. The run took {whole}."
+    useful = in_words(spent.get("useful", 0.0))
+    return f"Goodput {100 * share:.1f} %: {useful} of {whole} went into steps that count."
+
+
+def _sections(life: Life, extras: Extras) -> Iterator[Section]:
+    if life.chapters:
+        yield Section(title="Where the time went", blocks=(_bars(life),))
+    if extras.curves:
+        yield Section(title="What rank 0 reported", blocks=extras.curves)
+    changed = changes(life)
+    for number, chapter in enumerate(life.chapters):
+        failed = chapter.incident and chapter.workers
+        logs = extras.logs.get(chapter.attempt, ()) if failed else ()
+        yield section(chapter, life, changed=changed.get(number, ()), logs=logs)
+    if claims := tuple(_claims(life)):
+        yield Section(
+            title="Attempts without a recorded story (claims in the storage)", blocks=claims
+        )
+    if life.checkpoints:
+        yield _checkpoints(life)
+    if life.tasks is not None:
+        yield in_story(life.tasks)
+
+
+def _bars(life: Life) -> Bars:
+    begin, end, spent = life.chapters[0].begun, life.until, life.seconds
+    whole = max((end - begin).total_seconds(), 0.001)
+    bars = [
+        Bar(
+            name=f"attempt {chapter.attempt}" if chapter.workers else "preparing",
+            start=max((chapter.begun - begin).total_seconds() / whole, 0.0),
+            parts={it: chapter.spent[it] / whole for it in WORDS if chapter.spent.get(it)},
+            mark=_mark(chapter.incident.get("rank")) if chapter.incident else "",
+            section=section_id(chapter),
+        )
+        for chapter in life.chapters
+    ]
+    kinds = [
+        Kind(
+            name=bucket,
+            sign=WORDS[bucket][0],
+            words=f"{WORDS[bucket][1]} ({bucket})",
+            amount=in_words(spent[bucket]),
+            share=spent[bucket] / sum(spent.values()),
+        )
+        for bucket in BUCKETS
+        if bucket in spent
+    ]
+    return Bars(
+        bars=tuple(bars), kinds=tuple(kinds), scale=(clock(begin, day=True), clock(end, day=True))
+    )
+
+
+def _mark(rank: object) -> str:
+    return "✗" if rank is None else f"rank {rank} ✗"
+
+
+def _claims(life: Life) -> Iterator[Line]:
+    """Attempts of which the storage knows nothing but that they were started."""
+    told = {chapter.attempt for chapter in life.ran}
+    for record in life.attempts:
+        if record.attempt not in told:
+            begin = f"from step {record.resume.step}" if record.resume else "from nothing"
+            yield Line(f"attempt {record.attempt}, {begin}")
+            if record.ended:
+                yield Line(f"the one before ended: {record.ended}", deeper=True)
+
+
+def _checkpoints(life: Life) -> Section:
+    good = sum(info.state == "good" for info in life.checkpoints)
+    rows = tuple(
+        Row(
+            cells=(
+                str(info.id.step),
+                str(info.id.attempt),
+                info.state,
+                clock(datetime.fromtimestamp(info.modified, UTC), day=True)
+                if info.modified
+                else "-",
+            ),
+            below=(f"not used: {info.reason}",) if info.state == "bad" else (),
+        )
+        for info in life.checkpoints
+    )
+    table = Table(heads=("step", "attempt", "state", "committed"), rows=rows)
+    return Section(title=f"Checkpoints, {good} of {len(rows)} good", blocks=(table,))
+
+
+def _moment(stamp: float) -> str:
+    return clock(datetime.fromtimestamp(stamp, UTC), day=True) if stamp else "-"
+
+
+def _data(life: Life) -> dict[str, object]:
+    """docs/explain.md is its schema."""
+    changed = changes(life)
+    return {
+        "version": 1,
+        "run": life.name,
+        "uri": life.uri,
+        "summary": headline(life)[0],
+        "phase": life.status.phase if life.status is not None else None,
+        "goodput": goodput(life.seconds) if life.reports else None,
+        "seconds": life.seconds,
+        "chapters": [
+            {
+                **chapter_object(chapter),
+                "lostSteps": lost_steps(chapter),
+                "changes": list(changed.get(number, ())),
+                "stacks": list(life.hangs.get(str(chapter.incident.get("evidence")), ())),
+            }
+            for number, chapter in enumerate(life.chapters)
+        ],
+        "attempts": [
+            {
+                "attempt": it.attempt,
+                "resumedFrom": it.resume and {"attempt": it.resume.attempt, "step": it.resume.step},
+                "endedBefore": it.ended,
+                "setAside": list(it.set_aside),
+            }
+            for it in life.attempts
+        ],
+        "checkpoints": [
+            {
+                "name": info.id.name,
+                "step": info.id.step,
+                "attempt": info.id.attempt,
+                "state": info.state,
+                "reason": info.reason,
+                "committed": info.modified or None,
+            }
+            for info in life.checkpoints
+        ],
+        "tasks": None if life.tasks is None else life.tasks.counts,
+        "advice": [it.data for it in advice(life)],
+        "remarks": list(life.remarks),
+    }

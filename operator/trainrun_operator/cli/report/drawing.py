@@ -1,0 +1,187 @@
+"""Curves as pictures: SVG within a page, braille in a terminal.
+
+Layer: cli; pure. The SVG takes any width; what is to be read stands beside it as text, so that it
+has its size on a phone, too. A run that others are compared with is drawn thick and below them, so
+that those which equal it are seen to lie on it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from string import ascii_lowercase
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from trainrun_operator.cli.report.model import Curves, Point
+
+MOST_POINTS = 300
+"""Points of one curve in a picture."""
+COLORS = 11
+"""Of the style, used again after the last one."""
+WIDE, TALL = 1000, 200
+"""Of an SVG, in its own units."""
+COLUMNS, ROWS = 64, 12
+"""Characters of a picture in a terminal."""
+DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
+"""Bits of a character of braille, by row and column."""
+BRAILLE = 0x2800
+
+
+@dataclass(slots=True)
+class Thinned:
+    """A curve thinned to what a picture can show. Every so many reports are kept, and always the
+    last one."""
+
+    _kept: list[Point] = field(default_factory=list)
+    _every: int = 1
+    _seen: int = 0
+    _last: Point | None = None
+
+    def add(self, step: int, value: float) -> None:
+        """The next report."""
+        self._last = (step, value)
+        if self._seen % self._every == 0 or not math.isfinite(value):
+            self._kept.append(self._last)
+        self._seen += 1
+        if len(self._kept) >= 2 * MOST_POINTS:
+            self._kept = self._kept[::2]
+            self._every *= 2
+
+    @property
+    def points(self) -> list[Point]:
+        """At most MOST_POINTS and one."""
+        step = -(-len(self._kept) // MOST_POINTS) or 1
+        kept = self._kept[::step]
+        return kept if self._last is None or kept[-1:] == [self._last] else [*kept, self._last]
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """The finite numbers of a picture: from where to where."""
+
+    low: float
+    high: float
+    first: int
+    last: int
+
+    def place(self, point: Point) -> tuple[float, float]:
+        """From 0 to 1, from the left and from the top."""
+        step, value = point
+        # Halves first: the difference of two large numbers may be none.
+        flat = self.high == self.low
+        height = 0.5 if flat else (value / 2 - self.low / 2) / (self.high / 2 - self.low / 2)
+        return (step - self.first) / max(self.last - self.first, 1), 1 - height
+
+
+def frame(picture: Mapping[int, Sequence[Point]]) -> Frame | None:
+    """None where no value is a finite number."""
+    points = [it for curve in picture.values() for it in curve if math.isfinite(it[1])]
+    if not points:
+        return None
+    steps, values = zip(*points, strict=True)
+    return Frame(min(values), max(values), min(steps), max(steps))
+
+
+def no_numbers(curves: Curves, metric: str) -> Iterator[str]:
+    """Where a metric was no finite number first, in each run."""
+    for run, points in curves.pictures[metric].items():
+        wrong = next((it for it in points if not math.isfinite(it[1])), None)
+        if wrong is not None:
+            kind = "NaN" if math.isnan(wrong[1]) else "infinite"
+            yield f"{kind} at step {wrong[0]:,} of {curves.names[run]}"
+
+
+def svg(picture: Mapping[int, Sequence[Point]], *, compared: bool) -> str:
+    """An `svg` element; empty where no value is a finite number. A dot marks where a run that is
+    compared went on."""
+    seen = frame(picture)
+    if seen is None:
+        return ""
+    paths = "".join(
+        f'<path style="stroke:var(--c{run % COLORS})" {"class=thick " * (compared and not run)}'
+        f'd="{_stroke(points, seen)}"/>' + (_dot(run, points, seen) if compared and run else "")
+        for run, points in sorted(picture.items())
+    )
+    return (
+        f'<svg viewBox="0 0 {WIDE} {TALL}" preserveAspectRatio="none" aria-hidden="true">'
+        f"{paths}</svg>"
+    )
+
+
+def _dot(run: int, points: Sequence[Point], seen: Frame) -> str:
+    first = _stroke(points[:1], seen)
+    return f'<path class="dot" style="stroke:var(--c{run % COLORS})" d="{first}"/>'
+
+
+def _stroke(points: Sequence[Point], seen: Frame) -> str:
+    """One line, broken where a value is no number; a single point is a dot."""
+    drawn, pen = [], "M"
+    for point in points:
+        if not math.isfinite(point[1]):
+            pen = "M"
+            continue
+        x, y = seen.place(point)
+        place = f"{WIDE * x:.1f} {TALL * y:.1f}"
+        drawn.append(f"M{place} L{place}" if pen == "M" else f"L{place}")
+        pen = "L"
+    return " ".join(drawn)
+
+
+def braille(curves: Curves) -> Iterator[str]:
+    """Dots for the first run, a letter for each run that is somewhere else."""
+    for metric, picture in curves.pictures.items():
+        seen = frame(picture)
+        if seen is not None:
+            yield from _drawn(metric, picture, seen, curves.names)
+
+
+def _drawn(
+    metric: str, picture: Mapping[int, Sequence[Point]], seen: Frame, names: tuple[str, ...]
+) -> Iterator[str]:
+    first, *others = sorted(picture)
+    dots = _dots(picture[first], seen)
+    cells = {place: chr(BRAILLE + bits) for place, bits in dots.items()}
+    marked = [f"⠒ {names[first]}"]
+    for letter, run in zip(ascii_lowercase, others, strict=False):
+        away = _dots(picture[run], seen).keys() - dots.keys()
+        marked.append(f"{letter} {names[run]}" + ("" if away else " (on it)"))
+        cells |= dict.fromkeys(away, letter)
+    yield f"  {metric}"
+    for row in range(ROWS):
+        label = {0: f"{seen.high:.4g}", ROWS - 1: f"{seen.low:.4g}"}.get(row, "")
+        line = "".join(cells.get((row, column), " ") for column in range(COLUMNS))
+        yield f"{label:>9} │{line}".rstrip()
+    yield f"{'':>9} └{'─' * COLUMNS}"
+    yield f"{'':>11}{f'step {seen.first}':<{COLUMNS - 8}}{seen.last:>8}"
+    yield from _legend(marked)
+
+
+def _dots(points: Sequence[Point], seen: Frame) -> dict[tuple[int, int], int]:
+    """Bits by (row, column); between two points a straight line."""
+    found: dict[tuple[int, int], int] = {}
+    places = [seen.place(point) for point in points if math.isfinite(point[1])]
+    wide, tall = 2 * COLUMNS - 1, 4 * ROWS - 1
+    for x, y in _between([(round(wide * x), round(tall * y)) for x, y in places]):
+        place = (y // 4, x // 2)
+        found[place] = found.get(place, 0) | DOTS[y % 4][x % 2]
+    return found
+
+
+def _between(places: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    yield from places[:1]
+    for (x, y), (to_x, to_y) in pairwise(places):
+        for x_now in range(x + 1, to_x + 1):
+            yield x_now, round(y + (to_y - y) * (x_now - x) / (to_x - x))
+
+
+def _legend(entries: list[str]) -> Iterator[str]:
+    line = ""
+    for entry in entries:
+        if line and len(line) + len(entry) > COLUMNS:
+            yield f"{'':>11}{line}"
+            line = ""
+        line += ("   " if line else "") + entry
+    yield f"{'':>11}{line}"

@@ -1,0 +1,34 @@
+"""Where a report goes: to stdout as lines or as JSON, and into a file as a page.
+
+Layer: cli.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from trainrun.errors import InvalidSpec
+from trainrun_operator.cli.report.page import page
+from trainrun_operator.cli.report.terminal import lines
+
+if TYPE_CHECKING:
+    from trainrun_operator.cli.report.model import Report
+
+
+def show(report: Report, *, as_json: bool) -> None:
+    """Print it."""
+    for line in (json.dumps(report.data),) if as_json else lines(report):
+        click.echo(line)
+
+
+def write(report: Report, file: Path) -> None:
+    """Write its page. Raises InvalidSpec where that cannot be."""
+    try:
+        file.write_text(page(report), encoding="utf-8")
+    except OSError as error:
+        raise InvalidSpec(f"--html {file}: cannot be written: {error.strerror}") from error
+    click.echo(f"written: {file}", err=True)

@@ -1,0 +1,129 @@
+"""A report as plain text for a terminal of 80 columns.
+
+Layer: cli; pure. Colors are left to click, which leaves them out where there is no terminal. What
+moves the cursor is left out here, whoever wrote it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, assert_never
+
+import click
+
+from trainrun_operator.cli.report.drawing import braille
+from trainrun_operator.cli.report.model import Bars, Curves, Line, Section, Table, Verbatim
+from trainrun_operator.cli.wording import clock, printable
+from trainrun_operator.cli.wrapping import wrapped
+
+if TYPE_CHECKING:
+    from trainrun_operator.cli.report.model import Advices, Bar, Block, Report, Tone
+
+COLORS: dict[Tone, str | None] = {"plain": None, "good": "green", "bad": "red", "note": "yellow"}
+BAR = 56
+"""Columns of the widest bar."""
+NAME = 14
+"""Columns of its name."""
+LABEL = 13
+"""Columns of the word before a fact."""
+
+
+def lines(report: Report) -> Iterator[str]:
+    """All of it."""
+    yield from _wrapped(report.headline, tone=report.tone, bold=True)
+    for block in report.lead:
+        yield from _block(block, margin=2)
+    for label, text in report.facts:
+        yield f"  {label:<{LABEL}}{printable(text)}".rstrip()
+    for remark in report.remarks:
+        yield from _wrapped(f"! {remark}", tone="note")
+    for section in report.sections:
+        yield ""
+        yield from _section(section)
+    if report.advice is not None:
+        yield ""
+        yield from _advice(report.advice)
+
+
+def table(heads: tuple[str, ...], rows: Iterator[tuple[str, ...]]) -> Iterator[str]:
+    """Heads and rows in columns."""
+    cells = [heads, *(tuple(map(printable, row)) for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    for row in cells:
+        padded = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        yield "  ".join(padded).rstrip()
+
+
+def _section(section: Section) -> Iterator[str]:
+    if section.at is None:
+        yield click.style(f"{printable(section.title)}:", bold=True)
+    else:
+        head = printable(f"{clock(section.at, day=True)}  {section.title}")
+        yield from wrapped(head, color="cyan")
+    for block in section.blocks:
+        yield from _block(block, margin=11 if section.at else 2)
+
+
+def _block(block: Block, *, margin: int) -> Iterator[str]:
+    match block:
+        case Line(text=text, tone=tone, at=at) if at is not None:
+            yield from _wrapped(f"{clock(at)} {text}", indent=margin - 9, hang=9, tone=tone)
+        case Line(text=text, tone=tone, deeper=deeper):
+            yield from _wrapped(text, indent=margin + 2 * deeper, hang=2, tone=tone)
+        case Verbatim(lines=told, title=title):
+            yield from _wrapped(f"{title}:" if title else "", indent=margin)
+            yield from (f"{' ' * (margin + 2)}{printable(line)}" for line in told)
+        case Table(heads=heads, rows=rows):
+            head, *drawn = table(heads, (row.cells for row in rows))
+            yield f"{' ' * margin}{head}"
+            for line, row in zip(drawn, rows, strict=True):
+                yield click.style(f"{' ' * margin}{line}", fg=COLORS[row.tone])
+                for text in row.below:
+                    yield from _wrapped(text, indent=margin + 2)
+        case Bars():
+            yield from _bars(block)
+        case Curves():
+            yield from braille(block)
+        case _:
+            assert_never(block)
+
+
+def _bars(block: Bars) -> Iterator[str]:
+    """The picture, and what its signs mean: the sums."""
+    signs = {kind.name: kind.sign for kind in block.kinds}
+    for bar in block.bars:
+        left = min(round(BAR * bar.start), BAR - 1)
+        drawn = _bar(bar, signs, room=BAR - left)
+        yield f"{bar.name[:NAME]:<{NAME}} |{' ' * left}{drawn}".rstrip()
+    first, last = block.scale
+    yield f"{'':<{NAME}} {first}{last:>{BAR + 1 - len(first)}}"
+    for kind in block.kinds:
+        yield f"  {kind.sign}  {100 * kind.share:5.1f} %  {kind.amount:>8}  {kind.words}"
+
+
+def _bar(bar: Bar, signs: dict[str, str], *, room: int) -> str:
+    """In at most so many columns, whatever its parts are."""
+    drawn, at, told = "", 0.0, 0
+    for name, part in bar.parts.items():
+        at += part
+        until = min(round(BAR * at), room)
+        drawn += signs[name] * (until - told)
+        told = until
+    return drawn or "."
+
+
+def _advice(advice: Advices) -> Iterator[str]:
+    if not advice.items:
+        yield from _wrapped(advice.otherwise)
+        return
+    yield click.style(f"{advice.title}:", bold=True)
+    for item in advice.items:
+        yield from _wrapped(f"- {item.text}", hang=2)
+        yield from _wrapped(f"-> {item.remedy}" if item.remedy else "", indent=4, hang=3)
+
+
+def _wrapped(
+    text: str, *, indent: int = 0, hang: int = 0, tone: Tone = "plain", bold: bool = False
+) -> Iterator[str]:
+    for line in wrapped(printable(text), indent=indent, hang=hang, color=COLORS[tone]):
+        yield click.style(line, bold=True) if bold else line
