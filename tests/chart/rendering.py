@@ -98,7 +98,7 @@ def render(
     values: Mapping[str, Any], *, release: str = "trainrun", known: tuple[str, ...] = ()
 ) -> list[Manifest]:
     """All objects; `known` are further kinds that the cluster serves."""
-    return list(_parsed(_rendered(json.dumps(values), release, known)))
+    return list(parsed(_rendered(json.dumps(values), release, known)))
 
 
 @cache
@@ -111,7 +111,7 @@ def _rendered(values: str, release: str, known: tuple[str, ...]) -> str:
     return done.stdout
 
 
-def _parsed(text: str) -> Iterator[Manifest]:
+def parsed(text: str) -> Iterator[Manifest]:
     # The CRD is long, and libyaml ten times as fast.
     return (found for found in yaml.load_all(text, Loader=yaml.CSafeLoader) if found)
 

@@ -12,7 +12,7 @@ import jsonschema
 import pytest
 import yaml
 
-from tests.chart.rendering import CHART, MATRIX, refusal, render, run_helm
+from tests.chart.rendering import CHART, MATRIX, parsed, refusal, render, run_helm
 from trainrun_operator.api.loading import load_trainrun
 
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())
@@ -145,5 +145,5 @@ def notes_of(values: dict[str, Any], folder: Path) -> str:
     )
     done = run_helm("template", "trainrun", "--kube-version", "1.31.0", values=values, chart=chart)
     assert done.returncode == 0, done.stderr
-    (found,) = [m for m in yaml.safe_load_all(done.stdout) if m and m["kind"] == "Notes"]
+    (found,) = [m for m in parsed(done.stdout) if m["kind"] == "Notes"]
     return str(found["text"])

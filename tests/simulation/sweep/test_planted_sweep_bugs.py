@@ -345,7 +345,7 @@ def by_name(value: object) -> str:
     return getattr(value, "__name__", "")
 
 
-@pytest.mark.parametrize(("bug", "said"), some(BUGS, quick=4), ids=by_name)
+@pytest.mark.parametrize(("bug", "said"), some(BUGS, quick=3), ids=by_name)
 def test_the_judge_notices_that(bug: Patch, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
     bug(monkeypatch)
 
