@@ -15,16 +15,17 @@ if TYPE_CHECKING:
 
 async def test_lists_are_empty_and_each_watch_is_told(fake: FakeApi) -> None:
     fake.things = [thing("a", 1), thing("b", 2)]
-    paths: list[str] = []
+    told: list[tuple[str, bool]] = []
     info = kopf.ConnectionInfo(server=f"http://127.0.0.1:{fake.port}")
-    session = session_of(info, on_watch=paths.append).aiohttp_session
+    session = session_of(info, on_watch=lambda *watch: told.append(watch)).aiohttp_session
 
     async with session, session.get(f"{info.server}/things?limit=1") as answer:
         assert await answer.json() == {"metadata": {"resourceVersion": "100"}, "items": []}
-        assert paths == []
+        assert told == []
 
         refusal = status(504, "Timeout", "Too large resource version: 100, current: 3")
         fake.answers = [Answer(code=504, body=refusal)]
         async with session.get(f"{info.server}/things?watch=true&resourceVersion=100") as refused:
             assert await refused.json() == refusal
-        assert paths == ["/things"]
+        async with session.get(f"{info.server}/things?watch=true"):
+            assert told == [("/things", False), ("/things", True)]

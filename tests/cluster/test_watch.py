@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 @pytest_asyncio.fixture
 async def api(fake: FakeApi, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[KubeApi]:
     """Listed without pauses worth waiting for."""
-    for pause in ("RELIST_AFTER", "SHORTEST_PAUSE", "LONGEST_PAUSE"):
+    for pause in ("UNWATCHED", "SHORTEST_PAUSE", "LONGEST_PAUSE"):
         monkeypatch.setattr(informer, pause, 0.01)
     monkeypatch.setattr(informer, "SOON", (0.01, 0.02))
     connected = await KubeApi.connect()
@@ -212,23 +212,41 @@ async def test_when_a_watch_of_a_namespace_begins_that_namespace_is_listed(
     api: KubeApi, fake: FakeApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What has changed before is told by nobody."""
-    monkeypatch.setattr(informer, "RELIST_AFTER", 3600.0)
+    monkeypatch.setattr(informer, "UNWATCHED", 3600.0)
     office = Office()
     watched = office.watching(api, "team", "other")
     async with relisting(watched):
         await watched.listed.wait()
         fake.things = [raw("a", uid="a")]
-        watched.list_soon("/k8s/apis/trainrun.dev/v1alpha1/namespaces/team/trainruns")
+        path = "/k8s/apis/trainrun.dev/v1alpha1/namespaces/team/trainruns"
+        watched.watched(path, good=True)
         await until(lambda: office.uids() == {"a"})
 
     assert len(fake.of("list")) == 3
+
+
+async def test_where_no_watch_begins_lists_go_on(api: KubeApi, fake: FakeApi) -> None:
+    """kopf gives up on a kind that is missing for a moment, and `kopf run` does not begin anew."""
+    watched = Office().watching(api)
+    path = "/apis/trainrun.dev/v1alpha1/trainruns"
+    async with relisting(watched):
+        await watched.listed.wait()
+        watched.watched(path, good=True)
+        await until(lambda: len(fake.of("list")) >= 2)
+        await asyncio.sleep(0.3)
+        seen = len(fake.of("list"))
+        await asyncio.sleep(0.3)
+        assert len(fake.of("list")) == seen
+
+        watched.watched(path, good=False)
+        await until(lambda: len(fake.of("list")) > seen + 3)
 
 
 async def test_who_begins_to_lead_waits_for_a_list_that_is_begun_then(
     api: KubeApi, fake: FakeApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Trials that the leader before has begun would look lost."""
-    monkeypatch.setattr(informer, "RELIST_AFTER", 3600.0)
+    monkeypatch.setattr(informer, "UNWATCHED", 3600.0)
     watched = Office().watching(api)
     async with relisting(watched):
         await watched.listed.wait()

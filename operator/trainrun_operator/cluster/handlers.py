@@ -6,7 +6,8 @@ main thread and kopf gets one, with these very handlers; there `memo.runs` is gi
 
 Handlers only pass on what they see: kopf does not repeat an `on.event` handler that failed, and
 does not tell of a deletion in a gap of its watch. The operator's own lists find both: it lists
-whenever kopf begins to watch, which is every five minutes where nothing ends a watch before.
+whenever kopf begins to watch, which is every five minutes where nothing ends a watch before, and
+each minute where kopf cannot.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ async def log_in(memo: kopf.Memo, **kwargs: Any) -> kopf.AiohttpSession | None:
         return None
     before: tuple[kopf.ConnectionInfo, kopf.AiohttpSession] | None = memo.get("login")
     if before is None or before[0] != info:
-        session = session_of(info, on_watch=lambda path: _runs(memo).watch_begins(path))
+        session = session_of(info, on_watch=lambda path, good: _runs(memo).watched(path, good=good))
         memo.login = before = (info, session)
     return before[1]  # the same again where the same was refused: so kopf knows, and ends
 

@@ -27,19 +27,23 @@ class _Answer(aiohttp.ClientResponse):
 
 
 def session_of(
-    info: kopf.ConnectionInfo, *, on_watch: Callable[[str], None]
+    info: kopf.ConnectionInfo, *, on_watch: Callable[[str, bool], None]
 ) -> kopf.AiohttpSession:
     """A connection with these credentials, for the loop that runs now; `on_watch` gets the path of
-    each watch that is asked for."""
+    each watch that is asked for, and whether it has begun."""
 
-    async def begin(
-        _session: aiohttp.ClientSession, _context: object, asked: aiohttp.TraceRequestStartParams
+    async def over(
+        _session: object,
+        _context: object,
+        asked: aiohttp.TraceRequestEndParams | aiohttp.TraceRequestExceptionParams,
     ) -> None:
         if "watch" in asked.url.query:
-            on_watch(asked.url.path)
+            good = isinstance(asked, aiohttp.TraceRequestEndParams) and asked.response.status < 400
+            on_watch(asked.url.path, good)
 
     trace = aiohttp.TraceConfig()
-    trace.on_request_start.append(begin)
+    trace.on_request_end.append(over)
+    trace.on_request_exception.append(over)
     session = aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=0, ssl=info.as_ssl_context()),
         headers=info.as_http_headers(),

@@ -17,6 +17,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from functools import partial
 from typing import Any
 
 from trainrun_operator.cluster.metrics import Metrics
@@ -79,9 +80,9 @@ class Runs:
         """Let `lead` return soon."""
         self._loop.call_soon_threadsafe(self._stopped.set)
 
-    def watch_begins(self, path: str) -> None:
-        """Of what lies under this path: something may have changed since the watch before."""
-        self._loop.call_soon_threadsafe(self._operator.watch.list_soon, path)
+    def watched(self, path: str, *, good: bool) -> None:
+        """A watch of what lies under this path has begun, or could not."""
+        self._loop.call_soon_threadsafe(partial(self._operator.watch.watched, path, good=good))
 
     def changed(self, kind: str, raw: Mapping[str, Any]) -> None:
         """A watch saw this TrainRun; `kind` is ADDED, MODIFIED or DELETED."""

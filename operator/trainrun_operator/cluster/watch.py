@@ -2,9 +2,10 @@
 
 Layer: cluster. kopf's watch tells what has changed, lists find what it has missed, and what the API
 server answers to our own calls is known at once. Invariant: a deletion or a change that no watch
-told of is known soon after the next watch begins; so is that a backup was restored, since that ends
-the watches. Each namespace is listed by itself: one that is gone, or refuses, keeps nobody from the
-runs of the others, and its own runs are not taken for deleted.
+told of is known soon after the next watch begins, or after a minute where none does; so is that a
+backup was restored, since that ends the watches. Each namespace is listed by itself: one that is
+gone, or refuses, keeps nobody from the runs of the others, and its own runs are not taken for
+deleted.
 """
 
 from __future__ import annotations
@@ -91,12 +92,12 @@ class RunWatch:
         if (place := self._place(raw["metadata"]["namespace"])) is not None:
             place.told(kind, raw)
 
-    def list_soon(self, path: str) -> None:
-        """A watch of this path begins: what has changed since the one before may be lost, and a
-        backup may have been restored."""
+    def watched(self, path: str, *, good: bool) -> None:
+        """A watch of this path has begun, or could not: what has changed since the one before may
+        be lost, and a backup may have been restored."""
         for place in self._places.values():
             if path.endswith(place.listing.path):  # a proxy may have a prefix
-                place.list_soon()
+                place.watched(good=good)
 
     def learn(self, raw: Raw, known: int = 0) -> None:
         """What the API server has answered; `known` as for informers."""

@@ -32,6 +32,9 @@ RELIST_AFTER = 900.0
 
 SOON = (0.5, 1.5)
 """Seconds until a list that is asked for."""
+WATCHED, UNWATCHED = 330.0, 60.0
+"""Seconds between two lists where another one watches: at most, since it begins anew before that;
+and where it does not."""
 
 SHORTEST_PAUSE, LONGEST_PAUSE = 0.2, 5.0
 """Seconds between two tries."""
@@ -196,13 +199,14 @@ class Informer(Generic[T]):
 
 
 class ToldInformer(Informer[T]):
-    """Whose watch is somebody else's, who passes on what it tells. Here lists are read alone: now
-    and then, and soon after each `list_soon`.
+    """Whose watch is somebody else's, who passes on what it tells. Here lists are read alone: soon
+    after each begin of that watch, and again and again where it does not begin.
 
     What a list shows is projected and taken as it comes: each version once, and never an older one.
     """
 
     _at_once = True
+    _watched_until = 0.0
     _soon: asyncio.Event
     _fresh: asyncio.Event
 
@@ -219,14 +223,15 @@ class ToldInformer(Informer[T]):
         else:
             self._cache.put(raw)
 
-    def list_soon(self) -> None:
-        """Do not wait for the next list until it is due."""
+    def watched(self, *, good: bool) -> None:
+        """That watch has begun, or could not: what has changed before is told by nobody."""
+        self._watched_until = self._clock() + WATCHED if good else 0.0
         self._soon.set()
 
     def renew(self) -> None:
         """What is in the cache may be old: see `fresh`."""
         self._fresh = asyncio.Event()
-        self.list_soon()
+        self._soon.set()
 
     async def fresh(self) -> None:
         """Wait for a list that was begun after `renew`, however long."""
@@ -240,7 +245,7 @@ class ToldInformer(Informer[T]):
 
     async def _watch(self) -> None:
         with suppress(TimeoutError):
-            async with asyncio.timeout(RELIST_AFTER):
+            async with asyncio.timeout(max(self._watched_until - self._clock(), UNWATCHED)):
                 await self._soon.wait()
                 await asyncio.sleep(random.uniform(*SOON))
         self._soon.clear()
