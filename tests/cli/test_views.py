@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import click
 import pytest
 from rich.console import Console
 
@@ -20,7 +21,8 @@ from trainrun_operator.cli import wording
 from trainrun_operator.cli.json_lines import JsonLines
 from trainrun_operator.cli.lines import PlainLines
 from trainrun_operator.cli.live import LiveView
-from trainrun_operator.cli.summary import summary
+from trainrun_operator.cli.report.terminal import lines as report_lines
+from trainrun_operator.cli.summary import report_of
 from trainrun_operator.cli.timeline import Timeline
 from trainrun_operator.core.run.causes import Cause
 from trainrun_operator.core.run.observation import WorkerFact, WorkerLoss
@@ -197,6 +199,10 @@ def test_verbose_lines_name_the_worker_and_what_is_waited_for_once() -> None:
     assert [line.split("  ")[-1] for line in others] == ["Running: attempt 1 is running"]
 
 
+def summary(name: str, status: TrainRunStatus) -> list[str]:
+    return [click.unstyle(line) for line in report_lines(report_of(name, status))]
+
+
 def test_the_summary_of_a_failed_run_begins_with_the_culprit_and_its_last_lines() -> None:
     failed = Condition(
         type="Failed",
@@ -215,10 +221,10 @@ def test_the_summary_of_a_failed_run_begins_with_the_culprit_and_its_last_lines(
         counted=True,
     )
     status = TrainRunStatus(conditions=(failed,), incidents=(incident,), attempt=2, phase="Failed")
-    first, *rest = summary("digits", status)
-    assert "In attempt 2, rank 3 exited with code 1: ValueError: bad" in first
-    assert rest[:2] == ["  | Traceback", "  | ValueError: bad"]
-    assert "Run digits failed (MaxFailuresExceeded): rank 3 exited with code 1" in rest[2]
+    first, culprit, *rest = summary("digits", status)
+    assert first == "Run digits failed (MaxFailuresExceeded): rank 3 exited with code 1"
+    assert culprit == "  In attempt 2, rank 3 exited with code 1: ValueError: bad"
+    assert rest[:2] == ["    | Traceback", "    | ValueError: bad"]
 
 
 POSTED = PostedProgress(

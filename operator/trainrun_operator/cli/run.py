@@ -24,8 +24,9 @@ from trainrun_operator.cli.lines import PlainLines
 from trainrun_operator.cli.local_run import LocalRun
 from trainrun_operator.cli.opening import finished_message, open_run
 from trainrun_operator.cli.preparation import Preparation, holds_sweep, prepare
+from trainrun_operator.cli.report.terminal import lines
 from trainrun_operator.cli.run_options import RunOptions
-from trainrun_operator.cli.summary import never_met, summary
+from trainrun_operator.cli.summary import never_met, report_of
 from trainrun_operator.cli.timeline import Timeline
 from trainrun_operator.runtime.news import Everyone
 from trainrun_operator.runtime.written_lines import lines_of_stdout
@@ -109,7 +110,8 @@ def _report(
     prepared: Preparation, options: RunOptions, status: TrainRunStatus, timeline: Timeline
 ) -> Iterator[str]:
     yield ""
-    yield from summary(prepared.name, status, continue_with=_how_to_continue(prepared, options))
+    continue_with = _how_to_continue(prepared, options)
+    yield from lines(report_of(prepared.name, status, continue_with=continue_with))
     yield ""
     yield from timeline.draw()
 

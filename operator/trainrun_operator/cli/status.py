@@ -5,19 +5,17 @@ Layer: cli.
 
 from __future__ import annotations
 
-import json
-from datetime import UTC, datetime
+from dataclasses import replace
 
 import click
 
 from trainrun.errors import TrainRunError
 from trainrun_operator.api.run.status_json import json_object
-from trainrun_operator.cli import wording
 from trainrun_operator.cli.exit_codes import BAD_INPUT, SUCCEEDED
 from trainrun_operator.cli.finding import find_runs
+from trainrun_operator.cli.report.output import show
 from trainrun_operator.cli.sources import RunState, Source
-from trainrun_operator.cli.summary import facts, summary
-from trainrun_operator.core.run.display import LASTING
+from trainrun_operator.cli.summary import report_of
 
 
 def show_status(where: str, *, storage: str | None, namespace: str | None, as_json: bool) -> int:
@@ -29,27 +27,9 @@ def show_status(where: str, *, storage: str | None, namespace: str | None, as_js
         click.echo(f"error: {error}", err=True)
         return BAD_INPUT
     for run, state in found:
-        if as_json:
-            click.echo(json.dumps(_as_json(run, state)))
-        else:
-            _print(run.name, state)
+        report = report_of(run.name, state.status, leader=state.leader)
+        show(replace(report, data=_as_json(run, state)), as_json=as_json)
     return SUCCEEDED
-
-
-def _print(name: str, state: RunState) -> None:
-    status = state.status
-    if state.leader is not None and not status.finished:
-        click.echo(f"Run {name}: {status.phase}, led by process {state.leader}")
-        lines = facts(status)
-    else:
-        lines = summary(name, status)
-    for line in lines:
-        click.echo(line)
-    if waits := wording.restarting(status, now=datetime.now(UTC)):
-        click.echo(f"  {waits}")
-    for condition in status.conditions:
-        if condition.type not in LASTING and condition.status == "True":
-            click.echo(f"  {condition.type}: {condition.message}")
 
 
 def _as_json(run: Source, state: RunState) -> dict[str, object]:

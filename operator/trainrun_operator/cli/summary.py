@@ -1,4 +1,4 @@
-"""What is said at the end of a local run.
+"""How a run stands, and what is said at the end of one, as a report.
 
 Layer: cli; pure. A failed run begins with the culprit: its message and its last lines, not those
 of the ranks that only fell with it.
@@ -7,15 +7,20 @@ of the ranks that only fell with it.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
-import click
-
-from trainrun_operator.api.run.incident import Incident
-from trainrun_operator.api.run.status import TrainRunStatus
 from trainrun_operator.cli import wording
+from trainrun_operator.cli.report.model import Line, Report, Row, Section, Table, Verbatim
+from trainrun_operator.core.run.display import LASTING
 from trainrun_operator.core.run.warnings import NEVER_MET
 
-COLUMNS = (
+if TYPE_CHECKING:
+    from trainrun_operator.api.run.incident import Incident
+    from trainrun_operator.api.run.status import TrainRunStatus
+    from trainrun_operator.cli.report.model import Tone
+
+HEADS = (
     "attempt",
     "cause",
     "who",
@@ -26,7 +31,7 @@ COLUMNS = (
     "resumed",
     "lost",
 )
-"""Heads of the table of incidents. Seconds: from the loss until we knew, from then until the next
+"""Of the table of incidents. Seconds: from the loss until we knew, from then until the next
 attempt was started, and until it reported its first step. Lost: steps done again."""
 
 STAGE_WORDS = {"firstStep": "first step"}
@@ -34,51 +39,67 @@ SHOWN = 0.01
 """Part of a recovery from which a stage of it is shown."""
 
 
-def summary(name: str, status: TrainRunStatus, *, continue_with: str = "") -> Iterator[str]:
-    """The lines; `continue_with` is the command that goes on with an unfinished run."""
-    if status.is_true("Failed"):
-        yield from _failure(name, status)
-    else:
-        yield _headline(name, status)
-    yield from facts(status)
-    yield from _advice(status)
-    if continue_with and not status.is_true("Complete"):
-        yield f"  continue with: {continue_with}"
+def report_of(
+    name: str, status: TrainRunStatus, *, leader: int | None = None, continue_with: str = ""
+) -> Report:
+    """How a run stands or has ended. `leader` is the process that leads it, `continue_with` the
+    command that goes on with it if it is unfinished."""
+    led = leader is not None and not status.finished
+    headline, tone = _headline(name, status)
+    if led:
+        headline, tone = f"Run {name}: {status.phase}, led by process {leader}", "plain"
+    further = f"continue with: {continue_with}" if continue_with else ""
+    lines = (
+        wording.restarting(status, now=datetime.now(UTC)),
+        status.advice,
+        "" if led else _unsaved(status),
+        "" if status.is_true("Complete") else further,
+    )
+    return Report(
+        name=f"Run {name}",
+        headline=headline,
+        tone=tone,
+        lead=tuple(_culprit(status)),
+        facts=tuple(_facts(status)),
+        remarks=tuple(
+            f"{it.type}: {it.message}"
+            for it in status.conditions
+            if it.type not in LASTING and it.status == "True"
+        ),
+        sections=(_incidents(status.incidents),) if status.incidents else (),
+        ending=tuple(filter(None, lines)),
+    )
 
 
-def facts(status: TrainRunStatus) -> Iterator[str]:
-    """How far it is, what it has used of its budgets, where its checkpoint is, its incidents."""
+def _facts(status: TrainRunStatus) -> Iterator[tuple[str, str]]:
+    """How far it is, what it has used of its budgets, where its checkpoint is."""
     over = status.completion_time is not None
     step = wording.step_of(status)
     if over and wording.reports_nothing(status):
         step = "none reported" if status.posted is None else f"none reported, {step}"
-    yield f"  steps        {step}  {wording.metrics_of(status)}".rstrip()
-    yield f"  attempts     {status.attempt}, {wording.budget_of(status)}"
-    yield f"  checkpoint   {wording.checkpoint_of(status)}"
+    yield "steps", f"{step}  {wording.metrics_of(status)}"
+    yield "attempts", f"{status.attempt}, {wording.budget_of(status)}"
+    yield "checkpoint", wording.checkpoint_of(status)
     if status.checkpoint is not None:
-        yield f"               {status.checkpoint.uri}"
+        yield "", status.checkpoint.uri
     if status.progress.stall_seconds:
-        yield f"               training waited {status.progress.stall_seconds} s for uploads"
-    if status.incidents:
-        yield "  incidents"
-        yield from (f"    {line}" for line in incident_table(status.incidents))
-        yield from (f"    {line}" for line in recovery_of(status.incidents[-1]))
-    if status.advice:
-        yield f"    {status.advice}"
+        yield "", f"training waited {status.progress.stall_seconds} s for uploads"
     if status.workers.standby_memory:
-        yield f"  standbys     {status.workers.standby_memory} per rank at most"
+        yield "standbys", f"{status.workers.standby_memory} per rank at most"
 
 
-def _headline(name: str, status: TrainRunStatus) -> str:
-    done = status.condition("Complete")
+def _headline(name: str, status: TrainRunStatus) -> tuple[str, Tone]:
+    done, failed = status.condition("Complete"), status.condition("Failed")
+    if failed is not None and failed.status == "True":
+        return f"Run {name} failed{_after(status)} ({failed.reason}): {failed.message}", "bad"
     if done is not None and done.status == "True":
         if never_met(status):
-            text = f"Run {name} ended{_after(status)}, which may be no success: {done.message}"
-            return _bold(text, "yellow")
-        return _bold(f"Run {name} succeeded{_after(status)}: {done.message}", "green")
+            doubt = f"which may be no success: {done.message}"
+            return f"Run {name} ended{_after(status)}, {doubt}", "note"
+        return f"Run {name} succeeded{_after(status)}: {done.message}", "good"
     if status.is_true("Suspended"):
-        return _bold(f"Run {name} is suspended.", "yellow")
-    return _bold(f"Run {name} was stopped in phase {status.phase}.", "yellow")
+        return f"Run {name} is suspended.", "note"
+    return f"Run {name} was stopped in phase {status.phase}.", "note"
 
 
 def never_met(status: TrainRunStatus) -> bool:
@@ -87,20 +108,20 @@ def never_met(status: TrainRunStatus) -> bool:
     return done is not None and done.reason == NEVER_MET
 
 
-def _advice(status: TrainRunStatus) -> Iterator[str]:
+def _unsaved(status: TrainRunStatus) -> str:
+    """What to add to a script that saves nothing."""
     if status.attempt == 0 or wording.has_checkpoint(status) or status.runs_tasks:
-        return
+        return ""
     if wording.reports_nothing(status):
-        yield (
-            "  no step was ever reported: a script that resumes from a folder of its own need not; "
+        return (
+            "no step was ever reported: a script that resumes from a folder of its own need not; "
             "any other calls trainrun.report(step=..., checkpoint=...) in the training loop, or a "
             "restart begins from nothing"
         )
-    else:
-        yield (
-            "  no checkpoint was ever committed: pass checkpoint=<directory> to trainrun.report, "
-            "or a restart begins from nothing"
-        )
+    return (
+        "no checkpoint was ever committed: pass checkpoint=<directory> to trainrun.report, or a "
+        "restart begins from nothing"
+    )
 
 
 def _after(status: TrainRunStatus) -> str:
@@ -110,29 +131,20 @@ def _after(status: TrainRunStatus) -> str:
     return f" after {wording.seconds(took)}"
 
 
-def _failure(name: str, status: TrainRunStatus) -> Iterator[str]:
-    failed = status.condition("Failed")
-    assert failed is not None
-    last = status.incidents[-1] if status.incidents else None
-    if last is not None:
-        yield _bold(f"In attempt {last.attempt}, {last.message}", "red")
-        for line in last.last_lines:
-            yield f"  | {line}"
-    yield _bold(f"Run {name} failed{_after(status)} ({failed.reason}): {failed.message}", "red")
+def _culprit(status: TrainRunStatus) -> Iterator[Line | Verbatim]:
+    """Of a run that failed."""
+    if status.is_true("Failed") and status.incidents:
+        last = status.incidents[-1]
+        yield Line(f"In attempt {last.attempt}, {last.message}", "bad")
+        yield Verbatim(tuple(f"| {line}" for line in last.last_lines))
 
 
-def incident_table(incidents: tuple[Incident, ...]) -> Iterator[str]:
-    """Heads and one row per incident, in columns, each followed by its message."""
-    rows = [COLUMNS, *(_row(incident) for incident in incidents)]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(COLUMNS))]
-    for number, row in enumerate(rows):
-        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        yield "  ".join(cells).rstrip()
-        if number:
-            yield f"  {incidents[number - 1].message}"
+def _incidents(incidents: tuple[Incident, ...]) -> Section:
+    table = Table(heads=HEADS, rows=tuple(map(_row, incidents)))
+    return Section(title="Incidents", blocks=(table, *map(Line, _recovery(incidents[-1]))))
 
 
-def recovery_of(incident: Incident) -> Iterator[str]:
+def _recovery(incident: Incident) -> Iterator[str]:
     """The parts of a recovery that is over."""
     if incident.recovery_seconds is None or not incident.stages:
         return
@@ -148,9 +160,9 @@ def recovery_of(incident: Incident) -> Iterator[str]:
         yield f"a cold start: {incident.cold}"
 
 
-def _row(incident: Incident) -> tuple[str, ...]:
+def _row(incident: Incident) -> Row:
     resumed = incident.resumed_from
-    return (
+    cells = (
         str(incident.attempt),
         incident.cause,
         wording.culprit(incident),
@@ -161,7 +173,4 @@ def _row(incident: Incident) -> tuple[str, ...]:
         "-" if resumed is None else f"step {resumed.step}",
         "-" if incident.lost_steps is None else str(incident.lost_steps),
     )
-
-
-def _bold(text: str, color: str) -> str:
-    return click.style(text, fg=color, bold=True)
+    return Row(cells=cells, below=(incident.message,))

@@ -240,11 +240,11 @@ def test_what_is_for_runs_points_to_what_is_for_sweeps(cluster: ClusterSweeps, v
         )
 
 
-def test_a_page_is_that_of_a_trial(cluster: ClusterSweeps) -> None:
+def test_a_sweep_of_a_cluster_has_a_page(cluster: ClusterSweeps, tmp_path: Path) -> None:
     cluster.create(*SOME)
-    found = call("explain", cluster.where, "--html", "x.html")
-    assert found.exit_code == 2
-    assert found.output.endswith(f"such as {cluster.folder.as_uri()}/trials/00000\n")
+    page = tmp_path / "sweep.html"
+    assert call("explain", cluster.where, "--html", str(page)).exit_code == 0
+    assert "What to do next" in page.read_text()
 
 
 def test_a_file_or_a_folder_of_that_name_goes_first(cluster: ClusterSweeps) -> None:

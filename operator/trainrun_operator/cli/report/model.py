@@ -164,6 +164,8 @@ class Report:
     remarks: tuple[str, ...] = ()
     """What could not be read, or is missing."""
     sections: tuple[Section, ...] = ()
+    ending: tuple[str, ...] = ()
+    """What to know at last, a sentence each; lines that may be copied."""
     advice: Advices | None = None
     data: Mapping[str, object] = field(default_factory=dict)
     """The same for programs, as documented for the command."""

@@ -50,7 +50,7 @@ def safe(words: str) -> str:
 def _head(report: Report) -> str:
     facts = _rows((label, text) for label, text in report.facts)
     table = f"<table>{facts}</table>" if facts else ""
-    notes = "".join(f'<p class="note">{safe(remark)}</p>' for remark in report.remarks)
+    notes = "".join(f'<p class="note">{safe(it)}</p>' for it in (*report.remarks, *report.ending))
     return (
         f'<header class="{report.tone}"><h1>{safe(report.name)}</h1>'
         f"<p>{safe(report.headline)}</p>{_blocks(report.lead)}{table}</header>{notes}"

@@ -24,7 +24,7 @@ BAR = 56
 """Columns of the widest bar."""
 NAME = 14
 """Columns of its name."""
-LABEL = 13
+LABEL = 12
 """Columns of the word before a fact."""
 
 
@@ -34,12 +34,13 @@ def lines(report: Report) -> Iterator[str]:
     for block in report.lead:
         yield from _block(block, margin=2)
     for label, text in report.facts:
-        yield f"  {label:<{LABEL}}{printable(text)}".rstrip()
+        yield f"  {label:<{LABEL}} {printable(text)}".rstrip()
     for remark in report.remarks:
         yield from _wrapped(f"! {remark}", tone="note")
     for section in report.sections:
         yield ""
         yield from _section(section)
+    yield from (f"  {printable(text)}" for text in report.ending)
     if report.advice is not None:
         yield ""
         yield from _advice(report.advice)

@@ -15,11 +15,11 @@ from typing import TextIO
 import click
 
 from trainrun.errors import InvalidSpec, TrainRunError
+from trainrun_operator.cli import wording
 from trainrun_operator.cli.exit_codes import SUCCEEDED
 from trainrun_operator.cli.refusal import refused
 from trainrun_operator.cli.sweeping.reading import ReadSweep, read_sweep
 from trainrun_operator.cli.sweeping.rows import rows_of
-from trainrun_operator.cli.sweeping.texts import trials
 from trainrun_operator.core.sweep.trial import as_text
 from trainrun_operator.runtime.suggesting import without_optuna
 
@@ -42,7 +42,7 @@ def export_optuna(
             write_journal(file, sweep.view, sweep.objective, sweep.space, name=sweep.name)
     except TrainRunError as error:
         return refused(error)
-    click.echo(f"{file}: study {sweep.name} with {trials(sweep.view.asked)}")
+    click.echo(f"{file}: study {sweep.name} with {wording.counted(sweep.view.asked, 'trial')}")
     return SUCCEEDED
 
 
@@ -59,7 +59,7 @@ def export_csv(
             _write_table(sweep, stream)
     except TrainRunError as error:
         return refused(error)
-    click.echo(f"{file}: {trials(sweep.view.asked)}")
+    click.echo(f"{file}: {wording.counted(sweep.view.asked, 'trial')}")
     return SUCCEEDED
 
 

@@ -38,7 +38,7 @@ def plot(
 
 def _page_maker() -> Callable[[ReadSweep], str]:
     try:
-        from trainrun_operator.cli.sweeping.pictures import page  # noqa: PLC0415 - a second or two
+        from trainrun_operator.cli.sweeping.plot_page import page  # noqa: PLC0415 - a second or two
     except ImportError as error:
         raise InvalidSpec(
             f"sweep plot needs Optuna and plotly, which cannot be loaded here ({error}): "

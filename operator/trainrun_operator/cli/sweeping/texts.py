@@ -108,14 +108,4 @@ def _counts(status: TrainSweepStatus) -> str:
         "skipped": it.skipped,
         "open": it.open,
     }
-    return counted(counts)
-
-
-def counted(counts: Mapping[str, int]) -> str:
-    """`7 succeeded, 1 open`, without what there is none of."""
-    return ", ".join(f"{count:,} {word}" for word, count in counts.items() if count) or "none yet"
-
-
-def trials(count: int) -> str:
-    """`1 trial`, `1,000 trials`."""
-    return f"{count:,} trial{'' if count == 1 else 's'}"
+    return wording.counts(counts)

@@ -63,7 +63,7 @@ CONTOUR_HEIGHT = 900
 
 
 @dataclass(frozen=True)
-class Picture:
+class Plotted:
     """One of the page."""
 
     head: str
@@ -163,7 +163,7 @@ def _options(domain: OneOf) -> tuple[Scalar, ...]:
     return safe if len({*safe}) == len(safe) else tuple(f"option {at}" for at in range(len(safe)))
 
 
-def _pictures(drawn: Drawn) -> Iterator[Picture]:
+def _pictures(drawn: Drawn) -> Iterator[Plotted]:
     metric, valued, varied = drawn.sweep.objective.metric, drawn.valued, drawn.varied()
     whole = drawn.study(valued)
     no_value = "" if valued else NOT_YET
@@ -238,19 +238,19 @@ def _contour(study: optuna.Study, names: list[str], metric: str) -> Figure:
     return figure.update_layout(height=CONTOUR_HEIGHT) if len(names) > 2 else figure
 
 
-def _picture(head: str, draw: Callable[[], Figure], *, lacking: str, note: str) -> Picture:
+def _picture(head: str, draw: Callable[[], Figure], *, lacking: str, note: str) -> Plotted:
     """`lacking` is why there is none. Numbers that a library cannot draw leave out that picture
     alone."""
     if lacking:
-        return Picture(head, None, f"Not drawn: {lacking}.")
+        return Plotted(head, None, f"Not drawn: {lacking}.")
     try:
         figure = draw()
     except (ValueError, RuntimeError, ArithmeticError) as error:
-        return Picture(head, None, f"Not drawn: {error}.")
-    return Picture(head, figure.update_layout(title=None, margin={"t": 40}), note)
+        return Plotted(head, None, f"Not drawn: {error}.")
+    return Plotted(head, figure.update_layout(title=None, margin={"t": 40}), note)
 
 
-def _section(picture: Picture, place: int) -> str:
+def _section(picture: Plotted, place: int) -> str:
     drawn = ""
     if picture.figure is not None:
         div = picture.figure.to_html(
