@@ -33,12 +33,33 @@ from trainrun_operator.core.sweep.clerking import (
     piece,
 )
 from trainrun_operator.core.sweep.config import search_of
-from trainrun_operator.runtime.stopwatch import Stopwatch
 from trainrun_operator.runtime.suggesting import suggest_of
 from trainrun_operator.runtime.trial_folders import RetiredFolders, TrialFolders
 
 BELIEVED = 60.0
 """Seconds for which trials count as at work while neither the operator nor a report says so."""
+
+
+class Stopwatch:
+    """Of one sweep."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._seconds = 0.0
+        self._at = clock()
+        self._running = False
+
+    def seconds(self, *, running: bool) -> float:
+        """So many by now; from here on trials are at work, or none is."""
+        now = self._clock()
+        if self._running:
+            self._seconds += now - self._at
+        self._at, self._running = now, running
+        return self._seconds
+
+    def less(self, seconds: float) -> None:
+        """So many stand in a record now."""
+        self._seconds -= seconds
 
 
 class ClerkWork:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainrun_operator.cli.sweeping.storage_trouble import StorageTrouble
+from trainrun_operator.cli.sweeping.local_sweep import StorageTrouble
 
 FULL = "cannot write log/000000004.json: No space left on device"
 

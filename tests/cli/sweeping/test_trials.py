@@ -7,12 +7,14 @@ import asyncio
 import pytest
 
 from tests.cli.sweeping.local_sweeps import Sweeps
-from tests.support.sweeps import a_view, asked
+from trainrun.sweep.view import TrialView
 from trainrun_operator.cli.local_run import LocalServer
+from trainrun_operator.cli.sweeping.local_sweep import LocalSweep
 from trainrun_operator.cli.sweeping.news import SweepNews, TrialStarted
 from trainrun_operator.cli.sweeping.preparation import prepare_sweep
 from trainrun_operator.cli.sweeping.trials import LocalTrials
-from trainrun_operator.core.sweep.plan import CreateTrial
+from trainrun_operator.cli.sweeping.watched_file import WatchedFile
+from trainrun_operator.core.sweep.plan import CreateTrial, SuspendTrial
 from trainrun_operator.runtime.agents import RunAgents
 
 
@@ -26,7 +28,7 @@ class Listener:
         self.starts += isinstance(news, TrialStarted)
 
     def say(self, text: str) -> None:
-        raise AssertionError(text)
+        assert text.startswith("saving all trials"), text
 
 
 class NoServer(LocalServer):
@@ -41,12 +43,12 @@ async def test_a_run_that_cannot_be_led_at_all_ends_the_command_and_is_not_start
 ) -> None:
     prepared = prepare_sweep(sweeps.file(), replicas=None, storage=None, faults=())
     prepared.make_places()
-    listener, ended, view = Listener(), asyncio.Event(), a_view(asked(0))
+    listener, ended = Listener(), asyncio.Event()
     trials = LocalTrials(prepared, NoServer(), sink=listener, wake=ended.set)
     trials.check()
     params = {"lr": 0.1, "width": 1}
-    action = CreateTrial(name="lr-00000", trial=0, opening=1, folder="00000", params=params)
-    assert trials.apply(action, view)
+    action = CreateTrial(name="lr-00000", trial=TrialView(0, params))
+    assert trials.apply(action)
     async with asyncio.timeout(30):
         await ended.wait()
 
@@ -54,3 +56,24 @@ async def test_a_run_that_cannot_be_led_at_all_ends_the_command_and_is_not_start
         trials.check()
     assert listener.starts == 1
     assert trials.working == []
+
+
+async def test_a_trial_that_was_about_to_begin_when_its_user_stopped_the_sweep_does_not(
+    sweeps: Sweeps,
+) -> None:
+    prepared = prepare_sweep(sweeps.file(), replicas=None, storage=None, faults=())
+    prepared.make_places()
+    listener = Listener()
+    sweep = LocalSweep(
+        prepared, uid="uid", sink=listener, file=WatchedFile(prepared, lambda: prepared)
+    )
+    actions = [
+        CreateTrial(name="lr-00000", trial=TrialView(0, {"lr": 0.1, "width": 1})),
+        SuspendTrial(name="lr-00001", uid="lr-00001", suspend=False),
+    ]
+    sweep._interrupt()
+    async with sweep.look() as seen:
+        for action in actions:
+            await sweep.apply(seen, action)
+
+    assert listener.starts == 0

@@ -16,8 +16,8 @@ from trainrun_operator.api.sweep.status import (
     BestTrial,
     SweepPhase,
     TrainSweepStatus,
+    json_object,
 )
-from trainrun_operator.api.sweep.status_json import json_object
 from trainrun_operator.core.sweep.conditions import with_conditions
 from trainrun_operator.core.sweep.display import is_settled, notable, status_of_log, sweep_status
 from trainrun_operator.core.sweep.observation import ClerkUnknown, SweepObservation

@@ -22,6 +22,7 @@ from trainrun.sweep.view import SweepView
 from trainrun_operator.core.sweep.observation import ClerkUnknown, SweepObservation, TrialRun
 from trainrun_operator.core.sweep.plan import CreateTrial, DeleteTrial, SuspendTrial
 from trainrun_operator.core.sweep.planner import decide_sweep
+from trainrun_operator.core.sweep.trial import folder_name
 
 # 1: nobody is disturbed because the clerk is not heard
 
@@ -201,11 +202,9 @@ def test_reports_that_the_log_may_not_have_are_sent_along() -> None:
 
 def test_a_trial_object_deleted_by_hand_comes_back() -> None:
     """Edge case 19."""
-    plan = decided(a_view(asked(0)))
+    view = a_view(asked(0))
 
-    assert plan.actions[0] == CreateTrial(
-        name="s-00000", trial=0, opening=1, folder="00000", params={"lr": 0.1}
-    )
+    assert decided(view).actions[0] == CreateTrial(name="s-00000", trial=view.trials[0])
 
 
 def test_runs_of_closed_trials_are_deleted_but_for_the_newest_failed_ones() -> None:
@@ -301,7 +300,7 @@ def test_of_many_trials_all_are_tried_and_never_more_at_once_than_may() -> None:
         assert plan.targets is not None
         for action in plan.actions:
             if isinstance(action, CreateTrial):
-                runs[action.trial] = a_run(action.trial)
+                runs[action.trial.number] = a_run(action.trial.number)
             elif isinstance(action, DeleteTrial):
                 runs = {n: run for n, run in runs.items() if run.name != action.name}
         most = max(most, sum(run.live for run in runs.values()))
@@ -417,7 +416,7 @@ def test_reopened_trials_obey_max_concurrent() -> None:
     plan = decided(log, config=a_config(token=1))
 
     made = [it for it in plan.actions if isinstance(it, CreateTrial)]
-    assert [(it.name, it.folder) for it in made] == [
+    assert [(it.name, folder_name(it.trial)) for it in made] == [
         ("s-00000-o2", "00000-i2"),
         ("s-00001-o2", "00001-i2"),
     ]

@@ -12,9 +12,8 @@ from trainrun_operator.api.loading import load
 from trainrun_operator.api.sweep.resource import TRAINSWEEP
 from trainrun_operator.api.sweep.spec import TrainSweep
 from trainrun_operator.core.run.incidents.ledger import KEPT
-from trainrun_operator.core.sweep.names import displaced
 from trainrun_operator.core.sweep.plan import CreateTrial
-from trainrun_operator.core.sweep.trial import in_sweep, trial_run, trials_uri
+from trainrun_operator.core.sweep.trial import displaced, in_sweep, trial_run, trials_uri
 
 LOST = (
     "trial 3 begins in the new folder 00003-i2: 00003 holds a trial whose records the log has "
@@ -46,16 +45,14 @@ def a_sweep(*containers: dict[str, Any], **storage: Any) -> TrainSweep:
     return load(json.dumps(document), TRAINSWEEP, source="sweep.yaml")
 
 
-def a_trial(**changes: Any) -> CreateTrial:
-    given = {"name": "lr-00003-o2", "trial": 3, "opening": 2, "folder": "00003", "params": PARAMS}
-    return CreateTrial(**{**given, **changes})
+A_TRIAL = CreateTrial(name="lr-00003-o2", trial=TrialView(3, PARAMS, opening=2))
 
 
 TRAINS = {"name": "trains", "image": "me/it:1", "command": ["python", "t.py"]}
 
 
 def test_it_has_a_name_a_namespace_and_a_folder_of_its_own() -> None:
-    run = trial_run(a_sweep(TRAINS, sweepName="first"), a_trial())
+    run = trial_run(a_sweep(TRAINS, sweepName="first"), A_TRIAL)
     assert (run.metadata.name, run.metadata.namespace) == ("lr-00003-o2", "team")
     assert run.spec.storage.uri == "s3://bucket/sweeps/first/trials"
     assert run.run_name == "00003"
@@ -63,7 +60,7 @@ def test_it_has_a_name_a_namespace_and_a_folder_of_its_own() -> None:
 
 def test_it_has_the_sweeps_way_to_the_store_and_the_budget_of_each_trial() -> None:
     sweep = a_sweep(TRAINS, region="eu", credentialsSecretRef={"name": "keys"})
-    run = trial_run(sweep, a_trial())
+    run = trial_run(sweep, A_TRIAL)
     assert run.spec.storage.region == "eu"
     assert run.spec.storage.credentials_secret_ref is not None
     assert run.spec.failure_policy.max_failures == 7
@@ -73,7 +70,7 @@ def test_it_has_the_sweeps_way_to_the_store_and_the_budget_of_each_trial() -> No
 
 def test_the_container_that_trains_gets_the_parameters_and_no_other_does() -> None:
     worker = {**TRAINS, "name": "worker", "resources": {"limits": {"nvidia.com/gpu": 1}}}
-    template = trial_run(a_sweep(TRAINS, worker), a_trial()).spec.workers.template.as_dict()
+    template = trial_run(a_sweep(TRAINS, worker), A_TRIAL).spec.workers.template.as_dict()
     beside, trains = template["spec"]["containers"]
     assert "env" not in beside
     assert trains["resources"] == {"limits": {"nvidia.com/gpu": 1}}
@@ -96,7 +93,7 @@ def test_arguments_and_variables_can_refer_to_parameters() -> None:
             {"name": "TRAINRUN_PARAM_LR", "value": "0.5"},
         ],
     }
-    run = trial_run(a_sweep(container), a_trial())
+    run = trial_run(a_sweep(container), A_TRIAL)
     words = run.spec.workers.template.spec.training.words
     assert words == ("python", "t.py", "--lr=1e-05", "--name=a$b", "lr-1e-05")
 

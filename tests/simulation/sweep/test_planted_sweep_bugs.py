@@ -227,7 +227,8 @@ def paused_trials_go_on(patch: pytest.MonkeyPatch) -> None:
 def later_openings_get_other_parameters(patch: pytest.MonkeyPatch) -> None:
     def creation(trial: TrialView, sweep: str) -> CreateTrial:
         made = real(trial, sweep)
-        return replace(made, params={"lr": 0.5}) if trial.opening > 1 else made
+        other = replace(trial, params={"lr": 0.5})
+        return replace(made, trial=other) if trial.opening > 1 else made
 
     real = slots.creation
     patch.setattr(slots, "creation", creation)

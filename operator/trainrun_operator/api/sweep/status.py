@@ -6,11 +6,12 @@ log is the truth; nothing here is read back.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from operator import not_
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, TypeAdapter
 
 from trainrun_operator.api.base import MapList
 from trainrun_operator.api.run.status import Condition
@@ -93,3 +94,19 @@ class TrainSweepStatus(StatusPart):
     holder: Annotated[str, Field(max_length=128, exclude_if=not_)] = ""
     """The installation of the operator that leads the sweep: its namespace, and which key it knows
     its pods by."""
+
+
+_STATUS = TypeAdapter(TrainSweepStatus)
+
+
+def status_from(json_object: Mapping[str, Any]) -> TrainSweepStatus:
+    """The status in a custom resource; raises ValueError that names every field that is wrong."""
+    return _STATUS.validate_python(json_object)
+
+
+def json_object(status: TrainSweepStatus) -> dict[str, Any]:
+    """What stands in the custom resource."""
+    written: dict[str, Any] = _STATUS.dump_python(
+        status, mode="json", by_alias=True, exclude_none=True
+    )
+    return written

@@ -15,8 +15,7 @@ from typing import Any
 
 import click
 
-from trainrun_operator.api.sweep.status import TrainSweepStatus
-from trainrun_operator.api.sweep.status_json import json_object
+from trainrun_operator.api.sweep.status import TrainSweepStatus, json_object
 from trainrun_operator.cli.sweeping.news import OfTrial, Row, SweepLooked, SweepNews
 from trainrun_operator.runtime.news import Happened
 from trainrun_operator.runtime.written_lines import Lines

@@ -22,13 +22,12 @@ from trainrun_operator.cli.local_run import LocalServer
 from trainrun_operator.cli.sweeping.news import SweepLooked, SweepSink, TrialEnded
 from trainrun_operator.cli.sweeping.preparation import SweepPreparation
 from trainrun_operator.cli.sweeping.rows import rows_of
-from trainrun_operator.cli.sweeping.storage_trouble import StorageTrouble
 from trainrun_operator.cli.sweeping.trials import LocalTrials
 from trainrun_operator.cli.sweeping.watched_file import Change, Complaint, WatchedFile
-from trainrun_operator.core.sweep.names import displaced
 from trainrun_operator.core.sweep.observation import ClerkUnknown, SweepObservation
-from trainrun_operator.core.sweep.plan import SweepPlan, TrialAction
-from trainrun_operator.runtime.stopwatch import Stopwatch
+from trainrun_operator.core.sweep.plan import CreateTrial, SuspendTrial, SweepPlan, TrialAction
+from trainrun_operator.core.sweep.trial import displaced
+from trainrun_operator.runtime.clerk_work import Stopwatch
 from trainrun_operator.runtime.sweep_leader import SweepLeader, SweepSeen
 from trainrun_operator.runtime.trial_folders import RetiredFolders
 from trainrun_operator.runtime.wakeup import Wakeup
@@ -133,7 +132,11 @@ class LocalSweep:
 
     async def apply(self, _seen: SweepSeen, action: TrialAction) -> str:
         """Nothing is refused. Raises TrainRunError, OSError."""
-        self._stirred |= self._trials.apply(action, self.view)
+        match action:
+            case CreateTrial() | SuspendTrial(suspend=False) if self._interrupted:
+                pass  # its user has wanted to stop since it was decided
+            case _:
+                self._stirred |= self._trials.apply(action)
         return ""
 
     def rest(self, _plan: SweepPlan) -> bool:
@@ -240,3 +243,25 @@ class LocalSweep:
         self._abandoned = True
         self._trials.abandon()
         self._wakeup.now()
+
+
+class StorageTrouble:
+    """Between two words of the same trouble lies a time in which the log was brought up to date.
+
+    A full disk can be read: a log that was read and not written yet is no sign that all is well.
+    """
+
+    def __init__(self) -> None:
+        self._said = ""
+
+    def news(self, trouble: str, *, settled: bool) -> str:
+        """What to say now, or nothing; `trouble` is empty where nothing stands in the way, and
+        `settled` tells that the log was brought to what is wanted."""
+        if not trouble:
+            if settled:
+                self._said = ""
+            return ""
+        if trouble == self._said:
+            return ""
+        self._said = trouble
+        return f"the sweep waits for its storage, trials go on: {trouble}"

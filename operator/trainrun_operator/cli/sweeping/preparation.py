@@ -16,6 +16,7 @@ from trainrun.contract import variables
 from trainrun.errors import InvalidSpec
 from trainrun.sweep.clerk import Suggest
 from trainrun.sweep.samplers import ask
+from trainrun.sweep.view import TrialView
 from trainrun_operator.api.sweep.spec import TrainSweep
 from trainrun_operator.api.sweep.values import variable_of
 from trainrun_operator.cli.preparation import Preparation, preparation_of
@@ -137,8 +138,7 @@ def _first_trial(prepared: SweepPreparation) -> Preparation:
     config = prepared.config("")
     params = {**ask(config.search, 0), **dict(config.search.fixed)}
     name = f"{prepared.sweep.metadata.name}-00000"
-    action = CreateTrial(name=name, trial=0, opening=1, folder="00000", params=params)
-    return prepared.of_all(action)
+    return prepared.of_all(CreateTrial(name=name, trial=TrialView(0, params)))
 
 
 def _gpus_per_trial(

@@ -8,10 +8,9 @@ from __future__ import annotations
 from trainrun.sweep.results import standing
 from trainrun.sweep.search import Objective
 from trainrun.sweep.view import SweepView, TrialView
-from trainrun_operator.cli.sweeping.local_trial import LocalTrial
 from trainrun_operator.cli.sweeping.news import Row
 from trainrun_operator.cli.sweeping.texts import first_line
-from trainrun_operator.cli.sweeping.trials import LocalTrials
+from trainrun_operator.cli.sweeping.trials import LocalTrial, LocalTrials
 
 
 def rows_of(view: SweepView, trials: LocalTrials | None, objective: Objective) -> tuple[Row, ...]:

@@ -15,8 +15,7 @@ import click
 from trainrun.errors import StoreError, TrainRunError
 from trainrun.sweep.search import Objective
 from trainrun.sweep.view import SweepView
-from trainrun_operator.api.sweep.status import EndedTrial, TrainSweepStatus
-from trainrun_operator.api.sweep.status_json import json_object
+from trainrun_operator.api.sweep.status import EndedTrial, TrainSweepStatus, json_object
 from trainrun_operator.cli.exit_codes import SUCCEEDED
 from trainrun_operator.cli.refusal import refused
 from trainrun_operator.cli.sweeping.reading import FoundSweep, UnknownSweep, find_sweep

@@ -1,4 +1,5 @@
-"""The runs of a local sweep's trials: started, saved, ended, and what is known of each.
+"""The runs of a local sweep's trials: started, saved, ended, and what is known of each as decisions
+see it.
 
 Layer: cli. Invariant: a run is told to have ended only once everything that it has reported was
 read from its folder.
@@ -11,24 +12,123 @@ import itertools
 import os
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 
 from trainrun.checkpoint.trial_reports import TrialReports
 from trainrun.errors import InvalidSpec, StoreError
+from trainrun.sweep.records import TrialReport
 from trainrun.sweep.view import SweepView, TrialView
-from trainrun_operator.api.run.status import TrainRunStatus
+from trainrun_operator.api.run.status import Condition, TrainRunStatus
 from trainrun_operator.cli.local_run import LocalRun, LocalServer
 from trainrun_operator.cli.opening import open_run
-from trainrun_operator.cli.sweeping.local_trial import LocalTrial, TrialSink, impossible
-from trainrun_operator.cli.sweeping.news import SweepSink, TrialStarted
+from trainrun_operator.cli.preparation import Preparation
+from trainrun_operator.cli.sweeping.news import OfTrial, SweepSink, TrialStarted
 from trainrun_operator.cli.sweeping.preparation import SweepPreparation
-from trainrun_operator.core.sweep.names import run_name
-from trainrun_operator.core.sweep.observation import TrialRun
+from trainrun_operator.core.sweep.observation import TrialRun, TrialRunPhase
 from trainrun_operator.core.sweep.plan import CreateTrial, DeleteTrial, SuspendTrial, TrialAction
 from trainrun_operator.core.sweep.slots import creation
-from trainrun_operator.core.sweep.trial import in_sweep
+from trainrun_operator.core.sweep.trial import folder_name, in_sweep, run_name
+from trainrun_operator.runtime.news import Happened, Passed, RunNews
 from trainrun_operator.worlds.local.gpus import gpus_here, split_gpus
 from trainrun_operator.worlds.local.status_file import StatusFile
+
+LONGEST = 2000
+"""Characters of a condition's message."""
+
+
+@dataclass(slots=True, kw_only=True)
+class LocalTrial:
+    """The run of one opening."""
+
+    action: CreateTrial
+    prepared: Preparation
+    reports: TrialReports
+    number: int
+    """Counts runs in the order in which they were created."""
+    status: TrainRunStatus
+    """As it was seen last."""
+    unread: bool = True
+    """It may have reported what was not read yet."""
+    suspend: bool = False
+    ending: bool = False
+    """It was told to end, so that it can be deleted."""
+    run: LocalRun | None = None
+    task: asyncio.Task[TrainRunStatus] | None = None
+    unheard: list[TrialReport] = field(default_factory=list)
+    """Reports that the log may not have."""
+
+    def emit(self, news: RunNews) -> None:
+        """Take note of how far it is."""
+        if isinstance(news, Passed):
+            self.status = news.plan.status
+
+    @property
+    def phase(self) -> TrialRunPhase:
+        """As decisions know it."""
+        if self.task is not None or self.unread:
+            return "Running"
+        if self.status.finished:
+            return "Succeeded" if self.status.is_true("Complete") else "Failed"
+        return "Suspended"
+
+    def seen(self) -> TrialRun:
+        """As decisions see it."""
+        failed = self.status.condition("Failed") if self.phase == "Failed" else None
+        attempt = self.status.attempt
+        return TrialRun(
+            name=self.action.name,
+            uid=self.action.name,
+            trial=self.action.trial.number,
+            opening=self.action.trial.opening,
+            phase=self.phase,
+            suspend=self.suspend,
+            reason="" if failed is None else failed.reason,
+            message="" if failed is None else failed.message,
+            restarts=self.status.restarts,
+            attempt=attempt,
+            resumed=self.reports.resumed(attempt) if self.phase != "Running" and attempt else 0,
+            seq=self.reports.heard(attempt),
+            metrics=tuple(self.reports.others),
+            reports=tuple(self.unheard),
+            created=self.number,
+        )
+
+    def read_on(self, *, ended: bool) -> None:
+        """Read what it has reported. Raises StoreError."""
+        self.unheard += self.reports.read_on()
+        if ended:
+            if self.status.attempt:
+                self.reports.resumed(self.status.attempt)
+            self.unread = False
+
+
+def impossible(status: TrainRunStatus, why: str) -> TrainRunStatus:
+    """The status of a run that its parameters alone make impossible."""
+    failed = Condition(
+        type="Failed",
+        status="True",
+        reason="InvalidSpec",
+        message=why[:LONGEST],
+        last_transition_time=datetime.now(UTC).replace(microsecond=0),
+    )
+    return replace(status, conditions=(failed,))
+
+
+@dataclass(frozen=True, slots=True)
+class TrialSink:
+    """Passes on what happens to the run of a trial."""
+
+    trial: LocalTrial
+    sink: SweepSink
+
+    def emit(self, news: RunNews) -> None:
+        """Of its trial, and to whoever is told of the sweep."""
+        self.trial.emit(news)
+        if isinstance(news, Happened):
+            event = replace(news.event, message=in_sweep(news.event.message))
+            news = replace(news, event=event)
+        self.sink.emit(OfTrial(trial=self.trial.action.trial.number, news=news))
 
 
 class LocalTrials:
@@ -78,7 +178,7 @@ class LocalTrials:
             action = creation(trial, self._prepared.sweep.metadata.name)
             stored = StatusFile(self._prepared.place_of(action.name).status).read()
             if stored is not None:
-                known = self._add(action, trial, stored.status)
+                known = self._add(action, stored.status)
                 known.suspend = not known.status.finished
 
     def check(self) -> None:
@@ -90,7 +190,7 @@ class LocalTrials:
     def seen(self, view: SweepView) -> tuple[TrialRun, ...]:
         """All of them, as decisions see them."""
         for it in self._trials.values():
-            trial = view.trials.get(it.action.trial)
+            trial = view.trials.get(it.action.trial.number)
             heard = {} if trial is None else trial.heard
             it.unheard = [r for r in it.unheard if r.seq > heard.get(r.attempt, 0)]
         return tuple(it.seen() for it in self._trials.values())
@@ -110,14 +210,13 @@ class LocalTrials:
 
     # ---------------------------------------------------------------------------- actions
 
-    def apply(self, action: TrialAction, view: SweepView) -> bool:
-        """Carry out an action that follows from `view`; False: it was ordered before, and its time
+    def apply(self, action: TrialAction) -> bool:
+        """Carry out an action; False: it was ordered before, and its time
         comes with the end of a run. Raises TrainRunError, OSError."""
         match action:
             case CreateTrial():
                 if action.name not in self._trials:
-                    opened = view.trials[action.trial]
-                    trial = self._add(action, opened, TrainRunStatus())
+                    trial = self._add(action, TrainRunStatus())
                     if not trial.status.finished:
                         self._start(trial, again=False)
             case SuspendTrial(suspend=True):
@@ -150,7 +249,7 @@ class LocalTrials:
         tasks = [it.task for it in self._trials.values() if it.task is not None]
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _add(self, action: CreateTrial, opened: TrialView, status: TrainRunStatus) -> LocalTrial:
+    def _add(self, action: CreateTrial, status: TrainRunStatus) -> LocalTrial:
         """Raises InvalidSpec for what is wrong with every trial; what its parameters alone make
         impossible, such as a script that is not there, is the end of this one."""
         try:
@@ -162,9 +261,9 @@ class LocalTrials:
             action=action,
             prepared=prepared,
             reports=TrialReports(
-                run=self._prepared.trial_folder(action.folder),
-                trial=action.trial,
-                incarnation=opened.incarnation,
+                run=self._prepared.trial_folder(folder_name(action.trial)),
+                trial=action.trial.number,
+                incarnation=action.trial.incarnation,
                 metric=self._prepared.sweep.spec.objective.metric,
             ),
             number=next(self._count),
@@ -184,9 +283,8 @@ class LocalTrials:
             return
         trial.unread = True
         trial.run = LocalRun(trial.prepared, stored, events=TrialSink(trial, self._sink))
-        self._sink.emit(
-            TrialStarted(trial=trial.action.trial, params=trial.action.params, again=again)
-        )
+        opened = trial.action.trial
+        self._sink.emit(TrialStarted(trial=opened.number, params=opened.params, again=again))
         trial.task = asyncio.create_task(
             trial.run.lead_on(self._server, say=lambda text: self._say(trial, text))
         )
@@ -227,4 +325,4 @@ class LocalTrials:
         return tuple(tuple(share) for share in shares)
 
     def _say(self, trial: LocalTrial, text: str) -> None:
-        self._sink.say(f"trial {trial.action.trial}: {in_sweep(text)}")
+        self._sink.say(f"trial {trial.action.trial.number}: {in_sweep(text)}")

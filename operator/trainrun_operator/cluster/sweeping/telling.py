@@ -10,8 +10,8 @@ from typing import Any
 
 from trainrun.sweep.view import SweepView, TrialView
 from trainrun_operator.core.run.plan import Event
-from trainrun_operator.core.sweep.names import displaced
 from trainrun_operator.core.sweep.observation import CLERK_REFUSED, ClerkUnknown
+from trainrun_operator.core.sweep.trial import displaced
 
 Raw = Mapping[str, Any]
 Record = Callable[[Raw, Event], None]

@@ -20,8 +20,12 @@ from trainrun.text import cut
 from trainrun_operator.api.resources import TRAINRUN
 from trainrun_operator.api.sweep.resource import TRAINSWEEP
 from trainrun_operator.api.sweep.spec import TrainSweep
-from trainrun_operator.api.sweep.status import MAX_MESSAGE, TrainSweepStatus
-from trainrun_operator.api.sweep.status_json import json_object, status_from
+from trainrun_operator.api.sweep.status import (
+    MAX_MESSAGE,
+    TrainSweepStatus,
+    json_object,
+    status_from,
+)
 from trainrun_operator.api.template_shapes import shape_problem
 from trainrun_operator.cluster.sweeping.clerks import Clerks
 from trainrun_operator.cluster.sweeping.index import SweepIndex

@@ -5,11 +5,10 @@ Layer: core, pure.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
-from trainrun.sweep.space import Scalar
 from trainrun.sweep.targets import Targets
+from trainrun.sweep.view import TrialView
 from trainrun_operator.api.sweep.status import SweepPhase
 
 
@@ -18,11 +17,8 @@ class CreateTrial:
     """Create the run of an opening; it may be there already."""
 
     name: str
-    trial: int
-    opening: int
-    folder: str
-    """Name of the run's folder, below that of the sweep."""
-    params: Mapping[str, Scalar]
+    trial: TrialView
+    """As the log has it."""
 
 
 @dataclass(frozen=True, kw_only=True)

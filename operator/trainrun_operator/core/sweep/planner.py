@@ -17,9 +17,8 @@ from trainrun_operator.core.sweep.config import SweepConfig, changed_fields
 from trainrun_operator.core.sweep.ending import ending, time_left
 from trainrun_operator.core.sweep.observation import ClerkUnknown, SweepObservation, TrialRun
 from trainrun_operator.core.sweep.plan import SuspendTrial, SweepPlan, SweepVerdict, TrialAction
-from trainrun_operator.core.sweep.retaining import cleared
+from trainrun_operator.core.sweep.retaining import cleared, deletions
 from trainrun_operator.core.sweep.slots import Slots, fill
-from trainrun_operator.core.sweep.superfluous import deletions
 from trainrun_operator.core.sweep.trial import in_sweep
 
 LOOK_AGAIN = 5.0

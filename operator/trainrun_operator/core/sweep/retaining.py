@@ -1,9 +1,9 @@
-"""Whose checkpoints are not needed any more.
+"""Which runs, and whose checkpoints, are not needed any more.
 
-Layer: core, pure. Invariants: what an open or an errored trial has saved stays, since it may go on
-from it; so does that of the best ones that have ended; nothing goes while a run of the trial is
-there, which may still be saving. An open trial that is ahead displaces none of them: it may end
-worse, or fail.
+Layer: core, pure. Invariants: a run that the view does not know is kept, since whoever created it
+knew more; what an open or an errored trial has saved stays, since it may go on from it; so does
+that of the best ones that have ended; no checkpoint goes while a run of the trial is there, which
+may still be saving. An open trial that is ahead displaces none of them: it may end worse, or fail.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from trainrun.sweep.results import ranked
 from trainrun.sweep.view import SweepView
 from trainrun_operator.core.sweep.config import SweepConfig
 from trainrun_operator.core.sweep.observation import TrialRun
+from trainrun_operator.core.sweep.plan import DeleteTrial
 
 
 def cleared(log: SweepView, runs: Iterable[TrialRun], config: SweepConfig) -> tuple[int, ...]:
@@ -28,3 +29,25 @@ def cleared(log: SweepView, runs: Iterable[TrialRun], config: SweepConfig) -> tu
         for trial in log.trials.values()
         if trial.number not in kept and trial.state not in ("Open", "Errored")
     )
+
+
+def deletions(
+    log: SweepView, runs: Iterable[TrialRun], config: SweepConfig
+) -> tuple[DeleteTrial, ...]:
+    """Runs of openings that are closed, by name, but for the newest failed ones."""
+    closed = [run for run in runs if _is_closed(log, run)]
+    failed = [run for run in closed if run.phase == "Failed"]
+    failed.sort(key=lambda run: (run.created, run.name), reverse=True)
+    kept = {run.uid for run in failed[: config.failed_runs]}
+    return tuple(
+        DeleteTrial(name=run.name, uid=run.uid)
+        for run in sorted(closed, key=lambda run: run.name)
+        if run.uid not in kept
+    )
+
+
+def _is_closed(log: SweepView, run: TrialRun) -> bool:
+    trial = log.trials.get(run.trial)
+    if trial is None or run.opening > trial.opening:
+        return False
+    return run.opening < trial.opening or not trial.open

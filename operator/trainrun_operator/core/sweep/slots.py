@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 from trainrun.sweep.view import SweepView, TrialView
 from trainrun_operator.core.sweep.config import SweepConfig
-from trainrun_operator.core.sweep.names import folder_name, run_name
 from trainrun_operator.core.sweep.observation import TrialRun
 from trainrun_operator.core.sweep.plan import CreateTrial, SuspendTrial
+from trainrun_operator.core.sweep.trial import run_name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,10 +65,4 @@ def _start(trial: TrialView, run: TrialRun | None, name: str) -> CreateTrial | S
 
 def creation(trial: TrialView, sweep: str) -> CreateTrial:
     """What creates the run of a trial's opening in the sweep of this name."""
-    return CreateTrial(
-        name=run_name(sweep, trial),
-        trial=trial.number,
-        opening=trial.opening,
-        folder=folder_name(trial),
-        params=trial.params,
-    )
+    return CreateTrial(name=run_name(sweep, trial), trial=trial)

@@ -1,6 +1,8 @@
-"""The TrainRun of a trial: the sweep's template with storage and parameters of its own.
+"""The TrainRun of a trial: the sweep's template with a name, storage and parameters of its own.
 
-Layer: core, pure.
+Layer: core, pure. A run is named after the opening, so that one that failed can stay for its logs
+while the next one works; a folder after the incarnation, so that the next opening finds the
+checkpoints.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from typing import Any
 
 from trainrun.contract import layout, variables
 from trainrun.sweep.space import Scalar
+from trainrun.sweep.view import TrialView
 from trainrun_operator.api.base import API_VERSION
 from trainrun_operator.api.run.edits import ONCE_RAISED
 from trainrun_operator.api.run.resource import TrainRun
@@ -43,8 +46,8 @@ def trials_uri(sweep: TrainSweep) -> str:
 def trial_run(sweep: TrainSweep, trial: CreateTrial) -> TrainRun:
     """What to run for an opening of a trial."""
     spec = sweep.spec.run.to_json_object()
-    spec["workers"]["template"] = _handed(sweep, trial)
-    spec["storage"] = _storage(sweep, trial.folder)
+    spec["workers"]["template"] = _handed(sweep, trial.trial)
+    spec["storage"] = _storage(sweep, folder_name(trial.trial))
     document = {
         "apiVersion": API_VERSION,
         "kind": "TrainRun",
@@ -66,7 +69,7 @@ def _storage(sweep: TrainSweep, folder: str) -> dict[str, Any]:
     return {"uri": trials_uri(sweep), "runName": folder, **kept}
 
 
-def _handed(sweep: TrainSweep, trial: CreateTrial) -> dict[str, Any]:
+def _handed(sweep: TrainSweep, trial: TrialView) -> dict[str, Any]:
     """The template with the parameters in the environment of the container that trains: first, so
     that its own variables and arguments can refer to them as `$(TRAINRUN_PARAM_LR)`."""
     template = sweep.spec.run.workers.template
@@ -74,7 +77,7 @@ def _handed(sweep: TrainSweep, trial: CreateTrial) -> dict[str, Any]:
     name = template.spec.training.name
     (container,) = (it for it in whole["spec"]["containers"] if it["name"] == name)
     ours = {
-        variables.TRIAL: str(trial.trial),
+        variables.TRIAL: str(trial.number),
         variables.PARAMS: json.dumps(dict(trial.params)),
         **{variable_of(name): as_text(value) for name, value in trial.params.items()},
     }
@@ -88,3 +91,24 @@ def _handed(sweep: TrainSweep, trial: CreateTrial) -> dict[str, Any]:
 def as_text(value: Scalar) -> str:
     """A parameter as a word of a command line: `true`, and floats as short as they are exact."""
     return json.dumps(value) if isinstance(value, bool) else str(value)
+
+
+def run_name(sweep: str, trial: TrialView) -> str:
+    """`lr-search-00042`, and for later openings `lr-search-00042-o2`."""
+    return f"{sweep}-{trial.number:05}" + (f"-o{trial.opening}" if trial.opening > 1 else "")
+
+
+def folder_name(trial: TrialView) -> str:
+    """`00042`, and for later incarnations `00042-i2`."""
+    folder = layout.sweep_trial_folder(trial.number, trial.incarnation)
+    return folder.removeprefix(layout.SWEEP_TRIALS)
+
+
+def displaced(trial: TrialView) -> str:
+    """What to say of a trial that could not get the folder of its number; empty: it has got it."""
+    if trial.first == 1:
+        return ""
+    return (
+        f"trial {trial.number} begins in the new folder {folder_name(trial)}: {trial.number:05} "
+        "holds a trial whose records the log has lost, and stays as it is"
+    )

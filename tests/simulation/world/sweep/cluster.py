@@ -23,7 +23,7 @@ from tests.simulation.world.sweep.trials import (
 from trainrun.checkpoint import RunStore
 from trainrun.sweep.records import written
 from trainrun_operator.core.sweep.plan import CreateTrial, DeleteTrial, SuspendTrial, TrialAction
-from trainrun_operator.core.sweep.trial import TRIALS
+from trainrun_operator.core.sweep.trial import TRIALS, folder_name
 
 PLACEMENT_TIMEOUT = 60.0
 """Seconds after which a gang that is placed in part gives its places back."""
@@ -158,15 +158,15 @@ class SweepCluster:
 
     def _create(self, action: CreateTrial) -> None:
         self._made += 1
-        _, _, incarnation = action.folder.partition("-i")
+        trial = action.trial
         self.runs[action.name] = SimulatedTrial(
             name=action.name,
             uid=f"{action.name}.{self.number}.{self._made}",
-            trial=action.trial,
-            opening=action.opening,
-            incarnation=int(incarnation or 1),
-            asking=self.judge.askings[action.trial],
-            folder=self._folders.of(action.folder),
+            trial=trial.number,
+            opening=trial.opening,
+            incarnation=trial.incarnation,
+            asking=self.judge.askings[trial.number],
+            folder=self._folders.of(folder_name(trial)),
             random=self.random,
             created=float(self._made),
             waits_since=self.clock.now,

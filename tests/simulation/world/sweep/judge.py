@@ -151,9 +151,9 @@ class SweepJudge:
         _must(first, f"{action} follows from {position}, and the status says {acted_on}")
         match action:
             case CreateTrial():
-                asked = self.ledger.params.get(action.trial)
-                _must(asked == action.params, f"no record justifies {action}")
-                self._begins(action.trial, action.opening, action, config, position)
+                asked = self.ledger.params.get(action.trial.number)
+                _must(asked == action.trial.params, f"no record justifies {action}")
+                self._begins(action.trial.number, action.trial.opening, action, config, position)
             case DeleteTrial() if run is not None:
                 entry = self.ledger.entry(run.trial)
                 needed = entry.open and entry.opening == run.opening

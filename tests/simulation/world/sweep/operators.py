@@ -16,8 +16,7 @@ from tests.simulation.world.sweep.cluster import SweepCluster
 from tests.simulation.world.sweep.storage import SWEEP
 from tests.simulation.world.sweep.sweep_object import SweepObject
 from trainrun.sweep.view import SweepView
-from trainrun_operator.api.sweep.status import TrainSweepStatus
-from trainrun_operator.api.sweep.status_json import json_object, status_from
+from trainrun_operator.api.sweep.status import TrainSweepStatus, json_object, status_from
 from trainrun_operator.core.sweep.clerking import ClerkOrders
 from trainrun_operator.core.sweep.display import is_settled
 from trainrun_operator.core.sweep.observation import SweepObservation, TrialRun

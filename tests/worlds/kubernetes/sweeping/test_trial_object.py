@@ -6,6 +6,7 @@ from typing import Any
 
 from tests.worlds.kubernetes.sweeping.sweeps import PLACE, a_sweep
 from trainrun.contract.agent_config import AgentConfig
+from trainrun.sweep.view import TrialView
 from trainrun_operator.api.loading import read
 from trainrun_operator.api.resources import TRAINRUN
 from trainrun_operator.core.run.config import config_of
@@ -17,9 +18,7 @@ from trainrun_operator.worlds.kubernetes.sweeping.trial_object import (
     trial_object,
 )
 
-ACTION = CreateTrial(
-    name="search-00003-o2", trial=3, opening=2, folder="00003", params={"lr": 0.01}
-)
+ACTION = CreateTrial(name="search-00003-o2", trial=TrialView(3, {"lr": 0.01}, opening=2))
 
 
 def made(**status: Any) -> dict[str, Any]:

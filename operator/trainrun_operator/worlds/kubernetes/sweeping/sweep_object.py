@@ -14,8 +14,7 @@ from trainrun_operator.api.loading import read
 from trainrun_operator.api.places import without_unknown
 from trainrun_operator.api.sweep.resource import TRAINSWEEP
 from trainrun_operator.api.sweep.spec import TrainSweep
-from trainrun_operator.api.sweep.status import TrainSweepStatus
-from trainrun_operator.api.sweep.status_json import status_from
+from trainrun_operator.api.sweep.status import TrainSweepStatus, status_from
 from trainrun_operator.kube.raw import named
 from trainrun_operator.worlds.kubernetes.kept import kept
 

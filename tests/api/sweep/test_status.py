@@ -6,8 +6,7 @@ import json
 
 import pytest
 
-from trainrun_operator.api.sweep.status import BestTrial, TrainSweepStatus
-from trainrun_operator.api.sweep.status_json import json_object, status_from
+from trainrun_operator.api.sweep.status import BestTrial, TrainSweepStatus, json_object, status_from
 
 
 def test_what_was_written_is_read_again() -> None:
