@@ -27,9 +27,9 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from benchmarks.local_job import machine
 from tests.clerk.desks import Bureau, session
 from tests.support.s3_server import running_server
+from trainrun._samplers.optuna_trials import frozen, places
 from trainrun.checkpoint import RunStore, open_store
 from trainrun.checkpoint.sweep_log import SweepLog
-from trainrun.optuna_trials import frozen, places
 from trainrun.sweep.clerk import Suggest
 from trainrun.sweep.records import Ask, LogEntry, Record, Reports, Tell, TrialReport, written
 from trainrun.sweep.samplers import by_chance

@@ -198,8 +198,8 @@ def test_scripts_get_what_they_import_and_no_more(archive: Path) -> None:
 def test_the_agent_gets_all_that_it_imports(archive: Path) -> None:
     graph = grimp.build_graph("trainrun", exclude_type_checking_imports=True)
     agents = [it for it in graph.modules if it.startswith("trainrun.agent.")]
-    agents.append("trainrun.excepthook")  # by the package itself
-    needed = {"trainrun.excepthook"}.union(*map(graph.find_upstream_modules, agents))
+    agents.append("trainrun._process.excepthook")  # by the package itself
+    needed = {"trainrun._process.excepthook"}.union(*map(graph.find_upstream_modules, agents))
     with zipfile.ZipFile(archive) as agent:
         names = {name.removesuffix(".py").replace("/", ".") for name in agent.namelist()}
     assert sorted(it for it in needed if not {it, f"{it}.__init__"} & names) == []

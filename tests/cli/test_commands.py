@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tests.worlds.local.local_runs import LocalRuns
-from trainrun.tree import time_of
+from trainrun._common.tree import time_of
 from trainrun_operator.cli.commands import trainrun
 
 HEAVY = ("kopf", "kubernetes", "torch", "boto3", "botocore")

@@ -125,7 +125,7 @@ def test_the_archive_holds_the_agent_with_what_it_needs(images: dict[str, Opened
     } <= agent(images).keys()
 
 
-OF_CLERK = re.compile(r"(sweep/|checkpoint/(sweep_log|trial_reports)\.|cma_|optuna_).*")
+OF_CLERK = re.compile(r"(sweep/|checkpoint/(sweep_log|trial_reports)\.|_samplers/).*")
 """Modules of the process that keeps a sweep's log: it has an image of its own."""
 
 
@@ -141,7 +141,7 @@ def test_an_edit_of_the_code_reaches_the_archive(images: dict[str, Opened]) -> N
         name: content for name, content in expected.items() if not OF_CLERK.fullmatch(name)
     }
     assert {"agent/__main__.py", "checkpoint/__init__.py"} <= of_agent.keys()
-    assert {"reporting.py", "tasks/__init__.py", "torch/__init__.py"} <= of_scripts.keys()
+    assert {"_process/reporting.py", "tasks/__init__.py", "torch/__init__.py"} <= of_scripts.keys()
 
 
 def modules(images: dict[str, Opened], folder: str) -> dict[str, bytes]:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.agent_stand_in import AgentStandIn
-from trainrun import session
+from trainrun._process import session
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 

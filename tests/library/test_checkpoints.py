@@ -10,7 +10,7 @@ import pytest
 
 import trainrun
 from tests.support.eventually import eventually
-from trainrun.tree import walk
+from trainrun._common.tree import walk
 
 if TYPE_CHECKING:
     from tests.support.agent_stand_in import AgentStandIn

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.support.eventually import eventually
-from trainrun.connection import Connection
+from trainrun._process.connection import Connection
 from trainrun.contract import messages, questions
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 import trainrun
-from trainrun.context import Context
+from trainrun._process.context import Context
 
 
 def test_plain_python_is_rank_0_of_1_in_attempt_1() -> None:

@@ -12,8 +12,8 @@ import trainrun
 from tests.support.agent_stand_in import AgentStandIn, Message
 from tests.support.eventually import eventually
 from tests.support.mounts import mounted
-from trainrun import session, staging
-from trainrun.tree import TreeEntry
+from trainrun._common.tree import TreeEntry
+from trainrun._process import session, staging
 
 
 def directory_with(path: Path, **files: str) -> Path:

@@ -16,8 +16,8 @@ import pytest
 import trainrun
 from tests.library.conftest import WORKER_IMAGE
 from tests.support.mounts import mounted
-from trainrun import restoring
-from trainrun.tree import walk
+from trainrun._common.tree import walk
+from trainrun._process import restoring
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -96,7 +96,7 @@ def test_ranks_of_one_machine_restore_once_and_the_others_wait(
     said = """
 import sys
 from pathlib import Path
-from trainrun.restoring import restore
+from trainrun._process.restoring import restore
 source, out = map(Path, sys.argv[1:])
 restore(source, out, part="all", run_id="r1", attempt=2)
 assert len(list(out.glob("shard-*"))) == 200

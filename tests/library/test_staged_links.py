@@ -13,7 +13,7 @@ import pytest
 import trainrun
 from tests.support.agent_stand_in import AgentStandIn
 from tests.support.mounts import mounted
-from trainrun.staging import Staging
+from trainrun._process.staging import Staging
 
 
 def test_links_that_a_full_disk_could_not_copy_are_copied_once_there_is_room(

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 
 from tests.support.levels import examples
 from tests.support.texts import ANY_TEXT
-from trainrun.text import LONGEST_TEXT, cleaned, one_line
+from trainrun._common.text import LONGEST_TEXT, cleaned, one_line
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ import pytest
 import trainrun
 from tests.support.agent_stand_in import AgentStandIn
 from tests.support.eventually import eventually
-from trainrun import staging
+from trainrun._process import staging
 
 OPEN = (
     "import sys, time; file = open(sys.argv[1], sys.argv[2]); print(flush=True); sys.stdin.read()"

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tests.support.sweeps import a_search, a_view, told
-from trainrun.cma_sampler import CmaSampler
+from trainrun._samplers.cma_sampler import CmaSampler
 from trainrun.sweep import clerk
 from trainrun.sweep.fold import apply
 from trainrun.sweep.records import Ask, Tell, written

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from trainrun.oom import CGROUP_ROOT, SELF_CGROUP
+from trainrun._common.oom import CGROUP_ROOT, SELF_CGROUP
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,8 @@ from tests.support.cma_searches import (
     searched,
 )
 from tests.support.sweeps import a_view, told
-from trainrun import cma_sampler
-from trainrun.cma_sampler import CmaSampler
+from trainrun._samplers import cma_sampler
+from trainrun._samplers.cma_sampler import CmaSampler
 from trainrun.sweep.fold import apply, fold
 from trainrun.sweep.records import Ask, SweepSession, Tell
 from trainrun.sweep.samplers import by_chance

@@ -21,7 +21,7 @@ from tests.support.cma_searches import (
     searched,
 )
 from tests.support.sweeps import a_view, told
-from trainrun.cma_sampler import CmaSampler
+from trainrun._samplers.cma_sampler import CmaSampler
 from trainrun.sweep.fold import apply, fold
 from trainrun.sweep.records import Record, SweepSession, Tell, from_json, to_json
 from trainrun.sweep.samplers import by_chance

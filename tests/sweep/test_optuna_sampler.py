@@ -10,7 +10,7 @@ import optuna
 import pytest
 
 from tests.support.sweeps import a_search, a_view, begun, report, told
-from trainrun.optuna_sampler import OptunaSampler, sampler_of
+from trainrun._samplers.optuna_sampler import OptunaSampler, sampler_of
 from trainrun.sweep import clerk
 from trainrun.sweep.fold import apply
 from trainrun.sweep.records import Ask, Reports, Tell, written

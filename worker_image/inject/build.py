@@ -52,12 +52,12 @@ UNUSED = (
 )
 """Of the libraries: for a database, browsers, other ways to transfer, calendars, tests, Windows."""
 LEFT_OUT = ("__pycache__", "*.pyi", "examples", "examples-1.json", TIME_ZONES, *UNUSED)
-AGENTS_OWN = ("agent", "checkpoint", "sweep", "cma_sampler.py", "optuna_*.py")
+AGENTS_OWN = ("agent", "checkpoint", "sweep", "_samplers")
 """Parts of `trainrun` that no script imports: the agent's, and the clerk's of a sweep."""
 SCRIPTS_OWN = (
     *("torch", "transformers.py", "lightning.py", "accelerate.py", "mlflow.py", "tasks"),
     *("checkpoint_handle.py", "reporting.py", "restoring.py", "save_request.py", "sections.py"),
-    *("sweep", "sweep_log.py", "trial_reports.py", "cma_sampler.py", "optuna_*.py"),
+    *("sweep", "sweep_log.py", "trial_reports.py", "_samplers"),
 )
 """Parts that the agent does not import: for scripts, and for the clerk of a sweep."""
 

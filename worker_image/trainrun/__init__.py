@@ -24,7 +24,7 @@ import importlib
 import sys
 import time
 
-from trainrun import excepthook
+from trainrun._process import excepthook
 
 IMPORTED = time.monotonic()
 """When this was; told to the agent with the first call."""
@@ -37,8 +37,16 @@ except (OSError, ValueError, IndexError):  # no /proc
 
 TYPE_CHECKING = False  # as type checkers know it; importing `typing` costs more than all of this
 if TYPE_CHECKING:
-    from trainrun.checkpoint_handle import Checkpoint, get_checkpoint, get_initial_checkpoint
-    from trainrun.context import Context, get_context
+    from trainrun._process.checkpoint_handle import (
+        Checkpoint,
+        get_checkpoint,
+        get_initial_checkpoint,
+    )
+    from trainrun._process.context import Context, get_context
+    from trainrun._process.params import get_params
+    from trainrun._process.reporting import report, staging_directory
+    from trainrun._process.save_request import SaveRequest, finish, should_save
+    from trainrun._process.sections import long_section
     from trainrun.errors import (
         AgentLost,
         AgentRefused,
@@ -50,10 +58,6 @@ if TYPE_CHECKING:
         StagingFailed,
         TrainRunError,
     )
-    from trainrun.params import get_params
-    from trainrun.reporting import report, staging_directory
-    from trainrun.save_request import SaveRequest, finish, should_save
-    from trainrun.sections import long_section
 
 __all__ = [
     "AgentLost",
@@ -81,8 +85,8 @@ __all__ = [
 
 # No name may be a module's as well: who imports the module would find it under that name.
 _HOMES = {
-    "checkpoint_handle": ("Checkpoint", "get_checkpoint", "get_initial_checkpoint"),
-    "context": ("Context", "get_context"),
+    "_process.checkpoint_handle": ("Checkpoint", "get_checkpoint", "get_initial_checkpoint"),
+    "_process.context": ("Context", "get_context"),
     "errors": (
         "AgentLost",
         "AgentRefused",
@@ -94,10 +98,10 @@ _HOMES = {
         "StagingFailed",
         "TrainRunError",
     ),
-    "params": ("get_params",),
-    "reporting": ("report", "staging_directory"),
-    "save_request": ("SaveRequest", "finish", "should_save"),
-    "sections": ("long_section",),
+    "_process.params": ("get_params",),
+    "_process.reporting": ("report", "staging_directory"),
+    "_process.save_request": ("SaveRequest", "finish", "should_save"),
+    "_process.sections": ("long_section",),
 }
 
 train = sys.modules[f"{__name__}.train"] = sys.modules[__name__]

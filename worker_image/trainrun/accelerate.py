@@ -20,9 +20,9 @@ from accelerate import skip_first_batches
 from accelerate.data_loader import DataLoaderDispatcher, DataLoaderShard
 from accelerate.utils import DistributedType
 
-from trainrun.checkpoint_handle import get_checkpoint
-from trainrun.reporting import report, staging_directory
-from trainrun.save_request import should_save
+from trainrun._process.checkpoint_handle import get_checkpoint
+from trainrun._process.reporting import report, staging_directory
+from trainrun._process.save_request import should_save
 from trainrun.torch import beside, modules, parts, random_state
 
 if TYPE_CHECKING:

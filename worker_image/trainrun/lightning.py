@@ -22,11 +22,11 @@ from lightning.pytorch.plugins.io import AsyncCheckpointIO
 from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy
 from lightning.pytorch.utilities import CombinedLoader
 
-from trainrun.checkpoint_handle import get_checkpoint
-from trainrun.context import get_context
-from trainrun.reporting import report, staging_directory
-from trainrun.save_request import should_save
-from trainrun.staging import copy_over
+from trainrun._process.checkpoint_handle import get_checkpoint
+from trainrun._process.context import get_context
+from trainrun._process.reporting import report, staging_directory
+from trainrun._process.save_request import should_save
+from trainrun._process.staging import copy_over
 from trainrun.torch import ResumableLoader, beside, modules, parts, random_state
 
 if TYPE_CHECKING:

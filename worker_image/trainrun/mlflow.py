@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import mlflow
 
-from trainrun.context import get_context
+from trainrun._process.context import get_context
 
 __all__ = ["run_id"]
 

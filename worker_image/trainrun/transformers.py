@@ -18,11 +18,11 @@ from accelerate.state import AcceleratorState
 from accelerate.utils import DistributedType, broadcast, gather_object
 from transformers import TrainerCallback
 
-from trainrun.checkpoint_handle import get_checkpoint
-from trainrun.context import get_context
-from trainrun.reporting import report, staging_directory
-from trainrun.save_request import should_save
-from trainrun.staging import copy_over
+from trainrun._process.checkpoint_handle import get_checkpoint
+from trainrun._process.context import get_context
+from trainrun._process.reporting import report, staging_directory
+from trainrun._process.save_request import should_save
+from trainrun._process.staging import copy_over
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from trainrun.backoff import Backoff
+from trainrun._common.backoff import Backoff
 from trainrun.checkpoint import RunStore
 from trainrun_operator.clerk.line import NoOperator, OperatorLine
 from trainrun_operator.runtime.clerk_work import ClerkWork

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import click
 
+from trainrun._common.tree import stamp, walk
 from trainrun.checkpoint import (
     CheckpointInfo,
     RunStore,
@@ -23,7 +24,6 @@ from trainrun.checkpoint import (
 from trainrun.contract import layout
 from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun.errors import CheckpointDamaged, TrainRunError
-from trainrun.tree import stamp, walk
 from trainrun_operator.cli import wording
 from trainrun_operator.cli.exit_codes import SUCCEEDED
 from trainrun_operator.cli.finding import find_run

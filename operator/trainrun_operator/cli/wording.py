@@ -11,9 +11,9 @@ from datetime import UTC, datetime, timedelta
 from math import ceil
 from typing import Any, Literal
 
+from trainrun._common.text import without_escapes
 from trainrun.contract.agent_state import AgentState
 from trainrun.contract.metrics import OF_TASKS
-from trainrun.text import without_escapes
 from trainrun_operator.api.run.incident import Incident
 from trainrun_operator.api.run.status import TrainRunStatus
 from trainrun_operator.core.run.causes import BUDGETS

@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from trainrun._common.text import cleaned
 from trainrun.errors import TrainRunError
-from trainrun.text import cleaned
 
 
 class NoCluster(TrainRunError):

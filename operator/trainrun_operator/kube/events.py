@@ -14,7 +14,7 @@ from collections import deque
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from trainrun.backoff import Backoff
+from trainrun._common.backoff import Backoff
 from trainrun_operator.kube.api import KubeApi, Object
 from trainrun_operator.kube.errors import (
     AlreadyExists,

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from contextlib import aclosing, suppress
 from typing import Any, Generic, TypeVar
 
-from trainrun.backoff import Backoff
+from trainrun._common.backoff import Backoff
 from trainrun_operator.kube.api import KubeApi
 from trainrun_operator.kube.cache import Cache, Entry, identity
 from trainrun_operator.kube.errors import Forbidden, Gone, KubeError, NotFound, error_of_status

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from trainrun.text import cleaned
+from trainrun._common.text import cleaned
 
 LONGEST = 600
 """Characters kept of a message: it may end in a status of bounded size."""

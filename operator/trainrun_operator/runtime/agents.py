@@ -20,10 +20,10 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
+from trainrun._common.text import cleaned
 from trainrun.contract.agent_state import AgentState
 from trainrun.contract.ages import aged, changed, essence
 from trainrun.contract.answer import PROGRESS_INTERVAL, Answer, Start
-from trainrun.text import cleaned
 from trainrun_operator.worlds.base import Heard
 
 _SALT = b"trainrun attempt key v1"

@@ -13,8 +13,8 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Literal
 
+from trainrun._common.text import cleaned
 from trainrun.contract.masking import masked
-from trainrun.text import cleaned
 from trainrun_operator.api.run.status import Condition, TrainRunStatus
 from trainrun_operator.core.run.display import OPERATOR_ERROR, with_condition
 from trainrun_operator.core.run.observation import Observation

@@ -37,7 +37,7 @@ def _by_cmaes(where: str) -> Suggest:
     try:
         # For one of its other methods it would load this, which takes another second.
         with _left_out("scipy.stats"):
-            from trainrun.cma_sampler import CmaSampler  # noqa: PLC0415
+            from trainrun._samplers.cma_sampler import CmaSampler  # noqa: PLC0415
     except ImportError as error:
         raise InvalidSpec(f"{where}: {_without('CmaEs', 'cmaes', error)}") from error
     return CmaSampler()
@@ -63,7 +63,7 @@ def _by_optuna(sampler: SamplerName, where: str) -> Suggest:
             "cluster, an operator's image built with --build-arg QMC=1"
         )
     try:
-        from trainrun.optuna_sampler import OptunaSampler  # noqa: PLC0415
+        from trainrun._samplers.optuna_sampler import OptunaSampler  # noqa: PLC0415
     except ImportError as error:
         raise InvalidSpec(f"{where}: {without_optuna(sampler, error)}") from error
     return OptunaSampler()

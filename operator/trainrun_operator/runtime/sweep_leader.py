@@ -18,7 +18,7 @@ from datetime import datetime
 from math import inf
 from typing import Generic, Protocol, TypeVar
 
-from trainrun.text import cut
+from trainrun._common.text import cut
 from trainrun_operator.api.sweep.status import MAX_MESSAGE, TrainSweepStatus
 from trainrun_operator.core.sweep.conditions import with_conditions
 from trainrun_operator.core.sweep.config import SweepConfig

@@ -63,7 +63,7 @@ async def test_after_a_pause_they_are_stored_without_anybody_waiting(
 async def test_a_store_that_is_away_is_asked_again_and_what_waits_is_bounded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("trainrun.backoff.Backoff.next", lambda _self: 0.0)
+    monkeypatch.setattr("trainrun._common.backoff.Backoff.next", lambda _self: 0.0)
     store = Store(failures=3)
     logs = keeping(store)
     for attempt in range(1, MOST_LOGS + 3):

@@ -55,7 +55,7 @@ async def test_each_chapter_is_stored_once_and_told() -> None:
 
 
 async def test_a_store_that_is_away_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trainrun.backoff.Backoff.next", lambda _self: 0.0)
+    monkeypatch.setattr("trainrun._common.backoff.Backoff.next", lambda _self: 0.0)
     store = Store(failures=3)
     recording, _ = a_recording(store)
     recording.want(entries(5))

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.nobody import as_nobody
+from trainrun._process.staging import Staging
 from trainrun.agent.processes.environment import Folders, remove_folder
-from trainrun.staging import Staging
 
 
 def test_files_of_lower_attempts_are_forgotten(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from io import BufferedRWPair
 from pathlib import Path
 
 import trainrun
-from trainrun import session
+from trainrun._process import session
 from trainrun.contract.environment import Exchange
 
 

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.support.checkpoints import Bench, checkpoint_id, materialize, materialize_initial
+from trainrun._common.tree import TreeEntry, walk
+from trainrun._process.staging import Staging
 from trainrun.checkpoint import commit_if_complete, scan, write_part
 from trainrun.checkpoint.rules.records import Manifest, seal
 from trainrun.errors import CheckpointConflict, CheckpointDamaged
-from trainrun.staging import Staging
-from trainrun.tree import TreeEntry, walk
 
 if TYPE_CHECKING:
     from trainrun.checkpoint import LocalFile

@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 import pytest
 
 from tests.support.sweeps import a_config, a_run, a_search, a_view, asked, decided, reported, told
+from trainrun._common.text import cut
 from trainrun.sweep.records import Ask, End
-from trainrun.text import cut
 from trainrun_operator.api.sweep.status import (
     MAX_MESSAGE,
     BestTrial,

@@ -15,7 +15,7 @@ import ssl
 import time
 from dataclasses import dataclass, field
 
-from trainrun import oom
+from trainrun._common import oom
 from trainrun.agent import background, leaving
 from trainrun.agent.attempt import AttemptContext
 from trainrun.agent.checkpoints.fetching import Prefetching, Rechecking

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+from trainrun._common.oom import OomCounter
 from trainrun.agent.checkpoints.fetching import Fetching
 from trainrun.agent.checkpoints.records import MetricsQueue
 from trainrun.agent.checkpoints.staged import Rooms, StagedSteps, overdue_checkpoint
@@ -62,7 +63,6 @@ from trainrun.contract.questions import (
     Reply,
     Request,
 )
-from trainrun.oom import OomCounter
 
 LOG = logging.getLogger("trainrun.agent")
 

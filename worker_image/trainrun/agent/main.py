@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from trainrun import prctl
+from trainrun._common import prctl
 from trainrun.agent import background, last_words
 from trainrun.agent.agent import ORPHANED, Agent
 from trainrun.agent.checkpoints.storage import AsyncRunStore

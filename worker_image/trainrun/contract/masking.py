@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from trainrun.text import without_escapes
+from trainrun._common.text import without_escapes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

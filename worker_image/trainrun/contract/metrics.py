@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from json.encoder import encode_basestring_ascii as _quoted
 from typing import Any, TypeAlias
 
-from trainrun.text import cleaned
+from trainrun._common.text import cleaned
 
 LONGEST_METRIC = 4096
 """Bytes of one metric as JSON, its name included."""

@@ -18,7 +18,7 @@ import typing
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from trainrun.text import cleaned
+from trainrun._common.text import cleaned
 
 HEARTBEAT_PATH = "/v1/heartbeat"
 """POST to the operator: an `AgentState`, answered by an `Answer`."""

@@ -12,9 +12,10 @@ import tempfile
 import threading
 from pathlib import Path
 
-from trainrun import errors, session
-from trainrun.connection import Connection
-from trainrun.context import get_context
+from trainrun import errors
+from trainrun._process import session
+from trainrun._process.connection import Connection
+from trainrun._process.context import get_context
 from trainrun.contract.environment import Exchange
 from trainrun.contract.messages import Hello
 from trainrun.contract.questions import AskAttemptKey, AskTasks, AttemptKey, TasksDone

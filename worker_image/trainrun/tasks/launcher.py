@@ -22,8 +22,8 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
-from trainrun import oom, prctl
-from trainrun.excepthook import describe
+from trainrun._common import oom, prctl
+from trainrun._process.excepthook import describe
 from trainrun.tasks import main_module, resident, running
 from trainrun.tasks.ends import Crashed
 from trainrun.tasks.forking import Watch

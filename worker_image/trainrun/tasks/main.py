@@ -20,7 +20,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TypeVar
 
-from trainrun.context import get_context
+from trainrun._process.context import get_context
 from trainrun.contract.environment import Exchange, ProcessPlace
 from trainrun.errors import FatalError, RetryError, TaskLogDamaged, TrainRunError
 from trainrun.tasks import function

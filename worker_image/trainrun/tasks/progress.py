@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import sys
 
-from trainrun import reporting
+from trainrun._process import reporting
 from trainrun.contract.metrics import OF_TASKS
 from trainrun.tasks.driver import Driver
 from trainrun.tasks.plan import Counts

@@ -20,7 +20,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
-from trainrun.excepthook import describe
+from trainrun._process.excepthook import describe
 from trainrun.tasks import values
 from trainrun.tasks.ends import Finished, Output, Raised
 from trainrun.tasks.options import RetryExceptions

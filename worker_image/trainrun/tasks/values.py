@@ -18,8 +18,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, Any
 
+from trainrun._process.excepthook import describe
 from trainrun.errors import TrainRunError
-from trainrun.excepthook import describe
 from trainrun.tasks.ends import Output
 from trainrun.tasks.refs import ObjectRef
 

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, TypeVar
 
-from trainrun.backoff import Backoff
-from trainrun.disk import NO_ROOM, remove_directory
+from trainrun._common.backoff import Backoff
+from trainrun._common.disk import NO_ROOM, remove_directory
 from trainrun.errors import AgentLost, ObjectNotFound, StoreError, TaskLogDamaged
 from trainrun.tasks.cache import ResultCache, ResultDamaged
 from trainrun.tasks.capacity import Capacity

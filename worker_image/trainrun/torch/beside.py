@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from trainrun.context import get_context
+from trainrun._process.context import get_context
 from trainrun.torch import modules, random_state
 
 if TYPE_CHECKING:

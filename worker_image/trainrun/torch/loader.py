@@ -12,7 +12,7 @@ from torch.utils.data import (
     default_collate,
 )
 
-from trainrun.context import get_context
+from trainrun._process.context import get_context
 from trainrun.torch.sources import IterableSource, MapSource, Share
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import torch
 from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import DataLoader, IterableDataset
 
-from trainrun.context import get_context
+from trainrun._process.context import get_context
 from trainrun.torch.random_state import seed_of
 
 OF_PYTORCH = (torch.nn.Module, torch.optim.Optimizer, LRScheduler, torch.amp.GradScaler)

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
-from trainrun.checkpoint_handle import get_checkpoint
-from trainrun.context import get_context
-from trainrun.reporting import report, staging_directory
+from trainrun._process.checkpoint_handle import get_checkpoint
+from trainrun._process.context import get_context
+from trainrun._process.reporting import report, staging_directory
 from trainrun.torch import modules, random_state
 from trainrun.torch.parts import OF_PYTORCH, check_part, keep_apart, load_part
 

@@ -34,7 +34,7 @@ def export_optuna(
     """Write a journal of Optuna; returns the exit code."""
     try:
         try:
-            from trainrun.optuna_journal import write_journal  # noqa: PLC0415 - a second or two
+            from trainrun._samplers.optuna_journal import write_journal  # noqa: PLC0415 - a second or two
         except ImportError as error:
             raise InvalidSpec(without_optuna("--optuna", error)) from error
         sweep = read_sweep(where, storage=storage, namespace=namespace, before_damage=before_damage)

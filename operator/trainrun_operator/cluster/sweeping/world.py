@@ -14,9 +14,9 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, assert_never
 
+from trainrun._common.text import cut
 from trainrun.errors import InvalidSpec
 from trainrun.sweep.view import SweepView
-from trainrun.text import cut
 from trainrun_operator.api.resources import TRAINRUN
 from trainrun_operator.api.sweep.resource import TRAINSWEEP
 from trainrun_operator.api.sweep.spec import TrainSweep

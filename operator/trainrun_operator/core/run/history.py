@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from trainrun.text import cut
+from trainrun._common.text import cut
 from trainrun_operator.api.run.status import HistoryEntry
 from trainrun_operator.core.run.status_size import HISTORY_LIMIT, history_size
 from trainrun_operator.core.run.view import counted

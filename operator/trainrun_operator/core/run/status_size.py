@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from trainrun.text import cut, room
+from trainrun._common.text import cut, room
 from trainrun_operator.api.run.status import TrainRunStatus
 from trainrun_operator.api.run.status_json import json_size
 from trainrun_operator.core.run.display import LASTING

@@ -12,7 +12,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from trainrun.text import cut
+from trainrun._common.text import cut
 from trainrun_operator.api.run.status_json import incident_object
 from trainrun_operator.api.run.story import (
     MAX_CHAPTERS,

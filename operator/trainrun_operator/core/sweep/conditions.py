@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from trainrun.text import cut
+from trainrun._common.text import cut
 from trainrun_operator.api.run.status import Condition, ConditionStatus
 from trainrun_operator.api.sweep.status import MAX_MESSAGE, TrainSweepStatus
 from trainrun_operator.core.sweep.clerking import OF_THE_STORE

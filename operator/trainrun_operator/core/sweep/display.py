@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from trainrun._common.text import cut
 from trainrun.sweep.records import written
 from trainrun.sweep.results import best
 from trainrun.sweep.search import Objective
 from trainrun.sweep.view import SweepView, TrialView
-from trainrun.text import cut
 from trainrun_operator.api.sweep.status import (
     MAX_LAST_ENDED,
     MAX_MESSAGE,

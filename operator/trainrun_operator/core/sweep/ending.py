@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 
+from trainrun._common.text import cut
 from trainrun.sweep.records import End
 from trainrun.sweep.results import ranked
 from trainrun.sweep.view import SweepView
-from trainrun.text import cut
 from trainrun_operator.core.sweep.config import SweepConfig
 
 LONGEST = 200

@@ -22,12 +22,12 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote, urlsplit
 
 from trainrun import checkpoint as api
+from trainrun._common.disk import NO_ROOM
 from trainrun.agent.checkpoints.opened_store import OpenedStore
 from trainrun.checkpoint import CachedFile
 from trainrun.contract.answer import PeerSource
 from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun.contract.wire import CHECKPOINTS_PATH
-from trainrun.disk import NO_ROOM
 from trainrun.errors import ObjectNotFound, StoreUnavailable
 
 if TYPE_CHECKING:

@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
+from trainrun._common.backoff import Backoff
 from trainrun.agent import background
 from trainrun.agent.checkpoints.storage import AsyncRunStore
-from trainrun.backoff import Backoff
 from trainrun.contract.agent_state import REFUSED, Damaged, Problem, Rechecked, Suspect
 from trainrun.contract.answer import PeerSource, Recheck
 from trainrun.contract.checkpoint_id import CheckpointId

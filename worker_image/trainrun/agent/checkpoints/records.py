@@ -18,9 +18,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from trainrun._common.backoff import Backoff
 from trainrun.agent import background
 from trainrun.agent.checkpoints.storage import AsyncRunStore
-from trainrun.backoff import Backoff
 from trainrun.contract.answer import StoryEntry
 from trainrun.contract.masking import masked_object
 from trainrun.contract.wire import LARGEST_STORY_ENTRY

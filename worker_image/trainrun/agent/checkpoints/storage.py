@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainrun import checkpoint as api
-from trainrun import writing
+from trainrun._common import writing
 from trainrun.agent.checkpoints.downloads import Downloads
 from trainrun.agent.checkpoints.opened_store import OpenedStore
 from trainrun.agent.checkpoints.tasks import TaskStore

@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trainrun import writing
+from trainrun._common import writing
+from trainrun._common.backoff import Backoff
 from trainrun.agent import background
 from trainrun.agent.checkpoints.storage import AsyncRunStore
-from trainrun.backoff import Backoff
 from trainrun.contract.agent_state import Problem
 from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun.errors import StoreError

@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trainrun import checkpoint as api
+from trainrun._common.backoff import Backoff, ends_early
 from trainrun.agent import background
 from trainrun.agent.checkpoints.staged import StagedSteps, Step
 from trainrun.agent.checkpoints.storage import AsyncRunStore
 from trainrun.agent.checkpoints.unsound import TornSteps, Turns
-from trainrun.backoff import Backoff, ends_early
 from trainrun.contract.agent_state import Committed, Problem
 from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun.errors import (

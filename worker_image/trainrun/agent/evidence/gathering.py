@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from trainrun._common.backoff import Backoff
 from trainrun.agent import background
 from trainrun.agent.checkpoints.storage import AsyncRunStore
 from trainrun.agent.evidence.looking import Found, Subject, look_at
-from trainrun.backoff import Backoff
 from trainrun.contract.evidence import EVIDENCE_SECONDS, Evidence, EvidenceRequest, RankEvidence
 from trainrun.errors import TrainRunError
 

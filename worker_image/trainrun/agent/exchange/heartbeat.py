@@ -19,10 +19,10 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+from trainrun._common.backoff import Backoff
 from trainrun.agent import background
 from trainrun.agent.exchange.http import HttpClient, HttpError, Interrupt, Response
 from trainrun.agent.exchange.ways import Ways
-from trainrun.backoff import Backoff
 from trainrun.contract.agent_state import AgentState, Problem, ProcessExit
 from trainrun.contract.answer import PROGRESS_INTERVAL, Answer
 from trainrun.contract.evidence import RankEvidence

@@ -14,12 +14,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from trainrun._common.disk import remove_directory
 from trainrun.contract import layout, variables
 from trainrun.contract.agent_config import AgentConfig, StorageConfig
 from trainrun.contract.answer import Start
 from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun.contract.environment import LOOPBACK, Exchange, Handed, ProcessPlace, place_of
-from trainrun.disk import remove_directory
 
 NOT_INHERITED = (
     variables.AGENT_CONFIG,  # holds the token

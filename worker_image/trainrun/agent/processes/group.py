@@ -13,13 +13,13 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+from trainrun._common.oom import OomCounter
 from trainrun.agent.processes import children
 from trainrun.agent.processes.output import OutputPump, Sink
 from trainrun.agent.processes.spawn import Spawned, StartFailed, spawn
 from trainrun.contract.agent_state import ProcessExit
 from trainrun.contract.masking import masked
 from trainrun.contract.messages import Hello, Raised
-from trainrun.oom import OomCounter
 
 LOG = logging.getLogger("trainrun.agent")
 

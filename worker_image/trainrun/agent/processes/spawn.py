@@ -24,9 +24,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from trainrun._common.prctl import die_with_parent
 from trainrun.contract import variables
 from trainrun.contract.launcher import TORCHRUN, LauncherRefused, torch_launch
-from trainrun.prctl import die_with_parent
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from trainrun.text import without_escapes
+from trainrun._common.text import without_escapes
 
 FORGOTTEN = 500
 """Lines after an exception behind which it does not explain the end of the process."""

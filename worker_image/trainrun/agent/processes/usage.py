@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from trainrun import oom
+from trainrun._common import oom
 from trainrun.agent.processes.children import PROC, children_of
 
 TICKS = os.sysconf("SC_CLK_TCK")

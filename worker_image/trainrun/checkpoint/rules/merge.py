@@ -15,7 +15,7 @@ from trainrun.errors import CheckpointConflict
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from trainrun.tree import TreeEntry
+    from trainrun._common.tree import TreeEntry
 
 REMEDY = (
     "give each rank's file a name of its own, such as model-rank{rank}.pt; where the ranks save "

@@ -13,11 +13,11 @@ import zlib
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from trainrun._common.tree import TreeEntry
 from trainrun.contract import wire
 from trainrun.contract.answer import SaveOrder
 from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun.errors import CheckpointDamaged
-from trainrun.tree import TreeEntry
 
 T = TypeVar("T")
 

@@ -28,11 +28,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from trainrun._common.disk import NO_ROOM, remove_directory
+from trainrun._common.tree import TreeEntry, set_mode, stamp
 from trainrun.checkpoint.stores.parts import FILES, in_order
 from trainrun.contract.checkpoint_id import CheckpointId
-from trainrun.disk import NO_ROOM, remove_directory
 from trainrun.errors import CacheUnusable
-from trainrun.tree import TreeEntry, set_mode, stamp
 
 PARTIAL = "partial"
 """Folder of files that are on their way."""

@@ -22,8 +22,8 @@ from trainrun.checkpoint.transfer.cache import (
 from trainrun.errors import CheckpointDamaged, ObjectNotFound
 
 if TYPE_CHECKING:
+    from trainrun._common.tree import TreeEntry
     from trainrun.checkpoint.stores.store import ObjectStore
-    from trainrun.tree import TreeEntry
 
 Copy = Callable[[CachedFile, Path], bool]
 """Brings a file from elsewhere than the store, verified; False where that did not work."""

@@ -21,10 +21,10 @@ from trainrun.errors import CheckpointDamaged, ObjectNotFound
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
+    from trainrun._common.tree import TreeEntry
     from trainrun.checkpoint.rules.records import Manifest, ManifestFile
     from trainrun.checkpoint.stores.run_store import RunStore
     from trainrun.contract.checkpoint_id import CheckpointId
-    from trainrun.tree import TreeEntry
 
 
 def checkpoint_on_node(

@@ -11,13 +11,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from trainrun._common.tree import walk
 from trainrun.contract.layout import unstorable
 from trainrun.errors import CheckpointConflict, TransferCancelled
-from trainrun.tree import walk
 
 if TYPE_CHECKING:
+    from trainrun._common.tree import TreeEntry
     from trainrun.checkpoint.rules.records import PartFile
-    from trainrun.tree import TreeEntry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

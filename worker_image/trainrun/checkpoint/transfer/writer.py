@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from trainrun._common.tree import mode_of, time_of
 from trainrun.checkpoint.ownership import owner_uid
 from trainrun.checkpoint.rules.merge import (
     Merged,
@@ -43,7 +44,6 @@ from trainrun.errors import (
     StoreError,
     StoreMisconfigured,
 )
-from trainrun.tree import mode_of, time_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from trainrun.sweep.results import best
-from trainrun_operator.api.sweep.status_json import json_object
+from trainrun_operator.api.sweep.status import json_object
 from trainrun_operator.cli.explaining.sweeps.advice import advice
 from trainrun_operator.cli.explaining.sweeps.life import troubled_trials
 from trainrun_operator.cli.explaining.sweeps.narrative import (

@@ -15,7 +15,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from trainrun.text import one_line
+from trainrun._common.text import one_line
 from trainrun_operator.api.run.incident import Incident
 from trainrun_operator.core.run import times
 from trainrun_operator.core.run.causes import Cause, Explains, row_of, signal_of

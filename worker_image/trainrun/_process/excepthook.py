@@ -80,9 +80,9 @@ def _tell(kind: type[BaseException], error: BaseException, traceback: TracebackT
     import traceback as traceback_  # noqa: PLC0415
     from pathlib import Path  # noqa: PLC0415
 
-    from trainrun import session  # noqa: PLC0415
+    from trainrun._process import session  # noqa: PLC0415
+    from trainrun._process.staging import remedy_of  # noqa: PLC0415
     from trainrun.contract import messages  # noqa: PLC0415
-    from trainrun.staging import remedy_of  # noqa: PLC0415
 
     try:
         connection = session.connection_of(error)

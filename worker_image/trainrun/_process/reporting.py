@@ -9,9 +9,9 @@ from pathlib import Path
 from types import EllipsisType
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from trainrun import session
-from trainrun.checkpoint_handle import Checkpoint
-from trainrun.context import get_context
+from trainrun._process import session
+from trainrun._process.checkpoint_handle import Checkpoint
+from trainrun._process.context import get_context
 from trainrun.contract import messages, questions
 from trainrun.contract import metrics as metadata_
 from trainrun.contract import metrics as metrics_
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Iterator, Mapping
 
-    from trainrun.connection import Connection
-    from trainrun.session import Session
-    from trainrun.staging import Staging
+    from trainrun._process.connection import Connection
+    from trainrun._process.session import Session
+    from trainrun._process.staging import Staging
 
 Directory: TypeAlias = "Checkpoint | os.PathLike[str] | str"
 

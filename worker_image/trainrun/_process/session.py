@@ -15,15 +15,15 @@ import time
 from pathlib import Path
 
 import trainrun
-from trainrun import stacks
-from trainrun.connection import Connection
-from trainrun.context import get_context
+from trainrun._common.disk import remove_directory
+from trainrun._process import stacks
+from trainrun._process.connection import Connection
+from trainrun._process.context import get_context
+from trainrun._process.staging import Staging
 from trainrun.contract import messages, variables
 from trainrun.contract.environment import Exchange, place_of
 from trainrun.contract.local_files import CallCounter
-from trainrun.disk import remove_directory
 from trainrun.errors import AgentLost, ForeignLauncher, NotTheTrainingProcess
-from trainrun.staging import Staging
 
 
 class Session:

@@ -13,14 +13,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trainrun import session
-from trainrun.context import get_context
+from trainrun._common.tree import walk
+from trainrun._process import session
+from trainrun._process.context import get_context
+from trainrun._process.restoring import restore
+from trainrun._process.staging import copy_entries
 from trainrun.contract import metrics as metrics_
 from trainrun.contract import questions
 from trainrun.contract.environment import Exchange
-from trainrun.restoring import restore
-from trainrun.staging import copy_entries
-from trainrun.tree import walk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

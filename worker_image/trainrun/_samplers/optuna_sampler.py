@@ -15,7 +15,7 @@ import optuna
 from optuna.samplers import BaseSampler, QMCSampler, RandomSampler, TPESampler
 from optuna.trial import FrozenTrial
 
-from trainrun.optuna_trials import frozen, places
+from trainrun._samplers.optuna_trials import frozen, places
 from trainrun.sweep.samplers import Suggestion, ask, seed_of
 from trainrun.sweep.search import Search
 from trainrun.sweep.space import FloatRange, IntRange, OneOf, Parameter, Scalar, choose

@@ -1,6 +1,6 @@
 """A sweep as a study of Optuna in a file: what optuna-dashboard and optuna.load_study open.
 
-Layer: beside `trainrun.checkpoint`, as `trainrun.optuna_sampler`. The study is a copy: nothing of
+Layer: beside `trainrun.checkpoint`, as `optuna_sampler`. The study is a copy: nothing of
 the sweep is ever read from it.
 """
 
@@ -14,7 +14,7 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState
 
-from trainrun.optuna_trials import frozen, texts
+from trainrun._samplers.optuna_trials import frozen, texts
 
 if TYPE_CHECKING:
     from pathlib import Path

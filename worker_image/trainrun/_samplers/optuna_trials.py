@@ -1,6 +1,6 @@
 """Trials of a sweep's log as trials of Optuna.
 
-Layer: beside `trainrun.checkpoint`, as `trainrun.optuna_sampler`, which asks Optuna by them.
+Layer: beside `trainrun.checkpoint`, as `optuna_sampler`, which asks Optuna by them.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from trainrun import session
+from trainrun._process import session
 from trainrun.contract import messages, questions
 from trainrun.errors import AgentLost
 

@@ -19,18 +19,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import trainrun
-from trainrun import writing
-from trainrun.context import get_context
+from trainrun._common import writing
+from trainrun._common.disk import NO_ROOM, remove_directory
+from trainrun._common.tree import OURS, inner_target, mode_of, set_mode, stamp, walk
+from trainrun._common.writing import Unfinished
+from trainrun._process.context import get_context
 from trainrun.contract.layout import unstorable
-from trainrun.disk import NO_ROOM, remove_directory
 from trainrun.errors import CheckpointUnfinished, StagingFailed
-from trainrun.tree import OURS, inner_target, mode_of, set_mode, stamp, walk
-from trainrun.writing import Unfinished
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from trainrun.tree import TreeEntry
+    from trainrun._common.tree import TreeEntry
 
 T = TypeVar("T")
 

@@ -24,15 +24,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from trainrun._common.disk import remove_directory
+from trainrun._common.tree import OURS, mode_of, stamp, walk
+from trainrun._process.staging import copy_entries
 from trainrun.contract import wire
-from trainrun.disk import remove_directory
-from trainrun.staging import copy_entries
-from trainrun.tree import OURS, mode_of, stamp, walk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from trainrun.tree import TreeEntry
+    from trainrun._common.tree import TreeEntry
 
 ROOM = 1 << 30
 """Bytes: so much, or as much as the checkpoint takes, may stay of what was moved aside before."""

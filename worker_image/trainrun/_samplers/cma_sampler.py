@@ -1,7 +1,7 @@
 """Parameters chosen by CMA-ES: a normal distribution that moves, turns and shrinks towards good
 trials.
 
-Layer: beside `trainrun.checkpoint`, as `trainrun.optuna_sampler`. Invariant: the distribution is a
+Layer: beside `trainrun.checkpoint`, as `optuna_sampler`. Invariant: the distribution is a
 fold over the trials that have ended, in the order in which the log tells their ends. Each block of
 them, as many as CMA-ES calls a population, changes it once. What it is drawn with depends on the
 sweep's seed and the trial's number alone. So nothing of it is kept anywhere, and whoever asks again

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from trainrun import session
+from trainrun._process import session
 from trainrun.contract import messages
 
 if TYPE_CHECKING:

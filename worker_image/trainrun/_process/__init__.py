@@ -1,0 +1,3 @@
+"""Runs in the training's process, behind the names that `trainrun` gives to scripts."""
+
+from __future__ import annotations
