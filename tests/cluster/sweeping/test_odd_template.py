@@ -37,7 +37,7 @@ async def test_its_user_is_told_of_the_field_and_no_trial_is_begun(
     led = Led(api=api, namespace="team", log=KeptLog(deaf=True))
     fake.things = [a_sweep(7, pod=pod)]
     async with led.operator():
-        await until(lambda: bool(fake.bodies))
+        await until(lambda: bool(led.events))
     await api.close()
 
     (written,) = fake.bodies

@@ -31,9 +31,9 @@ from trainrun.contract.masking import masked
 from trainrun.sweep.results import best
 from trainrun.sweep.space import OneOf, Scalar
 from trainrun.sweep.view import TrialView
-from trainrun_operator.cli import wording
 from trainrun_operator.cli.sweeping.reading import ReadSweep
 from trainrun_operator.cli.sweeping.texts import first_line, parameters, value_at
+from trainrun_operator.cli.wording import counted, counts, seconds
 
 MOST_CURVES = 100
 MOST_LINES = 300
@@ -112,8 +112,8 @@ class Drawn:
             return self.study(numbers), ""
         chosen = {numbers[at * len(numbers) // most] for at in range(most)}
         said = (
-            f"{wording.counted(most, 'trial')} of {len(numbers):,} are drawn, evenly chosen by their numbers, and "
-            "the best one."
+            f"{counted(most, 'trial')} of {len(numbers):,} are drawn, evenly chosen by their "
+            "numbers, and the best one."
         )
         leading = (at for at in numbers if at == self.best)
         return self.study(chosen.union(leading)), said
@@ -168,11 +168,7 @@ def _pictures(drawn: Drawn) -> Iterator[Plotted]:
     whole = drawn.study(valued)
     no_value = "" if valued else NOT_YET
     left = len(drawn.trials) - len(valued)
-    note = (
-        f"{wording.counted(left, 'trial')} without a number, or still open, left out."
-        if left
-        else ""
-    )
+    note = f"{counted(left, 'trial')} without a number, or still open, left out." if left else ""
     yield _picture(
         "Optimization history",
         lambda: plot_optimization_history(whole, target_name=metric),
@@ -276,11 +272,11 @@ def _head(sweep: ReadSweep) -> Iterator[str]:
     if view.end is not None:
         end = view.end.record
         said = f"{end.verdict}: {first_line(end.message) or end.reason}"
-    counts = wording.counts({state.lower(): view.count(state) for state in STATES})
+    ends = counts({state.lower(): view.count(state) for state in STATES})
     yield f"<h1>{_safe(sweep.name)}</h1>\n"
     for line in (
         f"Searched for: the {wanted} {goal.metric} of a trial {which}. {said}",
-        f"{wording.counted(view.asked, 'trial')}: {counts}. {wording.seconds(view.active)} with trials at work.",
+        f"{counted(view.asked, 'trial')}: {ends}. {seconds(view.active)} with trials at work.",
         *_best(sweep),
     ):
         yield f"<p>{_safe(line)}</p>\n"
