@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import aiohttp
 import kopf
+import pytest
 
 from tests.kube.fake_api import Answer, status, thing
 from trainrun_operator.cluster.kopf_session import session_of
@@ -29,3 +31,16 @@ async def test_lists_are_empty_and_each_watch_is_told(fake: FakeApi) -> None:
             assert await refused.json() == refusal
         async with session.get(f"{info.server}/things?watch=true"):
             assert told == [("/things", False), ("/things", True)]
+
+
+async def test_a_kind_that_is_missing_for_a_moment_is_asked_for_again(fake: FakeApi) -> None:
+    """kopf ended, and under `kopf run` the operator with it."""
+    told: list[tuple[str, bool]] = []
+    info = kopf.ConnectionInfo(server=f"http://127.0.0.1:{fake.port}")
+    session = session_of(info, on_watch=lambda *watch: told.append(watch)).aiohttp_session
+    fake.answers = [Answer(code=404, body=status(404, "NotFound", "page not found"))]
+
+    async with session:
+        with pytest.raises(aiohttp.ClientConnectionError, match="404"):
+            await session.get(f"{info.server}/things?watch=true")
+    assert told == [("/things", False)]

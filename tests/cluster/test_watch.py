@@ -226,7 +226,7 @@ async def test_when_a_watch_of_a_namespace_begins_that_namespace_is_listed(
 
 
 async def test_where_no_watch_begins_lists_go_on(api: KubeApi, fake: FakeApi) -> None:
-    """kopf gives up on a kind that is missing for a moment, and `kopf run` does not begin anew."""
+    """A role may allow to list and not to watch; kopf asks again and again."""
     watched = Office().watching(api)
     path = "/apis/trainrun.dev/v1alpha1/trainruns"
     async with relisting(watched):

@@ -1,7 +1,7 @@
 """How a run stands, and what is said at the end of one, as a report.
 
-Layer: cli; pure. A failed run begins with the culprit: its message and its last lines, not those
-of the ranks that only fell with it.
+Layer: cli; pure. Of a failed run the culprit's message and last lines follow at once, not those of
+the ranks that only fell with it.
 """
 
 from __future__ import annotations

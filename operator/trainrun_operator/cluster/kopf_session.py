@@ -8,15 +8,27 @@ object into a queue of its own.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
 
 import aiohttp
 import kopf
 
 from trainrun_operator.kube.json_text import decoded
 
+if TYPE_CHECKING:
+    from aiohttp.connector import Connection
+
 
 class _Answer(aiohttp.ClientResponse):
+    async def start(self, connection: Connection) -> aiohttp.ClientResponse:
+        """Where the kind is missing kopf would end; what looks like a broken connection it tries
+        again, until the CRD is there once more."""
+        answer = await super().start(connection)
+        if self.status == HTTPStatus.NOT_FOUND:
+            raise aiohttp.ClientConnectionError(f"{self.url}: {self.status} {self.reason}")
+        return answer
+
     async def json(self, **_: object) -> Any:
         """The answer; a list as if it had nothing to show, and no other page."""
         answer = decoded(await self.read())
