@@ -90,6 +90,16 @@ def test_a_worker_that_is_deleted_after_all_was_preempted() -> None:
     assert scene.without(1).plan.reason == "Preempted"
 
 
+def test_a_deletion_explains_a_sigterm_although_a_rank_died_of_its_peers_meanwhile() -> None:
+    """It was charged as Terminated: the rank's exception hid who had taken its worker away."""
+    scene = told().with_exit(1, code=1, exception="RuntimeError: Connection reset by peer")
+    late = scene.with_worker(1, phase="Ended", notice=Notice(reason="deleted", age=3.0))
+    assert late.plan.message == (
+        "what ended attempt 1 is known now: Preempted: worker run-1-1 was taken away after a "
+        "notice (deleted)"
+    )
+
+
 def test_the_gang_starts_again_once_the_end_of_the_pod_is_known() -> None:
     scene = told(max_failures=3)
     for slot in (0, 1):

@@ -21,11 +21,16 @@ from trainrun_operator.core.run import times
 from trainrun_operator.core.run.causes import Cause, Explains, row_of, signal_of
 from trainrun_operator.core.run.flush import acknowledged
 from trainrun_operator.core.run.incidents import gains, ledger, repeats
-from trainrun_operator.core.run.incidents.losses import SEEN_BY_WORLD, Loss, losses_of
+from trainrun_operator.core.run.incidents.losses import (
+    SEEN_BY_WORLD,
+    Loss,
+    losses_of,
+    taken_away,
+)
 from trainrun_operator.core.run.view import View, notice_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
     from datetime import datetime
 
     from trainrun.contract.checkpoint_id import CheckpointId
@@ -107,7 +112,8 @@ def refined(view: View, incident: Incident) -> Incident:
     """
     if incident.attempt != view.status.attempt or view.record is None:
         return incident
-    loss = best(loss for loss in losses_of(view) if _may_explain(view, incident, loss))
+    losses = [loss for loss in losses_of(view) if _may_explain(view, incident, loss)]
+    loss = best([*losses, *_announced(view, incident)])
     if loss is None:
         return incident
     better = incident_of(loss, attempt=incident.attempt, now=incident.time)
@@ -119,6 +125,14 @@ def refined(view: View, incident: Incident) -> Incident:
         step=incident.step,
         template=incident.template,
     )
+
+
+def _announced(view: View, incident: Incident) -> Iterator[Loss]:
+    """Who sent the SIGTERM that the incident is, if the world has announced it since: whatever the
+    worker's processes die of meanwhile, that was first."""
+    worker = next((w for w in view.workers if w.name == incident.worker), None)
+    if worker is not None and worker.notice is not None and _sender_unknown(incident):
+        yield replace(taken_away(worker, worker.notice), known_by=SEEN_BY_WORLD)
 
 
 def _tells_the_sender(incident: Incident, better: Incident) -> bool:

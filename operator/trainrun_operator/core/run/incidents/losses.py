@@ -203,11 +203,16 @@ def _ended(
     if notice is not None and worker.notice is None:
         return got_sigterm(worker, notice)
     if notice is not None:
-        message = f"worker {worker.name} was taken away after a notice ({notice.reason})"
-        return _loss(worker, Cause.PREEMPTED, message=message)
+        return taken_away(worker, notice)
     code = "" if worker.exit_code is None else f" with exit code {worker.exit_code}"
     message = f"worker {worker.name} ended{code} without an order"
     return _loss(worker, Cause.UNKNOWN, message=message, exit_code=worker.exit_code)
+
+
+def taken_away(worker: WorkerFact, notice: Notice) -> Loss:
+    """What a worker is lost to of whose notice the world knows."""
+    message = f"worker {worker.name} was taken away after a notice ({notice.reason})"
+    return _loss(worker, Cause.PREEMPTED, message=message)
 
 
 def got_sigterm(worker: WorkerFact, notice: Notice) -> Loss:
