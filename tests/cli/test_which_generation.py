@@ -132,7 +132,7 @@ def test_the_story_of_a_run_that_began_afresh_is_its_own(folder: RunStore, tmp_p
     assert len(told["chapters"]) == 1
     assert [info["step"] for info in told["checkpoints"]] == [700]
     text = "".join(call("explain", folder.uri).output.split())
-    assert f"Storage:{beside}" in text
+    assert f"storage{beside}" in text
     page = tmp_path / "story.html"
     assert call("explain", folder.uri, "--html", str(page)).exit_code == 0
     assert beside in page.read_text()

@@ -11,7 +11,14 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from trainrun_operator.cli import wording
-from trainrun_operator.cli.report.model import Line, Report, Row, Section, Table, Verbatim
+from trainrun_operator.cli.report.model import (
+    Document,
+    Section,
+    Table,
+    TableRow,
+    TextLine,
+    Verbatim,
+)
 from trainrun_operator.core.run.display import LASTING
 from trainrun_operator.core.run.warnings import NEVER_MET
 
@@ -41,7 +48,7 @@ SHOWN = 0.01
 
 def report_of(
     name: str, status: TrainRunStatus, *, leader: int | None = None, continue_with: str = ""
-) -> Report:
+) -> Document:
     """How a run stands or has ended. `leader` is the process that leads it, `continue_with` the
     command that goes on with it if it is unfinished."""
     led = leader is not None and not status.finished
@@ -55,7 +62,7 @@ def report_of(
         "" if led else _unsaved(status),
         "" if status.is_true("Complete") else further,
     )
-    return Report(
+    return Document(
         name=f"Run {name}",
         headline=headline,
         tone=tone,
@@ -131,17 +138,17 @@ def _after(status: TrainRunStatus) -> str:
     return f" after {wording.seconds(took)}"
 
 
-def _culprit(status: TrainRunStatus) -> Iterator[Line | Verbatim]:
+def _culprit(status: TrainRunStatus) -> Iterator[TextLine | Verbatim]:
     """Of a run that failed."""
     if status.is_true("Failed") and status.incidents:
         last = status.incidents[-1]
-        yield Line(f"In attempt {last.attempt}, {last.message}", "bad")
+        yield TextLine(f"In attempt {last.attempt}, {last.message}", "bad")
         yield Verbatim(tuple(f"| {line}" for line in last.last_lines))
 
 
 def _incidents(incidents: tuple[Incident, ...]) -> Section:
     table = Table(heads=HEADS, rows=tuple(map(_row, incidents)))
-    return Section(title="Incidents", blocks=(table, *map(Line, _recovery(incidents[-1]))))
+    return Section(title="Incidents", blocks=(table, *map(TextLine, _recovery(incidents[-1]))))
 
 
 def _recovery(incident: Incident) -> Iterator[str]:
@@ -160,7 +167,7 @@ def _recovery(incident: Incident) -> Iterator[str]:
         yield f"a cold start: {incident.cold}"
 
 
-def _row(incident: Incident) -> Row:
+def _row(incident: Incident) -> TableRow:
     resumed = incident.resumed_from
     cells = (
         str(incident.attempt),
@@ -173,4 +180,4 @@ def _row(incident: Incident) -> Row:
         "-" if resumed is None else f"step {resumed.step}",
         "-" if incident.lost_steps is None else str(incident.lost_steps),
     )
-    return Row(cells=cells, below=(incident.message,))
+    return TableRow(cells=cells, below=(incident.message,))

@@ -14,13 +14,11 @@ from tests.cli.sweeping.cluster_sweeps import ClusterSweeps, call
 from tests.cli.sweeping.local_sweeps import Sweeps
 from tests.support.sweeps import asked, reported, told
 from tests.support.trainruns import TrainRuns
-from trainrun.sweep.records import End, Record
+from trainrun.sweep.records import Ask, End, Record
 from trainrun_operator.api.base import API_VERSION
 
 SOME: tuple[Record, ...] = (
-    asked(0),
-    asked(1),
-    asked(2),
+    *(Ask(trial, {"lr": 0.01 * (trial + 1)}) for trial in range(3)),
     told(0, value="0.5", step=2),
     told(1, "Errored", reason="AppError", message="why\nmore", restarts=1),
     reported(2, s1=0.25),
@@ -83,7 +81,7 @@ def test_the_status_has_the_operators_words_and_what_the_log_knows(cluster: Clus
         "  trials       2/4 ended: 1 succeeded, 1 errored, 1 open",
         "  time         1.0 s with trials at work",
         "  best         trial 2: loss 0.25 at step 1",
-        "               lr=0.30000000000000004",
+        "               lr=0.03",
         "  running      2",
         "  sessions     1",
         "  last ended   trial 1 Errored: AppError: why; 1 restart",

@@ -14,12 +14,12 @@ from trainrun_operator.cli.report.model import (
     Advice,
     Advices,
     Curves,
-    Line,
+    Document,
     Point,
-    Report,
-    Row,
     Section,
     Table,
+    TableRow,
+    TextLine,
 )
 from trainrun_operator.cli.wording import counted
 from trainrun_operator.cli.wording import seconds as in_words
@@ -66,18 +66,18 @@ CURVES: dict[Compared, str] = {
 HEADS = ("fault", "verdict", "resumed from", "lost", "curves", "back after")
 
 
-def report_of(drill: Drill, *, exit_code: int, pictures: int = 0) -> Report:
+def report_of(drill: Drill, *, exit_code: int, pictures: int = 0) -> Document:
     """All of it, with the curves of so many metrics at most."""
     to = f"to step {drill.until}" if drill.until is not None else "without a step"
     size = counted(drill.world_size, "process")
     table = Table(heads=HEADS, rows=tuple(map(_row, drill.rehearsed)))
     drawn = curves(drill, most=pictures)
     where = "" if drill.complete else " in what was rehearsed"
-    return Report(
+    return Document(
         name=f"Drill of {drill.run}",
         headline=f"Drill of {drill.run}: {size}, {to}, {in_words(drill.seconds)}",
         tone="bad" if drill.findings else "good" if drill.complete else "note",
-        lead=tuple(map(Line, (*control_lines(drill.within), *drill.notes))),
+        lead=tuple(map(TextLine, (*control_lines(drill.within), *drill.notes))),
         sections=(
             Section(title="Faults", blocks=(table,)),
             *((Section(title="Curves", blocks=(drawn,)),) if drawn.pictures else ()),
@@ -121,12 +121,12 @@ def _named(metrics: Iterable[str]) -> str:
     return f"{', '.join(names[:MOST_NAMED])}{more}"
 
 
-def _row(it: Rehearsed) -> Row:
+def _row(it: Rehearsed) -> TableRow:
     verdict, tone = OUTCOMES[it.outcome]
     resumed = f"step {it.resumed_from}" if it.resumed_from is not None else "the start"
     seen = (resumed, str(it.lost_steps)) if it.seconds else ("-", "-")
     fault, back = FAULTS[it.scenario.name], in_words(it.recovery)
-    return Row(
+    return TableRow(
         cells=(fault, verdict, *seen, CURVES[it.curves], back), below=tuple(_below(it)), tone=tone
     )
 

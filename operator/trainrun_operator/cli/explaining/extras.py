@@ -15,7 +15,7 @@ from trainrun.checkpoint import RankLog, RunStore, read_logs, read_metrics, stor
 from trainrun.errors import StoreError
 from trainrun_operator.cli.explaining.life import Life
 from trainrun_operator.cli.report.drawing import Thinned
-from trainrun_operator.cli.report.model import Block, Curves, Line
+from trainrun_operator.cli.report.model import Block, Curves, TextLine
 from trainrun_operator.cli.sources import Source
 from trainrun_operator.cli.which_generation import UnknownGeneration, generation_of
 
@@ -78,7 +78,7 @@ def curves_of(records: Iterable[Mapping[str, object]]) -> tuple[Block, ...]:
         name: {at: curve.points for at, curve in curves.items()} for name, curves in found.items()
     }
     names = tuple(f"attempt {attempt}" for attempt in attempts)
-    more = (Line(f"Without a picture: {', '.join(left_out)}."),) if left_out else ()
+    more = (TextLine(f"Without a picture: {', '.join(left_out)}."),) if left_out else ()
     return (Curves(names=names, pictures=pictures), *more)
 
 

@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from trainrun_operator.cli.explaining.advice import lost_steps, step_seconds
-from trainrun_operator.cli.report.model import Line, Section, Verbatim
+from trainrun_operator.cli.report.model import Section, TextLine, Verbatim
 from trainrun_operator.cli.wording import counted
 from trainrun_operator.cli.wording import seconds as in_words
 from trainrun_operator.core.run.causes import BUDGETS
@@ -62,10 +62,10 @@ def section(
     """All that is told of a chapter; `logs` are the last lines of its processes."""
     lines = sorted(_events(chapter), key=lambda line: line.at or chapter.begun)
     blocks: tuple[Block, ...] = (
-        *(Line(text, "note") for text in changed),
+        *(TextLine(text, "note") for text in changed),
         *lines,
         *_incident(chapter, life),
-        *(Line(text) for text in _waits(chapter)),
+        *(TextLine(text) for text in _waits(chapter)),
         *_tails(logs),
     )
     return Section(
@@ -91,18 +91,18 @@ def _title(chapter: Chapter, life: Life) -> str:
     return f"attempt {chapter.attempt}, {begin}, {counted(chapter.workers, 'worker')}"
 
 
-def _events(chapter: Chapter) -> Iterator[Line]:
+def _events(chapter: Chapter) -> Iterator[TextLine]:
     """What happened, with when."""
     if chapter.first_step is not None:
-        yield Line(f"first step{_beginning(chapter)}", at=chapter.first_step)
+        yield TextLine(f"first step{_beginning(chapter)}", at=chapter.first_step)
     elif chapter.workers and chapter.reports:
-        yield Line("no step was reported", at=chapter.ended or chapter.begun)
+        yield TextLine("no step was reported", at=chapter.ended or chapter.begun)
     for note in chapter.notes:
         if note.reason != chapter.incident.get("cause"):  # told with the incident
-            yield Line(f"{note.reason}: {note.message}", at=note.time)
+            yield TextLine(f"{note.reason}: {note.message}", at=note.time)
     if chapter.dropped_notes:
         more = f"and {chapter.dropped_notes} more events, for which the record had no room"
-        yield Line(more, at=chapter.notes[-1].time if chapter.notes else chapter.begun)
+        yield TextLine(more, at=chapter.notes[-1].time if chapter.notes else chapter.begun)
 
 
 def _beginning(chapter: Chapter) -> str:
@@ -129,12 +129,12 @@ def _incident(chapter: Chapter, life: Life) -> Iterator[Block]:
     who += [f"{it} {incident[it]}" for it in ("worker", "node") if incident.get(it)]
     said = f": {incident['message']}" if incident.get("message") else ""
     head = f"{incident.get('cause', 'Unknown')} of {', '.join(who) or 'the gang'}{said}"
-    yield Line(head, "bad", at=chapter.ended or chapter.begun)
-    yield Line(f"charged: {_charge(incident)}")
-    yield Line(f"cost: {_cost(chapter, life)}")
+    yield TextLine(head, "bad", at=chapter.ended or chapter.begun)
+    yield TextLine(f"charged: {_charge(incident)}")
+    yield TextLine(f"cost: {_cost(chapter, life)}")
     for name, value in incident.items():
         if name not in KNOWN and value not in (None, "", [], {}, False):
-            yield Line(f"{LABELS.get(name, name)}: {value}")
+            yield TextLine(f"{LABELS.get(name, name)}: {value}")
     if last := chapter.incident.get("lastLines"):
         yield Verbatim(tuple(map(str, last)), title="its last lines")
     if ranks := life.hangs.get(str(incident.get("evidence"))):
@@ -163,7 +163,7 @@ def _stood(rank: Rank) -> Iterator[str]:
 def _tails(logs: Iterable[RankLog]) -> Iterator[Block]:
     """The last lines of the processes of an attempt that failed."""
     if tails := [_tail(rank) for rank in logs]:
-        yield Line("Last lines of its processes:")
+        yield TextLine("Last lines of its processes:")
         yield from tails
 
 

@@ -17,13 +17,13 @@ from trainrun_operator.cli.explaining.narrative import changes, section, section
 from trainrun_operator.cli.report.model import (
     Advices,
     Bar,
+    BarKind,
     Bars,
-    Kind,
-    Line,
-    Report,
-    Row,
+    Document,
     Section,
     Table,
+    TableRow,
+    TextLine,
 )
 from trainrun_operator.cli.tasks.overview import in_story
 from trainrun_operator.cli.wording import clock, counted
@@ -53,15 +53,15 @@ WORDS: dict[str, tuple[str, str]] = {
 happen."""
 
 
-def report_of(life: Life, extras: Extras | None = None) -> Report:
+def report_of(life: Life, extras: Extras | None = None) -> Document:
     """The whole story; with `extras` what a page shows besides."""
     more = extras or Extras()
     said, tone = headline(life)
-    return Report(
+    return Document(
         name=f"Run {life.name}",
         headline=said,
         tone=tone,
-        lead=tuple(map(Line, filter(None, (_goodput(life),)))),
+        lead=tuple(map(TextLine, filter(None, (_goodput(life),)))),
         facts=(("storage", life.uri),),
         remarks=(*life.remarks, *more.remarks),
         sections=tuple(_sections(life, more)),
@@ -150,7 +150,7 @@ def _bars(life: Life) -> Bars:
         for chapter in life.chapters
     ]
     kinds = [
-        Kind(
+        BarKind(
             name=bucket,
             sign=WORDS[bucket][0],
             words=f"{WORDS[bucket][1]} ({bucket})",
@@ -169,21 +169,21 @@ def _mark(rank: object) -> str:
     return "✗" if rank is None else f"rank {rank} ✗"
 
 
-def _claims(life: Life) -> Iterator[Line]:
+def _claims(life: Life) -> Iterator[TextLine]:
     """Attempts of which the storage knows nothing but that they were started."""
     told = {chapter.attempt for chapter in life.ran}
     for record in life.attempts:
         if record.attempt not in told:
             begin = f"from step {record.resume.step}" if record.resume else "from nothing"
-            yield Line(f"attempt {record.attempt}, {begin}")
+            yield TextLine(f"attempt {record.attempt}, {begin}")
             if record.ended:
-                yield Line(f"the one before ended: {record.ended}", deeper=True)
+                yield TextLine(f"the one before ended: {record.ended}", deeper=True)
 
 
 def _checkpoints(life: Life) -> Section:
     good = sum(info.state == "good" for info in life.checkpoints)
     rows = tuple(
-        Row(
+        TableRow(
             cells=(
                 str(info.id.step),
                 str(info.id.attempt),

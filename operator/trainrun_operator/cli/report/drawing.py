@@ -59,7 +59,7 @@ class Thinned:
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class Plane:
     """The finite numbers of a picture: from where to where."""
 
     low: float
@@ -76,13 +76,13 @@ class Frame:
         return (step - self.first) / max(self.last - self.first, 1), 1 - height
 
 
-def frame(picture: Mapping[int, Sequence[Point]]) -> Frame | None:
+def frame(picture: Mapping[int, Sequence[Point]]) -> Plane | None:
     """None where no value is a finite number."""
     points = [it for curve in picture.values() for it in curve if math.isfinite(it[1])]
     if not points:
         return None
     steps, values = zip(*points, strict=True)
-    return Frame(min(values), max(values), min(steps), max(steps))
+    return Plane(min(values), max(values), min(steps), max(steps))
 
 
 def no_numbers(curves: Curves, metric: str) -> Iterator[str]:
@@ -111,12 +111,12 @@ def svg(picture: Mapping[int, Sequence[Point]], *, compared: bool) -> str:
     )
 
 
-def _dot(run: int, points: Sequence[Point], seen: Frame) -> str:
+def _dot(run: int, points: Sequence[Point], seen: Plane) -> str:
     first = _stroke(points[:1], seen)
     return f'<path class="dot" style="stroke:var(--c{run % COLORS})" d="{first}"/>'
 
 
-def _stroke(points: Sequence[Point], seen: Frame) -> str:
+def _stroke(points: Sequence[Point], seen: Plane) -> str:
     """One line, broken where a value is no number; a single point is a dot."""
     drawn, pen = [], "M"
     for point in points:
@@ -139,7 +139,7 @@ def braille(curves: Curves) -> Iterator[str]:
 
 
 def _drawn(
-    metric: str, picture: Mapping[int, Sequence[Point]], seen: Frame, names: tuple[str, ...]
+    metric: str, picture: Mapping[int, Sequence[Point]], seen: Plane, names: tuple[str, ...]
 ) -> Iterator[str]:
     first, *others = sorted(picture)
     dots = _dots(picture[first], seen)
@@ -159,7 +159,7 @@ def _drawn(
     yield from _legend(marked)
 
 
-def _dots(points: Sequence[Point], seen: Frame) -> dict[tuple[int, int], int]:
+def _dots(points: Sequence[Point], seen: Plane) -> dict[tuple[int, int], int]:
     """Bits by (row, column); between two points a straight line."""
     found: dict[tuple[int, int], int] = {}
     places = [seen.place(point) for point in points if math.isfinite(point[1])]

@@ -17,7 +17,7 @@ Point = tuple[int, float]
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class TextLine:
     """A sentence, wrapped where it is too long."""
 
     text: str
@@ -39,7 +39,7 @@ class Verbatim:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class TableRow:
     """Of a table."""
 
     cells: tuple[str, ...]
@@ -53,11 +53,11 @@ class Table:
     """Rows under heads."""
 
     heads: tuple[str, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[TableRow, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kind:
+class BarKind:
     """What parts of bars are made of."""
 
     name: str
@@ -89,7 +89,7 @@ class Bars:
     """Bars below each other over one scale, and the sums of what they are made of."""
 
     bars: tuple[Bar, ...]
-    kinds: tuple[Kind, ...]
+    kinds: tuple[BarKind, ...]
     scale: tuple[str, str]
     """What stands at its ends."""
 
@@ -106,7 +106,7 @@ class Curves:
     """The first run is what the others are compared with."""
 
 
-Block = Line | Verbatim | Table | Bars | Curves
+Block = TextLine | Verbatim | Table | Bars | Curves
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,7 +149,7 @@ class Advices:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class Document:
     """All of it."""
 
     name: str
@@ -157,7 +157,7 @@ class Report:
     headline: str
     """How that stands, in a sentence."""
     tone: Tone = "plain"
-    lead: tuple[Line | Verbatim, ...] = ()
+    lead: tuple[TextLine | Verbatim, ...] = ()
     """What to read first."""
     facts: tuple[tuple[str, str], ...] = ()
     """In a word or two, and what it is; without a word it goes on with the one before."""

@@ -16,16 +16,16 @@ from trainrun_operator.cli.report.page import page
 from trainrun_operator.cli.report.terminal import lines
 
 if TYPE_CHECKING:
-    from trainrun_operator.cli.report.model import Report
+    from trainrun_operator.cli.report.model import Document
 
 
-def show(report: Report, *, as_json: bool) -> None:
+def show(report: Document, *, as_json: bool) -> None:
     """Print it."""
     for line in (json.dumps(report.data),) if as_json else lines(report):
         click.echo(line)
 
 
-def write(report: Report, file: Path) -> None:
+def write(report: Document, file: Path) -> None:
     """Write its page. Raises InvalidSpec where that cannot be."""
     try:
         file.write_text(page(report), encoding="utf-8")

@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING, assert_never
 
 from trainrun.contract.masking import masked
 from trainrun_operator.cli.report.drawing import COLORS, frame, no_numbers, svg
-from trainrun_operator.cli.report.model import Bars, Curves, Line, Section, Table, Verbatim
+from trainrun_operator.cli.report.model import Bars, Curves, Section, Table, TextLine, Verbatim
 from trainrun_operator.cli.report.style import STYLE
 from trainrun_operator.cli.wording import clock, printable, shortened
 
 if TYPE_CHECKING:
-    from trainrun_operator.cli.report.model import Advices, Bar, Block, Report, Row
+    from trainrun_operator.cli.report.model import Advices, Bar, Block, Document, TableRow
 
 LONGEST_NAME, LONGEST_LINE = 80, 400
 """Characters of a metric's name, and of a line of output."""
 
 
-def page(report: Report) -> str:
+def page(report: Document) -> str:
     """The whole page."""
     body = "\n".join((_head(report), *_advice(report.advice), *map(_section, report.sections)))
     return framed(report.name, body)
@@ -47,7 +47,7 @@ def safe(words: str) -> str:
     return html.escape(masked(printable(words)))
 
 
-def _head(report: Report) -> str:
+def _head(report: Document) -> str:
     facts = _rows((label, text) for label, text in report.facts)
     table = f"<table>{facts}</table>" if facts else ""
     notes = "".join(f'<p class="note">{safe(it)}</p>' for it in (*report.remarks, *report.ending))
@@ -86,13 +86,13 @@ def _blocks(blocks: Iterable[Block]) -> str:
     """Lines that follow each other are one list."""
     return "".join(
         f"<ul>{''.join(map(_block, some))}</ul>" if lines else "".join(map(_block, some))
-        for lines, some in groupby(blocks, key=lambda block: isinstance(block, Line))
+        for lines, some in groupby(blocks, key=lambda block: isinstance(block, TextLine))
     )
 
 
 def _block(block: Block) -> str:
     match block:
-        case Line(text=text, tone=tone, at=at, deeper=deeper):
+        case TextLine(text=text, tone=tone, at=at, deeper=deeper):
             when = f"<time>{clock(at)}</time> " if at is not None else ""
             return f'<li class="{tone}{" deeper" * deeper}">{when}{safe(text)}</li>'
         case Verbatim():
@@ -118,7 +118,7 @@ def _verbatim(block: Verbatim) -> str:
     return f"{f'<p>{title}:</p>' if title else ''}<pre>{told}</pre>"
 
 
-def _row(row: Row) -> str:
+def _row(row: TableRow) -> str:
     below = "<br>".join(map(safe, row.below))
     more = f'<tr class="below"><td colspan="{len(row.cells)}">{below}</td></tr>' if below else ""
     return f'<tr class="{row.tone}">{_cells(row.cells)}</tr>{more}'

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, assert_never
 import click
 
 from trainrun_operator.cli.report.drawing import braille
-from trainrun_operator.cli.report.model import Bars, Curves, Line, Section, Table, Verbatim
+from trainrun_operator.cli.report.model import Bars, Curves, Section, Table, TextLine, Verbatim
 from trainrun_operator.cli.wording import clock, printable
 from trainrun_operator.cli.wrapping import wrapped
 
 if TYPE_CHECKING:
-    from trainrun_operator.cli.report.model import Advices, Bar, Block, Report, Tone
+    from trainrun_operator.cli.report.model import Advices, Bar, Block, Document, Tone
 
 COLORS: dict[Tone, str | None] = {"plain": None, "good": "green", "bad": "red", "note": "yellow"}
 BAR = 56
@@ -28,7 +28,7 @@ LABEL = 12
 """Columns of the word before a fact."""
 
 
-def lines(report: Report) -> Iterator[str]:
+def lines(report: Document) -> Iterator[str]:
     """All of it."""
     yield from _wrapped(report.headline, tone=report.tone, bold=True)
     for block in report.lead:
@@ -67,9 +67,9 @@ def _section(section: Section) -> Iterator[str]:
 
 def _block(block: Block, *, margin: int) -> Iterator[str]:
     match block:
-        case Line(text=text, tone=tone, at=at) if at is not None:
+        case TextLine(text=text, tone=tone, at=at) if at is not None:
             yield from _wrapped(f"{clock(at)} {text}", indent=margin - 9, hang=9, tone=tone)
-        case Line(text=text, tone=tone, deeper=deeper):
+        case TextLine(text=text, tone=tone, deeper=deeper):
             yield from _wrapped(text, indent=margin + 2 * deeper, hang=2, tone=tone)
         case Verbatim(lines=told, title=title):
             yield from _wrapped(f"{title}:" if title else "", indent=margin)

@@ -12,7 +12,7 @@ from typing import Any
 from trainrun.tasks.book import Entry
 from trainrun_operator.cli import wording
 from trainrun_operator.cli.report import terminal
-from trainrun_operator.cli.report.model import Line, Report, Section, Verbatim
+from trainrun_operator.cli.report.model import Document, Section, TextLine, Verbatim
 from trainrun_operator.cli.tasks.history import TaskHistory, shown
 from trainrun_operator.cli.wrapping import WIDTH
 
@@ -32,7 +32,7 @@ def lines(
         for function, keys in stale.items()
     )
     yield from terminal.lines(
-        Report(
+        Document(
             name=uri,
             headline=f"Tasks: {_counted(history)}",
             facts=(("folder", uri), ("log", _standing(history, now))),
@@ -81,9 +81,9 @@ def in_story(history: TaskHistory) -> Section:
     failed = [block for section in _failed(history) for block in section.blocks]
     again = [it for _, it in history.records if it.kind == "Rebuild"]
     named = ((shown(history.book.entries[it.key]), it.why) for it in again[-MOST_FAILED:])
-    rebuilt = [Line(f"{name} was made again: {why}", deeper=True) for name, why in named]
+    rebuilt = [TextLine(f"{name} was made again: {why}", deeper=True) for name, why in named]
     if len(again) > MOST_FAILED:
-        rebuilt.append(Line(f"and {len(again) - MOST_FAILED} before these", deeper=True))
+        rebuilt.append(TextLine(f"and {len(again) - MOST_FAILED} before these", deeper=True))
     return Section(title=f"Tasks, {_counted(history)}", blocks=(*failed, *rebuilt))
 
 
@@ -91,10 +91,13 @@ def _failed(history: TaskHistory) -> Iterator[Section]:
     """What the newest have failed with: the messages name call, key, try and remedy."""
     failed = [task.final for task in reversed(history.calls) if task.final is not None]
     told = [
-        Line(wording.shortened(it.message, 400), "bad", deeper=True) for it in failed[:MOST_FAILED]
+        TextLine(wording.shortened(it.message, 400), "bad", deeper=True)
+        for it in failed[:MOST_FAILED]
     ]
     if len(failed) > MOST_FAILED:
-        told.append(Line(f"and {len(failed) - MOST_FAILED} more: --json lists all", deeper=True))
+        told.append(
+            TextLine(f"and {len(failed) - MOST_FAILED} more: --json lists all", deeper=True)
+        )
     if told:
         yield Section(title="Failed", blocks=tuple(told))
 

@@ -31,7 +31,14 @@ from trainrun_operator.cli.explaining.sweeps.narrative import (
     worker_seconds,
 )
 from trainrun_operator.cli.report.drawing import Thinned
-from trainrun_operator.cli.report.model import Advices, Curves, Line, Report, Section, Verbatim
+from trainrun_operator.cli.report.model import (
+    Advices,
+    Curves,
+    Document,
+    Section,
+    TextLine,
+    Verbatim,
+)
 from trainrun_operator.cli.sweeping.as_json import row_json
 from trainrun_operator.cli.sweeping.rows import row_of
 from trainrun_operator.cli.sweeping.texts import parameters, value_at
@@ -47,16 +54,16 @@ MOST_TOLD = 10
 """Trials of one kind; `trainrun sweep trials` shows all."""
 
 
-def report_of(life: SearchLife, *, pictures: bool = False) -> Report:
+def report_of(life: SearchLife, *, pictures: bool = False) -> Document:
     """The whole story; with `pictures` for a page."""
     end = life.view.end
     verdict = None if end is None else end.record.verdict
     lead = (searched(life), f"{cost(life)} {worker_cost(life)}")
-    return Report(
+    return Document(
         name=f"Sweep {life.sweep.folder.run_name}",
         headline=headline(life),
         tone="plain" if verdict is None else "good" if verdict == "Succeeded" else "bad",
-        lead=tuple(map(Line, lead)),
+        lead=tuple(map(TextLine, lead)),
         facts=(("storage", life.sweep.uri),),
         remarks=(*life.remarks, *by_chance(life), *records_lost(life)),
         sections=tuple(_sections(life, pictures=pictures)),
@@ -92,38 +99,38 @@ def _sections(life: SearchLife, *, pictures: bool) -> Iterator[Section]:
 
 def _failed(life: SearchLife, trial: TrialView) -> Iterator[Block]:
     """One that errored or diverged."""
-    yield Line(title(life, trial), "bad")
-    yield Line(parameters(trial.params, exact=True), deeper=True)
+    yield TextLine(title(life, trial), "bad")
+    yield TextLine(parameters(trial.params, exact=True), deeper=True)
     own = life.lives.get(trial.number)
     if own is not None and own.incidents:
         spent, _ = worker_seconds([own])
-        yield Line(f"{causes(own)}; {in_words(spent)} of workers' time", deeper=True)
+        yield TextLine(f"{causes(own)}; {in_words(spent)} of workers' time", deeper=True)
     hint = advice_of(own)
     if hint and hint not in why(trial):
-        yield Line(hint, deeper=True)
+        yield TextLine(hint, deeper=True)
     yield Verbatim((f"trainrun explain {life.folder_of(trial)}",))
 
 
-def _other(life: SearchLife, trial: TrialView) -> Line:
+def _other(life: SearchLife, trial: TrialView) -> TextLine:
     own = life.lives.get(trial.number)
     what = f"; {causes(own)}" if own is not None and own.incidents else ""
-    return Line(f"{title(life, trial)}{what}")
+    return TextLine(f"{title(life, trial)}{what}")
 
 
 def _more(life: SearchLife, found: int) -> Iterator[Block]:
     if found > MOST_TOLD:
-        yield Line(f"and {found - MOST_TOLD} more, older ones; all of them:")
+        yield TextLine(f"and {found - MOST_TOLD} more, older ones; all of them:")
         yield Verbatim((f"trainrun sweep trials {life.sweep.uri}",))
 
 
 def _best(life: SearchLife) -> Section:
     goal, found = life.sweep.objective, best(life.view, life.sweep.objective)
-    all_of_them = (Line(said),) if (said := succeeded(life)) else ()
+    all_of_them = (TextLine(said),) if (said := succeeded(life)) else ()
     if found is None:
         return Section(title=f"No trial has a {goal.metric} that counts", blocks=all_of_them)
     so_far = ", so far" if found.trial.open else ""
     blocks = (
-        Line(parameters(found.trial.params, exact=True)),
+        TextLine(parameters(found.trial.params, exact=True)),
         Verbatim((f"trainrun checkpoints {life.folder_of(found.trial)}",)),
     )
     told = value_at(goal, found.own.value, found.own.step)

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from trainrun_operator.cli.explaining.extras import MOST_CURVES, MOST_METRICS, curves_of
-from trainrun_operator.cli.report.drawing import MOST_POINTS, Frame, frame, no_numbers, svg
-from trainrun_operator.cli.report.model import Curves, Line
+from trainrun_operator.cli.report.drawing import MOST_POINTS, Plane, frame, no_numbers, svg
+from trainrun_operator.cli.report.model import Curves, TextLine
 
 
 def records(attempt: int, steps: range, rank: int = 0, **metrics: Any) -> Iterator[dict[str, Any]]:
@@ -50,7 +50,7 @@ def test_metrics_and_attempts_are_bounded_and_what_is_left_out_is_named() -> Non
     found, left_out = curves_of(records(1, range(1, 2), **many))
     assert isinstance(found, Curves)
     assert len(found.pictures) == MOST_METRICS
-    assert left_out == Line(f"Without a picture: m{MOST_METRICS}, m{MOST_METRICS + 1}.")
+    assert left_out == TextLine(f"Without a picture: m{MOST_METRICS}, m{MOST_METRICS + 1}.")
     attempts = [
         record for number in range(100) for record in records(number, range(1, 2), loss=None)
     ]
@@ -77,7 +77,7 @@ def test_a_loss_that_became_nan_is_named_and_breaks_its_line() -> None:
     picture = curves.pictures["loss"]
     assert math.isnan(picture[0][2][1])
     assert list(no_numbers(curves, "loss")) == ["NaN at step 3 of attempt 3"]
-    assert frame(picture) == Frame(1.0, 2.0, 1, 5)
+    assert frame(picture) == Plane(1.0, 2.0, 1, 5)
     assert svg(picture, compared=False).count("M") == 2
     assert "stroke:var(--c2)" in svg({2: picture[0]}, compared=False)
 
