@@ -37,8 +37,10 @@ CEL_RULES = "x-kubernetes-validations"
 """The schema key under which the API server looks for CEL rules."""
 
 ANY_TYPE = "x-kubernetes-preserve-unknown-fields"
-INT_OR_STRING = "x-kubernetes-int-or-string"
 """The schema key of what may hold anything; CEL rules cannot look into it."""
+
+INT_OR_STRING = "x-kubernetes-int-or-string"
+"""The schema key of a quantity: a number or a text."""
 
 LIST_TYPE = "x-kubernetes-list-type"
 LIST_MAP_KEYS = "x-kubernetes-list-map-keys"

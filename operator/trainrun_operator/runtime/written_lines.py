@@ -47,7 +47,7 @@ class WrittenLines:
 
 
 class Unhurried(io.TextIOBase):
-    """Stands for a stream and never waits nor fails: writes from a thread of its own, which `close`
+    """Stands for a stream and never waits nor fails: writes from a thread of its own, which `end`
     waits for."""
 
     def __init__(

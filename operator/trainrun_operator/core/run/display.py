@@ -1,7 +1,9 @@
 """The part of the status that people read, derived anew in every pass: phase, counts, conditions.
 
-Layer: core. Nothing here is read back by a decision, with one exception: when the step rose last
-(`progress`) tells whether the peers of a silent worker, or of one that is gone, have worked on.
+Layer: core. Little here is read back by a decision: when the step rose last (`progress`) tells
+whether the peers of a silent worker, or of one that is gone, have worked on; how long WorkersReady
+and Unreachable have held bounds for how long an answer, or a look, is waited for; and a gang that
+was called Hung is not called well for doing something now and then.
 """
 
 from __future__ import annotations

@@ -111,7 +111,7 @@ def open_incident(view: View, loss: Loss, lost: frozenset[int], *, distrust: str
 
 
 def _unreachable(view: View) -> tuple[int, ...]:
-    """Slots whose workers are deleted as soon as the attempt has ended (see `dismissal`)."""
+    """Slots whose workers are deleted as soon as the attempt has ended (see `planner`)."""
     return tuple(
         slot
         for slot, worker in enumerate(view.roster)

@@ -2,7 +2,7 @@
 
 Layer: core. A loss is a fact about one slot; `attribution` makes one incident of all losses
 of an attempt. Invariant: what becomes of a worker that we delete ourselves is no loss; which these
-are says the status (see `dismissal`), so every operator knows.
+are says the status (see `planner`), so every operator knows.
 """
 
 from __future__ import annotations
