@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING
 
 from trainrun_operator.api.run.learned import Learned
 from trainrun_operator.core.run.causes import Cause
-from trainrun_operator.core.run.incidents.losses import Loss
-from trainrun_operator.core.run.view import View, counted, done, max_step, once
+from trainrun_operator.core.run.incidents.losses import Loss, has_stepped
+from trainrun_operator.core.run.view import View, counted, done, once
 
 if TYPE_CHECKING:
     from trainrun.contract.agent_state import AgentState, LongSection
@@ -97,11 +97,6 @@ def _limit(view: View, living: Sequence[AgentState]) -> tuple[timedelta, str] | 
     else:  # only ranks that never reported are left
         return None
     return (limit, field) if limit is not None else None
-
-
-def has_stepped(view: View) -> bool:
-    """Somebody has reported a step in the newest attempt."""
-    return any(max_step(agent) is not None for agent in view.agents)
 
 
 def overdue_sections(living: Sequence[AgentState]) -> dict[int, LongSection]:
