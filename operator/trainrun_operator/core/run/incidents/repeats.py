@@ -60,18 +60,16 @@ def fingerprint(incident: Incident) -> Fingerprint | None:
 def same_node(incidents: Sequence[Incident]) -> Incident | None:
     """The first of the newest ones in which the root of the newest incident has struck again and
     again, on one node alone; None where it has not."""
-    newest = fingerprint(incidents[-1]) if incidents else None
-    same = [it for it in incidents if newest is not None and fingerprint(it) == newest]
-    nodes = {it.node for it in same}
-    if len(same) < AGAIN or len(nodes) > 1:
+    same = _of_root(incidents, incidents[-1]) if incidents else []
+    if len(same) < AGAIN or len({it.node for it in same}) > 1:
         return None
     return same[-AGAIN]
 
 
 def repeated(incidents: Sequence[Incident]) -> tuple[str, str]:
     """Reason and message for the newest incident where its root has struck before; else empty."""
-    newest = fingerprint(incidents[-1]) if incidents else None
-    same = [it for it in incidents if newest is not None and fingerprint(it) == newest]
+    same = _of_root(incidents, incidents[-1]) if incidents else []
+    newest = fingerprint(same[-1]) if same else None
     if newest is None or len(same) < AGAIN:
         return "", ""
     nodes = sorted({it.node for it in same} - {""})
