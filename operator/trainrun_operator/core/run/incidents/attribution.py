@@ -130,9 +130,13 @@ def refined(view: View, incident: Incident) -> Incident:
 def _announced(view: View, incident: Incident) -> Iterator[Loss]:
     """Who sent the SIGTERM that the incident is, if the world has announced it since: whatever the
     worker's processes die of meanwhile, that was first."""
-    worker = next((w for w in view.workers if w.name == incident.worker), None)
+    worker = _worker_of(view, incident)
     if worker is not None and worker.notice is not None and _sender_unknown(incident):
         yield replace(taken_away(worker, worker.notice), known_by=SEEN_BY_WORLD)
+
+
+def _worker_of(view: View, incident: Incident) -> WorkerFact | None:
+    return next((w for w in view.workers if w.name == incident.worker), None)
 
 
 def _tells_the_sender(incident: Incident, better: Incident) -> bool:
@@ -254,7 +258,7 @@ def sender_awaited(view: View, incident: Incident | None) -> bool:
     """The worker that got SIGTERM has not ended: it does within its grace, or its node is lost."""
     if incident is None or not _sender_unknown(incident):
         return False
-    worker = next((w for w in view.workers if w.name == incident.worker), None)
+    worker = _worker_of(view, incident)
     if worker is None or worker.phase == "Ended":
         return False
     grace = timedelta(0) if view.is_silent(worker) else view.config.grace

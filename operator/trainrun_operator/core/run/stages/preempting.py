@@ -15,9 +15,8 @@ from trainrun_operator.api.run.asked import MAX_LEAVING
 from trainrun_operator.api.run.launching import TEMPLATE
 from trainrun_operator.api.run.resource import RESTART
 from trainrun_operator.core.run import steps, transitions
-from trainrun_operator.core.run.causes import Cause
 from trainrun_operator.core.run.gang.unfit import outdated
-from trainrun_operator.core.run.incidents.losses import Loss, got_sigterm
+from trainrun_operator.core.run.incidents.losses import got_sigterm, taken_away
 from trainrun_operator.core.run.notices import grace, granted, noticed, notices, time_left
 from trainrun_operator.core.run.save_agreement import coordinate
 from trainrun_operator.core.run.view import View, done
@@ -163,16 +162,10 @@ def end_attempt(view: View, how: str) -> Plan:
     worker, notice = min(leaving, key=lambda pair: pair[0].notice is None)
     if worker.notice is None:
         loss = got_sigterm(worker, notice)
-        loss = replace(loss, message=f"{loss.message}; {how}"[:1000])
-        return transitions.open_incident(view, loss, frozenset())
-    loss = Loss(
-        slot=worker.slot,
-        cause=Cause.PREEMPTED,
-        worker=worker.name,
-        node=worker.node,
-        message=f"worker {worker.name} is being taken away ({notice.reason}); {how}",
-        age=timedelta(seconds=notice.age),
-    )
+    else:
+        goes = f"worker {worker.name} is being taken away ({notice.reason})"
+        loss = replace(taken_away(worker, notice), message=goes, age=timedelta(seconds=notice.age))
+    loss = replace(loss, message=f"{loss.message}; {how}"[:1000])
     return transitions.open_incident(view, loss, frozenset())
 
 
