@@ -34,7 +34,7 @@ from trainrun_operator.core.run.incidents.attribution import refined
 from trainrun_operator.core.run.incidents.hangs import HUNG
 from trainrun_operator.core.run.store_wait import paused
 from trainrun_operator.core.run.stragglers import STRAGGLER
-from trainrun_operator.core.run.view import STORE_AWAY, View, counted
+from trainrun_operator.core.run.view import STORE_AWAY, View, and_others, counted
 
 if TYPE_CHECKING:
     from trainrun.contract.agent_state import Problem
@@ -275,7 +275,7 @@ def _misheard(view: View) -> tuple[Condition, ...]:
     found = [w for w in view.workers if view.is_unreadable(w) and w.phase == "Running"]
     if not found:
         return ()
-    others = f" (and {counted(len(found) - 1, 'other worker')})" if len(found) > 1 else ""
+    others = and_others(len(found))
     text = (
         f"what worker {found[0].name}{others} says cannot be read: {found[0].unreadable}; it "
         "counts as alive, gets no orders, and nothing is charged to the budgets of the run: bring "

@@ -11,7 +11,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from trainrun_operator.core.run.view import counted
+from trainrun_operator.core.run.view import and_others
 
 if TYPE_CHECKING:
     from trainrun.contract.agent_state import OwnerLife
@@ -33,7 +33,7 @@ def warning(view: View) -> tuple[str, str]:
     found = view.unheard
     if not found:
         return "", ""
-    others = f" (and {counted(len(found) - 1, 'other worker')})" if len(found) > 1 else ""
+    others = and_others(len(found))
     node = f" on node {found[0].node}" if found[0].node else ""
     reason, what = NOT_HEARD, "it may train on"
     if trains_on(view):

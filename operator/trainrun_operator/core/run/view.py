@@ -310,3 +310,8 @@ def worker_name(config: RunConfig, *, slot: int, created_for: int) -> str:
 def counted(number: int, noun: str) -> str:
     """`1 worker`, `3 workers`."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def and_others(number: int) -> str:
+    """` (and 2 other workers)`, after the name of the first of so many; "" where it is alone."""
+    return f" (and {counted(number - 1, 'other worker')})" if number > 1 else ""

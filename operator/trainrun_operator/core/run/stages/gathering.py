@@ -41,7 +41,7 @@ from trainrun_operator.core.run.store_wait import (
     remedy,
     told,
 )
-from trainrun_operator.core.run.view import counted, notice_of
+from trainrun_operator.core.run.view import and_others, counted, notice_of
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -231,7 +231,7 @@ def _refused(view: View, refused: list[WorkerFact], *, actions: tuple[Action, ..
         return store_wait(
             view, REFUSES, found.message, grace=CREDENTIALS_GRACE, actions=actions, resolve=lead
         )
-    more = f" (and {counted(len(refused) - 1, 'other worker')})" if len(refused) > 1 else ""
+    more = and_others(len(refused))
     message = f"the store refuses worker {worker.name}{more}: {found.message}"
     vain = view.status.store_wait
     if vain is not None and vain.reason == REFUSES and is_due(view, vain):
