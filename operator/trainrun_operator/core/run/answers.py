@@ -31,7 +31,7 @@ from trainrun_operator.core.run.incidents import evidence, repeats
 from trainrun_operator.core.run.incidents.attribution import linger
 from trainrun_operator.core.run.notices import grace_left
 from trainrun_operator.core.run.store_wait import has_worked
-from trainrun_operator.core.run.unheard import is_looked_for, newcomer
+from trainrun_operator.core.run.unheard import looker
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -130,7 +130,7 @@ def running(view: View, record: StartRecord, save: SaveOrder | None) -> dict[str
     )
     sources = _sources(view)
     of_source: dict[PeerSource | None, Answer] = {None: answer}
-    looks = newcomer(view) if is_looked_for(view) else None
+    looks = looker(view)
     speaker = view.speaker.slot if view.speaker is not None else 0
     told = {}
     for worker in view.workers:

@@ -84,6 +84,11 @@ def is_looked_for(view: View) -> bool:
     return view.running is not None and in_doubt(view) and not trains_on(view)
 
 
+def looker(view: View) -> WorkerFact | None:
+    """The worker that is to look now, once it is there."""
+    return newcomer(view) if is_looked_for(view) else None
+
+
 def newcomer(view: View) -> WorkerFact | None:
     """The newest worker of slot 0 that was made since the attempt was started; not one that looked
     long ago, and does not go."""

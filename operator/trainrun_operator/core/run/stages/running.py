@@ -206,7 +206,7 @@ STAGE: tuple[Check, ...] = (
 
 def _go_on(view: View, record: StartRecord) -> Plan:
     phase = running_phase(view)
-    looks = unheard.newcomer(view) if unheard.is_looked_for(view) else None
+    looks = unheard.looker(view)
     leavers = tuple(
         action
         for w in view.workers
