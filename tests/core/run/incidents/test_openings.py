@@ -36,7 +36,7 @@ def opens(scene: Scene, point: CheckpointId | None = NEWEST, **fields: Any) -> S
     return scene.with_all(**{"asked_for_checkpoint": True, "steps": (None,), **fields})
 
 
-def settled(scene: Scene, *, trial_of: CheckpointId | None = None) -> Scene:
+def settled(scene: Scene) -> Scene:
     """What is to be written is written, until the store is asked for the attempt after it."""
     for _ in range(6):
         if not scene.plan.transition:
@@ -70,17 +70,17 @@ def starts(scene: Scene, point: CheckpointId, trial_of: CheckpointId | None = No
 
 def again(scene: Scene, point: CheckpointId = NEWEST, **fields: Any) -> Scene:
     """What was started with this checkpoint opens it, and dies."""
+    return settled(opens_again(scene, point).with_exit(1, **(LOAD_ERROR | fields)))
+
+
+def opens_again(scene: Scene, point: CheckpointId) -> Scene:
+    """What was started with this checkpoint opens it."""
     record = scene.status.start_record
     assert record is not None
     running = opens(scene.with_status(attempt=scene.status.attempt - 1), point)
-    running = running.with_status(start_record=replace(record, agents=running_agents(running)))
-    return settled(running.with_exit(1, **(LOAD_ERROR | fields)))
-
-
-def running_agents(scene: Scene) -> str:
-    record = scene.status.start_record
-    assert record is not None
-    return record.agents
+    started = running.status.start_record
+    assert started is not None
+    return running.with_status(start_record=replace(record, agents=started.agents))
 
 
 def twice(**config: Any) -> Scene:
@@ -123,13 +123,6 @@ def test_a_user_is_told_what_is_tried_and_what_is_kept() -> None:
     scene = scene.after(scene.plan)
     assert scene.plan.status.is_true("CheckpointSkipped")
     assert not scene.committed(0, 7).plan.status.is_true("CheckpointSkipped")
-
-
-def opens_again(scene: Scene, point: CheckpointId) -> Scene:
-    record = scene.status.start_record
-    assert record is not None
-    running = opens(scene.with_status(attempt=scene.status.attempt - 1), point)
-    return running.with_status(start_record=replace(record, agents=running_agents(running)))
 
 
 def test_a_trial_that_dies_in_the_same_way_is_the_last_one() -> None:
