@@ -18,7 +18,6 @@ from trainrun.checkpoint.rules.records import AttemptRecord
 from trainrun.contract import layout
 from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun.errors import StoreError
-from trainrun.sweep.records import written
 from trainrun_operator.core.sweep.observation import TrialRun, TrialRunPhase
 
 LENGTH = 4
@@ -229,8 +228,3 @@ class SimulatedTrial:
     def _over(self, phase: TrialRunPhase) -> None:
         self.phase = phase
         self.leave()
-
-
-def value_text(trial: int) -> str:
-    """The value of a trial that has got to its end, as the log has it."""
-    return written(loss(trial, LENGTH))
