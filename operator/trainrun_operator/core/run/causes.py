@@ -10,15 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import IntEnum, StrEnum, auto
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-from trainrun_operator.api.run.incident import BudgetName
+from trainrun_operator.api.run.incident import BudgetName, Incident
 from trainrun_operator.api.run.rules import RuleAction
 from trainrun_operator.api.run.spec import FailurePolicy
 from trainrun_operator.api.run.standing import Failures
-
-if TYPE_CHECKING:
-    from trainrun_operator.api.run.incident import Incident
 
 
 class Cause(StrEnum):
