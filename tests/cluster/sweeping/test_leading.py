@@ -23,7 +23,7 @@ from trainrun_operator.api.sweep.resource import TRAINSWEEP
 from trainrun_operator.cluster.sweeping import clerks
 from trainrun_operator.core.sweep.clerking import ClerkTrouble
 from trainrun_operator.kube.api import KubeApi
-from trainrun_operator.kube.errors import Conflict, Forbidden
+from trainrun_operator.kube.errors import Conflict, Forbidden, KubeError
 from trainrun_operator.runtime import sweep_leader
 from trainrun_operator.worlds.kubernetes.observing.pending import KUEUE
 
@@ -505,11 +505,14 @@ async def as_kueue_does(led: Led) -> None:
     await becomes(gated, bool, "the policy is in force")
 
 
+@pytest.mark.parametrize(("refusal", "status"), [(Forbidden, 403), (Conflict, 409)])
 async def test_a_clerk_that_may_not_be_deleted_is_told_and_no_other_is_made_beside_it(
-    led: Led, monkeypatch: pytest.MonkeyPatch
+    led: Led, monkeypatch: pytest.MonkeyPatch, refusal: type[KubeError], status: int
 ) -> None:
+    """After a webhook that says 409 the pod was not seen any more, and another one was made."""
+
     async def refuse(*_: object, **__: object) -> dict[str, Any]:
-        raise Forbidden("pods are forbidden: not today", status=403)
+        raise refusal("pods are forbidden: not today", status=status)
 
     async def told() -> tuple[str, str, str]:
         return await led.condition("ClerkReady")

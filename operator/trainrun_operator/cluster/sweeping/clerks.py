@@ -14,17 +14,12 @@ from trainrun_operator.api.sweep.spec import TrainSweep
 from trainrun_operator.core.run.store_wait import RENEWED_AFTER
 from trainrun_operator.core.sweep.observation import CLERK_REFUSED, ClerkUnknown
 from trainrun_operator.kube.api import KubeApi
-from trainrun_operator.kube.errors import (
-    AlreadyExists,
-    Conflict,
-    KubeError,
-    NotFound,
-    is_refusal,
-)
+from trainrun_operator.kube.errors import AlreadyExists, KubeError, is_refusal
 from trainrun_operator.runtime.clerk_desk import ClerkDesk
+from trainrun_operator.worlds.kubernetes.deletion import delete_pod
 from trainrun_operator.worlds.kubernetes.observing.pending import held_back
 from trainrun_operator.worlds.kubernetes.observing.pod_index import PodIndex
-from trainrun_operator.worlds.kubernetes.observing.pods import PodFact
+from trainrun_operator.worlds.kubernetes.observing.pods import ENDED, PodFact
 from trainrun_operator.worlds.kubernetes.render import OperatorPlace
 from trainrun_operator.worlds.kubernetes.sweeping.clerk_pod import (
     ClerkImage,
@@ -85,7 +80,7 @@ class Clerks:
             if pod in good[:1]:
                 continue
             try:
-                await self._delete(pod)
+                await delete_pod(pod, api=self._api, pods=self._pods, guard=self._guard)
             except KubeError as error:
                 if not (wanted and is_refusal(error)):
                     raise  # asked again, until it is gone
@@ -122,21 +117,9 @@ class Clerks:
         except AlreadyExists:
             self._pods.learn(await self._api.get(f"{path}/{body['metadata']['name']}"))
 
-    async def _delete(self, pod: PodFact) -> None:
-        path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"
-        try:
-            answer = await self._api.delete(
-                path, body={"preconditions": {"uid": pod.uid}}, guard=self._guard
-            )
-        except (NotFound, Conflict):
-            self._pods.forget(pod)
-        else:
-            if answer.get("kind") == "Pod":
-                self._pods.learn(answer)
-
 
 def _is_lost(pod: PodFact, made_for: str, desk: ClerkDesk, age: timedelta | None) -> bool:
-    if pod.phase in ("Failed", "Succeeded") or pod.template_hash != made_for:
+    if pod.phase in ENDED or pod.template_hash != made_for:
         return True
     if age is None:  # it waits for a node or its image, and has asked nobody yet
         return False

@@ -1,7 +1,7 @@
 """The Kubernetes world of one run: its workers are pods, its status is the TrainRun's.
 
 Layer: worlds/kubernetes. Invariants: it decides nothing; a status is written only over the version
-that was observed; a pod is deleted by its uid; nothing is written unless we lead.
+that was observed; nothing is written unless we lead.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ from trainrun_operator.worlds.base import (
     StatusUnwritable,
 )
 from trainrun_operator.worlds.kubernetes.creations import FIRST_PAUSE, Refusals, reason_of
+from trainrun_operator.worlds.kubernetes.deletion import delete_pod
 from trainrun_operator.worlds.kubernetes.kept import Recent, kept
 from trainrun_operator.worlds.kubernetes.leftovers import holds_something, leftovers
 from trainrun_operator.worlds.kubernetes.observing.facts import worker_fact
@@ -242,7 +243,7 @@ class KubernetesWorld:
         why = "another installation has made it"
         await asyncio.gather(
             *(trying(self._look_at_vanished(pod)) for pod in pods.vanished(version.uid)),
-            *(trying(self._delete_pod(p, why, {})) for p in left_over if holds_something(p)),
+            *(trying(self._delete_pod(p, why)) for p in left_over if holds_something(p)),
         )
         for event in self._strangers.news(pod for pod in strangers if pod not in left_over):
             self._tell(event)
@@ -254,7 +255,7 @@ class KubernetesWorld:
             self._around.pods.learn(raw)  # the watch may be behind: it may be marked again
             ours = {it.uid for it in self._pods()}
             if raw["metadata"]["uid"] == pod.uid and pod.uid not in ours:
-                await self._delete_pod(pod, "it is not marked as a worker any more", {})
+                await self._delete_pod(pod, "it is not marked as a worker any more")
                 self._tell(self._strangers.disowned(pod))
         self._around.pods.looked_after(pod)
 
@@ -363,31 +364,17 @@ class KubernetesWorld:
         if pod is None:
             return
         # By force: its node cannot confirm the end; what still runs there is fenced by its attempt.
-        await self._delete_pod(
-            pod, action.reason, {"gracePeriodSeconds": 0} if action.force else {}
-        )
+        await self._delete_pod(pod, action.reason, force=action.force)
         if action.reason == MAKES_ROOM:
             message = f"the ended worker {pod.name} was deleted with its logs: {MAKES_ROOM}"
             self._tell(Event(type="Warning", reason="QuotaExceeded", message=message))
             self._refusals.try_again("QuotaExceeded")
             self._wake(FIRST_PAUSE)
 
-    async def _delete_pod(self, pod: PodFact, why: str, options: dict[str, Any]) -> None:
-        body = {"preconditions": {"uid": pod.uid}, **options}
+    async def _delete_pod(self, pod: PodFact, why: str, *, force: bool = False) -> None:
         _log.info("deleting pod %s/%s: %s", pod.namespace, pod.name, why)
-        try:
-            raw = await self._around.api.delete(
-                f"{self._pods_path}/{pod.name}", body=body, guard=self._around.check_leadership
-            )
-        except (NotFound, Conflict) as error:
-            if isinstance(error, Conflict) and "Precondition failed" not in error.message:
-                raise  # it is there: a policy or a webhook has refused
-            self._around.pods.forget(pod)
-            return
-        if raw.get("kind") == "Pod" and not options:
-            self._around.pods.learn(raw)
-        else:
-            self._around.pods.forget(pod)
+        api, pods, guard = self._around.api, self._around.pods, self._around.check_leadership
+        await delete_pod(pod, api=api, pods=pods, guard=guard, force=force)
 
     async def _delete_run(self) -> None:
         # Of the version that was looked at: an edit since then may let the run go on.
