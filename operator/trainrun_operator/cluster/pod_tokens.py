@@ -31,6 +31,27 @@ LONGEST_TOKEN = 8192
 EXPIRED = 24 * 3600.0
 """Seconds after its end until a token is not even shown to the API server: that one judges by its
 own clock, and ours may be wrong."""
+BELIEVED_FOR = 900.0
+"""Seconds until a token is reviewed again: a deleted pod is refused at once by our own cache; a
+service account that was removed is noticed so much later. With 2,000 agents that is a review in
+half a second."""
+DISBELIEVED_FOR = 5.0
+"""Seconds until a token is reviewed again that was refused: an API server that has just been
+started, or has not yet heard of a new pod, refuses good ones."""
+PAUSE = 1.0
+"""Seconds after such a refusal in which no other token from the same address for the same pod is
+reviewed."""
+REVIEWS = 8
+"""At a time, beside all other calls to the API server."""
+REMEMBERED_PODS, REMEMBERED_REFUSALS = 20_000, 2_000
+TOKENS = 2
+"""Good ones kept of a pod: the kubelet renews them, and for a moment both are shown."""
+
+T = TypeVar("T")
+
+Review = Callable[[str], Awaitable[PodIdentity | None]]
+FindPod = Callable[[str, str], PodFact | None]
+IsOurs = Callable[[PodFact, str], bool]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,29 +89,6 @@ def claims_of(token: str, *, audience: str, now: float) -> Claims | None:
         namespace=text(cluster, "namespace"), pod=text(pod, "name"), pod_uid=text(pod, "uid")
     )
     return claims if claims.namespace and claims.pod and claims.pod_uid else None
-
-
-BELIEVED_FOR = 900.0
-"""Seconds until a token is reviewed again: a deleted pod is refused at once by our own cache; a
-service account that was removed is noticed so much later. With 2,000 agents that is a review in
-half a second."""
-DISBELIEVED_FOR = 5.0
-"""Seconds until a token is reviewed again that was refused: an API server that has just been
-started, or has not yet heard of a new pod, refuses good ones."""
-PAUSE = 1.0
-"""Seconds after such a refusal in which no other token from the same address for the same pod is
-reviewed."""
-REVIEWS = 8
-"""At a time, beside all other calls to the API server."""
-REMEMBERED_PODS, REMEMBERED_REFUSALS = 20_000, 2_000
-TOKENS = 2
-"""Good ones kept of a pod: the kubelet renews them, and for a moment both are shown."""
-
-T = TypeVar("T")
-
-Review = Callable[[str], Awaitable[PodIdentity | None]]
-FindPod = Callable[[str, str], PodFact | None]
-IsOurs = Callable[[PodFact, str], bool]
 
 
 def pod_tokens(
