@@ -23,6 +23,7 @@ reads this one refuses it."""
 TEXT = rb'[^"\\]*+(?:\\.[^"\\]*+)*+("?)'
 """The rest of a string, perhaps without its end. It never goes back, for which one state would be
 kept for each of a million escapes."""
+GOES_ON = re.compile(TEXT, re.DOTALL)
 TOKEN = re.compile(rb'"' + TEXT + rb"|[\[\]{}]", re.DOTALL)
 """A string, the last one perhaps without its end; or a bracket outside of any."""
 
@@ -55,9 +56,6 @@ def _shallow(text: bytes) -> bytes:
     return b"".join([*kept, text[begin:]])
 
 
-_GOES_ON = re.compile(TEXT, re.DOTALL)
-
-
 class Items:
     """Takes the text of a list in parts of any size."""
 
@@ -81,7 +79,7 @@ class Items:
         text, begin = self._text + part, 0
         end, at = len(text), self._at
         if self._open:
-            rest = _GOES_ON.match(text, at)
+            rest = GOES_ON.match(text, at)
             assert rest is not None, "it matches every text"
             at, self._open = rest.end(), not rest[1]
             if self._open:
