@@ -161,9 +161,10 @@ class Informer(Generic[T]):
                 versions[uid] = version
             elif (entry := self._cache.entry(raw)) is not None:
                 versions[uid] = version
-                news.append(entry)
                 if self._at_once:
-                    self._cache.take(news.pop())
+                    self._cache.take(entry)
+                else:
+                    news.append(entry)
 
         return await self._api.each(self._path, take, params=self._params), versions, news
 
