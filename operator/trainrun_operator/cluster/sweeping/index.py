@@ -80,19 +80,19 @@ class SweepIndex:
         """Take what the API server answered to a write."""
         self._runs.learn(raw)
 
-    def forget_trial(self, namespace: str, run: TrialRun) -> None:
+    def forget_trial(self, namespace: str, uid: str) -> None:
         """The API server says that it is gone."""
-        self._runs.forget(namespace, run.uid)
+        self._runs.forget(namespace, uid)
 
     def _of(self, namespace: str) -> Informer[Raw]:
         return self._sweeps.get(namespace) or self._sweeps[EVERYWHERE]
 
     def _trial_changed(self, before: TrialObject | None, after: TrialObject | None) -> None:
-        for gone in (before,) if before is not None else ():
-            runs = self._by_sweep.get(gone.sweep_uid, {})
-            runs.pop(gone.run.uid, None)
+        if before is not None:
+            runs = self._by_sweep.get(before.sweep_uid, {})
+            runs.pop(before.run.uid, None)
             if not runs:
-                self._by_sweep.pop(gone.sweep_uid, None)
+                self._by_sweep.pop(before.sweep_uid, None)
         if after is not None:
             self._by_sweep[after.sweep_uid][after.run.uid] = after
         for uid in {it.sweep_uid for it in (before, after) if it is not None}:

@@ -299,6 +299,4 @@ class ClusterSweep:
             pass
         except Conflict:
             return  # another one has its name, as the watch will tell
-        for run in self._around.index.runs(sweep.metadata.uid):
-            if run.uid == action.uid:
-                self._around.index.forget_trial(sweep.metadata.namespace, run)
+        self._around.index.forget_trial(sweep.metadata.namespace, action.uid)
