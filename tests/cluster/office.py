@@ -16,6 +16,9 @@ from trainrun_operator.cluster.watch import RunWatch
 from trainrun_operator.core.run.observation import Installation
 from trainrun_operator.core.run.plan import Event
 from trainrun_operator.runtime.agent_server import AgentServer, shared_token
+from trainrun_operator.worlds.kubernetes.observing.pod_index import PodIndex
+from trainrun_operator.worlds.kubernetes.render import OperatorPlace
+from trainrun_operator.worlds.kubernetes.world import Surroundings
 
 if TYPE_CHECKING:
     from trainrun_operator.kube.api import KubeApi
@@ -60,6 +63,25 @@ class Office:
             api, namespaces=namespaces, seen=self.manager.seen, gone=self.manager.gone
         )
         return self.watch
+
+    def around(self, api: KubeApi, *namespaces: str) -> Surroundings:
+        """What its runs are led in: a cluster in which each pod is sealed."""
+        pods = PodIndex(
+            api,
+            namespaces=namespaces,
+            nodes=False,
+            sealed=lambda _pod: True,
+            on_change=self.manager.wake,
+        )
+        return Surroundings(
+            api=api,
+            pods=pods,
+            reads_nodes=False,
+            place=OperatorPlace(url="https://operator", ca_pem="", seal_key=b"key"),
+            notices=(),
+            leads=lambda: True,
+            learn_run=self.watch.learn,
+        )
 
     def _record(self, _raw: Mapping[str, Any], event: Event, _time: datetime) -> None:
         self.events.append(event)

@@ -12,34 +12,12 @@ from trainrun_operator.cluster import neighbours
 from trainrun_operator.core.run.config import RunConfig, config_of
 from trainrun_operator.kube.api import KubeApi
 from trainrun_operator.worlds.kubernetes import run_object
-from trainrun_operator.worlds.kubernetes.observing.pod_index import PodIndex
-from trainrun_operator.worlds.kubernetes.render import OperatorPlace
-from trainrun_operator.worlds.kubernetes.world import Surroundings
 
 if TYPE_CHECKING:
     import pytest
 
     from tests.kube.fake_api import FakeApi
     from trainrun_operator.api.run.resource import TrainRun
-
-
-def around_of(office: Office, api: KubeApi, *namespaces: str) -> Surroundings:
-    pods = PodIndex(
-        api,
-        namespaces=namespaces,
-        nodes=False,
-        sealed=lambda _pod: True,
-        on_change=lambda _uid: None,
-    )
-    return Surroundings(
-        api=api,
-        pods=pods,
-        reads_nodes=False,
-        place=OperatorPlace(url="https://operator", ca_pem="", seal_key=b"key"),
-        notices=(),
-        leads=lambda: True,
-        learn_run=office.watch.learn,
-    )
 
 
 def test_a_run_is_known_once_it_was_seen_and_forgotten_when_it_is_deleted() -> None:
@@ -112,7 +90,7 @@ async def test_a_run_whose_pods_cannot_be_listed_is_left_alone_until_they_can(
 ) -> None:
     """Its workers would look lost, and its agents silent."""
     office, api = Office(), await KubeApi.connect()
-    around = around_of(office, api, "other", "team")
+    around = office.around(api, "other", "team")
     pods = around.pods
     fake.refuses = {"team"}
     reading = [asyncio.create_task(informer.run()) for informer in pods.informers]
@@ -136,7 +114,7 @@ async def test_a_neighbour_is_told_once_the_api_server_takes_it(
 ) -> None:
     monkeypatch.setattr(neighbours, "RETRY", 0.01)
     office, api = Office(), await KubeApi.connect()
-    around = around_of(office, api)
+    around = office.around(api)
     away = status(503, "ServiceUnavailable", "the server is starting")
     fake.answers = [Answer(code=503, body=away)] * 2
     office.sees(held("theirs/k1"))

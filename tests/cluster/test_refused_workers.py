@@ -20,9 +20,6 @@ from trainrun_operator.core.run.gang import roster
 from trainrun_operator.core.run.stages import placement
 from trainrun_operator.kube.errors import Conflict
 from trainrun_operator.worlds.kubernetes import creations
-from trainrun_operator.worlds.kubernetes.observing.pod_index import PodIndex
-from trainrun_operator.worlds.kubernetes.render import OperatorPlace
-from trainrun_operator.worlds.kubernetes.world import Surroundings
 
 if TYPE_CHECKING:
     from tests.support.trainruns import TrainRuns
@@ -72,27 +69,10 @@ async def led(
     monkeypatch.setattr(creations, "LONGEST_PAUSE", 1.0)
     monkeypatch.setattr(roster, "QUOTA_SETTLES", timedelta(seconds=0.5))
     office = Office()
-    pods = PodIndex(
-        api,
-        namespaces=(trainruns.namespace,),
-        nodes=False,
-        sealed=lambda _pod: True,
-        on_change=office.manager.wake,
-    )
-    place = OperatorPlace(url="https://operator", ca_pem="", seal_key=b"key")
-    pods.follow()
-    reading = [asyncio.create_task(informer.run()) for informer in pods.informers]
-    office.manager.lead(
-        Surroundings(
-            api=api,
-            pods=pods,
-            reads_nodes=False,
-            place=place,
-            notices=(),
-            leads=lambda: True,
-            learn_run=office.watch.learn,
-        )
-    )
+    around = office.around(api, trainruns.namespace)
+    around.pods.follow()
+    reading = [asyncio.create_task(informer.run()) for informer in around.pods.informers]
+    office.manager.lead(around)
     yield Led(api=api, runs=trainruns, office=office)
     await office.manager.stop()
     for task in reading:
