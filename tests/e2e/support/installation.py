@@ -30,18 +30,20 @@ class Installation:
     without_rights: list[tuple[datetime, datetime]] = field(default_factory=list)
     """When rights were taken away from operators that still ran."""
 
-    def install(self, *options: str, chart: Path = CHART, wait: bool = True) -> None:
+    def install(self, *options: str) -> None:
         """`helm upgrade --install`, and wait until the operator is ready."""
         self.cluster.helm(
             "upgrade",
             "--install",
             RELEASE,
-            str(chart),
+            str(CHART),
             "--namespace",
             NAMESPACE,
             "--create-namespace",
             "--reset-values",  # without options Helm takes those of the release before
-            *(("--wait", "--timeout", "120s") if wait else ()),
+            "--wait",
+            "--timeout",
+            "120s",
             *options,
         )
 
