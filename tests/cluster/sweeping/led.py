@@ -193,6 +193,10 @@ class Led:
         it = found.get(kind, {})
         return it.get("status", ""), it.get("reason", ""), it.get("message", "")
 
+    async def clerk_ready(self) -> tuple[str, str, str]:
+        """That condition."""
+        return await self.condition("ClerkReady")
+
     async def trials(self) -> dict[str, Any]:
         """The TrainRuns, by name."""
         found = await self.api.get(TRAINRUN.path(self.namespace))

@@ -300,9 +300,6 @@ async def test_a_clerk_that_runs_out_of_memory_again_and_again_is_told_as_such(l
         ended = {"terminated": {"reason": "OOMKilled", "exitCode": 137}}
         waits = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 40s"}}
 
-        async def told() -> tuple[str, str, str]:
-            return await led.condition("ClerkReady")
-
         for restarts, reason in ((2, "NoClerk"), (3, "OutOfMemory")):
             container = {
                 "name": "clerk",
@@ -314,7 +311,9 @@ async def test_a_clerk_that_runs_out_of_memory_again_and_again_is_told_as_such(l
                 "lastState": ended,
             }
             await led.set_pod(name, phase="Running", containerStatuses=[container])
-            found = await becomes(told, lambda it, r=reason: it[1] == r, f"{reason} is told")
+            found = await becomes(
+                led.clerk_ready, lambda it, r=reason: it[1] == r, f"{reason} is told"
+            )
         assert found[2].startswith(
             f"the clerk's pod {name} was ended 3 times for using more than its memory, 1Gi; trials "
             "go on"
@@ -336,11 +335,9 @@ async def bounded(led: Led, kind: str, spec: dict[str, Any], **status: Any) -> N
 
 async def is_refused(led: Led, why: str) -> None:
     """The clerk; its user reads why, and one event says so."""
-
-    async def told() -> tuple[str, str, str]:
-        return await led.condition("ClerkReady")
-
-    found = await becomes(told, lambda it: it[1] == "ClerkRefused", "the refusal is told")
+    found = await becomes(
+        led.clerk_ready, lambda it: it[1] == "ClerkRefused", "the refusal is told"
+    )
     assert found[2].startswith("the pod of the clerk is refused: ")
     assert why in found[2]
     assert (await led.status())["reason"] == "ClerkRefused"
@@ -348,18 +345,22 @@ async def is_refused(led: Led, why: str) -> None:
     assert await led.clerks() == {}
 
 
+async def is_refused_until_its_limits_are(led: Led, why: str, **limits: str) -> None:
+    led.log.deaf = True
+    await led.apply()
+    async with led.operator():
+        await is_refused(led, why)
+        await led.edit(clerk={"resources": {"limits": limits}})
+        await becomes(led.clerks, len, "it is made")
+
+
 async def test_a_quota_that_demands_a_limit_of_cpu_refuses_the_clerk_until_it_has_one(
     led: Led, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sweep_leader, "LOOK_AGAIN", 0.2)
     hard = {"limits.cpu": "2"}
-    led.log.deaf = True
     await bounded(led, "resourcequotas", {"hard": hard}, hard=hard, used={"limits.cpu": "0"})
-    await led.apply()
-    async with led.operator():
-        await is_refused(led, "must specify limits.cpu")
-        await led.edit(clerk={"resources": {"limits": {"cpu": "500m"}}})
-        await becomes(led.clerks, len, "it is made")
+    await is_refused_until_its_limits_are(led, "must specify limits.cpu", cpu="500m")
 
 
 async def test_a_range_that_allows_less_memory_refuses_the_clerk_until_it_wants_less(
@@ -367,13 +368,9 @@ async def test_a_range_that_allows_less_memory_refuses_the_clerk_until_it_wants_
 ) -> None:
     monkeypatch.setattr(sweep_leader, "LOOK_AGAIN", 0.2)
     limit = {"type": "Container", "max": {"memory": "256Mi"}}
-    led.log.deaf = True
     await bounded(led, "limitranges", {"limits": [limit]})
-    await led.apply()
-    async with led.operator():
-        await is_refused(led, "maximum memory usage per Container is 256Mi")
-        await led.edit(clerk={"resources": {"limits": {"memory": "100Mi"}}})
-        await becomes(led.clerks, len, "it is made")
+    why = "maximum memory usage per Container is 256Mi"
+    await is_refused_until_its_limits_are(led, why, memory="100Mi")
 
 
 async def test_a_webhook_that_is_away_refuses_the_clerk_in_the_servers_words(
@@ -433,10 +430,7 @@ async def test_a_clerk_whose_image_may_not_be_pulled_tells_where_a_secret_is_mis
         }
         await led.set_pod(name, phase="Pending", containerStatuses=[container])
 
-        async def told() -> tuple[str, str, str]:
-            return await led.condition("ClerkReady")
-
-        found = await becomes(told, lambda it: "image" in it[2], "the image is told")
+        found = await becomes(led.clerk_ready, lambda it: "image" in it[2], "the image is told")
     assert found == (
         "False",
         "NoClerk",
@@ -454,11 +448,7 @@ async def test_a_clerk_that_kueue_queues_tells_what_kueue_must_know(
     await as_kueue_does(led)
     await led.apply()
     async with led.operator():
-
-        async def told() -> tuple[str, str, str]:
-            return await led.condition("ClerkReady")
-
-        found = await becomes(told, lambda it: it[1] == "NoClerk", "the gate is told")
+        found = await becomes(led.clerk_ready, lambda it: it[1] == "NoClerk", "the gate is told")
     assert found[2].startswith(
         f"the clerk's pod {NAME}-clerk-1 waits: the scheduling gate kueue.x-k8s.io/admission holds "
         "it back: Kueue queues each pod by itself. Name TrainRun.v1alpha1.trainrun.dev and "
@@ -514,9 +504,6 @@ async def test_a_clerk_that_may_not_be_deleted_is_told_and_no_other_is_made_besi
     async def refuse(*_: object, **__: object) -> dict[str, Any]:
         raise refusal("pods are forbidden: not today", status=status)
 
-    async def told() -> tuple[str, str, str]:
-        return await led.condition("ClerkReady")
-
     led.log.deaf = True
     await led.apply()
     async with led.operator():
@@ -524,7 +511,9 @@ async def test_a_clerk_that_may_not_be_deleted_is_told_and_no_other_is_made_besi
         with monkeypatch.context() as patched:
             patched.setattr(led.api, "delete", refuse)
             await led.set_pod(name, phase="Failed")
-            found = await becomes(told, lambda it: "deleted" in it[2], "the refusal is told")
+            found = await becomes(
+                led.clerk_ready, lambda it: "deleted" in it[2], "the refusal is told"
+            )
             assert found == (
                 "False",
                 "NoClerk",
