@@ -26,11 +26,15 @@ UNREAD = "x-unread"
 """A field that nobody reads: the schema of a template is open."""
 
 
+def _name(number: int) -> str:
+    return f"stranger-{number:04d}"
+
+
 def _run(number: int, **more: Any) -> Manifest:
     container = {"name": "worker", "image": "none", "command": ["python3", "train.py"]}
     return {
         **TRAINRUN.head(),
-        "metadata": {"name": f"run-{number:04d}"},
+        "metadata": {"name": _name(number)},
         "spec": {
             "suspend": True,
             "workers": {
@@ -69,7 +73,7 @@ def _pod(number: int) -> Manifest:
     tolerations = [{"key": f"k{at}", "operator": "Exists"} for at in range(2000)]
     container = {"name": "worker", "image": "none", "env": env}
     return {
-        "metadata": {"name": f"pod-{number:04d}", "labels": labels},
+        "metadata": {"name": _name(number), "labels": labels},
         "spec": {"containers": [container], "tolerations": tolerations},
     }
 
@@ -91,11 +95,9 @@ async def create(api: KubeApi, name: str) -> None:
 
 async def delete(api: KubeApi, name: str) -> None:
     """All of them. One request for all takes longer than the API server waits."""
-    path, make, _ = OBJECTS[name]
+    path, _, _ = OBJECTS[name]
     now = {"gracePeriodSeconds": 0}
-    await _each(
-        name, lambda number: api.delete(f"{path}/{make(number)['metadata']['name']}", body=now)
-    )
+    await _each(name, lambda number: api.delete(f"{path}/{_name(number)}", body=now))
 
 
 async def _each(name: str, act: Callable[[int], Awaitable[object]]) -> None:
