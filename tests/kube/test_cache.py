@@ -126,6 +126,16 @@ def test_what_is_none_of_ours_any_more_is_gone_and_may_come_back(listener: Liste
     assert listener.told() == [(None, "red"), ("red", None), (None, "red")]
 
 
+def test_a_late_answer_does_not_bring_back_what_is_none_of_ours_any_more(
+    listener: Listener,
+) -> None:
+    listener.cache.put(thing("a", 10, color="red"))
+    listener.cache.put(thing("a", 12, none_of_ours=True))
+    listener.cache.put(thing("a", 11, color="late"))
+
+    assert listener.told() == [(None, "red"), ("red", None)]
+
+
 def test_a_late_version_that_was_none_of_ours_changes_nothing(listener: Listener) -> None:
     listener.cache.put(thing("a", 12, color="red"))
     listener.cache.put(thing("a", 11, none_of_ours=True))

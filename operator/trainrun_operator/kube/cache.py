@@ -62,8 +62,9 @@ class Cache(Generic[T]):
         if (entry := self.entry(raw)) is not None:
             self.take(entry)
             return True
-        if (known := self._of(identity(raw)[0])) is not None:
-            self._drop(known)  # it has become none of ours, and may become ours again
+        uid, version = identity(raw)
+        if self._of(uid) is not None:
+            self.remove(uid, version=version)  # it may become ours again
         return False
 
     def knows(self, raw: Raw) -> bool:
