@@ -195,7 +195,7 @@ def test_scripts_get_what_they_import_and_no_more(archive: Path) -> None:
     assert not [name for name in names if name.startswith("lib/trainrun/agent")]
 
 
-def test_the_agent_gets_all_that_it_imports(archive: Path) -> None:
+def test_the_agent_gets_all_that_it_imports_and_no_more(archive: Path) -> None:
     graph = grimp.build_graph("trainrun", exclude_type_checking_imports=True)
     agents = [it for it in graph.modules if it.startswith("trainrun.agent.")]
     agents.append("trainrun._process.excepthook")  # by the package itself
@@ -203,6 +203,7 @@ def test_the_agent_gets_all_that_it_imports(archive: Path) -> None:
     with zipfile.ZipFile(archive) as agent:
         names = {name.removesuffix(".py").replace("/", ".") for name in agent.namelist()}
     assert sorted(it for it in needed if not {it, f"{it}.__init__"} & names) == []
+    assert sorted(names & graph.modules - needed - set(agents)) == []
 
 
 IMPORTS = """
