@@ -177,7 +177,7 @@ class StoryEntry:
 
     number: int
     text: str
-    """JSON, of at most `limits.LARGEST_STORY_ENTRY` bytes."""
+    """JSON, of at most `wire.LARGEST_STORY_ENTRY` bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -176,7 +176,7 @@ _encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
 
 def metadata_json(metadata: Mapping[str, object]) -> str:
-    """Return it as a JSON object; may be longer than LONGEST.
+    """Return it as a JSON object; may be longer than LONGEST_METADATA.
 
     Raises TypeError where it is no mapping, holds what JSON has no word for (NaN, a tensor, a name
     that is no string), or is nested too deeply.
