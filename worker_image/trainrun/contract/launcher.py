@@ -247,6 +247,8 @@ def _spelled(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
+# ------------------------------------------------------------------------- hidden
+
 SHELL = re.compile(r"(ba|da|z|k|a)?sh")
 WRAPPERS = frozenset(
     ("env", "nohup", "time", "exec", "command", "nice", "ionice", "stdbuf", "taskset", "numactl",
@@ -273,7 +275,7 @@ def _programs(words: list[str]) -> Iterator[list[str]]:
     """The commands that a command line comes to, each without what stands around it."""
     while words and _ASSIGNMENT.fullmatch(words[0]):
         words = words[1:]
-    name = PurePosixPath(words[0]).name if words else ""
+    name = _name(words[0]) if words else ""
     if SHELL.fullmatch(name):
         for inner in _commands(_script(words[1:])):
             yield from _programs(inner)
@@ -286,7 +288,7 @@ def _programs(words: list[str]) -> Iterator[list[str]]:
 def _wrapped(words: list[str]) -> list[str]:
     """What a wrapper starts, where it is a launcher or a shell; its own options come before."""
     for at, word in enumerate(words):
-        name = PurePosixPath(word).name
+        name = _name(word)
         if of_one_machine(words[at:]) or SHELL.fullmatch(name):
             return words[at:]
         if name.startswith("python") or name.endswith((".py", ".sh")):
