@@ -13,7 +13,6 @@ from trainrun._process import session
 from trainrun._process.checkpoint_handle import Checkpoint
 from trainrun._process.context import get_context
 from trainrun.contract import messages, questions
-from trainrun.contract import metrics as metadata_
 from trainrun.contract import metrics as metrics_
 from trainrun.contract.wire import LARGEST_INTEGER
 from trainrun.errors import StagingFailed
@@ -118,12 +117,12 @@ class _Told(NamedTuple):
 
 
 def _encoded_metadata(metadata: Mapping[str, object] | None) -> str:
-    text = metadata_.metadata_json(metadata) if metadata is not None else ""
-    if len(text) <= metadata_.LONGEST_METADATA:
+    text = metrics_.metadata_json(metadata) if metadata is not None else ""
+    if len(text) <= metrics_.LONGEST_METADATA:
         return text
     warnings.warn(
         f"report(): metadata left out: it takes {len(text)} bytes as JSON, more than "
-        f"{metadata_.LONGEST_METADATA}; save what is larger as a file of the checkpoint",
+        f"{metrics_.LONGEST_METADATA}; save what is larger as a file of the checkpoint",
         stacklevel=3,
     )
     return ""
