@@ -100,11 +100,7 @@ def takes(pid: int, signal: int) -> bool:
 
 def uses_gpu(pid: int) -> bool:
     """It has opened a GPU."""
-    try:
-        opened = [str(path.readlink()) for path in (PROC / f"{pid}/fd").iterdir()]
-    except OSError:  # it ends, or closes one
-        return False
-    return any(map(GPU.match, opened))
+    return any(map(GPU.match, _opened(pid)))
 
 
 def environment(pid: int) -> dict[str, str]:
@@ -151,6 +147,14 @@ def _call(pid: int) -> str:
         return f"{name} of {(PROC / f'{pid}/fd/{descriptor}').readlink()}"
     except OSError:
         return name
+
+
+def _opened(pid: int) -> list[str]:
+    """What its file descriptors lead to."""
+    try:
+        return [str(path.readlink()) for path in (PROC / f"{pid}/fd").iterdir()]
+    except OSError:  # it ends, closes one, or is not ours to read
+        return []
 
 
 def _symbol(pid: int) -> str:
@@ -225,8 +229,4 @@ def reaches_others(pids: Iterable[int], table: Sequence[Socket]) -> bool:
 
 
 def _inodes(pid: int) -> list[str]:
-    try:
-        opened_files = [str(path.readlink()) for path in (PROC / f"{pid}/fd").iterdir()]
-    except OSError:  # it ends, closes one, or is not ours to read
-        return []
-    return [it[8:-1] for it in opened_files if it.startswith("socket:[")]
+    return [it[8:-1] for it in _opened(pid) if it.startswith("socket:[")]
