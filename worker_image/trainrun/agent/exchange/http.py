@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
@@ -154,10 +154,10 @@ class HttpClient:
         writer: asyncio.StreamWriter,
         interrupt: Interrupt | None,
     ) -> str:
-        head = await self._read_head(reader)
+        head = await _head_text(reader)
         if not head.startswith(HELD_BACK) or interrupt is None:
             return head
-        reading = asyncio.ensure_future(self._read_head(reader))
+        reading = asyncio.ensure_future(_head_text(reader))
         news = asyncio.ensure_future(interrupt.event.wait())
         try:
             await asyncio.wait([reading, news], return_when=asyncio.FIRST_COMPLETED)
@@ -171,19 +171,12 @@ class HttpClient:
             news.cancel()
             reading.cancel()
 
-    async def _read_head(self, reader: asyncio.StreamReader) -> str:
-        """The first lines of an answer, or the word that it is held back."""
-        return (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
-
     async def _read(self, reader: asyncio.StreamReader, head: str) -> tuple[Response, bool]:
-        status_line, *lines = head.split("\r\n")
+        status_line, *lines = head.rstrip("\r\n").split("\r\n")
         version, _, rest = status_line.partition(" ")
         if not version.startswith("HTTP/1."):
             raise ValueError(f"not HTTP: {status_line!r:.80}")
-        headers = {
-            name.strip().lower(): value.strip()
-            for name, _, value in (line.partition(":") for line in lines if line)
-        }
+        headers = _fields(lines)
         status = int(rest.split(" ", 1)[0])
         body = b"" if status == 204 else await _read_body(reader, headers)
         kept = version == "HTTP/1.1" and headers.get("connection", "").lower() != "close"
@@ -239,12 +232,20 @@ class RequestHead:
 
 async def read_head(reader: asyncio.StreamReader) -> RequestHead:
     """The next request's. Raises what the stream raises: EOFError, LimitOverrunError, OSError."""
-    text = (await reader.readuntil(END_OF_HEAD)).decode("latin-1")
-    request, *lines = text.rstrip("\r\n").split("\r\n")
+    request, *lines = (await _head_text(reader)).rstrip("\r\n").split("\r\n")
     method, _, rest = request.partition(" ")
+    return RequestHead(method=method, path=rest.partition(" ")[0], fields=_fields(lines))
+
+
+async def _head_text(reader: asyncio.StreamReader) -> str:
+    """The first lines of a request or an answer, to the empty one."""
+    return (await reader.readuntil(END_OF_HEAD)).decode("latin-1")
+
+
+def _fields(lines: Iterable[str]) -> dict[str, str]:
+    """By their names in lower case."""
     pairs = (line.partition(":") for line in lines)
-    fields = {name.strip().lower(): value.strip() for name, _, value in pairs}
-    return RequestHead(method=method, path=rest.partition(" ")[0], fields=fields)
+    return {name.strip().lower(): value.strip() for name, _, value in pairs}
 
 
 def answer_head(status: int, length: int) -> bytes:
