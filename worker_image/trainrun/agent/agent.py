@@ -285,13 +285,11 @@ class Agent:
         if (
             running
             and leaving.gives_sigterm(settings, asks=attempt.voter.vote.calls > 0)
-            and (
-                leaving.out_of_reach(
-                    noticed=self._noticed,
-                    grace=self.config.grace_seconds,
-                    answered=self.heartbeat.last_answer,
-                    now=now,
-                )
+            and leaving.out_of_reach(
+                noticed=self._noticed,
+                grace=self.config.grace_seconds,
+                answered=self.heartbeat.last_answer,
+                now=now,
             )
         ):
             time_left = leaving.time_to_end(settings, left=left)

@@ -26,33 +26,6 @@ from trainrun.contract import layout
 from trainrun.contract.answer import RunSettings
 from trainrun.errors import TrainRunError
 
-NOTICE_PATIENCE = 5.0
-"""Seconds without an answer after a notice: an operator that is there answers it at once."""
-NOTICE_SILENCE = 15.0
-"""Seconds without an answer of an operator that has heard of the notice: it holds answers back for
-up to ten."""
-UPLOAD_SHARE = 4
-"""One part in so many of the time that is left is kept for uploads, where `flush_timeout` is not
-shorter; and patience takes no more of it."""
-
-
-def out_of_reach(*, noticed: float, grace: float, answered: float, now: float) -> bool:
-    """Whether nobody else will decide: the times of notice and last answer are monotonic."""
-    if answered >= noticed:
-        return now - answered >= NOTICE_SILENCE
-    return now - noticed >= min(NOTICE_PATIENCE, grace / UPLOAD_SHARE)
-
-
-def gives_sigterm(settings: RunSettings, *, asks: bool) -> bool:
-    """Whether the script gets SIGTERM; `asks`: it has called `should_save()` in this attempt."""
-    return settings.on_notice == "Signal" or (settings.on_notice == "Auto" and not asks)
-
-
-def time_to_end(settings: RunSettings, *, left: float) -> float:
-    """Seconds that its processes have, of those that the worker has left."""
-    return max(0.0, left - min(settings.flush_timeout, left / UPLOAD_SHARE))
-
-
 LOG = logging.getLogger("trainrun.agent")
 
 LAST_WORD = 1.0
@@ -63,6 +36,14 @@ LOOK = 0.02
 """Seconds between two looks at whether something has ended."""
 STOP_TIME = 5.0
 """Seconds that killed processes may take to be gone."""
+NOTICE_PATIENCE = 5.0
+"""Seconds without an answer after a notice: an operator that is there answers it at once."""
+NOTICE_SILENCE = 15.0
+"""Seconds without an answer of an operator that has heard of the notice: it holds answers back for
+up to ten."""
+UPLOAD_SHARE = 4
+"""One part in so many of the time that is left is kept for uploads, where `flush_timeout` is not
+shorter; and patience takes no more of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,3 +162,20 @@ async def _until(condition: Callable[[], bool], deadline: float) -> bool:
             return False
         await asyncio.sleep(LOOK)
     return True
+
+
+def out_of_reach(*, noticed: float, grace: float, answered: float, now: float) -> bool:
+    """Whether nobody else will decide: the times of notice and last answer are monotonic."""
+    if answered >= noticed:
+        return now - answered >= NOTICE_SILENCE
+    return now - noticed >= min(NOTICE_PATIENCE, grace / UPLOAD_SHARE)
+
+
+def gives_sigterm(settings: RunSettings, *, asks: bool) -> bool:
+    """Whether the script gets SIGTERM; `asks`: it has called `should_save()` in this attempt."""
+    return settings.on_notice == "Signal" or (settings.on_notice == "Auto" and not asks)
+
+
+def time_to_end(settings: RunSettings, *, left: float) -> float:
+    """Seconds that its processes have, of those that the worker has left."""
+    return max(0.0, left - min(settings.flush_timeout, left / UPLOAD_SHARE))

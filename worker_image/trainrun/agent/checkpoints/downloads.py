@@ -24,7 +24,6 @@ from urllib.parse import quote, urlsplit
 from trainrun import checkpoint as api
 from trainrun._common.disk import NO_ROOM
 from trainrun.agent.checkpoints.opened_store import OpenedStore
-from trainrun.checkpoint import CachedFile
 from trainrun.contract.answer import PeerSource
 from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun.contract.wire import CHECKPOINTS_PATH
@@ -33,6 +32,7 @@ from trainrun.errors import ObjectNotFound, StoreUnavailable
 if TYPE_CHECKING:
     from trainrun.checkpoint import CachedFile, FilesOnNode, Manifest, ObjectStore
 
+LOG = logging.getLogger("trainrun.agent")
 
 LOOK = 0.05
 """Seconds between two looks at whether a file has arrived."""
@@ -163,8 +163,6 @@ def _directory(
     with contextlib.closing(Copying(source, files.name)) as copying:
         return files.directory(copy=copying.copy, needed=needed)
 
-
-LOG = logging.getLogger("trainrun.agent")
 
 CONNECT_TIMEOUT = 5.0
 """Seconds: it is on this machine."""

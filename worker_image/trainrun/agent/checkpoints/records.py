@@ -29,7 +29,6 @@ from trainrun.errors import StoreError
 if TYPE_CHECKING:
     from trainrun.checkpoint import WorkerLog
 
-
 LOG = logging.getLogger("trainrun.agent")
 
 KEPT_REPORTS = 20_000

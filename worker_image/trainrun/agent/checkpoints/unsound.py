@@ -26,7 +26,6 @@ from trainrun.errors import StoreError
 if TYPE_CHECKING:
     from trainrun.checkpoint import Manifest
 
-
 LOG = logging.getLogger("trainrun.agent")
 
 

@@ -20,16 +20,6 @@ from trainrun.contract.evidence import FILE_WIDTH, MOST_FRAMES, NAME_WIDTH, Fram
 
 T = TypeVar("T")
 
-
-def within(seconds: float, work: Callable[[], T]) -> T | None:
-    """What `work` returns; None where it takes longer. Its thread is left to itself then."""
-    found: list[T] = []
-    thread = threading.Thread(target=lambda: found.append(work()), name="bounded", daemon=True)
-    thread.start()
-    thread.join(seconds)
-    return found[0] if found else None
-
-
 LARGEST_SOURCE = 256 * 1024
 """Bytes of a file that is read for the names of its classes."""
 READ_WITHIN = 0.5
@@ -121,3 +111,12 @@ def _methods(file: str) -> tuple[tuple[int, int, str, str], ...]:
         for child in node.body
         if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef)
     )
+
+
+def within(seconds: float, work: Callable[[], T]) -> T | None:
+    """What `work` returns; None where it takes longer. Its thread is left to itself then."""
+    found: list[T] = []
+    thread = threading.Thread(target=lambda: found.append(work()), name="bounded", daemon=True)
+    thread.start()
+    thread.join(seconds)
+    return found[0] if found else None

@@ -21,6 +21,8 @@ from trainrun.contract.answer import Start
 from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun.contract.environment import LOOPBACK, Exchange, Handed, ProcessPlace, place_of
 
+LOG = logging.getLogger("trainrun.agent")
+
 NOT_INHERITED = (
     variables.AGENT_CONFIG,  # holds the token
     variables.POD_IP,  # would override those of an agent that a process starts
@@ -78,7 +80,7 @@ JAX's: that would switch a cache on which rank 0 alone writes."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankFiles:
-    """Paths of one rank in one attempt; see the module `folders`."""
+    """Paths of one rank in one attempt; see `Folders`."""
 
     socket: Path
     staging: Path
@@ -208,9 +210,6 @@ def _handed(storage: StorageConfig, generation: int, resume: CheckpointId) -> Ha
     run = layout.generation_folder(layout.run_uri(storage.uri, storage.run_name), generation)
     uri = layout.checkpoint_uri(run, resume)
     return Handed(attempt=resume.attempt, step=resume.step, uri=uri)
-
-
-LOG = logging.getLogger("trainrun.agent")
 
 
 class Folders:

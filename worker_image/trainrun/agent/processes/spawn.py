@@ -22,14 +22,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from trainrun._common.prctl import die_with_parent
 from trainrun.contract import variables
 from trainrun.contract.launcher import TORCHRUN, LauncherRefused, torch_launch
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 
 class StartFailed(OSError):

@@ -29,6 +29,8 @@ from trainrun.contract import metrics
 from trainrun.contract.evidence import Posted
 from trainrun.contract.wire import LARGEST_INTEGER, LARGEST_NUMBER
 
+LOG = logging.getLogger("trainrun.agent")
+
 STEP, TOTAL = "current_step", "total_steps"
 """The metrics that tell how far it is."""
 WHOLE = 100
@@ -121,8 +123,6 @@ def _number(value: object) -> metrics.Metric | None:
             pass
     return value
 
-
-LOG = logging.getLogger("trainrun.agent")
 
 LOOPBACK = "127.0.0.1"
 LARGEST_HEAD, LARGEST_BODY = 8 * 1024, 64 * 1024
