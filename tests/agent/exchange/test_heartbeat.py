@@ -264,26 +264,35 @@ def test_an_answer_that_says_more_than_an_agent_knows_is_carried_out(
     assert worker.code() == 1
 
 
-@pytest.mark.parametrize(("status", "ends"), [(403, True), (401, False)])
-async def test_an_agent_that_is_none_of_the_operators_workers_for_minutes_ends_and_says_so(
-    status: int, ends: bool, operator: OperatorStandIn, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Somebody has removed its seal, or has deleted the TrainRun with --cascade=orphan."""
+async def told_at_the_end(
+    operator: OperatorStandIn, monkeypatch: pytest.MonkeyPatch, *places: str, answers: int
+) -> list[str]:
+    """Why a worker ends that tries these places in turn, when so many more answers have come."""
     monkeypatch.setattr(heartbeat, "REFUSED_SECONDS", 0.2)
-    monkeypatch.setattr(heartbeat, "UNWANTED_PAUSE", 0.05)
-    operator.status = status
-    told: list[str] = []
+    for pause in ("UNWANTED_PAUSE", "FIRST_PAUSE", "LONGEST_PAUSE"):
+        monkeypatch.setattr(heartbeat, pause, 0.05)
+    ways, told = itertools.cycle(places), list[str]()
     beats = heartbeat.Heartbeat(
-        connect=lambda _: HttpClient(operator.url),
+        connect=lambda _: HttpClient(next(ways)),
         state=a_state,
         apply=lambda _: False,
         replaced=told.append,
     )
     beats.start()
     before = operator.requests
-    while operator.requests < before + 12:
+    while operator.requests < before + answers:
         await asyncio.sleep(0.05)
     await beats.stop()
+    return told
+
+
+@pytest.mark.parametrize(("status", "ends"), [(403, True), (401, False)])
+async def test_an_agent_that_is_none_of_the_operators_workers_for_minutes_ends_and_says_so(
+    status: int, ends: bool, operator: OperatorStandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody has removed its seal, or has deleted the TrainRun with --cascade=orphan."""
+    operator.status = status
+    told = await told_at_the_end(operator, monkeypatch, operator.url, answers=12)
     assert bool(told) == ends
 
 
@@ -291,21 +300,6 @@ async def test_an_outage_is_not_part_of_the_minutes_for_which_an_agent_is_refuse
     operator: OperatorStandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Three refusals ended a worker, and between them no operator was there for five minutes."""
-    monkeypatch.setattr(heartbeat, "REFUSED_SECONDS", 0.2)
-    for pause in ("UNWANTED_PAUSE", "FIRST_PAUSE", "LONGEST_PAUSE"):
-        monkeypatch.setattr(heartbeat, pause, 0.05)
     operator.status = 403
-    places = itertools.cycle((operator.url, "http://127.0.0.1:1"))
-    told: list[str] = []
-    beats = heartbeat.Heartbeat(
-        connect=lambda _: HttpClient(next(places)),
-        state=a_state,
-        apply=lambda _: False,
-        replaced=told.append,
-    )
-    beats.start()
-    before = operator.requests
-    while operator.requests < before + 8:
-        await asyncio.sleep(0.05)
-    await beats.stop()
-    assert told == []
+    places = (operator.url, "http://127.0.0.1:1")
+    assert await told_at_the_end(operator, monkeypatch, *places, answers=8) == []
