@@ -28,6 +28,7 @@ from trainrun_operator.cli import wording
 from trainrun_operator.cli.exit_codes import FAILED, SUCCEEDED
 from trainrun_operator.cli.finding import find_runs
 from trainrun_operator.cli.refusal import refused
+from trainrun_operator.cli.report.terminal import table
 from trainrun_operator.cli.scoring import best, wanted_score
 from trainrun_operator.cli.sources import Source, UnknownRun
 from trainrun_operator.cli.which_generation import generation_of, own_generation
@@ -144,17 +145,12 @@ def _lines(listing: Listing) -> Iterator[str]:
         yield "  no checkpoints" if not listing.deleted else "  the others are newer: list again"
         return
     metric = (listing.score.metric,) if listing.score is not None else ()
-    rows: list[tuple[str, ...]] = [
-        ("", "step", "attempt", "state", "files", "size", "committed", *metric)
-    ]
-    rows += [_row(info, listing) for info in listing.checkpoints]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    for number, row in enumerate(rows):
-        line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        info = listing.checkpoints[number - 1] if number else None
-        reason = f"  {info.reason}" if info is not None and info.reason else ""
-        color = STATE_COLORS[info.state] if info is not None else None
-        yield click.style(f"{line.rstrip()}{reason}", fg=color)
+    heads = ("", "step", "attempt", "state", "files", "size", "committed", *metric)
+    head, *rows = table(heads, (_row(info, listing) for info in listing.checkpoints))
+    yield head
+    for line, info in zip(rows, listing.checkpoints, strict=True):
+        reason = f"  {info.reason}" if info.reason else ""
+        yield click.style(f"{line}{reason}", fg=STATE_COLORS[info.state])
     yield f"  * {_about_the_newest(listing)}"
     if listing.score is not None:
         yield _about_the_best(listing.score, listing.best)

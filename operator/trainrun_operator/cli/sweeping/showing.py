@@ -18,6 +18,7 @@ from trainrun_operator.api.sweep.spec import TrainSweep
 from trainrun_operator.cli import wording
 from trainrun_operator.cli.exit_codes import NO, SUCCEEDED
 from trainrun_operator.cli.refusal import refused
+from trainrun_operator.cli.report import terminal
 from trainrun_operator.cli.sweeping.as_json import row_json
 from trainrun_operator.cli.sweeping.loading import load_sweep
 from trainrun_operator.cli.sweeping.news import Row
@@ -99,11 +100,7 @@ def _changed(sweep: ReadSweep, described: TrainSweep) -> list[str]:
 def table(rows: Iterable[Row], objective: Objective) -> Iterator[str]:
     """Heads and rows as text."""
     heads = ("trial", "state", objective.metric, "step", "restarts", "parameters")
-    lines = [heads, *(_cells(row) for row in rows)]
-    widths = [max(len(line[at]) for line in lines) for at in range(len(heads))]
-    for line in lines:
-        cells = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
-        yield "  ".join(cells).rstrip()
+    return terminal.table(heads, map(_cells, rows))
 
 
 def _cells(row: Row) -> tuple[str, ...]:
