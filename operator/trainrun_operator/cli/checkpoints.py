@@ -9,7 +9,6 @@ import contextlib
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Literal
 
 import click
@@ -178,7 +177,6 @@ def _about_the_best(score: Score, found: CheckpointInfo | None) -> str:
 
 
 def _row(info: CheckpointInfo, listing: Listing) -> tuple[str, ...]:
-    when = datetime.fromtimestamp(info.modified, UTC) if info.modified else None
     marks = ("*" if info is listing.newest_good else "", "+" if info is listing.best else "")
     return (
         "".join(marks),
@@ -187,7 +185,7 @@ def _row(info: CheckpointInfo, listing: Listing) -> tuple[str, ...]:
         info.state,
         str(info.files),
         wording.size(info.size_bytes),
-        when.strftime("%Y-%m-%d %H:%M:%S UTC") if when else "-",
+        wording.stamp(info.modified),
         *((_value(info, listing.score),) if listing.score is not None else ()),
     )
 

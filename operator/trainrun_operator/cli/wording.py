@@ -94,6 +94,11 @@ def clock(moment: datetime, *, day: bool = False) -> str:
     return f"{moment.astimezone(UTC):{'%Y-%m-%d %H:%M:%S UTC' if day else '%H:%M:%S'}}"
 
 
+def stamp(modified: float) -> str:
+    """`2026-11-03 10:05:43 UTC` by the clock of a store; a dash where it tells no time."""
+    return clock(datetime.fromtimestamp(modified, UTC), day=True) if modified else "-"
+
+
 def counted(count: int, noun: str) -> str:
     """`1 trial`, `1,000 trials`, `2 processes`."""
     plural = f"{noun}es" if noun.endswith("s") else f"{noun}s"

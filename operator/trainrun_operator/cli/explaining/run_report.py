@@ -7,7 +7,6 @@ Layer: cli; pure.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from trainrun_operator.api.run.story import chapter_object
@@ -26,7 +25,7 @@ from trainrun_operator.cli.report.model import (
     TextLine,
 )
 from trainrun_operator.cli.tasks.overview import in_story
-from trainrun_operator.cli.wording import clock, counted
+from trainrun_operator.cli.wording import clock, counted, stamp
 from trainrun_operator.cli.wording import seconds as in_words
 from trainrun_operator.core.run.times import BUCKETS, goodput
 
@@ -184,24 +183,13 @@ def _checkpoints(life: Life) -> Section:
     good = sum(info.state == "good" for info in life.checkpoints)
     rows = tuple(
         TableRow(
-            cells=(
-                str(info.id.step),
-                str(info.id.attempt),
-                info.state,
-                clock(datetime.fromtimestamp(info.modified, UTC), day=True)
-                if info.modified
-                else "-",
-            ),
+            cells=(str(info.id.step), str(info.id.attempt), info.state, stamp(info.modified)),
             below=(f"not used: {info.reason}",) if info.state == "bad" else (),
         )
         for info in life.checkpoints
     )
     table = Table(heads=("step", "attempt", "state", "committed"), rows=rows)
     return Section(title=f"Checkpoints, {good} of {len(rows)} good", blocks=(table,))
-
-
-def _moment(stamp: float) -> str:
-    return clock(datetime.fromtimestamp(stamp, UTC), day=True) if stamp else "-"
 
 
 def _data(life: Life) -> dict[str, object]:
