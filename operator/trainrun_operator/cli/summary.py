@@ -41,7 +41,6 @@ HEADS = (
 """Of the table of incidents. Seconds: from the loss until we knew, from then until the next
 attempt was started, and until it reported its first step. Lost: steps done again."""
 
-STAGE_WORDS = {"firstStep": "first step"}
 SHOWN = 0.01
 """Part of a recovery from which a stage of it is shown."""
 
@@ -156,13 +155,9 @@ def _recovery(incident: Incident) -> Iterator[str]:
     if incident.recovery_seconds is None or not incident.stages:
         return
     whole = sum(incident.stages.values())
-    parts = ", ".join(
-        f"{STAGE_WORDS.get(name, name)} {wording.seconds(seconds)}"
-        for name, seconds in incident.stages.items()
-        if seconds >= SHOWN * whole
-    )
+    shown = {name: part for name, part in incident.stages.items() if part >= SHOWN * whole}
     warm = f", {incident.warm} warm" if incident.warm else ""
-    yield f"last recovery {wording.seconds(whole)}{warm}: {parts}"
+    yield f"last recovery {wording.seconds(whole)}{warm}: {wording.stages(shown)}"
     if incident.cold:
         yield f"a cold start: {incident.cold}"
 

@@ -21,7 +21,7 @@ from trainrun_operator.cli.report.model import (
     TableRow,
     TextLine,
 )
-from trainrun_operator.cli.wording import counted
+from trainrun_operator.cli.wording import counted, stages
 from trainrun_operator.cli.wording import seconds as in_words
 
 if TYPE_CHECKING:
@@ -56,7 +56,6 @@ OUTCOMES: dict[Outcome, tuple[str, Tone]] = {
     "Found": ("FOUND", "bad"),
     "NotRehearsed": ("not rehearsed", "note"),
 }
-STAGES = {"firstStep": "first step"}
 CURVES: dict[Compared, str] = {
     "Equal": "equal",
     "WithinTolerance": "as close",
@@ -136,10 +135,9 @@ def _below(it: Rehearsed) -> Iterator[str]:
     if it.why_not:
         yield it.why_not
     if it.stages:
-        parts = [f"{STAGES.get(name, name)} {in_words(took)}" for name, took in it.stages.items()]
-        if it.detected is not None and it.detected >= LONG:
-            parts.insert(0, f"found after {in_words(it.detected)}")
-        yield ", ".join(parts)
+        late = it.detected is not None and it.detected >= LONG
+        found = f"found after {in_words(it.detected)}, " if late else ""
+        yield f"{found}{stages(it.stages)}"
     if it.committed is not None:
         (fault,) = it.scenario.faults
         yield f"committed {in_words(it.committed)} after the notice, of {in_words(fault.grace)}"
