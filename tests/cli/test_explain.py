@@ -60,6 +60,17 @@ def test_a_folder_alone_tells_what_happened_what_it_cost_and_what_to_change(tmp_
     assert "Young 1974" in plain
 
 
+def test_a_recovery_is_told_by_its_stages_and_a_single_lost_step_as_one(tmp_path: Path) -> None:
+    took = {"detect": 0.005, "import": 6.1, "firstStep": 1.7}
+    life = [
+        replace(it, reached=1201, incident=an_incident(stages=took)) if it.attempt == 1 else it
+        for it in a_life()
+    ]
+    output = call(str(a_folder(tmp_path / "runs", *life))).output
+    assert "stages: detect 5 ms, import 6.1 s, first step 1.7 s" in output
+    assert "cost: 1 step to be done again" in output
+
+
 def test_no_line_is_wider_than_80_columns_and_without_a_terminal_there_is_no_color(
     tmp_path: Path,
 ) -> None:

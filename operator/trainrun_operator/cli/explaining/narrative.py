@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 
 from trainrun_operator.cli.explaining.advice import lost_steps, step_seconds
 from trainrun_operator.cli.report.model import Section, TextLine, Verbatim
-from trainrun_operator.cli.wording import counted
+from trainrun_operator.cli.wording import counted, stages
 from trainrun_operator.cli.wording import seconds as in_words
 from trainrun_operator.core.run.causes import BUDGETS
+from trainrun_operator.core.run.times import STAGES
 
 if TYPE_CHECKING:
     from trainrun.checkpoint import RankLog
@@ -134,11 +135,18 @@ def _incident(chapter: Chapter, life: Life) -> Iterator[Block]:
     yield TextLine(f"cost: {_cost(chapter, life)}")
     for name, value in incident.items():
         if name not in KNOWN and value not in (None, "", [], {}, False):
-            yield TextLine(f"{LABELS.get(name, name)}: {value}")
+            yield TextLine(f"{LABELS.get(name, name)}: {_told(name, value)}")
     if last := chapter.incident.get("lastLines"):
         yield Verbatim(tuple(map(str, last)), title="its last lines")
     if ranks := life.hangs.get(str(incident.get("evidence"))):
         yield Verbatim(tuple(_stacks(ranks)), title="where the ranks stood")
+
+
+def _told(name: str, value: object) -> str:
+    """The stages of a recovery in words and in order, all else as it is."""
+    if name == "stages" and isinstance(value, dict):
+        return stages({it: value[it] for it in STAGES if isinstance(value.get(it), float | int)})
+    return str(value)
 
 
 def _stacks(ranks: tuple[Rank, ...]) -> Iterator[str]:
@@ -214,7 +222,7 @@ def _cost(chapter: Chapter, life: Life) -> str:
     parts = []
     if lost:
         again = f" ({in_words(lost * step)} of training)" if step else ""
-        parts.append(f"{lost} steps to be done again{again}")
+        parts.append(f"{counted(lost, 'step')} to be done again{again}")
     elif chapter.reached is not None:
         parts.append("no step")
     detect = chapter.incident.get("detectSeconds")
