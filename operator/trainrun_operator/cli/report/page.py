@@ -27,17 +27,12 @@ LONGEST_NAME, LONGEST_LINE = 80, 400
 def page(report: Document) -> str:
     """The whole page."""
     body = "\n".join((_head(report), *_advice(report.advice), *map(_section, report.sections)))
-    return framed(report.name, body)
-
-
-def framed(title: str, body: str, *, style: str = "") -> str:
-    """A page with this HTML in it; `style` comes after that of all pages."""
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; '
         "style-src 'unsafe-inline'\">\n"
-        f"<title>{safe(title)}</title>\n<style>{STYLE}{style}</style></head>\n"
+        f"<title>{safe(report.name)}</title>\n<style>{STYLE}</style></head>\n"
         f"<body><main>\n{body}\n</main></body></html>\n"
     )
 
