@@ -27,8 +27,14 @@ def show(report: Document, *, as_json: bool) -> None:
 
 def write(report: Document, file: Path) -> None:
     """Write its page. Raises InvalidSpec where that cannot be."""
-    try:
-        file.write_text(page(report), encoding="utf-8")
-    except OSError as error:
-        raise InvalidSpec(f"--html {file}: cannot be written: {error.strerror}") from error
+    write_page(page(report), file, option="--html")
     click.echo(f"written: {file}", err=True)
+
+
+def write_page(text: str, file: Path, *, option: str) -> None:
+    """In place of one that is there already: it was of an earlier moment. Raises InvalidSpec, which
+    names the option that asked for it."""
+    try:
+        file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InvalidSpec(f"{option} {file}: cannot be written: {error.strerror}") from error

@@ -13,6 +13,7 @@ import click
 from trainrun.errors import InvalidSpec, TrainRunError
 from trainrun_operator.cli.exit_codes import SUCCEEDED
 from trainrun_operator.cli.refusal import refused
+from trainrun_operator.cli.report.output import write_page
 from trainrun_operator.cli.sweeping.reading import ReadSweep, read_sweep
 
 
@@ -29,7 +30,7 @@ def plot(
         page = _page_maker()
         sweep = read_sweep(where, storage=storage, namespace=namespace, before_damage=before_damage)
         file = Path(f"{sweep.name}.html") if output is None else output
-        _write(file, page(sweep))
+        write_page(page(sweep), file, option="--output")
     except TrainRunError as error:
         return refused(error)
     click.echo(str(file))
@@ -45,11 +46,3 @@ def _page_maker() -> Callable[[ReadSweep], str]:
             'pip install "trainrun[plot]"'
         ) from error
     return page
-
-
-def _write(file: Path, text: str) -> None:
-    """A page that is there already is replaced: it was of an earlier moment."""
-    try:
-        file.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise InvalidSpec(f"--output {file}: cannot be written: {error.strerror}") from error

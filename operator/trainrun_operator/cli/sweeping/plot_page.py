@@ -6,7 +6,6 @@ holds. What looks like a secret is left out.
 
 from __future__ import annotations
 
-import html
 import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator
@@ -31,6 +30,7 @@ from trainrun.contract.masking import masked
 from trainrun.sweep.results import best
 from trainrun.sweep.space import OneOf, Scalar
 from trainrun.sweep.view import TrialView
+from trainrun_operator.cli.report.page import safe
 from trainrun_operator.cli.sweeping.reading import ReadSweep
 from trainrun_operator.cli.sweeping.texts import first_line, parameters, value_at
 from trainrun_operator.cli.wording import counted, counts, seconds
@@ -127,7 +127,7 @@ def page(sweep: ReadSweep) -> str:
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
-        f"<title>Sweep {_safe(sweep.name)}</title>\n<style>{STYLE}</style>\n"
+        f"<title>Sweep {safe(sweep.name)}</title>\n<style>{STYLE}</style>\n"
         f"<script>{get_plotlyjs()}</script></head>\n<body>\n"
         f"{''.join(_head(sweep))}{''.join(sections)}</body></html>\n"
     )
@@ -159,8 +159,8 @@ def _trial(trial: TrialView, sweep: ReadSweep) -> FrozenTrial:
 def _options(domain: OneOf) -> tuple[Scalar, ...]:
     """Without what looks like a secret, unless two of them would be one."""
     options = texts(domain)
-    safe = tuple(masked(it) if isinstance(it, str) else it for it in options)
-    return safe if len({*safe}) == len(safe) else tuple(f"option {at}" for at in range(len(safe)))
+    told = tuple(masked(it) if isinstance(it, str) else it for it in options)
+    return told if len({*told}) == len(told) else tuple(f"option {at}" for at in range(len(told)))
 
 
 def _pictures(drawn: Drawn) -> Iterator[Plotted]:
@@ -260,7 +260,7 @@ def _section(picture: Plotted, place: int) -> str:
             config=CONFIG,
         )
         drawn = f'<div class="picture">{div}</div>'
-    note = f'<p class="dim">{_safe(picture.note)}</p>' if picture.note else ""
+    note = f'<p class="dim">{safe(picture.note)}</p>' if picture.note else ""
     return f"<section><h2>{picture.head}</h2>{drawn}{note}</section>\n"
 
 
@@ -273,14 +273,14 @@ def _head(sweep: ReadSweep) -> Iterator[str]:
         end = view.end.record
         said = f"{end.verdict}: {first_line(end.message) or end.reason}"
     ends = counts({state.lower(): view.count(state) for state in STATES})
-    yield f"<h1>{_safe(sweep.name)}</h1>\n"
+    yield f"<h1>{safe(sweep.name)}</h1>\n"
     for line in (
         f"Searched for: the {wanted} {goal.metric} of a trial {which}. {said}",
         f"{counted(view.asked, 'trial')}: {ends}. {seconds(view.active)} with trials at work.",
         *_best(sweep),
     ):
-        yield f"<p>{_safe(line)}</p>\n"
-    yield f'<p class="dim">{_safe(sweep.uri)}</p>\n'
+        yield f"<p>{safe(line)}</p>\n"
+    yield f'<p class="dim">{safe(sweep.uri)}</p>\n'
 
 
 def _best(sweep: ReadSweep) -> Iterator[str]:
@@ -291,8 +291,3 @@ def _best(sweep: ReadSweep) -> Iterator[str]:
     told = value_at(sweep.objective, found.own.value, found.own.step)
     yield f"Best: trial {found.trial.number} ({found.trial.state.lower()}), {told}."
     yield parameters(found.trial.params, exact=True)
-
-
-def _safe(words: str) -> str:
-    """Escaped, and without what looks like a secret."""
-    return html.escape(masked(words))
