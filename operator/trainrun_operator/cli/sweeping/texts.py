@@ -60,8 +60,8 @@ def outcome_told(trial: EndedTrial, objective: Objective) -> str:
 
 def _outcome(at: str, trial: TrialView | EndedTrial) -> str:
     said = f"{trial.reason}: {trial.message}" if trial.message else ""
-    again = f"{trial.restarts} restart{'s' if trial.restarts > 1 else ''}"
-    parts = (at, first_line(said), again if trial.restarts else "")
+    again = wording.counted(trial.restarts, "restart") if trial.restarts else ""
+    parts = (at, first_line(said), again)
     return "; ".join(part for part in parts if part) or trial.reason
 
 

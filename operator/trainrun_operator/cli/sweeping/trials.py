@@ -211,8 +211,8 @@ class LocalTrials:
     # ---------------------------------------------------------------------------- actions
 
     def apply(self, action: TrialAction) -> bool:
-        """Carry out an action; False: it was ordered before, and its time
-        comes with the end of a run. Raises TrainRunError, OSError."""
+        """Carry out an action; False: it was ordered before, and its time comes with the end of a
+        run. Raises TrainRunError, OSError."""
         match action:
             case CreateTrial():
                 if action.name not in self._trials:

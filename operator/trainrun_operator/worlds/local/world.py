@@ -62,9 +62,9 @@ class LocalWorld:
         problems: Callable[[], tuple[Problem, ...]] = tuple,
         on_deposed: Callable[[], None] = lambda: None,
     ) -> None:
-        """`wake` is called when a worker's state has changed, `output` with (worker, line);
-        `problems` are those of `trainrun run` itself; `on_deposed` is
-        called when another process has written the status, since only one leads."""
+        """`wake` is called when a worker's state has changed, `output` with (worker, line), and
+        `on_deposed` when another process has written the status, since only one leads; `problems`
+        are those of `trainrun run` itself."""
         self._on_deposed = on_deposed
         self._deposed = False
         self._problems = problems
