@@ -205,7 +205,7 @@ soak-tasks: install ## 2,000 tasks on four workers while tasks, ranks, agents an
 	@# asked for by worker_image/trainrun/tasks/ worker_image/trainrun/agent/ operator/trainrun_operator/worlds/local/ benchmarks/soak_tasks.py
 	@$(PYTHON) benchmarks/soak_tasks.py --seconds $(or $(SOAK),180) --seed $(or $(SEED),0)
 
-# Each small mistake in causes, ledger, losses, settling, resume and fencing; TARGETS="ledger settling": in these alone.
+# Each small mistake in causes, ledger, losses, attribution, resume and fencing; TARGETS="ledger attribution": in these alone.
 .PHONY: mutants
 mutants: install ## mutation testing of what counts, settles and resumes; names the survivors (TARGETS=...)
 	@# asked for by operator/trainrun_operator/core/run/ worker_image/trainrun/checkpoint/ tests/core/ tests/checkpoint/ tools/mutants/
