@@ -10,14 +10,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
+from trainrun.checkpoint import RunStore
+from trainrun.checkpoint.sweep_log import SweepLog
+from trainrun.errors import TrainRunError
 from trainrun.sweep.view import TrialView
+from trainrun_operator.cli.sweeping.loading import store_of
 from trainrun_operator.cli.sweeping.orders import (
     Follow,
     KnownTrials,
     Order,
     Steered,
     edit_of,
-    known_trials,
 )
 from trainrun_operator.worlds.kubernetes.sweeping.changing import change_sweep
 
@@ -57,7 +60,15 @@ class _Deciding:
 
 
 def _known(version: SweepVersion) -> KnownTrials:
-    return known_trials(version.sweep, told=_told(version.status))
+    """The trials of the log; where it cannot be read those that the operator tells of, and why: the
+    spec can be changed all the same."""
+    sweep = version.sweep
+    try:
+        view = SweepLog(RunStore(store_of(sweep), sweep.sweep_name)).read_on()
+    except TrainRunError as error:
+        trouble = f"whether these trials are open is not known, the log cannot be read: {error}"
+        return KnownTrials(trials=_told(version.status), trouble=trouble)
+    return KnownTrials(trials=view.trials)
 
 
 def _told(status: TrainSweepStatus) -> dict[int, TrialView]:

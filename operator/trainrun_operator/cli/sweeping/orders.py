@@ -1,6 +1,6 @@
 """What is to be changed in the spec of a sweep so that its trials are paused, stopped or resumed.
 
-Layer: cli; pure but for `known_trials`.
+Layer: cli; pure.
 """
 
 from __future__ import annotations
@@ -8,12 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from trainrun.checkpoint import RunStore
-from trainrun.checkpoint.sweep_log import SweepLog
-from trainrun.errors import InvalidSpec, TrainRunError
+from trainrun.errors import InvalidSpec
 from trainrun.sweep.view import TrialView
 from trainrun_operator.api.sweep.spec import TrainSweep
-from trainrun_operator.cli.sweeping.loading import store_of
 from trainrun_operator.core.sweep.config import sweep_config
 
 FieldValue = bool | tuple[int, ...]
@@ -142,17 +139,6 @@ def _said(trials: tuple[int, ...], state: str) -> str:
 
 def _named(trials: tuple[int, ...] | list[int]) -> str:
     return f"trial{'s' if len(trials) > 1 else ''} {', '.join(map(str, trials))}"
-
-
-def known_trials(sweep: TrainSweep, *, told: Mapping[int, TrialView] | None = None) -> KnownTrials:
-    """The trials of the log; where it cannot be read those that are `told` by others, and why: the
-    spec can be changed all the same."""
-    try:
-        view = SweepLog(RunStore(store_of(sweep), sweep.sweep_name)).read_on()
-    except TrainRunError as error:
-        trouble = f"whether these trials are open is not known, the log cannot be read: {error}"
-        return KnownTrials(trials=told or {}, trouble=trouble)
-    return KnownTrials(trials=view.trials)
 
 
 def _check_budget(order: Order) -> None:
