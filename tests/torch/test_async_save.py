@@ -8,16 +8,30 @@ import sys
 from pathlib import Path
 
 SCRIPT = """
-import torch, torch.distributed as dist, torch.distributed.checkpoint as dcp, trainrun
+import threading, torch, torch.distributed as dist, torch.distributed.checkpoint as dcp, trainrun
 dist.init_process_group("gloo", init_method="file://{rendezvous}", rank=0, world_size=1)
+written, may_end = threading.Event(), threading.Event()
+
+class SaveThatWaits(dcp.FileSystemWriter):
+    def finish(self, metadata, results):
+        written.set()
+        may_end.wait(60)
+        super().finish(metadata, results)
+
 for step in range(1, 3):
     directory = trainrun.staging_directory()
-    writer = dcp.FileSystemWriter(directory)
+    writer = SaveThatWaits(directory)
     saving = dcp.async_save({{"weights": torch.zeros(1000)}}, storage_writer=writer)
     if step == 1:
+        may_end.set()
         saving.result()
+        written.clear()
+        may_end.clear()
+    else:
+        written.wait(60)
     trainrun.report(step=step, checkpoint=directory)
     print("reported", step, flush=True)
+may_end.set()
 saving.result()
 trainrun.report(step=step + 1)
 """
