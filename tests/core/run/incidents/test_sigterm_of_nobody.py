@@ -203,3 +203,30 @@ def test_a_suspension_waits_until_it_is_known_who_sent_it() -> None:
     known = known.after(known.plan)
     assert known.plan.reason == "Suspended"
     assert known.plan.status.failures.preemptions == 1
+
+
+def test_neither_do_failed_starts_hide_who_sent_it() -> None:
+    """They were an incident of the next attempt, and what ended this one stayed `Terminated`."""
+    scene = told(max_failures=3)
+    for slot in (0, 1):
+        scene = scene.with_agent(slot, phase="Idle", held=scene.held)
+    ends = {"phase": "Ended", "exit_code": 1, "age": seconds(0)}
+    dead = [a_worker(1, number, **ends) for number in (2, 3, 4)]
+    waits = scene.plus(*dead)
+    assert (waits.plan.reason, waits.plan.transition) == ("Attributing", False)
+    assert waits.plan.message.endswith("worker that got SIGTERM, which tells who sent it")
+    known = ended(scene, Cause.PREEMPTED, "node n1 shuts down").plus(*dead)
+    known = known.after(known.plan)
+    assert known.plan.reason == "StartFailed"
+    (incident,) = known.plan.status.incidents
+    assert (incident.cause, incident.budget) == ("Preempted", "preemptions")
+
+
+def test_neither_does_an_attempt_of_which_only_an_agent_knows() -> None:
+    scene = told(max_failures=3).with_agent(0, attempt=4)
+    assert scene.plan.reason == "Attributing"
+    known = ended(scene, Cause.PREEMPTED, "node n1 shuts down")
+    known = known.after(known.plan)
+    assert known.plan.reason == "AttemptSkipped"
+    assert known.plan.status.incident is not None
+    assert known.plan.status.incident.cause == "Preempted"

@@ -25,6 +25,7 @@ from trainrun_operator.core.run.incidents.attribution import (
     awaited,
     explains,
     refined,
+    sender_awaited,
 )
 from trainrun_operator.core.run.notices import still_ending
 from trainrun_operator.core.run.stages import placement, suspecting
@@ -117,7 +118,18 @@ def _judged(view: View) -> Plan | None:
 def _failed_start(view: View) -> Plan | None:
     """Workers that cannot take part, before they ever did."""
     loss = unfit.failed_start(view)
-    return transitions.failed_to_start(view, loss) if loss is not None else None
+    if loss is None:
+        return None
+    return _once_sender_is_known(view, transitions.failed_to_start(view, loss))
+
+
+def _once_sender_is_known(view: View, plan: Plan) -> Plan:
+    """A plan that gives the attempt up waits for the end of a worker of it that got SIGTERM: after
+    it, nobody would look any more who sent that."""
+    if not sender_awaited(view, view.status.incident):
+        return plan
+    message = "waiting for the end of a worker that got SIGTERM, which tells who sent it"
+    return wait(view, "Attributing", message, actions=())
 
 
 def _unlaunchable(view: View) -> Plan | None:
@@ -146,11 +158,11 @@ def _invalid_template(view: View) -> Plan | None:
 
 def _gather(view: View) -> Plan:
     if view.highest_attempt > view.status.attempt:
-        return transitions.skip_to(view, view.highest_attempt)
+        return _once_sender_is_known(view, transitions.skip_to(view, view.highest_attempt))
     if (until := outlasting(view, grace=STORE_GRACE)) is not None:
         return _flush_longer(view, until)
     if number := gang.forgotten(view):
-        return _forget(view, number)
+        return _once_sender_is_known(view, _forget(view, number))
     chosen = gang.choose(view)
     ready = gang.ready(view, chosen)
     create = gang.creations(view, chosen)
@@ -316,7 +328,7 @@ def _resolved(view: View, ready: tuple[WorkerFact, ...], found: Resolution) -> P
         case "Suspect":
             return suspecting.wait_for_reader(view, found.message)
         case "Behind":
-            return transitions.skip_to(view, found.highest_attempt)
+            return _once_sender_is_known(view, transitions.skip_to(view, found.highest_attempt))
         case "NotEmpty":
             return transitions.fail(view, "StorageNotEmpty", found.message)
         case "InUse":
