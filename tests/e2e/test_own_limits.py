@@ -28,22 +28,31 @@ def running(script: str, **container: Any) -> dict[str, Any]:
     return {"command": command, **container}
 
 
-SICK = {"exec": {"command": ["false"]}, "initialDelaySeconds": 6, "periodSeconds": 1}
+SICKENS = "open('/full/sick', 'w')"
+SICK = {"exec": {"command": ["test", "!", "-e", "/full/sick"]}, "periodSeconds": 1}
 WRITES = "open('/full/x', 'wb').write(bytes(8 << 20))"
 FULL = {"name": "full", "emptyDir": {"sizeLimit": "1Mi"}}
+MOUNT = [{"name": "full", "mountPath": "/full"}]
 
 SLOW = {"name": "slow", "image": PYTHON_IMAGE, "command": ["sleep", "60"]}
 
 DONE: dict[str, tuple[dict[str, Any], str, str]] = {
-    "probe": ({"container": running("0", livenessProbe=SICK)}, "Terminated", "its livenessProbe"),
+    "probe": (
+        {
+            "container": running(SICKENS, livenessProbe=SICK, volumeMounts=MOUNT),
+            "pod": {"volumes": [FULL]},
+        },
+        "Terminated",
+        "its livenessProbe",
+    ),
     "deadline": (
-        {"container": running("0"), "pod": {"activeDeadlineSeconds": 10}},
+        {"container": running("0"), "pod": {"activeDeadlineSeconds": 30}},
         "Terminated",
         "reached activeDeadlineSeconds of its pod template: Pod was active on the node longer",
     ),
     "disk": (
         {
-            "container": running(WRITES, volumeMounts=[{"name": "full", "mountPath": "/full"}]),
+            "container": running(WRITES, volumeMounts=MOUNT),
             "pod": {"volumes": [FULL]},
         },
         "Terminated",
