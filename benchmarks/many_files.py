@@ -16,7 +16,9 @@ from pathlib import Path
 
 from testbed.tcp_proxy import tcp_proxy
 from tests.support.s3_server import running_server
-from trainrun.checkpoint import RunStore, checkpoint_on_node, open_store, scan, write_part
+from trainrun.checkpoint.reader import checkpoint_on_node
+from trainrun.checkpoint.run_store import RunStore, open_store
+from trainrun.checkpoint.writer import scan, write_part
 
 
 def main() -> None:

@@ -28,7 +28,7 @@ from benchmarks.local_job import machine
 from tests.clerk.desks import Bureau, session
 from tests.support.s3_server import running_server
 from trainrun._samplers.optuna_trials import frozen, places
-from trainrun.checkpoint import RunStore, open_store
+from trainrun.checkpoint.run_store import RunStore, open_store
 from trainrun.checkpoint.sweep_log import SweepLog
 from trainrun.sweep.clerk import Suggest
 from trainrun.sweep.records import Ask, LogEntry, Record, Reports, Tell, TrialReport, written

@@ -24,8 +24,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent.parent))
 
 from benchmarks.local_job import Job, machine, run_yaml
 from tests.support.s3_server import S3Server, running_server
-from trainrun.checkpoint.stores.opening import open_store
-from trainrun.checkpoint.stores.run_store import RunStore
+from trainrun.checkpoint.run_store import RunStore, open_store
 from trainrun.checkpoint.task_folder import TaskFolder
 
 HERE = Path(__file__).parent

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tests.agent.workers import start
-from trainrun.checkpoint import RunStore, open_store, read_logs, stored_logs
+from trainrun.checkpoint.logs import read_logs, stored_logs
+from trainrun.checkpoint.run_store import RunStore, open_store
 from trainrun.contract.answer import Exit, Hold, ResolveRequest
 from trainrun.contract.checkpoint_id import CheckpointId
 

@@ -9,7 +9,8 @@ import pytest
 
 from tests.support.checkpoints import Bench
 from tests.support.s3_server import S3Server, running_server
-from trainrun.checkpoint import ObjectStore, RunStore, open_store
+from trainrun.checkpoint.run_store import RunStore, open_store
+from trainrun.checkpoint.stores.store import ObjectStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from trainrun.checkpoint import Ballot, asked_to_save, cast_ballot, read_ballots, retain
+from trainrun.checkpoint.notes import asked_to_save, cast_ballot, read_ballots
+from trainrun.checkpoint.records import Ballot
+from trainrun.checkpoint.retention import retain
 from trainrun.contract.answer import SaveOrder
 
 if TYPE_CHECKING:

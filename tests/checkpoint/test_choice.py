@@ -9,15 +9,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.support.checkpoints import Bench, Through, checkpoint_id
-from trainrun.checkpoint import (
-    beat,
-    commit_if_complete,
-    list_checkpoints,
-    next_resolution,
-    resolve,
-    set_aside,
-)
 from trainrun.checkpoint.choice import recorded_reason
+from trainrun.checkpoint.inspection import list_checkpoints, next_resolution
+from trainrun.checkpoint.ownership import beat
+from trainrun.checkpoint.resolution import resolve
+from trainrun.checkpoint.writer import commit_if_complete, set_aside
 from trainrun.errors import ObjectNotFound
 
 if TYPE_CHECKING:

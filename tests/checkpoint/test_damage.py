@@ -19,16 +19,14 @@ from tests.support.checkpoints import (
     materialize,
     read_directory,
 )
-from trainrun.checkpoint import (
-    ObjectInfo,
-    RunStore,
-    beat,
-    read_again,
-    resolve,
-    set_aside,
-    shown_damage,
-    verify,
-)
+from trainrun.checkpoint.choice import shown_damage
+from trainrun.checkpoint.inspection import verify
+from trainrun.checkpoint.ownership import beat
+from trainrun.checkpoint.reader import read_again
+from trainrun.checkpoint.resolution import resolve
+from trainrun.checkpoint.run_store import RunStore
+from trainrun.checkpoint.selection import ObjectInfo
+from trainrun.checkpoint.writer import set_aside
 from trainrun.errors import CheckpointDamaged, StoreUnavailable
 
 if TYPE_CHECKING:

@@ -17,19 +17,12 @@ from tests.support.checkpoints import (
     expected_directory,
     materialize,
 )
-from trainrun.checkpoint import (
-    BeatWatch,
-    RunStore,
-    beat,
-    finish,
-    generations,
-    known_run_id,
-    list_checkpoints,
-    next_resolution,
-    release,
-    resolve,
-    retain,
-)
+from trainrun.checkpoint.inspection import list_checkpoints, next_resolution
+from trainrun.checkpoint.ownership import BeatWatch, beat, generations, known_run_id, release
+from trainrun.checkpoint.resolution import resolve
+from trainrun.checkpoint.retention import retain
+from trainrun.checkpoint.run_store import RunStore
+from trainrun.checkpoint.writer import finish
 
 if TYPE_CHECKING:
     from pathlib import Path

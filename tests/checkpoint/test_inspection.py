@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.support.checkpoints import Bench, Through, checkpoint_id
-from trainrun.checkpoint import ObjectInfo, RunStore, list_checkpoints, set_aside, verify
+from trainrun.checkpoint.inspection import list_checkpoints, verify
+from trainrun.checkpoint.run_store import RunStore
+from trainrun.checkpoint.selection import ObjectInfo
+from trainrun.checkpoint.writer import set_aside
 from trainrun.errors import ObjectNotFound
 
 if TYPE_CHECKING:

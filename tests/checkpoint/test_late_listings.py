@@ -16,14 +16,11 @@ from tests.checkpoint.test_lives_of_a_store import LivesOfAStore
 from tests.support.checkpoints import Bench, checkpoint_id
 from tests.support.levels import examples
 from tests.support.memory_store import MemoryStore
-from trainrun.checkpoint import (
-    ObjectInfo,
-    RunStore,
-    commit_if_complete,
-    list_checkpoints,
-    set_aside,
-    shown_damage,
-)
+from trainrun.checkpoint.choice import shown_damage
+from trainrun.checkpoint.inspection import list_checkpoints
+from trainrun.checkpoint.run_store import RunStore
+from trainrun.checkpoint.selection import ObjectInfo
+from trainrun.checkpoint.writer import commit_if_complete, set_aside
 
 if TYPE_CHECKING:
     from pathlib import Path

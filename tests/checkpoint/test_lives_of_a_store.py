@@ -13,7 +13,9 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 from tests.support.checkpoints import Bench, checkpoint_id
 from tests.support.levels import examples
 from tests.support.memory_store import MemoryStore
-from trainrun.checkpoint import RunStore, commit_if_complete, retain
+from trainrun.checkpoint.retention import retain
+from trainrun.checkpoint.run_store import RunStore
+from trainrun.checkpoint.writer import commit_if_complete
 
 if TYPE_CHECKING:
     from trainrun.contract.checkpoint_id import CheckpointId

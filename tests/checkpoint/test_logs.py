@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from trainrun.checkpoint import (
+from trainrun.checkpoint.logs import (
     KEPT_ATTEMPTS,
     LogLine,
     RankLog,
@@ -76,10 +76,14 @@ def test_only_the_newest_attempts_keep_theirs(bench: Bench) -> None:
         gzip.compress(b"{}", mtime=0),
         gzip.compress(b'{"attempt":1,"slot":0}\n{"rank":0,"dropped":0,"lines":7}', mtime=0),
         gzip.compress(b'{"attempt":1,"slot":0}\n{"rank":"x","dropped":0,"lines":[]}', mtime=0),
-        gzip.compress(b'{"attempt":1,"slot":0}\n{"rank":0,"dropped":0,"lines":[[1]]}', mtime=0),
+        gzip.compress(
+            b'{"attempt":1,"slot":0}\n{"rank":0,"dropped":0,"lines":[{"at":1}]}', mtime=0
+        ),
         *(
             gzip.compress(
-                b'{"attempt":1,"slot":0}\n{"rank":0,"dropped":0,"lines":[[%s,""]]}' % at, mtime=0
+                b'{"attempt":1,"slot":0}\n{"rank":0,"dropped":0,"lines":[{"at":%s,"text":""}]}'
+                % at,
+                mtime=0,
             )
             for at in (b"NaN", b"Infinity", b"-1", b"1e30", b"9" * 400, b"null", b"[]")
         ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from trainrun.checkpoint import MetricsLog, read_metrics
+from trainrun.checkpoint.metrics_log import MetricsLog, read_metrics
 
 if TYPE_CHECKING:
     from tests.support.checkpoints import Bench

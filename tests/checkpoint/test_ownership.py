@@ -9,9 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from tests.support.checkpoints import Bench, checkpoint_id
-from trainrun.checkpoint import BeatWatch, beat, release, resolve
-from trainrun.checkpoint.ownership import claimants
-from trainrun.checkpoint.rules.records import Beat, OwnerRecord, RunRecord
+from trainrun.checkpoint.ownership import BeatWatch, beat, claimants, release
+from trainrun.checkpoint.records import Beat, OwnerRecord, RunRecord
+from trainrun.checkpoint.resolution import resolve
 
 
 def owners(bench: Bench) -> list[str]:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.support.checkpoints import Bench, checkpoint_id, read_directory
-from trainrun.checkpoint import next_resolution, set_aside
-from trainrun.checkpoint.stores.read_only import ReadOnlyStore
+from trainrun.checkpoint.inspection import ReadOnlyStore, next_resolution
+from trainrun.checkpoint.writer import set_aside
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,18 +10,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.support.checkpoints import Bench, Through, checkpoint_id
-from trainrun.checkpoint import (
-    RunStore,
-    check_fence,
-    finish,
-    open_store,
-    prove,
-    release,
-    resolve,
-    retain,
-    set_aside,
-)
-from trainrun.checkpoint.rules.records import AttemptRecord, FinishedRecord, seal
+from trainrun.checkpoint.ownership import release
+from trainrun.checkpoint.records import AttemptRecord, FinishedRecord, seal
+from trainrun.checkpoint.resolution import prove, resolve
+from trainrun.checkpoint.retention import retain
+from trainrun.checkpoint.run_store import RunStore, open_store
+from trainrun.checkpoint.writer import check_fence, finish, set_aside
 from trainrun.errors import CheckpointFenced, StoreMisconfigured
 
 if TYPE_CHECKING:

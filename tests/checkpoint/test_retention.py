@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.support.checkpoints import Bench, checkpoint_id
-from trainrun.checkpoint import RunStore, Score, retain, set_aside
+from trainrun.checkpoint.retention import retain
+from trainrun.checkpoint.run_store import RunStore
+from trainrun.checkpoint.selection import Score
+from trainrun.checkpoint.writer import set_aside
 from trainrun.errors import StoreUnavailable
 
 if TYPE_CHECKING:

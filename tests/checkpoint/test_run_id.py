@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from trainrun.checkpoint import BeatWatch, RunStore, known_run_id, ownership, release, resolve
+from trainrun.checkpoint import ownership
+from trainrun.checkpoint.ownership import BeatWatch, known_run_id, release
+from trainrun.checkpoint.resolution import resolve
+from trainrun.checkpoint.run_store import RunStore
 from trainrun.contract import environment
 
 if TYPE_CHECKING:

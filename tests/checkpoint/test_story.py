@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from trainrun.checkpoint import StoryRecord, read_attempts, read_story, write_story
+from trainrun.checkpoint.notes import read_attempts, read_story, write_story
+from trainrun.checkpoint.records import StoryRecord
 
 if TYPE_CHECKING:
     from tests.support.checkpoints import Bench

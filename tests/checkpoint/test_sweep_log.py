@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.sweeps import a_search, asked, begun, report, told
-from trainrun.checkpoint.stores.opening import open_store
-from trainrun.checkpoint.stores.run_store import RunStore
+from trainrun.checkpoint.run_store import RunStore, open_store
 from trainrun.checkpoint.stores.store import ObjectInfo, ObjectStore
 from trainrun.checkpoint.sweep_log import SweepLog
 from trainrun.errors import StoreUnavailable, SweepLogDamaged

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.support.sweeps import asked, begun
-from trainrun.checkpoint.numbered_volumes import parts
-from trainrun.checkpoint.stores.opening import open_store
-from trainrun.checkpoint.stores.run_store import RunStore
+from trainrun.checkpoint.numbered_log import parts
+from trainrun.checkpoint.run_store import RunStore, open_store
 from trainrun.checkpoint.sweep_log import SweepLog
 from trainrun.errors import StoreUnavailable, SweepLogDamaged
 

@@ -11,10 +11,9 @@ from pathlib import Path
 import pytest
 
 from tests.support.s3_server import S3Server
-from trainrun.checkpoint import AttemptRecord
+from trainrun.checkpoint.records import AttemptRecord
+from trainrun.checkpoint.run_store import RunStore, open_store
 from trainrun.checkpoint.stores.file import FileStore
-from trainrun.checkpoint.stores.opening import open_store
-from trainrun.checkpoint.stores.run_store import RunStore
 from trainrun.checkpoint.stores.store import ObjectStore
 from trainrun.checkpoint.task_folder import TaskFolder
 from trainrun.errors import (

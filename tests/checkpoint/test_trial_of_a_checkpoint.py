@@ -5,15 +5,10 @@ from __future__ import annotations
 import pytest
 
 from tests.support.checkpoints import Bench, checkpoint_id
-from trainrun.checkpoint import (
-    check_fence,
-    list_checkpoints,
-    next_resolution,
-    retain,
-    set_aside,
-    verify,
-)
-from trainrun.checkpoint.rules.records import AttemptRecord
+from trainrun.checkpoint.inspection import list_checkpoints, next_resolution, verify
+from trainrun.checkpoint.records import AttemptRecord
+from trainrun.checkpoint.retention import retain
+from trainrun.checkpoint.writer import check_fence, set_aside
 from trainrun.errors import CheckpointFenced
 
 NEWEST, BEFORE = checkpoint_id(1, 10), checkpoint_id(1, 5)

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from trainrun.checkpoint import MetricsLog, RunStore, open_store
-from trainrun.checkpoint.rules.records import AttemptRecord
-from trainrun.checkpoint.trial_reports import TrialReports
+from trainrun.checkpoint.metrics_log import MetricsLog
+from trainrun.checkpoint.records import AttemptRecord
+from trainrun.checkpoint.run_store import RunStore, open_store
+from trainrun.checkpoint.sweep_log import TrialReports
 from trainrun.contract import layout
 from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun.errors import StoreUnavailable

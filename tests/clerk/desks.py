@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from trainrun.checkpoint import MetricsLog, RunStore, open_store
+from trainrun.checkpoint.metrics_log import MetricsLog
+from trainrun.checkpoint.run_store import RunStore, open_store
 from trainrun.contract.agent_config import StorageConfig
 from trainrun.contract.variables import CLERK_CONFIG
 from trainrun.sweep.records import SweepSession

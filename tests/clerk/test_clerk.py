@@ -9,7 +9,7 @@ import pytest_asyncio
 
 from tests.clerk.desks import UID, Bureau, session
 from tests.kube.waiting import until
-from trainrun.checkpoint import RunStore
+from trainrun.checkpoint.run_store import RunStore
 from trainrun.checkpoint.sweep_log import SweepLog
 from trainrun.sweep.records import Ask, End
 from trainrun.sweep.targets import EndedRun

@@ -7,7 +7,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from trainrun.checkpoint import RunStore, StoryRecord, open_store, write_story
+from trainrun.checkpoint.notes import write_story
+from trainrun.checkpoint.records import StoryRecord
+from trainrun.checkpoint.run_store import RunStore, open_store
 from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun_operator.api.run.story import Chapter, Note, chapter_object
 from trainrun_operator.core.run.times import divided

@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 
 from tests.support.checkpoints import Bench
 from tests.support.trainruns import TrainRuns
-from trainrun.checkpoint import RunStore, open_store
+from trainrun.checkpoint.run_store import RunStore, open_store
 from trainrun_operator.cli.commands import trainrun
 
 

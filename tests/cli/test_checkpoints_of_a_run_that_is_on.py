@@ -10,7 +10,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tests.support.checkpoints import Bench, checkpoint_id
-from trainrun.checkpoint import RunStore, open_store, retain
+from trainrun.checkpoint.retention import retain
+from trainrun.checkpoint.run_store import RunStore, open_store
 from trainrun.checkpoint.stores.file import FileStore
 from trainrun_operator.cli.commands import trainrun
 

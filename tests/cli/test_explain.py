@@ -12,18 +12,11 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tests.cli.stories import a_folder, a_life, an_incident, at
-from trainrun.checkpoint import (
-    HangRecord,
-    LogLine,
-    MetricsLog,
-    RankLog,
-    RunStore,
-    WorkerLog,
-    open_store,
-    write_hang,
-    write_log,
-)
-from trainrun.checkpoint.rules.records import AttemptRecord
+from trainrun.checkpoint.logs import LogLine, RankLog, WorkerLog, write_log
+from trainrun.checkpoint.metrics_log import MetricsLog
+from trainrun.checkpoint.notes import write_hang
+from trainrun.checkpoint.records import AttemptRecord, HangRecord
+from trainrun.checkpoint.run_store import RunStore, open_store
 from trainrun.contract import layout
 from trainrun_operator.api.run.status import Condition, TrainRunStatus
 from trainrun_operator.api.run.story import Chapter
@@ -166,7 +159,8 @@ def test_a_chapter_of_another_version_costs_only_itself(tmp_path: Path) -> None:
     folder = a_folder(tmp_path / "runs", *a_life())
     record = json.loads((folder / "story" / "000002-0f9e8d7c.json").read_text())
     assert record["number"] == 2
-    from trainrun.checkpoint import StoryRecord, write_story
+    from trainrun.checkpoint.notes import write_story
+    from trainrun.checkpoint.records import StoryRecord
 
     run = RunStore(open_store((tmp_path / "runs").as_uri()), "llama")
     write_story(run, StoryRecord(number=9, uid="other", run="llama", chapter={"number": "nine"}))

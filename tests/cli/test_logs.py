@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from trainrun.checkpoint import LogLine, RankLog, RunStore, WorkerLog, open_store, write_log
-from trainrun.checkpoint.rules.records import AttemptRecord
+from trainrun.checkpoint.logs import LogLine, RankLog, WorkerLog, write_log
+from trainrun.checkpoint.records import AttemptRecord
+from trainrun.checkpoint.run_store import RunStore, open_store
 from trainrun.contract import layout
 from trainrun_operator.api.run.status import TrainRunStatus
 from trainrun_operator.cli.commands import trainrun

@@ -11,7 +11,8 @@ from click.testing import CliRunner, Result
 
 from tests.cli.stories import a_folder, a_life
 from tests.support.checkpoints import Bench
-from trainrun.checkpoint import RunStore, list_checkpoints, open_store
+from trainrun.checkpoint.inspection import list_checkpoints
+from trainrun.checkpoint.run_store import RunStore, open_store
 from trainrun_operator.api.run.status import TrainRunStatus
 from trainrun_operator.cli.commands import trainrun
 from trainrun_operator.worlds.local.place import place_of

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from trainrun.contract import metrics
@@ -97,18 +95,6 @@ def test_metadata_is_read_as_it_was_written() -> None:
 )
 def test_a_reply_is_read_as_it_was_written(question: Question[object], reply: Reply) -> None:
     assert parse_reply(reply_line(reply).encode(), question) == reply
-
-
-def test_the_resume_point_is_described_where_its_files_are_handed_over() -> None:
-    about = Described(attempt=2, step=5, metrics={})
-    line = reply_line(Fetched(path="/cache/x", about=about))
-    assert json.loads(line) == {
-        "path": "/cache/x",
-        "attempt": 2,
-        "step": 5,
-        "metrics": {},
-        "metadata": {},
-    }
 
 
 @pytest.mark.parametrize(

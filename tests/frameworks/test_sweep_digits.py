@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.eventually import eventually
-from trainrun.checkpoint import RunStore, open_store
+from trainrun.checkpoint.run_store import RunStore, open_store
 from trainrun.checkpoint.sweep_log import SweepLog
 from trainrun.sweep.view import SweepView
 from trainrun_operator.worlds.local.leftovers import kill_all

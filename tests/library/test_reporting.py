@@ -38,7 +38,7 @@ def test_the_first_message_is_hello_with_rank_and_pid(agent: AgentStandIn) -> No
     hello = dict(agent.messages[0])
     assert hello.pop("imported") >= 0.0
     assert hello.pop("memory") > 1 << 20
-    assert hello == {"type": "hello", "rank": 2, "pid": os.getpid(), "stacks": 0}
+    assert hello == {"type": "hello", "rank": 2, "pid": os.getpid()}
 
 
 def test_a_report_carries_step_and_metrics(agent: AgentStandIn) -> None:

@@ -106,7 +106,7 @@ def test_the_worker_side_imports_on_the_oldest_python_of_a_worker_image() -> Non
         )
         and "torch" not in path.parts
     ]
-    needs_boto3 = {"trainrun.checkpoint.stores.s3_errors", "trainrun.checkpoint.stores.s3_parts"}
+    needs_boto3 = {"trainrun.checkpoint.stores.s3_errors", "trainrun.checkpoint.stores.parts"}
     script = "; ".join(f"import {name}" for name in names if name not in needs_boto3)
 
     done = subprocess.run(

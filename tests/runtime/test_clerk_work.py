@@ -8,7 +8,8 @@ import pytest
 
 from tests.clerk.desks import UID, session, spec
 from tests.support.memory_store import MemoryStore
-from trainrun.checkpoint import MetricsLog, RunStore
+from trainrun.checkpoint.metrics_log import MetricsLog
+from trainrun.checkpoint.run_store import RunStore
 from trainrun.errors import StoreDenied, StoreError, StoreMisconfigured
 from trainrun.sweep.fold import fold
 from trainrun.sweep.targets import Targets

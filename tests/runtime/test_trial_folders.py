@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from tests.support.memory_store import MemoryStore
 from tests.support.sweeps import a_view, asked, begun, told
-from trainrun.checkpoint import RunStore
-from trainrun.checkpoint.rules.records import RunRecord, seal
+from trainrun.checkpoint.records import RunRecord, seal
+from trainrun.checkpoint.run_store import RunStore
 from trainrun.errors import StoreDenied
 from trainrun.sweep.targets import Targets
 from trainrun_operator.runtime.trial_folders import RetiredFolders

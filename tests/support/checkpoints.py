@@ -9,20 +9,12 @@ from pathlib import Path
 from typing import Literal
 
 from tests.support.fake_clock import FakeClock
-from trainrun.checkpoint import (
-    BeatWatch,
-    LocalFile,
-    Manifest,
-    RunStore,
-    checkpoint_on_node,
-    commit_if_complete,
-    initial_on_node,
-    open_store,
-    read_manifest,
-    resolve,
-    scan,
-    write_part,
-)
+from trainrun.checkpoint.ownership import BeatWatch
+from trainrun.checkpoint.reader import checkpoint_on_node, initial_on_node, read_manifest
+from trainrun.checkpoint.records import Manifest
+from trainrun.checkpoint.resolution import resolve
+from trainrun.checkpoint.run_store import RunStore, open_store
+from trainrun.checkpoint.writer import LocalFile, commit_if_complete, scan, write_part
 from trainrun.contract.agent_state import Resolution
 from trainrun.contract.checkpoint_id import CheckpointId
 

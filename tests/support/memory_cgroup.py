@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from trainrun._common.oom import CGROUP_ROOT, SELF_CGROUP
+from trainrun._common.kernel import CGROUP_ROOT, SELF_CGROUP
 
 
 @dataclass(frozen=True)

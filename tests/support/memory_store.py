@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from trainrun.checkpoint import ObjectInfo
+from trainrun.checkpoint.selection import ObjectInfo
 from trainrun.checkpoint.stores.store import Progress, check_key
 from trainrun.errors import CheckpointDamaged, ObjectNotFound
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from trainrun.checkpoint.stores.opening import open_store
-from trainrun.checkpoint.stores.run_store import RunStore
+from trainrun.checkpoint.run_store import RunStore, open_store
 from trainrun.checkpoint.task_folder import TaskFolder
 from trainrun.tasks.task_log import from_bytes
 

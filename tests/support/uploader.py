@@ -12,7 +12,9 @@ import sys
 from pathlib import Path
 
 from tests.support.checkpoints import contents
-from trainrun.checkpoint import RunStore, commit_if_complete, open_store, retain, scan, write_part
+from trainrun.checkpoint.retention import retain
+from trainrun.checkpoint.run_store import RunStore, open_store
+from trainrun.checkpoint.writer import commit_if_complete, scan, write_part
 
 SIZE = 100_000
 WORKERS = 2

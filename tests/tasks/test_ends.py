@@ -12,7 +12,7 @@ import pytest
 
 from tests.tasks import tasks_that_end
 from tests.tasks.tasks_that_end import Grumpy, NoSuchShard, ready
-from trainrun._common.oom import OomCounter
+from trainrun._common.kernel import OomCounter
 from trainrun.tasks.ends import Crashed, End, Raised
 from trainrun.tasks.launcher import crash_of
 from trainrun.tasks.launching import Launcher

@@ -10,7 +10,8 @@ import torch
 from tests.support.checkpoints import materialize
 from tests.torch.ranks import start_ranks
 from tests.torch.sharded import STEPS, WORLD, Sharding, model, train_sharded
-from trainrun.checkpoint import RunStore, commit_if_complete, open_store, scan, write_part
+from trainrun.checkpoint.run_store import RunStore, open_store
+from trainrun.checkpoint.writer import commit_if_complete, scan, write_part
 from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun.torch import State
 

@@ -56,9 +56,7 @@ AGENTS_OWN = ("agent", "checkpoint", "sweep", "_samplers")
 """Parts of `trainrun` that no script imports: the agent's, and the clerk's of a sweep."""
 SCRIPTS_OWN = (
     *("torch", "transformers.py", "lightning.py", "accelerate.py", "mlflow.py", "tasks"),
-    *("checkpoint_handle.py", "params.py", "reporting.py", "restoring.py", "save_request.py"),
-    *("sections.py", "sweep", "sweep_log.py", "trial_reports.py", "trial_retention.py"),
-    "_samplers",
+    *("checkpoint_handle.py", "reporting.py", "restoring.py", "sweep", "sweep_log.py", "_samplers"),
 )
 """Parts that the agent does not import: for scripts, and for the clerk of a sweep."""
 

@@ -42,11 +42,15 @@ if TYPE_CHECKING:
         get_checkpoint,
         get_initial_checkpoint,
     )
-    from trainrun._process.context import Context, get_context
-    from trainrun._process.params import get_params
-    from trainrun._process.reporting import report, staging_directory
-    from trainrun._process.save_request import SaveRequest, finish, should_save
-    from trainrun._process.sections import long_section
+    from trainrun._process.context import Context, get_context, get_params
+    from trainrun._process.reporting import (
+        SaveRequest,
+        finish,
+        long_section,
+        report,
+        should_save,
+        staging_directory,
+    )
     from trainrun.errors import (
         AgentLost,
         AgentRefused,
@@ -86,23 +90,13 @@ __all__ = [
 # No name may be a module's as well: who imports the module would find it under that name.
 _HOMES = {
     "_process.checkpoint_handle": ("Checkpoint", "get_checkpoint", "get_initial_checkpoint"),
-    "_process.context": ("Context", "get_context"),
-    "errors": (
-        "AgentLost",
-        "AgentRefused",
-        "CheckpointUnfinished",
-        "FatalError",
-        "ForeignLauncher",
-        "NotTheTrainingProcess",
-        "RetryError",
-        "StagingFailed",
-        "TrainRunError",
+    "_process.context": ("Context", "get_context", "get_params"),
+    "_process.reporting": (
+        *("SaveRequest", "finish", "long_section"),
+        *("report", "should_save", "staging_directory"),
     ),
-    "_process.params": ("get_params",),
-    "_process.reporting": ("report", "staging_directory"),
-    "_process.save_request": ("SaveRequest", "finish", "should_save"),
-    "_process.sections": ("long_section",),
 }
+"""Of what is not in `errors`."""
 
 train = sys.modules[f"{__name__}.train"] = sys.modules[__name__]
 """Lets a loop written with `ray.train.report(...)` run after `import trainrun as ray`, and one with
@@ -113,12 +107,11 @@ if not TYPE_CHECKING:  # so that type checkers still find a misspelt name
 
     def __getattr__(name):
         """Load a name at its first use: scripts import this before they know what they need."""
-        for module, names in _HOMES.items():
-            if name in names:
-                value = getattr(importlib.import_module(f"{__name__}.{module}"), name)
-                globals()[name] = value
-                return value
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        home = next((home for home, names in _HOMES.items() if name in names), "errors")
+        globals()[name] = value = getattr(importlib.import_module(f"{__name__}.{home}"), name)
+        return value
 
     def __dir__():
         return sorted({*globals(), *__all__})

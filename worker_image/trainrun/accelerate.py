@@ -21,8 +21,7 @@ from accelerate.data_loader import DataLoaderDispatcher, DataLoaderShard
 from accelerate.utils import DistributedType
 
 from trainrun._process.checkpoint_handle import get_checkpoint
-from trainrun._process.reporting import report, staging_directory
-from trainrun._process.save_request import should_save
+from trainrun._process.reporting import report, should_save, staging_directory
 from trainrun.torch import beside, modules, parts, random_state
 
 if TYPE_CHECKING:

@@ -24,8 +24,7 @@ from lightning.pytorch.utilities import CombinedLoader
 
 from trainrun._process.checkpoint_handle import get_checkpoint
 from trainrun._process.context import get_context
-from trainrun._process.reporting import report, staging_directory
-from trainrun._process.save_request import should_save
+from trainrun._process.reporting import report, should_save, staging_directory
 from trainrun._process.staging import copy_over
 from trainrun.torch import ResumableLoader, beside, modules, parts, random_state
 

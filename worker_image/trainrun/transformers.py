@@ -20,8 +20,7 @@ from transformers import TrainerCallback
 
 from trainrun._process.checkpoint_handle import get_checkpoint
 from trainrun._process.context import get_context
-from trainrun._process.reporting import report, staging_directory
-from trainrun._process.save_request import should_save
+from trainrun._process.reporting import report, should_save, staging_directory
 from trainrun._process.staging import copy_over
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import os
 import signal
 import sys
 
-from trainrun.checkpoint import RunStore, open_store
+from trainrun.checkpoint.run_store import RunStore, open_store
 from trainrun.contract.agent_config import BadConfig
 from trainrun.errors import StoreError
 from trainrun_operator.clerk.clerk import Clerk

@@ -9,7 +9,7 @@ import asyncio
 import logging
 
 from trainrun._common.backoff import Backoff
-from trainrun.checkpoint import RunStore
+from trainrun.checkpoint.run_store import RunStore
 from trainrun_operator.clerk.line import NoOperator, OperatorLine
 from trainrun_operator.runtime.clerk_work import ClerkWork
 

@@ -9,7 +9,7 @@ import json
 
 import click
 
-from trainrun.checkpoint import next_resolution
+from trainrun.checkpoint.inspection import next_resolution
 from trainrun.contract.agent_state import Resolution
 from trainrun.errors import TrainRunError
 from trainrun_operator.cli.exit_codes import FAILED, NO, SUCCEEDED

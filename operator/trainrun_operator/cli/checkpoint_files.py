@@ -12,15 +12,11 @@ from pathlib import Path
 import click
 
 from trainrun._common.tree import stamp, walk
-from trainrun.checkpoint import (
-    CheckpointInfo,
-    RunStore,
-    Score,
-    checkpoint_on_node,
-    list_checkpoints,
-    manifest_to_read,
-    set_aside,
-)
+from trainrun.checkpoint.inspection import CheckpointInfo, list_checkpoints, manifest_to_read
+from trainrun.checkpoint.reader import checkpoint_on_node
+from trainrun.checkpoint.run_store import RunStore
+from trainrun.checkpoint.selection import Score
+from trainrun.checkpoint.writer import set_aside
 from trainrun.contract import layout
 from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun.errors import CheckpointDamaged, TrainRunError

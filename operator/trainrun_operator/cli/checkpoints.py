@@ -13,15 +13,11 @@ from typing import Literal
 
 import click
 
-from trainrun.checkpoint import (
-    CheckpointInfo,
-    RunStore,
-    Score,
-    generations,
-    known_run_id,
-    list_checkpoints,
-)
-from trainrun.checkpoint import verify as verify_checkpoint
+from trainrun.checkpoint.inspection import CheckpointInfo, list_checkpoints
+from trainrun.checkpoint.inspection import verify as verify_checkpoint
+from trainrun.checkpoint.ownership import generations, known_run_id
+from trainrun.checkpoint.run_store import RunStore
+from trainrun.checkpoint.selection import Score
 from trainrun.errors import ObjectNotFound, TrainRunError
 from trainrun_operator.cli import wording
 from trainrun_operator.cli.exit_codes import FAILED, SUCCEEDED

@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trainrun.checkpoint import Score
+from trainrun.checkpoint.selection import Score
 from trainrun.errors import InvalidSpec
 from trainrun_operator.cli.cluster_names import ClusterName, cluster_name, stored_name
 from trainrun_operator.cli.preparation import holds_sweep, load_file

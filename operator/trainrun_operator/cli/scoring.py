@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from trainrun.checkpoint import CheckpointInfo, Score
+from trainrun.checkpoint.inspection import CheckpointInfo
+from trainrun.checkpoint.selection import Score
 from trainrun.errors import TrainRunError
 
 if TYPE_CHECKING:

@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from trainrun.checkpoint import RunStore, Score, open_store
+from trainrun.checkpoint.run_store import RunStore, open_store
+from trainrun.checkpoint.selection import Score
 from trainrun.errors import TrainRunError
 from trainrun_operator.api.run.status import TrainRunStatus
 from trainrun_operator.worlds.local.driver_lock import leader_of

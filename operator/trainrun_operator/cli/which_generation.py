@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from trainrun.checkpoint import RunStore, generations
+from trainrun.checkpoint.ownership import generations
+from trainrun.checkpoint.run_store import RunStore
 from trainrun.errors import TrainRunError
 from trainrun_operator.cli.sources import UnknownRun
 from trainrun_operator.worlds.local.status_file import StatusUnreadable

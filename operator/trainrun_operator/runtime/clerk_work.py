@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from trainrun.checkpoint import RunStore
-from trainrun.checkpoint.numbered_volumes import VOLUME
+from trainrun.checkpoint.numbered_log import VOLUME
+from trainrun.checkpoint.run_store import RunStore
 from trainrun.checkpoint.sweep_log import SweepLog
 from trainrun.errors import (
     InvalidSpec,

@@ -9,10 +9,10 @@ import json
 import logging
 from dataclasses import dataclass, field, replace
 
-from trainrun.checkpoint import RunStore
 from trainrun.checkpoint.ownership import of_other_params
-from trainrun.checkpoint.trial_reports import TrialReports
-from trainrun.checkpoint.trial_retention import clear_checkpoints
+from trainrun.checkpoint.retention import clear_checkpoints
+from trainrun.checkpoint.run_store import RunStore
+from trainrun.checkpoint.sweep_log import TrialReports
 from trainrun.contract import layout
 from trainrun.errors import StoreDenied
 from trainrun.sweep.records import TrialReport

@@ -9,7 +9,9 @@ import pytest
 
 from tests.agent.workers import start
 from tests.support.eventually import eventually
-from trainrun.checkpoint import BeatWatch, RunStore, open_store, release, resolve
+from trainrun.checkpoint.ownership import BeatWatch, release
+from trainrun.checkpoint.resolution import resolve
+from trainrun.checkpoint.run_store import RunStore, open_store
 from trainrun.contract.agent_state import Rechecked
 from trainrun.contract.answer import Exit, Hold, OpenStep, Recheck, ResolveRequest
 from trainrun.contract.checkpoint_id import CheckpointId

@@ -12,8 +12,9 @@ import pytest
 from tests.agent.on_disk import a_config
 from trainrun.agent.checkpoints.fetching import Fetching
 from trainrun.agent.checkpoints.storage import AsyncRunStore
-from trainrun.checkpoint import LocalFile, RunStore, open_store, set_aside, write_part
+from trainrun.checkpoint.run_store import RunStore, open_store
 from trainrun.checkpoint.stores.file import FileStore
+from trainrun.checkpoint.writer import LocalFile, set_aside, write_part
 from trainrun.contract.agent_state import Suspect
 from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun.contract.questions import Failed, Fetched

@@ -9,7 +9,7 @@ import pytest
 
 from trainrun.agent.checkpoints.records import MOST_LOGS, LogKeeping
 from trainrun.agent.checkpoints.storage import AsyncRunStore
-from trainrun.checkpoint import WorkerLog
+from trainrun.checkpoint.logs import WorkerLog
 from trainrun.errors import StoreUnavailable
 
 

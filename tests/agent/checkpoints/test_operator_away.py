@@ -15,7 +15,9 @@ from trainrun.agent.checkpoints.uploads import Uploads
 from trainrun.agent.processes import children
 from trainrun.agent.processes.environment import Folders
 from trainrun.agent.processes.output import Sink
-from trainrun.checkpoint import BeatWatch, RunStore, open_store, resolve
+from trainrun.checkpoint.ownership import BeatWatch
+from trainrun.checkpoint.resolution import resolve
+from trainrun.checkpoint.run_store import RunStore, open_store
 from trainrun.contract.answer import Answer, Hold, ResolveRequest
 from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun.contract.messages import Report

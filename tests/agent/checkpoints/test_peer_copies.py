@@ -23,15 +23,11 @@ from trainrun.agent.checkpoints import downloads, sharing
 from trainrun.agent.checkpoints.downloads import Copying, Downloads
 from trainrun.agent.checkpoints.sharing import Sharing
 from trainrun.agent.checkpoints.storage import AsyncRunStore
-from trainrun.checkpoint import (
-    CachedFile,
-    LocalFile,
-    RunStore,
-    initial_on_node,
-    open_store,
-    write_part,
-)
+from trainrun.checkpoint.cache import CachedFile
+from trainrun.checkpoint.reader import initial_on_node
+from trainrun.checkpoint.run_store import RunStore, open_store
 from trainrun.checkpoint.stores.file import FileStore
+from trainrun.checkpoint.writer import LocalFile, write_part
 from trainrun.contract.agent_config import StorageConfig
 from trainrun.contract.answer import PeerSource
 from trainrun.contract.checkpoint_id import CheckpointId

@@ -15,8 +15,9 @@ from tests.agent.on_disk import a_config
 from tests.agent.workers import start
 from trainrun.agent.checkpoints.fetching import Prefetching
 from trainrun.agent.checkpoints.storage import AsyncRunStore
-from trainrun.checkpoint import LocalFile, RunStore, commit_if_complete, open_store, write_part
+from trainrun.checkpoint.run_store import RunStore, open_store
 from trainrun.checkpoint.stores.file import FileStore
+from trainrun.checkpoint.writer import LocalFile, commit_if_complete, write_part
 from trainrun.contract.answer import Hold
 from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun.errors import StoreUnavailable

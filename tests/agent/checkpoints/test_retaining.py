@@ -13,7 +13,9 @@ from tests.agent.checkpoints.test_uploads import Bench, until
 from tests.support.mounts import mounted
 from trainrun.agent.checkpoints import uploads as lanes
 from trainrun.agent.checkpoints.storage import AsyncRunStore
-from trainrun.checkpoint import BeatWatch, RunStore, open_store, resolve
+from trainrun.checkpoint.ownership import BeatWatch
+from trainrun.checkpoint.resolution import resolve
+from trainrun.checkpoint.run_store import RunStore, open_store
 from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun.errors import StoreUnavailable
 

@@ -16,15 +16,10 @@ from trainrun.agent.checkpoints import downloads
 from trainrun.agent.checkpoints.downloads import Copying, Downloads
 from trainrun.agent.checkpoints.sharing import Sharing
 from trainrun.agent.checkpoints.storage import AsyncRunStore
-from trainrun.checkpoint import (
-    CachedFile,
-    LocalFile,
-    RunStore,
-    commit_if_complete,
-    open_store,
-    write_part,
-)
+from trainrun.checkpoint.cache import CachedFile
+from trainrun.checkpoint.run_store import RunStore, open_store
 from trainrun.checkpoint.stores.file import FileStore
+from trainrun.checkpoint.writer import LocalFile, commit_if_complete, write_part
 from trainrun.contract.answer import PeerSource
 from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun.errors import CacheUnusable

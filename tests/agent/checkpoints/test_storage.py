@@ -10,18 +10,19 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.agent.on_disk import a_config
-from trainrun import checkpoint as api
 from trainrun.agent.checkpoints.storage import AsyncRunStore
-from trainrun.checkpoint import LocalFile
-from trainrun.checkpoint.transfer import cache
+from trainrun.checkpoint import cache, ownership, resolution, run_store, writer
+from trainrun.checkpoint.ownership import BeatWatch
+from trainrun.checkpoint.run_store import RunStore
+from trainrun.checkpoint.writer import LocalFile
 from trainrun.contract.answer import ResolveRequest
 from trainrun.contract.checkpoint_id import CheckpointId
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+    from types import ModuleType
 
-    from trainrun.checkpoint import RunStore
 
 RANKS = 8
 
@@ -35,7 +36,7 @@ def storage(tmp_path: Path) -> Iterator[AsyncRunStore]:
 
 
 def run_of(tmp_path: Path) -> RunStore:
-    return api.RunStore(api.open_store(f"file://{tmp_path}/storage"), "run")
+    return RunStore(run_store.open_store(f"file://{tmp_path}/storage"), "run")
 
 
 async def test_the_owner_shows_life_while_many_ranks_wait_for_a_long_download(
@@ -44,7 +45,7 @@ async def test_the_owner_shows_life_while_many_ranks_wait_for_a_long_download(
     assert (await storage.resolve(ResolveRequest(attempt=1))).outcome == "Resolved"
     model = tmp_path / "model.pt"
     model.write_bytes(b"abc")
-    api.write_part(
+    writer.write_part(
         run_of(tmp_path),
         attempt=1,
         step=5,
@@ -71,20 +72,24 @@ async def test_the_owner_shows_life_while_many_ranks_wait_for_a_long_download(
     assert {(path / "model.pt").read_bytes() for path in paths} == {b"abc"}
 
 
-@pytest.mark.parametrize("call", ["beat", "resolve"])
+@pytest.mark.parametrize(("module", "call"), [(ownership, "beat"), (resolution, "resolve")])
 async def test_a_release_waits_for_what_would_take_it_back(
-    storage: AsyncRunStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+    storage: AsyncRunStore,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    module: ModuleType,
+    call: str,
 ) -> None:
     assert (await storage.resolve(ResolveRequest(attempt=1))).outcome == "Resolved"
     begun, go_on = threading.Event(), threading.Event()
-    real = getattr(api, call)
+    real = getattr(module, call)
 
     def slow(*arguments: object, **more: object) -> object:
         begun.set()
         assert go_on.wait(20)
         return real(*arguments, **more)
 
-    monkeypatch.setattr(api, call, slow)
+    monkeypatch.setattr(module, call, slow)
     under_way = asyncio.create_task(
         storage.beat(1, None) if call == "beat" else storage.resolve(ResolveRequest(attempt=2))
     )
@@ -95,7 +100,7 @@ async def test_a_release_waits_for_what_would_take_it_back(
     go_on.set()
     await releasing
     monkeypatch.undo()
-    found = api.resolve(run_of(tmp_path), uid="uid-2", attempt=3, watch=api.BeatWatch())
+    found = resolution.resolve(run_of(tmp_path), uid="uid-2", attempt=3, watch=BeatWatch())
     assert found.outcome == "Resolved"
 
 
@@ -103,7 +108,7 @@ async def test_whoever_is_told_of_no_generation_finds_it_and_stays_there(
     storage: AsyncRunStore, tmp_path: Path
 ) -> None:
     run = run_of(tmp_path)
-    api.resolve(run, uid="another", attempt=1, watch=api.BeatWatch())
+    resolution.resolve(run, uid="another", attempt=1, watch=BeatWatch())
     found = await storage.resolve(ResolveRequest(attempt=1, on_existing="StartFresh"))
     assert (found.outcome, found.generation) == ("Resolved", 2)
     storage.enter(0)  # the operator has not written it down yet

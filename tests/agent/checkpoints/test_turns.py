@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from trainrun.agent.checkpoints.unsound import Turns
-from trainrun.checkpoint import Manifest
-from trainrun.checkpoint.rules.records import ManifestFile
+from trainrun.checkpoint.records import Manifest, ManifestFile
 
 
 def commit(step: int, *ranks: int, whole: bool = False) -> Manifest:

@@ -16,7 +16,8 @@ from trainrun.agent.checkpoints.records import MetricsQueue
 from trainrun.agent.checkpoints.staged import StagedSteps
 from trainrun.agent.checkpoints.storage import AsyncRunStore
 from trainrun.agent.checkpoints.uploads import Uploads
-from trainrun.checkpoint import LocalFile, RunStore, Upload, open_store, write_part
+from trainrun.checkpoint.run_store import RunStore, open_store
+from trainrun.checkpoint.writer import LocalFile, Upload, write_part
 from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun.errors import TransferCancelled
 

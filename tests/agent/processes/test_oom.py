@@ -11,7 +11,7 @@ import pytest
 
 from tests.agent.workers import AGENT, Worker, Workers, start
 from tests.support.memory_cgroup import MemoryCgroup, memory_cgroup
-from trainrun._common.oom import OomCounter, find_counter
+from trainrun._common.kernel import OomCounter, find_counter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainrun.checkpoint.rules.records import (
+from trainrun.checkpoint.records import (
     AttemptRecord,
     DoneMarker,
     Manifest,

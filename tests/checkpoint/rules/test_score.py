@@ -7,7 +7,7 @@ import math
 
 import pytest
 
-from trainrun.checkpoint import Score
+from trainrun.checkpoint.selection import Score
 from trainrun.contract import metrics
 from trainrun.contract.checkpoint_id import CheckpointId
 

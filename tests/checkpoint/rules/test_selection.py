@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainrun.checkpoint.rules.listing import ObjectInfo
-from trainrun.checkpoint.rules.records import DoneMarker, Manifest, ManifestFile
-from trainrun.checkpoint.rules.score import Score
-from trainrun.checkpoint.rules.selection import (
+from trainrun.checkpoint.records import DoneMarker, Manifest, ManifestFile
+from trainrun.checkpoint.selection import (
     Folder,
+    ObjectInfo,
+    Score,
     all_parts_done,
     damage,
     deletion_order,

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Protocol
 
 import pytest
 
-from trainrun.checkpoint import ObjectStore, open_store
+from trainrun.checkpoint.run_store import open_store
+from trainrun.checkpoint.stores.store import ObjectStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

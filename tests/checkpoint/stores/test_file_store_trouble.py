@@ -21,7 +21,8 @@ from tests.support.checkpoints import (
     read_directory,
 )
 from tests.support.mounts import mounted
-from trainrun.checkpoint import RunStore, open_store, retain
+from trainrun.checkpoint.retention import retain
+from trainrun.checkpoint.run_store import RunStore, open_store
 from trainrun.errors import (
     CacheUnusable,
     PutIfAbsentUnsupported,

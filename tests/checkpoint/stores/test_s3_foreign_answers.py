@@ -11,7 +11,10 @@ import pytest
 
 from tests.support.checkpoints import Bench, materialize_initial, read_directory
 from tests.support.foreign_answers import Exchange, ForeignAnswers, foreign_answers
-from trainrun.checkpoint import ObjectStore, RunStore, initial_on_node, retain
+from trainrun.checkpoint.reader import initial_on_node
+from trainrun.checkpoint.retention import retain
+from trainrun.checkpoint.run_store import RunStore
+from trainrun.checkpoint.stores.store import ObjectStore
 from trainrun.errors import CheckpointDamaged, StoreUnavailable
 
 if TYPE_CHECKING:

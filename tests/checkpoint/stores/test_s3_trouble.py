@@ -24,7 +24,9 @@ from tests.support.checkpoints import (
 from tests.support.eventually import eventually
 from tests.support.plain_s3 import plain_s3
 from tests.support.s3_server import S3Server, free_port
-from trainrun.checkpoint import ObjectStore, RunStore, Upload, open_store, write_part
+from trainrun.checkpoint.run_store import RunStore, open_store
+from trainrun.checkpoint.stores.store import ObjectStore
+from trainrun.checkpoint.writer import Upload, write_part
 from trainrun.errors import (
     PutIfAbsentUnsupported,
     StoreDenied,

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from trainrun.checkpoint import ObjectStore, open_store
+from trainrun.checkpoint.run_store import open_store
 from trainrun.checkpoint.stores.parts import PART
+from trainrun.checkpoint.stores.store import ObjectStore
 from trainrun.errors import (
     CheckpointDamaged,
     ObjectNotFound,

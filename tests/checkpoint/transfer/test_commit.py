@@ -17,15 +17,15 @@ from tests.support.checkpoints import (
     materialize,
     read_directory,
 )
-from trainrun.checkpoint import (
+from trainrun.checkpoint.reader import read_manifest
+from trainrun.checkpoint.writer import (
     Upload,
+    commit_folder,
     commit_if_complete,
     open_steps,
-    read_manifest,
     scan,
     write_part,
 )
-from trainrun.checkpoint.transfer.writer import commit_folder
 from trainrun.contract.answer import OpenStep
 from trainrun.errors import CheckpointConflict, CheckpointDamaged, TransferCancelled
 

@@ -13,7 +13,8 @@ import pytest
 
 from tests.support.checkpoints import Bench, Through, checkpoint_id, materialize, read_directory
 from tests.support.mounts import mounted
-from trainrun.checkpoint import RunStore, checkpoint_on_node, read_manifest
+from trainrun.checkpoint.reader import checkpoint_on_node, read_manifest
+from trainrun.checkpoint.run_store import RunStore
 from trainrun.errors import CacheUnusable
 
 if TYPE_CHECKING:

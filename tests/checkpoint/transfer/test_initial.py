@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.support.checkpoints import Bench, expected_directory, materialize_initial, read_directory
-from trainrun.checkpoint import open_store
+from trainrun.checkpoint.run_store import open_store
+from trainrun.contract import layout
 from trainrun.errors import CheckpointDamaged, StoreMisconfigured
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ def test_a_checkpoint_of_a_run_is_read_merged_and_verified(
     any_bench: Bench, tmp_path: Path
 ) -> None:
     manifest = any_bench.commit(step=5)
-    uri = any_bench.run.checkpoint_uri(manifest.id)
+    uri = layout.checkpoint_uri(any_bench.run.uri, manifest.id)
     directory = materialize_initial(uri + "/", cache_dir=tmp_path / "cache")
     assert read_directory(directory) == expected_directory(1, 5)
 
@@ -36,7 +37,9 @@ def test_damage_is_found(bench: Bench, folder: Path, tmp_path: Path) -> None:
     path = folder / "checkpoints" / manifest.id.name / "worker-00000" / "model-rank0.pt"
     path.write_bytes(bytes(2000))
     with pytest.raises(CheckpointDamaged, match=r"model-rank0\.pt: CRC32"):
-        materialize_initial(bench.run.checkpoint_uri(manifest.id), cache_dir=tmp_path / "cache")
+        materialize_initial(
+            layout.checkpoint_uri(bench.run.uri, manifest.id), cache_dir=tmp_path / "cache"
+        )
 
 
 def test_a_checkpoint_without_manifest_was_never_committed(
@@ -45,7 +48,9 @@ def test_a_checkpoint_without_manifest_was_never_committed(
     manifest = bench.commit(step=5)
     (folder / "checkpoints" / manifest.id.name / "manifest.json").unlink()
     with pytest.raises(CheckpointDamaged, match="was never committed"):
-        materialize_initial(bench.run.checkpoint_uri(manifest.id), cache_dir=tmp_path / "cache")
+        materialize_initial(
+            layout.checkpoint_uri(bench.run.uri, manifest.id), cache_dir=tmp_path / "cache"
+        )
 
 
 def test_any_folder_of_files_is_taken_as_it_is(tmp_path: Path) -> None:

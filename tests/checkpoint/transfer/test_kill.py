@@ -15,7 +15,7 @@ import pytest
 
 from tests.support.checkpoints import Bench, contents, materialize, read_directory
 from tests.support.uploader import SIZE, WORKERS
-from trainrun.checkpoint import retain
+from trainrun.checkpoint.retention import retain
 
 if TYPE_CHECKING:
     from trainrun.contract.checkpoint_id import CheckpointId

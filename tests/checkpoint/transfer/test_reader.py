@@ -21,8 +21,8 @@ from tests.support.checkpoints import (
     read_directory,
 )
 from tests.support.eventually import eventually
-from trainrun.checkpoint import Manifest, ManifestFile, RunStore, open_store
-from trainrun.checkpoint.rules.records import seal
+from trainrun.checkpoint.records import Manifest, ManifestFile, seal
+from trainrun.checkpoint.run_store import RunStore, open_store
 from trainrun.errors import CacheUnusable, CheckpointDamaged, ObjectNotFound
 
 if TYPE_CHECKING:

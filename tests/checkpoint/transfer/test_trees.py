@@ -12,12 +12,13 @@ import pytest
 from tests.support.checkpoints import Bench, checkpoint_id, materialize, materialize_initial
 from trainrun._common.tree import TreeEntry, walk
 from trainrun._process.staging import Staging
-from trainrun.checkpoint import commit_if_complete, scan, write_part
-from trainrun.checkpoint.rules.records import Manifest, seal
+from trainrun.checkpoint.records import Manifest, seal
+from trainrun.checkpoint.writer import commit_if_complete, scan, write_part
+from trainrun.contract import layout
 from trainrun.errors import CheckpointConflict, CheckpointDamaged
 
 if TYPE_CHECKING:
-    from trainrun.checkpoint import LocalFile
+    from trainrun.checkpoint.writer import LocalFile
 
 
 def a_tree(folder: Path) -> Path:
@@ -66,7 +67,7 @@ def test_a_checkpoint_comes_back_as_it_was_saved(bench: Bench, tmp_path: Path, w
         directory = materialize(bench.run, checkpoint_id(1, 5), cache_dir=cache, rank=rank)
         assert walk(directory) == before
         assert materialize(bench.run, checkpoint_id(1, 5), cache_dir=cache, rank=rank) == directory
-    uri = bench.run.checkpoint_uri(manifest.id)
+    uri = layout.checkpoint_uri(bench.run.uri, manifest.id)
     assert walk(materialize_initial(uri, cache_dir=tmp_path / "initial")) == before
 
 

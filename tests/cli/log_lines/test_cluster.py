@@ -18,8 +18,9 @@ from click.testing import CliRunner, Result
 
 from tests.support.eventually import eventually
 from tests.support.kubeconfigs import written_kubeconfig
-from trainrun.checkpoint import LogLine, RankLog, RunStore, WorkerLog, open_store, write_log
-from trainrun.checkpoint.rules.records import AttemptRecord
+from trainrun.checkpoint.logs import LogLine, RankLog, WorkerLog, write_log
+from trainrun.checkpoint.records import AttemptRecord
+from trainrun.checkpoint.run_store import RunStore, open_store
 from trainrun.contract import layout
 from trainrun_operator.api.run.status import Condition, TrainRunStatus
 from trainrun_operator.api.run.status_json import json_object

@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 from tests.support.eventually import eventually
-from trainrun.checkpoint import RunStore, open_store
+from trainrun.checkpoint.run_store import RunStore, open_store
 from trainrun.checkpoint.sweep_log import SweepLog
 from trainrun.sweep.records import Record, SweepSession
 from trainrun.sweep.view import SweepView, TrialView

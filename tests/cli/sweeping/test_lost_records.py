@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.sweeping.local_sweeps import Sweeps
-from trainrun.checkpoint import RunStore, open_store
+from trainrun.checkpoint.run_store import RunStore, open_store
 from trainrun.sweep.records import Ask, LogEntry
 
 

@@ -16,7 +16,7 @@ import pytest
 from tests.cli.sweeping.local_sweeps import Sweeps
 from tests.cli.sweeping.written_logs import ask
 from tests.support.sweeps import report, told
-from trainrun.checkpoint import RunStore, open_store
+from trainrun.checkpoint.run_store import RunStore, open_store
 from trainrun.sweep.fold import fold
 from trainrun.sweep.records import Ask, End, Record, Reports, SweepSession, written
 from trainrun_operator.api.loading import load

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from trainrun.checkpoint import RunStore, open_store
+from trainrun.checkpoint.run_store import RunStore, open_store
 from trainrun.checkpoint.task_folder import TaskFolder
 from trainrun.tasks.ends import Output
 from trainrun.tasks.records import Batch, Began, Dispatched, Done, Failed, Record

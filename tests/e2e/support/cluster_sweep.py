@@ -6,7 +6,7 @@ import json
 import time
 from typing import TYPE_CHECKING, Any
 
-from trainrun.checkpoint.rules.records import unseal
+from trainrun.checkpoint.records import unseal
 from trainrun.sweep.fold import fold
 from trainrun.sweep.records import Ask, LogEntry, Tell
 

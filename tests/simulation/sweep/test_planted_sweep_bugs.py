@@ -13,8 +13,9 @@ from tests.simulation.sweep.calm import late_session, raised_budget, resumed_err
 from tests.simulation.world.sweep.faults import live
 from tests.simulation.world.sweep.judge import BrokenPromise
 from tests.support.levels import some
-from trainrun.checkpoint import RunStore, trial_reports
-from trainrun.checkpoint.numbered_volumes import Binder
+from trainrun.checkpoint import sweep_log
+from trainrun.checkpoint.numbered_log import Binder
+from trainrun.checkpoint.run_store import RunStore
 from trainrun.checkpoint.sweep_log import SweepLog
 from trainrun.sweep import clerk
 from trainrun.sweep.records import Ask, SweepSession
@@ -125,7 +126,7 @@ def reports_are_counted_again_when_they_come_again(patch: pytest.MonkeyPatch) ->
 
 
 def values_are_rounded(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(trial_reports, "written", lambda value: f"{value:.1f}")
+    patch.setattr(sweep_log, "written", lambda value: f"{value:.1f}")
 
 
 def reports_in_the_store_are_not_read(patch: pytest.MonkeyPatch) -> None:

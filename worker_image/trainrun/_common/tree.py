@@ -2,13 +2,16 @@
 
 Layer: leaf, shared by both sides. Invariant: a link that names something in the same directory by a
 relative path is a link wherever the directory is copied to; any other one stands for what it leads
-to, as nothing says that this is there on another machine.
+to, as nothing says that this is there on another machine. Also how a disk says that it is full, and
+removing what was made read-only.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import shutil
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +19,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+
 
 OURS = ".trainrun"
 """A folder of this name at the top of a directory is TrainRun's and no part of it."""
@@ -117,3 +121,34 @@ def stamp(top: Path, entries: Iterable[TreeEntry], *, apart: bool = False) -> No
             time.sleep(0.001)
             os.utime(path, ns=times, follow_symlinks=False)
         changed, before = path.lstat().st_ctime_ns, entry.modified
+
+
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+"""Numbers of errors: no room, for anybody or for this user."""
+
+
+def remove_directory(path: Path) -> str:
+    """Remove a directory with all that is in it; return why something stays, empty: nothing does.
+
+    Folders in it that are read-only, as copies of read-only ones are, are made writable for it.
+    """
+    shutil.rmtree(path, ignore_errors=True)
+    if not path.is_dir() or path.is_symlink():
+        return ""
+    _make_writable(path)
+    shutil.rmtree(path, ignore_errors=True)
+    try:
+        shutil.rmtree(path)
+    except FileNotFoundError:
+        return ""
+    except OSError as error:
+        return str(error)
+    return ""
+
+
+def _make_writable(folder: Path) -> None:
+    with contextlib.suppress(OSError):  # of somebody else, or gone: what stays is told at the end
+        folder.chmod(0o700)
+        for path in folder.iterdir():
+            if path.is_dir() and not path.is_symlink():
+                _make_writable(path)

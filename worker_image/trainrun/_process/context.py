@@ -1,15 +1,20 @@
-"""Who this process is: its run, attempt and place among the ranks.
+"""Who this process is: its run, attempt and place among the ranks; and what it is to try.
 
 Read from the environment, so it is the same under an agent, under `torchrun` (which sets the same
-variables) and under plain `python` (which sets none: rank 0 of 1, attempt 1).
+variables for the place) and under plain `python` (which sets none: rank 0 of 1, attempt 1). A
+sweep's parameters come through every launcher that passes its environment on; where there are none
+the defaults hold.
 """
 
 from __future__ import annotations
 
+import json
 import os
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
+from trainrun.contract import variables
 from trainrun.contract.environment import Exchange, ProcessPlace, place_of, placed
 
 
@@ -53,3 +58,33 @@ def get_context() -> Context:
         with suppress(OSError):  # the agent has gone: nobody asks
             placed(given.control_file).touch()
     return context
+
+
+Param = bool | int | float | str
+"""A parameter's value."""
+
+
+def get_params(defaults: Mapping[str, Param] | None = None) -> dict[str, Param]:
+    """Return the parameters of this trial by name, over `defaults`.
+
+    A default holds where the trial does not have the parameter: outside a sweep, and where its
+    `when` does not apply. A whole number is handed over as a float where the default is one.
+    Raises ValueError where `TRAINRUN_PARAMS` is set and holds no JSON object.
+    """
+    chosen = dict(defaults or {})
+    for name, value in _given(os.environ.get(variables.PARAMS, "")).items():
+        whole = isinstance(value, int) and not isinstance(value, bool)
+        chosen[name] = float(value) if whole and isinstance(chosen.get(name), float) else value
+    return chosen
+
+
+def _given(text: str) -> dict[str, Param]:
+    if not text:
+        return {}
+    try:
+        given = json.loads(text)
+    except ValueError as error:
+        raise ValueError(f"{variables.PARAMS} is no JSON: {error}") from error
+    if not isinstance(given, dict):
+        raise ValueError(f"{variables.PARAMS} must be a JSON object, not {text:.80}")
+    return given

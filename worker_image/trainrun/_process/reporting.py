@@ -1,10 +1,18 @@
-"""`report` and `staging_directory`: what a training loop tells its run."""
+"""What a training loop tells its run: steps, checkpoints, long sections, a save on notice, the end.
+
+A worker that is about to be taken away is heard of by `should_save`.
+"""
 
 from __future__ import annotations
 
+import itertools
+import math
 import numbers
+import time
 import warnings
 from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from types import EllipsisType
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
@@ -15,7 +23,7 @@ from trainrun._process.context import get_context
 from trainrun.contract import messages, questions
 from trainrun.contract import metrics as metrics_
 from trainrun.contract.wire import LARGEST_INTEGER
-from trainrun.errors import StagingFailed
+from trainrun.errors import AgentLost, StagingFailed
 
 if TYPE_CHECKING:
     import os
@@ -24,6 +32,7 @@ if TYPE_CHECKING:
     from trainrun._process.connection import Connection
     from trainrun._process.session import Session
     from trainrun._process.staging import Staging
+
 
 Directory: TypeAlias = "Checkpoint | os.PathLike[str] | str"
 
@@ -255,3 +264,124 @@ def _directory(checkpoint: Directory) -> Path:
     if isinstance(checkpoint, Checkpoint):
         return checkpoint.local_directory()
     return Path(checkpoint)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SaveRequest:
+    """Save now: true in a condition."""
+
+    reason: str
+    """Why, for instance `SIGTERM`."""
+    writer_rank: int
+    """The lowest rank whose worker is not under notice: the one to save what any rank could."""
+    deadline: float | None = None
+    """When the worker may be gone, on the clock of `time.monotonic()`; None: not known."""
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Seconds until `deadline`, not below 0; None: not known."""
+        return None if self.deadline is None else max(0.0, self.deadline - time.monotonic())
+
+
+def should_save() -> SaveRequest | None:
+    """Return a SaveRequest where all ranks are to save now, else None.
+
+    Call it at the same point of every step on every rank: **its n-th call in an attempt gives the
+    same answer on every rank**, so that collectives inside the save match. Once the answer is a
+    request it stays one. When every rank has reported the asked-for checkpoint the agents stop the
+    processes; the script may go on or exit. If it exits 0 without `finish()`, the run is to be
+    continued later; it has not finished.
+
+    An ordinary call costs microseconds; it waits only while the ranks agree on a save. Always None
+    without an agent.
+    """
+    now = session.current()
+    calls = now.calls
+    if calls is None:
+        return None
+    with now.counting:
+        call, undecided = calls.count_call()
+    return _ask(call) if undecided else None
+
+
+def finish() -> None:
+    """Say that the training is complete, whatever `should_save()` has answered.
+
+    Only needed where a script exits 0 after a SaveRequest although there is nothing left to do.
+    Call it on every rank.
+    """
+    connection = session.current().connection
+    if connection is not None:
+        connection.send_surely(messages.line_of(messages.Finish()))
+
+
+def _ask(call: int) -> SaveRequest | None:
+    try:
+        save = session.current().require_agent().ask(questions.AskSave(call=call)).save
+    except AgentLost:
+        return None  # this process ends with its agent; nobody is left to save for
+    if save is None:
+        return None
+    return SaveRequest(
+        reason=save.reason,
+        writer_rank=save.writer_rank,
+        deadline=None if save.deadline is None else time.monotonic() + save.deadline,
+    )
+
+
+_numbers = itertools.count(1)
+
+
+@contextmanager
+def long_section(name: str, *, timeout: float | timedelta) -> Iterator[None]:
+    """Say that this rank is about to do something long in which no step ends.
+
+        with trainrun.long_section("evaluate", timeout=1800):
+            evaluate(model)
+
+    While any rank is in one, `health.progressTimeout` and `health.firstStepTimeout` do not apply to
+    the run; they count anew from its end. A rank that is still in it after `timeout` counts as
+    hung, where one of these is set. Sections may be nested. Without an agent nothing happens.
+
+    Args:
+        name: What it is called in messages, at most 100 characters.
+        timeout: Seconds, or a timedelta, that it may take at most.
+
+    Raises:
+        TypeError: The name is no text, or the timeout no number.
+        ValueError: The name is empty or too long, or the timeout is not above 0 or not finite.
+    """
+    begun = messages.SectionBegun(
+        number=next(_numbers), name=_checked_name(name), seconds=_checked_seconds(timeout)
+    )
+    connection = session.current().connection
+    if connection is not None:
+        connection.send_surely(messages.line_of(begun))
+    try:
+        yield
+    finally:
+        if connection is not None:
+            connection.send_surely(messages.line_of(messages.SectionEnded(number=begun.number)))
+
+
+def _checked_name(name: object) -> str:
+    if not isinstance(name, str):
+        raise TypeError(f"long_section(): the name is a text, not {type(name).__name__}")
+    if not 0 < len(name) <= messages.SECTION_WIDTH:
+        raise ValueError(
+            f"long_section(): the name has 1 to {messages.SECTION_WIDTH} characters, "
+            f"not {len(name)}"
+        )
+    return name
+
+
+def _checked_seconds(timeout: object) -> float:
+    if isinstance(timeout, timedelta):
+        timeout = timeout.total_seconds()
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float):
+        raise TypeError(
+            f"long_section(): timeout= is a number of seconds or a timedelta, got {timeout!r:.80}"
+        )
+    if not (math.isfinite(timeout) and 0 < timeout <= messages.LONGEST_SECTION):
+        raise ValueError(f"long_section(): timeout={timeout!r:.80} must be above 0 and finite")
+    return float(timeout)

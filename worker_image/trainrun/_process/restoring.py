@@ -24,8 +24,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trainrun._common.disk import remove_directory
-from trainrun._common.tree import OURS, mode_of, stamp, walk
+from trainrun._common.tree import OURS, mode_of, remove_directory, stamp, walk
 from trainrun._process.staging import copy_entries
 from trainrun.contract import wire
 

@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 import trainrun
-from trainrun._common.disk import remove_directory
+from trainrun._common.tree import remove_directory
 from trainrun._process import stacks
 from trainrun._process.connection import Connection
 from trainrun._process.context import get_context

@@ -20,8 +20,16 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import trainrun
 from trainrun._common import writing
-from trainrun._common.disk import NO_ROOM, remove_directory
-from trainrun._common.tree import OURS, inner_target, mode_of, set_mode, stamp, walk
+from trainrun._common.tree import (
+    NO_ROOM,
+    OURS,
+    inner_target,
+    mode_of,
+    remove_directory,
+    set_mode,
+    stamp,
+    walk,
+)
 from trainrun._common.writing import Unfinished
 from trainrun._process.context import get_context
 from trainrun.contract.layout import unstorable

@@ -15,7 +15,7 @@ import ssl
 import time
 from dataclasses import dataclass, field
 
-from trainrun._common import oom
+from trainrun._common import kernel
 from trainrun.agent import background, leaving
 from trainrun.agent.attempt import AttemptContext
 from trainrun.agent.checkpoints.fetching import Prefetching, Rechecking
@@ -117,7 +117,7 @@ class Agent:
             folders=self.folders,
             storage=self.storage,
             sink=self.sink,
-            oom=oom.OomCounter(oom.find_counter()),
+            oom=kernel.OomCounter(kernel.find_counter()),
             standbys=Standbys(
                 preload=config.preload,
                 folder=self.folders.standby,

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from trainrun._common.oom import OomCounter
+from trainrun._common.kernel import OomCounter
 from trainrun.agent.checkpoints.fetching import Fetching
 from trainrun.agent.checkpoints.records import MetricsQueue
 from trainrun.agent.checkpoints.staged import Rooms, StagedSteps, overdue_checkpoint

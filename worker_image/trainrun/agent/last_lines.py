@@ -9,7 +9,7 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
 from trainrun.agent.processes.tail import MOST_LINES
-from trainrun.checkpoint import LogLine, RankLog, WorkerLog
+from trainrun.checkpoint.logs import LogLine, RankLog, WorkerLog
 
 if TYPE_CHECKING:
     from trainrun.agent.attempt import Attempt

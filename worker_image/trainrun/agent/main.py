@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from trainrun._common import prctl
+from trainrun._common import kernel
 from trainrun.agent import background, last_words
 from trainrun.agent.agent import ORPHANED, Agent
 from trainrun.agent.checkpoints.storage import AsyncRunStore
@@ -93,7 +93,7 @@ def _tell_of_launcher(config: AgentConfig) -> None:
 
 def _adopt_orphans() -> None:
     if os.getpid() != 1:
-        prctl.become_subreaper()
+        kernel.become_subreaper()
 
 
 async def _live(
@@ -118,7 +118,7 @@ async def _live(
     # Blocked at the very start: to process 1 of a container a SIGTERM without a handler is lost.
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
     if config.parent_pid is not None:
-        prctl.signal_on_parent_death(PARENT_DEATH)
+        kernel.signal_on_parent_death(PARENT_DEATH)
         if os.getppid() != config.parent_pid:
             return ORPHANED  # it died before we asked: nobody will tell us
     _tell_of_launcher(config)

@@ -14,15 +14,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from trainrun.checkpoint.rules.records import AttemptRecord, BadRecord, Manifest
-from trainrun.checkpoint.rules.selection import (
-    Folder,
-    Resumes,
-    fenced_by,
-    left_behind,
-    newest_first,
-)
-from trainrun.checkpoint.transfer.writer import commit_folder, set_aside
+from trainrun.checkpoint.records import AttemptRecord, BadRecord, Manifest
+from trainrun.checkpoint.selection import Folder, Resumes, fenced_by, left_behind, newest_first
+from trainrun.checkpoint.writer import commit_folder, set_aside
 from trainrun.contract import layout
 from trainrun.contract.agent_state import Suspect
 from trainrun.errors import (
@@ -32,7 +26,7 @@ from trainrun.errors import (
 )
 
 if TYPE_CHECKING:
-    from trainrun.checkpoint.stores.run_store import RunStore
+    from trainrun.checkpoint.run_store import RunStore
     from trainrun.contract.checkpoint_id import CheckpointId
 
 
@@ -260,7 +254,5 @@ def _completed(run: RunStore, folder: Folder, choice: Choice) -> Manifest | None
 
 def recorded_reason(run: RunStore, checkpoint: CheckpointId) -> str:
     """Why a checkpoint was set aside."""
-    try:
-        return run.read(BadRecord, layout.bad_key(checkpoint)).reason
-    except (CheckpointDamaged, ObjectNotFound):
-        return "set aside for a reason that can no longer be read"
+    record = run.find(BadRecord, layout.bad_key(checkpoint))
+    return record.reason if record else "set aside for a reason that can no longer be read"

@@ -1,6 +1,8 @@
-"""What is in a run's folder, for people: the list of checkpoints, and a full check of one.
+"""What is in a run's folder, for people: its checkpoints, a check of one, the next resume point.
 
-Layer: rules over `RunStore`, read-only; used by `trainrun checkpoints`.
+Layer: rules over `RunStore`, read-only; used by `trainrun checkpoints`. Invariant: what the next
+attempt would resume from is the answer of `resolve`, over a store that takes no writes; nothing
+here chooses.
 """
 
 from __future__ import annotations
@@ -12,16 +14,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from trainrun.checkpoint.choice import StoreView, inspect, look, recorded_reason
-from trainrun.checkpoint.rules.selection import Folder, fenced_by
-from trainrun.checkpoint.transfer.reader import check_file_name, read_manifest
-from trainrun.checkpoint.transfer.writer import merged_parts
+from trainrun.checkpoint.ownership import BeatWatch, owner_uid
+from trainrun.checkpoint.reader import check_file_name, read_manifest
+from trainrun.checkpoint.resolution import resolve
+from trainrun.checkpoint.selection import Folder, fenced_by
+from trainrun.checkpoint.writer import merged_parts
 from trainrun.contract import layout
 from trainrun.errors import CacheUnusable, CheckpointConflict, CheckpointDamaged, ObjectNotFound
 
 if TYPE_CHECKING:
-    from trainrun.checkpoint.rules.records import Manifest
-    from trainrun.checkpoint.stores.run_store import RunStore
+    from collections.abc import Callable, Iterable
+
+    from trainrun.checkpoint.records import Manifest
+    from trainrun.checkpoint.run_store import RunStore
+    from trainrun.checkpoint.selection import ObjectInfo
+    from trainrun.checkpoint.stores.store import ObjectStore, Progress
+    from trainrun.contract.agent_state import Resolution
     from trainrun.contract.checkpoint_id import CheckpointId
+
 
 State = Literal["good", "incomplete", "fenced", "bad"]
 
@@ -190,3 +200,92 @@ def _read_all(run: RunStore, manifest: Manifest) -> None:
             except ObjectNotFound as error:
                 raise CheckpointDamaged(f"{name}: missing") from error
             path.unlink()
+
+
+TRIES = 5
+"""While the run is on, an attempt or a checkpoint may come between the look and the answer."""
+
+
+def next_resolution(run: RunStore) -> Resolution:
+    """What the agent would be told that claimed the next attempt now, for the run's last owner.
+
+    Whether that owner lives does not matter. Raises StoreError.
+    """
+    found = _ask(run)
+    for _ in range(TRIES - 1):
+        if found.outcome not in ("Behind", "InUse"):
+            break
+        found = _ask(run)
+    return found
+
+
+def _ask(run: RunStore) -> Resolution:
+    return resolve(
+        replace(run, store=ReadOnlyStore(run.store)),
+        uid=owner_uid(run),
+        generation=run.generation,
+        attempt=max(run.attempts(), default=0) + 1,
+        watch=BeatWatch(),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOnlyStore:
+    """An `ObjectStore` over another one that is read as it is and never written.
+
+    Each write answers what the real one would have answered, and nothing is different afterwards;
+    so code that reads back what it has just written is not for this store.
+    """
+
+    store: ObjectStore
+
+    @property
+    def uri(self) -> str:
+        """That of the store."""
+        return self.store.uri
+
+    def put(self, key: str, data: bytes) -> None:
+        """Write nothing."""
+
+    def put_file(
+        self, key: str, path: Path, *, crc32: int, progress: Progress | None = None
+    ) -> None:
+        """Write nothing."""
+
+    def put_if_absent(self, key: str, data: bytes) -> bool:
+        """Say whether it would have been written, or stands there already."""
+        try:
+            return self.store.get(key) == data
+        except ObjectNotFound:
+            return True
+
+    def get(self, key: str) -> bytes:
+        """Read it."""
+        return self.store.get(key)
+
+    def size(self, key: str) -> int | None:
+        """Ask for it."""
+        return self.store.size(key)
+
+    def get_file(
+        self, key: str, path: Path, *, size: int, crc32: int | None, tag: str = ""
+    ) -> None:
+        """Read it."""
+        self.store.get_file(key, path, size=size, crc32=crc32, tag=tag)
+
+    def list(self, prefix: str) -> list[ObjectInfo]:
+        """List it."""
+        return self.store.list(prefix)
+
+    def delete(self, keys: Iterable[str]) -> None:
+        """Remove nothing."""
+
+    def abort_uploads(self, prefix: str, *, of: Callable[[str], bool]) -> None:
+        """Give up nothing."""
+
+    def close(self) -> None:
+        """Close it."""
+        self.store.close()
+
+    def probe(self) -> None:
+        """Try nothing."""

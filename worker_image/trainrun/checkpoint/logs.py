@@ -10,21 +10,22 @@ from __future__ import annotations
 import gzip
 import io
 import json
-import math
 import zlib
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from trainrun.checkpoint.stores.run_store import READERS
-from trainrun.contract import layout
+from trainrun.checkpoint.run_store import READERS
+from trainrun.contract import layout, wire
 from trainrun.contract.masking import masked
 from trainrun.errors import CheckpointDamaged, ObjectNotFound
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from trainrun.checkpoint.stores.run_store import RunStore
+    from trainrun.checkpoint.run_store import RunStore
+
+T = TypeVar("T")
 
 KEPT_ATTEMPTS = 20
 """Attempts whose last lines are kept: the newest ones."""
@@ -34,11 +35,6 @@ LATEST = 1e10
 """Seconds after the start of its processes, three centuries, at which a line may have come."""
 MOST_WORKERS = 100_000
 """As many as there are keys for."""
-_UNREADABLE = (
-    *(OSError, EOFError, zlib.error, ValueError, TypeError, KeyError),
-    *(OverflowError, RecursionError),  # numbers of a thousand digits, lists in lists
-)
-"""What Python says of an object that no agent has written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,63 +112,34 @@ def read_logs(run: RunStore, places: Iterable[tuple[int, int]]) -> list[WorkerLo
 
 
 def _packed(log: WorkerLog) -> bytes:
-    head = {
-        "attempt": log.attempt,
-        "slot": log.slot,
-        "workers": log.workers,
-        "worker": log.worker,
-        "node": log.node,
-        "begun": log.begun,
-    }
-    rows = [head, *(_row(rank) for rank in log.ranks)]
-    text = "".join(json.dumps(row, separators=(",", ":")) + "\n" for row in rows)
+    rows = [replace(log, ranks=()), *map(_masked, log.ranks)]
+    text = "".join(json.dumps(wire.encode(row), separators=(",", ":")) + "\n" for row in rows)
     # The same log gives the same bytes, so writing it twice is no conflict.
     return gzip.compress(text.encode(), mtime=0)
 
 
-def _row(rank: RankLog) -> dict[str, object]:
-    lines = [[line.at, masked(line.text)] for line in rank.lines]
-    return {"rank": rank.rank, "dropped": rank.dropped, "lines": lines}
+def _masked(rank: RankLog) -> RankLog:
+    return replace(rank, lines=tuple(LogLine(at=it.at, text=masked(it.text)) for it in rank.lines))
 
 
 def _unpacked(data: bytes) -> WorkerLog:
     try:
         with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
-            head, *rows = file.read(LARGEST).decode().strip().split("\n")
-        return _of(json.loads(head), [json.loads(row) for row in rows])
-    except _UNREADABLE as error:
+            head, *rows = file.read(LARGEST).splitlines()
+        ranks = tuple(_decoded(RankLog, row) for row in rows)
+        log = replace(_decoded(WorkerLog, head), ranks=ranks)
+    except (OSError, EOFError, zlib.error, ValueError) as error:
         raise CheckpointDamaged(f"stored lines that cannot be read: {error}") from error
+    if log.workers > MOST_WORKERS:
+        raise CheckpointDamaged(f"stored lines that cannot be read: {log.workers} workers")
+    return log
 
 
-def _of(head: dict[str, object], rows: list[dict[str, object]]) -> WorkerLog:
-    ranks = []
-    for row in rows:
-        lines = row["lines"]
-        if not isinstance(lines, list):
-            raise TypeError("lines that are no list")
-        told = tuple(LogLine(at=_at(at), text=str(text)) for at, text in lines)
-        ranks.append(RankLog(rank=_int(row["rank"]), lines=told, dropped=_int(row["dropped"])))
-    return WorkerLog(
-        attempt=_int(head["attempt"]),
-        slot=_int(head["slot"]),
-        workers=_int(head.get("workers", 0), most=MOST_WORKERS),
-        worker=str(head.get("worker", "")),
-        node=str(head.get("node", "")),
-        begun=str(head.get("begun", "")),
-        ranks=tuple(ranks),
-    )
+def _decoded(cls: type[T], row: bytes) -> T:
+    return wire.decode(cls, wire.parsed(row), check=_checked)
 
 
-def _at(value: object) -> float:
-    at = float(value)  # type: ignore[arg-type]
-    if not 0 <= at <= LATEST:  # NaN neither
-        raise ValueError(f"a line of second {at}")
-    return at
-
-
-def _int(value: object, *, most: float = math.inf) -> int:
-    if not isinstance(value, int):
-        raise TypeError(f"{value!r} is no number")
-    if value > most:
-        raise ValueError(f"{value} is more than {most}")
+def _checked(value: Any) -> Any:
+    if isinstance(value, (int, float)) and not 0 <= value <= LATEST:  # NaN neither
+        raise ValueError(f"a number from 0 to {LATEST:.0e}")
     return value

@@ -10,13 +10,13 @@ import json
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-from trainrun.checkpoint.stores.run_store import READERS
+from trainrun.checkpoint.run_store import READERS
 from trainrun.contract import layout
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from trainrun.checkpoint.stores.run_store import RunStore
+    from trainrun.checkpoint.run_store import RunStore
 
 
 class MetricsLog:

@@ -1,9 +1,16 @@
-"""Which TrainRun may use a run's folder: numbered claims, a beat, release and takeover.
+"""Which TrainRun may use a run's folder: numbered claims, a beat, release, takeover, generations.
 
 Layer: rules over `RunStore`. Invariants: a claim is write-once, the highest number owns the folder;
 a claim is taken over only after its release or after its beat stood still for a whole lease, seen
 by the claimant's own monotonic clock (no wall clock of anybody is believed). A takeover need not
 stop the old owner: its attempts are lower than those of the new one, which fences them.
+
+With `onExisting: StartFresh` a TrainRun begins a new generation of the folder. The first lies in
+the run's folder itself, each later one in a folder of its own below, with its own claims, records
+and checkpoints: so no rule about these knows that there are others, and nothing of one is read,
+fenced or deleted for another. A number is given once, to the TrainRun that its write-once record
+names; a TrainRun begins at most one, and stays in the one that it has begun or claimed; what a
+listing does not show yet is asked for by its name.
 """
 
 from __future__ import annotations
@@ -13,10 +20,10 @@ import contextlib
 import hashlib
 import json
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from trainrun.checkpoint.rules.records import Beat, OwnerRecord, RunRecord, unseal
+from trainrun.checkpoint.records import Beat, GenerationRecord, OwnerRecord, RunRecord, unseal
 from trainrun.contract import layout
 from trainrun.errors import (
     CheckpointDamaged,
@@ -28,9 +35,10 @@ from trainrun.errors import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from trainrun.checkpoint.stores.run_store import RunStore
+    from trainrun.checkpoint.run_store import RunStore
     from trainrun.contract.agent_state import Outcome, OwnerLife
     from trainrun.contract.checkpoint_id import CheckpointId
+
 
 LEASE = 30.0
 """Seconds without a change of the beat after which a claim is taken over: three missed polls of
@@ -126,10 +134,7 @@ def acquire(
             known = _run_id(run, stamp, numbers or [number])
             return Owned(number=number, committed=committed, run_id=known)
         if _owners(run) == numbers:
-            raise StoreUnavailable(
-                f"{run.uri}/{layout.owner_key(number)} exists but the listing does not show it: "
-                "the store's listing is incomplete"
-            )
+            raise run.incomplete_listing(layout.owner_key(number))
     raise StoreUnavailable(f"{run.uri}: others keep claiming this folder")
 
 
@@ -197,9 +202,7 @@ def _write_beat(
 def of_other_params(run: RunStore, params: str) -> NotOwned | None:
     """Why the trial of a sweep with these parameters may not go on in this folder: it holds one
     with others, whose checkpoints and values are not its own. Raises StoreError."""
-    there = None
-    with contextlib.suppress(ObjectNotFound, CheckpointDamaged):
-        there = run.read(RunRecord, layout.RUN)
+    there = run.find(RunRecord, layout.RUN)
     if not params or there is None or not there.params:
         return None
     if json.loads(there.params) == json.loads(params):
@@ -214,9 +217,7 @@ def of_other_params(run: RunStore, params: str) -> NotOwned | None:
 
 def known_run_id(run: RunStore) -> str:
     """The run's id, as its folder says; empty where nobody has used it. Raises StoreError."""
-    stamp = None
-    with contextlib.suppress(ObjectNotFound, CheckpointDamaged):
-        stamp = run.read(RunRecord, layout.RUN)
+    stamp = run.find(RunRecord, layout.RUN)
     numbers = _owners(run) if stamp is None else []
     return _run_id(run, stamp, numbers) if stamp is not None or numbers else ""
 
@@ -253,11 +254,8 @@ def _stamp(run: RunStore, *, uid: str, params: str) -> RunRecord | None:
     record = _stamp_of(uid, params)
     if run.write_once(layout.RUN, record):
         return record
-    try:
-        there = run.read(RunRecord, layout.RUN)
-    except (CheckpointDamaged, ObjectNotFound):
-        return None  # it says nothing that the rest of the folder depends on
-    if there.layout > layout.VERSION:
+    there = run.find(RunRecord, layout.RUN)  # the rest of the folder does not depend on it
+    if there is not None and there.layout > layout.VERSION:
         raise StoreMisconfigured(
             f"{run.uri} has layout {there.layout}, created by {there.created_by}; this version "
             f"knows layout {layout.VERSION}: upgrade, or use another runName"
@@ -316,3 +314,63 @@ def _in_use(run: RunStore, claim: _Claim, *, uid: str, watch: BeatWatch) -> NotO
         f"finished, or gives no sign of life for {watch.lease:.0f} s. If no TrainRun has this uid, "
         f"its pods were left behind: kubectl delete pods -A -l trainrun.dev/run-uid={claim.uid}",
     )
+
+
+def generations(run: RunStore) -> list[RunStore]:
+    """All that were begun, oldest first; the first one, used or not, is always among them.
+
+    Raises StoreError.
+    """
+    first = replace(run, generation=1)
+    return [replace(run, generation=number) for number in range(1, _newest(first) + 1)]
+
+
+def enter(run: RunStore, *, uid: str, fresh: bool) -> RunStore:
+    """The generation of the TrainRun `uid`: its own, else the newest, or with `fresh` a new one.
+
+    Repeating it gives the same one. Raises StoreError.
+    """
+    begun = generations(run)
+    if len(begun) == 1 and not fresh:
+        return begun[0]
+    for generation in reversed(begun):
+        if _began(generation) == uid or has_claimed(generation, uid=uid):
+            return generation
+    return _begin(begun[-1], uid=uid) if fresh else begun[-1]
+
+
+def _newest(first: RunStore) -> int:
+    listed = (layout.read_number(item.key) for item in first.objects(layout.GENERATIONS))
+    newest = max((number for number in listed if number is not None), default=1)
+    while True:
+        key = layout.generation_key(newest + 1)
+        try:
+            first.read(GenerationRecord, key)
+        except ObjectNotFound:
+            return newest
+        except CheckpointDamaged as error:
+            # Whatever answers every question, a proxy perhaps, would make an endless row of them.
+            raise StoreUnavailable(
+                f"{first.uri}/{key} is not believed: {error}, and the listing does not show it"
+            ) from error
+        newest += 1
+
+
+def _began(run: RunStore) -> str:
+    """Who began a later generation; empty for the first, and where that cannot be read."""
+    if run.generation == 1:
+        return ""
+    key = layout.generation_key(run.generation)
+    record = replace(run, generation=1).find(GenerationRecord, key)
+    return record.uid if record else ""
+
+
+def _begin(newest: RunStore, *, uid: str) -> RunStore:
+    first = replace(newest, generation=1)
+    if newest == first and not is_used(first):
+        return first
+    for number in range(newest.generation + 1, newest.generation + 1 + CLAIM_TRIES):
+        record = GenerationRecord(number=number, uid=uid)
+        if first.write_once(layout.generation_key(number), record):
+            return replace(first, generation=number)
+    raise StoreUnavailable(f"{first.uri}: others keep beginning generations of this folder")

@@ -21,24 +21,24 @@ from trainrun.checkpoint.choice import (
     look,
     one_before,
 )
-from trainrun.checkpoint.generation import enter
 from trainrun.checkpoint.ownership import (
     BeatWatch,
     NotOwned,
     Owned,
     acquire,
+    enter,
     life_of_owner,
     of_other_params,
 )
-from trainrun.checkpoint.rules.records import AttemptRecord, FinishedRecord
-from trainrun.checkpoint.transfer.reader import read_manifest
+from trainrun.checkpoint.reader import read_manifest
+from trainrun.checkpoint.records import AttemptRecord, FinishedRecord
 from trainrun.contract import layout
 from trainrun.contract.agent_state import Outcome, Resolution
 from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun.errors import CheckpointDamaged, ObjectNotFound, StoreError, StoreUnavailable
 
 if TYPE_CHECKING:
-    from trainrun.checkpoint.stores.run_store import RunStore
+    from trainrun.checkpoint.run_store import RunStore
 
 
 def resolve(

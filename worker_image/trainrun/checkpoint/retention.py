@@ -1,9 +1,9 @@
 """Deleting the checkpoints that are no longer needed.
 
 Layer: rules over `RunStore`; what may go is decided by `selection.superfluous`. Used by slot 0's
-agent of the newest attempt alone. Invariants: manifest first, then markers, then files; nothing is
-deleted by an attempt that is no longer the newest; what the listing shows to be damaged does not
-count among those that are kept.
+agent of the newest attempt alone, and for trials that nobody needs. Invariants: manifest first,
+then markers, then files; nothing is deleted by an attempt that is no longer the newest; what the
+listing shows to be damaged does not count among those that are kept.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from trainrun.checkpoint.choice import StoreView, inspect, look
-from trainrun.checkpoint.rules.selection import deletion_order, newest_first, superfluous
+from trainrun.checkpoint.selection import Folder, deletion_order, newest_first, superfluous
 from trainrun.contract import layout
 from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun.errors import CheckpointDamaged, StoreError
@@ -21,8 +21,9 @@ from trainrun.errors import CheckpointDamaged, StoreError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from trainrun.checkpoint.rules.score import Score
-    from trainrun.checkpoint.stores.run_store import RunStore
+    from trainrun.checkpoint.run_store import RunStore
+    from trainrun.checkpoint.selection import Score
+
 
 PROTECTED = 2
 """Newest attempts of which everything stays."""
@@ -62,10 +63,7 @@ def retain(
         # nothing may go that its resolver could be looking at.
         if run.attempts()[-1:] != [attempt]:
             break
-        prefix = layout.folder(checkpoint)
-        for names in deletion_order(view.folders[checkpoint]):
-            if names:
-                run.delete(prefix + name for name in names)
+        _delete(run, view.folders[checkpoint])
         deleted.append(checkpoint)
     return tuple(deleted)
 
@@ -120,3 +118,19 @@ def _judge(run: RunStore, view: StoreView, *, enough: int | None, score: Score |
         if score is not None and (value := score.of(manifest.metrics)) is not None:
             judged.values[folder.id] = value
     return judged
+
+
+def clear_checkpoints(run: RunStore) -> None:
+    """Delete all checkpoints of a folder that nobody uses. Raises StoreError.
+
+    In the order of `deletion_order`: what is cut short leaves nothing that could be taken for
+    complete.
+    """
+    for folder in run.folders().values():
+        _delete(run, folder)
+
+
+def _delete(run: RunStore, folder: Folder) -> None:
+    for names in deletion_order(folder):
+        if names:
+            run.delete(layout.folder(folder.id) + name for name in names)

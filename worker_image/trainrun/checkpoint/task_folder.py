@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trainrun.checkpoint.numbered_log import NumberedLog
-from trainrun.checkpoint.rules.records import seal_line, unseal_line
-from trainrun.checkpoint.stores.run_store import READERS
+from trainrun.checkpoint.records import seal_line, unseal_line
+from trainrun.checkpoint.run_store import READERS
 from trainrun.contract import layout
 from trainrun.errors import (
     CheckpointDamaged,
@@ -29,7 +29,7 @@ from trainrun.errors import (
 )
 
 if TYPE_CHECKING:
-    from trainrun.checkpoint.stores.run_store import RunStore
+    from trainrun.checkpoint.run_store import RunStore
 
 LOOK = 5.0
 """Seconds for which a log that was there is believed to be there, while it is written."""

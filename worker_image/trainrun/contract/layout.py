@@ -54,7 +54,7 @@ def run_uri(storage: str, run_name: str) -> str:
 
 def generation_folder(run: str, generation: int) -> str:
     """The folder, or address, of a generation of the run with this one: the first is in it, each
-    later one (see `trainrun.checkpoint.generation`) in a folder of its own below."""
+    later one (see `trainrun.checkpoint.ownership`) in a folder of its own below."""
     return run if generation <= 1 else f"{run}/generation-{generation:06d}"
 
 

@@ -8,18 +8,11 @@ user's image may be newer than the agent or older.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
-from typing import ClassVar, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, TypeVar, get_args
 
-from trainrun.contract.questions import (
-    REQUESTS,
-    Failed,
-    Fields,
-    Question,
-    Request,
-    integer,
-)
+from trainrun.contract import wire
+from trainrun.contract.questions import Failed, Question, Request
 
 R = TypeVar("R")
 
@@ -55,11 +48,11 @@ class Report:
 
     type: ClassVar[str] = "report"
     step: int
-    metrics: Fields
-    files: str | None
+    metrics: dict[str, Any] = field(default_factory=dict)
+    files: str | None = None
     """Name of its directory below the rank's staging folder; None: no files."""
-    whole: bool
-    metadata: Fields = field(default_factory=dict)
+    whole: bool = False
+    metadata: dict[str, Any] = field(default_factory=dict)
     """Of the files."""
     nothing: bool = False
     """It has no files for this step; without this word they may follow."""
@@ -155,7 +148,7 @@ Plain = (
 
 def line_of(message: Plain | Question[object]) -> str:
     """The line that a process sends."""
-    return _encode({"type": message.type, **_fields_of(message)})
+    return _encode({"type": message.type, **wire.encode(message)})
 
 
 def report_line(
@@ -188,10 +181,6 @@ def report_line(
     )
 
 
-def _fields_of(message: object) -> dict[str, object]:
-    return {field.name: getattr(message, field.name) for field in fields(message)}  # type: ignore[arg-type]
-
-
 # ------------------------------------------------------------------------- read
 
 
@@ -199,8 +188,8 @@ def parse(line: bytes) -> Message | None:
     """Read one line; None for a type that this version does not know. Raises MalformedLine."""
     try:
         given = json.loads(line)
-        read = _READERS.get(given["type"])
-        return read(given) if read is not None else None
+        cls = _CLASSES.get(given["type"])
+        return _checked(wire.decode(cls, given)) if cls is not None else None
     except (ValueError, KeyError, TypeError) as error:
         raise MalformedLine(f"not a message of the library: {line[:200]!r} ({error!r})") from error
 
@@ -209,77 +198,28 @@ def parse_reply(line: bytes, question: Question[R]) -> R | Failed:
     """Read the reply to a request. Raises MalformedLine."""
     try:
         given = json.loads(line)
-        if "error" in given:
-            return Failed(error=str(given["error"]), kind=str(given.get("kind", "")))
-        return question.read(given)
-    except (ValueError, KeyError, TypeError) as error:
+        return wire.decode(Failed, given) if "error" in given else question.read(given)
+    except (ValueError, TypeError) as error:
         raise MalformedLine(f"not a reply of the agent: {line[:200]!r} ({error!r})") from error
 
 
-def _report(given: Fields) -> Report:
-    files, metrics = given.get("files"), given.get("metrics") or {}
-    metadata, left = given.get("metadata") or {}, str(given.get("left", ""))
-    if files is not None and not isinstance(files, str):
-        raise ValueError(f"files: {files!r} is no directory name")
-    for name in (files or "", left):
-        if "/" in name or name in (".", ".."):
-            raise ValueError(f"files: {name!r} is no directory name")
-    if not isinstance(metrics, dict):
-        raise ValueError(f"metrics: {metrics!r:.80} is no object")
-    if not isinstance(metadata, dict):
-        raise ValueError(f"metadata: {metadata!r:.80} is no object")
-    return Report(
-        step=integer(given, "step"),
-        metrics=metrics,
-        files=files,
-        whole=bool(given.get("whole")),
-        metadata=metadata,
-        nothing=bool(given.get("nothing")),
-        left=left,
-        digest=integer(given, "digest") if "digest" in given else 0,
-    )
+def _checked(message: Message) -> Message:
+    """Raises ValueError where its words are not those of our library."""
+    match message:
+        case Report(files=files, left=left):
+            for name in (files or "", left):
+                if "/" in name or name in (".", ".."):
+                    raise ValueError(f"files: {name!r} is no directory name")
+        case Raised(kinds=kinds, at=at):
+            kinds = tuple(kind[:KIND_WIDTH] for kind in kinds[:MOST_KINDS])
+            return replace(message, kinds=kinds, at=at[:PLACE_WIDTH])
+        case SectionBegun(name=name, seconds=seconds):
+            if not 0 < seconds <= LONGEST_SECTION:
+                raise ValueError(f"seconds: {seconds!r:.80} is no length of a section")
+            return replace(message, name=name[:SECTION_WIDTH])
+        case Hello(imported=float(imported)) if imported < 0:  # by a clock that was set back
+            return replace(message, imported=0.0)
+    return message
 
 
-def _raised(given: Fields) -> Raised:
-    kinds = given.get("kinds") or ()
-    if not isinstance(kinds, list | tuple):
-        raise ValueError(f"kinds: {kinds!r:.80} is no list")
-    return Raised(
-        error=str(given["error"]),
-        traceback=str(given.get("traceback", "")),
-        kinds=tuple(str(kind)[:KIND_WIDTH] for kind in kinds[:MOST_KINDS]),
-        at=str(given.get("at", ""))[:PLACE_WIDTH],
-    )
-
-
-def _section(given: Fields) -> SectionBegun:
-    seconds = float(given["seconds"])  # type: ignore[arg-type]
-    if not 0 < seconds <= LONGEST_SECTION:
-        raise ValueError(f"seconds: {seconds!r:.80} is no length of a section")
-    name = str(given["name"])[:SECTION_WIDTH]
-    return SectionBegun(number=integer(given, "number"), name=name, seconds=seconds)
-
-
-def _seconds(given: object) -> float | None:
-    """None: not said, or by a clock that was set back."""
-    return max(float(given), 0.0) if isinstance(given, int | float) else None
-
-
-_READERS: Mapping[str, Callable[[Fields], Message]] = {
-    **REQUESTS,
-    Hello.type: lambda given: Hello(
-        rank=integer(given, "rank"),
-        pid=integer(given, "pid"),
-        stacks=integer(given, "stacks") if "stacks" in given else 0,
-        imported=_seconds(given.get("imported")),
-        memory=integer(given, "memory") if "memory" in given else 0,
-    ),
-    Report.type: _report,
-    Unstaged.type: lambda given: Unstaged(step=integer(given, "step")),
-    Finish.type: lambda _given: Finish(),
-    AskedForCheckpoint.type: lambda _given: AskedForCheckpoint(),
-    Raised.type: _raised,
-    SectionBegun.type: _section,
-    SectionEnded.type: lambda given: SectionEnded(number=integer(given, "number")),
-    Working.type: lambda _given: Working(),
-}
+_CLASSES: dict[str, type[Message]] = {cls.type: cls for cls in get_args(Message)}

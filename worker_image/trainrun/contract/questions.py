@@ -7,14 +7,11 @@ the requests. Unknown fields are ignored. Whatever may be large goes by files.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
-from typing import ClassVar, Protocol, TypeVar
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Protocol, TypeVar
 
+from trainrun.contract import wire
 from trainrun.contract.ages import Remaining
-
-Fields = Mapping[str, object]
-"""A message as JSON has it."""
 
 R_co = TypeVar("R_co", covariant=True)
 
@@ -33,19 +30,9 @@ class Described:
 
     attempt: int
     step: int
-    metrics: Fields
+    metrics: dict[str, Any]
     """JSON-safe (see `contract.metrics`)."""
-    metadata: Fields = field(default_factory=dict)
-
-    @staticmethod
-    def read(given: Fields) -> Described:
-        """Raises ValueError and KeyError."""
-        return Described(
-            attempt=integer(given, "attempt"),
-            step=integer(given, "step"),
-            metrics=_object(given, "metrics"),
-            metadata=_object(given, "metadata"),
-        )
+    metadata: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,13 +41,6 @@ class Fetched:
 
     path: str
     """The local directory."""
-    about: Described | None = None
-    """Told with the resume point, for libraries that read it here; ours asks when it needs to."""
-
-    @staticmethod
-    def read(given: Fields) -> Fetched:
-        """Raises KeyError."""
-        return Fetched(path=str(given["path"]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,27 +52,12 @@ class SaveNow:
     """When the worker may be gone; None: not known."""
     writer_rank: int
 
-    @staticmethod
-    def read(given: Fields) -> SaveNow:
-        """Raises ValueError and KeyError."""
-        return SaveNow(
-            reason=str(given["reason"]),
-            deadline=_seconds(given, "deadline"),
-            writer_rank=integer(given, "writer_rank"),
-        )
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decided:
     """The answer to a call of `should_save()`."""
 
     save: SaveNow | None
-
-    @staticmethod
-    def read(given: Fields) -> Decided:
-        """Raises ValueError and KeyError."""
-        save = given["save"]
-        return Decided(save=SaveNow.read(save) if isinstance(save, dict) else None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,19 +96,7 @@ Reply = Granted | Described | Fetched | Decided | TasksDone | AttemptKey | Faile
 
 def reply_line(reply: Reply) -> str:
     """The line that an agent sends."""
-    return json.dumps(_fields(reply), separators=(",", ":"), allow_nan=False)
-
-
-def _fields(reply: Reply) -> Fields:
-    match reply:
-        case Granted():
-            return {"ok": True}
-        case Described() | TasksDone() | AttemptKey() | Failed():
-            return asdict(reply)
-        case Fetched(path=path, about=about):
-            return {"path": path, **(asdict(about) if about is not None else {})}
-        case Decided(save=save):
-            return {"save": asdict(save) if save is not None else None}
+    return json.dumps(wire.encode(reply), separators=(",", ":"), allow_nan=False)
 
 
 # ------------------------------------------------------------------------- requests
@@ -156,8 +109,8 @@ class Question(Protocol[R_co]):
     def type(self) -> str:
         """What it is called on the socket."""
 
-    def read(self, given: Fields) -> R_co:
-        """Raises ValueError and KeyError."""
+    def read(self, given: object) -> R_co:
+        """The reply, from JSON that has been parsed. Raises wire.MalformedMessage."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,9 +120,9 @@ class AskRoom:
     type: ClassVar[str] = "room"
     step: int
 
-    def read(self, _given: Fields) -> Granted:
-        """Any reply that is no failure grants it."""
-        return Granted()
+    def read(self, given: object) -> Granted:
+        """See `Question`."""
+        return wire.decode(Granted, given)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,9 +133,9 @@ class FetchCheckpoint:
     rank: int | None
     """Only the files that this rank brought; None: all."""
 
-    def read(self, given: Fields) -> Fetched:
-        """Raises KeyError."""
-        return Fetched.read(given)
+    def read(self, given: object) -> Fetched:
+        """See `Question`."""
+        return wire.decode(Fetched, given)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,9 +144,9 @@ class DescribeCheckpoint:
 
     type: ClassVar[str] = "checkpoint-info"
 
-    def read(self, given: Fields) -> Described:
-        """Raises ValueError and KeyError."""
-        return Described.read(given)
+    def read(self, given: object) -> Described:
+        """See `Question`."""
+        return wire.decode(Described, given)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,9 +155,9 @@ class FetchInitial:
 
     type: ClassVar[str] = "initial"
 
-    def read(self, given: Fields) -> Fetched:
-        """Raises KeyError."""
-        return Fetched.read(given)
+    def read(self, given: object) -> Fetched:
+        """See `Question`."""
+        return wire.decode(Fetched, given)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,9 +167,9 @@ class AskSave:
     type: ClassVar[str] = "save"
     call: int
 
-    def read(self, given: Fields) -> Decided:
-        """Raises ValueError and KeyError."""
-        return Decided.read(given)
+    def read(self, given: object) -> Decided:
+        """See `Question`."""
+        return wire.decode(Decided, given)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,10 +186,9 @@ class AskTasks:
     names: tuple[str, ...] = ()
     """Of objects."""
 
-    def read(self, given: Fields) -> TasksDone:
-        """Raises KeyError and TypeError."""
-        sizes: list[int | None] = given["sizes"]  # type: ignore[assignment]
-        return TasksDone(written=bool(given["written"]), sizes=tuple(sizes))
+    def read(self, given: object) -> TasksDone:
+        """See `Question`."""
+        return wire.decode(TasksDone, given)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -245,10 +197,9 @@ class AskAttemptKey:
 
     type: ClassVar[str] = "attempt-key"
 
-    def read(self, given: Fields) -> AttemptKey:
-        """Raises KeyError, TypeError and ValueError."""
-        lost = tuple((attempt, rank) for attempt, rank in given["lost"])  # type: ignore[attr-defined]
-        return AttemptKey(key=str(given["key"]), uri=str(given["uri"]), lost=lost)
+    def read(self, given: object) -> AttemptKey:
+        """See `Question`."""
+        return wire.decode(AttemptKey, given)
 
 
 Request = (
@@ -261,54 +212,3 @@ Request = (
     | AskAttemptKey
 )
 """Messages that are answered, in their order."""
-
-
-def _fetch(given: Fields) -> FetchCheckpoint:
-    return FetchCheckpoint(rank=None if given.get("rank") is None else integer(given, "rank"))
-
-
-def _read_ask(given: Fields) -> AskTasks:
-    """Raises ValueError and KeyError."""
-    position, names = given.get("position", 0), given.get("names", [])
-    if not isinstance(position, int) or not isinstance(names, list):
-        raise ValueError(f"position {position!r:.80} or names {names!r:.80} is wrong")
-    return AskTasks(
-        call=str(given["call"]),
-        position=position,
-        path=str(given.get("path", "")),
-        names=tuple(map(str, names)),
-    )
-
-
-REQUESTS: Mapping[str, Callable[[Fields], Request]] = {
-    AskRoom.type: lambda given: AskRoom(step=integer(given, "step")),
-    FetchCheckpoint.type: _fetch,
-    DescribeCheckpoint.type: lambda _given: DescribeCheckpoint(),
-    FetchInitial.type: lambda _given: FetchInitial(),
-    AskSave.type: lambda given: AskSave(call=integer(given, "call")),
-    AskTasks.type: _read_ask,
-    AskAttemptKey.type: lambda _given: AskAttemptKey(),
-}
-"""How each of them is read. Raises ValueError and KeyError."""
-
-
-def integer(given: Fields, name: str) -> int:
-    """Raises ValueError and KeyError."""
-    value = given[name]
-    if not isinstance(value, int):
-        raise ValueError(f"{name}: {value!r:.80} is no integer")
-    return value
-
-
-def _seconds(given: Fields, name: str) -> float | None:
-    value = given[name]
-    if value is not None and not isinstance(value, (int, float)):
-        raise ValueError(f"{name}: {value!r:.80} is no number")
-    return value
-
-
-def _object(given: Fields, name: str) -> Fields:
-    value = given[name]
-    if not isinstance(value, dict):
-        raise ValueError(f"{name}: {value!r:.80} is no object")
-    return value

@@ -15,7 +15,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from trainrun._common.disk import remove_directory
+from trainrun._common.tree import remove_directory
 from trainrun.tasks.ends import Output
 from trainrun.tasks.values import digest_of, restore_folder
 

@@ -22,7 +22,12 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
-from trainrun._common import oom, prctl
+from trainrun._common.kernel import (
+    OomCounter,
+    become_subreaper,
+    find_counter,
+    signal_on_parent_death,
+)
 from trainrun._process.excepthook import describe
 from trainrun.tasks import main_module, resident, running
 from trainrun.tasks.ends import Crashed
@@ -77,7 +82,7 @@ class Forker:
     """Of signals, as the program's import has left them."""
     looked: float = 0.0
     """When limits were looked at."""
-    kernel: oom.OomCounter = field(default_factory=lambda: oom.OomCounter(oom.find_counter()))
+    kernel: OomCounter = field(default_factory=lambda: OomCounter(find_counter()))
 
     def serve(self, wake: int) -> None:
         """Return once the rank says so or is gone. Raises EOFError and OSError likewise."""
@@ -194,7 +199,7 @@ class Forker:
                 time.sleep(0.002)
 
 
-def crash_of(status: int, kernel: oom.OomCounter) -> Crashed:
+def crash_of(status: int, kernel: OomCounter) -> Crashed:
     """Say how a process has ended that has left no other word, by its wait status."""
     if os.WIFEXITED(status):
         code = os.WEXITSTATUS(status)
@@ -217,7 +222,7 @@ def _lead_group(launcher: int) -> None:
     """Lead a group of our own, bound to the launcher's life."""
     with suppress(OSError):  # we lead one already
         os.setpgid(0, 0)
-    prctl.signal_on_parent_death(signal.SIGKILL)
+    signal_on_parent_death(signal.SIGKILL)
     if os.getppid() != launcher:  # it died before we asked
         os._exit(1)
 
@@ -240,8 +245,8 @@ def main() -> None:
     """Be a launcher, whose rank holds the other end of the socket with the descriptor `FD`."""
     rank = Connection(int(sys.argv[-1]))
     os.set_inheritable(rank.fileno(), False)  # noqa: FBT003
-    prctl.signal_on_parent_death(signal.SIGTERM)
-    prctl.become_subreaper()
+    signal_on_parent_death(signal.SIGTERM)
+    become_subreaper()
     running.become("launcher")
     with suppress(EOFError, OSError):  # the rank is gone
         _launch(rank, rank.recv())

@@ -10,8 +10,7 @@ import fcntl
 import os
 from pathlib import Path
 
-from trainrun.checkpoint.stores.opening import open_store
-from trainrun.checkpoint.stores.run_store import RunStore
+from trainrun.checkpoint.run_store import RunStore, open_store
 from trainrun.checkpoint.task_folder import TaskFolder
 from trainrun.tasks.errors import LogTaken
 

@@ -19,7 +19,7 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
 
-from trainrun._common.disk import remove_directory
+from trainrun._common.tree import remove_directory
 from trainrun.errors import ObjectNotFound, TrainRunError
 from trainrun.tasks import values
 from trainrun.tasks.cache import ResultCache, ResultDamaged

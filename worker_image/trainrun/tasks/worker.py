@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Literal, TypeVar
 
 from trainrun._common.backoff import Backoff
-from trainrun._common.disk import NO_ROOM, remove_directory
+from trainrun._common.tree import NO_ROOM, remove_directory
 from trainrun.errors import AgentLost, ObjectNotFound, StoreError, TaskLogDamaged
 from trainrun.tasks.cache import ResultCache, ResultDamaged
 from trainrun.tasks.capacity import Capacity

@@ -8,7 +8,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from trainrun.checkpoint import list_checkpoints, read_manifest, read_metrics
+from trainrun.checkpoint.inspection import list_checkpoints
+from trainrun.checkpoint.metrics_log import read_metrics
+from trainrun.checkpoint.reader import read_manifest
 from trainrun.contract.metrics import decode
 from trainrun.errors import TrainRunError
 from trainrun_operator.cli.drilling.course import Course, Ending, Noticed, Point
@@ -19,7 +21,9 @@ from trainrun_operator.cli.sources import LocalSource, StorageSource
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from trainrun.checkpoint import CheckpointInfo, Manifest, RunStore
+    from trainrun.checkpoint.inspection import CheckpointInfo
+    from trainrun.checkpoint.records import Manifest
+    from trainrun.checkpoint.run_store import RunStore
     from trainrun_operator.api.run.status import TrainRunStatus
     from trainrun_operator.cli.drilling.watching import Watcher
     from trainrun_operator.cli.preparation import Preparation

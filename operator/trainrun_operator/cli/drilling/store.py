@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trainrun.checkpoint import list_checkpoints, read_manifest
+from trainrun.checkpoint.inspection import list_checkpoints
+from trainrun.checkpoint.reader import read_manifest
 from trainrun.contract import layout
 
 if TYPE_CHECKING:
-    from trainrun.checkpoint import RunStore
+    from trainrun.checkpoint.run_store import RunStore
 
 AWAY = 5.0
 """Seconds for which a store is away."""

@@ -11,7 +11,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from trainrun.checkpoint import RankLog, RunStore, read_logs, read_metrics, stored_logs
+from trainrun.checkpoint.logs import RankLog, read_logs, stored_logs
+from trainrun.checkpoint.metrics_log import read_metrics
+from trainrun.checkpoint.run_store import RunStore
 from trainrun.errors import StoreError
 from trainrun_operator.cli.explaining.life import Life
 from trainrun_operator.cli.report.drawing import Thinned

@@ -11,17 +11,10 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
-from trainrun.checkpoint import (
-    AttemptRecord,
-    CheckpointInfo,
-    HangRecord,
-    RunStore,
-    StoryRecord,
-    list_checkpoints,
-    read_attempts,
-    read_hang,
-    read_story,
-)
+from trainrun.checkpoint.inspection import CheckpointInfo, list_checkpoints
+from trainrun.checkpoint.notes import read_attempts, read_hang, read_story
+from trainrun.checkpoint.records import AttemptRecord, HangRecord, StoryRecord
+from trainrun.checkpoint.run_store import RunStore
 from trainrun.checkpoint.task_folder import TaskFolder
 from trainrun.contract import layout
 from trainrun.errors import StoreError, TaskLogDamaged

@@ -17,7 +17,7 @@ from trainrun_operator.core.run.causes import BUDGETS
 from trainrun_operator.core.run.times import STAGES
 
 if TYPE_CHECKING:
-    from trainrun.checkpoint import RankLog
+    from trainrun.checkpoint.logs import RankLog
     from trainrun_operator.api.run.story import Chapter
     from trainrun_operator.cli.explaining.life import Life, Rank
     from trainrun_operator.cli.report.model import Block

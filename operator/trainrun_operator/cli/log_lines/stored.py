@@ -10,14 +10,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
-from trainrun.checkpoint import (
-    KEPT_ATTEMPTS,
-    RankLog,
-    RunStore,
-    WorkerLog,
-    read_logs,
-    stored_logs,
-)
+from trainrun.checkpoint.logs import KEPT_ATTEMPTS, RankLog, WorkerLog, read_logs, stored_logs
+from trainrun.checkpoint.run_store import RunStore
 from trainrun_operator.cli.log_lines.line import Gap, Line, Shown, Wanted
 
 

@@ -9,14 +9,13 @@ does not have is text: `"nan"`.
 from __future__ import annotations
 
 import json
-import math
-from dataclasses import asdict
 from typing import Any
 
 import click
 
 from trainrun_operator.api.sweep.status import TrainSweepStatus, json_object
-from trainrun_operator.cli.sweeping.news import OfTrial, Row, SweepLooked, SweepNews
+from trainrun_operator.cli.sweeping.news import OfTrial, SweepLooked, SweepNews
+from trainrun_operator.cli.sweeping.rows import Row
 from trainrun_operator.runtime.news import Happened
 from trainrun_operator.runtime.written_lines import Lines
 
@@ -35,7 +34,7 @@ class SweepJson:
                 for row in rows:
                     if self._rows.get(row.trial) != row:
                         self._rows[row.trial] = row
-                        self._write({"event": "trial", **row_json(row)})
+                        self._write({"event": "trial", **row.data})
             case OfTrial(trial=trial, news=Happened(time=moment, event=event)):
                 fields = {"type": event.type, "reason": event.reason, "message": event.message}
                 head = {"event": "history", "trial": trial, "time": moment.isoformat()}
@@ -53,10 +52,3 @@ class SweepJson:
 
     def _write(self, fields: dict[str, Any]) -> None:
         self._lines.line(json.dumps(fields, allow_nan=False))
-
-
-def row_json(row: Row) -> dict[str, Any]:
-    """A trial for machines."""
-    value = row.value
-    odd = value is not None and not math.isfinite(value)
-    return {**asdict(row), "params": dict(row.params), "value": str(value) if odd else value}

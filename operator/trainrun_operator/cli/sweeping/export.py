@@ -83,7 +83,7 @@ def _write_table(sweep: ReadSweep, stream: TextIO) -> None:
     names = list(dict.fromkeys([*searched, *fixed]))
     table = csv.writer(stream, lineterminator="\n")
     table.writerow([*OWN, *(_column(name) for name in names)])
-    for row in rows_of(sweep.view, None, sweep.objective):
+    for row in rows_of(sweep.view, sweep.objective):
         reason = sweep.view.trials[row.trial].reason
         own = (row.trial, row.state, reason, row.value, row.step, row.restarts)
         params = (as_text(row.params[name]) if name in row.params else "" for name in names)

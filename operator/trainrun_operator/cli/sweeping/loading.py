@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from trainrun.checkpoint import open_store
+from trainrun.checkpoint.run_store import open_store
 from trainrun.checkpoint.stores.store import ObjectStore
 from trainrun_operator.api.loading import load
 from trainrun_operator.api.sweep.resource import TRAINSWEEP

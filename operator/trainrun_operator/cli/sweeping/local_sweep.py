@@ -21,7 +21,6 @@ from trainrun_operator.cli.ctrl_c import on_interrupt
 from trainrun_operator.cli.local_run import LocalServer
 from trainrun_operator.cli.sweeping.news import SweepLooked, SweepSink, TrialEnded
 from trainrun_operator.cli.sweeping.preparation import SweepPreparation
-from trainrun_operator.cli.sweeping.rows import rows_of
 from trainrun_operator.cli.sweeping.trials import LocalTrials
 from trainrun_operator.cli.sweeping.watched_file import Change, Complaint, WatchedFile
 from trainrun_operator.core.sweep.observation import ClerkUnknown, SweepObservation
@@ -123,7 +122,7 @@ class LocalSweep:
     def tell(self, seen: SweepSeen, status: TrainSweepStatus) -> None:
         """By the table of all trials."""
         self.status = status
-        rows = rows_of(self.view, self._trials, seen.config.search.objective)
+        rows = self._trials.rows(self.view, seen.config.search.objective)
         self._sink.emit(SweepLooked(status=status, rows=rows))
 
     async def order(self, _seen: SweepSeen, plan: SweepPlan) -> None:

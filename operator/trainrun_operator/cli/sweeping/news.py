@@ -12,6 +12,7 @@ from typing import Protocol
 from trainrun.sweep.space import Scalar
 from trainrun.sweep.view import TrialView
 from trainrun_operator.api.sweep.status import TrainSweepStatus
+from trainrun_operator.cli.sweeping.rows import Row
 from trainrun_operator.runtime.news import RunNews
 
 
@@ -39,21 +40,6 @@ class TrialEnded:
     trial: TrialView
     leads: bool
     """It is the best one so far."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """A trial as it is now."""
-
-    trial: int
-    state: str
-    """The one that the log gives; of an open trial that this machine leads `Running`, `Saving`,
-    `Saved`, or `Ending` until the log has its end."""
-    params: Mapping[str, Scalar]
-    value: float | None
-    step: int | None
-    restarts: int
-    remark: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

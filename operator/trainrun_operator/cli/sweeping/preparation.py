@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from trainrun.checkpoint import RunStore
+from trainrun.checkpoint.run_store import RunStore
 from trainrun.checkpoint.stores.store import ObjectStore
 from trainrun.contract import variables
 from trainrun.errors import InvalidSpec

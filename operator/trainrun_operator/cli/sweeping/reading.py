@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from trainrun.checkpoint import RunStore, open_store
+from trainrun.checkpoint.run_store import RunStore, open_store
 from trainrun.checkpoint.sweep_log import SweepLog
 from trainrun.contract import layout
 from trainrun.errors import StoreError, TrainRunError

@@ -1,51 +1,61 @@
-"""A sweep as a table: every trial with its parameters and what it has come to.
+"""A sweep as a table: every trial with its parameters and what it has come to, as its log says.
 
 Layer: cli; pure.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
 from trainrun.sweep.results import standing
 from trainrun.sweep.search import Objective
+from trainrun.sweep.space import Scalar
 from trainrun.sweep.view import SweepView, TrialView
-from trainrun_operator.cli.sweeping.news import Row
 from trainrun_operator.cli.sweeping.texts import first_line
-from trainrun_operator.cli.sweeping.trials import LocalTrial, LocalTrials
 
 
-def rows_of(view: SweepView, trials: LocalTrials | None, objective: Objective) -> tuple[Row, ...]:
-    """By number; `trials` is what this machine knows of their runs, if it leads the sweep."""
-    return tuple(
-        row_of(trial, None if trials is None else trials.of(trial), objective)
-        for trial in view.trials.values()
-    )
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """A trial as it is now."""
+
+    trial: int
+    state: str
+    """The one that the log gives; of an open trial that this machine leads `Running`, `Saving`,
+    `Saved`, or `Ending` until the log has its end."""
+    params: Mapping[str, Scalar]
+    value: float | None
+    step: int | None
+    restarts: int
+    remark: str = ""
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """For programs. A value that JSON does not have is text: `"nan"`."""
+        value = self.value
+        odd = value is not None and not math.isfinite(value)
+        return {**asdict(self), "params": dict(self.params), "value": str(value) if odd else value}
 
 
-def row_of(trial: TrialView, run: LocalTrial | None, objective: Objective) -> Row:
-    """One trial; `run` is what this machine knows of its run, if it does."""
+def rows_of(view: SweepView, objective: Objective) -> tuple[Row, ...]:
+    """By number."""
+    return tuple(row_of(trial, objective) for trial in view.trials.values())
+
+
+def row_of(trial: TrialView, objective: Objective) -> Row:
+    """One trial."""
     own = standing(trial, objective)
-    step = None if own is None else own.step
-    if run is not None and run.status.progress.step is not None:
-        step = run.status.progress.step
     return Row(
         trial=trial.number,
-        state=_state(trial, run),
+        state=trial.state,
         params=trial.params,
         value=None if own is None else own.value,
-        step=step,
-        restarts=run.status.restarts if trial.open and run is not None else trial.restarts,
+        step=None if own is None else own.step,
+        restarts=trial.restarts,
         remark=_remark(trial),
     )
-
-
-def _state(trial: TrialView, run: LocalTrial | None) -> str:
-    if not trial.open:
-        return trial.state
-    if run is None:
-        return "Open"
-    if run.task is not None:
-        return "Saving" if run.suspend else "Running"
-    return "Ending" if run.status.finished else "Saved"
 
 
 def _remark(trial: TrialView) -> str:

@@ -19,11 +19,9 @@ from trainrun_operator.cli import wording
 from trainrun_operator.cli.exit_codes import NO, SUCCEEDED
 from trainrun_operator.cli.refusal import refused
 from trainrun_operator.cli.report import terminal
-from trainrun_operator.cli.sweeping.as_json import row_json
 from trainrun_operator.cli.sweeping.loading import load_sweep
-from trainrun_operator.cli.sweeping.news import Row
 from trainrun_operator.cli.sweeping.reading import ReadSweep, UnknownSweep, read_sweep
-from trainrun_operator.cli.sweeping.rows import row_of, rows_of
+from trainrun_operator.cli.sweeping.rows import Row, row_of, rows_of
 from trainrun_operator.cli.sweeping.texts import number, parameters, value_at
 from trainrun_operator.core.sweep.config import changed_fields, immutable_part
 
@@ -39,10 +37,10 @@ def show_trials(
         sweep = read_sweep(where, storage=storage, namespace=namespace, before_damage=before_damage)
     except TrainRunError as error:
         return refused(error)
-    rows = rows_of(sweep.view, None, sweep.objective)
+    rows = rows_of(sweep.view, sweep.objective)
     if as_json:
         for row in rows:
-            click.echo(json.dumps(row_json(row)))
+            click.echo(json.dumps(row.data))
     else:
         for line in table(rows, sweep.objective):
             click.echo(line)
@@ -61,9 +59,9 @@ def show_best(
     if found is None:
         click.echo(f"no trial in {sweep.uri} has a {sweep.objective.metric} yet", err=True)
         return NO
-    row = row_of(found.trial, None, sweep.objective)
+    row = row_of(found.trial, sweep.objective)
     if as_json:
-        click.echo(json.dumps(row_json(row)))
+        click.echo(json.dumps(row.data))
     else:
         told = value_at(sweep.objective, found.own.value, found.own.step)
         click.echo(f"trial {row.trial}: {told}")

@@ -15,9 +15,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
-from trainrun.checkpoint.trial_reports import TrialReports
+from trainrun.checkpoint.sweep_log import TrialReports
 from trainrun.errors import InvalidSpec, StoreError
 from trainrun.sweep.records import TrialReport
+from trainrun.sweep.search import Objective
 from trainrun.sweep.view import SweepView, TrialView
 from trainrun_operator.api.run.status import Condition, TrainRunStatus
 from trainrun_operator.cli.local_run import LocalRun, LocalServer
@@ -25,6 +26,7 @@ from trainrun_operator.cli.opening import open_run
 from trainrun_operator.cli.preparation import Preparation
 from trainrun_operator.cli.sweeping.news import OfTrial, SweepSink, TrialStarted
 from trainrun_operator.cli.sweeping.preparation import SweepPreparation
+from trainrun_operator.cli.sweeping.rows import Row, row_of
 from trainrun_operator.core.sweep.observation import TrialRun, TrialRunPhase
 from trainrun_operator.core.sweep.plan import CreateTrial, DeleteTrial, SuspendTrial, TrialAction
 from trainrun_operator.core.sweep.slots import creation
@@ -71,6 +73,17 @@ class LocalTrial:
         if self.status.finished:
             return "Succeeded" if self.status.is_true("Complete") else "Failed"
         return "Suspended"
+
+    def row(self, log: Row) -> Row:
+        """As it is shown; `log` is what the log says of it."""
+        step = self.status.progress.step
+        row = log if step is None else replace(log, step=step)
+        if row.state != "Open":
+            return row
+        state = "Ending" if self.status.finished else "Saved"
+        if self.task is not None:
+            state = "Saving" if self.suspend else "Running"
+        return replace(row, state=state, restarts=self.status.restarts)
 
     def seen(self) -> TrialRun:
         """As decisions see it."""
@@ -207,6 +220,14 @@ class LocalTrials:
             except StoreError as error:
                 trouble = str(error)
         return trouble
+
+    def rows(self, view: SweepView, objective: Objective) -> tuple[Row, ...]:
+        """All trials by number, open ones as this machine knows them."""
+        return tuple(self._row(trial, row_of(trial, objective)) for trial in view.trials.values())
+
+    def _row(self, trial: TrialView, log: Row) -> Row:
+        run = self.of(trial)
+        return log if run is None else run.row(log)
 
     # ---------------------------------------------------------------------------- actions
 

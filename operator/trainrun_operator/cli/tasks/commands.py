@@ -16,7 +16,7 @@ from pathlib import Path
 
 import click
 
-from trainrun.checkpoint.stores.run_store import READERS
+from trainrun.checkpoint.run_store import READERS
 from trainrun.errors import TrainRunError
 from trainrun.tasks.book import Entry
 from trainrun.tasks.keep import digest_in

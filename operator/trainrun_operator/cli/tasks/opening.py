@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from trainrun.checkpoint import RunStore, open_store
+from trainrun.checkpoint.run_store import RunStore, open_store
 from trainrun.checkpoint.task_folder import TaskFolder
 from trainrun.errors import TrainRunError
 from trainrun.tasks.book import Entry

@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 
 from tests.cli.drills import a_file
 from tests.support.kubeconfigs import written_kubeconfig
-from trainrun.checkpoint import open_store
+from trainrun.checkpoint.run_store import open_store
 from trainrun.checkpoint.stores.store import ObjectStore
 from trainrun_operator.cli.commands import trainrun
 from trainrun_operator.cli.drilling.cluster import ground as ground_module

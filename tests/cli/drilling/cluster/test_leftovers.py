@@ -13,9 +13,8 @@ import pytest
 
 from tests.cli.drills import a_file
 from tests.kube.patching import merged
-from trainrun.checkpoint import RunStore, open_store
-from trainrun.checkpoint.generation import enter
-from trainrun.checkpoint.ownership import BeatWatch, acquire, release
+from trainrun.checkpoint.ownership import BeatWatch, acquire, enter, release
+from trainrun.checkpoint.run_store import RunStore, open_store
 from trainrun.errors import StoreUnavailable
 from trainrun_operator.api.run.resource import TrainRun
 from trainrun_operator.cli.drilling.cluster import ground as ground_module

@@ -14,7 +14,7 @@ from random import Random
 from tests.simulation.world.sweep.cluster import SweepCluster, SweepTime
 from tests.simulation.world.sweep.operators import SimulatedOperator
 from tests.simulation.world.sweep.storage import SWEEP, Moment, SimulatedStorage, StoreLine
-from trainrun.checkpoint import RunStore
+from trainrun.checkpoint.run_store import RunStore
 from trainrun_operator.core.sweep.clerking import ClerkOrders, ClerkState
 from trainrun_operator.runtime.clerk_desk import ClerkDesk
 from trainrun_operator.runtime.clerk_work import ClerkWork

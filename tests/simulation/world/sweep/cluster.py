@@ -20,7 +20,7 @@ from tests.simulation.world.sweep.trials import (
     SimulatedTrial,
     loss,
 )
-from trainrun.checkpoint import RunStore
+from trainrun.checkpoint.run_store import RunStore
 from trainrun.sweep.records import written
 from trainrun_operator.core.sweep.plan import CreateTrial, DeleteTrial, SuspendTrial, TrialAction
 from trainrun_operator.core.sweep.trial import TRIALS, folder_name

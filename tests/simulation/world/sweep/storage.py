@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable
 from typing import Literal, NoReturn
 
 from tests.simulation.world.sweep.judge import BrokenPromise, SweepJudge
-from trainrun.checkpoint import ObjectInfo
-from trainrun.checkpoint.rules.records import unseal
+from trainrun.checkpoint.records import unseal
+from trainrun.checkpoint.selection import ObjectInfo
 from trainrun.contract import layout
 from trainrun.errors import ObjectNotFound, StoreUnavailable
 from trainrun.sweep.records import LogEntry, SweepSession

@@ -13,8 +13,9 @@ from random import Random
 from typing import Any
 
 from tests.simulation.world.sweep.judge import BrokenPromise
-from trainrun.checkpoint import MetricsLog, RunStore
-from trainrun.checkpoint.rules.records import AttemptRecord
+from trainrun.checkpoint.metrics_log import MetricsLog
+from trainrun.checkpoint.records import AttemptRecord
+from trainrun.checkpoint.run_store import RunStore
 from trainrun.contract import layout
 from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun.errors import StoreError

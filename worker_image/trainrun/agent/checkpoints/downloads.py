@@ -21,16 +21,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote, urlsplit
 
-from trainrun import checkpoint as api
-from trainrun._common.disk import NO_ROOM
+from trainrun._common.tree import NO_ROOM
 from trainrun.agent.checkpoints.opened_store import OpenedStore
+from trainrun.checkpoint import reader
 from trainrun.contract.answer import PeerSource
 from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun.contract.wire import CHECKPOINTS_PATH
 from trainrun.errors import ObjectNotFound, StoreUnavailable
 
 if TYPE_CHECKING:
-    from trainrun.checkpoint import CachedFile, FilesOnNode, Manifest, ObjectStore
+    from trainrun.checkpoint.cache import CachedFile, FilesOnNode
+    from trainrun.checkpoint.records import Manifest
+    from trainrun.checkpoint.stores.store import ObjectStore
 
 LOG = logging.getLogger("trainrun.agent")
 
@@ -57,7 +59,7 @@ class Downloads:
         """Read a checkpoint's manifest, once: it never changes."""
         if self._manifest is None or self._manifest.id != checkpoint:
             self._manifest = await self._store.call(
-                lambda: api.read_manifest(self._store.run(), checkpoint)
+                lambda: reader.read_manifest(self._store.run(), checkpoint)
             )
         return self._manifest
 
@@ -105,8 +107,8 @@ class Downloads:
         self, checkpoint: CheckpointId, rank: int | None, source: PeerSource | None
     ) -> Path:
         run = self._store.run()
-        manifest = api.read_manifest(run, checkpoint)
-        files = api.checkpoint_on_node(run, manifest, cache_dir=self._store.cache, rank=rank)
+        manifest = reader.read_manifest(run, checkpoint)
+        files = reader.checkpoint_on_node(run, manifest, cache_dir=self._store.cache, rank=rank)
         # The thread of an attempt that has ended meanwhile takes no room from the next one.
         return _directory(files, source, needed=lambda: self._asked == checkpoint)
 
@@ -119,14 +121,14 @@ class Downloads:
             return False
 
         run = self._store.run()
-        manifest = api.read_manifest(run, checkpoint)
-        files = api.likely_on_node(run, manifest, cache_dir=self._store.cache, ranks=ranks)
+        manifest = reader.read_manifest(run, checkpoint)
+        files = reader.likely_on_node(run, manifest, cache_dir=self._store.cache, ranks=ranks)
         files.directory(copy=not_copied, needed=wanted)
         return sum(file.size for file in files.files)
 
     def _materialize_initial(self, source: PeerSource | None) -> Path:
         with contextlib.closing(self._initial_store()) as store:
-            found = api.initial_on_node(store, cache_dir=self._store.cache)
+            found = reader.initial_on_node(store, cache_dir=self._store.cache)
             return found if isinstance(found, Path) else _directory(found, source)
 
     def _initial_store(self) -> ObjectStore:
@@ -142,12 +144,12 @@ class Downloads:
             return known
         if checkpoint is not None:
             manifest = await self.manifest(checkpoint)
-            found: FilesOnNode | Path = api.checkpoint_on_node(
+            found: FilesOnNode | Path = reader.checkpoint_on_node(
                 self._store.run(), manifest, cache_dir=self._store.cache
             )
         else:
             found = await self._store.call(
-                lambda: api.initial_on_node(self._initial_store(), cache_dir=self._store.cache)
+                lambda: reader.initial_on_node(self._initial_store(), cache_dir=self._store.cache)
             )
         if isinstance(found, Path) or found.name != name:
             raise ObjectNotFound(f"{name} is not here")

@@ -69,11 +69,11 @@ class Fetching:
         return Suspect(id=self.resume, files=files, message=str(errors[0]))
 
     async def checkpoint(self, rank: int | None) -> Reply:
-        """Reply with the local directory, step and metrics of the resume point."""
+        """Reply with the local directory of the resume point."""
 
         async def fetch(resume: CheckpointId) -> Reply:
             path = await self.storage.downloads.materialize(resume, rank, self.source)
-            return Fetched(path=str(path), about=await self._about(resume))
+            return Fetched(path=str(path))
 
         return await self._reply(fetch)
 

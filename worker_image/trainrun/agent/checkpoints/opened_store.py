@@ -11,14 +11,15 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
-from trainrun import checkpoint as api
+from trainrun.checkpoint.run_store import RunStore, open_store
 from trainrun.contract.agent_config import AgentConfig
 
 if TYPE_CHECKING:
-    from trainrun.checkpoint import ObjectStore, RunStore
+    from trainrun.checkpoint.stores.store import ObjectStore
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 THREADS = 8
@@ -44,11 +45,20 @@ class OpenedStore:
         """What `function` returns, in one of the threads."""
         return await asyncio.wrap_future(self._pool.submit(function, *args))
 
+    async def on_run(
+        self,
+        function: Callable[Concatenate[RunStore, P], T],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T:
+        """The same of what goes by the folder of the run."""
+        return await self.call(lambda: function(self.run(), *args, **kwargs))
+
     def run(self) -> RunStore:
         """The folder of the run, in the generation that is known. Blocks the first time."""
         if self._opened is None:
             storage = self.config.storage
-            self._opened = api.RunStore(self.open(storage.uri), storage.run_name)
+            self._opened = RunStore(self.open(storage.uri), storage.run_name)
         return replace(self._opened, generation=max(self.generation, 1))
 
     def open(self, uri: str) -> ObjectStore:
@@ -56,7 +66,7 @@ class OpenedStore:
         if self._bring_boto3 is not None and uri.startswith("s3://"):
             self._bring_boto3()
         storage = self.config.storage
-        return api.open_store(uri, endpoint_url=storage.endpoint_url, region=storage.region)
+        return open_store(uri, endpoint_url=storage.endpoint_url, region=storage.region)
 
     @property
     def cache(self) -> Path:

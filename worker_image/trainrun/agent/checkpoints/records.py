@@ -27,7 +27,7 @@ from trainrun.contract.wire import LARGEST_STORY_ENTRY
 from trainrun.errors import StoreError
 
 if TYPE_CHECKING:
-    from trainrun.checkpoint import WorkerLog
+    from trainrun.checkpoint.logs import WorkerLog
 
 LOG = logging.getLogger("trainrun.agent")
 

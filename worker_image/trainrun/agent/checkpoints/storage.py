@@ -11,12 +11,26 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trainrun import checkpoint as api
 from trainrun._common import writing
 from trainrun.agent.checkpoints.downloads import Downloads
 from trainrun.agent.checkpoints.opened_store import OpenedStore
 from trainrun.agent.checkpoints.tasks import TaskStore
 from trainrun.agent.processes.environment import remove_folder
+from trainrun.checkpoint import (
+    choice,
+    logs,
+    notes,
+    ownership,
+    reader,
+    resolution,
+    retention,
+    writer,
+)
+from trainrun.checkpoint.metrics_log import MetricsLog
+from trainrun.checkpoint.ownership import BeatWatch
+from trainrun.checkpoint.records import Ballot, HangRecord, StoryRecord
+from trainrun.checkpoint.run_store import RunStore
+from trainrun.checkpoint.selection import Score
 from trainrun.contract.agent_config import AgentConfig
 from trainrun.contract.agent_state import Resolution
 from trainrun.contract.answer import OpenStep, Recheck, ResolveRequest, SaveOrder
@@ -25,7 +39,9 @@ from trainrun.contract.evidence import EvidenceRequest
 from trainrun.errors import CheckpointUnfinished, StoreError
 
 if TYPE_CHECKING:
-    from trainrun.checkpoint import BeatWatch, Manifest, Upload, WorkerLog
+    from trainrun.checkpoint.logs import WorkerLog
+    from trainrun.checkpoint.records import Manifest
+    from trainrun.checkpoint.writer import Upload
 
 
 class AsyncRunStore:
@@ -42,7 +58,7 @@ class AsyncRunStore:
         self.downloads = Downloads(self._store)
         self.tasks = TaskStore(self._store)
         self._watch: BeatWatch | None = None
-        self._metrics: dict[int, api.MetricsLog] = {}
+        self._metrics: dict[int, MetricsLog] = {}
         """That of the attempt which has written last."""
         # A beat or a claim under way would take back the release that came after it.
         self._beating = threading.Lock()
@@ -61,7 +77,7 @@ class AsyncRunStore:
     async def warm_up(self) -> None:
         """Load and connect what later calls need."""
         try:
-            await self._store.call(lambda: self._store.run().attempts())
+            await self._store.on_run(RunStore.attempts)
         except StoreError:
             pass  # later calls meet it again, and report it where it matters
 
@@ -106,35 +122,29 @@ class AsyncRunStore:
     async def retain(self, attempt: int) -> None:
         """Delete what retention allows."""
         now = self.settings
-        score = (
-            api.Score(metric=now.score_metric, order=now.score_order) if now.score_metric else None
-        )
-        await self._store.call(
-            lambda: api.retain(self._store.run(), attempt=attempt, keep=now.keep, score=score)
-        )
+        score = Score(metric=now.score_metric, order=now.score_order) if now.score_metric else None
+        await self._store.on_run(retention.retain, attempt=attempt, keep=now.keep, score=score)
 
     async def open_steps(self, attempt: int) -> tuple[OpenStep, ...]:
         """Steps of an attempt that were begun and are not committed."""
-        return await self._store.call(lambda: api.open_steps(self._store.run(), attempt=attempt))
+        return await self._store.on_run(writer.open_steps, attempt=attempt)
 
     async def set_aside(self, checkpoint: CheckpointId, reason: str) -> None:
         """Never resume from this checkpoint again."""
-        await self._store.call(lambda: api.set_aside(self._store.run(), checkpoint, reason))
+        await self._store.on_run(writer.set_aside, checkpoint, reason)
 
     async def shown_damage(self, checkpoint: CheckpointId) -> str:
         """What the listing shows to be wrong with a checkpoint; empty: nothing."""
-        return await self._store.call(lambda: api.shown_damage(self._store.run(), checkpoint))
+        return await self._store.on_run(choice.shown_damage, checkpoint)
 
     async def is_set_aside(self, checkpoint: CheckpointId) -> bool:
         """Whether it is never to be resumed from again."""
-        return await self._store.call(lambda: self._store.run().is_bad(checkpoint))
+        return await self._store.on_run(RunStore.is_bad, checkpoint)
 
     async def read_again(self, order: Recheck) -> None:
         """Read some files of a checkpoint, whatever this node has already."""
-        await self._store.call(
-            lambda: api.read_again(
-                self._store.run(), order.id, order.files, scratch=self._store.cache
-            )
+        await self._store.on_run(
+            reader.read_again, order.id, order.files, scratch=self._store.cache
         )
 
     async def beat(self, counter: int, committed: CheckpointId | None) -> bool:
@@ -143,11 +153,11 @@ class AsyncRunStore:
 
     async def owner(self) -> str:
         """Uid of the TrainRun that has claimed the storage last; empty where nobody has."""
-        return await self._store.call(lambda: api.owner_uid(self._store.run()))
+        return await self._store.on_run(ownership.owner_uid)
 
     async def newest_attempt(self) -> int:
         """The highest attempt that was claimed, 0 before the first."""
-        return await self._store.call(lambda: max(self._store.run().attempts(), default=0))
+        return max(await self._store.on_run(RunStore.attempts), default=0)
 
     async def release(self) -> None:
         """Give the storage up, so that the next owner need not wait."""
@@ -155,7 +165,7 @@ class AsyncRunStore:
 
     async def finish(self) -> None:
         """Record that the run has succeeded."""
-        await self._store.call(lambda: api.finish(self._store.run(), uid=self._config.run_uid))
+        await self._store.on_run(writer.finish, uid=self._config.run_uid)
 
     async def write_metrics(self, attempt: int, records: Sequence[Mapping[str, object]]) -> None:
         """Write the next piece of an attempt's metrics."""
@@ -168,42 +178,40 @@ class AsyncRunStore:
     async def write_story(self, number: int, chapter: Mapping[str, Any]) -> None:
         """Write a chapter of the run's story; one that stands there stays."""
         config = self._config
-        record = api.StoryRecord(
+        record = StoryRecord(
             number=number, uid=config.run_uid, run=config.run, chapter=dict(chapter)
         )
-        await self._store.call(lambda: api.write_story(self._store.run(), record))
+        await self._store.on_run(notes.write_story, record)
 
     async def write_hang(self, request: EvidenceRequest, ranks: Sequence[dict[str, Any]]) -> None:
         """Write where the ranks of this worker stand; what stands there already stays."""
         config = self._config
-        record = api.HangRecord(
+        record = HangRecord(
             attempt=request.attempt,
             number=request.number,
             worker=config.slot,
             node=config.node,
             ranks=tuple(ranks),
         )
-        await self._store.call(lambda: api.write_hang(self._store.run(), record))
+        await self._store.on_run(notes.write_hang, record)
 
     async def cast_ballot(
         self, attempt: int, call: int, *, agrees: bool, asked: SaveOrder | None
     ) -> None:
         """Tell the other agents whether this worker saves at a call of `should_save()`."""
         slot = self._config.slot
-        ballot = api.Ballot(attempt=attempt, call=call, slot=slot, agrees=agrees, asked=asked)
-        await self._store.call(lambda: api.cast_ballot(self._store.run(), ballot))
+        ballot = Ballot(attempt=attempt, call=call, slot=slot, agrees=agrees, asked=asked)
+        await self._store.on_run(notes.cast_ballot, ballot)
 
     async def ballots(self, attempt: int) -> Mapping[int, Mapping[int, bool]]:
         """What the workers of an attempt have told each other, by call and slot."""
-        return await self._store.call(lambda: api.read_ballots(self._store.run(), attempt))
+        return await self._store.on_run(notes.read_ballots, attempt)
 
     async def asked_to_save(
         self, attempt: int, call: int, said: Mapping[int, bool]
     ) -> SaveOrder | None:
         """What asked for a call, as others have written it."""
-        return await self._store.call(
-            lambda: api.asked_to_save(self._store.run(), attempt, call, said)
-        )
+        return await self._store.on_run(notes.asked_to_save, attempt, call, said)
 
     async def remove(self, directories: list[Path]) -> None:
         """Delete local directories, which may take long for large checkpoints."""
@@ -218,16 +226,16 @@ class AsyncRunStore:
     def _beat(self, counter: int, committed: CheckpointId | None) -> bool:
         with self._beating:
             uid = self._config.run_uid
-            return api.beat(self._store.run(), uid=uid, counter=counter, committed=committed)
+            return ownership.beat(self._store.run(), uid=uid, counter=counter, committed=committed)
 
     def _release(self) -> None:
         with self._claiming, self._beating:
-            api.release(self._store.run(), uid=self._config.run_uid)
+            ownership.release(self._store.run(), uid=self._config.run_uid)
 
     def _write_metrics(self, attempt: int, records: Sequence[Mapping[str, object]]) -> None:
         log = self._metrics.get(attempt)
         if log is None:
-            log = api.MetricsLog(self._store.run(), attempt=attempt)
+            log = MetricsLog(self._store.run(), attempt=attempt)
             # The one before may still be writing its last piece.
             before = max(self._metrics, default=attempt)
             self._metrics = {n: it for n, it in self._metrics.items() if n == before}
@@ -236,9 +244,9 @@ class AsyncRunStore:
 
     def _resolve(self, request: ResolveRequest) -> Resolution:
         if self._watch is None:
-            self._watch = api.BeatWatch()
+            self._watch = BeatWatch()
         with self._claiming:
-            found = api.resolve(
+            found = resolution.resolve(
                 self._store.run(),
                 uid=self._config.run_uid,
                 attempt=request.attempt,
@@ -256,19 +264,19 @@ class AsyncRunStore:
             return found
 
     def _prove(self, request: ResolveRequest) -> Resolution:
-        return api.prove(self._store.run(), attempt=request.attempt, point=request.committed)
+        return resolution.prove(self._store.run(), attempt=request.attempt, point=request.committed)
 
     def _write_log(self, log: WorkerLog) -> None:
         run = self._store.run()
-        api.write_log(run, log)
+        logs.write_log(run, log)
         if log.slot == 0:
-            api.forget_logs(run, attempt=log.attempt)
+            logs.forget_logs(run, attempt=log.attempt)
 
     def _commit(self, checkpoint: CheckpointId) -> Manifest | None:
         run = self._store.run()
-        manifest = api.commit_if_complete(run, attempt=checkpoint.attempt, step=checkpoint.step)
+        manifest = writer.commit_if_complete(run, attempt=checkpoint.attempt, step=checkpoint.step)
         if manifest is not None:
-            api.check_fence(run, checkpoint)
+            writer.check_fence(run, checkpoint)
         return manifest
 
     def _write_part(
@@ -286,10 +294,10 @@ class AsyncRunStore:
         files = [
             file
             for rank, directory in sorted(directories.items())
-            for file in api.scan(directory, rank=rank)
+            for file in writer.scan(directory, rank=rank)
         ]
         run = self._store.run()
-        manifest = api.write_part(
+        manifest = writer.write_part(
             run,
             attempt=checkpoint.attempt,
             step=checkpoint.step,
@@ -303,7 +311,7 @@ class AsyncRunStore:
             upload=upload,
         )
         if manifest is not None:
-            api.check_fence(run, checkpoint)
+            writer.check_fence(run, checkpoint)
         return manifest
 
 

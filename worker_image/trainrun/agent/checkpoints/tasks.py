@@ -13,18 +13,14 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from trainrun import checkpoint as api
 from trainrun.agent.checkpoints.opened_store import OpenedStore
+from trainrun.checkpoint.task_folder import TaskFolder
 from trainrun.contract import layout
 from trainrun.contract.agent_state import Problem
 from trainrun.contract.answer import Answer, LostRank
 from trainrun.contract.questions import AskTasks, AttemptKey, Failed, Reply, TasksDone
 from trainrun.errors import ObjectNotFound, StoreError, TrainRunError
-
-if TYPE_CHECKING:
-    from trainrun.checkpoint import TaskFolder
 
 BULK = 8
 """Objects on their way at once, for all ranks of the worker."""
@@ -74,7 +70,7 @@ class TaskStore:
         with self._opening:
             run = self._store.run()
             if self._folder is None or self._folder.folder != run:
-                self._folder = api.TaskFolder(run, scratch=self._own)
+                self._folder = TaskFolder(run, scratch=self._own)
             return self._folder
 
     def _do(self, folder: TaskFolder, asked: AskTasks) -> TasksDone:

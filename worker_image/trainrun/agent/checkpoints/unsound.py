@@ -24,7 +24,7 @@ from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun.errors import StoreError
 
 if TYPE_CHECKING:
-    from trainrun.checkpoint import Manifest
+    from trainrun.checkpoint.records import Manifest
 
 LOG = logging.getLogger("trainrun.agent")
 

@@ -15,12 +15,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trainrun import checkpoint as api
 from trainrun._common.backoff import Backoff, ends_early
 from trainrun.agent import background
 from trainrun.agent.checkpoints.staged import StagedSteps, Step
 from trainrun.agent.checkpoints.storage import AsyncRunStore
 from trainrun.agent.checkpoints.unsound import TornSteps, Turns
+from trainrun.checkpoint.writer import Upload
 from trainrun.contract.agent_state import Committed, Problem
 from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun.errors import (
@@ -36,7 +36,7 @@ from trainrun.errors import (
 )
 
 if TYPE_CHECKING:
-    from trainrun.checkpoint import Manifest, Upload
+    from trainrun.checkpoint.records import Manifest
 
 LOG = logging.getLogger("trainrun.agent")
 
@@ -245,7 +245,7 @@ class Uploads:
     async def _upload(self, entry: Step) -> None:
         if self.before_commit is not None:
             await self.before_commit()
-        handle = self._handles.setdefault(entry.step, api.Upload())
+        handle = self._handles.setdefault(entry.step, Upload())
         files = dict(entry.files)
         manifest = await self.storage.write_part(
             CheckpointId(attempt=self.attempt, step=entry.step),

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainrun._common.disk import remove_directory
+from trainrun._common.tree import remove_directory
 from trainrun.contract import layout, variables
 from trainrun.contract.agent_config import AgentConfig, StorageConfig
 from trainrun.contract.answer import Start

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from trainrun._common.oom import OomCounter
+from trainrun._common.kernel import OomCounter
 from trainrun.agent.processes import children
 from trainrun.agent.processes.output import OutputPump, Sink
 from trainrun.agent.processes.spawn import Spawned, StartFailed, spawn

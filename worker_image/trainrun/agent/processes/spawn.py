@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainrun._common.prctl import die_with_parent
+from trainrun._common.kernel import die_with_parent
 from trainrun.contract import variables
 from trainrun.contract.launcher import TORCHRUN, LauncherRefused, torch_launch
 

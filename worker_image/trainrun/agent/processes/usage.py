@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from trainrun._common import oom
+from trainrun._common import kernel
 from trainrun.agent.processes.children import PROC, children_of
 
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -124,4 +124,4 @@ class Memory:
 
 def find_memory() -> Memory:
     """Of this process's cgroup."""
-    return Memory(oom.find_counter())
+    return Memory(kernel.find_counter())

@@ -17,7 +17,7 @@ import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trainrun.checkpoint.rules.listing import ObjectInfo
+from trainrun.checkpoint.selection import ObjectInfo
 from trainrun.checkpoint.stores.store import Progress, changed, check_key, probe_put_if_absent
 from trainrun.contract.layout import TEMPORARY_NAME
 from trainrun.errors import (

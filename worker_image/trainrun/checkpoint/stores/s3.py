@@ -18,10 +18,18 @@ import boto3
 from botocore import exceptions as sdk
 from botocore.config import Config
 
-from trainrun.checkpoint.rules.listing import ObjectInfo
-from trainrun.checkpoint.stores.parts import CONNECTIONS, PART, Part, fetch_parts
+from trainrun.checkpoint.selection import ObjectInfo
+from trainrun.checkpoint.stores.parts import (
+    CONNECTIONS,
+    PART,
+    Part,
+    encode_crc32,
+    fetch_parts,
+    fetch_range,
+    said,
+    send_file,
+)
 from trainrun.checkpoint.stores.s3_errors import MISPLACED, AlreadyThere, Raced, explain
-from trainrun.checkpoint.stores.s3_parts import encode_crc32, fetch_range, said, send_file
 from trainrun.checkpoint.stores.store import Progress, changed, check_key, probe_put_if_absent
 from trainrun.errors import (
     CheckpointDamaged,

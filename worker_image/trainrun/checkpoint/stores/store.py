@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Protocol
 
-from trainrun.checkpoint.rules.listing import ObjectInfo
+from trainrun.checkpoint.selection import ObjectInfo
 from trainrun.errors import PutIfAbsentUnsupported, StoreError, StoreUnavailable
 
 Progress = Callable[[int], None]

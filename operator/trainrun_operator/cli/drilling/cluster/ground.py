@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from trainrun.checkpoint import RunStore, open_store
+from trainrun.checkpoint.run_store import RunStore, open_store
 from trainrun.errors import InvalidSpec, StoreError, TrainRunError
 from trainrun_operator.cli.drilling.cluster.document import LABEL, drill_document, drill_name
 from trainrun_operator.cli.drilling.cluster.interruption import until_interrupted

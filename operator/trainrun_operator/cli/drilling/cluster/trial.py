@@ -10,11 +10,11 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from trainrun.checkpoint import list_checkpoints
+from trainrun.checkpoint.inspection import list_checkpoints
 from trainrun.errors import StoreUnavailable
 
 if TYPE_CHECKING:
-    from trainrun.checkpoint import RunStore
+    from trainrun.checkpoint.run_store import RunStore
     from trainrun.contract.checkpoint_id import CheckpointId
     from trainrun_operator.cli.drilling.cluster.sight import Sight
     from trainrun_operator.worlds.kubernetes.own_run import OwnRun

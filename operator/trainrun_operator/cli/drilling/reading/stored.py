@@ -17,7 +17,8 @@ from trainrun_operator.cli.drilling.course import Content, Files
 from trainrun_operator.cli.drilling.reading.files import LARGEST, Entries, content
 
 if TYPE_CHECKING:
-    from trainrun.checkpoint import Manifest, ManifestFile, RunStore
+    from trainrun.checkpoint.records import Manifest, ManifestFile
+    from trainrun.checkpoint.run_store import RunStore
 
 
 def read_files(run: RunStore, manifest: Manifest) -> Files:

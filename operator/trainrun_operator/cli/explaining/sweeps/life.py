@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from trainrun.checkpoint.stores.run_store import READERS
+from trainrun.checkpoint.run_store import READERS
 from trainrun.contract import layout
 from trainrun.errors import StoreError, TrainRunError
 from trainrun.sweep.view import SweepView, TrialView

@@ -39,7 +39,6 @@ from trainrun_operator.cli.report.model import (
     TextLine,
     Verbatim,
 )
-from trainrun_operator.cli.sweeping.as_json import row_json
 from trainrun_operator.cli.sweeping.rows import row_of
 from trainrun_operator.cli.sweeping.texts import parameters, value_at
 from trainrun_operator.cli.wording import seconds as in_words
@@ -182,7 +181,7 @@ def _data(life: SearchLife) -> dict[str, object]:
             "asked": view.asked,
             **{word: view.count(state) for state, word in STATES.items()},
         },
-        "best": found and row_json(row_of(found.trial, None, life.sweep.objective)),
+        "best": found and row_of(found.trial, life.sweep.objective).data,
         "told": list(_told(life, view.trials.values())),
         "advice": [it.data for it in advice(life)],
         "remarks": list(life.remarks),
@@ -203,7 +202,7 @@ def _told(life: SearchLife, trials: Iterable[TrialView]) -> Iterator[dict[str, o
     for trial in trials:
         if trial.state == "Succeeded" and not trial.restarts and not trial.fallback:
             continue
-        row = row_json(row_of(trial, None, life.sweep.objective))
+        row = row_of(trial, life.sweep.objective).data
         del row["remark"]
         own = life.lives.get(trial.number)
         yield {

@@ -1,24 +1,71 @@
-"""Which checkpoints are complete, fenced, newest, damaged or superfluous.
+"""Which checkpoints are complete, fenced, newest, best, damaged or superfluous.
 
 Layer: pure functions over a listing and parsed records; whoever calls them does the reading.
 The rules are those of docs/checkpoints.md: an id orders by (attempt, step); a checkpoint is
 *fenced* when a later attempt started from something older than it; retention never touches the two
-newest complete checkpoints nor the resume points of the last two attempts, whatever their score.
+newest complete checkpoints nor the resume points of the last two attempts, whatever their score. A
+checkpoint without a number for the metric of the score (it was not reported, is NaN, a string or a
+boolean) is worse than every one that has it; of equal ones the newer is better.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
 from trainrun.contract import layout
+from trainrun.contract import metrics as contract_metrics
 from trainrun.contract.checkpoint_id import CheckpointId
 
 if TYPE_CHECKING:
-    from trainrun.checkpoint.rules.listing import ObjectInfo
-    from trainrun.checkpoint.rules.records import AttemptRecord, DoneMarker, Manifest
-    from trainrun.checkpoint.rules.score import Score
+    from trainrun.checkpoint.records import AttemptRecord, DoneMarker, Manifest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectInfo:
+    """One row of a listing."""
+
+    key: str
+    """Relative to the store's URI."""
+    size: int
+    """Bytes."""
+    modified: float = 0.0
+    """Seconds since the epoch by the store's clock: shown to people, never decided upon."""
+    tag: str = ""
+    """Changes when the content does (S3: ETag); tells a cached copy of a foreign file as old."""
+
+
+Order = Literal["Max", "Min"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Score:
+    """A metric, and whether its greatest or its least value is the best."""
+
+    metric: str
+    order: Order
+
+    def of(self, metrics: Mapping[str, Any]) -> float | None:
+        """The value among the metrics of a manifest; None where there is no number."""
+        raw = metrics.get(self.metric)
+        value = contract_metrics.decode({self.metric: raw}).get(self.metric)
+        if isinstance(value, (bool, str)) or value is None or math.isnan(value):
+            return None
+        return float(value)
+
+    def best_first(
+        self, values: Mapping[CheckpointId, float], among: Iterable[CheckpointId]
+    ) -> list[CheckpointId]:
+        """Sort checkpoints; those that have no entry in `values` come last."""
+        sign = 1.0 if self.order == "Max" else -1.0
+
+        def goodness(checkpoint: CheckpointId) -> tuple[bool, float, CheckpointId]:
+            value = values.get(checkpoint)
+            return value is not None, 0.0 if value is None else sign * value, checkpoint
+
+        return sorted(among, key=goodness, reverse=True)
 
 
 Resumes = Mapping[int, "CheckpointId | None"]

@@ -1,6 +1,7 @@
 """Files of checkpoints on a node's disk: each downloaded once, verified, then linked into views.
 
-Layer: local files only. One checkpoint has one folder:
+Layer: local files, brought from an `ObjectStore`; which ones, `reader` says. One checkpoint has one
+folder:
 
     <cache>/<run>-<hash>/step-...-attempt-3.lock     flock: one download at a time on this node
     <cache>/<run>-<hash>/step-...-attempt-3/
@@ -27,12 +28,15 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from trainrun._common.disk import NO_ROOM, remove_directory
-from trainrun._common.tree import TreeEntry, set_mode, stamp
+from trainrun._common.tree import NO_ROOM, TreeEntry, remove_directory, set_mode, stamp
 from trainrun.checkpoint.stores.parts import FILES, in_order
 from trainrun.contract.checkpoint_id import CheckpointId
-from trainrun.errors import CacheUnusable
+from trainrun.errors import CacheUnusable, CheckpointDamaged, ObjectNotFound
+
+if TYPE_CHECKING:
+    from trainrun.checkpoint.stores.store import ObjectStore
 
 PARTIAL = "partial"
 """Folder of files that are on their way."""
@@ -75,6 +79,108 @@ Fetch = Callable[[CachedFile, Path], None]
 Needed = Callable[[], bool]
 """Whether the checkpoint is still needed, so that others may be given up for it."""
 
+Copy = Callable[[CachedFile, Path], bool]
+"""Brings a file from elsewhere than the store, verified; False where that did not work."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilesOnNode:
+    """Methods raise CheckpointDamaged, CacheUnusable and StoreError."""
+
+    name: str
+    """What they are, in one word: the same for every worker that sees the same files."""
+    folder: Path
+    """Where the node keeps them."""
+    files: tuple[CachedFile, ...]
+    others: tuple[TreeEntry, ...] = ()
+    """Folders and links; a folder comes before what is in it."""
+    store: ObjectStore
+    prefix: str = ""
+    """The folder of the store that they are in, with a slash at the end."""
+    view: str = "all"
+    """Name of the directory that shows them; other files of the same folder have another one."""
+
+    def directory(
+        self,
+        *,
+        copy: Copy = lambda _file, _path: False,
+        needed: Needed = lambda: True,
+    ) -> Path:
+        """Return a local directory that shows them, downloading what is not here yet.
+
+        `copy` is tried before the store. The directory is shared by all processes of the node and
+        must not be written to; that of a checkpoint stays until two newer ones were read, or until
+        there is no room for another one that is `needed`: that is asked before each one goes.
+        Waits while another process of this node does the same.
+        """
+        wanted = sorted(self.files, key=lambda item: item.name)
+        target = self.folder / "views" / self.view
+
+        def fetch(item: CachedFile, path: Path) -> None:
+            if not copy(item, path):
+                self._read(item, path)
+
+        def work() -> Path:
+            if not _shows(target, wanted, self.others):
+                with ThreadPoolExecutor(FILES) as pool:
+                    downloads = [pool.submit(_download, self.folder, it, fetch) for it in wanted]
+                    for _ in in_order(pool, downloads):
+                        pass
+                _build(self.folder, target, wanted, self.others)
+            return target
+
+        return self._kept(wanted, needed, work)
+
+    def find(self, source: str) -> Path | None:
+        """Where a file is, if it is here and verified; waits for nobody. Raises ObjectNotFound."""
+        item, path = self._file(source), self.folder / "files" / source
+        with contextlib.suppress(OSError):
+            if (self.folder / "boot").read_text() == _boot_id() and _is_verified(path, item):
+                return path
+        return None
+
+    def download(self, source: str, *, needed: Needed = lambda: True) -> Path:
+        """Bring a file here, in no view; else as `directory`. Raises ObjectNotFound."""
+        item = self._file(source)
+
+        def work() -> Path:
+            _download(self.folder, item, self._read)
+            return self.folder / "files" / source
+
+        return self._kept([item], needed, work)
+
+    def received(self) -> int:
+        """Bytes of them that are on this node: grows while they are being downloaded."""
+        size = 0
+        with contextlib.suppress(OSError):  # renamed or removed meanwhile: the next look is right
+            for path in (*self.folder.glob(f"{PARTIAL}/**/*"), *self.folder.glob("files/**/*")):
+                if path.is_file():
+                    # Not the length: a file may have its full one from the start.
+                    size += path.stat().st_blocks * 512
+        return size
+
+    def _kept(self, files: list[CachedFile], needed: Needed, work: Callable[[], Path]) -> Path:
+        with _explained(self.folder, files):
+            path = _making_room(self.folder, needed, work)
+        _forget_older(self.folder)
+        return path
+
+    def _read(self, item: CachedFile, path: Path) -> None:
+        key = self.prefix + item.source
+        crc32 = item.crc32 if item.summed else None
+        try:
+            self.store.get_file(key, path, size=item.size, crc32=crc32, tag=item.tag)
+        except ObjectNotFound as error:
+            raise CheckpointDamaged(f"{self.store.uri}/{key}: missing", file=item.source) from error
+        except CheckpointDamaged as error:
+            raise CheckpointDamaged(str(error), file=item.source) from error
+
+    def _file(self, source: str) -> CachedFile:
+        for item in self.files:
+            if item.source == source:
+                return item
+        raise ObjectNotFound(f"{self.name} has no file {source}")
+
 
 def run_folder(cache: Path, *, uri: str, name: str) -> Path:
     """Where a node keeps the checkpoints of one run (or of one initial checkpoint)."""
@@ -82,78 +188,13 @@ def run_folder(cache: Path, *, uri: str, name: str) -> Path:
     return cache / f"{name[:48]}-{digest}"
 
 
-def materialize_view(
-    folder: Path,
-    *,
-    view: str,
-    files: Iterable[CachedFile],
-    others: Sequence[TreeEntry],
-    fetch: Fetch,
-    needed: Needed,
-) -> Path:
-    """Return a directory with these files, folders and links, downloading what is not here yet.
-
-    Waits while another process of this node does the same. Where the disk is full, other
-    checkpoints of the run go. Raises CacheUnusable for trouble with the local disk, and whatever
-    `fetch` raises but OSError.
-    """
-    wanted = sorted(files, key=lambda item: item.name)
-    target = folder / "views" / view
-
-    def work() -> Path:
-        if not _shows(target, wanted, others):
-            with ThreadPoolExecutor(FILES) as pool:
-                downloads = [pool.submit(_download, folder, item, fetch) for item in wanted]
-                for _ in in_order(pool, downloads):
-                    pass
-            _build(folder, target, wanted, others)
-        return target
-
-    with _explained(folder, wanted):
-        return _making_room(folder, needed, work)
-
-
-def materialize_file(folder: Path, item: CachedFile, fetch: Fetch, *, needed: Needed) -> Path:
-    """Return one file for reading, downloading it where it is not here yet; in no view.
-
-    Waits, makes room and raises like `materialize_view`.
-    """
-
-    def work() -> Path:
-        _download(folder, item, fetch)
-        return folder / "files" / item.source
-
-    with _explained(folder, [item]):
-        return _making_room(folder, needed, work)
-
-
-def find_file(folder: Path, item: CachedFile) -> Path | None:
-    """The file, where it is here and verified; waits for nobody."""
-    path = folder / "files" / item.source
-    with contextlib.suppress(OSError):
-        if (folder / "boot").read_text() == _boot_id() and _is_verified(path, item):
-            return path
-    return None
-
-
-def bytes_received(folder: Path) -> int:
-    """How much of a checkpoint is on this node's disk: grows while it is being downloaded."""
-    size = 0
-    with contextlib.suppress(OSError):  # renamed or removed meanwhile: the next look is right again
-        for path in (*(folder / PARTIAL).rglob("*"), *(folder / "files").rglob("*")):
-            if path.is_file():
-                # Not the length: a file may have its full one from the start.
-                size += path.stat().st_blocks * 512
-    return size
-
-
-def forget_older(used: Path, *, newest: int = NEWEST) -> None:
+def _forget_older(used: Path) -> None:
     """Delete all but the newest checkpoints of a run; the folder `used` stays, however old.
 
     Newer ones than that may be there: those that turned out to be damaged. What another process
     downloads right now stays as well.
     """
-    for path in _oldest_first(used.parent)[:-newest]:
+    for path in _oldest_first(used.parent)[:-NEWEST]:
         if path != used:
             _forget(path)
 

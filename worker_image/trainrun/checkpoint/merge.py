@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from trainrun.checkpoint.rules.records import DoneMarker, Manifest, ManifestFile, PartFile
+from trainrun.checkpoint.records import DoneMarker, Manifest, ManifestFile, PartFile
 from trainrun.errors import CheckpointConflict
 
 if TYPE_CHECKING:

@@ -1,26 +1,60 @@
-"""The part of a store that belongs to one generation of a run: `<uri>/<runName>/`, and its records.
+"""From an address to the store behind it, and to what belongs to one generation of a run there.
 
-Layer: between `ObjectStore` (bytes) and the rules. Keys given here are relative to the run's
-folder, or to that of a later generation below it, which is like a run's own.
+Layer: between `ObjectStore` (bytes) and the rules. Keys given to a `RunStore` are relative to the
+run's folder, `<uri>/<runName>/`, or to that of a later generation below it, which is like a run's
+own.
 """
 
 from __future__ import annotations
 
+import contextlib
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
+from urllib.parse import unquote, urlsplit
 
-from trainrun.checkpoint.rules.records import AttemptRecord, DoneMarker, Manifest, seal, unseal
-from trainrun.checkpoint.rules.selection import Folder, Resumes, damage, group, wrong_size
+from trainrun.checkpoint.records import AttemptRecord, DoneMarker, Manifest, seal, unseal
+from trainrun.checkpoint.selection import Folder, Resumes, damage, group, wrong_size
+from trainrun.checkpoint.stores.file import FileStore
 from trainrun.contract import layout
 from trainrun.contract.checkpoint_id import CheckpointId
-from trainrun.errors import CheckpointDamaged, ObjectNotFound, StoreUnavailable
+from trainrun.errors import CheckpointDamaged, ObjectNotFound, StoreMisconfigured, StoreUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from trainrun.checkpoint.rules.listing import ObjectInfo
+    from trainrun.checkpoint.selection import ObjectInfo
     from trainrun.checkpoint.stores.store import ObjectStore
+
+
+def open_store(
+    uri: str, *, endpoint_url: str | None = None, region: str | None = None
+) -> ObjectStore:
+    """Return the store for `file:///absolute/path` or `s3://bucket/prefix`, without any I/O.
+
+    `endpoint_url` and `region` matter to s3 only; absent, boto3's usual sources decide.
+    Raises StoreMisconfigured for an address of another form.
+    """
+    parts = urlsplit(uri)
+    if parts.scheme == "file":
+        if parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
+            raise StoreMisconfigured(f"{uri}: a file URI is file:///absolute/path (three slashes)")
+        return FileStore(Path(unquote(parts.path)), uri=uri.rstrip("/"))
+    if parts.scheme == "s3":
+        if not parts.netloc:
+            raise StoreMisconfigured(f"{uri}: the bucket is missing; write s3://bucket/prefix")
+        # Here, not above: boto3 takes 0.1 s to load and a folder needs none of it.
+        from trainrun.checkpoint.stores.s3 import S3Store  # noqa: PLC0415
+
+        prefix = uri.split("://", 1)[1].partition("/")[2].strip("/")
+        return S3Store(
+            parts.netloc, prefix, uri=uri.rstrip("/"), endpoint_url=endpoint_url, region=region
+        )
+    raise StoreMisconfigured(
+        f"{uri}: only file:///absolute/path and s3://bucket/prefix are supported"
+    )
+
 
 T = TypeVar("T")
 
@@ -51,10 +85,6 @@ class RunStore:
         """The store's key for a key of this run."""
         return f"{self.folder_name}/{key}"
 
-    def checkpoint_uri(self, checkpoint: CheckpointId) -> str:
-        """Address of a checkpoint's folder."""
-        return layout.checkpoint_uri(self.uri, checkpoint)
-
     def objects(self, prefix: str) -> list[ObjectInfo]:
         """Everything below `prefix`, with keys relative to the run."""
         start = len(self.folder_name) + 1
@@ -63,6 +93,19 @@ class RunStore:
     def read(self, cls: type[T], key: str) -> T:
         """Read a record. Raises ObjectNotFound, or CheckpointDamaged where it is not readable."""
         return unseal(cls, self.store.get(self.key(key)), name=key)
+
+    def find(self, cls: type[T], key: str) -> T | None:
+        """Read a record; None where there is none, or none that is readable."""
+        with contextlib.suppress(CheckpointDamaged, ObjectNotFound):
+            return self.read(cls, key)
+        return None
+
+    def find_all(self, cls: type[T], keys: Iterable[str]) -> dict[str, T]:
+        """Read many records at once, by key in this order; unreadable ones are left out."""
+        wanted = list(keys)
+        with ThreadPoolExecutor(READERS) as pool:
+            found = pool.map(lambda key: self.find(cls, key), wanted)
+            return {key: it for key, it in zip(wanted, found, strict=True) if it is not None}
 
     def write_once(self, key: str, record: object) -> bool:
         """Write a record where none is; True when exactly this record stands there now."""
@@ -91,21 +134,9 @@ class RunStore:
 
     def claims(self, attempts: Iterable[int]) -> list[AttemptRecord]:
         """The records of these attempts; unreadable ones are left out."""
-        wanted = list(attempts)
-        if len(wanted) == 1:
-            records = [self._attempt(wanted[0])]
-        else:
-            with ThreadPoolExecutor(READERS) as pool:
-                records = list(pool.map(self._attempt, wanted))
-        return [record for record in records if record is not None]
-
-    def _attempt(self, attempt: int) -> AttemptRecord | None:
-        try:
-            record = self.read(AttemptRecord, layout.attempt_key(attempt))
-        except (CheckpointDamaged, ObjectNotFound):
-            # A fence that cannot be read is left open: what lies behind it is whole all the same.
-            return None
-        return record if record.attempt == attempt else None
+        # A fence that cannot be read is left open: what lies behind it is whole all the same.
+        found = self.find_all(AttemptRecord, map(layout.attempt_key, attempts))
+        return [it for key, it in found.items() if key == layout.attempt_key(it.attempt)]
 
     def folders(self) -> dict[CheckpointId, Folder]:
         """All checkpoints that the listing shows."""

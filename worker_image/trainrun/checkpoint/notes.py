@@ -1,0 +1,103 @@
+"""Notes of agents in a run's folder, each written once: chapters of its story, hangs, ballots.
+
+Layer: rules over `RunStore`. A chapter, or where ranks stood when a gang stood still, is read by
+the command line. By ballots agents agree on a call of `should_save()` while no operator counts
+votes: each worker writes its own, and never two that differ about one call (see
+`agent.training.ballot`); so whoever has read all of them knows what all others will know.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+from trainrun.checkpoint.records import AttemptRecord, Ballot, HangRecord, StoryRecord
+from trainrun.contract import layout
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from trainrun.checkpoint.run_store import RunStore
+    from trainrun.contract.answer import SaveOrder
+
+
+T = TypeVar("T")
+
+MOST_CHAPTERS = 10_000
+"""Chapters that are read: the newest of so many."""
+
+
+def write_story(run: RunStore, record: StoryRecord) -> bool:
+    """Store a chapter; False where another one stands there already, which stays.
+
+    Raises StoreError.
+    """
+    return run.write_once(layout.story_key(record.number, record.uid), record)
+
+
+def read_story(run: RunStore) -> list[StoryRecord]:
+    """The chapters of all TrainRuns that have used the folder; unreadable ones are left out.
+
+    Raises StoreError.
+    """
+    keys = [item.key for item in run.objects(layout.STORY) if layout.is_story(item.key)]
+    return [*run.find_all(StoryRecord, keys[-MOST_CHAPTERS:]).values()]
+
+
+def read_attempts(run: RunStore) -> list[AttemptRecord]:
+    """What each attempt was claimed with, oldest first; unreadable records are left out.
+
+    Raises StoreError.
+    """
+    return run.claims(run.attempts()[-MOST_CHAPTERS:])
+
+
+MOST_HANGS = 1024
+"""Records of one hang that are read: of all workers that a gang may have."""
+
+
+def write_hang(run: RunStore, record: HangRecord) -> bool:
+    """Store a record; False where another one stands there already, which stays.
+
+    Raises StoreError.
+    """
+    key = layout.hang_key(record.attempt, record.number, record.worker)
+    return run.write_once(key, record)
+
+
+def read_hang(run: RunStore, folder: str) -> list[HangRecord]:
+    """The records in this folder (`hangs/000003-1/`), by worker; unreadable ones are left out.
+
+    Raises StoreError.
+    """
+    if not folder.startswith(layout.HANGS):
+        return []
+    keys = [item.key for item in run.objects(folder) if layout.read_hang(item.key)]
+    return [*run.find_all(HangRecord, sorted(keys)[:MOST_HANGS]).values()]
+
+
+def cast_ballot(run: RunStore, ballot: Ballot) -> None:
+    """Write a worker's ballot; repeating it changes nothing."""
+    key = layout.ballot_key(ballot.attempt, ballot.call, ballot.slot, agrees=ballot.agrees)
+    run.write_once(key, ballot)
+
+
+def read_ballots(run: RunStore, attempt: int) -> dict[int, dict[int, bool]]:
+    """Whether the workers of an attempt agree to save, by call and slot, as far as is known."""
+    said: dict[int, dict[int, bool]] = {}
+    for item in run.objects(layout.ballots_prefix(attempt)):
+        found = layout.read_ballot(item.key, attempt)
+        if found is not None:
+            call, slot, agrees = found
+            said.setdefault(call, {})[slot] = agrees
+    return said
+
+
+def asked_to_save(
+    run: RunStore, attempt: int, call: int, said: Mapping[int, bool]
+) -> SaveOrder | None:
+    """What asked for a call, from those who agree to it; None where none of them was asked."""
+    for slot in sorted(slot for slot, agrees in said.items() if agrees):
+        ballot = run.find(Ballot, layout.ballot_key(attempt, call, slot, agrees=True))
+        if ballot is not None and ballot.asked is not None:  # else another one has it, too
+            return ballot.asked
+    return None
