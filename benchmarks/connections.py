@@ -27,7 +27,7 @@ from trainrun.agent.exchange.http import HttpClient, Interrupt
 from trainrun.contract.agent_state import AgentState
 from trainrun.contract.answer import Answer, Hold
 from trainrun.contract.wire import HEARTBEAT_PATH
-from trainrun_operator.cluster.certificates import issue, new_ca
+from trainrun_operator.cluster.ca import issue, new_ca
 from trainrun_operator.runtime.agent_server import AgentServer, Refusal, Speaker
 from trainrun_operator.runtime.agents import RunAgents
 

@@ -38,7 +38,7 @@ from trainrun.sweep.space import FloatRange, Parameter
 from trainrun.sweep.targets import Targets
 from trainrun_operator.core.sweep.clerking import ClerkState, piece
 from trainrun_operator.runtime.clerk_desk import ClerkDesk
-from trainrun_operator.runtime.suggesting import suggest_of
+from trainrun_operator.runtime.clerk_work import suggest_of
 
 TRIALS = 1_000
 """That have ended before anything is measured."""

@@ -13,11 +13,11 @@ import pytest
 
 from tests.chart.rendering import Manifest, of_kind, render
 from tests.support.eventually import eventually
-from tests.worlds.kubernetes.sweeping.sweeps import a_sweep
+from tests.worlds.kubernetes.sweeps import a_sweep
 from tests.worlds.kubernetes.test_render import ACTION, PLACE, a_run, plain
 from trainrun_operator.core.run.config import config_of
+from trainrun_operator.worlds.kubernetes.clerk_pod import ClerkImage, clerk_pod
 from trainrun_operator.worlds.kubernetes.render import worker_pod
-from trainrun_operator.worlds.kubernetes.sweeping.clerk_pod import ClerkImage, clerk_pod
 
 if TYPE_CHECKING:
     from pathlib import Path

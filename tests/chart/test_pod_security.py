@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.chart.test_admission_policy import NOTHING, OWNER, Account, a_pod, under
-from tests.worlds.kubernetes.sweeping.sweeps import a_sweep
-from tests.worlds.kubernetes.sweeping.test_trial_object import ACTION as TRIAL
+from tests.worlds.kubernetes.sweeps import a_sweep
 from tests.worlds.kubernetes.test_render import ACTION, PLACE, a_run, plain
+from tests.worlds.kubernetes.test_trial_object import ACTION as TRIAL
 from trainrun_operator.api.loading import read
 from trainrun_operator.api.resources import TRAINRUN
 from trainrun_operator.core.run.config import config_of
+from trainrun_operator.worlds.kubernetes.clerk_pod import ClerkImage, clerk_pod
 from trainrun_operator.worlds.kubernetes.render import worker_pod
-from trainrun_operator.worlds.kubernetes.sweeping.clerk_pod import ClerkImage, clerk_pod
-from trainrun_operator.worlds.kubernetes.sweeping.trial_object import trial_manifest
+from trainrun_operator.worlds.kubernetes.sweep_objects import trial_manifest
 
 if TYPE_CHECKING:
     from tests.chart.rendering import Manifest

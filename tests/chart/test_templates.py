@@ -10,7 +10,7 @@ import yaml
 from tests.chart.rendering import CHART, MATRIX, ROOT, of_kind, render, run_helm, the
 from trainrun_operator.cluster.endpoint import PORT_NAME
 from trainrun_operator.cluster.settings import read_settings
-from trainrun_operator.worlds.kubernetes.observing.taints import DEFAULT_NOTICES
+from trainrun_operator.worlds.kubernetes.observing.nodes import DEFAULT_NOTICES
 
 MONITOR = "monitoring.coreos.com/v1/ServiceMonitor"
 CLUSTER_WIDE = {

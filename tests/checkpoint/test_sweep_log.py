@@ -31,7 +31,7 @@ def test_a_log_is_read_as_it_was_written_by_another_process(folder: RunStore) ->
     first.settle(Targets(session=begun()), a_search())
     first.settle(Targets(session=begun(), asked=2), a_search())
     reports = (report(0, 1, float("inf")), report(0, 2, 0.1))
-    first.settle(Targets(session=begun(), reports=reports, ended=(ended,)), a_search())
+    first.settle(Targets(session=begun(), ended=(ended,)), a_search(), stored=reports)
 
     again = SweepLog(folder)
 
@@ -123,7 +123,7 @@ def test_a_search_whose_folder_was_deleted_meanwhile_does_not_end_with_success(
     log = SweepLog(folder)
     log.settle(Targets(session=begun(), asked=1), a_search())
     folder.delete(["log/000000001.json", "log/000000002.json"])
-    log.settle(Targets(session=begun(), reports=(report(0, 1, 0.5),)), a_search())
+    log.settle(Targets(session=begun()), a_search(), stored=(report(0, 1, 0.5),))
 
     end = End("Succeeded", "TargetReached", "reached")
     with pytest.raises(SweepLogDamaged, match=r"001\.json: it was there, and is gone\. The log"):

@@ -19,8 +19,7 @@ from trainrun_operator.api.run.status import TrainRunStatus
 from trainrun_operator.cli.commands import trainrun
 from trainrun_operator.cli.log_lines.line import Gap, Line, Shown, Wanted
 from trainrun_operator.cli.log_lines.local import LocalLines
-from trainrun_operator.worlds.local.place import place_of
-from trainrun_operator.worlds.local.status_file import StatusFile
+from trainrun_operator.worlds.local.place import StatusFile, place_of
 
 
 def call(*words: str) -> Result:

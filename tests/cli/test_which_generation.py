@@ -15,8 +15,7 @@ from trainrun.checkpoint.inspection import list_checkpoints
 from trainrun.checkpoint.run_store import RunStore, open_store
 from trainrun_operator.api.run.status import TrainRunStatus
 from trainrun_operator.cli.commands import trainrun
-from trainrun_operator.worlds.local.place import place_of
-from trainrun_operator.worlds.local.status_file import StatusFile
+from trainrun_operator.worlds.local.place import StatusFile, place_of
 
 
 def call(*words: str) -> Result:

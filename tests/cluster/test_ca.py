@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.kube.patching import patch
-from trainrun_operator.cluster.ca import Authority, AuthorityBroken
-from trainrun_operator.cluster.certificates import (
+from trainrun_operator.cluster.ca import (
     CA_LIFETIME,
     SERVING_LIFETIME,
+    Authority,
+    AuthorityBroken,
     new_ca,
     valid_until,
 )

@@ -52,7 +52,7 @@ async def test_the_next_leader_replaces_the_address(api: KubeApi, namespace: str
 async def test_publishing_what_is_there_writes_nothing(api: KubeApi, namespace: str) -> None:
     before = await publish(api, namespace, "10.1.2.3")
     calls: list[str] = []
-    api.observe_call = lambda verb, _code, _seconds: calls.append(verb)
+    api.observe_call = lambda verb, _code: calls.append(verb)
 
     await publish(api, namespace, "10.1.2.3")
 

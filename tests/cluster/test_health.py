@@ -6,7 +6,7 @@ import aiohttp
 import pytest
 from prometheus_client import CollectorRegistry, Gauge
 
-from trainrun_operator.cluster.health import serve_health
+from trainrun_operator.cluster.metrics import serve_health
 
 TROUBLE = {"alive": "", "ready": "caches are not whole"}
 

@@ -9,7 +9,7 @@ import kopf
 import pytest
 
 from tests.kube.fake_api import Answer, status, thing
-from trainrun_operator.cluster.kopf_session import session_of
+from trainrun_operator.cluster.handlers import session_of
 
 if TYPE_CHECKING:
     from tests.kube.fake_api import FakeApi

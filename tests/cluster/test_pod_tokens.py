@@ -18,13 +18,12 @@ from trainrun_operator.cluster.pod_tokens import (
     PAUSE,
     REMEMBERED_REFUSALS,
     REVIEWS,
+    PodIdentity,
     pod_tokens,
 )
 from trainrun_operator.kube.errors import Unavailable
-from trainrun_operator.kube.token_review import PodIdentity
 from trainrun_operator.runtime.agent_server import Authenticator, Refusal, Speaker
-from trainrun_operator.worlds.kubernetes.observing.pods import PodFact
-from trainrun_operator.worlds.kubernetes.seal import is_ours, seal_of
+from trainrun_operator.worlds.kubernetes.observing.pods import PodFact, is_ours, seal_of
 
 KEY = b"only the operator has it"
 STATE = replace(a_state(), run_uid="run-uid", worker="run-0-1")

@@ -19,7 +19,7 @@ from trainrun_operator.api.resources import TRAINRUN
 from trainrun_operator.core.run.gang import roster
 from trainrun_operator.core.run.stages import placement
 from trainrun_operator.kube.errors import Conflict
-from trainrun_operator.worlds.kubernetes import creations
+from trainrun_operator.worlds.kubernetes import pod_writes
 
 if TYPE_CHECKING:
     from tests.support.trainruns import TrainRuns
@@ -65,8 +65,8 @@ async def led(
     api: KubeApi, trainruns: TrainRuns, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Led]:
     monkeypatch.setattr(placement, "PATIENCE", timedelta(seconds=0.5))
-    monkeypatch.setattr(creations, "LONGEST_OUTAGE_PAUSE", 1.0)
-    monkeypatch.setattr(creations, "LONGEST_PAUSE", 1.0)
+    monkeypatch.setattr(pod_writes, "LONGEST_OUTAGE_PAUSE", 1.0)
+    monkeypatch.setattr(pod_writes, "LONGEST_PAUSE", 1.0)
     monkeypatch.setattr(roster, "QUOTA_SETTLES", timedelta(seconds=0.5))
     office = Office()
     around = office.around(api, trainruns.namespace)

@@ -4,7 +4,7 @@ import pytest
 
 from trainrun.errors import InvalidSpec
 from trainrun_operator.cluster.settings import read_settings
-from trainrun_operator.worlds.kubernetes.observing.taints import DEFAULT_NOTICES
+from trainrun_operator.worlds.kubernetes.observing.nodes import DEFAULT_NOTICES
 
 POD = {"POD_NAME": "trainrun-0", "POD_NAMESPACE": "trainrun", "POD_IP": "10.0.0.7"}
 

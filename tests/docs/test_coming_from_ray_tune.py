@@ -13,7 +13,7 @@ import pytest
 from tests.docs.documents import ROOT, blocks, tables
 from tests.docs.names import is_attribute, is_command, is_field
 from trainrun_operator.api.sweep.spec import TrainSweepSpec
-from trainrun_operator.worlds.local.leftovers import kill_all
+from trainrun_operator.worlds.local.worker import kill_all
 
 DOCUMENT = ROOT / "docs" / "coming-from-ray-tune.md"
 RENAMED, MISSING = tables(DOCUMENT.read_text())

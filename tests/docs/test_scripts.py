@@ -20,7 +20,7 @@ from trainrun_operator.api.loading import load
 from trainrun_operator.api.resources import TRAINRUN, Resource
 from trainrun_operator.api.sweep.resource import TRAINSWEEP
 from trainrun_operator.core.run.display import LASTING
-from trainrun_operator.worlds.local.leftovers import kill_all
+from trainrun_operator.worlds.local.worker import kill_all
 
 PYTHON = all_blocks("python")
 SCRIPTS = {block.name: block for block in PYTHON if block.name}

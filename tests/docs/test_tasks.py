@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.docs.documents import ROOT, blocks
-from trainrun_operator.worlds.local.leftovers import kill_all
+from trainrun_operator.worlds.local.worker import kill_all
 
 DOCUMENT = ROOT / "docs" / "tasks.md"
 TRAINRUN = [sys.executable, "-m", "trainrun_operator.cli"]

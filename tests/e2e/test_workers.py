@@ -11,7 +11,7 @@ from tests.e2e.support.incidents import training
 from tests.e2e.support.lasting import a_lasting_run
 from tests.e2e.support.workers import TRAINING, delete_pod
 from tests.support.eventually import eventually
-from trainrun_operator.worlds.kubernetes.affinity import PREFERRED
+from trainrun_operator.worlds.kubernetes.render import PREFERRED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

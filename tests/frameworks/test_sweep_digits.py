@@ -12,7 +12,7 @@ from tests.support.eventually import eventually
 from trainrun.checkpoint.run_store import RunStore, open_store
 from trainrun.checkpoint.sweep_log import SweepLog
 from trainrun.sweep.view import SweepView
-from trainrun_operator.worlds.local.leftovers import kill_all
+from trainrun_operator.worlds.local.worker import kill_all
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "sweep_digits" / "sweep.yaml"
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.worlds.local.local_runs import Ended, LocalRuns
-from trainrun_operator.worlds.local.gpus import gpus_here
+from trainrun_operator.worlds.local.program import gpus_here
 
 SCRIPT = Path(__file__).with_name("train.py")
 AT_ONCE = {"maxFailures": 2, "backoff": {"initial": "0s", "max": "0s"}}

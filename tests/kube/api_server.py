@@ -29,7 +29,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from testbed.binaries import binary
 from testbed.errors import ClusterUnavailable
 from tests.support.kubeconfigs import written_kubeconfig
-from trainrun_operator.cluster.certificates import issue, new_ca
+from trainrun_operator.cluster.ca import issue, new_ca
 
 ADMIN_TOKEN = "admin-token"
 POWERLESS_TOKEN = "powerless-token"

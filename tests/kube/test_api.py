@@ -150,7 +150,8 @@ async def test_a_server_that_is_away_is_unavailable_at_once(
     away = ApiServer(directory=apiserver.directory)
     monkeypatch.setenv("KUBECONFIG", str(away.kubeconfig(tmp_path / "config")))
     calls: list[tuple[str, str]] = []
-    api = await KubeApi.connect(observe_call=lambda verb, code, _: calls.append((verb, code)))
+    api = await KubeApi.connect()
+    api.observe_call = lambda verb, code: calls.append((verb, code))
 
     started = time.monotonic()
     with pytest.raises(Unavailable, match=r"get /api/v1/pods: Cannot connect to host"):
@@ -181,7 +182,7 @@ async def test_a_list_is_read_in_parts(
 
     names: list[str] = []
     asked: list[str] = []
-    api.observe_call = lambda verb, _code, _seconds: asked.append(verb)
+    api.observe_call = lambda verb, _code: asked.append(verb)
 
     version = await api.each(
         config_maps(namespace), lambda raw: names.append(raw["metadata"]["name"])
@@ -206,7 +207,7 @@ async def test_an_event_of_a_watch_may_be_larger_than_128_kb(api: KubeApi, names
 
 async def test_calls_are_told_with_verb_and_code(api: KubeApi, namespace: str) -> None:
     calls: list[tuple[str, str]] = []
-    api.observe_call = lambda verb, code, _seconds: calls.append((verb, code))
+    api.observe_call = lambda verb, code: calls.append((verb, code))
 
     await api.post(config_maps(namespace), config_map("one"))
     with pytest.raises(NotFound):

@@ -7,8 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 from tests.kube.patching import patch
 from tests.kube.waiting import until
-from trainrun_operator.kube.contenders import ANNOTATION, MOST, addresses, held, joined, left
-from trainrun_operator.kube.lease import DURATION, Lease, boot_time
+from trainrun_operator.kube.lease import (
+    ANNOTATION,
+    DURATION,
+    MOST,
+    Lease,
+    addresses_in,
+    boot_time,
+    with_contender,
+    with_holder,
+    without_contender,
+)
 
 if TYPE_CHECKING:
     import pytest
@@ -19,31 +28,31 @@ EMPTY: dict[str, Any] = {"metadata": {"name": "leader"}}
 
 
 def test_the_holder_stands_first_and_who_came_later_before_who_came_earlier() -> None:
-    lease = joined(joined(held(EMPTY, "a:1"), "b:1"), "c:1")
-    assert addresses(lease) == ("a:1", "c:1", "b:1")
-    assert addresses(held(lease, "b:1")) == ("b:1", "a:1", "c:1")
-    assert addresses(left(lease, "a:1")) == ("c:1", "b:1")
+    lease = with_contender(with_contender(with_holder(EMPTY, "a:1"), "b:1"), "c:1")
+    assert addresses_in(lease) == ("a:1", "c:1", "b:1")
+    assert addresses_in(with_holder(lease, "b:1")) == ("b:1", "a:1", "c:1")
+    assert addresses_in(without_contender(lease, "a:1")) == ("c:1", "b:1")
 
 
 def test_who_is_in_it_or_cannot_be_reached_changes_nothing() -> None:
-    lease = held(EMPTY, "a:1")
-    assert joined(lease, "a:1") is lease
-    assert joined(lease, "") is lease
-    assert addresses(held(EMPTY, "")) == ()
+    lease = with_holder(EMPTY, "a:1")
+    assert with_contender(lease, "a:1") is lease
+    assert with_contender(lease, "") is lease
+    assert addresses_in(with_holder(EMPTY, "")) == ()
 
 
 def test_those_that_came_first_are_forgotten_first() -> None:
-    lease = held(EMPTY, "holder:1")
+    lease = with_holder(EMPTY, "holder:1")
     for number in range(20):
-        lease = joined(lease, f"10.0.0.{number}:1")
-    assert len(addresses(lease)) == MOST
-    assert addresses(lease)[:2] == ("holder:1", "10.0.0.19:1")
+        lease = with_contender(lease, f"10.0.0.{number}:1")
+    assert len(addresses_in(lease)) == MOST
+    assert addresses_in(lease)[:2] == ("holder:1", "10.0.0.19:1")
 
 
 def test_what_cannot_be_an_address_is_not_told() -> None:
     text = "10.0.0.1:8443,a b,,x\r\nSet-Cookie: y,[fd00::1]:8443"
     lease = {"metadata": {"annotations": {ANNOTATION: text}}}
-    assert addresses(lease) == ("10.0.0.1:8443", "[fd00::1]:8443")
+    assert addresses_in(lease) == ("10.0.0.1:8443", "[fd00::1]:8443")
 
 
 # ------------------------------------------------------------------ with a real API server

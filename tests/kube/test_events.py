@@ -43,7 +43,7 @@ def run_in(namespace: str, name: str = "digits", uid: str = "run-uid") -> Object
 
 
 def record(recorder: EventRecorder, run: ObjectRef, message: str, time: datetime = NOW) -> None:
-    recorder.record(about=run, type="Warning", reason="Restarting", message=message, time=time)
+    recorder.record(about=run, kind="Warning", reason="Restarting", message=message, time=time)
 
 
 @pytest_asyncio.fixture
@@ -254,7 +254,7 @@ async def test_an_event_about_a_node_stands_in_the_namespace_default(api: KubeAp
         api_version="v1", kind="Node", namespace="", name="n7", uid="n7", resource_version=""
     )
     recorder = EventRecorder(api, instance="operator-1", optional=True)
-    recorder.record(about=node, type="Warning", reason="TrainRunIncidents", message="x", time=NOW)
+    recorder.record(about=node, kind="Warning", reason="TrainRunIncidents", message="x", time=NOW)
     await recorder.flush()
 
     [event] = [e for e in await written(api, "default") if e["involvedObject"]["name"] == "n7"]

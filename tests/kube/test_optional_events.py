@@ -35,7 +35,7 @@ class Refusing:
 async def tell(recorder: EventRecorder, *messages: str) -> None:
     for message in messages:
         recorder.record(
-            about=NODE, type="Warning", reason="Lost", message=message, time=datetime.now(UTC)
+            about=NODE, kind="Warning", reason="Lost", message=message, time=datetime.now(UTC)
         )
     await recorder.flush()
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.kube.objects import pod
+from trainrun_operator.cluster.pod_tokens import PodIdentity, review
 from trainrun_operator.kube.errors import Unavailable
-from trainrun_operator.kube.token_review import PodIdentity, review
 
 if TYPE_CHECKING:
     from tests.kube.api_server import ApiServer

@@ -9,7 +9,7 @@ import pytest
 
 from tests.runtime.states import hold
 from trainrun_operator.runtime.agents import Cadence
-from trainrun_operator.runtime.wakeup import Wakeup
+from trainrun_operator.runtime.reconciler import Wakeup
 
 SPEAKER = replace(hold(), poll=10.0, progress=1.0)
 OTHER = replace(hold(), poll=10.0, progress=10.0)

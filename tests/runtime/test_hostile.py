@@ -17,8 +17,8 @@ from tests.runtime.states import RUN_UID, a_state, hold
 from tests.support.certificates import TestAuthority
 from trainrun.agent.exchange.http import HttpClient, Response
 from trainrun.contract.wire import LARGEST_HEARTBEAT
-from trainrun_operator.runtime import archive as downloads
 from trainrun_operator.runtime import door
+from trainrun_operator.runtime import door as downloads
 from trainrun_operator.runtime.agent_server import (
     CONNECTIONS,
     AgentServer,
@@ -27,8 +27,13 @@ from trainrun_operator.runtime.agent_server import (
     Speaker,
 )
 from trainrun_operator.runtime.agents import REPLACED, RunAgents
-from trainrun_operator.runtime.archive import AgentArchive
-from trainrun_operator.runtime.door import DEEPEST, MOST_FIELDS, MOST_ITEMS, STRANGERS_PER_ADDRESS
+from trainrun_operator.runtime.door import (
+    DEEPEST,
+    MOST_FIELDS,
+    MOST_ITEMS,
+    STRANGERS_PER_ADDRESS,
+    AgentArchive,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -198,7 +203,7 @@ async def test_who_does_not_read_keeps_nobody_from_downloading_the_agent(port: P
     async with port.open(size=LARGE):
         await do_not_read(port, "127.0.0.66", downloads.OF_AN_ADDRESS)
         assert await download(port, token="") == LARGE, "a worker that is not known yet"
-        await do_not_read(port, "127.0.0.67", downloads.STRANGERS - downloads.OF_AN_ADDRESS)
+        await do_not_read(port, "127.0.0.67", downloads.STRANGERS_AT_ONCE - downloads.OF_AN_ADDRESS)
         assert await download(port, token="good") == LARGE
         await port.agent_is_answered()
 

@@ -24,8 +24,7 @@ from trainrun_operator.core.run.plan import Action, CreateWorker, Event, Plan
 from trainrun_operator.runtime import reconciler
 from trainrun_operator.runtime.agents import RunAgents
 from trainrun_operator.runtime.news import Happened, Passed, RunNews
-from trainrun_operator.runtime.reconciler import Reconciler
-from trainrun_operator.runtime.wakeup import Wakeup
+from trainrun_operator.runtime.reconciler import Reconciler, Wakeup
 from trainrun_operator.worlds.base import Agents, Seen, StatusConflict, StatusUnwritable
 
 CONFIG = a_config(

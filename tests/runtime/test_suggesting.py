@@ -9,7 +9,7 @@ import pytest
 
 LOADED = """
 import sys
-from trainrun_operator.runtime.suggesting import suggest_of
+from trainrun_operator.runtime.clerk_work import suggest_of
 suggest_of("CmaEs")
 print("optuna" in sys.modules, "scipy.stats" in sys.modules)
 from scipy import stats

@@ -11,7 +11,7 @@ from trainrun.checkpoint.records import RunRecord, seal
 from trainrun.checkpoint.run_store import RunStore
 from trainrun.errors import StoreDenied
 from trainrun.sweep.targets import Targets
-from trainrun_operator.runtime.trial_folders import RetiredFolders
+from trainrun_operator.runtime.clerk_work import RetiredFolders
 
 CHECKPOINT = "search/trials/00000/checkpoints/step-000000001-attempt-1/manifest.json"
 VIEW = a_view(asked(0), told(0))

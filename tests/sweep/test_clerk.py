@@ -11,7 +11,7 @@ from tests.support.sweeps import a_search, a_view, asked, begun, report, reporte
 from trainrun.contract import wire
 from trainrun.sweep import clerk
 from trainrun.sweep.fold import apply, fold
-from trainrun.sweep.records import Amend, Ask, End, LogEntry, Record, Reports, Tell
+from trainrun.sweep.records import Amend, Ask, End, LogEntry, Record, Reports, Tell, TrialReport
 from trainrun.sweep.search import Search
 from trainrun.sweep.space import OneOf, Parameter
 from trainrun.sweep.targets import EndedRun, Targets
@@ -24,10 +24,16 @@ def targets(**changes: Any) -> Targets:
     return replace(Targets(session=begun()), **changes)
 
 
-def everything(view: SweepView, wanted: Targets, search: Search | None = None) -> list[Record]:
+def everything(
+    view: SweepView,
+    wanted: Targets,
+    search: Search | None = None,
+    *,
+    stored: tuple[TrialReport, ...] = (),
+) -> list[Record]:
     """All that is written until the log says it all."""
     found: list[Record] = []
-    while record := clerk.next_record(view, wanted, search or a_search()):
+    while record := clerk.next_record(view, wanted, search or a_search(), stored=stored):
         found.append(record)
         view = apply(view, record)
     return found
@@ -112,8 +118,8 @@ def test_an_end_is_told_once_its_last_report_is_in_the_log() -> None:
     view = a_view(asked(0), first)
 
     assert everything(view, targets(ended=(DONE,))) == []
-    both = targets(ended=(DONE,), reports=(report(0, 1, 0.9), report(0, 2, 0.5)))
-    wrote = everything(view, both)
+    stored = (report(0, 1, 0.9), report(0, 2, 0.5))
+    wrote = everything(view, targets(ended=(DONE,)), stored=stored)
     assert wrote[0] == Reports((report(0, 2, 0.5),))
     assert isinstance(wrote[1], Tell)
     assert (wrote[1].state, wrote[1].value, wrote[1].step) == ("Succeeded", "0.5", 2)
@@ -126,10 +132,8 @@ def test_what_is_written_does_not_grow_with_the_number_of_trials_before() -> Non
         ended = (it for n in range(before) for it in (asked(n), reported(n, s1=0.5), told(n)))
         view = a_view(*ended, asked(before))
         run = replace(DONE, trial=before, seq=1)
-        wanted = targets(
-            asked=before + 2, reports=(report(before, 1, 0.25),), ended=(run,), stopped=()
-        )
-        written = everything(view, wanted)
+        wanted = targets(asked=before + 2, ended=(run,), stopped=())
+        written = everything(view, wanted, stored=(report(before, 1, 0.25),))
         assert [it.kind for it in written] == ["Reports", "Tell", "Ask"]
         return sum(len(json.dumps(wire.encode(LogEntry(it)))) for it in written)
 
@@ -156,7 +160,7 @@ def test_reports_are_written_in_records_of_bounded_size() -> None:
 
     sizes = [
         len(it.reports)
-        for it in everything(a_view(asked(0)), targets(reports=many))
+        for it in everything(a_view(asked(0)), targets(), stored=many)
         if isinstance(it, Reports)
     ]
 
@@ -258,7 +262,7 @@ def test_work_is_counted_with_reports_or_every_ten_seconds() -> None:
 
     assert clerk.next_record(view, targets(), a_search(), active=9.0) is None
     assert clerk.next_record(view, targets(), a_search(), active=10.0) == Reports(active=10.0)
-    heard = targets(reports=(report(0, 1, 0.5),))
-    record = clerk.next_record(view, heard, a_search(), active=2.0)
+    heard = (report(0, 1, 0.5),)
+    record = clerk.next_record(view, targets(), a_search(), active=2.0, stored=heard)
     assert record == Reports((report(0, 1, 0.5),), active=2.0)
     assert apply(view, record).counted_at == 3

@@ -23,14 +23,13 @@ from trainrun_operator.core.run.planner import decide
 from trainrun_operator.runtime.agent_server import AgentServer, shared_token
 from trainrun_operator.runtime.agents import RunAgents
 from trainrun_operator.runtime.news import EventSink, Output
-from trainrun_operator.runtime.reconciler import Reconciler
-from trainrun_operator.runtime.wakeup import Wakeup
+from trainrun_operator.runtime.reconciler import Reconciler, Wakeup
 from trainrun_operator.runtime.written_lines import problem_of_output
 from trainrun_operator.worlds.base import Seen
 from trainrun_operator.worlds.local.driver_lock import AlreadyLed
 from trainrun_operator.worlds.local.faults import Fault, FaultPlan
+from trainrun_operator.worlds.local.place import StoredRun
 from trainrun_operator.worlds.local.program import with_interpreter
-from trainrun_operator.worlds.local.status_file import StoredRun
 from trainrun_operator.worlds.local.world import LocalWorld, WorkerTemplate, done_again
 
 LOOPBACK = "127.0.0.1"

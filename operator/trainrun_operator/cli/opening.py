@@ -15,7 +15,7 @@ from trainrun_operator.cli import wording
 from trainrun_operator.cli.preparation import Preparation
 from trainrun_operator.core.run.config import config_of
 from trainrun_operator.core.run.stages.finished import raised
-from trainrun_operator.worlds.local.status_file import StatusFile, StoredRun
+from trainrun_operator.worlds.local.place import StatusFile, StoredRun
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,9 +16,14 @@ from trainrun_operator.api.run.launching import TEMPLATE, launching_of
 from trainrun_operator.api.run.resource import TrainRun
 from trainrun_operator.api.yaml_document import kinds_in
 from trainrun_operator.worlds.local.faults import Fault, parse_fault
-from trainrun_operator.worlds.local.gpus import gpus_here, split_gpus
 from trainrun_operator.worlds.local.place import RunPlace, place_of
-from trainrun_operator.worlds.local.program import Program, program_of, with_interpreter
+from trainrun_operator.worlds.local.program import (
+    Program,
+    gpus_here,
+    program_of,
+    split_gpus,
+    with_interpreter,
+)
 
 NOTHING: Mapping[str, object] = {}
 

@@ -31,7 +31,7 @@ from trainrun_operator.cli.timeline import Timeline
 from trainrun_operator.runtime.news import Everyone
 from trainrun_operator.runtime.written_lines import lines_of_stdout
 from trainrun_operator.worlds.local.faults import Fault
-from trainrun_operator.worlds.local.status_file import StoredRun
+from trainrun_operator.worlds.local.place import StoredRun
 
 Say = Callable[[str], None]
 """Tells the user something that is no event of the run."""

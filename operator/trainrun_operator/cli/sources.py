@@ -14,8 +14,7 @@ from trainrun.checkpoint.selection import Score
 from trainrun.errors import TrainRunError
 from trainrun_operator.api.run.status import TrainRunStatus
 from trainrun_operator.worlds.local.driver_lock import leader_of
-from trainrun_operator.worlds.local.place import RunPlace
-from trainrun_operator.worlds.local.status_file import StatusFile
+from trainrun_operator.worlds.local.place import RunPlace, StatusFile
 
 
 class UnknownRun(TrainRunError):

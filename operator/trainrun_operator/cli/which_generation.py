@@ -12,7 +12,7 @@ from trainrun.checkpoint.ownership import generations
 from trainrun.checkpoint.run_store import RunStore
 from trainrun.errors import TrainRunError
 from trainrun_operator.cli.sources import UnknownRun
-from trainrun_operator.worlds.local.status_file import StatusUnreadable
+from trainrun_operator.worlds.local.place import StatusUnreadable
 
 if TYPE_CHECKING:
     from trainrun_operator.cli.sources import Source

@@ -22,7 +22,7 @@ from trainrun.errors import InvalidSpec
 from trainrun_operator.cluster import handlers  # noqa: F401 - which registers them with kopf
 from trainrun_operator.cluster.runs import Runs
 from trainrun_operator.cluster.settings import Settings, read_settings
-from trainrun_operator.kube.list_state import EVERYWHERE
+from trainrun_operator.kube.informer import EVERYWHERE
 from trainrun_operator.runtime.written_lines import unhurried
 
 PAUSE = (0.5, 5.0)

@@ -2,7 +2,7 @@
 
 Layer: cluster. The Service has no selector, so nobody but the leader says what is behind
 it: where kube-proxy is up to date, a new leader is found by a fresh connection. Where it is not,
-agents ask every operator (`kube/contenders.py`). Where the Service's name is not found, they dial
+agents ask every operator (`kube/lease.py`). Where the Service's name is not found, they dial
 its address.
 """
 

@@ -35,10 +35,8 @@ from trainrun_operator.kube.errors import (
 )
 from trainrun_operator.runtime.agent_server import AgentServer
 from trainrun_operator.runtime.agents import RunAgents
-from trainrun_operator.runtime.mishaps import one_line
-from trainrun_operator.runtime.news import Happened, RunNews
-from trainrun_operator.runtime.reconciler import Reconciler
-from trainrun_operator.runtime.wakeup import Wakeup
+from trainrun_operator.runtime.news import Happened, RunNews, one_line
+from trainrun_operator.runtime.reconciler import Reconciler, Wakeup
 from trainrun_operator.worlds.base import Seen
 from trainrun_operator.worlds.kubernetes.kept import TooLarge
 from trainrun_operator.worlds.kubernetes.run_object import (

@@ -1,8 +1,10 @@
-"""Prometheus metrics of the operator.
+"""Probes and Prometheus metrics of the operator, over plain HTTP: /healthz, /readyz, /metrics.
 
-Layer: cluster. Counters are fed by what passes write; gauges of runs are computed when they are
-asked for, so that those of a deleted run vanish with it. No metric has the name of a run, a pod or
-a node in a label: their number is not bounded.
+Layer: cluster. Healthy: what this process watches has been heard of lately. Ready: its caches are
+whole, so it may take over at any moment; what is refused for good does not count, but is named.
+Neither asks who leads: a rollout waits for readiness. Counters are fed by what passes write; gauges
+of runs are computed when they are asked for, so that those of a deleted run vanish with it. No
+metric has the name of a run, a pod or a node in a label: their number is not bounded.
 """
 
 from __future__ import annotations
@@ -11,7 +13,15 @@ from collections import Counter as Tally
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from aiohttp import web
+from prometheus_client import (
+    CONTENT_TYPE_LATEST,
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    generate_latest,
+)
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -19,7 +29,49 @@ from trainrun_operator.api.run.incident import Incident
 from trainrun_operator.api.run.status import TrainRunStatus
 from trainrun_operator.core.run.config import RunConfig
 from trainrun_operator.core.run.incidents.ledger import used_of
-from trainrun_operator.kube.list_state import ListState
+from trainrun_operator.kube.informer import ListState
+
+Trouble = Callable[[], str]
+"""What is wrong, in words; empty: nothing."""
+
+
+async def serve_health(
+    *,
+    host: str,
+    port: int,
+    alive: Trouble,
+    ready: Trouble,
+    unread: Trouble = str,
+    registry: CollectorRegistry,
+) -> web.AppRunner:
+    """Listen; `cleanup()` of what is returned ends it. `unread` is shown to who asks whether we are
+    ready, and changes nothing about that. Raises OSError when the port is taken."""
+
+    async def healthz(_: web.Request) -> web.Response:
+        return _answer(alive())
+
+    async def readyz(_: web.Request) -> web.Response:
+        return _answer(ready(), unread())
+
+    async def metrics(_: web.Request) -> web.Response:
+        return web.Response(
+            body=generate_latest(registry), headers={"Content-Type": CONTENT_TYPE_LATEST}
+        )
+
+    app = web.Application()
+    app.router.add_get("/healthz", healthz)
+    app.router.add_get("/readyz", readyz)
+    app.router.add_get("/metrics", metrics)
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    await web.TCPSite(runner, host, port).start()
+    return runner
+
+
+def _answer(trouble: str, more: str = "") -> web.Response:
+    text = "\n".join(filter(None, (trouble or "ok", more)))
+    return web.Response(text=f"{text}\n", status=503 if trouble else 200)
+
 
 SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800)
 """Buckets for what takes seconds: from a restart in place to a wait for a node."""
@@ -104,9 +156,8 @@ class Metrics:
         """Tell of these runs, too."""
         self.registry.register(_RunGauges(runs, self))
 
-    def api_call(self, verb: str, code: str, seconds: float) -> None:
+    def api_call(self, verb: str, code: str) -> None:
         """One request to the API server has ended."""
-        del seconds  # the API server measures them itself
         self._calls.labels(verb=verb, code=code).inc()
 
     def passed(self, seconds: float) -> None:

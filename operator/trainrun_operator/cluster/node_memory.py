@@ -46,18 +46,16 @@ class NodeMemory:
 
     def __init__(self, tell: Tell) -> None:
         self._tell = tell
-        self._runs: dict[str, dict[str, _Met]] = {}
-        """By namespace and uid; only runs that speak against a node."""
-        self._where: dict[str, str] = {}
-        """The namespace of each of them."""
+        self._runs: dict[str, _Met] = {}
+        """By uid; only runs that speak against a node."""
         self._of: dict[str, tuple[NodeStrike, ...]] = {}
         """What `of` has answered, until it changes."""
 
     def of(self, namespace: str) -> tuple[NodeStrike, ...]:
         """What the runs of a namespace have met, the newest first."""
         if namespace not in self._of:
-            runs = self._runs.get(namespace, {}).values()
-            strikes = [strike for known in runs for strike in known.strikes]
+            here = (known for known in self._runs.values() if known.namespace == namespace)
+            strikes = [strike for known in here for strike in known.strikes]
             newest = sorted(strikes, key=lambda s: (s.time, s.run, s.node), reverse=True)
             self._of[namespace] = tuple(newest[:MOST])
         return self._of[namespace]
@@ -72,16 +70,14 @@ class NodeMemory:
     ) -> None:
         """A status of this run was seen or written; one who leads tells of nodes."""
         namespace, name, uid = metadata["namespace"], metadata["name"], metadata["uid"]
-        known = self._runs.get(namespace, {}).get(uid)
+        known = self._runs.get(uid)
         if status.incidents == (known.incidents if known is not None else ()):
             return
         strikes = strikes_of(name, status.incidents)
         before = known.strikes if known is not None else ()
         self.forget(uid)
         if strikes:
-            new = _Met(namespace=namespace, incidents=status.incidents, strikes=strikes)
-            self._runs.setdefault(namespace, {})[uid] = new
-            self._where[uid] = namespace
+            self._runs[uid] = _Met(namespace=namespace, incidents=status.incidents, strikes=strikes)
         self._of.pop(namespace, None)
         for strike in (s for s in strikes if s not in before):
             if leads and now - strike.time < TOLD_WITHIN:
@@ -89,13 +85,8 @@ class NodeMemory:
 
     def forget(self, uid: str) -> None:
         """The run is gone."""
-        namespace = self._where.pop(uid, None)
-        if namespace is not None:
-            runs = self._runs[namespace]
-            del runs[uid]
-            self._of.pop(namespace, None)
-            if not runs:
-                del self._runs[namespace]
+        if (known := self._runs.pop(uid, None)) is not None:
+            self._of.pop(known.namespace, None)
 
     def _look_at(
         self, strike: NodeStrike, namespace: str, status: TrainRunStatus, now: datetime

@@ -21,10 +21,9 @@ from trainrun_operator.api.base import API_VERSION
 from trainrun_operator.api.resources import TRAINRUN
 from trainrun_operator.cluster.ca import Authority
 from trainrun_operator.cluster.endpoint import publish_endpoint, service_place, withdraw_endpoint
-from trainrun_operator.cluster.health import serve_health
 from trainrun_operator.cluster.manager import RunManager
-from trainrun_operator.cluster.metrics import Metrics
-from trainrun_operator.cluster.pod_tokens import pod_tokens
+from trainrun_operator.cluster.metrics import Metrics, serve_health
+from trainrun_operator.cluster.pod_tokens import pod_tokens, review
 from trainrun_operator.cluster.settings import Settings
 from trainrun_operator.cluster.sweeping.clerks import Clerks
 from trainrun_operator.cluster.sweeping.manager import SweepManager
@@ -33,18 +32,15 @@ from trainrun_operator.core.run.plan import Event
 from trainrun_operator.kube.api import KubeApi
 from trainrun_operator.kube.errors import KubeError
 from trainrun_operator.kube.events import EventRecorder, ObjectRef
-from trainrun_operator.kube.informer import Informer
+from trainrun_operator.kube.informer import Informer, ListState
 from trainrun_operator.kube.lease import Lease, LeaseLost
-from trainrun_operator.kube.list_state import ListState
-from trainrun_operator.kube.token_review import review
-from trainrun_operator.runtime.aftermath import silence_grace
 from trainrun_operator.runtime.agent_server import AgentServer
-from trainrun_operator.runtime.archive import AgentArchive
+from trainrun_operator.runtime.agents import silence_grace
+from trainrun_operator.runtime.door import AgentArchive
 from trainrun_operator.worlds.kubernetes.names import AUDIENCE
 from trainrun_operator.worlds.kubernetes.observing.pod_index import PodIndex
-from trainrun_operator.worlds.kubernetes.observing.pods import PodFact
+from trainrun_operator.worlds.kubernetes.observing.pods import PodFact, is_ours, key_id
 from trainrun_operator.worlds.kubernetes.render import OperatorPlace
-from trainrun_operator.worlds.kubernetes.seal import is_ours, key_id
 from trainrun_operator.worlds.kubernetes.world import Surroundings
 
 LEASE_NAME = "trainrun-operator"
@@ -190,16 +186,7 @@ class Operator:
 
     async def _lead_sweeps(self, authority: Authority) -> None:
         around = self._surroundings(authority)
-        clerks = Clerks(
-            self._api,
-            pods=self._pods,
-            image=self._settings.clerk_image,
-            place=around.place,
-            guard=around.check_leadership,
-        )
-        await self._sweeps.lead(
-            clerks, installation=around.installation, guard=around.check_leadership
-        )
+        await self._sweeps.lead(Clerks(around, self._settings.clerk_image), around)
 
     async def _open_authority(self) -> Authority:
         """Raises AuthorityBroken."""
@@ -320,39 +307,21 @@ class Operator:
 
     def _record(self, kind: str, raw: Mapping[str, Any], event: Event, time: datetime) -> None:
         metadata = raw["metadata"]
-        self._recorder.record(
-            about=ObjectRef(
-                api_version=API_VERSION,
-                kind=kind,
-                namespace=metadata["namespace"],
-                name=metadata["name"],
-                uid=metadata["uid"],
-                resource_version=metadata["resourceVersion"],
-            ),
-            type=event.type,
-            reason=event.reason,
-            message=event.message,
-            time=time,
+        about = ObjectRef(
+            api_version=API_VERSION,
+            kind=kind,
+            namespace=metadata["namespace"],
+            name=metadata["name"],
+            uid=metadata["uid"],
+            resource_version=metadata["resourceVersion"],
         )
+        self._recorder.record(about, event.type, event.reason, event.message, time=time)
 
     def _tell_node(self, node: str, event: Event, time: datetime) -> None:
-        if not self._settings.nodes:
-            return
-        self._node_recorder.record(
+        if self._settings.nodes:
             # By its name as uid, as the kubelet does it: `kubectl describe node` finds it by that.
-            about=ObjectRef(
-                api_version="v1",
-                kind="Node",
-                namespace="",
-                name=node,
-                uid=node,
-                resource_version="",
-            ),
-            type=event.type,
-            reason=event.reason,
-            message=event.message,
-            time=time,
-        )
+            about = ObjectRef(api_version="v1", kind="Node", name=node, uid=node)
+            self._node_recorder.record(about, event.type, event.reason, event.message, time=time)
 
     # ------------------------------------------------------------------------------- probes
 

@@ -1,10 +1,10 @@
 """Who may speak for a worker in a cluster: the pod itself, with its own token.
 
-Layer: cluster. A token is believed when the API server says that it belongs to a pod, for our
-audience; the pod must be one that we created for the run, and speaks for itself alone. Invariants:
-the API server is asked only about tokens that claim to be those of a pod of ours, for which alone
-such a claim is good; what strangers show neither pushes out what is known of good tokens nor keeps
-others from having theirs reviewed.
+Layer: cluster. A token is believed when the API server says that it belongs to a pod, which it
+checks to be still there, for our audience; the pod must be one that we created for the run, and
+speaks for itself alone. Invariants: the API server is asked only about tokens that claim to be
+those of a pod of ours, for which alone such a claim is good; what strangers show neither pushes out
+what is known of good tokens nor keeps others from having theirs reviewed.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from trainrun.contract.agent_state import AgentState
+from trainrun_operator.kube.api import KubeApi
 from trainrun_operator.kube.errors import KubeError
 from trainrun_operator.kube.raw import mapping, text
-from trainrun_operator.kube.token_review import PodIdentity
 from trainrun_operator.runtime.agent_server import Authenticator, Refusal, Speaker
 from trainrun_operator.runtime.door import Shares
 from trainrun_operator.worlds.kubernetes.names import AUDIENCE
@@ -49,22 +49,24 @@ TOKENS = 2
 
 T = TypeVar("T")
 
-Review = Callable[[str], Awaitable[PodIdentity | None]]
-FindPod = Callable[[str, str], PodFact | None]
-IsOurs = Callable[[PodFact, str], bool]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Claims:
-    """Which pod's token it claims to be, for our audience and of these days."""
+class PodIdentity:
+    """The pod that a token speaks for, or claims to speak for."""
 
     namespace: str
     pod: str
     pod_uid: str
 
 
-def claims_of(token: str, *, audience: str, now: float) -> Claims | None:
-    """None: this is no token of a pod for this audience, or one that has ended long ago.
+Review = Callable[[str], Awaitable[PodIdentity | None]]
+FindPod = Callable[[str, str], PodFact | None]
+IsOurs = Callable[[PodFact, str], bool]
+
+
+def claims_of(token: str, *, audience: str, now: float) -> PodIdentity | None:
+    """Which pod's token it claims to be; None: this is no token of a pod for this audience, or one
+    that has ended long ago.
 
     `now` is Unix time in seconds.
     """
@@ -85,7 +87,7 @@ def claims_of(token: str, *, audience: str, now: float) -> Claims | None:
         return None
     cluster = mapping(payload, "kubernetes.io")
     pod = mapping(cluster, "pod")
-    claims = Claims(
+    claims = PodIdentity(
         namespace=text(cluster, "namespace"), pod=text(pod, "name"), pod_uid=text(pod, "uid")
     )
     return claims if claims.namespace and claims.pod and claims.pod_uid else None
@@ -162,7 +164,7 @@ class _Reviews:
         self._refused: dict[str, float] = {}
         """Digests of tokens, and who has shown one of late, with the time of the refusal."""
 
-    async def refusal(self, token: str, claims: Claims, address: str) -> Refusal | None:
+    async def refusal(self, token: str, claims: PodIdentity, address: str) -> Refusal | None:
         """Why this token is not the one that it claims to be; None: it is."""
         digest = hashlib.sha256(token.encode()).hexdigest()
         if self._is_believed(claims, digest):
@@ -179,7 +181,7 @@ class _Reviews:
             return await self._asked(token, digest, claims, shown_by)
 
     async def _asked(
-        self, token: str, digest: str, claims: Claims, shown_by: str
+        self, token: str, digest: str, claims: PodIdentity, shown_by: str
     ) -> Refusal | None:
         good = self._good.get(claims.pod_uid, {})
         try:
@@ -188,8 +190,7 @@ class _Reviews:
             if digest in good:
                 return None  # who spoke all the time must not fall silent by our trouble
             return Refusal(status=503, message=f"the token cannot be checked now: {error}")
-        claimed = PodIdentity(namespace=claims.namespace, pod=claims.pod, pod_uid=claims.pod_uid)
-        if identity != claimed:
+        if identity != claims:
             good.pop(digest, None)
             for key in (digest, shown_by):
                 _remember(self._refused, key, self._clock(), most=REMEMBERED_REFUSALS)
@@ -198,7 +199,7 @@ class _Reviews:
         _remember(self._good, claims.pod_uid, good, most=REMEMBERED_PODS)
         return None
 
-    def _is_believed(self, claims: Claims, digest: str) -> bool:
+    def _is_believed(self, claims: PodIdentity, digest: str) -> bool:
         reviewed = self._good.get(claims.pod_uid, {}).get(digest)
         return reviewed is not None and self._clock() - reviewed < BELIEVED_FOR
 
@@ -207,7 +208,7 @@ class _Reviews:
         return refused is not None and self._clock() - refused < seconds
 
 
-def _not_accepted(claims: Claims) -> Refusal:
+def _not_accepted(claims: PodIdentity) -> Refusal:
     pod = f"{claims.namespace}/{claims.pod}"
     return Refusal(status=401, message=f"the API server does not accept the token of pod {pod}")
 
@@ -218,3 +219,39 @@ def _remember(kept: dict[str, T], key: str, value: T, *, most: int) -> None:
     kept[key] = value
     if len(kept) > most:
         del kept[next(iter(kept))]
+
+
+_PATH = "/apis/authentication.k8s.io/v1/tokenreviews"
+_EXTRA = "authentication.kubernetes.io/"
+_USER = "system:serviceaccount:"
+
+
+async def review(api: KubeApi, token: str, audience: str) -> PodIdentity | None:
+    """The pod that this token belongs to; None: it is not valid, not for us, or no pod's.
+
+    Raises KubeError when nobody could tell.
+    """
+    answer = await api.post(
+        _PATH,
+        {
+            "apiVersion": "authentication.k8s.io/v1",
+            "kind": "TokenReview",
+            "spec": {"token": token, "audiences": [audience]},
+        },
+        # It changes nothing, and agents must not wait for a gang whose pods are being created.
+        urgent=True,
+    )
+    status = answer.get("status", {})
+    # An API server that knows no audiences accepts tokens for any: it does not name ours then.
+    if not status.get("authenticated") or audience not in status.get("audiences", ()):
+        return None
+    user = status.get("user", {})
+    extra = {key: values[0] for key, values in user.get("extra", {}).items() if values}
+    name, pod, uid = user.get("username", ""), f"{_EXTRA}pod-name", f"{_EXTRA}pod-uid"
+    if not name.startswith(_USER) or pod not in extra or uid not in extra:
+        return None
+    return PodIdentity(
+        namespace=name.removeprefix(_USER).partition(":")[0],
+        pod=extra[pod],
+        pod_uid=extra[uid],
+    )

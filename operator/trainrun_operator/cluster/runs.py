@@ -69,7 +69,8 @@ class Runs:
     async def open(cls, settings: Settings) -> Runs:
         """Connect to the API server, in the loop that runs now. Raises NoCluster."""
         metrics = Metrics()
-        api = await KubeApi.connect(observe_call=metrics.api_call)
+        api = await KubeApi.connect()
+        api.observe_call = metrics.api_call
         return cls(Operator(settings, api=api, metrics=metrics), asyncio.get_running_loop())
 
     async def lead(self) -> int:

@@ -13,12 +13,12 @@ from typing import Literal
 from trainrun.errors import InvalidSpec
 from trainrun_operator.cluster.endpoint import place_of
 from trainrun_operator.core.run.observation import Installation
-from trainrun_operator.worlds.kubernetes.observing.taints import (
+from trainrun_operator.worlds.kubernetes.clerk_pod import ClerkImage
+from trainrun_operator.worlds.kubernetes.observing.nodes import (
     DEFAULT_NOTICES,
     NoticeTaint,
     notice_taints,
 )
-from trainrun_operator.worlds.kubernetes.sweeping.clerk_pod import ClerkImage
 
 AGENT_ARCHIVE = "/opt/trainrun/agent.zip"
 """Where the operator's image has it."""
@@ -52,7 +52,7 @@ class Settings:
     nodes: bool = True
     """Whether nodes may be watched."""
     notice_taints: tuple[NoticeTaint, ...] = DEFAULT_NOTICES
-    """Taints that announce the end of a node, the first that matches counts; see `taints`."""
+    """Taints that announce the end of a node, the first that matches counts."""
     clerk_image: ClerkImage = CLERK_IMAGE
     """What the clerks of sweeps are made from."""
     log_format: LogFormat = "text"

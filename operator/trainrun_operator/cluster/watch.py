@@ -1,25 +1,28 @@
-"""Which TrainRuns there are: one cache of them, under kopf's handlers and for all who ask.
+"""Which TrainRuns and TrainSweeps there are, as they were last seen.
 
-Layer: cluster. kopf's watch tells what has changed, lists find what it has missed, and what the API
-server answers to our own calls is known at once. Invariant: a deletion or a change that no watch
-told of is known soon after the next watch begins, or after a minute where none does; so is that a
-backup was restored, since that ends the watches. Each namespace is listed by itself: one that is
-gone, or refuses, keeps nobody from the runs of the others, and its own runs are not taken for
-deleted.
+Layer: cluster. One cache of TrainRuns under kopf's handlers and for all who ask: kopf's watch tells
+what has changed, lists find what it has missed, and what the API server answers to our own calls is
+known at once. Invariant: a deletion or a change that no watch told of is known soon after the next
+watch begins, or after a minute where none does; so is that a backup was restored, since that ends
+the watches. Each namespace is listed by itself: one that is gone, or refuses, keeps nobody from the
+runs of the others, and its own runs are not taken for deleted. Where the CRD of TrainSweep is
+missing there are no sweeps; no run waits for it.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from trainrun_operator.api.resources import TRAINRUN
+from trainrun_operator.api.sweep.resource import TRAINSWEEP
+from trainrun_operator.core.sweep.observation import TrialRun
 from trainrun_operator.kube.api import KubeApi
-from trainrun_operator.kube.informer import ToldInformer
-from trainrun_operator.kube.list_state import EVERYWHERE, ListState, settled
-from trainrun_operator.worlds.kubernetes.sweeping.trial_object import TrialObject, trial_object
+from trainrun_operator.kube.informer import EVERYWHERE, Informer, ListState, ToldInformer, settled
+from trainrun_operator.worlds.kubernetes.sweep_objects import TrialObject, light, trial_object
 
 Raw = dict[str, Any]
 
@@ -144,3 +147,89 @@ class RunWatch:
 
 def _nobody(_before: object, _after: object) -> None:
     """Where there are no sweeps."""
+
+
+RawSweep = Mapping[str, Any]
+
+
+class SweepIndex:
+    """The caches of sweeps and of their runs."""
+
+    def __init__(
+        self,
+        api: KubeApi,
+        *,
+        namespaces: Sequence[str],
+        on_sweep: Callable[[RawSweep | None, RawSweep | None], None],
+        on_trial: Callable[[str], None],
+        runs: RunWatch,
+    ) -> None:
+        """`namespaces`: those to watch, none for all; `on_sweep` gets (before, after) of a
+        TrainSweep, `on_trial` the uid of the sweep whose run has changed; `runs` knows the
+        TrainRuns."""
+        self._runs = runs
+        runs.on_trial = self._trial_changed
+        self._on_trial = on_trial
+        self._by_sweep: defaultdict[str, dict[str, TrialObject]] = defaultdict(dict)
+        self._sweeps = {
+            namespace: Informer[RawSweep](
+                api,
+                path=TRAINSWEEP.path(namespace),
+                params={},
+                project=light,
+                key=_key,
+                on_change=on_sweep,
+            )
+            for namespace in namespaces or (EVERYWHERE,)
+        }
+
+    @property
+    def informers(self) -> tuple[Informer[Any], ...]:
+        """Of sweeps, to be run."""
+        return tuple(self._sweeps.values())
+
+    def follow(self) -> None:
+        """From now on see every change, after fresh lists."""
+        self._runs.renew()
+        for informer in self.informers:
+            informer.follow()
+
+    async def listed(self, namespace: str) -> None:
+        """Wait until the sweeps and trials of this namespace are listed, however long."""
+        await self._of(namespace).synced.wait()
+        await self._runs.fresh(namespace)
+
+    def runs(self, sweep_uid: str) -> tuple[TrialRun, ...]:
+        """The runs of this sweep's trials."""
+        return tuple(it.run for it in self._by_sweep.get(sweep_uid, {}).values())
+
+    def learn_sweep(self, raw: dict[str, Any]) -> None:
+        """Take what the API server answered to a write."""
+        self._of(raw["metadata"]["namespace"]).learn(raw)
+
+    def learn_trial(self, raw: dict[str, Any]) -> None:
+        """Take what the API server answered to a write."""
+        self._runs.learn(raw)
+
+    def forget_trial(self, namespace: str, uid: str) -> None:
+        """The API server says that it is gone."""
+        self._runs.forget(namespace, uid)
+
+    def _of(self, namespace: str) -> Informer[RawSweep]:
+        return self._sweeps.get(namespace) or self._sweeps[EVERYWHERE]
+
+    def _trial_changed(self, before: TrialObject | None, after: TrialObject | None) -> None:
+        if before is not None:
+            runs = self._by_sweep.get(before.sweep_uid, {})
+            runs.pop(before.run.uid, None)
+            if not runs:
+                self._by_sweep.pop(before.sweep_uid, None)
+        if after is not None:
+            self._by_sweep[after.sweep_uid][after.run.uid] = after
+        for uid in {it.sweep_uid for it in (before, after) if it is not None}:
+            self._on_trial(uid)
+
+
+def _key(raw: RawSweep) -> str:
+    metadata = raw["metadata"]
+    return f"{metadata['namespace']}/{metadata['name']}"

@@ -11,9 +11,11 @@ import asyncio
 import random
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
-from contextlib import aclosing, contextmanager
+from contextlib import aclosing, asynccontextmanager, contextmanager, nullcontext
+from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, urlencode
 
 import aiohttp
 
@@ -25,13 +27,15 @@ from trainrun_operator.kube.connection import (
 )
 from trainrun_operator.kube.errors import Unavailable, error_of
 from trainrun_operator.kube.json_text import Items, decoded, json_lines, text_lines
-from trainrun_operator.kube.request import CONNECT_TIMEOUT, JSON, ApiRequest, nobody_minds, within
 
 if TYPE_CHECKING:
     from kubernetes.aio.client.configuration import Configuration
 
 Object = dict[str, Any]
 """A JSON object of the API, as it is."""
+
+CONNECT_TIMEOUT = 10.0
+"""Seconds."""
 
 REQUEST_TIMEOUT = 30.0
 """Seconds for a whole call, waiting for other writes not included."""
@@ -58,39 +62,80 @@ OUTAGE = 5.0
 UNREACHABLE = "unreachable"
 """The code of a call that got no answer, for `observe_call`."""
 
+JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
 
 MANAGER = "trainrun-operator"
 """Who has set a field, in managedFields; and who asks, in the API server's audit log."""
-_MANAGER = {"fieldManager": MANAGER}
 
 
-def _nobody(_verb: str, _code: str, _seconds: float) -> None:
-    """The default of `observe_call`."""
+def nobody_minds() -> None:
+    """The default of `guard`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiRequest:
+    """What is sent, as often as it takes."""
+
+    verb: str
+    """get, watch, post, put, patch or delete."""
+    path: str
+    """Of the resource."""
+    params: Mapping[str, str]
+    """The query."""
+    limits: aiohttp.ClientTimeout
+    """How long it may take."""
+    body: object = None
+    """As JSON; None: there is none."""
+    guard: Callable[[], None] = nobody_minds
+    """Called whenever it is about to be sent; raises if it must not be any more."""
+    content: str = JSON
+    """Media type of the body."""
+
+    @property
+    def method(self) -> str:
+        """Of HTTP."""
+        return "get" if self.verb == "watch" else self.verb
+
+    @property
+    def target(self) -> str:
+        """Path and query."""
+        query = urlencode(self.params, quote_via=quote)
+        return f"{self.path}?{query}" if query else self.path
+
+
+def within(seconds: float) -> aiohttp.ClientTimeout:
+    """So long for the whole call."""
+    return aiohttp.ClientTimeout(total=seconds, sock_connect=min(CONNECT_TIMEOUT, seconds))
 
 
 class KubeApi:
     """A connection to one cluster. For the event loop that made it."""
 
-    def __init__(
-        self,
-        configuration: Configuration,
-        *,
-        observe_call: Callable[[str, str, float], None] = _nobody,
-    ) -> None:
-        """`observe_call` gets verb, HTTP code and seconds (until the answer began) of each call."""
+    def __init__(self, configuration: Configuration) -> None:
         self._configuration = configuration
         self._rest = Transport(configuration)
-        self.observe_call = observe_call
+        self.observe_call: Callable[[str, str], None] = lambda _verb, _code: None
+        """Gets verb and HTTP code of each call."""
         self._writes = asyncio.Semaphore(WRITES_IN_FLIGHT)
         self._reloading = asyncio.Lock()
         self._away_since: float | None = None
         self._back_at = -inf
 
     @classmethod
-    async def connect(cls, *, observe_call: Callable[[str, str, float], None] = _nobody) -> KubeApi:
+    async def connect(cls) -> KubeApi:
         """Read where the cluster is; nothing is sent yet. Raises NoCluster."""
-        return cls(await load_configuration(), observe_call=observe_call)
+        return cls(await load_configuration())
+
+    @classmethod
+    @asynccontextmanager
+    async def connected(cls) -> AsyncGenerator[KubeApi]:
+        """A connection, closed at the end. Raises NoCluster."""
+        api = await cls.connect()
+        try:
+            yield api
+        finally:
+            await api.close()
 
     async def close(self) -> None:
         """End all connections."""
@@ -152,71 +197,45 @@ class KubeApi:
         path: str,
         body: Mapping[str, Any],
         *,
-        params: Mapping[str, str] = {},
         timeout: float = REQUEST_TIMEOUT,
         urgent: bool = False,
         guard: Callable[[], None] = nobody_minds,
     ) -> Object:
         """Create an object. `urgent`: does not wait until other writes are done; `guard` is called
         whenever it is about to be sent, and raises if it must not be any more."""
-        return await self._write(
-            "post",
-            path,
-            body,
-            params={**params, **_MANAGER},
-            timeout=timeout,
-            guard=guard,
-            urgent=urgent,
-        )
+        request = _write("post", path, body, timeout=timeout, guard=guard, manager=MANAGER)
+        return await self._written(request, urgent=urgent)
 
     async def put(
         self,
         path: str,
         body: Mapping[str, Any],
         *,
-        params: Mapping[str, str] = {},
         timeout: float = REQUEST_TIMEOUT,
         urgent: bool = False,
         guard: Callable[[], None] = nobody_minds,
     ) -> Object:
-        """Replace an object; with a resourceVersion in it, only that version of it. `guard` as in
-        `post`."""
-        return await self._write(
-            "put",
-            path,
-            body,
-            params={**params, **_MANAGER},
-            timeout=timeout,
-            guard=guard,
-            urgent=urgent,
-        )
+        """Replace an object; with a resourceVersion in it, only that version of it. `urgent` and
+        `guard` as in `post`."""
+        request = _write("put", path, body, timeout=timeout, guard=guard, manager=MANAGER)
+        return await self._written(request, urgent=urgent)
 
     async def patch(self, path: str, body: Mapping[str, Any], *, manager: str) -> Object:
         """Merge into an object (RFC 7386: lists are replaced, null deletes) as this field manager;
         with a resourceVersion in it, only into that version. For what users do: the operator
         itself writes whole objects."""
-        request = ApiRequest(
-            verb="patch",
-            path=path,
-            params={"fieldManager": manager},
-            limits=within(REQUEST_TIMEOUT),
-            body=body,
-            content=MERGE_PATCH,
-        )
-        return await self._call(request)
+        return await self._written(_write("patch", path, body, manager=manager))
 
     async def delete(
         self,
         path: str,
         *,
         body: Mapping[str, Any] | None = None,
-        params: Mapping[str, str] = {},
-        timeout: float = REQUEST_TIMEOUT,
         guard: Callable[[], None] = nobody_minds,
     ) -> Object:
         """Delete an object; the answer is the object as it leaves, or a Status once it is gone.
         `guard` as in `post`."""
-        return await self._write("delete", path, body, params=params, timeout=timeout, guard=guard)
+        return await self._written(_write("delete", path, body, guard=guard))
 
     async def stream(self, path: str, *, params: Mapping[str, str]) -> AsyncGenerator[Object]:
         """The events of a watch until the server ends it. Close it with `contextlib.aclosing`.
@@ -249,23 +268,8 @@ class KubeApi:
 
     # ------------------------------------------------------------------------- carrying out
 
-    async def _write(
-        self,
-        verb: str,
-        path: str,
-        body: Mapping[str, Any] | None,
-        *,
-        params: Mapping[str, str],
-        timeout: float,
-        guard: Callable[[], None],
-        urgent: bool = False,
-    ) -> Object:
-        request = ApiRequest(
-            verb=verb, path=path, params=params, limits=within(timeout), body=body, guard=guard
-        )
-        if urgent:
-            return await self._call(request)
-        async with self._writes:
+    async def _written(self, request: ApiRequest, *, urgent: bool = False) -> Object:
+        async with nullcontext() if urgent else self._writes:
             return await self._call(request)
 
     async def _call(self, request: ApiRequest) -> Object:
@@ -307,7 +311,7 @@ class KubeApi:
         headers = {"Content-Type": request.content, "Accept": JSON, "User-Agent": MANAGER}
         if token:
             headers["Authorization"] = token
-        started, code = time.monotonic(), UNREACHABLE
+        code = UNREACHABLE
         try:
             answer = await self._rest.request(
                 request.method,
@@ -319,7 +323,7 @@ class KubeApi:
             response: aiohttp.ClientResponse = answer.response
             code = str(response.status)
         finally:
-            self.observe_call(request.verb, code, time.monotonic() - started)
+            self.observe_call(request.verb, code)
             self._note(good=code != UNREACHABLE and not code.startswith("5"))
         return response
 
@@ -341,6 +345,26 @@ class KubeApi:
                 return await reload_token(self._configuration)
             except OSError:
                 return False
+
+
+def _write(
+    verb: str,
+    path: str,
+    body: Mapping[str, Any] | None,
+    *,
+    manager: str = "",
+    timeout: float = REQUEST_TIMEOUT,
+    guard: Callable[[], None] = nobody_minds,
+) -> ApiRequest:
+    return ApiRequest(
+        verb=verb,
+        path=path,
+        params={"fieldManager": manager} if manager else {},
+        limits=within(timeout),
+        body=body,
+        guard=guard,
+        content=MERGE_PATCH if verb == "patch" else JSON,
+    )
 
 
 def _drop(response: aiohttp.ClientResponse) -> None:

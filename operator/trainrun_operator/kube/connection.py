@@ -15,10 +15,8 @@ from kubernetes.aio.client.configuration import Configuration
 from kubernetes.aio.client.rest import RESTClientObject
 from kubernetes.aio.config.config_exception import ConfigException
 from kubernetes.aio.config.incluster_config import (
-    SERVICE_CERT_FILENAME,
     SERVICE_HOST_ENV_NAME,
-    SERVICE_TOKEN_FILENAME,
-    InClusterConfigLoader,
+    load_incluster_config,
 )
 from kubernetes.aio.config.kube_config import list_kube_config_contexts, load_kube_config
 
@@ -66,7 +64,7 @@ async def load_configuration() -> Configuration:
     configuration.disable_strict_ssl_verification = True
     try:
         if "KUBECONFIG" not in os.environ and SERVICE_HOST_ENV_NAME in os.environ:
-            _load_in_cluster(configuration)
+            load_incluster_config(configuration)
         else:
             await load_kube_config(
                 config_file=_kubeconfig(), client_configuration=configuration, persist_config=False
@@ -118,10 +116,3 @@ async def bearer(configuration: Configuration) -> str | None:
     except ConfigException as error:
         raise OSError(str(error)) from error
     return token and token.strip()
-
-
-def _load_in_cluster(configuration: Configuration) -> None:
-    loader = InClusterConfigLoader(
-        token_filename=SERVICE_TOKEN_FILENAME, cert_filename=SERVICE_CERT_FILENAME
-    )
-    loader.load_and_set(configuration)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from trainrun._common.backoff import Backoff
+from trainrun._common.text import cut
 from trainrun_operator.kube.api import KubeApi, Object
 from trainrun_operator.kube.errors import (
     AlreadyExists,
@@ -47,11 +48,11 @@ class ObjectRef:
 
     api_version: str
     kind: str
-    namespace: str
+    namespace: str = ""
     """"" for what has none, as nodes."""
     name: str
     uid: str
-    resource_version: str
+    resource_version: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,26 +79,14 @@ class EventRecorder:
         self._has_no_right = False
 
     def record(
-        self,
-        *,
-        about: ObjectRef,
-        type: str,  # noqa: A002 - an event's fields are called as in the API
-        reason: str,
-        message: str,
-        time: datetime,
+        self, about: ObjectRef, kind: str, reason: str, message: str, *, time: datetime
     ) -> None:
-        """Take note; returns at once. `type` is Normal or Warning, `time` is in UTC."""
+        """Take note; returns at once. `kind` is Normal or Warning, `time` is in UTC."""
         if len(self._queue) >= QUEUE_LIMIT:
             self._queue.popleft()
             self._given_up += 1
-        body = _event(
-            about,
-            kind=type,
-            reason=reason,
-            message=_shortened(message),
-            time=time,
-            instance=self._instance,
-        )
+        message = cut(message, LONGEST_MESSAGE)
+        body = _event(about, kind, reason, message, time=time, instance=self._instance)
         deadline = asyncio.get_running_loop().time() + PATIENCE
         path = f"/api/v1/namespaces/{_namespace(about)}/events"
         self._queue.append(_Queued(path=path, body=body, deadline=deadline))
@@ -166,7 +155,7 @@ def _namespace(about: ObjectRef) -> str:
 
 
 def _event(
-    about: ObjectRef, *, kind: str, reason: str, message: str, time: datetime, instance: str
+    about: ObjectRef, kind: str, reason: str, message: str, *, time: datetime, instance: str
 ) -> Object:
     # Its name says when it happened and what it tells: written twice, it is refused the second
     # time, and lists by name, which `kubectl describe` shows, keep the order within a second.
@@ -196,9 +185,3 @@ def _event(
         "reportingComponent": COMPONENT,
         "reportingInstance": instance,
     }
-
-
-def _shortened(message: str) -> str:
-    if len(message) <= LONGEST_MESSAGE:
-        return message
-    return message[: LONGEST_MESSAGE - 1] + "…"

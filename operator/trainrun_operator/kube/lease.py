@@ -3,8 +3,11 @@
 Layer: kube. Invariants: nobody's wall clock is believed: a follower takes the Lease
 when it has not seen it change for its whole duration, a leader stops when it could not renew it for
 RENEW_TIMEOUT, which is shorter by more than any write takes to arrive; a Lease that was lost stays
-lost for this process, also if it was only paused. It says where all contenders can be reached, too
-(see `contenders`).
+lost for this process, also if it was only paused.
+
+It says where all contenders can be reached, too: who holds the Lease stands first, behind him who
+came later before who came earlier. Nobody takes back the address of a process that has died, so
+only MOST are kept; a process that is started again in its pod has the address that it had.
 """
 
 from __future__ import annotations
@@ -12,15 +15,56 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import re
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
 from trainrun.errors import TrainRunError
-from trainrun_operator.kube import contenders
 from trainrun_operator.kube.api import KubeApi, Object
 from trainrun_operator.kube.errors import AlreadyExists, Conflict, Forbidden, KubeError, NotFound
+
+ANNOTATION = "trainrun.dev/operators"
+"""`address:port` of each, separated by commas."""
+MOST = 6
+
+_PLACE = re.compile(r"[\w.:\[\]-]{1,80}", re.ASCII)
+"""Whoever may write the Lease may write anything."""
+
+
+def addresses_in(lease: Object) -> tuple[str, ...]:
+    """The holder's first, as far as they are known."""
+    text = (lease.get("metadata", {}).get("annotations") or {}).get(ANNOTATION, "")
+    return tuple(filter(_PLACE.fullmatch, text.split(",")))
+
+
+def with_holder(lease: Object, address: str) -> Object:
+    """The Lease once this contender has taken it."""
+    return _with(lease, (address, *_without(lease, address)))
+
+
+def with_contender(lease: Object, address: str) -> Object:
+    """The Lease with this contender in it; the same if it is there already."""
+    known = addresses_in(lease)
+    return lease if address in ("", *known) else _with(lease, (*known[:1], address, *known[1:]))
+
+
+def without_contender(lease: Object, address: str) -> Object:
+    """The Lease without this contender."""
+    return _with(lease, _without(lease, address))
+
+
+def _without(lease: Object, address: str) -> tuple[str, ...]:
+    return tuple(known for known in addresses_in(lease) if known != address)
+
+
+def _with(lease: Object, known: tuple[str, ...]) -> Object:
+    metadata = lease["metadata"]
+    text = ",".join(filter(None, known[:MOST]))
+    annotations = {**(metadata.get("annotations") or {}), ANNOTATION: text}
+    return {**lease, "metadata": {**metadata, "annotations": annotations}}
+
 
 DURATION = 10.0
 """Seconds that others leave a Lease alone which is not renewed."""
@@ -89,7 +133,7 @@ class Lease:
     @property
     def addresses(self) -> tuple[str, ...]:
         """Where its contenders can be reached, the holder first, as far as we have seen."""
-        return contenders.addresses(self._seen)
+        return addresses_in(self._seen)
 
     async def acquire(self) -> None:
         """Return once we hold it; waits as long as somebody else renews it."""
@@ -133,7 +177,7 @@ class Lease:
             return
         try:
             async with asyncio.timeout(RENEW_TIMEOUT):
-                await self._rewrite(lambda lease: contenders.left(_freed(lease), self._address))
+                await self._rewrite(lambda lease: without_contender(_freed(lease), self._address))
         except (KubeError, LeaseLost, TimeoutError) as error:
             _log.info("the Lease was not released: %s", _why(error))
         self._held = None
@@ -156,7 +200,7 @@ class Lease:
 
     async def _join(self, lease: Object) -> None:
         """Let others know where we are, once."""
-        joined = contenders.joined(lease, self._address)
+        joined = with_contender(lease, self._address)
         if joined != lease:
             await self._put(joined)
 
@@ -177,12 +221,12 @@ class Lease:
                 "metadata": {"name": self._name},
                 "spec": spec,
             }
-            held = contenders.held(body, self._address)
+            held = with_holder(body, self._address)
             self._held = self._seen = await self._api.post(
                 self._path, held, timeout=RENEW_TIMEOUT, urgent=True
             )
         else:
-            self._held = await self._put(contenders.held({**lease, "spec": spec}, self._address))
+            self._held = await self._put(with_holder({**lease, "spec": spec}, self._address))
             self.vacant_for = _unattended(lease)
         self._renewed_at = started
 

@@ -16,6 +16,9 @@ from trainrun._common.text import cleaned
 LONGEST = 600
 """Characters kept of a message: it may end in a status of bounded size."""
 
+MOST_DIGITS = 9
+"""Of a number in a label: larger ones are nobody's."""
+
 _NONE: Mapping[str, Any] = {}
 
 
@@ -61,6 +64,19 @@ def number(owner: Mapping[str, Any], key: str) -> int | None:
     """The whole number under `key`."""
     found = owner.get(key)
     return found if isinstance(found, int) and not isinstance(found, bool) else None
+
+
+def count(labels: Mapping[str, Any], key: str) -> int | None:
+    """The number, from 0 on, that is spelt under `key`."""
+    found = text(labels, key)
+    ours = found.isascii() and found.isdecimal() and len(found) <= MOST_DIGITS
+    return int(found) if ours else None
+
+
+def controller(metadata: Mapping[str, Any]) -> str:
+    """The uid of the object that owns the one with this metadata, and controls it."""
+    owners = objects(metadata, "ownerReferences")
+    return next((text(owner, "uid") for owner in owners if owner.get("controller") is True), "")
 
 
 def moment(owner: Mapping[str, Any], key: str) -> datetime | None:

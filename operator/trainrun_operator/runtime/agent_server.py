@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-import json
 import logging
 import ssl
 import sys
@@ -36,12 +35,12 @@ from trainrun.contract.wire import (
     OPERATORS_HEADER,
     VERSION,
     MalformedMessage,
+    parsed,
 )
 from trainrun_operator.core.sweep.clerking import CLERK
 from trainrun_operator.runtime.agents import BEAT, TOLERATED_LAG, Cadence, RunAgents
-from trainrun_operator.runtime.archive import AgentArchive
 from trainrun_operator.runtime.clerk_desk import ClerkDesks
-from trainrun_operator.runtime.door import Door, check_shape
+from trainrun_operator.runtime.door import AgentArchive, Door, read_shaped
 
 LONGEST_WAIT = 60.0
 """Seconds; a longer one would outlive idle timeouts of what stands between agent and operator."""
@@ -294,8 +293,8 @@ def _refused(refusal: Refusal) -> web.Response:
 def _names(body: bytes) -> tuple[str, str]:
     """Uid of the run, and the worker, as a state that cannot be read as a whole gives them."""
     try:
-        message = json.loads(body)
-    except (ValueError, RecursionError):
+        message = parsed(body)
+    except MalformedMessage:
         return "", ""
     if not isinstance(message, dict):
         return "", ""
@@ -322,11 +321,7 @@ class UnservedVersion(Exception):
 
 def read_state(body: bytes) -> AgentState:
     """Raises UnservedVersion and MalformedMessage."""
-    try:
-        message = json.loads(body)
-    except (ValueError, RecursionError) as error:
-        raise MalformedMessage(f"not JSON that can be read: {error}") from error
-    check_shape(message)
+    message = read_shaped(body)
     version = message.get("version") if isinstance(message, dict) else None
     if isinstance(version, int) and version != VERSION:
         raise UnservedVersion(

@@ -9,7 +9,6 @@ send the next piece, since the log is the same; the log is known only as a whole
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -29,7 +28,7 @@ from trainrun_operator.core.sweep.clerking import (
     ClerkTrouble,
 )
 from trainrun_operator.core.sweep.observation import ClerkUnknown
-from trainrun_operator.runtime.door import check_shape
+from trainrun_operator.runtime.door import read_shaped
 
 SILENCE = 30.0
 """Seconds without a word after which a clerk is unknown: three times its longest wait."""
@@ -50,14 +49,16 @@ class ClerkDesk:
         self.sweep_uid = sweep_uid
         self._on_news = on_news
         self._clock = clock
-        self._view = SweepView()
+        self.view = SweepView()
+        """The log as far as it was sent, whether or not its clerk is heard."""
         self._position: int | None = None
         """Of the log as a clerk has told it; None: none has."""
         self._trouble: ClerkUnknown | None = None
         self._refused_at: float | None = None
         self._heard_at = clock()
         self._orders = ClerkOrders()
-        self._carried_out: Targets | None = None
+        self.carried_out: Targets | None = None
+        """The newest targets of which a clerk has done everything."""
         self._closed = False
         self._turn = asyncio.Event()
         """Set, and made anew, whenever somebody who waits has to look."""
@@ -73,10 +74,10 @@ class ClerkDesk:
             return ClerkUnknown(message=f"the clerk has said nothing for {silent:.0f} s")
         if self._trouble is not None:
             return self._trouble
-        if self._view.position < self._position:
-            message = f"the log is being read: {self._view.position} of {self._position} records"
+        if self.view.position < self._position:
+            message = f"the log is being read: {self.view.position} of {self._position} records"
             return ClerkUnknown(reason="ReadingLog", message=message)
-        return self._view
+        return self.view
 
     @property
     def silent_for(self) -> timedelta:
@@ -88,16 +89,6 @@ class ClerkDesk:
         """Since the store refused a clerk first, without an answer from it meanwhile."""
         now = self._clock()
         return timedelta(seconds=now - (now if self._refused_at is None else self._refused_at))
-
-    @property
-    def view(self) -> SweepView:
-        """The log as far as it was sent, whether or not its clerk is heard."""
-        return self._view
-
-    @property
-    def carried_out(self) -> Targets | None:
-        """The newest targets of which a clerk has done everything."""
-        return self._carried_out
 
     def order(self, orders: ClerkOrders) -> None:
         """From now on this is wanted; who waits for something else gets it at once."""
@@ -111,8 +102,8 @@ class ClerkDesk:
         """Take what a clerk says."""
         before = self._known
         self._heard_at = self._clock()
-        if self._view.position == state.sent_after and state.records:
-            self._view = fold((entry.record for entry in state.records), self._view)
+        if self.view.position == state.sent_after and state.records:
+            self.view = fold((entry.record for entry in state.records), self.view)
         # A clerk that has just begun knows less of the log than another told before.
         self._position = max(self._position or 0, state.position)
         self._trouble = _unknown(state.trouble)
@@ -121,7 +112,7 @@ class ClerkDesk:
         elif self._refused_at is None:
             self._refused_at = self._heard_at
         if state.trouble is None and state.seen == self._orders.digest:
-            self._carried_out = self._orders.targets
+            self.carried_out = self._orders.targets
         if self._known != before:
             self._on_news()
 
@@ -139,7 +130,7 @@ class ClerkDesk:
     @property
     def orders(self) -> ClerkOrders:
         """What a clerk is told now."""
-        return replace(self._orders, known=self._view.position)
+        return replace(self._orders, known=self.view.position)
 
     def close(self) -> None:
         """Answer everybody at once."""
@@ -148,10 +139,10 @@ class ClerkDesk:
 
     @property
     def _known(self) -> tuple[object, ...]:
-        return self._view.position, self._position, self._trouble, self._carried_out
+        return self.view.position, self._position, self._trouble, self.carried_out
 
     def _tells_more(self, state: ClerkState) -> bool:
-        behind = self._view.position < state.position
+        behind = self.view.position < state.position
         return self._closed or behind or self._orders.digest != state.seen
 
     def _wake(self) -> None:
@@ -190,7 +181,7 @@ class ClerkDesks:
         that is not served.
         """
         try:
-            state = _read(body)
+            state = ClerkState.from_json(read_shaped(body))
         except MalformedMessage as error:
             return web.Response(status=400, text=f"malformed: {error}")
         if state.version != VERSION:
@@ -206,12 +197,3 @@ class ClerkDesks:
         desk.hear(state)
         orders = await desk.answer(state, wait=wait)
         return web.Response(text=orders.to_json(), content_type="application/json")
-
-
-def _read(body: bytes) -> ClerkState:
-    try:
-        message = json.loads(body)
-    except (ValueError, RecursionError) as error:
-        raise MalformedMessage(f"not JSON that can be read: {error}") from error
-    check_shape(message)
-    return ClerkState.from_json(message)

@@ -7,6 +7,10 @@ one who is cut was there long enough for anybody honest; who is known is not cut
 do, and holds only so many connections himself. Nobody holds more than his share of turns: who waits
 for his own takes none of the others'. An agent that has shown who it is may still be anybody's
 program: what it says has a bounded shape, so that it costs no more than what any other says.
+
+Workers whose image has no agent fetch it here, as a zip file that anybody may have: it holds no
+secret. A reader that is slow is cut and blocks nobody; what strangers download takes no turn of
+those who have shown a token.
 """
 
 from __future__ import annotations
@@ -18,11 +22,15 @@ import socket
 import ssl
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
-from typing import cast
+from functools import cached_property
+from pathlib import Path
+from typing import Any, cast
 
-from trainrun.contract.wire import MalformedMessage
+from aiohttp import web
+
+from trainrun.contract.wire import MalformedMessage, parsed
 
 FRUITLESS_AT_ONCE = 256.0
 """Of one address. Workers behind one address may all ask an operator that does not lead."""
@@ -93,6 +101,13 @@ MOST_ITEMS = 1024
 """Of one list: a worker has at most as many ranks and steps in the making."""
 MOST_FIELDS = 1024
 """Of one object: metrics of a report."""
+
+
+def read_shaped(body: bytes) -> Any:
+    """What this JSON says. Raises MalformedMessage, also where it is too deep or too long."""
+    message: Any = parsed(body)
+    check_shape(message)
+    return message
 
 
 def check_shape(message: object, *, path: str = "", depth: int = 0) -> None:
@@ -320,3 +335,69 @@ class Door:
             his.remove(guest)
             if not his:
                 del self._known[guest.name]
+
+
+AT_ONCE, OF_A_RUN = 32, 8
+"""Downloads at a time, in all and of one run: a gang of a thousand must take neither our memory nor
+the time that heartbeats need."""
+STRANGERS_AT_ONCE, OF_AN_ADDRESS = 8, 4
+"""Downloads of those who show no token: in all and to one address."""
+DOWNLOAD_SECONDS = 30.0
+"""For one download, waiting for its turn not included."""
+CHUNK = 64 * 1024
+
+
+class AgentArchive:
+    """Serves one file."""
+
+    def __init__(self, path: Path, *, seconds: float = DOWNLOAD_SECONDS) -> None:
+        """`seconds`: how long a download may take."""
+        self._path = path
+        self._seconds = seconds
+        self._turns = Shares(at_once=AT_ONCE, share=OF_A_RUN)
+        self._strangers_turns = Shares(at_once=STRANGERS_AT_ONCE, share=OF_AN_ADDRESS)
+
+    async def get(self, request: web.Request, *, share: str) -> web.StreamResponse:
+        """The file, or 404 with what is missing; `share`: the run that it is for."""
+        return await self._send(request, self._turns.of(share))
+
+    async def get_as_stranger(self, request: web.Request, door: Door) -> web.StreamResponse:
+        """The same for who shows no token; `door` lets him stay until he has it."""
+        turn = self._strangers_turns.of(request.remote or "")
+        return await self._send(request, turn, door)
+
+    async def _send(
+        self,
+        request: web.Request,
+        turn: AbstractAsyncContextManager[None],
+        door: Door | None = None,
+    ) -> web.StreamResponse:
+        async with turn:
+            if door is not None:
+                door.give_time(request.protocol, self._seconds)
+            try:
+                content = self._content
+            except OSError as error:
+                return web.Response(
+                    status=404, text=f"this operator cannot serve the agent: {error}"
+                )
+            response = web.StreamResponse(headers={"Content-Type": "application/zip"})
+            response.content_length = len(content)
+            try:
+                async with asyncio.timeout(self._seconds):
+                    await response.prepare(request)
+                    for begin in range(0, len(content), CHUNK):
+                        await response.write(content[begin : begin + CHUNK])
+                    await response.write_eof()
+            except TimeoutError:
+                if request.transport is not None:
+                    request.transport.abort()
+            except ConnectionError:  # the reader has gone, which is his right
+                pass
+        return response
+
+    @cached_property
+    def _content(self) -> memoryview:
+        """The file, which is read once: a gang of a thousand fetches it a thousand times. Raises
+        OSError."""
+        return memoryview(self._path.read_bytes())

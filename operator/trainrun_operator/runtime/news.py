@@ -1,17 +1,28 @@
 """What happens during a run, told to whoever shows it: plain lines, JSON, a live view.
 
-Layer: runtime. Emitting never blocks and never fails the pass that emits.
+Layer: runtime. Emitting never blocks and never fails the pass that emits. What of our own goes
+wrong is told to the run's user as `OperatorError`, and is never an incident: a pass that fails
+decides nothing, so it costs no budget; but a run that nobody leads must not look like one that is
+well. The condition goes with the first pass that succeeds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-from datetime import datetime
-from typing import Protocol
+import logging
+import traceback
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Literal, Protocol
 
-from trainrun_operator.core.run.observation import WorkerFact
+from trainrun._common.text import cleaned
+from trainrun.contract.masking import masked
+from trainrun_operator.api.run.status import Condition, TrainRunStatus
+from trainrun_operator.core.run.display import OPERATOR_ERROR, with_condition
+from trainrun_operator.core.run.observation import Observation, WorkerFact
 from trainrun_operator.core.run.plan import Event, Plan
+from trainrun_operator.core.run.status_size import fitted
+from trainrun_operator.worlds.base import World
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,3 +72,116 @@ class Everyone:
         """Tell everyone."""
         for sink in self._sinks:
             sink.emit(news)
+
+
+PATIENT_TRIES = 8
+"""Passes in a row that fail of what may pass by itself until it is told: 22 s. An API server that
+has just been started refuses everything until it has read the roles."""
+MOST_TOLD = 5
+"""Different ones that are told until a pass succeeds."""
+LONGEST_ERROR = 300
+"""Characters of an exception that are told."""
+REMEDY = (
+    "the run is left as it is, nothing is charged to its budgets, and the operator tries again "
+    "every 10 s at least; its log says more. "
+)
+OURS = "Grant the right that it lacks, or report the bug"
+THEIRS = "Grant the right that is missing, or repair the webhook or policy that refuses"
+"""What to do about a bug or the machine, and about the answer of an API server."""
+
+Kind = Literal["PassFailed", "StatusRefused"]
+
+_log = logging.getLogger(__name__)
+
+
+class Mishaps:
+    """Of one run, as long as we lead it."""
+
+    def __init__(
+        self,
+        *,
+        world: World,
+        events: EventSink,
+        passing: tuple[type[Exception], ...] = (),
+        on_mishap: Callable[[Kind], None] = lambda _kind: None,
+    ) -> None:
+        """Errors of the classes `passing` come and go; `on_mishap` counts."""
+        self._world = world
+        self._events = events
+        self._passing = passing
+        self._on_mishap = on_mishap
+        self._told: set[str] = set()
+
+    def over(self) -> None:
+        """A pass has succeeded."""
+        self._told.clear()
+
+    async def failed(self, error: Exception, *, tries: int, seen: Observation | None) -> None:
+        """The last so many passes have failed, the newest with this; `seen` is what is written."""
+        self._on_mishap("PassFailed")
+        if isinstance(error, self._passing) and tries < PATIENT_TRIES:
+            return
+        message = f"a pass of the operator failed: {one_line(error)}; {self._remedy(error)}"
+        new = self._tell(message)
+        if seen is None:
+            return
+        shown = seen.status.condition(OPERATOR_ERROR)
+        # What the core says of agents stays: it would say it again, and both write for ever.
+        if shown is None or (new and shown.reason == "PassFailed"):
+            await self._show(seen, message)
+
+    def refused(self, error: Exception, *, tries: int) -> None:
+        """The status cannot be written, the last so many times: only an event can say so."""
+        self._on_mishap("StatusRefused")
+        if isinstance(error.__cause__, self._passing) and tries < PATIENT_TRIES:
+            return
+        self._tell(f"{one_line(error)}; {self._remedy(error.__cause__)}")
+
+    def _remedy(self, error: BaseException | None) -> str:
+        return REMEDY + (THEIRS if isinstance(error, self._passing) else OURS)
+
+    def _tell(self, message: str) -> bool:
+        if message in self._told or len(self._told) >= MOST_TOLD:
+            return False
+        self._told.add(message)
+        event = Event(type="Warning", reason=OPERATOR_ERROR, message=message)
+        self._events.emit(Happened(time=datetime.now(UTC), event=event))
+        return True
+
+    async def _show(self, seen: Observation, message: str) -> None:
+        if not seen.installation.may_lead(seen.status.holder):
+            return  # nothing is written over what another one leads
+        shown = Condition(
+            type=OPERATOR_ERROR,
+            status="True",
+            reason="PassFailed",
+            message=message,
+            last_transition_time=seen.now,
+            observed_generation=seen.generation,
+        )
+        status = replace(seen.status, conditions=with_condition(seen.status.conditions, shown))
+        try:
+            await self._world.write_status(fitted(status))
+        except Exception as error:  # noqa: BLE001 - the event has said it, and the next try comes
+            _log.info("the condition %s cannot be written: %s", OPERATOR_ERROR, error)
+
+
+def still_told(before: TrainRunStatus, after: TrainRunStatus) -> TrainRunStatus:
+    """The status `after` of a pass that has failed in part, with what `before` says of that."""
+    shown = before.condition(OPERATOR_ERROR)
+    if shown is None or after.condition(OPERATOR_ERROR) is not None:
+        return after
+    return replace(after, conditions=with_condition(after.conditions, shown))
+
+
+def one_line(error: Exception) -> str:
+    """Class, message and place, without what looks like a secret."""
+    lines = cleaned(str(error)).strip().splitlines()
+    text = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+    text = masked(text)
+    if len(text) > LONGEST_ERROR:
+        text = f"{text[: LONGEST_ERROR - 1]}…"
+    frames = traceback.extract_tb(error.__traceback__)
+    if not frames:
+        return text
+    return f"{text} ({frames[-1].filename.rpartition('/')[2]}:{frames[-1].lineno})"

@@ -1,8 +1,8 @@
-"""The loop of one run: observe, decide, act.
+"""The loop of one run: wait until a pass is due, observe, decide, act.
 
 Layer: runtime; the same in a cluster and on one machine. Invariants: one pass at a time; a status
 that a decision depends on is written before anything is done about it; answers and actions follow
-from a status that has been written.
+from a status that has been written. Any number of wishes between two passes lead to one pass.
 """
 
 from __future__ import annotations
@@ -15,14 +15,13 @@ from dataclasses import replace
 from datetime import timedelta
 from math import inf
 
+from trainrun.contract.answer import PROGRESS_INTERVAL
 from trainrun_operator.api.run.status import HistoryEntry, TrainRunStatus
 from trainrun_operator.core.run.config import RunConfig
 from trainrun_operator.core.run.observation import Observation
 from trainrun_operator.core.run.plan import CreateWorker, Event, Plan
 from trainrun_operator.runtime.agents import RunAgents
-from trainrun_operator.runtime.mishaps import Kind, Mishaps, still_told
-from trainrun_operator.runtime.news import EventSink, Happened, Passed
-from trainrun_operator.runtime.wakeup import Wakeup
+from trainrun_operator.runtime.news import EventSink, Happened, Kind, Mishaps, Passed, still_told
 from trainrun_operator.worlds.base import (
     Seen,
     StatusConflict,
@@ -30,6 +29,57 @@ from trainrun_operator.worlds.base import (
     StatusUnwritable,
     World,
 )
+
+
+class Wakeup:
+    """The alarm clock of one run's reconciler. Not thread-safe: for the event loop's thread."""
+
+    def __init__(self, progress_interval: Callable[[], float] = lambda: PROGRESS_INTERVAL) -> None:
+        """`progress_interval` is asked for the seconds in which steps and metrics alone lead to no
+        more than one pass."""
+        self.progress_interval = progress_interval
+        self._due = 0.0
+        self._passed_at = -inf
+        self._earlier = asyncio.Event()
+
+    def now(self) -> None:
+        """Something happened that a decision depends on."""
+        self._at(self.time())
+
+    def soon(self) -> None:
+        """Steps or metrics changed: the progress interval after the last pass is early enough."""
+        self._at(self._passed_at + self.progress_interval())
+
+    def after(self, seconds: float) -> None:
+        """No later than this."""
+        self._at(self.time() + seconds)
+
+    async def wait(self) -> None:
+        """Return when a pass is due; all wishes so far are fulfilled by it."""
+        # Let others run, also when one pass follows the other at once.
+        await asyncio.sleep(0)
+        while (pause := self._due - self.time()) > 0:
+            await self._rest(pause)
+        self._due, self._passed_at = inf, self.time()
+
+    def time(self) -> float:
+        """Seconds by the clock that all of this goes by."""
+        return asyncio.get_running_loop().time()
+
+    async def _rest(self, pause: float, /) -> None:
+        """Until the pause is over, or an earlier wish comes."""
+        self._earlier.clear()
+        try:
+            async with asyncio.timeout(None if pause == inf else pause):
+                await self._earlier.wait()
+        except TimeoutError:
+            pass
+
+    def _at(self, moment: float) -> None:
+        if moment < self._due:
+            self._due = moment
+            self._earlier.set()
+
 
 Decide = Callable[[Observation, RunConfig], Plan]
 Over = Callable[[Seen, Plan], bool]
@@ -198,7 +248,8 @@ class Reconciler:
         wait = self._displayed_at + interval - asyncio.get_running_loop().time()
         if wait > 0 and not now:
             # In a large fleet the next look at its progress tells it: no pass is made for that.
-            self._wakeup.after(max(wait, self._wakeup.progress_interval) if only_progress else wait)
+            least = self._wakeup.progress_interval() if only_progress else 0.0
+            self._wakeup.after(max(wait, least))
             return
         self._seen = None  # it is not what is written any more
         try:

@@ -26,7 +26,7 @@ from trainrun_operator.core.sweep.display import notable, sweep_status
 from trainrun_operator.core.sweep.observation import ClerkUnknown, SweepObservation
 from trainrun_operator.core.sweep.plan import CreateTrial, SweepPlan, TrialAction
 from trainrun_operator.core.sweep.planner import decide_sweep
-from trainrun_operator.runtime.wakeup import Wakeup
+from trainrun_operator.runtime.reconciler import Wakeup
 
 DISPLAY_EVERY = 15.0
 """Seconds between two writes of the status that only show progress."""

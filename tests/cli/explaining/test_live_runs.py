@@ -16,8 +16,7 @@ from trainrun_operator.cli.explaining.run_report import headline, report_of
 from trainrun_operator.cli.report.page import page
 from trainrun_operator.cli.report.terminal import lines
 from trainrun_operator.cli.sources import ClusterSource, LocalSource, RunState, StorageSource
-from trainrun_operator.worlds.local.place import place_of
-from trainrun_operator.worlds.local.status_file import StatusFile
+from trainrun_operator.worlds.local.place import StatusFile, place_of
 
 FIRST = Chapter(
     number=1,

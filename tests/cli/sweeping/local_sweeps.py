@@ -22,7 +22,7 @@ from trainrun.sweep.view import SweepView, TrialView
 from trainrun_operator.api.loading import load
 from trainrun_operator.api.sweep.resource import TRAINSWEEP
 from trainrun_operator.core.sweep.config import immutable_part
-from trainrun_operator.worlds.local.leftovers import kill_all
+from trainrun_operator.worlds.local.worker import kill_all
 
 SCRIPT = Path(__file__).with_name("scripts") / "trial.py"
 TIMEOUT = 240.0

@@ -20,16 +20,16 @@ from trainrun_operator.api.sweep.spec import TrainSweepSpec
 from trainrun_operator.cluster.sweeping.clerks import Clerks
 from trainrun_operator.cluster.sweeping.manager import SweepManager
 from trainrun_operator.cluster.watch import RunWatch
-from trainrun_operator.core.run.observation import NAMELESS
 from trainrun_operator.core.run.plan import Event
 from trainrun_operator.core.sweep.clerking import ClerkState, ClerkTrouble
 from trainrun_operator.core.sweep.config import search_of
 from trainrun_operator.kube.api import KubeApi
 from trainrun_operator.kube.informer import Informer
 from trainrun_operator.runtime.clerk_desk import ClerkDesk, ClerkDesks
+from trainrun_operator.worlds.kubernetes.clerk_pod import ClerkImage
 from trainrun_operator.worlds.kubernetes.observing.pod_index import PodIndex
 from trainrun_operator.worlds.kubernetes.render import OperatorPlace
-from trainrun_operator.worlds.kubernetes.sweeping.clerk_pod import ClerkImage
+from trainrun_operator.worlds.kubernetes.world import Surroundings
 
 CRD = Path(__file__).parents[3] / "crds" / TRAINSWEEP.file_name
 NAME = "search"
@@ -56,6 +56,19 @@ def kopfs_watch(api: KubeApi, namespace: str, runs: RunWatch) -> Informer[dict[s
         project=lambda raw: raw,
         key=lambda raw: str(raw["metadata"]["name"]),
         on_change=tell,
+    )
+
+
+def surroundings(api: KubeApi, pods: PodIndex, runs: RunWatch) -> Surroundings:
+    """Those of an operator that leads."""
+    return Surroundings(
+        api=api,
+        pods=pods,
+        reads_nodes=False,
+        place=OperatorPlace(url="https://operator", ca_pem="", seal_key=b"key"),
+        notices=(),
+        leads=lambda: True,
+        learn_run=runs.learn,
     )
 
 
@@ -120,20 +133,14 @@ class Led:
             sealed=lambda _pod: True,
             on_change=manager.wake,
         )
-        clerks = Clerks(
-            self.api,
-            pods=pods,
-            image=ClerkImage(image="ours"),
-            place=OperatorPlace(url="https://operator", ca_pem="", seal_key=b"key"),
-            guard=lambda: None,
-        )
+        around = surroundings(self.api, pods, runs)
         watch = kopfs_watch(self.api, self.namespace, runs)
         reading = [*pods.informers, *manager.index.informers, watch, runs]
         tasks = [asyncio.create_task(each.run()) for each in reading]
         try:
             pods.follow()
             watch.follow()
-            await manager.lead(clerks, installation=NAMELESS, guard=lambda: None)
+            await manager.lead(Clerks(around, ClerkImage(image="ours")), around)
             tasks.append(asyncio.create_task(self._clerk(desks)))
             yield
         finally:

@@ -25,7 +25,7 @@ from trainrun_operator.core.sweep.clerking import ClerkTrouble
 from trainrun_operator.kube.api import KubeApi
 from trainrun_operator.kube.errors import Conflict, Forbidden, KubeError
 from trainrun_operator.runtime import sweep_leader
-from trainrun_operator.worlds.kubernetes.observing.pending import KUEUE
+from trainrun_operator.worlds.kubernetes.observing.facts import KUEUE
 
 if TYPE_CHECKING:
     from pathlib import Path

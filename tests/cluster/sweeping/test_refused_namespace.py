@@ -7,17 +7,15 @@ import contextlib
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
-from tests.cluster.sweeping.led import watched_runs
+from tests.cluster.sweeping.led import surroundings, watched_runs
 from tests.kube.waiting import until
 from trainrun_operator.api.sweep.resource import TRAINSWEEP
 from trainrun_operator.cluster.sweeping.clerks import Clerks
 from trainrun_operator.cluster.sweeping.manager import SweepManager
-from trainrun_operator.core.run.observation import NAMELESS
 from trainrun_operator.kube.api import KubeApi
 from trainrun_operator.runtime.clerk_desk import ClerkDesks
+from trainrun_operator.worlds.kubernetes.clerk_pod import ClerkImage
 from trainrun_operator.worlds.kubernetes.observing.pod_index import PodIndex
-from trainrun_operator.worlds.kubernetes.render import OperatorPlace
-from trainrun_operator.worlds.kubernetes.sweeping.clerk_pod import ClerkImage
 
 if TYPE_CHECKING:
     from tests.kube.fake_api import FakeApi
@@ -61,15 +59,9 @@ async def led_by(api: KubeApi) -> AsyncIterator[None]:
         sealed=lambda _pod: True,
         on_change=manager.wake,
     )
-    clerks = Clerks(
-        api,
-        pods=pods,
-        image=ClerkImage(image="ours"),
-        place=OperatorPlace(url="https://operator", ca_pem="", seal_key=b"key"),
-        guard=lambda: None,
-    )
+    around = surroundings(api, pods, runs)
     reading = [asyncio.create_task(each.run()) for each in (*manager.index.informers, runs)]
-    leading = manager.lead(clerks, installation=NAMELESS, guard=lambda: None)
+    leading = manager.lead(Clerks(around, ClerkImage(image="ours")), around)
     await asyncio.wait_for(leading, timeout=60)
     yield
     await manager.stop()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from tests.cluster.sweeping.led import KeptLog, Led
 from tests.kube.fake_api import status
 from tests.kube.waiting import until
-from tests.worlds.kubernetes.sweeping.sweeps import a_document
+from tests.worlds.kubernetes.sweeps import a_document
 from trainrun_operator.kube.api import KubeApi
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from tests.support.sweeps import asked, begun, reported, told
 from trainrun.sweep.fold import fold
 from trainrun.sweep.records import Ask, End, Record
 from trainrun.sweep.view import SweepView
-from trainrun_operator.cluster.sweeping.telling import SweepTelling
+from trainrun_operator.cluster.sweeping.world import SweepTelling
 from trainrun_operator.core.run.plan import Event
 from trainrun_operator.core.sweep.observation import CLERK_REFUSED, ClerkUnknown
 

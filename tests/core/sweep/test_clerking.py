@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.sweeps import asked, begun, report, reported, told
+from tests.support.sweeps import asked, begun, reported, told
 from trainrun.contract.agent_config import BadConfig, StorageConfig
 from trainrun.contract.variables import CLERK_CONFIG
 from trainrun.contract.wire import MalformedMessage
@@ -41,7 +41,6 @@ ORDERS = ClerkOrders(
     targets=Targets(
         session=begun(),
         asked=2,
-        reports=(report(0, 1, 0.25),),
         ended=(EndedRun(0, 1, succeeded=True),),
     ),
     working=True,

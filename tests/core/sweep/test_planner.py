@@ -13,7 +13,6 @@ from tests.support.sweeps import (
     asked,
     begun,
     decided,
-    report,
     told,
 )
 from trainrun.sweep.fold import fold
@@ -182,22 +181,15 @@ def test_a_session_is_ordered_first_and_nothing_with_it() -> None:
 
 
 def test_the_end_of_a_run_is_ordered_and_the_run_is_kept_until_the_log_has_it() -> None:
-    run = a_run(0, "Failed", reason="OutOfMemory", message="killed", restarts=2, attempt=3, seq=9)
+    run = a_run(0, "Failed", reason="OutOfMemory", message="killed", restarts=2, attempt=3)
 
     plan = decided(a_view(asked(0)), run)
 
     assert plan.targets is not None
     (end,) = plan.targets.ended
     assert (end.trial, end.opening, end.succeeded, end.reason) == (0, 1, False, "OutOfMemory")
-    assert (end.restarts, end.attempt, end.seq) == (2, 3, 9)
+    assert (end.restarts, end.attempt) == (2, 3)
     assert not [it for it in plan.actions if isinstance(it, DeleteTrial)]
-
-
-def test_reports_that_the_log_may_not_have_are_sent_along() -> None:
-    plan = decided(a_view(asked(0)), a_run(0, reports=(report(0, 1, 0.5),)))
-
-    assert plan.targets is not None
-    assert plan.targets.reports == (report(0, 1, 0.5),)
 
 
 def test_a_trial_object_deleted_by_hand_comes_back() -> None:

@@ -26,7 +26,7 @@ from trainrun_operator.core.sweep import display, ending, planner, retaining, sl
 from trainrun_operator.core.sweep.plan import CreateTrial, DeleteTrial, SweepPlan
 from trainrun_operator.runtime import sweep_leader
 from trainrun_operator.runtime.clerk_desk import ClerkDesk
-from trainrun_operator.runtime.trial_folders import TrialFolders
+from trainrun_operator.runtime.clerk_work import TrialFolders
 
 SEEDS = 200
 """Lives within which each of these mistakes shows."""

@@ -14,8 +14,7 @@ from tests.simulation.world.world import SimWorld
 from trainrun_operator.core.run.planner import decide
 from trainrun_operator.runtime.agents import RunAgents
 from trainrun_operator.runtime.news import Happened
-from trainrun_operator.runtime.reconciler import Reconciler
-from trainrun_operator.runtime.wakeup import Wakeup
+from trainrun_operator.runtime.reconciler import Reconciler, Wakeup
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine

@@ -1,7 +1,7 @@
 """A life over a network that is cut here and there: nodes, two replicas, and the ways between them.
 
 Layer: simulation. Which way an agent tries next is its own rule (`trainrun.agent.exchange.ways`),
-and how long a new leader takes no silence for a loss the operator's (`runtime.aftermath`). A model
+and how long a new leader takes no silence for a loss the operator's (`runtime.agents`). A model
 stands for the rest: the Lease; connections that are refused, cut or swallowed; each node's
 kube-proxy, which knows who leads while it reaches the API server, and is late when it does again.
 """
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal
 from tests.simulation.world.heartbeat import next_state
 from tests.simulation.world.simulation import Simulation
 from trainrun.agent.exchange.ways import SERVICE, Ways
-from trainrun_operator.runtime.aftermath import silence_grace
+from trainrun_operator.runtime.agents import silence_grace
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine

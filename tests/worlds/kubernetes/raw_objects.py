@@ -10,7 +10,7 @@ import copy
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from trainrun_operator.worlds.kubernetes.seal import seal_of
+from trainrun_operator.worlds.kubernetes.observing.pods import seal_of
 
 Raw = dict[str, Any]
 

@@ -12,9 +12,8 @@ from tests.worlds.kubernetes.test_render import ACTION, KEY, PLACE, RICH, Raw, a
 from trainrun_operator.core.run.config import config_of
 from trainrun_operator.kube.api import KubeApi
 from trainrun_operator.kube.errors import Forbidden, Invalid
-from trainrun_operator.worlds.kubernetes.observing.pods import pod_fact
+from trainrun_operator.worlds.kubernetes.observing.pods import is_ours, pod_fact
 from trainrun_operator.worlds.kubernetes.render import worker_pod
-from trainrun_operator.worlds.kubernetes.seal import is_ours
 
 RESTRICTED_CONTAINER = {
     "allowPrivilegeEscalation": False,

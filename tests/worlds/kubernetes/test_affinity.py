@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from trainrun_operator.worlds.kubernetes.affinity import (
+from trainrun_operator.worlds.kubernetes.render import (
     PREFERRED,
     REQUIRED,
     keep_away,

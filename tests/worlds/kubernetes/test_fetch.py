@@ -16,7 +16,7 @@ import pytest_asyncio
 from tests.support.certificates import TestAuthority
 from tests.support.pythons import python
 from trainrun_operator.runtime.agent_server import AgentServer, Refusal, Speaker, shared_token
-from trainrun_operator.runtime.archive import AgentArchive
+from trainrun_operator.runtime.door import AgentArchive
 from trainrun_operator.worlds.kubernetes.render import FETCH
 
 if TYPE_CHECKING:

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from tests.worlds.kubernetes.sweeping.sweeps import a_sweep
+from tests.worlds.kubernetes.sweeps import a_sweep
 from tests.worlds.kubernetes.test_render import PLACE
 from trainrun_operator.api.template_shapes import shape_problem
 from trainrun_operator.core.run.plan import CreateWorker
+from trainrun_operator.worlds.kubernetes.clerk_pod import ClerkImage, clerk_pod
 from trainrun_operator.worlds.kubernetes.render import worker_pod
 from trainrun_operator.worlds.kubernetes.run_object import run_version
-from trainrun_operator.worlds.kubernetes.sweeping.clerk_pod import ClerkImage, clerk_pod
 
 ACTION = CreateWorker(
     name="digits-0-1", slot=0, created_for=1, template_hash="a", avoid=("n1",), disfavor=("n2",)

@@ -29,9 +29,9 @@ from trainrun_operator.worlds.kubernetes.names import (
 )
 from trainrun_operator.worlds.kubernetes.observing import strangers
 from trainrun_operator.worlds.kubernetes.observing.pod_index import PodIndex
+from trainrun_operator.worlds.kubernetes.observing.pods import is_ours
 from trainrun_operator.worlds.kubernetes.observing.strangers import MOST_TOLD
 from trainrun_operator.worlds.kubernetes.run_object import RunObject, led_version
-from trainrun_operator.worlds.kubernetes.seal import is_ours
 from trainrun_operator.worlds.kubernetes.world import KubernetesWorld, Surroundings
 
 if TYPE_CHECKING:

@@ -15,10 +15,8 @@ from trainrun_operator.api.run.resource import TrainRun
 from trainrun_operator.core.run.config import config_of
 from trainrun_operator.core.run.gang.avoiding import MOST
 from trainrun_operator.core.run.plan import CreateWorker
-from trainrun_operator.worlds.kubernetes.affinity import PREFERRED
-from trainrun_operator.worlds.kubernetes.observing.pods import pod_fact
-from trainrun_operator.worlds.kubernetes.render import FETCH, OperatorPlace, worker_pod
-from trainrun_operator.worlds.kubernetes.seal import is_ours
+from trainrun_operator.worlds.kubernetes.observing.pods import is_ours, pod_fact
+from trainrun_operator.worlds.kubernetes.render import FETCH, PREFERRED, OperatorPlace, worker_pod
 
 Raw = dict[str, Any]
 

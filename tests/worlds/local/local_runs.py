@@ -16,7 +16,7 @@ import yaml
 from tests.support.eventually import eventually
 from trainrun.contract import layout
 from trainrun.contract.checkpoint_id import CheckpointId
-from trainrun_operator.worlds.local.leftovers import kill_all
+from trainrun_operator.worlds.local.worker import kill_all
 
 SCRIPTS = Path(__file__).parent / "scripts"
 TIMEOUT = 240.0

@@ -8,8 +8,13 @@ from typing import Any
 import pytest
 
 from trainrun.errors import InvalidSpec
-from trainrun_operator.worlds.local.gpus import gpus_here, split_gpus
-from trainrun_operator.worlds.local.program import Program, program_of, with_interpreter
+from trainrun_operator.worlds.local.program import (
+    Program,
+    gpus_here,
+    program_of,
+    split_gpus,
+    with_interpreter,
+)
 
 WHERE = "spec.workers.template.spec.containers[0]"
 

@@ -17,9 +17,8 @@ from tests.support.eventually import eventually
 from trainrun.contract.variables import NODE_FOLDER
 from trainrun_operator.worlds.base import StatusConflict, StatusUnwritable
 from trainrun_operator.worlds.local.driver_lock import AlreadyLed, acquire, leader_of
-from trainrun_operator.worlds.local.leftovers import kill_all
-from trainrun_operator.worlds.local.place import place_of
-from trainrun_operator.worlds.local.status_file import StatusFile, StatusUnreadable
+from trainrun_operator.worlds.local.place import StatusFile, StatusUnreadable, place_of
+from trainrun_operator.worlds.local.worker import kill_all
 
 LOCK_AND_WAIT = """
 import sys, time

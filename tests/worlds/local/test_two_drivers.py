@@ -15,7 +15,7 @@ import pytest
 from tests.support.eventually import eventually
 from tests.worlds.local.local_runs import LocalRuns
 from trainrun_operator.worlds.local.driver_lock import AlreadyLed, Leader, _read, acquire
-from trainrun_operator.worlds.local.leftovers import kill_all
+from trainrun_operator.worlds.local.worker import kill_all
 
 
 def of_another_machine(path: Path) -> Leader:

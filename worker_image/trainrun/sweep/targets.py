@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 # Not for type checkers alone: they are read from messages by these types.
-from trainrun.sweep.records import End, SweepSession, TrialReport
+from trainrun.sweep.records import End, SweepSession
 
 
 @dataclass(frozen=True)
@@ -42,8 +42,6 @@ class Targets:
     order that comes late must not end a session that is newer."""
     asked: int = 0
     """Trials that are to have parameters."""
-    reports: tuple[TrialReport, ...] = ()
-    """In the order in which they were reported."""
     ended: tuple[EndedRun, ...] = ()
     stopped: tuple[int, ...] = ()
     """Trials that the user wants to end."""

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from trainrun_operator.cli.log_lines.line import Gap, Line, Shown, Wanted
 from trainrun_operator.cli.log_lines.output import WorkerOutput
-from trainrun_operator.worlds.local.agent_process import OUTPUT_FILE
+from trainrun_operator.worlds.local.worker import OUTPUT_FILE
 
 LOOK = 0.2
 """Seconds between two looks at files that are followed."""

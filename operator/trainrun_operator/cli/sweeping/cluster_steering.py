@@ -22,13 +22,13 @@ from trainrun_operator.cli.sweeping.orders import (
     Steered,
     edit_of,
 )
-from trainrun_operator.worlds.kubernetes.sweeping.changing import change_sweep
+from trainrun_operator.worlds.kubernetes.reading import change_sweep
 
 if TYPE_CHECKING:
     from trainrun.sweep.records import TrialState
     from trainrun_operator.api.sweep.status import TrainSweepStatus
     from trainrun_operator.cli.cluster_names import ClusterName
-    from trainrun_operator.worlds.kubernetes.sweeping.sweep_object import SweepVersion
+    from trainrun_operator.worlds.kubernetes.sweep_objects import SweepVersion
 
 
 def steer_in_cluster(follow: Follow, name: ClusterName, trials: tuple[int, ...]) -> Steered:

@@ -11,7 +11,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
-from trainrun.checkpoint.sweep_log import SweepLog
 from trainrun.errors import StoreError
 from trainrun.sweep.results import best
 from trainrun.sweep.targets import Targets
@@ -23,13 +22,13 @@ from trainrun_operator.cli.sweeping.news import SweepLooked, SweepSink, TrialEnd
 from trainrun_operator.cli.sweeping.preparation import SweepPreparation
 from trainrun_operator.cli.sweeping.trials import LocalTrials
 from trainrun_operator.cli.sweeping.watched_file import Change, Complaint, WatchedFile
+from trainrun_operator.core.sweep.clerking import ClerkOrders
 from trainrun_operator.core.sweep.observation import ClerkUnknown, SweepObservation
 from trainrun_operator.core.sweep.plan import CreateTrial, SuspendTrial, SweepPlan, TrialAction
 from trainrun_operator.core.sweep.trial import displaced
-from trainrun_operator.runtime.clerk_work import Stopwatch
+from trainrun_operator.runtime.clerk_work import ClerkWork
+from trainrun_operator.runtime.reconciler import Wakeup
 from trainrun_operator.runtime.sweep_leader import SweepLeader, SweepSeen
-from trainrun_operator.runtime.trial_folders import RetiredFolders
-from trainrun_operator.runtime.wakeup import Wakeup
 
 READ_EVERY = 1.0
 """Seconds between two looks at what trials at work have stored, and at the sweep's file."""
@@ -46,8 +45,7 @@ class LocalSweep:
         self._file = file
         self._config = prepared.config(uid)
         self._sink = sink
-        self._log = SweepLog(prepared.folder, suggest=prepared.suggest)
-        self._retired = RetiredFolders(prepared.folder)
+        self._work = ClerkWork(prepared.folder, sweep_uid=uid)
         self._known: SweepView | ClerkUnknown = ClerkUnknown(message="the log was not read yet")
         self._carried_out: Targets | None = None
         self._told: SweepView | None = None
@@ -58,18 +56,17 @@ class LocalSweep:
         self._interrupted = self._abandoned = False
         self._stirred = False
         """The pass that is made has changed something, or found the file changed."""
-        self._unread = ""
-        """Why the reports of trials cannot be read."""
+        self._at_work = False
+        """So it was for the pass that is made: what they report last is read by a later one."""
         self._trouble = StorageTrouble()
         self._settled = False
         """The log was brought to what was wanted last."""
-        self._worked = Stopwatch()
         self.status = TrainSweepStatus()
 
     @property
     def view(self) -> SweepView:
         """What the log says, as far as it is known."""
-        return self._log.view
+        return self._work.view
 
     async def lead(self) -> TrainSweepStatus:
         """Lead the sweep until it is over or stopped; returns its last status.
@@ -84,7 +81,7 @@ class LocalSweep:
         )
         async with self._server:
             try:
-                await self._settle(None)
+                await self._settle()
                 await SweepLeader(self, self._wakeup).lead()
             finally:
                 self._trials.abandon()
@@ -103,14 +100,14 @@ class LocalSweep:
         if isinstance(self._known, SweepView):
             self._trials.find(self._known)
         self._trials.check()
-        self._unread = await self._trials.read_on()
+        self._at_work = bool(self._trials.working)
         yield SweepSeen(
             name=self._prepared.sweep.metadata.name,
             config=self._config,
             observation=SweepObservation(
                 log=self._known,
                 acted_on=self.status.position,
-                runs=self._trials.seen(self.view),
+                runs=self._trials.seen(),
                 carried_out=self._carried_out,
             ),
             before=self.status,
@@ -127,7 +124,9 @@ class LocalSweep:
 
     async def order(self, _seen: SweepSeen, plan: SweepPlan) -> None:
         """Do the clerk's work here and now."""
-        self._stirred |= await self._settle(plan.targets)
+        working, spec = bool(self._trials.working), self._prepared.sweep.spec.to_json_object()
+        self._work.hear(ClerkOrders(spec=spec, targets=plan.targets, working=working))
+        self._stirred |= await self._settle()
 
     async def apply(self, _seen: SweepSeen, action: TrialAction) -> str:
         """Nothing is refused. Raises TrainRunError, OSError."""
@@ -146,12 +145,13 @@ class LocalSweep:
         if self._stirred:
             self._wakeup.now()
             return False
-        if not trials.busy and (self._interrupted or isinstance(self._known, SweepView)):
+        busy = self._at_work or bool(trials.working)
+        if not busy and (self._interrupted or isinstance(self._known, SweepView)):
             return True
         unknown = self._known.message if isinstance(self._known, ClerkUnknown) else ""
-        if said := self._trouble.news(unknown or self._unread, settled=self._settled):
+        if said := self._trouble.news(unknown, settled=self._settled):
             self._sink.say(said)
-        if trials.busy:
+        if busy:
             self._wakeup.after(READ_EVERY)
         return False
 
@@ -178,34 +178,24 @@ class LocalSweep:
             case None:
                 return False
 
-    async def _settle(self, targets: Targets | None) -> bool:
+    async def _settle(self) -> bool:
         """Bring the log to what is wanted; whether anything has come of it."""
-        before, counted = (self.view.position, self._cleared), self.view.counted_at
-        active = self._worked.seconds(running=bool(self._trials.working))
+        before = (self.view.position, self._cleared)
         try:
-            if targets is None:
-                self._known = await asyncio.to_thread(self._log.read_on)
-            else:
-                self._known = await asyncio.to_thread(self._write, targets, active)
-                self._carried_out = targets
+            await asyncio.to_thread(self._work.do)
         except StoreError as error:
             self._known = ClerkUnknown(reason="StorageUnavailable", message=str(error))
             self._settled = False
             return False
+        self._known, targets = self.view, self._work.orders.targets
         self._settled = targets is not None
-        if self.view.counted_at != counted:
-            self._worked.less(active)
+        self._carried_out = targets or self._carried_out
         self._tell()
         return (self.view.position, self._cleared) != before
 
     @property
     def _cleared(self) -> tuple[int, ...]:
         return () if self._carried_out is None else self._carried_out.cleared
-
-    def _write(self, targets: Targets, active: float) -> SweepView:
-        view = self._log.settle(targets, self._config.search, active=active)
-        self._retired.clear(targets, view)
-        return view
 
     def _tell(self) -> None:
         """Tell of trials that have ended, but for those that had before, and of parameters that

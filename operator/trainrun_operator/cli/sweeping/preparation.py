@@ -14,7 +14,6 @@ from trainrun.checkpoint.run_store import RunStore
 from trainrun.checkpoint.stores.store import ObjectStore
 from trainrun.contract import variables
 from trainrun.errors import InvalidSpec
-from trainrun.sweep.clerk import Suggest
 from trainrun.sweep.samplers import ask
 from trainrun.sweep.view import TrialView
 from trainrun_operator.api.sweep.spec import TrainSweep
@@ -26,14 +25,13 @@ from trainrun_operator.core.sweep.config import SweepConfig, sweep_config
 from trainrun_operator.core.sweep.plan import CreateTrial
 from trainrun_operator.core.sweep.trial import (
     METRICS_INTERVAL,
-    TRIALS,
     in_sweep,
     trial_run,
     trials_uri,
 )
-from trainrun_operator.runtime.suggesting import suggest_of
-from trainrun_operator.worlds.local.gpus import gpus_here
+from trainrun_operator.runtime.clerk_work import suggest_of
 from trainrun_operator.worlds.local.place import RunPlace, places_root
+from trainrun_operator.worlds.local.program import gpus_here
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,11 +54,6 @@ class SweepPreparation:
         return self.sweep.sweep_name
 
     @property
-    def suggest(self) -> Suggest:
-        """Who chooses parameters."""
-        return suggest_of(self.sweep.spec.sampler.name)
-
-    @property
     def identity(self) -> SweepIdentity:
         """By which its sessions are told from those of other TrainSweeps."""
         return SweepIdentity(self.place.folder / "sweep.json")
@@ -69,10 +62,6 @@ class SweepPreparation:
     def folder(self) -> RunStore:
         """The sweep's folder."""
         return RunStore(self.store, self.name)
-
-    def trial_folder(self, name: str) -> RunStore:
-        """That of one incarnation of a trial."""
-        return RunStore(self.store, f"{self.name}/{TRIALS}/{name}")
 
     def make_places(self) -> None:
         """The folders that the trials' places are made in. Raises OSError."""

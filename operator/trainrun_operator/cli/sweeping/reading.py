@@ -28,7 +28,7 @@ from trainrun_operator.cli.sweeping.loading import load_sweep, store_of
 from trainrun_operator.core.sweep.config import space_of
 
 if TYPE_CHECKING:
-    from trainrun_operator.worlds.kubernetes.sweeping.sweep_object import SweepVersion
+    from trainrun_operator.worlds.kubernetes.sweep_objects import SweepVersion
 
 
 class UnknownSweep(TrainRunError):

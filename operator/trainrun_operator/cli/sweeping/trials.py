@@ -1,8 +1,7 @@
 """The runs of a local sweep's trials: started, saved, ended, and what is known of each as decisions
 see it.
 
-Layer: cli. Invariant: a run is told to have ended only once everything that it has reported was
-read from its folder.
+Layer: cli.
 """
 
 from __future__ import annotations
@@ -12,12 +11,10 @@ import itertools
 import os
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from trainrun.checkpoint.sweep_log import TrialReports
-from trainrun.errors import InvalidSpec, StoreError
-from trainrun.sweep.records import TrialReport
+from trainrun.errors import InvalidSpec
 from trainrun.sweep.search import Objective
 from trainrun.sweep.view import SweepView, TrialView
 from trainrun_operator.api.run.status import Condition, TrainRunStatus
@@ -30,10 +27,10 @@ from trainrun_operator.cli.sweeping.rows import Row, row_of
 from trainrun_operator.core.sweep.observation import TrialRun, TrialRunPhase
 from trainrun_operator.core.sweep.plan import CreateTrial, DeleteTrial, SuspendTrial, TrialAction
 from trainrun_operator.core.sweep.slots import creation
-from trainrun_operator.core.sweep.trial import folder_name, in_sweep, run_name
+from trainrun_operator.core.sweep.trial import in_sweep, run_name
 from trainrun_operator.runtime.news import Happened, Passed, RunNews
-from trainrun_operator.worlds.local.gpus import gpus_here, split_gpus
-from trainrun_operator.worlds.local.status_file import StatusFile
+from trainrun_operator.worlds.local.place import StatusFile
+from trainrun_operator.worlds.local.program import gpus_here, split_gpus
 
 LONGEST = 2000
 """Characters of a condition's message."""
@@ -45,20 +42,15 @@ class LocalTrial:
 
     action: CreateTrial
     prepared: Preparation
-    reports: TrialReports
     number: int
     """Counts runs in the order in which they were created."""
     status: TrainRunStatus
     """As it was seen last."""
-    unread: bool = True
-    """It may have reported what was not read yet."""
     suspend: bool = False
     ending: bool = False
     """It was told to end, so that it can be deleted."""
     run: LocalRun | None = None
     task: asyncio.Task[TrainRunStatus] | None = None
-    unheard: list[TrialReport] = field(default_factory=list)
-    """Reports that the log may not have."""
 
     def emit(self, news: RunNews) -> None:
         """Take note of how far it is."""
@@ -68,7 +60,7 @@ class LocalTrial:
     @property
     def phase(self) -> TrialRunPhase:
         """As decisions know it."""
-        if self.task is not None or self.unread:
+        if self.task is not None:
             return "Running"
         if self.status.finished:
             return "Succeeded" if self.status.is_true("Complete") else "Failed"
@@ -88,7 +80,6 @@ class LocalTrial:
     def seen(self) -> TrialRun:
         """As decisions see it."""
         failed = self.status.condition("Failed") if self.phase == "Failed" else None
-        attempt = self.status.attempt
         return TrialRun(
             name=self.action.name,
             uid=self.action.name,
@@ -99,21 +90,9 @@ class LocalTrial:
             reason="" if failed is None else failed.reason,
             message="" if failed is None else failed.message,
             restarts=self.status.restarts,
-            attempt=attempt,
-            resumed=self.reports.resumed(attempt) if self.phase != "Running" and attempt else 0,
-            seq=self.reports.heard(attempt),
-            metrics=tuple(self.reports.others),
-            reports=tuple(self.unheard),
+            attempt=self.status.attempt,
             created=self.number,
         )
-
-    def read_on(self, *, ended: bool) -> None:
-        """Read what it has reported. Raises StoreError."""
-        self.unheard += self.reports.read_on()
-        if ended:
-            if self.status.attempt:
-                self.reports.resumed(self.status.attempt)
-            self.unread = False
 
 
 def impossible(status: TrainRunStatus, why: str) -> TrainRunStatus:
@@ -169,11 +148,6 @@ class LocalTrials:
         """Those that have processes."""
         return [it for it in self._trials.values() if it.task is not None]
 
-    @property
-    def busy(self) -> bool:
-        """Some are at work, or have told what was not read yet."""
-        return any(it.task is not None or it.unread for it in self._trials.values())
-
     def go_by(self, prepared: SweepPreparation) -> None:
         """Trials that are created from now on are as this says."""
         self._prepared = prepared
@@ -200,26 +174,9 @@ class LocalTrials:
         if self._broken is not None:
             raise self._broken
 
-    def seen(self, view: SweepView) -> tuple[TrialRun, ...]:
+    def seen(self) -> tuple[TrialRun, ...]:
         """All of them, as decisions see them."""
-        for it in self._trials.values():
-            trial = view.trials.get(it.action.trial.number)
-            heard = {} if trial is None else trial.heard
-            it.unheard = [r for r in it.unheard if r.seq > heard.get(r.attempt, 0)]
         return tuple(it.seen() for it in self._trials.values())
-
-    async def read_on(self) -> str:
-        """Read what trials have reported; returns why it could not be read, or nothing."""
-        trouble = ""
-        for it in tuple(self._trials.values()):
-            ended = it.task is None
-            if ended and not it.unread:
-                continue
-            try:
-                await asyncio.to_thread(it.read_on, ended=ended)
-            except StoreError as error:
-                trouble = str(error)
-        return trouble
 
     def rows(self, view: SweepView, objective: Objective) -> tuple[Row, ...]:
         """All trials by number, open ones as this machine knows them."""
@@ -281,12 +238,6 @@ class LocalTrials:
         trial = self._trials[action.name] = LocalTrial(
             action=action,
             prepared=prepared,
-            reports=TrialReports(
-                run=self._prepared.trial_folder(folder_name(action.trial)),
-                trial=action.trial.number,
-                incarnation=action.trial.incarnation,
-                metric=self._prepared.sweep.spec.objective.metric,
-            ),
             number=next(self._count),
             status=status,
         )
@@ -302,7 +253,6 @@ class LocalTrials:
         if stored.status.finished:
             self._wake()
             return
-        trial.unread = True
         trial.run = LocalRun(trial.prepared, stored, events=TrialSink(trial, self._sink))
         opened = trial.action.trial
         self._sink.emit(TrialStarted(trial=opened.number, params=opened.params, again=again))

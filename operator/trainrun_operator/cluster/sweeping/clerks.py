@@ -7,27 +7,24 @@ waiting for the end of one, only for a word of the next.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from datetime import timedelta
 
 from trainrun_operator.api.sweep.spec import TrainSweep
 from trainrun_operator.core.run.store_wait import RENEWED_AFTER
 from trainrun_operator.core.sweep.observation import CLERK_REFUSED, ClerkUnknown
-from trainrun_operator.kube.api import KubeApi
 from trainrun_operator.kube.errors import AlreadyExists, KubeError, is_refusal
 from trainrun_operator.runtime.clerk_desk import ClerkDesk
-from trainrun_operator.worlds.kubernetes.deletion import delete_pod
-from trainrun_operator.worlds.kubernetes.observing.pending import held_back
-from trainrun_operator.worlds.kubernetes.observing.pod_index import PodIndex
-from trainrun_operator.worlds.kubernetes.observing.pods import ENDED, PodFact
-from trainrun_operator.worlds.kubernetes.render import OperatorPlace
-from trainrun_operator.worlds.kubernetes.sweeping.clerk_pod import (
+from trainrun_operator.worlds.kubernetes.clerk_pod import (
     ClerkImage,
     clerk_hash,
     clerk_pod,
     next_creation,
     resources_of,
 )
+from trainrun_operator.worlds.kubernetes.observing.facts import held_back
+from trainrun_operator.worlds.kubernetes.observing.pods import ENDED, PodFact
+from trainrun_operator.worlds.kubernetes.pod_writes import delete_pod
+from trainrun_operator.worlds.kubernetes.world import Surroundings
 
 DEAF = timedelta(seconds=45)
 """How long a clerk that runs may say nothing until it is replaced."""
@@ -43,21 +40,9 @@ UNPULLED = ("ErrImagePull", "ImagePullBackOff")
 class Clerks:
     """Of all sweeps of an operator."""
 
-    def __init__(
-        self,
-        api: KubeApi,
-        *,
-        pods: PodIndex,
-        image: ClerkImage,
-        place: OperatorPlace,
-        guard: Callable[[], None],
-    ) -> None:
-        """`guard` raises where another operator leads."""
-        self._api = api
-        self._pods = pods
+    def __init__(self, around: Surroundings, image: ClerkImage) -> None:
+        self._around = around
         self._image = image
-        self._place = place
-        self._guard = guard
         self._seen: dict[str, dict[str, float]] = {}
         """By the uid of the sweep and of the pod: since when we know that it runs, on our own
         clock, which nobody sets."""
@@ -68,7 +53,8 @@ class Clerks:
         """See to it that a clerk is there, or none. Returns why it cannot answer, where somebody
         has said so: its pod may not be made or deleted, has not come to a node, or runs out of
         memory. Raises KubeError."""
-        pods = self._pods.of(sweep.metadata.uid)
+        around = self._around
+        pods = around.pods.of(sweep.metadata.uid)
         living = [pod for pod in pods if pod.deletion is None]
         ages = self._ages(sweep.metadata.uid, living if wanted else [])
         made_for = clerk_hash(sweep)
@@ -80,7 +66,9 @@ class Clerks:
             if pod in good[:1]:
                 continue
             try:
-                await delete_pod(pod, api=self._api, pods=self._pods, guard=self._guard)
+                await delete_pod(
+                    pod, api=around.api, pods=around.pods, guard=around.check_leadership
+                )
             except KubeError as error:
                 if not (wanted and is_refusal(error)):
                     raise  # asked again, until it is gone
@@ -110,12 +98,13 @@ class Clerks:
         return {uid: timedelta(seconds=now - since) for uid, since in known.items()}
 
     async def _create(self, sweep: TrainSweep, creation: int) -> None:
-        body = clerk_pod(sweep, creation=creation, image=self._image, place=self._place)
+        around = self._around
+        body = clerk_pod(sweep, creation=creation, image=self._image, place=around.place)
         path = f"/api/v1/namespaces/{sweep.metadata.namespace}/pods"
         try:
-            self._pods.learn(await self._api.post(path, body, guard=self._guard))
+            around.pods.learn(await around.api.post(path, body, guard=around.check_leadership))
         except AlreadyExists:
-            self._pods.learn(await self._api.get(f"{path}/{body['metadata']['name']}"))
+            around.pods.learn(await around.api.get(f"{path}/{body['metadata']['name']}"))
 
 
 def _is_lost(pod: PodFact, made_for: str, desk: ClerkDesk, age: timedelta | None) -> bool:

@@ -13,19 +13,17 @@ from typing import Any
 
 from trainrun_operator.api.sweep.resource import TRAINSWEEP
 from trainrun_operator.cluster.sweeping.clerks import Clerks
-from trainrun_operator.cluster.sweeping.index import SweepIndex
-from trainrun_operator.cluster.sweeping.telling import SweepTelling
-from trainrun_operator.cluster.sweeping.world import ClusterSweep, SweepSurroundings
-from trainrun_operator.cluster.watch import RunWatch
-from trainrun_operator.core.run.observation import Installation
+from trainrun_operator.cluster.sweeping.world import ClusterSweep, SweepSurroundings, SweepTelling
+from trainrun_operator.cluster.watch import RunWatch, SweepIndex
 from trainrun_operator.core.run.plan import Event
 from trainrun_operator.core.sweep.display import is_settled
 from trainrun_operator.kube.api import KubeApi
-from trainrun_operator.kube.list_state import settled
+from trainrun_operator.kube.informer import settled
 from trainrun_operator.kube.raw import mapping, text
 from trainrun_operator.runtime.clerk_desk import ClerkDesk, ClerkDesks
+from trainrun_operator.runtime.reconciler import Wakeup
 from trainrun_operator.runtime.sweep_leader import SweepLeader
-from trainrun_operator.runtime.wakeup import Wakeup
+from trainrun_operator.worlds.kubernetes.world import Surroundings
 
 Raw = Mapping[str, Any]
 Record = Callable[[str, Raw, Event, datetime], None]
@@ -52,7 +50,6 @@ class SweepManager:
         runs: RunWatch,
     ) -> None:
         """`namespaces`: those to look at, none for all; `runs` knows the TrainRuns."""
-        self._api = api
         self._desks = desks
         self._record = record
         self._sweeps: dict[str, Raw] = {}
@@ -63,19 +60,14 @@ class SweepManager:
             api, namespaces=namespaces, on_sweep=self._changed, on_trial=self.wake, runs=runs
         )
 
-    async def lead(
-        self, clerks: Clerks, *, installation: Installation, guard: Callable[[], None]
-    ) -> None:
-        """From now on we decide, once all is listed that can be; returns when it is. `installation`
-        is ours, `guard` raises where another operator leads."""
+    async def lead(self, clerks: Clerks, cluster: Surroundings) -> None:
+        """From now on we decide, once all is listed that can be; returns when it is."""
         self.index.follow()
         await settled([informer.listing for informer in self.index.informers])
         self._around = SweepSurroundings(
-            api=self._api,
+            cluster=cluster,
             index=self.index,
             clerks=clerks,
-            guard=guard,
-            installation=installation,
             led_elsewhere=self._led_elsewhere,
         )
         for raw in tuple(self._sweeps.values()):
@@ -105,7 +97,7 @@ class SweepManager:
     def _see(self, raw: Raw) -> None:
         if self._around is None:
             return
-        if not self._around.installation.may_lead(holder_of(raw)):
+        if not self._around.cluster.installation.may_lead(holder_of(raw)):
             return  # sweeps of a neighbour: what it does with them is its own business
         uid = raw["metadata"]["uid"]
         if (led := self._led.get(uid)) is not None:

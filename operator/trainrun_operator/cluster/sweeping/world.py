@@ -1,14 +1,16 @@
-"""The world of one sweep in a cluster: its object, its runs, the desk of its clerk.
+"""The world of one sweep in a cluster: its object, its runs, the desk of its clerk, its events.
 
 Layer: cluster. What is done with them in which order says `runtime/sweep_leader.py`. A status is
 written by the version of the object that was looked at: whoever looked at an older one loses.
+Events tell what its user has to know, once. They follow from the log: what stood there when we
+began was told by who led before.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -16,7 +18,7 @@ from typing import Any, assert_never
 
 from trainrun._common.text import cut
 from trainrun.errors import InvalidSpec
-from trainrun.sweep.view import SweepView
+from trainrun.sweep.view import SweepView, TrialView
 from trainrun_operator.api.resources import TRAINRUN
 from trainrun_operator.api.sweep.resource import TRAINSWEEP
 from trainrun_operator.api.sweep.spec import TrainSweep
@@ -28,13 +30,12 @@ from trainrun_operator.api.sweep.status import (
 )
 from trainrun_operator.api.template_shapes import shape_problem
 from trainrun_operator.cluster.sweeping.clerks import Clerks
-from trainrun_operator.cluster.sweeping.index import SweepIndex
-from trainrun_operator.cluster.sweeping.telling import SweepTelling
-from trainrun_operator.core.run.observation import Installation
+from trainrun_operator.cluster.watch import SweepIndex
+from trainrun_operator.core.run.plan import Event
 from trainrun_operator.core.sweep.clerking import ClerkOrders, with_remedy
 from trainrun_operator.core.sweep.conditions import TOO_LARGE, with_too_large
 from trainrun_operator.core.sweep.config import sweep_config
-from trainrun_operator.core.sweep.observation import ClerkUnknown, SweepObservation
+from trainrun_operator.core.sweep.observation import CLERK_REFUSED, ClerkUnknown, SweepObservation
 from trainrun_operator.core.sweep.plan import (
     CreateTrial,
     DeleteTrial,
@@ -42,7 +43,7 @@ from trainrun_operator.core.sweep.plan import (
     SweepPlan,
     TrialAction,
 )
-from trainrun_operator.kube.api import KubeApi
+from trainrun_operator.core.sweep.trial import displaced
 from trainrun_operator.kube.errors import (
     AlreadyExists,
     Conflict,
@@ -51,14 +52,83 @@ from trainrun_operator.kube.errors import (
     is_refusal,
 )
 from trainrun_operator.runtime.clerk_desk import ClerkDesk
+from trainrun_operator.runtime.reconciler import Wakeup
 from trainrun_operator.runtime.sweep_leader import SweepSeen
-from trainrun_operator.runtime.wakeup import Wakeup
 from trainrun_operator.worlds.base import StatusUnwritable
 from trainrun_operator.worlds.kubernetes.kept import Kept, TooLarge, kept
-from trainrun_operator.worlds.kubernetes.sweeping.sweep_object import described, known_spec, light
-from trainrun_operator.worlds.kubernetes.sweeping.trial_object import trial_manifest
+from trainrun_operator.worlds.kubernetes.sweep_objects import (
+    described,
+    known_spec,
+    light,
+    trial_manifest,
+)
+from trainrun_operator.worlds.kubernetes.world import Surroundings
 
 Raw = Mapping[str, Any]
+Record = Callable[[Raw, Event], None]
+
+
+class SweepTelling:
+    """Of one sweep."""
+
+    def __init__(self, record: Record) -> None:
+        self._record = record
+        self._told: SweepView | None = None
+        self._clerk_refused = False
+
+    def look(self, raw: Raw, log: SweepView | ClerkUnknown) -> None:
+        """Tell what is new."""
+        if isinstance(log, ClerkUnknown):
+            return
+        before, self._told = self._told, log
+        # A log that nobody has written is new as a whole; of another the past is known.
+        if before is None and log.position > 0:
+            return
+        for event in _news(before or SweepView(), log):
+            self._record(raw, event)
+
+    def clerk(self, raw: Raw, unknown: ClerkUnknown | None) -> None:
+        """Tell once that its pod cannot be created; all else the pod's own events tell."""
+        refused = unknown if unknown and unknown.reason == CLERK_REFUSED else None
+        if refused is not None and not self._clerk_refused:
+            self._record(raw, Event(type="Warning", reason=refused.reason, message=refused.message))
+        self._clerk_refused = refused is not None
+
+    def refused(self, raw: Raw, reason: str, message: str) -> None:
+        """The spec cannot be used."""
+        self._record(raw, Event(type="Warning", reason=reason, message=message))
+
+
+def _news(before: SweepView, now: SweepView) -> Iterator[Event]:
+    if len(now.sessions) > len(before.sessions):
+        what = "the sweep begins" if not before.sessions else "the sweep is taken up again"
+        yield Event(type="Normal", reason="TakenUp", message=what)
+    for trial in now.trials.values():
+        known = before.trials.get(trial.number)
+        if known is None and trial.fallback:
+            message = f"trial {trial.number} was drawn by chance: {trial.fallback}"
+            yield Event(type="Warning", reason="SamplerFailed", message=message)
+        if known is None and (moved := displaced(trial)):
+            yield Event(type="Warning", reason="RecordsLost", message=moved)
+        if not trial.open and (known is None or known.open or known.opening != trial.opening):
+            yield _ended(trial)
+    if now.end is not None and before.end is None:
+        end = now.end.record
+        kind = "Normal" if end.verdict == "Succeeded" else "Warning"
+        yield Event(
+            type="Normal" if kind == "Normal" else "Warning", reason=end.reason, message=end.message
+        )
+
+
+def _ended(trial: TrialView) -> Event:
+    why = f": {trial.message.splitlines()[0]}" if trial.message.strip() else ""
+    value = "" if trial.value is None else f" with {trial.value:g}"
+    message = f"trial {trial.number} {trial.state.lower()}{value} ({trial.reason}){why}"
+    errored = trial.state == "Errored"
+    return Event(
+        type="Warning" if errored else "Normal", reason=f"Trial{trial.state}", message=message
+    )
+
 
 _log = logging.getLogger(__name__)
 
@@ -67,13 +137,9 @@ _log = logging.getLogger(__name__)
 class SweepSurroundings:
     """What all sweeps of an operator share."""
 
-    api: KubeApi
+    cluster: Surroundings
     index: SweepIndex
     clerks: Clerks
-    guard: Callable[[], None]
-    """Raises where another operator leads."""
-    installation: Installation
-    """Ours."""
     led_elsewhere: Callable[[str, str], str]
     """(uid of another TrainSweep, uid of ours) -> why that one may not be superseded; empty: it
     may."""
@@ -106,6 +172,7 @@ class ClusterSweep:
     ) -> None:
         self._raw = raw
         self._around = around
+        self._api, self._guard = around.cluster.api, around.cluster.check_leadership
         self._desk = desk
         self._telling = telling
         self._wakeup = wakeup
@@ -158,7 +225,7 @@ class ClusterSweep:
             observation=observation,
             before=before,
             generation=raw["metadata"].get("generation", 0),
-            holder=self._around.installation.holder,
+            holder=self._around.cluster.installation.holder,
             now=datetime.now(UTC).replace(microsecond=0),
             raw=raw,
             whole=whole,
@@ -183,7 +250,7 @@ class ClusterSweep:
         if (raw := known.raw) is None:
             metadata = self._raw["metadata"]
             path = TRAINSWEEP.path(metadata["namespace"], metadata["name"])
-            raw = {**TRAINSWEEP.head(), **await self._around.api.get(path)}
+            raw = {**TRAINSWEEP.head(), **await self._api.get(path)}
             if kept(raw).digest != known.digest:
                 raise Conflict(f"{self._name}: it has changed")
         return raw
@@ -215,7 +282,7 @@ class ClusterSweep:
             "status": json_object(status),
         }
         path = TRAINSWEEP.path(raw["metadata"]["namespace"], raw["metadata"]["name"])
-        written = await self._around.api.put(f"{path}/status", body, guard=self._around.guard)
+        written = await self._api.put(f"{path}/status", body, guard=self._guard)
         self._raw = light(written)
         self._around.index.learn_sweep(written)
 
@@ -264,10 +331,10 @@ class ClusterSweep:
         return ""
 
     async def _create(self, sweep: TrainSweep, action: CreateTrial) -> str:
-        namespace, api = sweep.metadata.namespace, self._around.api
+        namespace, api = sweep.metadata.namespace, self._api
         manifest = trial_manifest(sweep, action)
         try:
-            made = await api.post(TRAINRUN.path(namespace), manifest, guard=self._around.guard)
+            made = await api.post(TRAINRUN.path(namespace), manifest, guard=self._guard)
         except AlreadyExists:
             made = await api.get(TRAINRUN.path(namespace, action.name))
             labels = made["metadata"].get("labels", {})
@@ -282,19 +349,17 @@ class ClusterSweep:
 
     async def _suspend(self, sweep: TrainSweep, action: SuspendTrial) -> None:
         path = TRAINRUN.path(sweep.metadata.namespace, action.name)
-        raw = await self._around.api.get(path)
+        raw = await self._api.get(path)
         if raw["metadata"]["uid"] != action.uid:
             return
         body = {**raw, "spec": {**raw["spec"], "suspend": action.suspend}}
-        self._around.index.learn_trial(
-            await self._around.api.put(path, body, guard=self._around.guard)
-        )
+        self._around.index.learn_trial(await self._api.put(path, body, guard=self._guard))
 
     async def _delete(self, sweep: TrainSweep, action: DeleteTrial) -> None:
         path = TRAINRUN.path(sweep.metadata.namespace, action.name)
         body = {"preconditions": {"uid": action.uid}, "propagationPolicy": "Background"}
         try:
-            await self._around.api.delete(path, body=body, guard=self._around.guard)
+            await self._api.delete(path, body=body, guard=self._guard)
         except NotFound:
             pass
         except Conflict:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from trainrun.sweep.records import TrialReport
 from trainrun.sweep.targets import Targets
 from trainrun.sweep.view import SweepView
 
@@ -33,14 +32,6 @@ class TrialRun:
     restarts: int = 0
     attempt: int = 0
     """The newest one."""
-    resumed: int = 0
-    """The step that it went on from."""
-    seq: int = 0
-    """The newest report of this attempt."""
-    metrics: tuple[str, ...] = ()
-    """Names of some metrics that it has reported beside the objective, where that is known."""
-    reports: tuple[TrialReport, ...] = ()
-    """Those that the log may not have, in order."""
     created: float = 0.0
     """Only compared with one another: later ones are greater."""
 

@@ -190,11 +190,10 @@ def _going_on(
 
 
 def _told(log: SweepView, runs: tuple[TrialRun, ...], config: SweepConfig) -> Targets:
-    """What the log is to hold of the runs: their reports, and their ends."""
+    """What the log is to hold of the runs: their ends. Their reports the clerk finds."""
     mine = _of_open_trials(log, runs)
     return replace(
         _session(config),
-        reports=tuple(report for run in mine for report in run.reports),
         ended=tuple(_end_of(run) for run in mine if run.ended),
         stopped=tuple(it for it in sorted(config.stopped) if it in log.trials),
         cleared=cleared(log, runs, config),
@@ -211,9 +210,6 @@ def _end_of(run: TrialRun) -> EndedRun:
         message=in_sweep(run.message),
         restarts=run.restarts,
         attempt=run.attempt,
-        resumed=run.resumed,
-        seq=run.seq,
-        metrics=run.metrics,
     )
 
 

@@ -19,7 +19,7 @@ TEMPLATE_HASH_LABEL = "trainrun.dev/template-hash"
 MANAGED_BY_LABEL = "app.kubernetes.io/managed-by"
 MANAGED_BY = "trainrun"
 SEAL_ANNOTATION = "trainrun.dev/seal"
-"""Proof that an operator of this installation has created the pod, see `seal`."""
+"""Proof that an operator of this installation has created the pod, see `seal_of`."""
 AVOIDS_ANNOTATION = "trainrun.dev/avoids"
 """Nodes that the pod is kept away from, with commas: workers were lost there just before."""
 STAYS = {

@@ -86,11 +86,8 @@ class UsersCluster:
 @asynccontextmanager
 async def users_cluster() -> AsyncIterator[UsersCluster]:
     """A connection to it. Raises NoCluster."""
-    api = await KubeApi.connect()
-    try:
+    async with KubeApi.connected() as api:
         yield UsersCluster(api=api)
-    finally:
-        await api.close()
 
 
 def _review(namespace: str, group: str, resource: str, verb: str) -> dict[str, Any]:

@@ -272,10 +272,9 @@ async def read_pods(
     namespace: str, uid: str, *, wanted: Callable[[int | None], bool], tail: int
 ) -> list[list[PodLine]]:
     """The last lines of each pod of a run that is there now. Raises KubeError, NoCluster."""
-    api = await KubeApi.connect()
     reading = asyncio.Semaphore(READERS)
 
-    async def read(pod: WorkerPod) -> list[PodLine]:
+    async def read(api: KubeApi, pod: WorkerPod) -> list[PodLine]:
         async with reading:
             try:
                 reader = _Reader(api=api, pod=pod, tail=tail)
@@ -283,11 +282,9 @@ async def read_pods(
             except (Invalid, NotFound, Unavailable):
                 return []  # not started yet, gone, or its node does not answer
 
-    try:
+    async with KubeApi.connected() as api:
         pods = await worker_pods(api, namespace, uid)
-        return list(await asyncio.gather(*(read(pod) for pod in pods if wanted(pod.slot))))
-    finally:
-        await api.close()
+        return list(await asyncio.gather(*(read(api, pod) for pod in pods if wanted(pod.slot))))
 
 
 async def follow_pods(
@@ -302,13 +299,10 @@ async def follow_pods(
 ) -> None:
     """Show the lines of a run's pods, those that are there and those that come, until the run has
     ended. Raises KubeError, NoCluster."""
-    api = await KubeApi.connect()
-    try:
+    async with KubeApi.connected() as api:
         follower = _Follower(
             api=api, namespace=namespace, run=run, uid=uid, wanted=wanted, tail=tail
         )
         async with aclosing(follower.events(too_many)) as events:
             async for event in events:
                 show(event)
-    finally:
-        await api.close()

@@ -1,23 +1,82 @@
-"""What there is of one name in a cluster, read once, as its user may: for the command line.
+"""What there is of one name in a cluster, read and changed as its user may: for the command line.
 
-Layer: worlds/kubernetes. With the credentials of the user's kubeconfig, and nothing else.
+Layer: worlds/kubernetes. With the credentials of the user's kubeconfig, and nothing else. What the
+cluster refuses is told with what to do about it. Invariant: what is written follows from the
+version that it is written over: of two users at the same time neither undoes what the other has
+done.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from trainrun.errors import InvalidSpec, TrainRunError
 from trainrun_operator.api.resources import TRAINRUN, Resource
 from trainrun_operator.api.sweep.resource import TRAINSWEEP
 from trainrun_operator.kube.api import KubeApi, Object
 from trainrun_operator.kube.connection import usual_namespace
-from trainrun_operator.kube.errors import KubeError
-from trainrun_operator.worlds.kubernetes.answers import NoSuchObject, told
+from trainrun_operator.kube.errors import (
+    Conflict,
+    Forbidden,
+    KubeError,
+    NotFound,
+    Unauthorized,
+    Unavailable,
+)
 from trainrun_operator.worlds.kubernetes.run_object import RunVersion, run_version
-from trainrun_operator.worlds.kubernetes.sweeping.sweep_object import SweepVersion, sweep_version
+from trainrun_operator.worlds.kubernetes.sweep_objects import SweepVersion, sweep_version
+
+UserVerb = Literal["get", "patch"]
+"""What a user does with an object from the command line."""
+
+_ROLES: dict[UserVerb, str] = {"get": "view", "patch": "edit"}
+"""Of those that every cluster has, the least that the chart lets do it."""
+
+
+class NoSuchObject(TrainRunError):
+    """There is no object of this name and kind."""
+
+
+class ClusterRefused(TrainRunError):
+    """The cluster did not do what its user asked for."""
+
+
+def told(
+    error: KubeError, verb: UserVerb, resource: Resource[Any], namespace: str, name: str
+) -> TrainRunError:
+    """The same for somebody who reads no API server's answers."""
+    plural = resource.name
+    match error:
+        case NotFound(reason="NotFound"):
+            return NoSuchObject(
+                f"there is no {resource.kind} {name} in namespace {namespace}; `kubectl get "
+                f"{resource.plural} -A` lists all, -n or NAMESPACE/NAME names another namespace"
+            )
+        case NotFound():  # the path itself: no such kind
+            return NoSuchObject(
+                f"this cluster knows no {resource.kind} ({error}); install the operator's chart "
+                "there, or choose another cluster with KUBECONFIG"
+            )
+        case Forbidden() if " cannot " in str(error):  # a right is missing: no quota, no rule
+            return ClusterRefused(
+                f"{error}; ask whoever administers the cluster for the role {_ROLES[verb]} in "
+                f"namespace {namespace} (`kubectl auth can-i {verb} {plural} -n {namespace}`)"
+            )
+        case Unauthorized():
+            return ClusterRefused(
+                f"the cluster does not accept the credentials of your kubeconfig ({error}); log in "
+                f"again, until `kubectl get {plural} -n {namespace}` works"
+            )
+        case Unavailable():
+            return ClusterRefused(
+                f"the cluster of your kubeconfig does not answer ({error}); see whether `kubectl "
+                "cluster-info` reaches it, or choose another one with KUBECONFIG"
+            )
+        case _:
+            return error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,13 +102,10 @@ def read_one_sweep(name: str, namespace: str | None) -> SweepVersion:
 
 
 async def _namesakes(name: str, namespace: str) -> Namesakes:
-    api = await KubeApi.connect()
-    try:
+    async with KubeApi.connected() as api:
         run, sweep = await asyncio.gather(
             _answer(api, TRAINRUN, namespace, name), _answer(api, TRAINSWEEP, namespace, name)
         )
-    finally:
-        await api.close()
     if isinstance(run, dict):
         return Namesakes(run=run_version(run), sweep=_if_readable(sweep))
     if isinstance(sweep, dict):
@@ -60,11 +116,12 @@ async def _namesakes(name: str, namespace: str) -> Namesakes:
 
 
 async def _one_sweep(name: str, namespace: str) -> SweepVersion:
-    api = await KubeApi.connect()
-    try:
-        found = await _answer(api, TRAINSWEEP, namespace, name)
-    finally:
-        await api.close()
+    async with KubeApi.connected() as api:
+        return await _sweep(api, namespace, name)
+
+
+async def _sweep(api: KubeApi, namespace: str, name: str) -> SweepVersion:
+    found = await _answer(api, TRAINSWEEP, namespace, name)
     if isinstance(found, TrainRunError):
         raise found
     return sweep_version(found)
@@ -86,3 +143,47 @@ def _if_readable(answer: Object | TrainRunError) -> SweepVersion | None:
         return sweep_version(answer)
     except InvalidSpec:
         return None
+
+
+TRIES = 10
+"""The operator writes the status between reading and writing now and then; users rarely do."""
+MANAGER = "trainrun"
+"""Whose the fields are then, in metadata.managedFields."""
+
+Decide = Callable[[SweepVersion], Mapping[str, object]]
+"""From a version to fields below `spec` with their new values; none: nothing is written."""
+
+
+def change_sweep(name: str, namespace: str | None, decide: Decide) -> None:
+    """Read, decide and write, again where somebody else was faster; `decide` may raise.
+
+    Raises NoCluster, NoSuchObject, ClusterRefused, KubeError, and InvalidSpec.
+    """
+    asyncio.run(_change(name, namespace or usual_namespace(), decide))
+
+
+async def _change(name: str, namespace: str, decide: Decide) -> None:
+    async with KubeApi.connected() as api:
+        for _ in range(TRIES):
+            version = await _sweep(api, namespace, name)
+            fields = decide(version)
+            if not fields:
+                return
+            version.changed(fields)
+            try:
+                await _written(api, version, fields)
+            except Conflict:
+                continue
+            except KubeError as error:
+                raise told(error, "patch", TRAINSWEEP, namespace, name) from error
+            return
+    raise ClusterRefused(
+        f"{namespace}/{name} was changed by somebody else {TRIES} times meanwhile: try again"
+    )
+
+
+async def _written(api: KubeApi, version: SweepVersion, fields: Mapping[str, object]) -> None:
+    metadata = version.raw["metadata"]
+    body = {"metadata": {"resourceVersion": metadata["resourceVersion"]}, "spec": dict(fields)}
+    path = TRAINSWEEP.path(metadata["namespace"], metadata["name"])
+    await api.patch(path, body, manager=MANAGER)

@@ -43,18 +43,24 @@ from trainrun_operator.worlds.base import (
     StatusRefused,
     StatusUnwritable,
 )
-from trainrun_operator.worlds.kubernetes.creations import FIRST_PAUSE, Refusals, reason_of
-from trainrun_operator.worlds.kubernetes.deletion import delete_pod
 from trainrun_operator.worlds.kubernetes.kept import Recent, kept
-from trainrun_operator.worlds.kubernetes.leftovers import holds_something, leftovers
 from trainrun_operator.worlds.kubernetes.observing.facts import worker_fact
-from trainrun_operator.worlds.kubernetes.observing.node_leases import NodeLeases
+from trainrun_operator.worlds.kubernetes.observing.nodes import NodeLeases, NoticeTaint
 from trainrun_operator.worlds.kubernetes.observing.pod_index import PodIndex
 from trainrun_operator.worlds.kubernetes.observing.pods import PodFact
-from trainrun_operator.worlds.kubernetes.observing.sightings import Sightings
-from trainrun_operator.worlds.kubernetes.observing.strangers import Strangers
-from trainrun_operator.worlds.kubernetes.observing.taints import NoticeTaint
-from trainrun_operator.worlds.kubernetes.observing.unmarked import Recall
+from trainrun_operator.worlds.kubernetes.observing.scene import Sightings
+from trainrun_operator.worlds.kubernetes.observing.strangers import (
+    Recall,
+    Strangers,
+    holds_something,
+    leftovers,
+)
+from trainrun_operator.worlds.kubernetes.pod_writes import (
+    FIRST_PAUSE,
+    Refusals,
+    delete_pod,
+    reason_of,
+)
 from trainrun_operator.worlds.kubernetes.render import OperatorPlace, worker_pod
 from trainrun_operator.worlds.kubernetes.run_object import (
     LedVersion,

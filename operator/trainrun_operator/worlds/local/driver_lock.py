@@ -24,7 +24,7 @@ from typing import TextIO
 
 from trainrun.checkpoint.ownership import LEASE
 from trainrun.errors import TrainRunError
-from trainrun_operator.worlds.local.leftovers import has_any
+from trainrun_operator.worlds.local.worker import has_any
 
 BEAT = 2.0
 """Seconds between two signs of life."""

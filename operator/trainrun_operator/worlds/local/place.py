@@ -1,19 +1,33 @@
-"""Where a local run keeps what is not in its storage: status, lock, one folder per worker.
+"""What a local run keeps that is not in its storage: status, lock, one folder per worker.
 
-Layer: worlds/local. Beside a file storage, so that another shell finds the same run; for a bucket
-in the user's state folder, under a hash of the storage's URI.
+Layer: worlds/local. Its place is beside a file storage, so that another shell finds the same run;
+for a bucket in the user's state folder, under a hash of the storage's URI. The status stands in a
+guarded file: what an API server is for a run in a cluster. Invariants: the file is always whole
+(temporary file, fsync, rename); a write succeeds only over the version that its writer has read;
+the uid is drawn once per run.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
+import fcntl
 import hashlib
+import json
 import os
 import secrets
-from collections.abc import Mapping
-from dataclasses import dataclass
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urlsplit
+
+from trainrun.errors import TrainRunError
+from trainrun_operator.api.run.status import TrainRunStatus
+from trainrun_operator.api.run.status_json import json_object, status_from
+from trainrun_operator.worlds.base import StatusConflict, StatusUnwritable
 
 SECRET_BYTES = 32
 
@@ -78,3 +92,157 @@ def places_root(uri: str, *, environ: Mapping[str, str]) -> Path:
     )
     digest = hashlib.sha256(uri.rstrip("/").encode()).hexdigest()[:16]
     return Path(state) / "trainrun" / digest
+
+
+FORMAT = 1
+"""Version of this file's layout."""
+
+
+class StatusUnreadable(TrainRunError):
+    """The status file is there and cannot be understood."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredRun:
+    """The content of a status file."""
+
+    uid: str
+    resource_version: int
+    generation: int
+    """Grows whenever the run is started with another spec."""
+    spec: dict[str, Any]
+    """The TrainRun as it was run last, for `trainrun status`."""
+    status: TrainRunStatus
+
+
+class StatusFile:
+    """One run's status file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._tried = b""
+        """What was to be written last, where that failed."""
+
+    def read(self) -> StoredRun | None:
+        """The stored run; None where there is none. Raises StatusUnreadable."""
+        try:
+            text = self.path.read_bytes()
+        except FileNotFoundError:
+            return None
+        try:
+            data = json.loads(text)
+            if data["format"] != FORMAT:
+                raise ValueError(f"format {data['format']} is not {FORMAT}")
+            return StoredRun(
+                uid=data["uid"],
+                resource_version=data["resourceVersion"],
+                generation=data["generation"],
+                spec=data["spec"],
+                status=status_from(data["status"]),
+            )
+        except (ValueError, KeyError, TypeError) as error:
+            raise StatusUnreadable(
+                f"{self.path}: cannot be read ({error}). The checkpoints do not depend on it: move "
+                "it away, and the run continues from the newest one with fresh budgets"
+            ) from error
+
+    def create(self, spec: dict[str, Any]) -> StoredRun:
+        """The first version of a run's status, with a new uid.
+
+        Raises StatusConflict and StatusUnwritable.
+        """
+        first = StoredRun(
+            uid=str(uuid.uuid4()),
+            resource_version=0,
+            generation=1,
+            spec=spec,
+            status=TrainRunStatus(),
+        )
+        return self.replace(first)
+
+    def replace(self, run: StoredRun) -> StoredRun:
+        """Write `run` over the version that it was made from.
+
+        Returns it with its new version. Raises StatusConflict where another one is stored, and
+        StatusUnwritable where there is no room, or the storage is gone.
+        """
+        try:
+            return self._replace(run)
+        except OSError as error:
+            raise StatusUnwritable(
+                f"cannot write {self.path}: {error.strerror}; the run waits until its status can "
+                f"be written: {_remedy(error, self.path)}"
+            ) from error
+
+    def _replace(self, run: StoredRun) -> StoredRun:
+        self._make_folder()
+        with self._guarded():
+            stored = self.read()
+            # A file that somebody has removed holds nothing that could be lost.
+            if stored is not None and self._is_ours(stored):
+                run = replace(run, resource_version=stored.resource_version)
+            if stored is not None and stored.resource_version != run.resource_version:
+                raise StatusConflict(
+                    f"{self.path}: version {run.resource_version} was to be replaced, but version "
+                    f"{stored.resource_version} is there"
+                )
+            written = replace(run, resource_version=run.resource_version + 1)
+            self._tried = _encode(written)
+            _write_durably(self.path, self._tried)
+            self._tried = b""
+        return written
+
+    def _is_ours(self, stored: StoredRun) -> bool:
+        """A write of ours that was told to have failed (a folder that cannot be synced, an answer
+        of NFS that was lost) had arrived."""
+        return self._tried == _encode(stored)
+
+    def _make_folder(self) -> None:
+        # Not the folders above: a storage that vanished (an unmounted disk) would come back empty,
+        # and the run would go on there as if nothing had ever been committed.
+        folder = self.path.parent
+        folder.parent.mkdir(exist_ok=True)
+        folder.mkdir(exist_ok=True)
+
+    @contextmanager
+    def _guarded(self) -> Iterator[None]:
+        # Not the status file itself: that one is replaced, and a lock stays with the old inode.
+        with (self.path.with_suffix(".guard")).open("w") as guard:
+            fcntl.flock(guard, fcntl.LOCK_EX)
+            yield
+
+
+def _remedy(error: OSError, path: Path) -> str:
+    match error.errno:
+        case errno.ENOSPC | errno.EDQUOT:
+            return f"make room in {path.parent}"
+        case errno.ENOENT:
+            return "bring the storage's folder back (is its disk still mounted?)"
+        case _:
+            return f"{path.parent} must be writable"
+
+
+def _encode(run: StoredRun) -> bytes:
+    data = {
+        "format": FORMAT,
+        "uid": run.uid,
+        "resourceVersion": run.resource_version,
+        "generation": run.generation,
+        "spec": run.spec,
+        "status": json_object(run.status),
+    }
+    return json.dumps(data, indent=1).encode()
+
+
+def _write_durably(path: Path, data: bytes) -> None:
+    temporary = path.with_suffix(".new")
+    with temporary.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

@@ -24,12 +24,15 @@ from trainrun_operator.core.run.observation import Observation
 from trainrun_operator.core.run.plan import Action, CreateWorker, DeleteRun, DeleteWorker
 from trainrun_operator.core.run.view import STORE_AWAY
 from trainrun_operator.worlds.base import Agents, Seen, StatusConflict, StatusUnwritable
-from trainrun_operator.worlds.local.agent_process import OUTPUT_FILE, AgentProcess
 from trainrun_operator.worlds.local.faults import FaultPlan, PlannedFault
-from trainrun_operator.worlds.local.leftovers import kill_all, signal_child
-from trainrun_operator.worlds.local.place import RunPlace
-from trainrun_operator.worlds.local.status_file import StatusFile, StoredRun
-from trainrun_operator.worlds.local.worker import LocalWorker
+from trainrun_operator.worlds.local.place import RunPlace, StatusFile, StoredRun
+from trainrun_operator.worlds.local.worker import (
+    OUTPUT_FILE,
+    AgentProcess,
+    LocalWorker,
+    kill_all,
+    signal_child,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

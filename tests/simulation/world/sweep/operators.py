@@ -22,8 +22,8 @@ from trainrun_operator.core.sweep.display import is_settled
 from trainrun_operator.core.sweep.observation import SweepObservation, TrialRun
 from trainrun_operator.core.sweep.plan import DeleteTrial, SweepPlan, TrialAction
 from trainrun_operator.runtime.clerk_desk import ClerkDesk
+from trainrun_operator.runtime.reconciler import Wakeup
 from trainrun_operator.runtime.sweep_leader import SweepLeader, SweepSeen
-from trainrun_operator.runtime.wakeup import Wakeup
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -28,7 +28,7 @@ from trainrun_operator.core.run.causes import Cause
 from trainrun_operator.core.run.observation import WorkerFact
 from trainrun_operator.worlds.base import Heard
 from trainrun_operator.worlds.kubernetes.observing.nodes import node_fact
-from trainrun_operator.worlds.kubernetes.observing.sightings import Sightings
+from trainrun_operator.worlds.kubernetes.observing.scene import Sightings
 
 TOLD = Heard(
     state=an_agent(notice=Notice(reason="SIGTERM", age=2)), silent_for=timedelta(seconds=1)

@@ -26,7 +26,7 @@ from tests.worlds.kubernetes.raw_objects import (
 )
 from trainrun_operator.core.run.causes import Cause
 from trainrun_operator.worlds.kubernetes.observing.nodes import NodeFact, node_fact
-from trainrun_operator.worlds.kubernetes.observing.sightings import Sightings
+from trainrun_operator.worlds.kubernetes.observing.scene import Sightings
 
 PODS_FAIL = "0/3 nodes are available: 3 Insufficient nvidia.com/gpu."
 

@@ -11,7 +11,7 @@ import pytest_asyncio
 
 from tests.support.fake_clock import FakeClock
 from trainrun_operator.kube.errors import AlreadyExists
-from trainrun_operator.worlds.kubernetes.observing.node_leases import NodeLeases
+from trainrun_operator.worlds.kubernetes.observing.nodes import NodeLeases
 
 if TYPE_CHECKING:
     from trainrun_operator.kube.api import KubeApi
@@ -93,7 +93,7 @@ async def test_a_lease_does_not_grow_older_while_nobody_can_be_asked(
 
 async def test_a_node_is_asked_about_once_a_second(api: KubeApi, node: str) -> None:
     calls: list[str] = []
-    api.observe_call = lambda verb, _code, _seconds: calls.append(verb)
+    api.observe_call = lambda verb, _code: calls.append(verb)
     clock = FakeClock()
     leases = NodeLeases(api, clock)
     for moment in (0.0, 0.4, 0.8, 1.2, 1.6):
@@ -105,7 +105,7 @@ async def test_a_node_is_asked_about_once_a_second(api: KubeApi, node: str) -> N
 async def test_a_node_without_a_lease_is_asked_about_every_ten_seconds(api: KubeApi) -> None:
     """While a run of 1,000 started, 895 requests asked for Leases that were not there."""
     calls: list[str] = []
-    api.observe_call = lambda verb, _code, _seconds: calls.append(verb)
+    api.observe_call = lambda verb, _code: calls.append(verb)
     clock = FakeClock()
     leases = NodeLeases(api, clock)
     for moment in (0.0, 1.0, 9.0):

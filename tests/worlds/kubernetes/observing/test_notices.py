@@ -21,9 +21,8 @@ from tests.worlds.kubernetes.raw_objects import (
 )
 from trainrun.contract.agent_state import Notice
 from trainrun_operator.worlds.base import Heard
-from trainrun_operator.worlds.kubernetes.observing.nodes import node_fact
-from trainrun_operator.worlds.kubernetes.observing.sightings import Sightings
-from trainrun_operator.worlds.kubernetes.observing.taints import notice_taints
+from trainrun_operator.worlds.kubernetes.observing.nodes import node_fact, notice_taints
+from trainrun_operator.worlds.kubernetes.observing.scene import Sightings
 
 SPOT = a_taint("aws-node-termination-handler/spot-itn", "1777632000")
 SPOT_TEXT = (

@@ -19,7 +19,7 @@ from tests.worlds.kubernetes.raw_objects import (
 from trainrun_operator.kube.api import KubeApi
 from trainrun_operator.worlds.kubernetes.names import SEAL_ANNOTATION, SLOT_LABEL
 from trainrun_operator.worlds.kubernetes.observing.pod_index import PodIndex
-from trainrun_operator.worlds.kubernetes.seal import is_ours
+from trainrun_operator.worlds.kubernetes.observing.pods import is_ours
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

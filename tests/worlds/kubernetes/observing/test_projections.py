@@ -23,9 +23,8 @@ from tests.worlds.kubernetes.raw_objects import (
     running,
     status,
 )
-from trainrun_operator.worlds.kubernetes.observing.nodes import node_fact
+from trainrun_operator.worlds.kubernetes.observing.nodes import Taint, Toleration, node_fact
 from trainrun_operator.worlds.kubernetes.observing.pods import pod_fact
-from trainrun_operator.worlds.kubernetes.observing.taints import Taint, Toleration
 
 
 def test_a_pod_is_known_by_its_labels_owner_and_seal() -> None:

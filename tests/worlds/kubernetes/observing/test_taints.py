@@ -8,7 +8,7 @@ import pytest
 
 from tests.docs.documents import ROOT, section, tables
 from trainrun.errors import InvalidSpec
-from trainrun_operator.worlds.kubernetes.observing.taints import (
+from trainrun_operator.worlds.kubernetes.observing.nodes import (
     DEFAULT_NOTICES,
     SWITCHED_OFF,
     NoticeTaint,

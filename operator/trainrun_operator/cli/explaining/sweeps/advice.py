@@ -16,7 +16,7 @@ from trainrun_operator.cli.wording import counted
 if TYPE_CHECKING:
     from trainrun_operator.api.sweep.spec import TrainSweep
     from trainrun_operator.cli.explaining.sweeps.life import SearchLife
-    from trainrun_operator.worlds.kubernetes.sweeping.sweep_object import SweepVersion
+    from trainrun_operator.worlds.kubernetes.sweep_objects import SweepVersion
 
 
 def advice(life: SearchLife) -> tuple[Advice, ...]:

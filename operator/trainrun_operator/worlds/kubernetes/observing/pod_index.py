@@ -13,8 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from trainrun_operator.kube.api import KubeApi
-from trainrun_operator.kube.informer import Informer
-from trainrun_operator.kube.list_state import EVERYWHERE, settled
+from trainrun_operator.kube.informer import EVERYWHERE, Informer, settled
 from trainrun_operator.worlds.kubernetes.names import RUN_UID_LABEL
 from trainrun_operator.worlds.kubernetes.observing.nodes import NodeFact, node_fact
 from trainrun_operator.worlds.kubernetes.observing.pods import PodFact, pod_fact

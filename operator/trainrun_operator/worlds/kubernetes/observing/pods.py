@@ -1,10 +1,18 @@
 """What is looked at of a worker's pod: a projection of some twenty fields of a few kilobytes.
 
 Layer: worlds/kubernetes; pure. A pod whose labels do not make it a worker is no PodFact at all.
+Labels alone prove nothing, since anybody who may create pods can write them: a seal proves that
+this installation of the operator has created the pod for its run. The key never leaves the
+operator's own Secret. A seal can be copied within its namespace, onto a pod of the same name: the
+trust boundary is the namespace.
 """
 
 from __future__ import annotations
 
+import functools
+import hashlib
+import hmac
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -14,7 +22,16 @@ from trainrun.contract import variables, wire
 from trainrun.contract.agent_config import StorageConfig
 from trainrun_operator.api.pod_template import DEFAULT_GRACE
 from trainrun_operator.core.run.gang.avoiding import MOST
-from trainrun_operator.kube.raw import mapping, moment, number, objects, text, words
+from trainrun_operator.kube.raw import (
+    controller,
+    count,
+    mapping,
+    moment,
+    number,
+    objects,
+    text,
+    words,
+)
 from trainrun_operator.worlds.kubernetes.names import (
     AVOIDS_ANNOTATION,
     CREATION_LABEL,
@@ -23,13 +40,10 @@ from trainrun_operator.worlds.kubernetes.names import (
     SLOT_LABEL,
     TEMPLATE_HASH_LABEL,
 )
-from trainrun_operator.worlds.kubernetes.observing.taints import Toleration
+from trainrun_operator.worlds.kubernetes.observing.nodes import Toleration
 
 MOST_ENTRIES = 256
 """Containers and tolerations of a pod that are looked at: no pod that can be used has more."""
-
-MOST_DIGITS = 9
-"""Of a slot or a creation: larger numbers are nobody's."""
 
 LONGEST_CONFIG = 64 * 1024
 """Characters of an agent's configuration: what is longer was written by nobody of ours."""
@@ -82,7 +96,7 @@ ENDED = ("Succeeded", "Failed")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodFact:
-    """A pod that says of itself, by its labels, that it is a worker; see `seal` for whether."""
+    """A pod that says of itself, by its labels, that it is a worker; see `is_ours` for whether."""
 
     namespace: str
     name: str
@@ -157,7 +171,7 @@ def pod_fact(raw: Mapping[str, Any]) -> PodFact | None:
     """The worker's pod that the API server describes so; None where it is no worker's."""
     metadata, spec, status = mapping(raw, "metadata"), mapping(raw, "spec"), mapping(raw, "status")
     labels, annotations = mapping(metadata, "labels"), mapping(metadata, "annotations")
-    slot, creation = _count(labels, SLOT_LABEL), _count(labels, CREATION_LABEL)
+    slot, creation = count(labels, SLOT_LABEL), count(labels, CREATION_LABEL)
     run_uid, created = text(labels, RUN_UID_LABEL), moment(metadata, "creationTimestamp")
     if slot is None or creation is None or not run_uid:
         return None
@@ -172,7 +186,7 @@ def pod_fact(raw: Mapping[str, Any]) -> PodFact | None:
         template_hash=text(labels, TEMPLATE_HASH_LABEL),
         storage=_storage(agent),
         seal=text(annotations, SEAL_ANNOTATION),
-        owner_uid=_controller(metadata),
+        owner_uid=controller(metadata),
         training=training,
         probes=probes,
         phase=text(status, "phase") or "Pending",
@@ -196,17 +210,6 @@ def pod_fact(raw: Mapping[str, Any]) -> PodFact | None:
             _toleration(entry) for entry in objects(spec, "tolerations")[:MOST_ENTRIES]
         ),
     )
-
-
-def _count(labels: Mapping[str, Any], key: str) -> int | None:
-    found = text(labels, key)
-    ours = found.isascii() and found.isdecimal() and len(found) <= MOST_DIGITS
-    return int(found) if ours else None
-
-
-def _controller(metadata: Mapping[str, Any]) -> str:
-    owners = objects(metadata, "ownerReferences")
-    return next((text(owner, "uid") for owner in owners if owner.get("controller") is True), "")
 
 
 def _training(spec: Mapping[str, Any]) -> tuple[str, object, str]:
@@ -273,3 +276,44 @@ def _toleration(entry: Mapping[str, Any]) -> Toleration:
         effect=text(entry, "effect"),
         seconds=number(entry, "tolerationSeconds"),
     )
+
+
+_PURPOSE = "trainrun pod seal v1"
+
+
+def key_id(key: bytes) -> str:
+    """Tells one key from another (8 hexadecimal digits), and is no secret."""
+    return hmac.new(key, b"trainrun key id", hashlib.sha256).hexdigest()[:8]
+
+
+@functools.lru_cache(maxsize=4096)  # each pass over a run looks at each of its pods
+def seal_of(
+    key: bytes,
+    *,
+    namespace: str,
+    name: str,
+    run_uid: str,
+    slot: int,
+    creation: int,
+    template_hash: str,
+) -> str:
+    """The seal (64 hexadecimal digits) of the pod that is all of this."""
+    # JSON keeps the parts apart: no two different pods make the same text.
+    sealed = json.dumps([_PURPOSE, namespace, name, run_uid, slot, creation, template_hash])
+    return hmac.new(key, sealed.encode(), hashlib.sha256).hexdigest()
+
+
+def is_ours(pod: PodFact, run_uid: str, seal_key: bytes) -> bool:
+    """Whether an operator of this installation has created the pod for this run."""
+    if not run_uid or pod.run_uid != run_uid or pod.owner_uid != run_uid:
+        return False
+    expected = seal_of(
+        seal_key,
+        namespace=pod.namespace,
+        name=pod.name,
+        run_uid=run_uid,
+        slot=pod.slot,
+        creation=pod.creation,
+        template_hash=pod.template_hash,
+    )
+    return hmac.compare_digest(expected.encode(), pod.seal.encode())

@@ -1,8 +1,18 @@
-"""Pods that bear the labels of a worker and were not created by this operator: told once each.
+"""Pods that are not what their labels say, or do not say what they are.
 
-Layer: worlds/kubernetes. They are no workers and change nothing; their user is told of them, since
-most are copies that somebody has made by accident, and such a pod may hold GPUs. Invariant: what is
-told of one run is bounded, whoever makes pods with its uid.
+Layer: worlds/kubernetes. Pods that bear the labels of a worker and were not created by this
+operator are no workers and change nothing; their user is told of them, once each and of so many at
+most, since most are copies that somebody has made by accident, and such a pod may hold GPUs.
+
+Those that another holder of the run had made before we took it over do not know whom to call, and
+would train and hold their GPUs for ever: they are deleted. Invariant: only pods that the run owns,
+in its own namespace, and that are older than the taking over; whoever has copied a worker since
+then keeps it.
+
+Workers that lost a label, the seal or their owner while nobody led are found by their names: nobody
+watches such a pod any more, and it would train on, unseen. Invariants: names are unique, so a pod
+that is older than the start of an attempt and has the name of one of its workers is that worker,
+whatever it bears; one that is still marked is left alone.
 """
 
 from __future__ import annotations
@@ -10,10 +20,17 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
 
 from trainrun_operator.core.run.plan import Event
-from trainrun_operator.kube.errors import KubeError
-from trainrun_operator.worlds.kubernetes.observing.pods import PodFact
+from trainrun_operator.core.run.view import worker_name
+from trainrun_operator.kube.api import KubeApi
+from trainrun_operator.kube.errors import KubeError, NotFound
+from trainrun_operator.kube.raw import moment
+from trainrun_operator.worlds.kubernetes.observing.pod_index import PodIndex
+from trainrun_operator.worlds.kubernetes.observing.pods import ENDED, PodFact
+from trainrun_operator.worlds.kubernetes.run_object import LedVersion
 
 MOST_TOLD = 10
 """Of one run, while one operator leads."""
@@ -74,3 +91,101 @@ class Strangers:
             "it cannot take part in the run any more, and is deleted. See who changes pods here"
         )
         return Event(type="Warning", reason="PodDisowned", message=message)
+
+
+def leftovers(run: LedVersion, strangers: Iterable[PodFact]) -> tuple[PodFact, ...]:
+    """Those of the strangers that were workers of the run before its holder took it over."""
+    since = run.status.taken_over
+    if since is None:
+        return ()
+    return tuple(
+        pod
+        for pod in strangers
+        if pod.owner_uid == run.uid and pod.namespace == run.namespace and pod.created <= since
+    )
+
+
+def holds_something(pod: PodFact) -> bool:
+    """Nobody has deleted it yet, and it has not ended."""
+    return pod.deletion is None and pod.phase not in ENDED
+
+
+MOST_ASKED = 16
+"""Names that are asked for in one pass: between two attempts none of a thousand may be there."""
+ASK_ON = 1.0
+"""Seconds until the next ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Worker:
+    """One of the newest attempt."""
+
+    name: str
+    slot: int
+    creation: int
+    started: datetime
+    """When the attempt was."""
+
+
+class Recall:
+    """Looks for those of the attempt that was the newest when we began to lead this run."""
+
+    def __init__(self, api: KubeApi, pods: PodIndex, wake: Callable[[float], None]) -> None:
+        """`wake` asks for a pass within so many seconds."""
+        self._api = api
+        self._pods = pods
+        self._wake = wake
+        self._left: list[_Worker] | None = None
+        """Those that were not asked for yet; None: we have not begun."""
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all were looked for."""
+        return self._left == []
+
+    async def look(self, run: LedVersion) -> None:
+        """Miss those of the next names that are there. Raises KubeError; what was answered until
+        then is not asked again."""
+        left = _newest(run) if self._left is None else self._left
+        seen = self._seen(run)
+        self._left = [it for it in left if it.name not in seen]
+        for worker in self._left[:MOST_ASKED]:
+            await self._ask(worker, run)
+            self._left.remove(worker)
+        if self._left:
+            self._wake(ASK_ON)
+
+    async def _ask(self, worker: _Worker, run: LedVersion) -> None:
+        try:
+            raw = await self._api.get(f"/api/v1/namespaces/{run.namespace}/pods/{worker.name}")
+        except NotFound:
+            return
+        self._pods.learn(raw)  # the watch may be behind
+        created = moment(raw["metadata"], "creationTimestamp")
+        if created is None or created > worker.started or worker.name in self._seen(run):
+            return
+        pod = PodFact(
+            namespace=run.namespace,
+            name=worker.name,
+            uid=raw["metadata"]["uid"],
+            run_uid=run.uid,
+            slot=worker.slot,
+            creation=worker.creation,
+            created=created,
+        )
+        self._pods.miss(pod)
+
+    def _seen(self, run: LedVersion) -> set[str]:
+        return {pod.name for pod in self._pods.of(run.uid)}
+
+
+def _newest(run: LedVersion) -> list[_Worker]:
+    """The workers of the newest attempt. Of a run that has ended, or is suspended, none is looked
+    for: its workers had stopped."""
+    record = run.status.start_record
+    if record is None or run.status.finished or run.status.is_true("Suspended"):
+        return []
+    return [
+        _Worker(worker_name(run.config, slot=slot, created_for=it), slot, it, record.time)
+        for slot, it in enumerate(record.roster)
+    ]

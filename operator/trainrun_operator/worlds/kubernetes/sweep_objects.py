@@ -1,8 +1,8 @@
-"""The TrainRun of a trial in a cluster: how it is made, and what is looked at of one.
+"""A TrainSweep and the TrainRuns of its trials, as the API server holds them.
 
-Layer: worlds/kubernetes; pure. What it says of itself is believed only where the TrainSweep is its
-controller: labels can be written by anybody, and an owner's uid is checked by nobody, so a name
-that another object has taken is told and left alone.
+Layer: worlds/kubernetes; pure. What a TrainRun says of itself is believed only where the TrainSweep
+is its controller: labels can be written by anybody, and an owner's uid is checked by nobody, so a
+name that another object has taken is told and left alone.
 """
 
 from __future__ import annotations
@@ -11,16 +11,85 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from trainrun.errors import InvalidSpec
+from trainrun_operator.api.loading import read
+from trainrun_operator.api.places import without_unknown
 from trainrun_operator.api.resources import TRAINRUN
 from trainrun_operator.api.sweep.resource import TRAINSWEEP
 from trainrun_operator.api.sweep.spec import TrainSweep
+from trainrun_operator.api.sweep.status import TrainSweepStatus, status_from
 from trainrun_operator.core.sweep.observation import TrialRun, TrialRunPhase
 from trainrun_operator.core.sweep.plan import CreateTrial
 from trainrun_operator.core.sweep.trial import trial_run
-from trainrun_operator.kube.raw import mapping, moment, number, objects, text
+from trainrun_operator.kube.raw import (
+    controller,
+    count,
+    mapping,
+    moment,
+    named,
+    number,
+    objects,
+    text,
+)
 from trainrun_operator.worlds.kubernetes import names
+from trainrun_operator.worlds.kubernetes.kept import kept
 
 Raw = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepVersion:
+    """A TrainSweep in one of its versions, for whoever does not lead it."""
+
+    raw: Raw
+    sweep: TrainSweep
+    status: TrainSweepStatus
+
+    @property
+    def where(self) -> str:
+        """`NAMESPACE/NAME`, as the command line takes it."""
+        metadata = self.sweep.metadata
+        return f"{metadata.namespace}/{metadata.name}"
+
+    def changed(self, fields: Mapping[str, object]) -> TrainSweep:
+        """The same with these fields below `spec`. Raises InvalidSpec."""
+        return described({**self.raw, "spec": {**self.raw["spec"], **fields}})
+
+
+def sweep_version(raw: Raw) -> SweepVersion:
+    """Read an object. Raises InvalidSpec with every field that is wrong, the status's included."""
+    sweep = described(raw)
+    try:
+        status = status_from(raw.get("status") or {})
+    except ValueError as error:
+        raise InvalidSpec(
+            f"{_name(raw)}: the status cannot be read; a newer operator may have written it: "
+            f"{error}"
+        ) from error
+    return SweepVersion(raw=raw, sweep=sweep, status=status)
+
+
+def light(raw: Raw) -> dict[str, Any]:
+    """Of the object what an operator keeps: its name in this version, its status, and `kept`."""
+    whole = kept({**TRAINSWEEP.head(), **raw})  # as it is read alone: a list may leave the kind out
+    return {**TRAINSWEEP.head(), **named(raw), "status": raw.get("status"), "kept": whole}
+
+
+def described(raw: Raw) -> TrainSweep:
+    """What its user has written. Raises InvalidSpec."""
+    document = {key: value for key, value in raw.items() if key != "status"}
+    return read(document, TRAINSWEEP, source=_name(raw), stored=True)
+
+
+def known_spec(raw: Raw) -> dict[str, Any]:
+    """The spec for a clerk, which refuses fields that it does not know: those that we know."""
+    spec: dict[str, Any] = without_unknown(raw["spec"], TRAINSWEEP.spec)
+    return spec
+
+
+def _name(raw: Raw) -> str:
+    metadata = raw.get("metadata", {})
+    return f"{metadata.get('namespace')}/{metadata.get('name')}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,8 +138,8 @@ def trial_object(raw: Raw) -> TrialObject | None:
     metadata = mapping(raw, "metadata")
     labels = mapping(metadata, "labels")
     sweep_uid = text(labels, names.SWEEP_UID_LABEL)
-    trial, opening = _count(labels, names.TRIAL_LABEL), _count(labels, names.OPENING_LABEL)
-    if not sweep_uid or _controller(metadata) != sweep_uid or trial is None or opening is None:
+    trial, opening = count(labels, names.TRIAL_LABEL), count(labels, names.OPENING_LABEL)
+    if not sweep_uid or controller(metadata) != sweep_uid or trial is None or opening is None:
         return None
     if "deletionTimestamp" in metadata:
         return None  # its pods go with it: nothing is left to wait for
@@ -118,13 +187,3 @@ def _condition(status: Raw, kind: str) -> Raw:
     """The condition where it is True, else nothing."""
     found = (it for it in objects(status, "conditions") if it.get("type") == kind)
     return next((it for it in found if it.get("status") == "True"), {})
-
-
-def _controller(metadata: Raw) -> str:
-    owners = objects(metadata, "ownerReferences")
-    return next((text(owner, "uid") for owner in owners if owner.get("controller") is True), "")
-
-
-def _count(labels: Raw, key: str) -> int | None:
-    found = text(labels, key)
-    return int(found) if found.isascii() and found.isdecimal() and len(found) < 10 else None

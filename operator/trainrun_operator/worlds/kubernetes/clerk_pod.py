@@ -19,7 +19,7 @@ from trainrun_operator.api.sweep.spec import TrainSweep
 from trainrun_operator.core.run.config import HASH_DIGITS
 from trainrun_operator.core.sweep.clerking import ClerkConfig
 from trainrun_operator.worlds.kubernetes import names
-from trainrun_operator.worlds.kubernetes.observing.pods import PodFact
+from trainrun_operator.worlds.kubernetes.observing.pods import PodFact, seal_of
 from trainrun_operator.worlds.kubernetes.render import (
     SECRET_KEYS,
     OperatorPlace,
@@ -27,8 +27,7 @@ from trainrun_operator.worlds.kubernetes.render import (
     is_mounted_at,
     token_volume,
 )
-from trainrun_operator.worlds.kubernetes.seal import seal_of
-from trainrun_operator.worlds.kubernetes.sweeping.trial_object import owner_reference
+from trainrun_operator.worlds.kubernetes.sweep_objects import owner_reference
 
 PYTHONPATH = "/opt/trainrun/app:/opt/trainrun/site:/opt/trainrun/clerk"
 """Of our image; the last has what talks to stores, Optuna, cmaes: no business of the operator."""

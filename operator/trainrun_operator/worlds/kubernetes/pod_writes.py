@@ -1,18 +1,48 @@
-"""Creations that the API server refused: what it said, and when to ask again.
+"""What is asked of the API server about pods: deletions, and creations that it has refused.
 
-Layer: worlds/kubernetes. A quota, an admission policy or a webhook that is away may refuse for
-hours: each slot backs off on its own, and the core is told what was said.
+Layer: worlds/kubernetes. Invariants: a pod is deleted by its uid; one that is still there is not
+forgotten: it would not be seen any more, and another one would be made beside it. A quota, an
+admission policy or a webhook that is away may refuse a pod for hours: each slot backs off on its
+own, and the core is told what was said.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 from trainrun_operator.core.run.observation import Refused, RefusedReason
 from trainrun_operator.core.run.plan import CreateWorker
-from trainrun_operator.kube.errors import Forbidden, Invalid, KubeError
+from trainrun_operator.kube.api import KubeApi
+from trainrun_operator.kube.errors import Conflict, Forbidden, Invalid, KubeError, NotFound
+from trainrun_operator.worlds.kubernetes.observing.pod_index import PodIndex
+from trainrun_operator.worlds.kubernetes.observing.pods import PodFact
+
+
+async def delete_pod(
+    pod: PodFact, *, api: KubeApi, pods: PodIndex, guard: Callable[[], None], force: bool = False
+) -> None:
+    """`force`: at once, without a word of its node; `guard` as for the API. Raises KubeError where
+    it stays."""
+    body: dict[str, Any] = {"preconditions": {"uid": pod.uid}}
+    if force:
+        body["gracePeriodSeconds"] = 0
+    path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"
+    try:
+        raw = await api.delete(path, body=body, guard=guard)
+    except (NotFound, Conflict) as error:
+        if isinstance(error, Conflict) and "Precondition failed" not in error.message:
+            raise  # it is there: a policy or a webhook has refused
+        pods.forget(pod)
+        return
+    if raw.get("kind") == "Pod" and not force:
+        pods.learn(raw)
+    else:
+        pods.forget(pod)
+
 
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
 """Seconds between two tries; doubled each time."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.worlds.kubernetes.sweeping.sweeps import PLACE, a_sweep
+from tests.worlds.kubernetes.sweeps import PLACE, a_sweep
 from trainrun.contract.agent_config import AgentConfig
 from trainrun.sweep.view import TrialView
 from trainrun_operator.api.loading import read
@@ -13,10 +13,7 @@ from trainrun_operator.core.run.config import config_of
 from trainrun_operator.core.run.plan import CreateWorker
 from trainrun_operator.core.sweep.plan import CreateTrial
 from trainrun_operator.worlds.kubernetes.render import worker_pod
-from trainrun_operator.worlds.kubernetes.sweeping.trial_object import (
-    trial_manifest,
-    trial_object,
-)
+from trainrun_operator.worlds.kubernetes.sweep_objects import trial_manifest, trial_object
 
 ACTION = CreateTrial(name="search-00003-o2", trial=TrialView(3, {"lr": 0.01}, opening=2))
 

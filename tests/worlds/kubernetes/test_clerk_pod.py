@@ -7,18 +7,17 @@ from typing import Any
 
 import pytest
 
-from tests.worlds.kubernetes.sweeping.sweeps import PLACE, a_sweep
+from tests.worlds.kubernetes.sweeps import PLACE, a_sweep
 from trainrun.contract.variables import CLERK_CONFIG
 from trainrun_operator.api.sweep.spec import TrainSweep
 from trainrun_operator.core.sweep.clerking import ClerkConfig
-from trainrun_operator.worlds.kubernetes.observing.pods import pod_fact
-from trainrun_operator.worlds.kubernetes.seal import is_ours
-from trainrun_operator.worlds.kubernetes.sweeping.clerk_pod import (
+from trainrun_operator.worlds.kubernetes.clerk_pod import (
     ClerkImage,
     clerk_hash,
     clerk_pod,
     next_creation,
 )
+from trainrun_operator.worlds.kubernetes.observing.pods import is_ours, pod_fact
 
 
 def pod(sweep: TrainSweep | None = None, *, creation: int = 1) -> dict[str, Any]:

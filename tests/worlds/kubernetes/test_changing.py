@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.support.trainruns import CRD
-from tests.worlds.kubernetes.sweeping.sweeps import a_document
-from trainrun_operator.worlds.kubernetes.answers import ClusterRefused
-from trainrun_operator.worlds.kubernetes.sweeping.changing import TRIES, change_sweep
+from tests.worlds.kubernetes.sweeps import a_document
+from trainrun_operator.worlds.kubernetes.reading import TRIES, ClusterRefused, change_sweep
 
 if TYPE_CHECKING:
     from tests.support.trainruns import TrainRuns
-    from trainrun_operator.worlds.kubernetes.sweeping.sweep_object import SweepVersion
+    from trainrun_operator.worlds.kubernetes.sweep_objects import SweepVersion
 
 
 @pytest.fixture

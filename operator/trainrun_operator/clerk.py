@@ -1,0 +1,169 @@
+"""The clerk of a sweep in a cluster, as a process: `python -m trainrun_operator.clerk`.
+
+Layer: clerk, composition root. It reads what trials have stored, writes what the operator wants and
+tells both, over one connection, one request at a time; without an operator it goes on by the last
+orders. Exit codes: 0 the sweep is gone, 2 a configuration that cannot be read. SIGTERM ends it at
+once: whatever it was about to write, the next one will.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import ssl
+import sys
+from pathlib import Path
+from types import TracebackType
+
+import aiohttp
+
+from trainrun._common.backoff import Backoff
+from trainrun.checkpoint.run_store import RunStore, open_store
+from trainrun.contract.agent_config import BadConfig
+from trainrun.contract.wire import MalformedMessage
+from trainrun.errors import StoreError
+from trainrun_operator.core.sweep.clerking import CLERK, ClerkConfig, ClerkOrders, ClerkState
+from trainrun_operator.runtime.clerk_work import ClerkWork
+from trainrun_operator.runtime.written_lines import unhurried
+
+PATIENCE = 10.0
+"""Seconds for an answer, besides what the operator was asked to wait."""
+GONE = 410
+
+
+class NoOperator(Exception):
+    """No leader has answered."""
+
+
+class SweepGone(Exception):
+    """The operator knows of no such sweep."""
+
+
+class OperatorLine:
+    """Of one clerk."""
+
+    def __init__(self, config: ClerkConfig) -> None:
+        self._config = config
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> OperatorLine:
+        """Raises ssl.SSLError where `ca` holds no certificate."""
+        config = self._config
+        tls = ssl.create_default_context(cadata=config.ca) if config.ca else True
+        # One that is closed after each failure: behind the name may be another leader by then.
+        self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=tls, limit=1))
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close it."""
+        if self._session is not None:
+            await self._session.close()
+
+    async def ask(self, state: ClerkState, *, wait: float) -> ClerkOrders:
+        """Tell how things are, and hear what is wanted, within `wait` seconds where that is known.
+
+        Raises NoOperator, SweepGone.
+        """
+        assert self._session is not None, "asked within `async with`"
+        try:
+            async with self._session.post(
+                f"{self._config.operator_url}{CLERK}?wait={wait:.2f}",
+                data=state.to_json(),
+                headers=self._identity(),
+                timeout=aiohttp.ClientTimeout(total=wait + PATIENCE),
+            ) as response:
+                body = await response.read()
+        except (OSError, aiohttp.ClientError) as error:
+            raise NoOperator(f"the operator cannot be reached: {error!r}") from error
+        if response.status == GONE:
+            raise SweepGone(body.decode(errors="replace"))
+        if response.status != 200:
+            said = body.decode(errors="replace")[:500]
+            raise NoOperator(f"the operator answers {response.status}: {said}")
+        try:
+            return ClerkOrders.from_json(body)
+        except MalformedMessage as error:
+            raise NoOperator(f"the operator's orders cannot be read: {error}") from error
+
+    def _identity(self) -> dict[str, str]:
+        if not self._config.token_file:
+            return {}
+        token = Path(self._config.token_file).read_text().strip()
+        return {"Authorization": f"Bearer {token}"}
+
+
+READ_EVERY = 2.0
+"""Seconds between two looks at what trials have stored, while some are open."""
+LONGEST_WAIT = 10.0
+"""Seconds that the operator is asked to hold an answer back where none are."""
+FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0
+"""Seconds between tries while no operator answers."""
+
+_log = logging.getLogger("trainrun.clerk")
+
+
+class Clerk:
+    """Of one sweep."""
+
+    def __init__(self, folder: RunStore, *, sweep_uid: str) -> None:
+        """`folder` is the sweep's."""
+        self._work = ClerkWork(folder, sweep_uid=sweep_uid)
+        self._said = ""
+
+    async def serve(self, line: OperatorLine) -> None:
+        """For ever. Raises SweepGone."""
+        backoff, work = Backoff(FIRST_PAUSE, LONGEST_PAUSE), self._work
+        while True:
+            await asyncio.to_thread(work.settle)
+            wait = READ_EVERY if work.busy else LONGEST_WAIT
+            try:
+                work.hear(await line.ask(work.state(), wait=wait))
+            except NoOperator as error:
+                self._say(str(error))
+                await asyncio.sleep(backoff.next())
+                continue
+            backoff.reset()
+            self._say("")
+
+    def _say(self, text: str) -> None:
+        """Once, not with every try."""
+        if text and text != self._said:
+            _log.warning("%s", text)
+        self._said = text
+
+
+async def _serve(config: ClerkConfig, folder: RunStore) -> None:
+    async with OperatorLine(config) as line:
+        try:
+            await Clerk(folder, sweep_uid=config.sweep_uid).serve(line)
+        except SweepGone as gone:
+            _log.info("%s", gone)
+
+
+@unhurried(patience=1.0)
+def main() -> int:
+    """Be the clerk of this environment; returns the exit code."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    # To process 1 of a container a SIGTERM without a handler is lost.
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(143))
+    try:
+        config = ClerkConfig.read(os.environ)
+        it = config.storage
+        store = open_store(it.uri, endpoint_url=it.endpoint_url, region=it.region)
+    except (BadConfig, StoreError) as error:
+        sys.stderr.write(f"trainrun clerk: {error}\n")
+        return 2
+    _log.info("the clerk of %s begins", config.sweep)
+    asyncio.run(_serve(config, RunStore(store, it.run_name)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

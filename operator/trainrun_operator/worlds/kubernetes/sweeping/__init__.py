@@ -1,1 +1,0 @@
-"""What a sweep has in a cluster: the TrainRuns of its trials, and the pod of its clerk."""
