@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from trainrun_operator.api.descriptions import descriptions
+from trainrun_operator.api.base import descriptions
 
 
 @dataclass
@@ -52,7 +52,7 @@ def test_without_sources_nothing_is_described(monkeypatch: pytest.MonkeyPatch) -
 
 def test_a_command_that_starts_reads_no_sources() -> None:
     program = (
-        "import inspect, trainrun_operator.api.descriptions as it;"
+        "import inspect, trainrun_operator.api.base as it;"
         "inspect.getsource = inspect.findsource = None;"
         "import trainrun_operator.cli.run;"
         "assert it._below_fields.cache_info().currsize == 0"

@@ -12,9 +12,8 @@ from tests.api.spec_table import BASE, changed, containers
 from tests.support.admission import refusals
 from trainrun.errors import InvalidSpec
 from trainrun_operator.api.crd import crd
-from trainrun_operator.api.loading import InvalidFile, load_trainrun
+from trainrun_operator.api.loading import InvalidFile, kinds_in, load_trainrun
 from trainrun_operator.api.resources import TRAINRUN
-from trainrun_operator.api.yaml_document import kinds_in
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = [

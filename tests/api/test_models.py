@@ -13,13 +13,19 @@ from tests.api.spec_table import BASE, changed
 from trainrun_operator.api.base import Model
 from trainrun_operator.api.duration import Duration
 from trainrun_operator.api.loading import load_trainrun
-from trainrun_operator.api.places import description_at, field_at, model_at
-from trainrun_operator.api.problems import sentences
-from trainrun_operator.api.run.incident import Incident
-from trainrun_operator.api.run.resource import ObjectMeta, TrainRun
+from trainrun_operator.api.problems import description_at, field_at, model_at, sentences
+from trainrun_operator.api.resources import ObjectMeta, TrainRun
 from trainrun_operator.api.run.spec import BackoffSpec, FailurePolicy
-from trainrun_operator.api.run.status import Condition, ConditionStatus, StartRecord, TrainRunStatus
-from trainrun_operator.api.run.status_json import json_object, json_size, status_from
+from trainrun_operator.api.run.status import (
+    Condition,
+    ConditionStatus,
+    StartRecord,
+    TrainRunStatus,
+    json_object,
+    json_size,
+    status_from,
+)
+from trainrun_operator.api.run.status_parts import Incident
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
 

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from trainrun.contract.agent_state import AgentState, ProcessExit
-from trainrun_operator.api.run.status_json import json_object, status_from
+from trainrun_operator.api.run.status import json_object, status_from
 
 RECORDED = Path(__file__).parents[1] / "recorded"
 

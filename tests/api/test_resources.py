@@ -11,12 +11,10 @@ import yaml
 from pydantic import Field
 
 from trainrun.errors import InvalidSpec
-from trainrun_operator.api.all_resources import RESOURCES
 from trainrun_operator.api.base import API_VERSION, Model
-from trainrun_operator.api.crd import crd, crd_yaml
+from trainrun_operator.api.crd import RESOURCES, crd, crd_yaml
 from trainrun_operator.api.loading import InvalidFile, load
-from trainrun_operator.api.resources import TRAINRUN, Column, Resource
-from trainrun_operator.api.run.resource import ObjectMeta
+from trainrun_operator.api.resources import TRAINRUN, Column, ObjectMeta, Resource
 
 if TYPE_CHECKING:
     from pathlib import Path

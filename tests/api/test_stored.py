@@ -8,7 +8,7 @@ import pytest
 
 from tests.api.spec_table import VALID, Case, changed
 from trainrun_operator.api.loading import InvalidFile, read
-from trainrun_operator.api.places import without_unknown
+from trainrun_operator.api.problems import without_unknown
 from trainrun_operator.api.resources import TRAINRUN
 
 

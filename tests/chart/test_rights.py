@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.chart.rendering import MATRIX, Manifest, of_kind, render, rights, the
-from trainrun_operator.api.all_resources import RESOURCES
+from trainrun_operator.api.crd import RESOURCES
 from trainrun_operator.cluster.operator import LEASE_NAME
 
 WORK = {

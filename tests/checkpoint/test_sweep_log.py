@@ -15,7 +15,7 @@ from trainrun.checkpoint.sweep_log import SweepLog
 from trainrun.errors import StoreUnavailable, SweepLogDamaged
 from trainrun.sweep.records import Ask, End, LogEntry, Record
 from trainrun.sweep.targets import EndedRun, Targets
-from trainrun_operator.core.sweep.trial import folder_name
+from trainrun_operator.core.sweep.config import folder_name
 
 
 @pytest.fixture

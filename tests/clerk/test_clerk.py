@@ -13,7 +13,7 @@ from trainrun.checkpoint.run_store import RunStore
 from trainrun.checkpoint.sweep_log import SweepLog
 from trainrun.sweep.records import Ask, End
 from trainrun.sweep.targets import EndedRun
-from trainrun_operator.core.sweep.observation import ClerkUnknown
+from trainrun_operator.core.sweep.boundary import ClerkUnknown
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

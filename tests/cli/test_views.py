@@ -14,9 +14,15 @@ from rich.console import Console
 
 from tests.runtime.states import a_state
 from trainrun.contract.agent_state import Notice, ProcessExit
-from trainrun_operator.api.run.incident import Ending, Incident
-from trainrun_operator.api.run.standing import CheckpointStatus, PostedProgress, Progress, Workers
 from trainrun_operator.api.run.status import Condition, TrainRunStatus
+from trainrun_operator.api.run.status_parts import (
+    CheckpointStatus,
+    Ending,
+    Incident,
+    PostedProgress,
+    Progress,
+    Workers,
+)
 from trainrun_operator.cli import wording
 from trainrun_operator.cli.json_lines import JsonLines
 from trainrun_operator.cli.lines import PlainLines
@@ -24,9 +30,8 @@ from trainrun_operator.cli.live import LiveView
 from trainrun_operator.cli.report.terminal import lines as report_lines
 from trainrun_operator.cli.summary import report_of
 from trainrun_operator.cli.timeline import Timeline
+from trainrun_operator.core.run.boundary import Event, Plan, WorkerFact, WorkerLoss
 from trainrun_operator.core.run.causes import Cause
-from trainrun_operator.core.run.observation import WorkerFact, WorkerLoss
-from trainrun_operator.core.run.plan import Event, Plan
 from trainrun_operator.runtime.news import Happened, Output, Passed
 from trainrun_operator.runtime.written_lines import WrittenLines
 

@@ -13,8 +13,7 @@ from tests.runtime.states import a_state
 from trainrun_operator.cluster.manager import RunManager
 from trainrun_operator.cluster.metrics import Metrics
 from trainrun_operator.cluster.watch import RunWatch
-from trainrun_operator.core.run.observation import Installation
-from trainrun_operator.core.run.plan import Event
+from trainrun_operator.core.run.boundary import Event, Installation
 from trainrun_operator.runtime.agent_server import AgentServer, shared_token
 from trainrun_operator.worlds.kubernetes.observing.pod_index import PodIndex
 from trainrun_operator.worlds.kubernetes.render import OperatorPlace

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pytest
 
     from tests.kube.fake_api import FakeApi
-    from trainrun_operator.api.run.resource import TrainRun
+    from trainrun_operator.api.resources import TrainRun
 
 
 def test_a_run_is_known_once_it_was_seen_and_forgotten_when_it_is_deleted() -> None:

@@ -7,8 +7,8 @@ from typing import Any
 from prometheus_client import generate_latest
 
 from tests.support.builders import a_config
-from trainrun_operator.api.run.incident import Ending, Incident
 from trainrun_operator.api.run.status import TrainRunStatus
+from trainrun_operator.api.run.status_parts import Ending, Incident
 from trainrun_operator.cluster.metrics import Metrics
 from trainrun_operator.core.run.config import RunConfig
 

@@ -9,11 +9,10 @@ import pytest
 
 from tests.cluster.office import Office, raw
 from tests.support.builders import BEGIN, an_incident
-from trainrun_operator.api.run.incident import Incident
-from trainrun_operator.api.run.status import TrainRunStatus
-from trainrun_operator.api.run.status_json import json_object
+from trainrun_operator.api.run.status import TrainRunStatus, json_object
+from trainrun_operator.api.run.status_parts import Incident
 from trainrun_operator.cluster.node_memory import MOST, TOLD_WITHIN, NodeMemory
-from trainrun_operator.core.run.plan import Event
+from trainrun_operator.core.run.boundary import Event
 
 NOW = BEGIN + timedelta(hours=1)
 

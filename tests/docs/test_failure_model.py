@@ -13,10 +13,10 @@ import pytest
 from tests.docs.documents import ROOT, section, tables
 from trainrun.contract.agent_state import Outcome
 from trainrun_operator.api.run.status import MAX_INCIDENTS, PhaseName
+from trainrun_operator.core.run.boundary import Event, Plan
 from trainrun_operator.core.run.causes import BUDGETS, CAUSES, Cause, CauseRow
 from trainrun_operator.core.run.display import LASTING
-from trainrun_operator.core.run.plan import Event, Plan
-from trainrun_operator.core.run.rules import UNCOUNTED_TRIES
+from trainrun_operator.core.run.incidents.ledger import UNCOUNTED_TRIES
 
 TEXT = (ROOT / "docs" / "failure-model.md").read_text()
 CORE = ROOT / "operator" / "trainrun_operator" / "core" / "run"

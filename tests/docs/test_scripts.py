@@ -18,7 +18,7 @@ from tests.docs.documents import ROOT, Block, all_blocks, commands_below
 from tests.worlds.local.local_runs import LocalRuns
 from trainrun_operator.api.loading import load
 from trainrun_operator.api.resources import TRAINRUN, Resource
-from trainrun_operator.api.sweep.resource import TRAINSWEEP
+from trainrun_operator.api.sweep.spec import TRAINSWEEP
 from trainrun_operator.core.run.display import LASTING
 from trainrun_operator.worlds.local.worker import kill_all
 

@@ -9,15 +9,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.runtime.test_reconciler import CREATE, Story, a_plan
-from trainrun_operator.api.run.standing import Failures
 from trainrun_operator.api.run.status import Condition, TrainRunStatus
+from trainrun_operator.api.run.status_parts import Failures
 from trainrun_operator.runtime import news
 from trainrun_operator.runtime.news import Happened, Kind, Mishaps, one_line
 from trainrun_operator.worlds.base import Agents, Seen, StatusRefused
 
 if TYPE_CHECKING:
-    from trainrun_operator.core.run.observation import Observation
-    from trainrun_operator.core.run.plan import Action, Plan
+    from trainrun_operator.core.run.boundary import Action, Observation, Plan
 
 
 class Refusal(Exception):

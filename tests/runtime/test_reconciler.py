@@ -15,12 +15,18 @@ from tests.runtime.states import RUN_UID, a_state, hold
 from tests.simulation.world.clock import Clock
 from tests.support.builders import a_config, a_worker
 from trainrun.contract.answer import PROGRESS_INTERVAL
-from trainrun_operator.api.run.standing import PostedProgress
 from trainrun_operator.api.run.status import HistoryEntry, TrainRunStatus
+from trainrun_operator.api.run.status_parts import PostedProgress
+from trainrun_operator.core.run.boundary import (
+    Action,
+    CreateWorker,
+    Event,
+    Observation,
+    Plan,
+    WorkerFact,
+)
 from trainrun_operator.core.run.config import RunConfig
-from trainrun_operator.core.run.history import with_history
-from trainrun_operator.core.run.observation import Observation, WorkerFact
-from trainrun_operator.core.run.plan import Action, CreateWorker, Event, Plan
+from trainrun_operator.core.run.status_size import with_history
 from trainrun_operator.runtime import reconciler
 from trainrun_operator.runtime.agents import RunAgents
 from trainrun_operator.runtime.news import Happened, Passed, RunNews

@@ -17,7 +17,6 @@ from trainrun_operator.api.run.rules import FailureRule
 from trainrun_operator.api.run.spec import FailurePolicy, OnNotice
 from trainrun_operator.core.run.causes import BUDGETS, limits_of
 from trainrun_operator.core.run.incidents import ledger
-from trainrun_operator.core.run.rules import rules_of
 
 CALM_AFTER = 120.0
 """Virtual seconds after which nothing breaks any more."""
@@ -83,7 +82,7 @@ def living(life: Life) -> Simulation:
         ),
         window=timedelta(seconds=life.window) if life.window else None,
         no_progress_limit=life.no_progress_limit,
-        rules=rules_of(life.rules),
+        rules=life.rules,
         force_delete_pods=life.force_delete,
         heartbeat_timeout=timedelta(seconds=5),
         start_timeout=timedelta(seconds=60),

@@ -16,7 +16,7 @@ from tests.simulation.one_run import causes
 from tests.simulation.striking import Fault, FaultKind
 from tests.simulation.world.simulation import Simulation
 from trainrun_operator.core.run import answers
-from trainrun_operator.core.run.rules import Decision
+from trainrun_operator.core.run.incidents.ledger import Decision
 
 
 def a_life(*kinds: FaultKind, size: float = 0.5, **fields: Any) -> Life:

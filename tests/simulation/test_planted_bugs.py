@@ -22,13 +22,12 @@ from trainrun.contract.agent_state import Resolution, SaveVote
 from trainrun.contract.answer import ResolveRequest, SaveOrder
 from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun_operator.core.run import planner, transitions
+from trainrun_operator.core.run.boundary import DeleteRun, DeleteWorker, Event, Plan, WorkerFact
 from trainrun_operator.core.run.causes import Cause
 from trainrun_operator.core.run.gang import roster
 from trainrun_operator.core.run.incidents import ledger, losses
-from trainrun_operator.core.run.observation import WorkerFact
-from trainrun_operator.core.run.plan import DeleteRun, DeleteWorker, Event, Plan
-from trainrun_operator.core.run.save_agreement import coordinate
-from trainrun_operator.core.run.stages import finished, gathering, preempting, running
+from trainrun_operator.core.run.stages import gathering, preempting, resting, running
+from trainrun_operator.core.run.stages.preempting import coordinate
 from trainrun_operator.core.run.view import View
 from trainrun_operator.runtime.news import Happened, RunNews
 
@@ -149,7 +148,7 @@ def dawdling(view: View) -> tuple[WorkerFact, ...]:
 
 
 def test_an_end_that_nobody_is_told_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transitions.history, "ended", lambda *_: "something happened")
+    monkeypatch.setattr(transitions.attempts, "ended", lambda *_: "something happened")
     mistake = first_mistake(kinds=["exception"])
     assert mistake is not None
     assert "the end of attempt 1 was never told" in mistake[1]
@@ -274,20 +273,20 @@ def test_a_run_that_is_written_after_its_end_is_noticed(monkeypatch: pytest.Monk
             plan, status=replace(plan.status, observed_generation=now), requeue_after=A_SECOND
         )
 
-    monkeypatch.setattr(planner.finished, "decide", ticking)
+    monkeypatch.setattr(planner.resting, "finished", ticking)
     mistake = first_mistake()
     assert mistake is not None
     assert "a run that is over is still written" in mistake[1]
 
 
-FINISHED = planner.finished.decide
+FINISHED = planner.resting.finished
 A_SECOND = timedelta(seconds=1)
 
 
 def test_a_run_that_is_deleted_before_its_end_is_stored_is_noticed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(finished, "_clean_up", lambda _view: (DeleteRun(),))
+    monkeypatch.setattr(resting, "_clean_up", lambda _view: (DeleteRun(),))
     mistake = first_mistake(faults=(), ttl=0.0, delay=1.5)
     assert mistake is not None
     assert "the run was deleted before its storage was marked finished" in mistake[1]

@@ -10,8 +10,8 @@ from tests.simulation.lives import judged, living
 from tests.simulation.one_run import HOUR, a_config, a_life, causes, runs, until, worker
 from tests.support.levels import some
 from trainrun_operator.api.run.rules import FailureRule
-from trainrun_operator.core.run import rules as rules_of_core
-from trainrun_operator.core.run.rules import Decision, rules_of
+from trainrun_operator.core.run.incidents import ledger
+from trainrun_operator.core.run.incidents.ledger import Decision
 
 FAULTS = ("exception", "kill", "oom", "node-loss", "preempt", "vanish", "rendezvous")
 
@@ -23,9 +23,7 @@ def test_a_life_with_rules_keeps_the_promises(number: int) -> None:
 
 @pytest.mark.slow
 def test_a_rule_that_is_not_the_first_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    decide = rules_of_core.decision
-    from trainrun_operator.core.run.incidents import ledger
-
+    decide = ledger.decision
     monkeypatch.setattr(ledger, "decision", lambda i, rules: decide(i, tuple(reversed(rules))))
     assert noticed()
 
@@ -34,8 +32,6 @@ def test_a_rule_that_is_not_the_first_is_noticed(monkeypatch: pytest.MonkeyPatch
 def test_a_run_that_goes_on_although_a_rule_fails_it_is_noticed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from trainrun_operator.core.run.incidents import ledger
-
     monkeypatch.setattr(ledger, "decision", lambda *_: Decision(action=""))
     assert noticed()
 
@@ -53,7 +49,7 @@ def test_workers_that_are_well_are_not_replaced_while_a_dead_node_is_not_known_y
     """Their peers fail first, with the exit code that a rule avoids nodes for."""
     rule = FailureRule(action="RestartAvoidingNode", exit_codes=(1,))
     limits = {"failures": -1, "preemptions": -1}
-    world = a_life(seed=seed, config=a_config(rules=rules_of((rule,)), limits=limits))
+    world = a_life(seed=seed, config=a_config(rules=(rule,), limits=limits))
     until(world, lambda: runs(world, 1))
     world.darken(worker(world, 2), suspected_after=4.0)
     world.live(HOUR)

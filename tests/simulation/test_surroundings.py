@@ -10,7 +10,7 @@ from tests.simulation.one_run import HOUR, a_config, a_life, causes, runs, until
 from tests.simulation.world.cluster import StartTrouble
 from tests.simulation.world.simulation import Simulation
 from tests.simulation.world.weather import Weather
-from trainrun_operator.core.run.plan import CreateWorker, DeleteWorker
+from trainrun_operator.core.run.boundary import CreateWorker, DeleteWorker
 
 
 def lived_well(world: Simulation) -> bool:

@@ -6,7 +6,7 @@ import pytest
 
 from tests.simulation.one_run import HOUR, a_life, runs, until, worker
 from tests.support.levels import some
-from trainrun_operator.core.run.observation import Installation, name_of
+from trainrun_operator.core.run.boundary import Installation, name_of
 
 ONE, OTHER = Installation(name="one", key="k1"), Installation(name="other", key="k2")
 

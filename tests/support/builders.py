@@ -26,25 +26,30 @@ from trainrun.contract.agent_state import (
 )
 from trainrun.contract.answer import Answer, Hold
 from trainrun.contract.checkpoint_id import CheckpointId
-from trainrun_operator.api.run.asked import EvidenceAsked, SaveAsked
-from trainrun_operator.api.run.incident import Ending, EndingKind, Incident
-from trainrun_operator.api.run.resource import TrainRun
+from trainrun_operator.api.resources import TrainRun
 from trainrun_operator.api.run.status import Condition, ConditionStatus, StartRecord, TrainRunStatus
-from trainrun_operator.core.run.causes import BUDGETS, Cause, Limits
-from trainrun_operator.core.run.config import RunConfig, config_of
-from trainrun_operator.core.run.flush import to_flush
-from trainrun_operator.core.run.incidents.attribution import incident_of
-from trainrun_operator.core.run.incidents.losses import Loss
-from trainrun_operator.core.run.observation import (
+from trainrun_operator.api.run.status_parts import (
+    Ending,
+    EndingKind,
+    EvidenceAsked,
+    Incident,
+    SaveAsked,
+)
+from trainrun_operator.core.run.boundary import (
     NAMELESS,
     Installation,
     NodeStrike,
     Observation,
+    Plan,
     Refused,
     WorkerFact,
     WorkerLoss,
 )
-from trainrun_operator.core.run.plan import Plan
+from trainrun_operator.core.run.causes import BUDGETS, Cause, Limits
+from trainrun_operator.core.run.config import RunConfig, config_of
+from trainrun_operator.core.run.drain import to_flush
+from trainrun_operator.core.run.incidents.attribution import incident_of
+from trainrun_operator.core.run.incidents.losses import Loss
 from trainrun_operator.core.run.planner import decide
 from trainrun_operator.core.run.view import View, worker_name
 

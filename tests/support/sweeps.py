@@ -19,9 +19,13 @@ from trainrun.sweep.records import (
 from trainrun.sweep.search import Objective, Search
 from trainrun.sweep.space import FloatRange, OneOf, Parameter
 from trainrun.sweep.view import SweepView
+from trainrun_operator.core.sweep.boundary import (
+    SweepObservation,
+    SweepPlan,
+    TrialRun,
+    TrialRunPhase,
+)
 from trainrun_operator.core.sweep.config import SweepConfig
-from trainrun_operator.core.sweep.observation import SweepObservation, TrialRun, TrialRunPhase
-from trainrun_operator.core.sweep.plan import SweepPlan
 from trainrun_operator.core.sweep.planner import decide_sweep
 
 SPACE = (

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 from tools.reference import chart, commands, editing, library, metrics, resource
-from trainrun_operator.api.all_resources import RESOURCES
+from trainrun_operator.api.crd import RESOURCES
 
 PAGES: dict[str, Callable[[], str]] = {
     "editing.md": editing.page,

@@ -10,9 +10,13 @@ Layer: api. Invariants:
 
 from __future__ import annotations
 
+import ast
+import inspect
 import re
-from collections.abc import Callable
+import textwrap
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, ClassVar, Literal, Self
 
 from pydantic import (
@@ -25,8 +29,6 @@ from pydantic import (
 from pydantic.alias_generators import to_camel
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
-
-from trainrun_operator.api.descriptions import describe
 
 GROUP = "trainrun.dev"
 VERSION = "v1alpha1"
@@ -231,4 +233,45 @@ class Model(BaseModel):
 
 def _with_rules(schema: JsonSchemaValue, entries: list[dict[str, Any]]) -> JsonSchemaValue:
     schema[CEL_RULES] = [*schema.get(CEL_RULES, []), *entries]
+    return schema
+
+
+def descriptions(cls: type[Any]) -> dict[str, str]:
+    """By field, those of the bases included; of those without one, nothing."""
+    found: dict[str, str] = {}
+    for base in reversed(cls.__mro__):
+        if "__annotations__" in vars(base):
+            found |= _below_fields(base)
+    return found
+
+
+@cache
+def _below_fields(cls: type[Any]) -> dict[str, str]:
+    try:
+        (tree,) = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
+    except OSError:  # installed without sources
+        return {}
+    assert isinstance(tree, ast.ClassDef)
+    return {
+        field.target.id: inspect.cleandoc(text.value.value)
+        for field, text in zip(tree.body, tree.body[1:], strict=False)
+        if isinstance(field, ast.AnnAssign)
+        and isinstance(field.target, ast.Name)
+        and isinstance(text, ast.Expr)
+        and isinstance(text.value, ast.Constant)
+        and isinstance(text.value.value, str)
+    }
+
+
+def describe(
+    cls: type[Any],
+    names: Mapping[str, str],
+    schema: JsonSchemaValue,
+    handler: GetJsonSchemaHandler,
+) -> JsonSchemaValue:
+    """Write them into the schema that was made of `cls`; `names` are the fields' names outside."""
+    properties, told = handler.resolve_ref_schema(schema)["properties"], descriptions(cls)
+    for name, outside in names.items():
+        if name in told:
+            properties[outside].setdefault("description", told[name])
     return schema

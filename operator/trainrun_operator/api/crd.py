@@ -15,7 +15,6 @@ from typing import Any
 import yaml
 from pydantic import TypeAdapter
 
-from trainrun_operator.api.all_resources import RESOURCES
 from trainrun_operator.api.base import (
     ANY_TYPE,
     API_VERSION,
@@ -26,7 +25,11 @@ from trainrun_operator.api.base import (
     LIST_TYPE,
     VERSION,
 )
-from trainrun_operator.api.resources import Column, Resource
+from trainrun_operator.api.resources import TRAINRUN, Column, Resource
+from trainrun_operator.api.sweep.spec import TRAINSWEEP
+
+RESOURCES: tuple[Resource[Any], ...] = (TRAINRUN, TRAINSWEEP)
+"""All custom resources."""
 
 _HEADER = "# Made from the models in operator/trainrun_operator/api by `make crds`. Do not edit.\n"
 

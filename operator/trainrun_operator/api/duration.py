@@ -13,9 +13,9 @@ from typing import Self
 
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema, PydanticCustomError, core_schema
+from pydantic_core import CoreSchema, core_schema
 
-from trainrun_operator.api.base import BROKEN_RULE, BrokenRule, Rule
+from trainrun_operator.api.base import BrokenRule, Rule, broken_rules
 
 # So many digits that no sum of them overflows CEL's durations (292 years).
 PATTERN = r"^([0-9]{1,6}h)?([0-9]{1,7}m)?([0-9]{1,9}s)?([0-9]{1,9}ms)?$"
@@ -76,10 +76,7 @@ class Duration(str):
         try:
             return cls(text)
         except ValueError as error:
-            broken = (BrokenRule(path=(), message=_ALLOWED),)
-            raise PydanticCustomError(
-                BROKEN_RULE, "{text}", {"text": _ALLOWED, "broken": broken}
-            ) from error
+            raise broken_rules((BrokenRule(path=(), message=_ALLOWED),)) from error
 
 
 def between(low: str, high: str) -> Rule:

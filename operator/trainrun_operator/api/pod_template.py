@@ -1,19 +1,25 @@
 """The part of a pod template that TrainRun reads itself; everything else passes through unread.
 
 Layer: api. A full PodTemplateSpec schema would be hundreds of kilobytes and bind us to one version
-of Kubernetes: the API server checks the rest of the template when a worker pod is made from it.
+of Kubernetes: the API server checks the rest of the template when a worker pod is made from it. The
+CRD leaves a template open, so the API server takes `labels: [a]`, and only refuses the pod that it
+would check: what no pod can be made from is found by `shape_problem`, and its user told of the
+field.
 """
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
-from pydantic import ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic.alias_generators import to_camel
 
 from trainrun.errors import InvalidSpec
 from trainrun_operator.api.base import EachOnce, Model, Rule
+from trainrun_operator.api.problems import sentences
 
 DEFAULT_GRACE = 30
 """Seconds that a pod has to end, where its spec does not say."""
@@ -182,7 +188,7 @@ class PodSpec(OpenModel):
                 f'the container that trains (named "{WORKER_CONTAINER}", or the only one) needs a '
                 "command or args that start the training, such as command: [python, train.py]"
             ),
-            # Which of several trains is not known without a name: see `template_shapes`.
+            # Which of several trains is not known without a name: see `shape_problem`.
             holds=lambda spec: bool(spec.candidates or spec.training.command or spec.training.args),
             path=("containers",),
         ),
@@ -235,3 +241,72 @@ class PodTemplate(OpenModel):
     def as_dict(self) -> dict[str, Any]:
         """The template exactly as its user wrote it, in JSON types."""
         return self.model_dump(mode="json", by_alias=True, exclude_unset=True)
+
+
+MOST_TOLD = 3
+"""Problems of a template that are told at once."""
+
+_EMPTY = BeforeValidator(lambda value: value or None)
+"""What is empty is read as absent."""
+
+_Mapping = Annotated[dict[str, Any] | None, _EMPTY]
+_List = Annotated[list[Any] | None, _EMPTY]
+_Objects = Annotated[list[dict[str, Any]] | None, _EMPTY]
+
+
+class _Shape(BaseModel):
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True)
+
+
+class _Metadata(_Shape):
+    labels: _Mapping = None
+    annotations: _Mapping = None
+
+
+class _Term(_Shape):
+    match_fields: _List = None
+
+
+class _Required(_Shape):
+    node_selector_terms: Annotated[list[_Term] | None, _EMPTY] = None
+
+
+class _NodeAffinity(_Shape):
+    required_during_scheduling_ignored_during_execution: Annotated[_Required | None, _EMPTY] = None
+    preferred_during_scheduling_ignored_during_execution: _List = None
+
+
+class _Affinity(_Shape):
+    node_affinity: Annotated[_NodeAffinity | None, _EMPTY] = None
+
+
+class _Container(_Shape):
+    volume_mounts: _Objects = None
+
+
+class _Spec(_Shape):
+    containers: list[_Container]
+    volumes: _Objects = None
+    tolerations: _List = None
+    affinity: Annotated[_Affinity | None, _EMPTY] = None
+    security_context: _Mapping = None
+
+
+class _Template(_Shape):
+    metadata: Annotated[_Metadata | None, _EMPTY] = None
+    spec: _Spec
+
+
+def shape_problem(template: PodTemplate) -> str:
+    """Why no pod can be made from this template, with the fields below it; "" where one can."""
+    if names := template.spec.candidates:
+        return (
+            f"spec.containers: {', '.join(names)}: none of these is called "
+            f'"{WORKER_CONTAINER}"; rename the one that trains to {WORKER_CONTAINER}'
+        )
+    try:
+        _Template.model_validate(template.as_dict())
+    except ValidationError as error:
+        found = (it for detail in error.errors() for it in sentences(detail, _Template))
+        return "; ".join(itertools.islice(found, MOST_TOLD))
+    return ""

@@ -1,22 +1,62 @@
-"""A custom resource as a row: whatever differs from one to the next. And the row of TrainRun.
+"""TrainRun as an object and as a row: whatever differs from one custom resource to the next.
 
-Layer: api. `all_resources` is the table. The CRDs (api/crd.py), the loading of YAML
-(api/loading.py), the rights that the chart must grant (tests/chart/test_rights.py) and the
-operator's watches read the rows. One more resource is a row, a model and a status.
+Layer: api. The CRDs (api/crd.py, which has the table of all), the loading of YAML (api/loading.py),
+the rights that the chart must grant (tests/chart/test_rights.py) and the operator's watches read
+the rows. One more resource is a row, a model and a status. The status is no part of the object
+here: users do not write it, and the core gets it on its own.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Generic, Literal, TypeVar
+from typing import Annotated, Any, Generic, Literal, TypeVar
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from trainrun_operator.api.base import API_VERSION, GROUP, VERSION, Model
-from trainrun_operator.api.places import model_in
-from trainrun_operator.api.run.resource import TrainRun
-from trainrun_operator.api.run.spec import MAX_NAME
+from trainrun_operator.api.pod_template import OpenModel
+from trainrun_operator.api.problems import model_in
+from trainrun_operator.api.run.spec import MAX_NAME, RunName, TrainRunSpec
 from trainrun_operator.api.run.status import TrainRunStatus
+
+RESTART = "trainrun.dev/restart"
+"""Annotation of a TrainRun: each new value restarts the gang that runs, once."""
+
+
+class ObjectMeta(OpenModel):
+    """metadata: the fields that TrainRun reads; all others are kept."""
+
+    name: RunName
+    """Name, a DNS label of at most 48 characters; that of a TrainSweep has at most 34."""
+    namespace: Annotated[str, Field(max_length=63)] = "default"
+    """Namespace. Default: default."""
+    uid: Annotated[str, Field(max_length=128)] = ""
+    """Given by the API server; empty in a file."""
+    generation: int = 0
+    """Counts changes of the spec; given by the API server."""
+    labels: dict[str, str] = Field(default_factory=dict)
+    """Labels."""
+    annotations: dict[str, str] = Field(default_factory=dict)
+    """Annotations."""
+
+
+class TrainRun(Model):
+    """A long training run that survives failures and preemptions."""
+
+    api_version: Literal["trainrun.dev/v1alpha1"] = API_VERSION
+    """trainrun.dev/v1alpha1."""
+    kind: Literal["TrainRun"] = "TrainRun"
+    """TrainRun."""
+    metadata: ObjectMeta
+    """Name, namespace, labels."""
+    spec: TrainRunSpec
+    """What the user asks for."""
+
+    @property
+    def run_name(self) -> str:
+        """Name of the run's folder in the storage: storage.runName, by default metadata.name."""
+        return self.spec.storage.run_name or self.metadata.name
+
 
 M = TypeVar("M", bound=Model)
 

@@ -14,10 +14,9 @@ import click
 import yaml
 
 from trainrun.errors import InvalidSpec, TrainRunError
-from trainrun_operator.api.loading import InvalidFile, read
+from trainrun_operator.api.loading import InvalidFile, read, read_document
 from trainrun_operator.api.resources import TRAINRUN
 from trainrun_operator.api.run.launching import launching_of
-from trainrun_operator.api.yaml_document import read_document
 from trainrun_operator.cli.converting import jobset, pytorchjob, trainjob
 from trainrun_operator.cli.converting.command import hidden_launcher
 from trainrun_operator.cli.converting.gang import (

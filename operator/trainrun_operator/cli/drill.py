@@ -27,7 +27,7 @@ from trainrun_operator.cli.report.output import show, write
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-    from trainrun_operator.api.run.resource import TrainRun
+    from trainrun_operator.api.resources import TrainRun
     from trainrun_operator.cli.drilling.ground import Ground
     from trainrun_operator.cli.drilling.rehearsed import Drill
 

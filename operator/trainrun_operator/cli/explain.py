@@ -32,7 +32,7 @@ from trainrun_operator.cli.sweeping.reading import (
     names_sweep,
     read_log,
 )
-from trainrun_operator.core.sweep.trial import TRIALS
+from trainrun_operator.core.sweep.config import TRIALS
 
 if TYPE_CHECKING:
     from trainrun_operator.worlds.kubernetes.reading import Namesakes

@@ -13,8 +13,7 @@ from __future__ import annotations
 import json
 from typing import Any, assert_never
 
-from trainrun_operator.api.run.status import TrainRunStatus
-from trainrun_operator.api.run.status_json import json_object
+from trainrun_operator.api.run.status import TrainRunStatus, json_object
 from trainrun_operator.runtime.news import Happened, Output, Passed, RunNews
 from trainrun_operator.runtime.written_lines import Lines, source_of
 

@@ -17,8 +17,8 @@ from trainrun.errors import InvalidSpec
 from trainrun_operator.api.run.status import TrainRunStatus
 from trainrun_operator.cli.ctrl_c import on_interrupt
 from trainrun_operator.cli.preparation import Preparation
+from trainrun_operator.core.run.boundary import Plan
 from trainrun_operator.core.run.config import RunConfig, agent_config, config_of
-from trainrun_operator.core.run.plan import Plan
 from trainrun_operator.core.run.planner import decide
 from trainrun_operator.runtime.agent_server import AgentServer, shared_token
 from trainrun_operator.runtime.agents import RunAgents

@@ -14,7 +14,7 @@ from trainrun_operator.api.run.status import TrainRunStatus
 from trainrun_operator.cli import wording
 from trainrun_operator.cli.preparation import Preparation
 from trainrun_operator.core.run.config import config_of
-from trainrun_operator.core.run.stages.finished import raised
+from trainrun_operator.core.run.stages.resting import raised
 from trainrun_operator.worlds.local.place import StatusFile, StoredRun
 
 

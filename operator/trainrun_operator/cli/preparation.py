@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainrun.errors import InvalidSpec
-from trainrun_operator.api.loading import load_trainrun
+from trainrun_operator.api.loading import kinds_in, load_trainrun
+from trainrun_operator.api.resources import TrainRun
 from trainrun_operator.api.run.launching import TEMPLATE, launching_of
-from trainrun_operator.api.run.resource import TrainRun
-from trainrun_operator.api.yaml_document import kinds_in
 from trainrun_operator.worlds.local.faults import Fault, parse_fault
 from trainrun_operator.worlds.local.place import RunPlace, place_of
 from trainrun_operator.worlds.local.program import (

@@ -10,7 +10,7 @@ from dataclasses import replace
 import click
 
 from trainrun.errors import TrainRunError
-from trainrun_operator.api.run.status_json import json_object
+from trainrun_operator.api.run.status import json_object
 from trainrun_operator.cli.exit_codes import BAD_INPUT, SUCCEEDED
 from trainrun_operator.cli.finding import find_runs
 from trainrun_operator.cli.report.output import show

@@ -23,8 +23,8 @@ from trainrun_operator.core.run.display import LASTING
 from trainrun_operator.core.run.warnings import NEVER_MET
 
 if TYPE_CHECKING:
-    from trainrun_operator.api.run.incident import Incident
     from trainrun_operator.api.run.status import TrainRunStatus
+    from trainrun_operator.api.run.status_parts import Incident
     from trainrun_operator.cli.report.model import Tone
 
 HEADS = (

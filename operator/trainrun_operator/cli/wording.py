@@ -14,11 +14,11 @@ from typing import Any, Literal
 from trainrun._common.text import without_escapes
 from trainrun.contract.agent_state import AgentState
 from trainrun.contract.metrics import OF_TASKS
-from trainrun_operator.api.run.incident import Incident
 from trainrun_operator.api.run.status import TrainRunStatus
+from trainrun_operator.api.run.status_parts import Incident
+from trainrun_operator.core.run.boundary import WorkerFact
 from trainrun_operator.core.run.causes import BUDGETS
 from trainrun_operator.core.run.incidents.gains import TRAINED, shows_steps
-from trainrun_operator.core.run.observation import WorkerFact
 
 NO_STEP = "-"
 """Stands for the step before the first one."""

@@ -19,10 +19,9 @@ from trainrun_operator.api.run.status import TrainRunStatus
 from trainrun_operator.cluster.metrics import Metrics
 from trainrun_operator.cluster.neighbours import Neighbours, Record
 from trainrun_operator.cluster.node_memory import NodeMemory, Tell
+from trainrun_operator.core.run.boundary import Event, Installation, Plan
 from trainrun_operator.core.run.config import RunConfig
 from trainrun_operator.core.run.display import TOO_LARGE
-from trainrun_operator.core.run.observation import Installation
-from trainrun_operator.core.run.plan import Event, Plan
 from trainrun_operator.core.run.planner import decide
 from trainrun_operator.kube.errors import (
     AlreadyExists,

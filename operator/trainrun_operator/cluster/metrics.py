@@ -25,8 +25,8 @@ from prometheus_client import (
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from trainrun_operator.api.run.incident import Incident
 from trainrun_operator.api.run.status import TrainRunStatus
+from trainrun_operator.api.run.status_parts import Incident
 from trainrun_operator.core.run.config import RunConfig
 from trainrun_operator.core.run.incidents.ledger import used_of
 from trainrun_operator.kube.informer import ListState

@@ -16,9 +16,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from trainrun_operator.api.resources import TRAINRUN
+from trainrun_operator.core.run.boundary import Event, name_of
 from trainrun_operator.core.run.display import CONTESTED
-from trainrun_operator.core.run.observation import name_of
-from trainrun_operator.core.run.plan import Event
 from trainrun_operator.kube.errors import Conflict, KubeError, NotFound
 from trainrun_operator.kube.raw import mapping, named
 from trainrun_operator.worlds.kubernetes.run_object import Raw, holder_of

@@ -11,12 +11,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from trainrun_operator.api.run.incident import Incident
 from trainrun_operator.api.run.status import TrainRunStatus
+from trainrun_operator.api.run.status_parts import Incident
+from trainrun_operator.core.run.boundary import Event, NodeStrike
 from trainrun_operator.core.run.gang.avoiding import offenders, strikes_of
 from trainrun_operator.core.run.incidents.repeats import AGAIN, same_node
-from trainrun_operator.core.run.observation import NodeStrike
-from trainrun_operator.core.run.plan import Event
 
 MOST = 256
 """Incidents of a namespace that are looked at, the newest ones."""

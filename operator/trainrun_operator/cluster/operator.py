@@ -28,7 +28,7 @@ from trainrun_operator.cluster.settings import Settings
 from trainrun_operator.cluster.sweeping.clerks import Clerks
 from trainrun_operator.cluster.sweeping.manager import SweepManager
 from trainrun_operator.cluster.watch import RunWatch
-from trainrun_operator.core.run.plan import Event
+from trainrun_operator.core.run.boundary import Event
 from trainrun_operator.kube.api import KubeApi
 from trainrun_operator.kube.errors import KubeError
 from trainrun_operator.kube.events import EventRecorder, ObjectRef

@@ -12,7 +12,7 @@ from typing import Literal
 
 from trainrun.errors import InvalidSpec
 from trainrun_operator.cluster.endpoint import place_of
-from trainrun_operator.core.run.observation import Installation
+from trainrun_operator.core.run.boundary import Installation
 from trainrun_operator.worlds.kubernetes.clerk_pod import ClerkImage
 from trainrun_operator.worlds.kubernetes.observing.nodes import (
     DEFAULT_NOTICES,

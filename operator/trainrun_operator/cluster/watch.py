@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainrun_operator.api.resources import TRAINRUN
-from trainrun_operator.api.sweep.resource import TRAINSWEEP
-from trainrun_operator.core.sweep.observation import TrialRun
+from trainrun_operator.api.sweep.spec import TRAINSWEEP
+from trainrun_operator.core.sweep.boundary import TrialRun
 from trainrun_operator.kube.api import KubeApi
 from trainrun_operator.kube.informer import EVERYWHERE, Informer, ListState, ToldInformer, settled
 from trainrun_operator.worlds.kubernetes.sweep_objects import TrialObject, light, trial_object

@@ -20,6 +20,7 @@ from trainrun.contract.wire import MalformedMessage
 from trainrun.sweep.fold import fold
 from trainrun.sweep.targets import Targets
 from trainrun.sweep.view import SweepView
+from trainrun_operator.core.sweep.boundary import ClerkUnknown
 from trainrun_operator.core.sweep.clerking import (
     REFUSED,
     VERSION,
@@ -27,7 +28,6 @@ from trainrun_operator.core.sweep.clerking import (
     ClerkState,
     ClerkTrouble,
 )
-from trainrun_operator.core.sweep.observation import ClerkUnknown
 from trainrun_operator.runtime.door import read_shaped
 
 SILENCE = 30.0

@@ -11,16 +11,15 @@ from __future__ import annotations
 import logging
 import traceback
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Literal, Protocol
 
 from trainrun._common.text import cleaned
 from trainrun.contract.masking import masked
 from trainrun_operator.api.run.status import Condition, TrainRunStatus
-from trainrun_operator.core.run.display import OPERATOR_ERROR, with_condition
-from trainrun_operator.core.run.observation import Observation, WorkerFact
-from trainrun_operator.core.run.plan import Event, Plan
+from trainrun_operator.core.run.boundary import Event, Observation, Plan, WorkerFact
+from trainrun_operator.core.run.display import OPERATOR_ERROR, with_marks
 from trainrun_operator.core.run.status_size import fitted
 from trainrun_operator.worlds.base import World
 
@@ -159,7 +158,7 @@ class Mishaps:
             last_transition_time=seen.now,
             observed_generation=seen.generation,
         )
-        status = replace(seen.status, conditions=with_condition(seen.status.conditions, shown))
+        status = with_marks(seen.status, shown)
         try:
             await self._world.write_status(fitted(status))
         except Exception as error:  # noqa: BLE001 - the event has said it, and the next try comes
@@ -171,7 +170,7 @@ def still_told(before: TrainRunStatus, after: TrainRunStatus) -> TrainRunStatus:
     shown = before.condition(OPERATOR_ERROR)
     if shown is None or after.condition(OPERATOR_ERROR) is not None:
         return after
-    return replace(after, conditions=with_condition(after.conditions, shown))
+    return with_marks(after, shown)
 
 
 def one_line(error: Exception) -> str:

@@ -17,9 +17,8 @@ from math import inf
 
 from trainrun.contract.answer import PROGRESS_INTERVAL
 from trainrun_operator.api.run.status import HistoryEntry, TrainRunStatus
+from trainrun_operator.core.run.boundary import CreateWorker, Event, Observation, Plan
 from trainrun_operator.core.run.config import RunConfig
-from trainrun_operator.core.run.observation import Observation
-from trainrun_operator.core.run.plan import CreateWorker, Event, Plan
 from trainrun_operator.runtime.agents import RunAgents
 from trainrun_operator.runtime.news import EventSink, Happened, Kind, Mishaps, Passed, still_told
 from trainrun_operator.worlds.base import (

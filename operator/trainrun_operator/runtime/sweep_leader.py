@@ -20,11 +20,15 @@ from typing import Generic, Protocol, TypeVar
 
 from trainrun._common.text import cut
 from trainrun_operator.api.sweep.status import MAX_MESSAGE, TrainSweepStatus
-from trainrun_operator.core.sweep.conditions import with_conditions
+from trainrun_operator.core.sweep.boundary import (
+    ClerkUnknown,
+    CreateTrial,
+    SweepObservation,
+    SweepPlan,
+    TrialAction,
+)
 from trainrun_operator.core.sweep.config import SweepConfig
-from trainrun_operator.core.sweep.display import notable, sweep_status
-from trainrun_operator.core.sweep.observation import ClerkUnknown, SweepObservation
-from trainrun_operator.core.sweep.plan import CreateTrial, SweepPlan, TrialAction
+from trainrun_operator.core.sweep.display import notable, sweep_status, with_conditions
 from trainrun_operator.core.sweep.planner import decide_sweep
 from trainrun_operator.runtime.reconciler import Wakeup
 

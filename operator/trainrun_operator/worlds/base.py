@@ -13,9 +13,8 @@ from typing import Protocol
 from trainrun.contract.agent_state import AgentState
 from trainrun.errors import TrainRunError
 from trainrun_operator.api.run.status import TrainRunStatus
+from trainrun_operator.core.run.boundary import Action, Observation
 from trainrun_operator.core.run.config import RunConfig
-from trainrun_operator.core.run.observation import Observation
-from trainrun_operator.core.run.plan import Action
 
 
 class StatusConflict(TrainRunError):

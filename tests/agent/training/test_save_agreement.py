@@ -23,7 +23,7 @@ from trainrun.contract.agent_state import SaveVote
 from trainrun.contract.answer import SaveOrder
 from trainrun.contract.local_files import CallGate
 from trainrun.contract.questions import AskSave, Decided, Request
-from trainrun_operator.core.run.save_agreement import coordinate
+from trainrun_operator.core.run.stages.preempting import coordinate
 
 RANKS = 4
 ROUNDS = 1000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainrun_operator.api.run.status_json import status_from
+from trainrun_operator.api.run.status import status_from
 
 
 @pytest.mark.parametrize("checkpoint", [{"step": -1, "attempt": 1}, {"step": 5, "attempt": 0}])

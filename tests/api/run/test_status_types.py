@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[3]
 CHANGES = """
 from dataclasses import replace
 
-from trainrun_operator.api.run.incident import Ending
+from trainrun_operator.api.run.status_parts import Ending
 from trainrun_operator.api.run.status import TrainRunStatus
 
 

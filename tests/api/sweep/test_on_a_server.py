@@ -12,7 +12,7 @@ import pytest
 from tests.api.sweep.test_spec import LAYERS, LR, MOMENTUM, OPTIMIZER, document
 from trainrun_operator.api.crd import crd_yaml
 from trainrun_operator.api.loading import read
-from trainrun_operator.api.sweep.resource import TRAINSWEEP
+from trainrun_operator.api.sweep.spec import TRAINSWEEP
 
 if TYPE_CHECKING:
     from tests.support.trainruns import TrainRuns

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from trainrun_operator.api.loading import InvalidFile, load
-from trainrun_operator.api.sweep.resource import TRAINSWEEP
-from trainrun_operator.api.sweep.spec import TrainSweep
+from trainrun_operator.api.sweep.spec import TRAINSWEEP, TrainSweep
 
 WORKERS = {"template": {"spec": {"containers": [{"name": "w", "command": ["python", "t.py"]}]}}}
 LR = {"name": "lr", "float": {"low": 1e-5, "high": 0.1, "log": True}}

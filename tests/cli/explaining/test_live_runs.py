@@ -8,8 +8,8 @@ from datetime import datetime
 from pathlib import Path
 
 from tests.cli.stories import a_folder, a_life, an_incident, at
-from trainrun_operator.api.run.standing import Progress
 from trainrun_operator.api.run.status import TrainRunStatus
+from trainrun_operator.api.run.status_parts import Progress
 from trainrun_operator.api.run.story import Chapter
 from trainrun_operator.cli.explaining.life import Life, life_of
 from trainrun_operator.cli.explaining.run_report import headline, report_of

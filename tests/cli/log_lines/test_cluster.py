@@ -22,8 +22,7 @@ from trainrun.checkpoint.logs import LogLine, RankLog, WorkerLog, write_log
 from trainrun.checkpoint.records import AttemptRecord
 from trainrun.checkpoint.run_store import RunStore, open_store
 from trainrun.contract import layout
-from trainrun_operator.api.run.status import Condition, TrainRunStatus
-from trainrun_operator.api.run.status_json import json_object
+from trainrun_operator.api.run.status import Condition, TrainRunStatus, json_object
 from trainrun_operator.cli.commands import trainrun
 
 START = "[agent] INFO starting attempt {}"

@@ -20,7 +20,7 @@ from trainrun.checkpoint.sweep_log import SweepLog
 from trainrun.sweep.records import Record, SweepSession
 from trainrun.sweep.view import SweepView, TrialView
 from trainrun_operator.api.loading import load
-from trainrun_operator.api.sweep.resource import TRAINSWEEP
+from trainrun_operator.api.sweep.spec import TRAINSWEEP
 from trainrun_operator.core.sweep.config import immutable_part
 from trainrun_operator.worlds.local.worker import kill_all
 

@@ -20,7 +20,7 @@ from trainrun.checkpoint.run_store import RunStore, open_store
 from trainrun.sweep.fold import fold
 from trainrun.sweep.records import Ask, End, Record, Reports, SweepSession, written
 from trainrun_operator.api.loading import load
-from trainrun_operator.api.sweep.resource import TRAINSWEEP
+from trainrun_operator.api.sweep.spec import TRAINSWEEP
 from trainrun_operator.cli.sweeping.plot_page import page
 from trainrun_operator.cli.sweeping.reading import ReadSweep
 from trainrun_operator.core.sweep.config import immutable_part

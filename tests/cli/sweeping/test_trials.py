@@ -14,7 +14,7 @@ from trainrun_operator.cli.sweeping.news import SweepNews, TrialStarted
 from trainrun_operator.cli.sweeping.preparation import prepare_sweep
 from trainrun_operator.cli.sweeping.trials import LocalTrials
 from trainrun_operator.cli.sweeping.watched_file import WatchedFile
-from trainrun_operator.core.sweep.plan import CreateTrial, SuspendTrial
+from trainrun_operator.core.sweep.boundary import CreateTrial, SuspendTrial
 from trainrun_operator.runtime.agents import RunAgents
 
 

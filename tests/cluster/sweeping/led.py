@@ -15,12 +15,11 @@ from trainrun.sweep.fold import apply
 from trainrun.sweep.records import LogEntry, Record
 from trainrun.sweep.view import SweepView
 from trainrun_operator.api.resources import TRAINRUN
-from trainrun_operator.api.sweep.resource import TRAINSWEEP
-from trainrun_operator.api.sweep.spec import TrainSweepSpec
+from trainrun_operator.api.sweep.spec import TRAINSWEEP, TrainSweepSpec
 from trainrun_operator.cluster.sweeping.clerks import Clerks
 from trainrun_operator.cluster.sweeping.manager import SweepManager
 from trainrun_operator.cluster.watch import RunWatch
-from trainrun_operator.core.run.plan import Event
+from trainrun_operator.core.run.boundary import Event
 from trainrun_operator.core.sweep.clerking import ClerkState, ClerkTrouble
 from trainrun_operator.core.sweep.config import search_of
 from trainrun_operator.kube.api import KubeApi

@@ -17,9 +17,9 @@ from tests.cluster.sweeping.led import CRD, NAME, KeptLog, Led, becomes
 from tests.kube.api_server import POWERLESS_TOKEN
 from tests.kube.patching import patch
 from trainrun.sweep.records import Ask, Tell
-from trainrun_operator.api.all_resources import RESOURCES
+from trainrun_operator.api.crd import RESOURCES
 from trainrun_operator.api.resources import TRAINRUN
-from trainrun_operator.api.sweep.resource import TRAINSWEEP
+from trainrun_operator.api.sweep.spec import TRAINSWEEP
 from trainrun_operator.cluster.sweeping import clerks
 from trainrun_operator.core.sweep.clerking import ClerkTrouble
 from trainrun_operator.kube.api import KubeApi

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.cluster.sweeping.led import surroundings, watched_runs
 from tests.kube.waiting import until
-from trainrun_operator.api.sweep.resource import TRAINSWEEP
+from trainrun_operator.api.sweep.spec import TRAINSWEEP
 from trainrun_operator.cluster.sweeping.clerks import Clerks
 from trainrun_operator.cluster.sweeping.manager import SweepManager
 from trainrun_operator.kube.api import KubeApi

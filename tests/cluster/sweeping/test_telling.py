@@ -7,8 +7,8 @@ from trainrun.sweep.fold import fold
 from trainrun.sweep.records import Ask, End, Record
 from trainrun.sweep.view import SweepView
 from trainrun_operator.cluster.sweeping.world import SweepTelling
-from trainrun_operator.core.run.plan import Event
-from trainrun_operator.core.sweep.observation import CLERK_REFUSED, ClerkUnknown
+from trainrun_operator.core.run.boundary import Event
+from trainrun_operator.core.sweep.boundary import CLERK_REFUSED, ClerkUnknown
 
 
 class Listener:

@@ -7,9 +7,8 @@ from typing import get_args
 import pytest
 
 from tests.support.builders import a_run, an_incident
-from trainrun_operator.api.run.incident import BudgetName
 from trainrun_operator.api.run.spec import FailurePolicy
-from trainrun_operator.api.run.standing import Failures
+from trainrun_operator.api.run.status_parts import BudgetName, Failures
 from trainrun_operator.core.run.causes import (
     BUDGETS,
     CAUSES,

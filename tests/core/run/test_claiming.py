@@ -7,10 +7,9 @@ from dataclasses import replace
 import pytest
 
 from tests.support.builders import HOUR, Scene, a_new_run, a_run, an_incident, seconds
+from trainrun_operator.core.run.boundary import CreateWorker, DeleteRun, Installation
 from trainrun_operator.core.run.causes import Cause
 from trainrun_operator.core.run.display import CONTESTED
-from trainrun_operator.core.run.observation import Installation
-from trainrun_operator.core.run.plan import CreateWorker, DeleteRun
 
 OURS = Installation(name="ml", key="k1")
 HEIR = Installation(name="ml", key="k1", adopts=frozenset({"old"}))

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.support.builders import seconds
-from trainrun_operator.api.run.resource import TrainRun
+from trainrun_operator.api.resources import TrainRun
 from trainrun_operator.core.run.config import config_of, template_hash
 
 

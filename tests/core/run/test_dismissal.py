@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from tests.support.builders import Scene, a_run, an_incident, seconds
+from trainrun_operator.core.run.boundary import CreateWorker, DeleteWorker, WorkerLoss
 from trainrun_operator.core.run.causes import Cause
-from trainrun_operator.core.run.observation import WorkerLoss
-from trainrun_operator.core.run.plan import CreateWorker, DeleteWorker
 
 
 def deleted(scene: Scene) -> list[str]:

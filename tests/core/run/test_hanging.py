@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.support.builders import Scene, a_run, a_worker, seconds
-from trainrun_operator.core.run.plan import CreateWorker, DeleteWorker
+from trainrun_operator.core.run.boundary import CreateWorker, DeleteWorker
 
 GONE_QUIET = "worker run-0-1 has had no answer from the store for 300 s; another worker is tried"
 

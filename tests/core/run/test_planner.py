@@ -26,14 +26,17 @@ from trainrun.contract.agent_state import (
     StagedStep,
 )
 from trainrun.contract.checkpoint_id import CheckpointId
-from trainrun_operator.api.run.asked import SaveAsked
-from trainrun_operator.api.run.incident import Ending, EndingKind, Incident
-from trainrun_operator.api.run.standing import Progress
-from trainrun_operator.api.run.status import Condition, StartRecord, TrainRunStatus
-from trainrun_operator.api.run.status_json import json_object, status_from
+from trainrun_operator.api.run.status import (
+    Condition,
+    StartRecord,
+    TrainRunStatus,
+    json_object,
+    status_from,
+)
+from trainrun_operator.api.run.status_parts import Ending, EndingKind, Incident, Progress, SaveAsked
+from trainrun_operator.core.run.boundary import Observation, WorkerFact, WorkerLoss, WorkerPhase
 from trainrun_operator.core.run.causes import Cause
 from trainrun_operator.core.run.config import RunConfig
-from trainrun_operator.core.run.observation import Observation, WorkerFact, WorkerLoss, WorkerPhase
 from trainrun_operator.core.run.planner import decide
 
 T = TypeVar("T")

@@ -10,8 +10,8 @@ import pytest
 from tests.support.builders import Scene, a_run
 from trainrun.contract.agent_state import ProcessExit
 from trainrun.contract.evidence import Posted
-from trainrun_operator.api.run.standing import PostedProgress
-from trainrun_operator.api.run.status_json import json_object, status_from
+from trainrun_operator.api.run.status import json_object, status_from
+from trainrun_operator.api.run.status_parts import PostedProgress
 
 AT_120 = Posted(step=120, total=500, percent=24, metrics={"loss": 0.5}, remaining=61.7)
 

@@ -8,8 +8,7 @@ import pytest
 
 from tests.core.run.test_story import a_life
 from tests.support.builders import Scene
-from trainrun_operator.api.run.incident import Incident
-from trainrun_operator.api.run.learned import Learned
+from trainrun_operator.api.run.status_parts import Incident, Learned
 from trainrun_operator.core.run.times import STAGES
 
 

@@ -12,7 +12,7 @@ from tests.support.levels import examples
 from trainrun.agent.training.ballot import obeyed
 from trainrun.contract.agent_state import SaveVote
 from trainrun.contract.answer import SaveOrder
-from trainrun_operator.core.run.save_agreement import coordinate
+from trainrun_operator.core.run.stages.preempting import coordinate
 
 
 def stage(name: str, call: int) -> SaveOrder:

@@ -15,7 +15,7 @@ import pytest
 from trainrun.agent.training import ballot
 from trainrun.contract.agent_state import SaveVote
 from trainrun.contract.answer import SaveOrder
-from trainrun_operator.core.run.save_agreement import coordinate
+from trainrun_operator.core.run.stages.preempting import coordinate
 
 CALLS = 2
 """Calls that a rank makes at most; none is asked for beyond."""

@@ -10,8 +10,8 @@ import pytest
 from tests.support.builders import Scene, a_run, seconds
 from trainrun.contract.agent_state import ProcessExit
 from trainrun.contract.answer import Hold, OnNotice
-from trainrun_operator.core.run.flush import still_flushing, to_flush
-from trainrun_operator.core.run.plan import DeleteWorker
+from trainrun_operator.core.run.boundary import DeleteWorker
+from trainrun_operator.core.run.drain import still_flushing, to_flush
 
 SENT = "its processes get SIGTERM and"
 

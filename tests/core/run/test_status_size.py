@@ -11,13 +11,22 @@ from hypothesis import strategies as st
 from tests.support.builders import BEGIN, Scene, a_run, an_incident
 from tests.support.levels import examples
 from trainrun.contract.agent_state import Problem
-from trainrun_operator.api.run.asked import MAX_LEAVING, SaveAsked
-from trainrun_operator.api.run.standing import CheckpointStatus, PostedProgress
-from trainrun_operator.api.run.status import Condition, Placement, StartRecord, TrainRunStatus
-from trainrun_operator.api.run.status_json import json_size
+from trainrun_operator.api.run.status import (
+    Condition,
+    Placement,
+    StartRecord,
+    TrainRunStatus,
+    json_size,
+)
+from trainrun_operator.api.run.status_parts import (
+    MAX_LEAVING,
+    CheckpointStatus,
+    PostedProgress,
+    SaveAsked,
+)
+from trainrun_operator.core.run.boundary import Refused
 from trainrun_operator.core.run.causes import Cause
 from trainrun_operator.core.run.display import LASTING
-from trainrun_operator.core.run.observation import Refused
 from trainrun_operator.core.run.status_size import CUTS, LIMIT, cut, fitted
 from trainrun_operator.core.run.times import STAGES
 

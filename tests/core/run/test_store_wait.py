@@ -9,9 +9,9 @@ import pytest
 
 from tests.support.builders import Scene, a_run, a_worker, an_agent, an_incident, seconds
 from trainrun.contract.checkpoint_id import CheckpointId
-from trainrun_operator.api.run.asked import StoreWait
 from trainrun_operator.api.run.status import Condition
-from trainrun_operator.core.run.plan import CreateWorker, DeleteWorker, Plan
+from trainrun_operator.api.run.status_parts import StoreWait
+from trainrun_operator.core.run.boundary import CreateWorker, DeleteWorker, Plan
 
 WRONG_KEY = "cannot read s3://b/run/manifest.json: InvalidAccessKeyId: no such key"
 POINT = (1, 40)

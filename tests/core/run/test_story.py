@@ -8,7 +8,7 @@ from dataclasses import replace
 from tests.support.builders import BEGIN, Scene, a_new_run, a_run
 from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun_operator.api.run.story import Chapter, chapter_from, chapter_object, chapter_size
-from trainrun_operator.core.run.plan import Event, Plan
+from trainrun_operator.core.run.boundary import Event, Plan
 from trainrun_operator.core.run.story import LIMIT, OPEN_LIMIT, _kept, told
 
 

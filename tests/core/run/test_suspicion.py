@@ -11,7 +11,7 @@ from trainrun.contract.agent_state import Rechecked, Suspect
 from trainrun.contract.answer import Recheck
 from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun_operator.api.run.status import MAX_DISTRUSTED, Distrusted
-from trainrun_operator.core.run.plan import CreateWorker, DeleteWorker
+from trainrun_operator.core.run.boundary import CreateWorker, DeleteWorker
 
 HANDED = CheckpointId(attempt=1, step=30)
 FILE = "worker-00001/model.pt"

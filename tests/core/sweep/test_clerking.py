@@ -14,6 +14,7 @@ from trainrun.contract.variables import CLERK_CONFIG
 from trainrun.contract.wire import MalformedMessage
 from trainrun.sweep.records import LogEntry
 from trainrun.sweep.targets import EndedRun, Targets
+from trainrun_operator.core.sweep.boundary import ClerkUnknown
 from trainrun_operator.core.sweep.clerking import (
     ClerkConfig,
     ClerkOrders,
@@ -22,7 +23,6 @@ from trainrun_operator.core.sweep.clerking import (
     piece,
     with_remedy,
 )
-from trainrun_operator.core.sweep.observation import ClerkUnknown
 
 RECORDS = tuple(
     LogEntry(it) for it in (begun(), asked(0), reported(0, s1=0.25), told(0, value="0.5"))

@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 
 from trainrun_operator.api.run.status import Condition
 from trainrun_operator.api.sweep.status import SweepPhase, TrainSweepStatus
-from trainrun_operator.core.sweep.conditions import with_conditions, with_too_large
-from trainrun_operator.core.sweep.observation import ClerkUnknown
+from trainrun_operator.core.sweep.boundary import ClerkUnknown
+from trainrun_operator.core.sweep.display import with_conditions, with_too_large
 
 NOW = datetime(2026, 11, 1, 12, 0, tzinfo=UTC)
 NEW = TrainSweepStatus()

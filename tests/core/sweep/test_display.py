@@ -18,9 +18,14 @@ from trainrun_operator.api.sweep.status import (
     TrainSweepStatus,
     json_object,
 )
-from trainrun_operator.core.sweep.conditions import with_conditions
-from trainrun_operator.core.sweep.display import is_settled, notable, status_of_log, sweep_status
-from trainrun_operator.core.sweep.observation import ClerkUnknown, SweepObservation
+from trainrun_operator.core.sweep.boundary import ClerkUnknown, SweepObservation
+from trainrun_operator.core.sweep.display import (
+    is_settled,
+    notable,
+    status_of_log,
+    sweep_status,
+    with_conditions,
+)
 from trainrun_operator.core.sweep.planner import decide_sweep
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -18,10 +18,16 @@ from tests.support.sweeps import (
 from trainrun.sweep.fold import fold
 from trainrun.sweep.records import Amend, End, Record
 from trainrun.sweep.view import SweepView
-from trainrun_operator.core.sweep.observation import ClerkUnknown, SweepObservation, TrialRun
-from trainrun_operator.core.sweep.plan import CreateTrial, DeleteTrial, SuspendTrial
+from trainrun_operator.core.sweep.boundary import (
+    ClerkUnknown,
+    CreateTrial,
+    DeleteTrial,
+    SuspendTrial,
+    SweepObservation,
+    TrialRun,
+)
+from trainrun_operator.core.sweep.config import folder_name
 from trainrun_operator.core.sweep.planner import decide_sweep
-from trainrun_operator.core.sweep.trial import folder_name
 
 # 1: nobody is disturbed because the clerk is not heard
 

@@ -7,7 +7,7 @@ from typing import Any
 from tests.support.sweeps import a_config, a_run, a_search, a_view, asked, decided, reported, told
 from trainrun.sweep.fold import fold
 from trainrun.sweep.records import End, Record
-from trainrun_operator.core.sweep.retaining import cleared
+from trainrun_operator.core.sweep.rules import cleared
 
 
 def of(*records: Record, runs: tuple[Any, ...] = (), **config: Any) -> tuple[int, ...]:

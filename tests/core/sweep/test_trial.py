@@ -9,11 +9,10 @@ import pytest
 
 from trainrun.sweep.view import TrialView
 from trainrun_operator.api.loading import load
-from trainrun_operator.api.sweep.resource import TRAINSWEEP
-from trainrun_operator.api.sweep.spec import TrainSweep
+from trainrun_operator.api.sweep.spec import TRAINSWEEP, TrainSweep
 from trainrun_operator.core.run.incidents.ledger import KEPT
-from trainrun_operator.core.sweep.plan import CreateTrial
-from trainrun_operator.core.sweep.trial import displaced, in_sweep, trial_run, trials_uri
+from trainrun_operator.core.sweep.boundary import CreateTrial
+from trainrun_operator.core.sweep.config import displaced, in_sweep, trial_run, trials_uri
 
 LOST = (
     "trial 3 begins in the new folder 00003-i2: 00003 holds a trial whose records the log has "

@@ -22,8 +22,8 @@ from trainrun.sweep.records import Ask, SweepSession
 from trainrun.sweep.results import ranked
 from trainrun.sweep.targets import Targets
 from trainrun.sweep.view import SweepView, TrialView
-from trainrun_operator.core.sweep import display, ending, planner, retaining, slots
-from trainrun_operator.core.sweep.plan import CreateTrial, DeleteTrial, SweepPlan
+from trainrun_operator.core.sweep import display, planner, rules
+from trainrun_operator.core.sweep.boundary import CreateTrial, DeleteTrial, SweepPlan
 from trainrun_operator.runtime import sweep_leader
 from trainrun_operator.runtime.clerk_desk import ClerkDesk
 from trainrun_operator.runtime.clerk_work import TrialFolders
@@ -156,7 +156,7 @@ def all_trials_are_asked_for_at_once(patch: pytest.MonkeyPatch) -> None:
 
 
 def time_that_is_spent_ends_nothing(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(ending, "_time_spent", lambda *_: None)
+    patch.setattr(rules, "_time_spent", lambda *_: None)
 
 
 # --------------------------------------------------------------------------- what is done
@@ -187,7 +187,7 @@ def runs_are_deleted_when_they_have_ended(patch: pytest.MonkeyPatch) -> None:
 
 
 def slots_are_not_counted(patch: pytest.MonkeyPatch) -> None:
-    real = slots.fill
+    real = rules.fill
     patch.setattr(
         planner,
         "fill",
@@ -198,7 +198,7 @@ def slots_are_not_counted(patch: pytest.MonkeyPatch) -> None:
 
 
 def nobody_waits_until_others_have_room(patch: pytest.MonkeyPatch) -> None:
-    real = slots.fill
+    real = rules.fill
     patch.setattr(
         planner,
         "fill",
@@ -213,16 +213,16 @@ def closed_trials_are_started_again(patch: pytest.MonkeyPatch) -> None:
         trials = {number: replace(it, state="Open") for number, it in log.trials.items()}
         return real(replace(log, trials=trials), runs, config)
 
-    real = slots._ready
-    patch.setattr(slots, "_ready", ready)
+    real = rules._ready
+    patch.setattr(rules, "_ready", ready)
 
 
 def paused_trials_go_on(patch: pytest.MonkeyPatch) -> None:
     def ready(log: SweepView, runs: Any, config: Any) -> Any:
         return real(log, runs, replace(config, paused=frozenset()))
 
-    real = slots._ready
-    patch.setattr(slots, "_ready", ready)
+    real = rules._ready
+    patch.setattr(rules, "_ready", ready)
 
 
 def later_openings_get_other_parameters(patch: pytest.MonkeyPatch) -> None:
@@ -231,8 +231,8 @@ def later_openings_get_other_parameters(patch: pytest.MonkeyPatch) -> None:
         other = replace(trial, params={"lr": 0.5})
         return replace(made, trial=other) if trial.opening > 1 else made
 
-    real = slots.creation
-    patch.setattr(slots, "creation", creation)
+    real = rules.creation
+    patch.setattr(rules, "creation", creation)
 
 
 # --------------------------------------------------------------------------- what is kept
@@ -256,7 +256,7 @@ def open_trials_count_among_the_best(patch: pytest.MonkeyPatch) -> None:
         found = ranked(log, objective)
         return [replace(it, trial=replace(it.trial, state="Stopped")) for it in found]
 
-    patch.setattr(retaining, "ranked", counting)
+    patch.setattr(rules, "ranked", counting)
 
 
 def nobody_waits_until_all_is_deleted(patch: pytest.MonkeyPatch) -> None:
@@ -297,7 +297,7 @@ def pieces_that_do_not_follow_are_taken_for_the_log(patch: pytest.MonkeyPatch) -
 
 
 def time_that_is_spent_is_always_a_success(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(ending, "_results", lambda _view, _config: 1)
+    patch.setattr(rules, "_results", lambda _view, _config: 1)
 
 
 def the_worst_is_shown_as_the_best(patch: pytest.MonkeyPatch) -> None:

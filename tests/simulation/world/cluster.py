@@ -32,10 +32,9 @@ if TYPE_CHECKING:
     from trainrun.contract.agent_state import OwnerLife
     from trainrun.contract.answer import ResolveRequest, Start
     from trainrun.contract.checkpoint_id import CheckpointId
+    from trainrun_operator.core.run.boundary import CreateWorker, Event, RefusedReason
     from trainrun_operator.core.run.causes import Cause
     from trainrun_operator.core.run.config import RunConfig
-    from trainrun_operator.core.run.observation import RefusedReason
-    from trainrun_operator.core.run.plan import CreateWorker, Event
 
 
 ASKED_AGAIN = 2.0

@@ -23,9 +23,8 @@ if TYPE_CHECKING:
     from trainrun.contract.agent_state import AgentState
     from trainrun.contract.answer import Answer
     from trainrun_operator.api.run.status import TrainRunStatus
+    from trainrun_operator.core.run.boundary import Installation, Observation, Plan
     from trainrun_operator.core.run.config import RunConfig
-    from trainrun_operator.core.run.observation import Installation, Observation
-    from trainrun_operator.core.run.plan import Plan
     from trainrun_operator.runtime.news import RunNews
 
 

@@ -12,7 +12,7 @@ from tests.simulation.world.faults import FaultyCluster
 from tests.simulation.world.heartbeat import next_state
 from tests.simulation.world.operator import SimOperator
 from trainrun.contract.agent_state import AgentState
-from trainrun_operator.core.run.observation import NAMELESS, Installation
+from trainrun_operator.core.run.boundary import NAMELESS, Installation
 
 if TYPE_CHECKING:
     from tests.simulation.world.agent import SimAgent

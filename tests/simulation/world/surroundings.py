@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from tests.simulation.world.cluster import StartTrouble
     from tests.simulation.world.operator import SimOperator
     from tests.simulation.world.worker import SimWorker
+    from trainrun_operator.core.run.boundary import RefusedReason
     from trainrun_operator.core.run.causes import Limits
-    from trainrun_operator.core.run.observation import RefusedReason
 
 
 class TroubledCluster(SimCluster):

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 from tests.simulation.world.heartbeat import stated_notice
 from trainrun.contract.agent_state import Notice
-from trainrun_operator.core.run.observation import Pending, WorkerFact
+from trainrun_operator.core.run.boundary import Pending, WorkerFact
 
 if TYPE_CHECKING:
     from tests.simulation.world.agent import SimAgent
     from trainrun.contract.agent_config import StorageConfig
-    from trainrun_operator.core.run.observation import PendingKind, WorkerLoss, WorkerPhase
+    from trainrun_operator.core.run.boundary import PendingKind, WorkerLoss, WorkerPhase
     from trainrun_operator.worlds.base import Heard
 
 

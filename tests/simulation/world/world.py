@@ -12,9 +12,14 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, assert_never
 
+from trainrun_operator.core.run.boundary import (
+    CreateWorker,
+    DeleteRun,
+    DeleteWorker,
+    Observation,
+    Refused,
+)
 from trainrun_operator.core.run.causes import Cause
-from trainrun_operator.core.run.observation import Observation, Refused
-from trainrun_operator.core.run.plan import CreateWorker, DeleteRun, DeleteWorker
 from trainrun_operator.worlds.base import Seen, StatusConflict, StatusUnwritable
 
 if TYPE_CHECKING:
@@ -23,8 +28,7 @@ if TYPE_CHECKING:
     from tests.simulation.world.cluster import SimCluster, SimRunVersion
     from tests.simulation.world.worker import SimWorker
     from trainrun_operator.api.run.status import TrainRunStatus
-    from trainrun_operator.core.run.observation import Installation, RefusedReason, WorkerFact
-    from trainrun_operator.core.run.plan import Action
+    from trainrun_operator.core.run.boundary import Action, Installation, RefusedReason, WorkerFact
     from trainrun_operator.worlds.base import Agents
 
 API_TIMEOUT = 10.0

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from trainrun_operator.api.loading import read
-from trainrun_operator.api.sweep.resource import TRAINSWEEP
-from trainrun_operator.api.sweep.spec import TrainSweep
+from trainrun_operator.api.sweep.spec import TRAINSWEEP, TrainSweep
 from trainrun_operator.worlds.kubernetes.render import OperatorPlace
 
 PLACE = OperatorPlace(url="https://operator:8443", ca_pem="PEM", seal_key=b"key")

@@ -18,9 +18,9 @@ from tests.worlds.kubernetes.sweeps import a_document
 from tests.worlds.kubernetes.test_render import PLACE
 from trainrun_operator.api.loading import read
 from trainrun_operator.api.resources import TRAINRUN
-from trainrun_operator.api.sweep.resource import TRAINSWEEP
+from trainrun_operator.api.sweep.spec import TRAINSWEEP
+from trainrun_operator.core.run.boundary import CreateWorker
 from trainrun_operator.core.run.config import config_of
-from trainrun_operator.core.run.plan import CreateWorker
 from trainrun_operator.worlds.kubernetes.clerk_pod import ClerkImage, clerk_pod
 from trainrun_operator.worlds.kubernetes.render import worker_pod
 

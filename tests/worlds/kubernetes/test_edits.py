@@ -19,14 +19,14 @@ from trainrun_operator.api.resources import TRAINRUN
 from trainrun_operator.api.run.edits import EDITS, REFUSED, Edit
 from trainrun_operator.api.run.status import TrainRunStatus
 from trainrun_operator.core.run.answers import settings
+from trainrun_operator.core.run.boundary import CreateWorker
 from trainrun_operator.core.run.config import RunConfig, config_of
 from trainrun_operator.core.run.gang.unfit import outdated
-from trainrun_operator.core.run.plan import CreateWorker
 from trainrun_operator.worlds.kubernetes.render import worker_pod
 
 if TYPE_CHECKING:
     from tests.support.trainruns import TrainRuns
-    from trainrun_operator.core.run.observation import WorkerFact
+    from trainrun_operator.core.run.boundary import WorkerFact
 
 Json = dict[str, Any]
 

@@ -9,8 +9,8 @@ import pytest
 
 from tests.worlds.kubernetes.sweeps import a_sweep
 from tests.worlds.kubernetes.test_render import PLACE
-from trainrun_operator.api.template_shapes import shape_problem
-from trainrun_operator.core.run.plan import CreateWorker
+from trainrun_operator.api.pod_template import shape_problem
+from trainrun_operator.core.run.boundary import CreateWorker
 from trainrun_operator.worlds.kubernetes.clerk_pod import ClerkImage, clerk_pod
 from trainrun_operator.worlds.kubernetes.render import worker_pod
 from trainrun_operator.worlds.kubernetes.run_object import run_version

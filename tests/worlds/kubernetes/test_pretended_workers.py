@@ -16,8 +16,7 @@ from tests.kube.patching import patch
 from tests.kube.waiting import until
 from tests.worlds.kubernetes.test_render import KEY, PLACE
 from trainrun_operator.api.run.status import Condition, StartRecord
-from trainrun_operator.core.run.observation import Observation, Refused
-from trainrun_operator.core.run.plan import CreateWorker, Event
+from trainrun_operator.core.run.boundary import CreateWorker, Event, Observation, Refused
 from trainrun_operator.kube.errors import NotFound, Unavailable
 from trainrun_operator.runtime.agents import RunAgents
 from trainrun_operator.worlds.kubernetes.names import (

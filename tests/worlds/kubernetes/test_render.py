@@ -11,10 +11,10 @@ import pytest
 
 from trainrun.contract.agent_config import AgentConfig
 from trainrun_operator.api.pod_template import expanded
-from trainrun_operator.api.run.resource import TrainRun
+from trainrun_operator.api.resources import TrainRun
+from trainrun_operator.core.run.boundary import CreateWorker
 from trainrun_operator.core.run.config import config_of
 from trainrun_operator.core.run.gang.avoiding import MOST
-from trainrun_operator.core.run.plan import CreateWorker
 from trainrun_operator.worlds.kubernetes.observing.pods import is_ours, pod_fact
 from trainrun_operator.worlds.kubernetes.render import FETCH, PREFERRED, OperatorPlace, worker_pod
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from trainrun.errors import InvalidSpec
-from trainrun_operator.api.run.resource import TrainRun
-from trainrun_operator.api.run.status_json import json_object
+from trainrun_operator.api.resources import TrainRun
+from trainrun_operator.api.run.status import json_object
 from trainrun_operator.worlds.kubernetes.run_object import RunObject, RunVersion, led_version
 
 Raw = dict[str, Any]

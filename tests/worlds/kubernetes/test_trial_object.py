@@ -9,9 +9,9 @@ from trainrun.contract.agent_config import AgentConfig
 from trainrun.sweep.view import TrialView
 from trainrun_operator.api.loading import read
 from trainrun_operator.api.resources import TRAINRUN
+from trainrun_operator.core.run.boundary import CreateWorker
 from trainrun_operator.core.run.config import config_of
-from trainrun_operator.core.run.plan import CreateWorker
-from trainrun_operator.core.sweep.plan import CreateTrial
+from trainrun_operator.core.sweep.boundary import CreateTrial
 from trainrun_operator.worlds.kubernetes.render import worker_pod
 from trainrun_operator.worlds.kubernetes.sweep_objects import trial_manifest, trial_object
 

@@ -14,11 +14,10 @@ from tests.cluster.test_manager import raw as listed
 from tests.kube.fake_api import Answer, status
 from tests.worlds.kubernetes.raw_objects import ended
 from trainrun.errors import InvalidSpec
-from trainrun_operator.api.run.status import StartRecord
-from trainrun_operator.api.run.status_json import json_object
+from trainrun_operator.api.run.status import StartRecord, json_object
 from trainrun_operator.cluster.metrics import Metrics
+from trainrun_operator.core.run.boundary import CreateWorker, DeleteWorker, Event
 from trainrun_operator.core.run.gang.roster import MAKES_ROOM
-from trainrun_operator.core.run.plan import CreateWorker, DeleteWorker, Event
 from trainrun_operator.kube.api import KubeApi
 from trainrun_operator.kube.errors import Conflict
 from trainrun_operator.runtime.agents import RunAgents

@@ -5,7 +5,7 @@ left, write what belongs to the end, tell the last state. Nothing of it can hold
 than its deadline.
 
 After a notice, and with no operator to be reached, the agent does what it would have ordered of a
-script that never asks. The operator's own rules are those of `core/run/notices.py`; here they are
+script that never asks. The operator's own rules are those of `core/run/drain.py`; here they are
 followed for the processes of one worker, since no agent can tell others of its notice. A script
 that asks `should_save()` gets nothing: its ranks save together, or none of them does.
 """

@@ -27,19 +27,15 @@ ONCE_RAISED = "the run goes on from them once the limit is raised"
 """What a larger limit does to a run that has failed by it; `them` are its checkpoints."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Edit:
     """A field, and what becomes of an edit of it."""
 
     path: str
     """Below `spec`; `workers.template` stands for all that is in it."""
     effect: Effect
-    note: str
+    note: str = ""
     """What a user has to know besides. Of a Refused one: why, and what to do instead."""
-
-
-def _row(path: str, effect: Effect, note: str = "") -> Edit:
-    return Edit(path=path, effect=effect, note=note)
 
 
 _SIZE = "the size of a run is fixed; create a new run"
@@ -50,60 +46,60 @@ _PLACE = (
 )
 
 EDITS = (
-    _row("managedBy", "Refused", "a run keeps its controller; create a new run for another one"),
-    _row("suspend", "NextPass", "true deletes the workers after a checkpoint"),
-    _row("workers.replicas", "Refused", _SIZE),
-    _row("workers.processesPerWorker", "Refused", _SIZE),
-    _row("workers.independentRanks", "NextPass", "of the attempt that runs, too"),
-    _row("workers.template", "NewWorkers"),
-    _row("workers.agent", "NewWorkers"),
-    _row("workers.warmStart.preload", "NewWorkers"),
-    _row("storage.uri", "Refused", "a run stays where it is; create a new run for another place"),
-    _row("storage.runName", "Refused", "a run keeps its name; create a new run for another one"),
-    _row("storage.endpointURL", "NewWorkers", _PLACE),
-    _row("storage.region", "NewWorkers", _PLACE),
-    _row(
+    Edit("managedBy", "Refused", "a run keeps its controller; create a new run for another one"),
+    Edit("suspend", "NextPass", "true deletes the workers after a checkpoint"),
+    Edit("workers.replicas", "Refused", _SIZE),
+    Edit("workers.processesPerWorker", "Refused", _SIZE),
+    Edit("workers.independentRanks", "NextPass", "of the attempt that runs, too"),
+    Edit("workers.template", "NewWorkers"),
+    Edit("workers.agent", "NewWorkers"),
+    Edit("workers.warmStart.preload", "NewWorkers"),
+    Edit("storage.uri", "Refused", "a run stays where it is; create a new run for another place"),
+    Edit("storage.runName", "Refused", "a run keeps its name; create a new run for another one"),
+    Edit("storage.endpointURL", "NewWorkers", _PLACE),
+    Edit("storage.region", "NewWorkers", _PLACE),
+    Edit(
         "storage.credentialsSecretRef.name",
         "NewWorkers",
         "that is the name; keys that change within the Secret are read by each worker at its "
         "start: those that live keep the old ones, which must be good until they are replaced",
     ),
-    _row(
+    Edit(
         "storage.onExisting",
         "NextPass",
         "asked for until the run has claimed its storage: it stays where it is",
     ),
-    _row("checkpoint.onNotice", "NextAnswer", "of the next notice, suspension or edit"),
-    _row(
+    Edit("checkpoint.onNotice", "NextAnswer", "of the next notice, suspension or edit"),
+    Edit(
         "checkpoint.initialFrom",
         "Refused",
         "a run keeps the weights that it began with; create a new run for others",
     ),
-    _row("checkpoint.flushTimeout", "NextAnswer"),
-    _row("checkpoint.maxPending", "NextAnswer"),
-    _row("checkpoint.keep", "NextAnswer", "what is too many goes with the next commit"),
-    _row("checkpoint.scoreMetric", "NextAnswer", "what is deleted already does not come back"),
-    _row("checkpoint.scoreOrder", "NextAnswer", "what is deleted already does not come back"),
-    _row("failurePolicy.maxFailures", "NextPass", _BUDGET),
-    _row("failurePolicy.maxPreemptions", "NextPass", _BUDGET),
-    _row("failurePolicy.maxStartFailures", "NextPass", _BUDGET),
-    _row("failurePolicy.window", "NextPass", "of incidents that were counted before, too"),
-    _row("failurePolicy.noProgressLimit", "NextPass", _BUDGET),
-    _row("failurePolicy.maxAvoidedNodes", "NextPass", "workers that live stay where they are"),
-    _row("failurePolicy.backoff.initial", "NextPass"),
-    _row("failurePolicy.backoff.factor", "NextPass"),
-    _row("failurePolicy.backoff.max", "NextPass"),
-    _row("failurePolicy.rules", "NextPass", "an incident that is settled keeps what was decided"),
-    _row("health.heartbeatTimeout", "NextAnswer", "silence is measured anew from the edit on"),
-    _row("health.startTimeout", "NextPass"),
-    _row("health.placementTimeout", "NextPass"),
-    _row("health.progressTimeout", "NextPass", "of the attempt that runs, too"),
-    _row("health.firstStepTimeout", "NextPass", "of the attempt that runs, too"),
-    _row("health.hangPolicy", "NextPass", "of the attempt that runs, too"),
-    _row("health.forceDeletePods", "NextPass", "of pods too that wait to be confirmed"),
-    _row("activeDeadline", "NextPass", "raised, it lets a run go on that it has failed"),
-    _row("ttlAfterFinished", "NextPass", "of finished runs, too"),
-    _row("retainFailedWorkers", "NextPass"),
+    Edit("checkpoint.flushTimeout", "NextAnswer"),
+    Edit("checkpoint.maxPending", "NextAnswer"),
+    Edit("checkpoint.keep", "NextAnswer", "what is too many goes with the next commit"),
+    Edit("checkpoint.scoreMetric", "NextAnswer", "what is deleted already does not come back"),
+    Edit("checkpoint.scoreOrder", "NextAnswer", "what is deleted already does not come back"),
+    Edit("failurePolicy.maxFailures", "NextPass", _BUDGET),
+    Edit("failurePolicy.maxPreemptions", "NextPass", _BUDGET),
+    Edit("failurePolicy.maxStartFailures", "NextPass", _BUDGET),
+    Edit("failurePolicy.window", "NextPass", "of incidents that were counted before, too"),
+    Edit("failurePolicy.noProgressLimit", "NextPass", _BUDGET),
+    Edit("failurePolicy.maxAvoidedNodes", "NextPass", "workers that live stay where they are"),
+    Edit("failurePolicy.backoff.initial", "NextPass"),
+    Edit("failurePolicy.backoff.factor", "NextPass"),
+    Edit("failurePolicy.backoff.max", "NextPass"),
+    Edit("failurePolicy.rules", "NextPass", "an incident that is settled keeps what was decided"),
+    Edit("health.heartbeatTimeout", "NextAnswer", "silence is measured anew from the edit on"),
+    Edit("health.startTimeout", "NextPass"),
+    Edit("health.placementTimeout", "NextPass"),
+    Edit("health.progressTimeout", "NextPass", "of the attempt that runs, too"),
+    Edit("health.firstStepTimeout", "NextPass", "of the attempt that runs, too"),
+    Edit("health.hangPolicy", "NextPass", "of the attempt that runs, too"),
+    Edit("health.forceDeletePods", "NextPass", "of pods too that wait to be confirmed"),
+    Edit("activeDeadline", "NextPass", "raised, it lets a run go on that it has failed"),
+    Edit("ttlAfterFinished", "NextPass", "of finished runs, too"),
+    Edit("retainFailedWorkers", "NextPass"),
 )
 """In the order of the spec."""
 

@@ -7,15 +7,10 @@ the command line tool and in the operator alike, before any worker is made.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from trainrun.contract.launcher import LauncherRefused, TorchLaunch, hidden_launcher, torch_launch
-from trainrun_operator.api.pod_template import TooLong
-from trainrun_operator.api.template_shapes import shape_problem
-
-if TYPE_CHECKING:
-    from trainrun_operator.api.pod_template import Container
-    from trainrun_operator.api.run.spec import WorkersSpec
+from trainrun_operator.api.pod_template import Container, TooLong, shape_problem
+from trainrun_operator.api.run.spec import WorkersSpec
 
 GPUS = ("nvidia.com/gpu", "amd.com/gpu")
 """What `--nproc-per-node gpu` counts."""

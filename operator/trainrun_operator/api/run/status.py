@@ -1,39 +1,47 @@
-"""The status of a TrainRun: what the operator remembers and what its users read.
+"""The status of a TrainRun: what the operator remembers and what its users read; and its JSON.
 
-Layer: api. Whatever the core must remember between two passes stands here and nowhere else, so an
-operator that restarts with nothing but the status goes on where the one before stopped.
+Layer: api; the one place where a status is validated. Whatever the core must remember between two
+passes stands here and nowhere else, so an operator that restarts with nothing but the status goes
+on where the one before stopped.
 
 Plain frozen dataclasses: the core changes one with `dataclasses.replace`, whose arguments mypy
-checks, and pays for no validation. What is written and read is checked by the annotations, in
-`trainrun_operator.api.run.status_json` and by the CRD, which is made from the same classes.
+checks, and pays for no validation. What is written and read is checked by the annotations, and by
+the CRD, which is made from the same classes. In JSON: absent instead of null, camelCase; what only
+the operator reads (`Internal`) stands in one object of its own, and inside it is a part of the
+status like any other.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from operator import not_
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, GetJsonSchemaHandler
+from pydantic import Field, GetJsonSchemaHandler, TypeAdapter
 from pydantic.alias_generators import to_camel
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from trainrun.contract.metrics import OF_TASKS
 from trainrun_operator.api.base import MapList
-from trainrun_operator.api.run.asked import EvidenceAsked, SaveAsked, StoreWait
-from trainrun_operator.api.run.handed import HandedCheckpoint
-from trainrun_operator.api.run.incident import Ending, Incident
-from trainrun_operator.api.run.learned import Learned
-from trainrun_operator.api.run.standing import (
+from trainrun_operator.api.run.status_parts import (
     CheckpointStatus,
+    Ending,
+    EvidenceAsked,
     Failures,
+    HandedCheckpoint,
+    Incident,
+    Learned,
     PostedProgress,
     Progress,
+    SaveAsked,
+    StatusPart,
+    StoreWait,
     Workers,
+    as_json,
 )
-from trainrun_operator.api.run.status_part import StatusPart
 from trainrun_operator.api.run.story import MAX_CHAPTERS, Chapter, Goodput
 
 IDENTITY_LENGTH = 4
@@ -313,3 +321,32 @@ class TrainRunStatus(Internal):
     def finished(self) -> bool:
         """Succeeded, or Failed: a verdict that only its user takes back, by raising a limit."""
         return self.is_true("Complete") or self.is_true("Failed")
+
+
+_STATUS = TypeAdapter(TrainRunStatus)
+_INCIDENT = TypeAdapter(Incident)
+_INTERNAL_NAMES = frozenset(to_camel(field.name) for field in fields(Internal))
+
+
+def status_from(json_object: Mapping[str, Any]) -> TrainRunStatus:
+    """The status in a custom resource; raises ValueError that names every field that is wrong."""
+    shown = {name: value for name, value in json_object.items() if name not in _INTERNAL_NAMES}
+    return _STATUS.validate_python({**shown, **json_object.get(INTERNAL, {})})
+
+
+def json_object(status: TrainRunStatus) -> dict[str, Any]:
+    """What stands in the custom resource."""
+    written = as_json(_STATUS, status)
+    internal = {name: written.pop(name) for name in _INTERNAL_NAMES & written.keys()}
+    return {**written, INTERNAL: internal}
+
+
+def json_size(status: TrainRunStatus) -> int:
+    """Bytes of it as compact JSON in UTF-8, which is how the API server keeps it."""
+    flat = len(_STATUS.dump_json(status, by_alias=True, exclude_none=True))
+    return flat + len(f'"{INTERNAL}":{{}}')
+
+
+def incident_object(incident: Incident) -> dict[str, Any]:
+    """An incident as it stands in the status."""
+    return as_json(_INCIDENT, incident)

@@ -15,8 +15,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter
 
-from trainrun_operator.api.run.handed import HandedCheckpoint
-from trainrun_operator.api.run.status_part import StatusPart
+from trainrun_operator.api.run.status_parts import HandedCheckpoint, StatusPart, as_json
 
 MAX_CHAPTERS = 8
 """Closed chapters that wait to be stored; of more than that the oldest are given up."""
@@ -147,10 +146,7 @@ _CHAPTER = TypeAdapter(Chapter)
 
 def chapter_object(chapter: Chapter) -> dict[str, Any]:
     """The chapter as JSON: what is stored."""
-    written: dict[str, Any] = _CHAPTER.dump_python(
-        chapter, mode="json", by_alias=True, exclude_none=True
-    )
-    return written
+    return as_json(_CHAPTER, chapter)
 
 
 def chapter_text(chapter: Chapter) -> str:

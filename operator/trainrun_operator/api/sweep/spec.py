@@ -1,4 +1,4 @@
-"""The spec of a TrainSweep: what a user asks for.
+"""The spec of a TrainSweep: what a user asks for; and its row among the resources.
 
 Layer: api. What CEL can say stands here as rules; what goes over the space as a whole, whose values
 CEL cannot see, stands in `checks.py`, and is told by the operator.
@@ -7,14 +7,14 @@ CEL cannot see, stands in `checks.py`, and is told by the operator.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, WithJsonSchema, model_validator
 
 from trainrun.sweep.search import Goal, SamplerName, ValueOf
-from trainrun_operator.api.base import API_VERSION, Hint, Model, Rule, unchangeable
+from trainrun_operator.api.base import API_VERSION, INT_OR_STRING, Hint, Model, Rule, unchangeable
 from trainrun_operator.api.duration import Duration, between
-from trainrun_operator.api.run.resource import ObjectMeta
+from trainrun_operator.api.resources import Column, ObjectMeta, Resource
 from trainrun_operator.api.run.spec import (
     NO_LIMIT,
     CheckpointSpec,
@@ -28,10 +28,43 @@ from trainrun_operator.api.run.spec import (
     WorkersSpec,
 )
 from trainrun_operator.api.sweep import checks
-from trainrun_operator.api.sweep.clerk import ClerkSpec
-from trainrun_operator.api.sweep.references import known_parameters
+from trainrun_operator.api.sweep.status import TrainSweepStatus
 from trainrun_operator.api.sweep.stopping import EarlyStoppingSpec
 from trainrun_operator.api.sweep.values import ParameterName, SearchedParameter, Value, refuse
+
+
+def _quantity(value: object) -> object:
+    """The API server knows best what a quantity is, and says so where it refuses the pod."""
+    if isinstance(value, bool) or not isinstance(value, int | str) or len(str(value)) > 32:
+        refuse([((), 'must be a quantity, as "500m" or "1Gi"')])
+    return value
+
+
+Quantity = Annotated[Any, AfterValidator(_quantity), WithJsonSchema({INT_OR_STRING: True})]
+"""As Kubernetes writes it: 1, "500m", "1Gi"."""
+Quantities = Annotated[dict[Annotated[str, Field(max_length=253)], Quantity], Field(max_length=16)]
+
+
+class ClerkResources(Model):
+    """Of the clerk's one container. What is named here takes the place of its default, in both."""
+
+    requests: Quantities = Field(default_factory=dict)
+    """What its node must have free. Default cpu 50m, memory 128Mi."""
+    limits: Quantities = Field(default_factory=dict)
+    """What it may use. Default memory 1Gi."""
+
+
+class ClerkSpec(Model):
+    """The pod that keeps the log of a sweep in a cluster; `trainrun run` needs none."""
+
+    replicas: Annotated[int, Field(ge=1, le=1)] = 1
+    """Always 1: how many clerks a PodDisruptionBudget expects. Default 1."""
+    resources: Annotated[ClerkResources, Hint("write resources: {limits: {cpu: 500m}}")] = (
+        ClerkResources()
+    )
+    """Its requests and limits, for namespaces whose quota or LimitRange asks for other ones than
+    the default. A change makes a new clerk."""
+
 
 MAX_SWEEP_NAME = 34
 """Characters: a trial's run is called `<sweep>-<number, 5 digits>-o<opening>`, and has 48."""
@@ -235,7 +268,7 @@ class TrainSweepSpec(Model):
         yield from checks.conditions(self.space)
         yield from checks.first_trials(self.space, self.first_trials)
         yield from checks.size(self.space, self.fixed)
-        yield from known_parameters(self.run.workers.template, self.space, self.fixed)
+        yield from checks.known_parameters(self.run.workers.template, self.space, self.fixed)
         if self.sampler.name == "Grid":
             yield from checks.grid(self.space)
             if self.first_trials:
@@ -271,3 +304,25 @@ class TrainSweep(Model):
     def sweep_name(self) -> str:
         """Name of the sweep's folder: storage.sweepName, by default metadata.name."""
         return self.spec.storage.sweep_name or self.metadata.name
+
+
+TRAINSWEEP = Resource(
+    kind="TrainSweep",
+    plural="trainsweeps",
+    short_names=("ts",),
+    model=TrainSweep,
+    status=TrainSweepStatus,
+    max_name=MAX_SWEEP_NAME,
+    columns=(
+        Column("Phase", "string", ".status.phase"),
+        Column("Done", "string", ".status.trials.text"),
+        Column("Open", "integer", ".status.trials.open"),
+        Column("Best", "string", ".status.best.text"),
+        Column("Best trial", "integer", ".status.best.trial"),
+        Column("Errored", "integer", ".status.trials.errored"),
+        Column("Reason", "string", ".status.reason"),
+        Column("Age", "date", ".metadata.creationTimestamp"),
+    ),
+    scale={"specReplicasPath": ".spec.clerk.replicas", "statusReplicasPath": ".status.clerks"},
+    verbs=("get", "list", "watch"),
+)

@@ -15,7 +15,7 @@ from pydantic import Field, TypeAdapter
 
 from trainrun_operator.api.base import MapList
 from trainrun_operator.api.run.status import Condition
-from trainrun_operator.api.run.status_part import StatusPart
+from trainrun_operator.api.run.status_parts import StatusPart, as_json
 
 SweepPhase = Literal["Pending", "Running", "Suspended", "Succeeded", "Failed"]
 
@@ -106,7 +106,4 @@ def status_from(json_object: Mapping[str, Any]) -> TrainSweepStatus:
 
 def json_object(status: TrainSweepStatus) -> dict[str, Any]:
     """What stands in the custom resource."""
-    written: dict[str, Any] = _STATUS.dump_python(
-        status, mode="json", by_alias=True, exclude_none=True
-    )
-    return written
+    return as_json(_STATUS, status)

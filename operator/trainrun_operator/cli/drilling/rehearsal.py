@@ -31,7 +31,7 @@ from trainrun_operator.cli.drilling.store import AWAY
 from trainrun_operator.cli.wording import seconds as in_words
 
 if TYPE_CHECKING:
-    from trainrun_operator.api.run.resource import TrainRun
+    from trainrun_operator.api.resources import TrainRun
     from trainrun_operator.cli.drilling.course import Course
     from trainrun_operator.cli.drilling.curves import Tolerance
     from trainrun_operator.cli.drilling.ground import Ground

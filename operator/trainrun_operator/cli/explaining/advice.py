@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from trainrun_operator.cli.report.model import Advice
 from trainrun_operator.cli.wording import seconds as in_words
 from trainrun_operator.core.run.causes import Cause, row_of
-from trainrun_operator.core.run.notices import SAVE_TOO_LATE
+from trainrun_operator.core.run.warnings import SAVE_TOO_LATE
 
 if TYPE_CHECKING:
     from trainrun_operator.api.run.story import Chapter

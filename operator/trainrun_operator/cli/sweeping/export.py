@@ -20,7 +20,7 @@ from trainrun_operator.cli.exit_codes import SUCCEEDED
 from trainrun_operator.cli.refusal import refused
 from trainrun_operator.cli.sweeping.reading import ReadSweep, read_sweep
 from trainrun_operator.cli.sweeping.rows import rows_of
-from trainrun_operator.core.sweep.trial import as_text
+from trainrun_operator.core.sweep.config import as_text
 from trainrun_operator.runtime.clerk_work import without_optuna
 
 STDOUT = Path("-")

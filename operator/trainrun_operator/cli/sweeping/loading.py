@@ -10,8 +10,7 @@ from pathlib import Path
 from trainrun.checkpoint.run_store import open_store
 from trainrun.checkpoint.stores.store import ObjectStore
 from trainrun_operator.api.loading import load
-from trainrun_operator.api.sweep.resource import TRAINSWEEP
-from trainrun_operator.api.sweep.spec import TrainSweep
+from trainrun_operator.api.sweep.spec import TRAINSWEEP, TrainSweep
 from trainrun_operator.cli.preparation import read_file, storage_uri
 
 

@@ -22,10 +22,16 @@ from trainrun_operator.cli.sweeping.news import SweepLooked, SweepSink, TrialEnd
 from trainrun_operator.cli.sweeping.preparation import SweepPreparation
 from trainrun_operator.cli.sweeping.trials import LocalTrials
 from trainrun_operator.cli.sweeping.watched_file import Change, Complaint, WatchedFile
+from trainrun_operator.core.sweep.boundary import (
+    ClerkUnknown,
+    CreateTrial,
+    SuspendTrial,
+    SweepObservation,
+    SweepPlan,
+    TrialAction,
+)
 from trainrun_operator.core.sweep.clerking import ClerkOrders
-from trainrun_operator.core.sweep.observation import ClerkUnknown, SweepObservation
-from trainrun_operator.core.sweep.plan import CreateTrial, SuspendTrial, SweepPlan, TrialAction
-from trainrun_operator.core.sweep.trial import displaced
+from trainrun_operator.core.sweep.config import displaced
 from trainrun_operator.runtime.clerk_work import ClerkWork
 from trainrun_operator.runtime.reconciler import Wakeup
 from trainrun_operator.runtime.sweep_leader import SweepLeader, SweepSeen

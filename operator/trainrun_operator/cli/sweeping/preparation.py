@@ -21,11 +21,12 @@ from trainrun_operator.api.sweep.values import variable_of
 from trainrun_operator.cli.preparation import Preparation, preparation_of
 from trainrun_operator.cli.sweeping.identity import SweepIdentity
 from trainrun_operator.cli.sweeping.loading import load_sweep, store_of
-from trainrun_operator.core.sweep.config import SweepConfig, sweep_config
-from trainrun_operator.core.sweep.plan import CreateTrial
-from trainrun_operator.core.sweep.trial import (
+from trainrun_operator.core.sweep.boundary import CreateTrial
+from trainrun_operator.core.sweep.config import (
     METRICS_INTERVAL,
+    SweepConfig,
     in_sweep,
+    sweep_config,
     trial_run,
     trials_uri,
 )

@@ -13,7 +13,7 @@ from trainrun.sweep.space import Scalar
 from trainrun.sweep.view import TrialView
 from trainrun_operator.api.sweep.status import EndedTrial, TrainSweepStatus
 from trainrun_operator.cli import wording
-from trainrun_operator.core.sweep.trial import as_text
+from trainrun_operator.core.sweep.config import as_text
 
 LONGEST_TEXT = 20
 """Characters of a parameter in a table."""

@@ -24,10 +24,16 @@ from trainrun_operator.cli.preparation import Preparation
 from trainrun_operator.cli.sweeping.news import OfTrial, SweepSink, TrialStarted
 from trainrun_operator.cli.sweeping.preparation import SweepPreparation
 from trainrun_operator.cli.sweeping.rows import Row, row_of
-from trainrun_operator.core.sweep.observation import TrialRun, TrialRunPhase
-from trainrun_operator.core.sweep.plan import CreateTrial, DeleteTrial, SuspendTrial, TrialAction
-from trainrun_operator.core.sweep.slots import creation
-from trainrun_operator.core.sweep.trial import in_sweep, run_name
+from trainrun_operator.core.sweep.boundary import (
+    CreateTrial,
+    DeleteTrial,
+    SuspendTrial,
+    TrialAction,
+    TrialRun,
+    TrialRunPhase,
+)
+from trainrun_operator.core.sweep.config import in_sweep, run_name
+from trainrun_operator.core.sweep.rules import creation
 from trainrun_operator.runtime.news import Happened, Passed, RunNews
 from trainrun_operator.worlds.local.place import StatusFile
 from trainrun_operator.worlds.local.program import gpus_here, split_gpus

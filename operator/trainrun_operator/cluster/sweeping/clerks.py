@@ -10,8 +10,8 @@ import time
 from datetime import timedelta
 
 from trainrun_operator.api.sweep.spec import TrainSweep
-from trainrun_operator.core.run.store_wait import RENEWED_AFTER
-from trainrun_operator.core.sweep.observation import CLERK_REFUSED, ClerkUnknown
+from trainrun_operator.core.run.storage import RENEWED_AFTER
+from trainrun_operator.core.sweep.boundary import CLERK_REFUSED, ClerkUnknown
 from trainrun_operator.kube.errors import AlreadyExists, KubeError, is_refusal
 from trainrun_operator.runtime.clerk_desk import ClerkDesk
 from trainrun_operator.worlds.kubernetes.clerk_pod import (

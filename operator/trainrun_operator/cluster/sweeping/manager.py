@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from trainrun_operator.api.sweep.resource import TRAINSWEEP
+from trainrun_operator.api.sweep.spec import TRAINSWEEP
 from trainrun_operator.cluster.sweeping.clerks import Clerks
 from trainrun_operator.cluster.sweeping.world import ClusterSweep, SweepSurroundings, SweepTelling
 from trainrun_operator.cluster.watch import RunWatch, SweepIndex
-from trainrun_operator.core.run.plan import Event
+from trainrun_operator.core.run.boundary import Event
 from trainrun_operator.core.sweep.display import is_settled
 from trainrun_operator.kube.api import KubeApi
 from trainrun_operator.kube.informer import settled

@@ -19,31 +19,31 @@ from typing import Any, assert_never
 from trainrun._common.text import cut
 from trainrun.errors import InvalidSpec
 from trainrun.sweep.view import SweepView, TrialView
+from trainrun_operator.api.pod_template import shape_problem
 from trainrun_operator.api.resources import TRAINRUN
-from trainrun_operator.api.sweep.resource import TRAINSWEEP
-from trainrun_operator.api.sweep.spec import TrainSweep
+from trainrun_operator.api.sweep.spec import TRAINSWEEP, TrainSweep
 from trainrun_operator.api.sweep.status import (
     MAX_MESSAGE,
     TrainSweepStatus,
     json_object,
     status_from,
 )
-from trainrun_operator.api.template_shapes import shape_problem
 from trainrun_operator.cluster.sweeping.clerks import Clerks
 from trainrun_operator.cluster.watch import SweepIndex
-from trainrun_operator.core.run.plan import Event
-from trainrun_operator.core.sweep.clerking import ClerkOrders, with_remedy
-from trainrun_operator.core.sweep.conditions import TOO_LARGE, with_too_large
-from trainrun_operator.core.sweep.config import sweep_config
-from trainrun_operator.core.sweep.observation import CLERK_REFUSED, ClerkUnknown, SweepObservation
-from trainrun_operator.core.sweep.plan import (
+from trainrun_operator.core.run.boundary import Event
+from trainrun_operator.core.sweep.boundary import (
+    CLERK_REFUSED,
+    ClerkUnknown,
     CreateTrial,
     DeleteTrial,
     SuspendTrial,
+    SweepObservation,
     SweepPlan,
     TrialAction,
 )
-from trainrun_operator.core.sweep.trial import displaced
+from trainrun_operator.core.sweep.clerking import ClerkOrders, with_remedy
+from trainrun_operator.core.sweep.config import displaced, sweep_config
+from trainrun_operator.core.sweep.display import TOO_LARGE, with_too_large
 from trainrun_operator.kube.errors import (
     AlreadyExists,
     Conflict,

@@ -5,9 +5,10 @@ Layer: core.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from trainrun.contract.agent_state import AgentState, Resolution
 from trainrun.contract.answer import (
@@ -23,23 +24,18 @@ from trainrun.contract.answer import (
     Start,
     StoryEntry,
 )
+from trainrun.contract.checkpoint_id import CheckpointId
+from trainrun_operator.api.run.status import StartRecord
 from trainrun_operator.api.run.story import chapter_text
 from trainrun_operator.core.run import steps
+from trainrun_operator.core.run.boundary import WorkerFact
 from trainrun_operator.core.run.causes import Explains, row_of
-from trainrun_operator.core.run.flush import flush_allowed, flush_left, to_flush
+from trainrun_operator.core.run.drain import flush_allowed, flush_left, grace_left, to_flush
 from trainrun_operator.core.run.incidents import evidence, repeats
 from trainrun_operator.core.run.incidents.attribution import linger
-from trainrun_operator.core.run.notices import grace_left
-from trainrun_operator.core.run.store_wait import has_worked
+from trainrun_operator.core.run.storage import has_worked
 from trainrun_operator.core.run.unheard import looker
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from trainrun.contract.checkpoint_id import CheckpointId
-    from trainrun_operator.api.run.status import StartRecord
-    from trainrun_operator.core.run.observation import WorkerFact
-    from trainrun_operator.core.run.view import View
+from trainrun_operator.core.run.view import View
 
 MAX_POLL = timedelta(seconds=10)
 """An agent asks again after this time at the latest, or after a third of the heartbeat timeout."""

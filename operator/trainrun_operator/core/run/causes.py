@@ -12,10 +12,9 @@ from dataclasses import dataclass, replace
 from enum import IntEnum, StrEnum, auto
 from typing import Literal
 
-from trainrun_operator.api.run.incident import BudgetName, Incident
 from trainrun_operator.api.run.rules import RuleAction
 from trainrun_operator.api.run.spec import FailurePolicy
-from trainrun_operator.api.run.standing import Failures
+from trainrun_operator.api.run.status_parts import BudgetName, Failures, Incident
 
 
 class Cause(StrEnum):

@@ -10,21 +10,17 @@ import hashlib
 import json
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from trainrun.contract import layout
 from trainrun.contract.agent_config import AgentConfig, StorageConfig
+from trainrun.contract.answer import OnNotice
+from trainrun_operator.api.duration import Duration
+from trainrun_operator.api.resources import RESTART, TrainRun
 from trainrun_operator.api.run.launching import launching_of
-from trainrun_operator.api.run.resource import RESTART
+from trainrun_operator.api.run.rules import FailureRule
+from trainrun_operator.api.run.spec import FailurePolicy, WorkersSpec
 from trainrun_operator.core.run.causes import BUDGETS, Limits, limits_of
-from trainrun_operator.core.run.rules import PolicyRule, rules_of
-
-if TYPE_CHECKING:
-    from trainrun.contract.answer import OnNotice
-    from trainrun_operator.api.duration import Duration
-    from trainrun_operator.api.run.resource import TrainRun
-    from trainrun_operator.api.run.spec import FailurePolicy, WorkersSpec
-
 
 MAX_FACT = 120
 """Characters of what is told of the spec."""
@@ -92,7 +88,7 @@ class RunConfig:
     """Incidents in a row without progress that end the run; 0: any number is survived."""
     max_avoided_nodes: int
     """Nodes that others are preferred to, at most; 0: workers stay where they are, too."""
-    rules: tuple[PolicyRule, ...]
+    rules: tuple[FailureRule, ...]
     """Of the failure policy: the first that matches an incident decides."""
     backoff_initial: timedelta
     backoff_factor: float
@@ -160,7 +156,7 @@ def config_of(run: TrainRun) -> RunConfig:
         window=_length(policy.window),
         no_progress_limit=no_progress_limit(policy),
         max_avoided_nodes=policy.max_avoided_nodes,
-        rules=rules_of(policy.rules),
+        rules=policy.rules,
         backoff_initial=policy.backoff.initial.timedelta,
         backoff_factor=policy.backoff.factor,
         backoff_max=policy.backoff.max.timedelta,

@@ -10,35 +10,23 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
 
 from trainrun.contract import layout
+from trainrun.contract.agent_state import Problem
 from trainrun_operator.api.base import GROUP
-from trainrun_operator.api.run.incident import Incident
-from trainrun_operator.api.run.standing import CheckpointStatus, Workers
 from trainrun_operator.api.run.status import Condition, ConditionStatus, PhaseName, TrainRunStatus
-from trainrun_operator.core.run import (
-    notices,
-    progress,
-    steps,
-    stragglers,
-    times,
-    unheard,
-    warnings,
-)
-from trainrun_operator.core.run.flush import answers_still
+from trainrun_operator.api.run.status_parts import CheckpointStatus, Incident, Workers
+from trainrun_operator.core.run import steps, times, unheard, warnings
+from trainrun_operator.core.run.boundary import WorkerFact
+from trainrun_operator.core.run.drain import answers_still
 from trainrun_operator.core.run.gang.avoiding import told_offenders
 from trainrun_operator.core.run.gang.roster import is_ready, kept_on_lost_nodes
-from trainrun_operator.core.run.incidents import ledger, repeats
+from trainrun_operator.core.run.incidents import gains, ledger, repeats
 from trainrun_operator.core.run.incidents.attribution import refined
 from trainrun_operator.core.run.incidents.hangs import HUNG
-from trainrun_operator.core.run.store_wait import paused
-from trainrun_operator.core.run.stragglers import STRAGGLER
+from trainrun_operator.core.run.storage import paused
 from trainrun_operator.core.run.view import STORE_AWAY, View, and_others, counted
-
-if TYPE_CHECKING:
-    from trainrun.contract.agent_state import Problem
-    from trainrun_operator.core.run.observation import WorkerFact
+from trainrun_operator.core.run.warnings import STRAGGLER
 
 RUNS: tuple[PhaseName, ...] = ("Running", "Preempting", "Finishing")
 """Phases of an attempt in which each of its workers has taken part."""
@@ -93,10 +81,10 @@ def condition(
     )
 
 
-def with_condition(conditions: tuple[Condition, ...], new: Condition) -> tuple[Condition, ...]:
-    """The list with this condition in its place, sorted by type."""
-    others = [c for c in conditions if c.type != new.type]
-    return tuple(sorted([*others, new], key=lambda c: c.type))
+def with_marks(status: TrainRunStatus, *marks: Condition) -> TrainRunStatus:
+    """`status`, with these conditions in their places, sorted by type."""
+    by_type = {c.type: c for c in (*status.conditions, *marks)}
+    return replace(status, conditions=tuple(by_type[name] for name in sorted(by_type)))
 
 
 def whole(view: View) -> Condition:
@@ -125,11 +113,12 @@ def refreshed(
 ) -> TrainRunStatus:
     """`status` with everything that people read brought up to date; `marks` are new conditions."""
     ready = min(_ready(view, phase), view.config.replicas)
-    reached = progress.reported(view, status)
+    reached = gains.shown_progress(view, status)
     moved = replace(status, progress=reached)
     pending = status.incident
     if pending is not None:
         pending = ledger.charged(status, refined(view, pending), view.config)
+    watched = _watched(view, moved, phase, pending)
     now = view.observation.now if not status.finished else status.completion_time
     recovered = replace(status, incidents=times.with_first_step(view, status))
     return replace(
@@ -151,10 +140,10 @@ def refreshed(
         ),
         progress=reached,
         met=warnings.met(view, status),
-        posted=progress.posted(view, moved),
+        posted=gains.shown_posts(view, moved),
         store_wait=paused(view, status.store_wait),
         checkpoint=_checkpoint(view, status),
-        conditions=_conditions(view, moved, phase, waiting_for, (*_still(view, pending), *marks)),
+        conditions=_conditions(view, moved, phase, waiting_for, (*watched, *marks)),
     )
 
 
@@ -221,46 +210,30 @@ def _conditions(
     runs = phase in ("Running", "Preempting", "Finishing")
     message = waiting_for or _PHASES[phase]
     running = condition(view, "Running", "True" if runs else "False", phase, message)
-    own = (
-        *_template(view),
-        *_repeated(view, status),
-        *_offenders(view, phase),
-        *_misheard(view),
-    )
-    for mark in (running, *own, *_watched(view, status), *marks):
-        kept = with_condition(kept, mark)
     problems = _problems(view)
-    for mark in _store(view, problems):
-        kept = with_condition(kept, mark)
-    for problem in problems:
-        kept = with_condition(
-            kept, condition(view, problem.type, "True", problem.reason, problem.message)
-        )
-    return kept
+    told = (condition(view, it.type, "True", it.reason, it.message) for it in problems)
+    new = (running, *_template(view), *marks, *_store(view, problems), *told)
+    return with_marks(replace(status, conditions=kept), *new).conditions
 
 
-def _still(view: View, pending: Incident | None) -> tuple[Condition, ...]:
-    """Whether attempts end again and again without getting further."""
-    text = ledger.no_progress(view, pending)
-    return (condition(view, "NoProgress", "True", "NoNewStep", text),) if text else ()
-
-
-def _offenders(view: View, phase: PhaseName) -> tuple[Condition, ...]:
-    """Not with a verdict: there will be no new workers."""
-    text = told_offenders(view) if phase not in ("Succeeded", "Failed") else ""
-    return (condition(view, "NodesAvoided", "True", "RepeatedIncidents", text),) if text else ()
-
-
-def _watched(view: View, status: TrainRunStatus) -> tuple[Condition, ...]:
-    """What is wrong with the gang, its pods and what they run."""
+def _watched(
+    view: View, status: TrainRunStatus, phase: PhaseName, pending: Incident | None
+) -> tuple[Condition, ...]:
+    """What is wrong with the gang, its pods, its nodes and what it runs."""
+    # With a verdict there will be no new workers.
+    avoided = told_offenders(view) if phase not in ("Succeeded", "Failed") else ""
     told = (
+        ("FailsAgain", *_repeated(view, status)),
+        ("NoProgress", "NoNewStep", ledger.no_progress(view, pending)),
+        ("NodesAvoided", "RepeatedIncidents", avoided),
+        (OPERATOR_ERROR, "MessageUnreadable", _misheard(view)),
         (HUNG, *warnings.standing_still(view)),
-        (STRAGGLER, *stragglers.warning(view)),
+        (STRAGGLER, *warnings.straggler(view)),
         (unheard.UNREACHABLE, *unheard.warning(view)),
         (warnings.SEPARATE, *warnings.trains_apart(view)),
         (warnings.CONTAINER_FAILED, *warnings.failed_beside(view)),
         (warnings.CODE_DIFFERS, *warnings.code_differs(view)),
-        (notices.SAVE_TOO_LATE, "AsksTooSeldom", notices.hears_too_late(view, status)),
+        (warnings.SAVE_TOO_LATE, "AsksTooSeldom", warnings.hears_too_late(view, status)),
         ("CheckpointSkipped", "OnTrial", repeats.on_trial(view)),
         ("PodsKept", "NodeLost", kept_on_lost_nodes(view)),
         (TOO_LARGE, TOO_LARGE, view.observation.too_large),
@@ -270,34 +243,34 @@ def _watched(view: View, status: TrainRunStatus) -> tuple[Condition, ...]:
     )
 
 
-def _misheard(view: View) -> tuple[Condition, ...]:
+def _misheard(view: View) -> str:
     """What agents say that cannot be read: of the lowest slot, and of how many."""
     found = [w for w in view.workers if view.is_unreadable(w) and w.phase == "Running"]
     if not found:
-        return ()
+        return ""
     others = and_others(len(found))
-    text = (
+    return (
         f"what worker {found[0].name}{others} says cannot be read: {found[0].unreadable}; it "
         "counts as alive, gets no orders, and nothing is charged to the budgets of the run: bring "
         "operator and worker image to versions that understand each other"
     )
-    return (condition(view, OPERATOR_ERROR, "True", "MessageUnreadable", text),)
 
 
-def _repeated(view: View, status: TrainRunStatus) -> tuple[Condition, ...]:
-    """The newest incident has struck before in the same way, and the run has not got beyond it."""
+def _repeated(view: View, status: TrainRunStatus) -> tuple[str, str]:
+    """Reason and message where the newest incident has struck before in the same way, and the run
+    has not got beyond it."""
     told = status.told_incidents
     reason, message = "SameCheckpoint", repeats.opened_again(told)
     if not message:
         reason, message = repeats.repeated(told)
     if not reason or status.finished:
-        return ()
+        return "", ""
     reached, begun = status.progress.step, told[-1].step
     if begun is None and view.record is not None and view.record.resume_point is not None:
         begun = view.record.resume_point.step
     if status.incident is None and reached is not None and reached > (begun or 0):
-        return ()
-    return (condition(view, "FailsAgain", "True", reason, message),)
+        return "", ""
+    return reason, message
 
 
 def _is_contested(known: Condition, now: datetime) -> bool:
@@ -369,7 +342,7 @@ def running_phase(view: View) -> PhaseName:
         return "Finishing"
     if view.status.save_asked is not None:
         return "Preempting"
-    if all(agent is not None for agent in view.agents):
+    if None not in view.agents:
         return "Running"
     # A new leader has not heard everybody yet: what ran goes on until a loss is known.
     if view.status.phase == "Finishing":

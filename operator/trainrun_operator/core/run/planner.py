@@ -6,7 +6,7 @@ give the same plan, whatever the order of the workers. The steps of a decision:
 1. A run of another installation is left alone, by whatever way it came here; one that we take over
    is written down as ours first. Who takes a run over knows none of its workers, nor do they know
    whom to call: the gang is made anew, and nothing is counted.
-2. The stage of the run makes the plan: `finished`, `gathering` or `running`.
+2. The stage of the run makes the plan: `gathering`, `running` or `resting`.
 3. Workers of an ended attempt that the plan deletes are named in the status first. A deletion looks
    like a preemption: SIGTERM, a notice, a worker that ends or is gone. So no operator takes it for
    a loss, one that has just taken over included.
@@ -18,23 +18,16 @@ give the same plan, whatever the order of the workers. The steps of a decision:
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from trainrun_operator.core.run import transitions
+from trainrun_operator.core.run.boundary import DeleteWorker, Event, Observation, Plan, name_of
+from trainrun_operator.core.run.config import RunConfig
 from trainrun_operator.core.run.display import LASTING, news
-from trainrun_operator.core.run.history import with_history
-from trainrun_operator.core.run.observation import name_of
-from trainrun_operator.core.run.plan import DeleteWorker, Event, Plan
-from trainrun_operator.core.run.stages import finished, gathering, running
-from trainrun_operator.core.run.status_size import fitted
+from trainrun_operator.core.run.stages import gathering, resting, running
+from trainrun_operator.core.run.status_size import fitted, with_history
+from trainrun_operator.core.run.storage import with_recheck
 from trainrun_operator.core.run.story import told
-from trainrun_operator.core.run.suspicion import with_recheck
 from trainrun_operator.core.run.view import View
-
-if TYPE_CHECKING:
-    from trainrun_operator.core.run.config import RunConfig
-    from trainrun_operator.core.run.observation import Observation
-
 
 ADVICE = "ImportsDominate"
 """Reason of the event that recommends a warm start."""
@@ -54,7 +47,7 @@ def decide(observation: Observation, config: RunConfig) -> Plan:
 
 def _staged(view: View) -> Plan:
     if view.status.finished:
-        return finished.decide(view)
+        return resting.finished(view)
     if view.running is None:
         return gathering.decide(view)
     return running.decide(view, view.running)

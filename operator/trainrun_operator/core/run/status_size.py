@@ -1,26 +1,26 @@
-"""The status stays small, however large the gang and however long its story.
+"""The status stays small, however large the gang and however long its history.
 
 Layer: core. etcd and every client that watches pay for each byte of it. What takes room and is for
 people only is cut, least important first, until the whole fits; what is counted is never
 touched. The start record of 1,024 workers alone takes up to 11 KB: of a run that large the nodes of
 older incidents are forgotten as well, and no longer avoided.
+
+The newest events stand in the status: an event is written there with what it tells, and told by
+whoever reads it there. So it is told when the answer to the write got lost, and when the leader
+that wrote it has died. Two who tell the same entry tell the same event, of the same time.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from datetime import datetime
 
 from trainrun._common.text import cut, room
-from trainrun_operator.api.run.status import TrainRunStatus
-from trainrun_operator.api.run.status_json import json_size
+from trainrun_operator.api.run.status import Condition, HistoryEntry, TrainRunStatus, json_size
+from trainrun_operator.api.run.status_parts import Incident
+from trainrun_operator.core.run.boundary import Plan
 from trainrun_operator.core.run.display import LASTING
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from trainrun_operator.api.run.incident import Incident
-    from trainrun_operator.api.run.status import Condition, HistoryEntry
 
 LIMIT = 15_000
 """Bytes of a status as compact JSON, its history and story aside; 20 KiB is promised for all."""
@@ -29,6 +29,9 @@ HISTORY_LIMIT = 1_300
 """Bytes of its history. It has room of its own: texts that were cut for it would come back when it
 gets shorter, and be news again."""
 
+
+KEPT = 4
+"""Events that the status holds at least, if they fit: who takes over tells them again."""
 
 _EMPTY = json_size(TrainRunStatus())
 
@@ -119,3 +122,31 @@ def _short(incident: Incident, limit: int, lines: int = 0) -> Incident:
         last_lines=tuple(reversed(kept)),
         exception=kinds if len(kinds) <= 2 else (kinds[0], "…"),
     )
+
+
+def with_history(plan: Plan, now: datetime) -> Plan:
+    """The plan, with its events in the status that it writes."""
+    if not plan.events:
+        return plan
+    new = tuple(
+        HistoryEntry(time=now, type=e.type, reason=e.reason[:64], message=e.message)
+        for e in plan.events
+    )
+    before = plan.status.history[len(new) - KEPT :] if len(new) < KEPT else ()
+    return replace(plan, status=replace(plan.status, history=_fitted(before, new)))
+
+
+def _fitted(
+    before: tuple[HistoryEntry, ...], new: tuple[HistoryEntry, ...]
+) -> tuple[HistoryEntry, ...]:
+    """As many of the earlier ones as there is room for; new ones are shortened, never left out."""
+    share = HISTORY_LIMIT // len(new)
+    brief = tuple(_shortened(entry, share) for entry in new)
+    while before and history_size((*before, *brief)) > HISTORY_LIMIT:
+        before = before[1:]
+    return (*before, *brief)
+
+
+def _shortened(entry: HistoryEntry, room: int) -> HistoryEntry:
+    without = history_size((replace(entry, message=""),))
+    return replace(entry, message=cut(entry.message, max(room - without, 0)))

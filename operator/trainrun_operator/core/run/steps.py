@@ -5,16 +5,13 @@ Layer: core. Made from the agents' `staged` lists; the store itself decides what
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from trainrun.contract.agent_state import AgentState, Committed, StagedStep
 from trainrun.contract.answer import OpenStep
 from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun_operator.core.run.view import View, done
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +56,7 @@ def _parts(view: View, slot: int) -> Iterable[StagedStep]:
 
 def dropped_steps(view: View) -> frozenset[int]:
     """Steps that some worker has dropped already: no longer a checkpoint for anybody."""
-    return frozenset(step for a in view.agents if a is not None for step in a.dropped)
+    return frozenset(step for agent in view.heard for step in agent.dropped)
 
 
 def _gang_step(view: View, step: int, by_slot: dict[int, StagedStep]) -> GangStep:
@@ -92,7 +89,7 @@ def passed(agent: AgentState | None, step: int) -> bool:
 
 def newest_commit(view: View) -> Committed | None:
     """The newest commit of the newest attempt that any agent knows."""
-    commits = [agent.committed for agent in view.agents if agent is not None and agent.committed]
+    commits = [agent.committed for agent in view.heard if agent.committed]
     return max(commits, key=lambda c: (c.id, c.size_bytes, -c.age), default=None)
 
 
@@ -161,20 +158,18 @@ def to_drop(view: View) -> tuple[int, ...]:
     committed = committed_step(view)
     begun = {
         entry.step
-        for agent in view.agents
-        for entry in (agent.staged if agent is not None else ())
+        for agent in view.heard
+        for entry in agent.staged
         if entry.step in dropped_steps(view)
     }
     uncommitted = [s for s in gang_steps(view) if s.step > committed]
-    if any(_backlog(agent, committed) >= view.config.max_pending for agent in view.agents):
+    if any(_backlog(agent, committed) >= view.config.max_pending for agent in view.heard):
         complete = [s.step for s in uncommitted if s.staged_by(len(view.roster))]
         begun |= {step for step in complete[:-1] if step != uncommitted[0].step}
     return tuple(sorted(begun))
 
 
-def _backlog(agent: AgentState | None, committed: int) -> int:
-    if agent is None:
-        return 0
+def _backlog(agent: AgentState, committed: int) -> int:
     return sum(1 for s in agent.staged if s.ranks and not s.uploaded and s.step > committed)
 
 

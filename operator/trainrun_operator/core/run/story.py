@@ -8,12 +8,14 @@ closed by the start of the next attempt, a suspension or the verdict; then an ag
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from datetime import timedelta
-from typing import TYPE_CHECKING
+from datetime import datetime, timedelta
 
 from trainrun._common.text import cut
-from trainrun_operator.api.run.status_json import incident_object
+from trainrun.contract.agent_state import AgentState
+from trainrun_operator.api.run.status import TrainRunStatus, incident_object
+from trainrun_operator.api.run.status_parts import Incident
 from trainrun_operator.api.run.story import (
     MAX_CHAPTERS,
     Chapter,
@@ -21,18 +23,10 @@ from trainrun_operator.api.run.story import (
     Note,
     chapter_size,
 )
+from trainrun_operator.core.run.boundary import Event, Plan
 from trainrun_operator.core.run.incidents.gains import highest_step, shows_steps
 from trainrun_operator.core.run.times import divided, goodput, total, waits
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-    from datetime import datetime
-
-    from trainrun.contract.agent_state import AgentState
-    from trainrun_operator.api.run.incident import Incident
-    from trainrun_operator.api.run.status import TrainRunStatus
-    from trainrun_operator.core.run.plan import Event, Plan
-    from trainrun_operator.core.run.view import View
+from trainrun_operator.core.run.view import View
 
 LIMIT = 3_400
 """Bytes of all chapters in a status: it has room of its own, as the history has."""
@@ -139,7 +133,7 @@ def _stamped(view: View, chapter: Chapter) -> Chapter:
     """With the moments at which its processes were started and made their first step."""
     if not chapter.workers or chapter.first_step is not None:
         return chapter
-    agents, now = _agents(view), view.observation.now
+    agents, now = view.ever_heard, view.observation.now
     spawned = max((a.spawned for a in agents if a.spawned is not None), default=None)
     first = max((a.first_step for a in agents if a.first_step is not None), default=None)
     if first is None:
@@ -152,7 +146,7 @@ def _stamped(view: View, chapter: Chapter) -> Chapter:
     )
 
 
-def _prepared(chapter: Chapter, agents: list[AgentState]) -> Chapter:
+def _prepared(chapter: Chapter, agents: Sequence[AgentState]) -> Chapter:
     """How long its slowest worker took to get ready."""
     return replace(
         chapter,
@@ -161,14 +155,9 @@ def _prepared(chapter: Chapter, agents: list[AgentState]) -> Chapter:
     )
 
 
-def _agents(view: View) -> list[AgentState]:
-    """What the workers of the newest attempt say, or have said last."""
-    return [agent for agent in (*view.agents, *view.last_words.values()) if agent is not None]
-
-
 def _given_up(view: View, status: TrainRunStatus, chapter: Chapter) -> Chapter:
     """Its attempt is over: how far it came, as far as anybody has heard."""
-    now, agents = view.observation.now, _agents(view)
+    now, agents = view.observation.now, view.ever_heard
     end: str = status.ending.kind if status.ending is not None else "Skipped"
     if status.finished and view.status.ending is None:
         end = "Succeeded" if status.is_true("Complete") else "Failed"
@@ -242,17 +231,12 @@ def _ticked(view: View, plan: Plan, chapter: Chapter) -> Chapter:
 
 def _doing(view: View, plan: Plan) -> str:
     """What is waited for."""
-    busy = any(agent is not None and agent.phase != "Idle" for agent in view.agents)
+    busy = any(agent.phase != "Idle" for agent in view.heard)
     if plan.reason != "Gathering":
         return plan.reason[:64]
     if not busy:
         return (plan.status.reason or plan.reason)[:64]
-    return "Ending" if any(_works(agent) for agent in view.agents) else "Flushing"
-
-
-def _works(agent: AgentState | None) -> bool:
-    """Processes of it still live."""
-    return agent is not None and agent.phase == "Running"
+    return "Ending" if any(agent.phase == "Running" for agent in view.heard) else "Flushing"
 
 
 def _rounded(seconds: dict[str, float]) -> dict[str, float]:

@@ -11,23 +11,17 @@ attempt is written then, the rest with its first step.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import timedelta
-from typing import TYPE_CHECKING, get_args
+from datetime import datetime, timedelta
+from typing import get_args
 
-from trainrun_operator.api.run.story import Bucket, RecoveryStage
+from trainrun.contract.agent_state import AgentState
+from trainrun_operator.api.run.status import TrainRunStatus
+from trainrun_operator.api.run.status_parts import Incident
+from trainrun_operator.api.run.story import Bucket, Chapter, RecoveryStage
 from trainrun_operator.core.run.causes import Cause
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from datetime import datetime
-
-    from trainrun.contract.agent_state import AgentState
-    from trainrun_operator.api.run.incident import Incident
-    from trainrun_operator.api.run.status import TrainRunStatus
-    from trainrun_operator.api.run.story import Chapter
-    from trainrun_operator.core.run.view import View
-
+from trainrun_operator.core.run.view import View
 
 BUCKETS: tuple[Bucket, ...] = get_args(Bucket)
 """In the order in which they are shown."""
@@ -202,7 +196,7 @@ def with_first_step(view: View, status: TrainRunStatus) -> tuple[Incident, ...]:
     if record is None or not status.incidents:
         return status.incidents
     last = status.incidents[-1]
-    agents = [agent for agent in view.agents if agent is not None]
+    agents = view.heard
     ages = [agent.first_step for agent in agents if agent.first_step is not None]
     recovers = last.restart_seconds is not None and last.recovery_seconds is None
     if not recovers or last.attempt >= record.attempt or not ages:
@@ -228,7 +222,7 @@ def advice(view: View, status: TrainRunStatus) -> str:
     imports, whole = stages.get("import", 0.0), sum(stages.values())
     if imports < max(WORTH, DOMINATES * whole):
         return ""
-    size = max((agent.import_bytes for agent in view.agents if agent is not None), default=0)
+    size = max((agent.import_bytes for agent in view.heard), default=0)
     cost = f"about {size / 1e6:.0f} MB of memory" if size else "the memory of what is imported"
     return (
         f"imports were {imports:.1f} of the {whole:.1f} s of a recovery: workers.warmStart would "
@@ -242,7 +236,7 @@ def _usual(status: TrainRunStatus) -> float:
 
 
 def _with_start(
-    incident: Incident, agents: list[AgentState], age: float, *, usual: float
+    incident: Incident, agents: Sequence[AgentState], age: float, *, usual: float
 ) -> dict[str, float]:
     """With the parts after the start; `age`: of the first step, `usual`: of any other, or 0."""
     if not incident.stages or incident.restart_seconds is None:

@@ -7,20 +7,28 @@ remembers is written with `dataclasses.replace`, whose arguments mypy checks.
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import timedelta
-from typing import TYPE_CHECKING, Literal
+from datetime import datetime, timedelta
+from typing import Literal
 
-from trainrun_operator.api.run.asked import MAX_LEAVING, SaveAsked
-from trainrun_operator.api.run.incident import Ending, EndingKind, Incident
-from trainrun_operator.api.run.standing import Progress
+from trainrun.contract.agent_state import Resolution
 from trainrun_operator.api.run.status import (
     MAX_DISTRUSTED,
+    Condition,
     Distrusted,
     PhaseName,
     Placement,
+    TrainRunStatus,
 )
-from trainrun_operator.core.run import history, steps
-from trainrun_operator.core.run.beginnings import beginnings, record_of
+from trainrun_operator.api.run.status_parts import (
+    MAX_LEAVING,
+    Ending,
+    EndingKind,
+    Incident,
+    Progress,
+    SaveAsked,
+)
+from trainrun_operator.core.run import attempts, steps
+from trainrun_operator.core.run.boundary import Event, Plan, WorkerFact
 from trainrun_operator.core.run.causes import Cause, row_of
 from trainrun_operator.core.run.display import (
     CONTESTED,
@@ -31,22 +39,14 @@ from trainrun_operator.core.run.display import (
     refreshed,
     running_phase,
     whole,
-    with_condition,
+    with_marks,
 )
-from trainrun_operator.core.run.flush import MAX_FLUSH, flush_until, longer_grace, to_flush
+from trainrun_operator.core.run.drain import MAX_FLUSH, flush_until, longer_grace, to_flush
 from trainrun_operator.core.run.incidents import attribution, evidence, gains, ledger, repeats
 from trainrun_operator.core.run.incidents.attribution import incident_of
 from trainrun_operator.core.run.incidents.hangs import remembered
-from trainrun_operator.core.run.plan import Event, Plan
+from trainrun_operator.core.run.incidents.losses import Loss
 from trainrun_operator.core.run.view import View, counted
-
-if TYPE_CHECKING:
-    from datetime import datetime
-
-    from trainrun.contract.agent_state import Resolution
-    from trainrun_operator.api.run.status import Condition, TrainRunStatus
-    from trainrun_operator.core.run.incidents.losses import Loss
-    from trainrun_operator.core.run.observation import WorkerFact
 
 EventType = Literal["Normal", "Warning"]
 
@@ -92,7 +92,7 @@ def open_incident(view: View, loss: Loss, lost: frozenset[int], *, distrust: str
     if row_of(incident.cause).slows_down:
         wait = ledger.backoff(view.config, fruitless=fruitless, attempt=incident.attempt)
     ending = _ending(view, "Incident", flush=steps.flushable(view, lost), wait=wait)
-    message = history.ended(incident, wait)
+    message = attempts.ended(incident, wait)
     plan = transition(view, incident.cause, message, phase="Restarting", type_="Warning")
     ending = replace(ending, dismissed=ending.dismissing(_unreachable(view)))
     free_ends = {} if attribution.made_progress(view) else view.status.free_ends
@@ -138,7 +138,7 @@ def refine(view: View, incident: Incident) -> Plan:
 
     Written before anything follows from it: the worker that told it may be gone in the next pass.
     """
-    message = history.explained(ledger.charged(view.status, incident, view.config))
+    message = attempts.explained(ledger.charged(view.status, incident, view.config))
     plan = transition(view, incident.cause, message, phase="Restarting", type_="Warning")
     fruitless = attribution.fruitless_refined(view, incident)
     return replace(plan, status=replace(plan.status, fruitless=fruitless))
@@ -244,7 +244,7 @@ def failed_to_start(view: View, loss: Loss) -> Plan:
         flush_until=flush_until(view),
         not_before=now + wait if wait else None,
     )
-    message = history.not_started(ledger.charged(view.status, incident, view.config), wait)
+    message = attempts.not_started(ledger.charged(view.status, incident, view.config), wait)
     plan = transition(view, incident.cause, message, phase="Restarting", type_="Warning")
     status = replace(
         attribution.settled(view, plan.status),
@@ -259,10 +259,10 @@ def failed_to_start(view: View, loss: Loss) -> Plan:
 
 def start(view: View, chosen: tuple[WorkerFact, ...], resolution: Resolution) -> Plan:
     """The start record of the next attempt; settles the incident that ended the one before."""
-    point, record = resolution.resume, record_of(view, chosen, resolution)
+    point, record = resolution.resume, attempts.record_of(view, chosen, resolution)
     marks = (condition(view, "StorageReady", "True", "Resolved", "the store answers"), whole(view))
     progress, tasks = view.status.progress, view.status.runs_tasks
-    plan = transition(view, "Started", history.started(record, tasks=tasks), phase="Starting")
+    plan = transition(view, "Started", attempts.started(record, tasks=tasks), phase="Starting")
     if not tasks:  # the step that the attempt before had reached may be far beyond
         progress = Progress(step=point.step if point else None, time=progress.time)
     status = attribution.measured(view, plan.status, point)
@@ -286,7 +286,7 @@ def start(view: View, chosen: tuple[WorkerFact, ...], resolution: Resolution) ->
         restarts=view.status.restarts + (view.status.ending is not None),
     )
     plan = replace(plan, status=with_marks(status, *marks))
-    return replace(plan, events=(*plan.events, *beginnings(view, resolution)))
+    return replace(plan, events=(*plan.events, *attempts.beginnings(view, resolution)))
 
 
 def make_anew(view: View, refused: list[WorkerFact], message: str) -> Plan:
@@ -384,11 +384,3 @@ def _learned(view: View, status: TrainRunStatus) -> TrainRunStatus:
     """With what the attempt has gained that the verdict ends: the run may go on after an edit."""
     noted = gains.noted(view, remembered(view, status))
     return replace(noted, fruitless=0, free_ends={}) if attribution.made_progress(view) else noted
-
-
-def with_marks(status: TrainRunStatus, *marks: Condition) -> TrainRunStatus:
-    """`status`, with these conditions in their places."""
-    conditions = status.conditions
-    for mark in marks:
-        conditions = with_condition(conditions, mark)
-    return replace(status, conditions=conditions)

@@ -9,14 +9,10 @@ alive is remembered as the reason of the condition. Then the new worker goes; an
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
-from trainrun_operator.core.run.view import and_others
-
-if TYPE_CHECKING:
-    from trainrun.contract.agent_state import OwnerLife
-    from trainrun_operator.core.run.observation import WorkerFact
-    from trainrun_operator.core.run.view import View
+from trainrun.contract.agent_state import OwnerLife
+from trainrun_operator.core.run.boundary import WorkerFact
+from trainrun_operator.core.run.view import View, and_others
 
 UNREACHABLE = "Unreachable"
 """Type of the condition."""

@@ -5,18 +5,16 @@ Layer: core. Made once per pass; every stage of the planner takes it as its only
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cached_property, wraps
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from trainrun.contract.agent_state import AgentState, Notice
-    from trainrun_operator.api.run.status import StartRecord, TrainRunStatus
-    from trainrun_operator.core.run.config import RunConfig
-    from trainrun_operator.core.run.observation import Observation, WorkerFact
+from trainrun.contract.agent_state import AgentState, Notice
+from trainrun_operator.api.run.status import StartRecord, TrainRunStatus
+from trainrun_operator.core.run.boundary import Observation, WorkerFact
+from trainrun_operator.core.run.config import RunConfig
 
 T = TypeVar("T")
 
@@ -106,6 +104,16 @@ class View:
     def agents(self) -> tuple[AgentState | None, ...]:
         """For each slot of the roster its agent's state, if it has joined the newest attempt."""
         return tuple(self.joined(worker) for worker in self.roster)
+
+    @cached_property
+    def heard(self) -> tuple[AgentState, ...]:
+        """Of `agents` those that have joined, in the order of slots."""
+        return tuple(agent for agent in self.agents if agent is not None)
+
+    @property
+    def ever_heard(self) -> tuple[AgentState, ...]:
+        """The same, and those that are gone."""
+        return (*self.heard, *self.last_words.values())
 
     @cached_property
     def last_words(self) -> Mapping[int, AgentState]:

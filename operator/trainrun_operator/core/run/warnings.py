@@ -11,9 +11,15 @@ to open the master port it may be meant.
 
 from __future__ import annotations
 
+import statistics
 from collections import Counter
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
 
+from trainrun.contract.agent_state import AgentState, Pace
+from trainrun_operator.api.run.status import TrainRunStatus
+from trainrun_operator.core.run.boundary import WorkerFact
 from trainrun_operator.core.run.gang import roster
 from trainrun_operator.core.run.incidents import evidence
 from trainrun_operator.core.run.incidents.hangs import (
@@ -23,16 +29,8 @@ from trainrun_operator.core.run.incidents.hangs import (
     named,
     suspected_hang,
 )
-from trainrun_operator.core.run.view import counted
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from trainrun.contract.agent_state import AgentState
-    from trainrun_operator.api.run.status import TrainRunStatus
-    from trainrun_operator.core.run.incidents.losses import Loss
-    from trainrun_operator.core.run.view import View
-
+from trainrun_operator.core.run.incidents.losses import Loss
+from trainrun_operator.core.run.view import View, counted, done
 
 REMEDIES = {
     "NoStep": "wrap what takes long without a step in trainrun.long_section(); "
@@ -62,7 +60,7 @@ def standing_still(view: View) -> tuple[str, str]:
 def _reason(view: View, loss: Loss) -> str:
     if loss.known_by == KNOWN_BY_USE:
         return "NoWork"
-    in_section = any(agent is not None and agent.section is not None for agent in view.agents)
+    in_section = any(agent.section is not None for agent in view.heard)
     return "SectionTooLong" if in_section else "NoStep"
 
 
@@ -78,7 +76,7 @@ MEANT = "set workers.independentRanks: true if that is meant"
 
 def met(view: View, status: TrainRunStatus) -> bool:
     """Whether the ranks have met in this attempt or in one before."""
-    told = (agent.meeting for agent in view.agents if agent is not None)
+    told = (agent.meeting for agent in view.heard)
     return status.met or any(
         it is not None and (it.known or it.elsewhere or it.placed) for it in told
     )
@@ -86,8 +84,7 @@ def met(view: View, status: TrainRunStatus) -> bool:
 
 def separate(view: View) -> tuple[Reason, str]:
     """Why the processes of the newest attempt are separate trainings; empty: nobody says so."""
-    meetings = [agent.meeting for agent in view.agents if agent is not None]
-    told = [it for it in meetings if it is not None]
+    told = [agent.meeting for agent in view.heard if agent.meeting is not None]
     config = view.config
     if len(told) < config.replicas or config.independent_ranks:
         return "", ""
@@ -126,10 +123,10 @@ def trains_apart(view: View) -> tuple[str, str]:
         return kept  # the verdict tells
     if view.running is None:
         return "", ""
-    if any(agent is None for agent in view.agents):
+    if None in view.agents:
         return kept
     reason, message = separate(view)
-    ages = [agent.spawned or 0.0 for agent in view.agents if agent is not None]
+    ages = [agent.spawned or 0.0 for agent in view.heard]
     late = reason == "TwoLeaders" or min(ages, default=0.0) >= LATE
     return (reason, message) if late else ("", "")
 
@@ -206,3 +203,149 @@ def failed_beside(view: View) -> tuple[str, str]:
         return "", ""
     others = f"; likewise in {counted(len(found) - 1, 'other worker')}" if len(found) > 1 else ""
     return "NonZeroExit", f"{found[0]}{others}"
+
+
+STRAGGLER = "Straggler"
+"""Type of the condition."""
+
+FACTOR, NO_MORE = 1.5, 1.25
+"""Times as much as usual that make a straggler, and below which one is none any more."""
+
+WORKS = 0.5
+"""Part of the time for which a rank is busy at least if others wait for it: with less it waits
+itself most of the time."""
+
+TOLD_AT = (1.25, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0, 50.0, 100.0)
+"""Factors that are told."""
+
+NEARLY = 1.15
+"""A factor that has changed by less reads as before."""
+
+SLOW = {
+    "SlowSteps": "takes at least {factor:g} times as long for a step as its peers",
+    "WorksLonger": (
+        "computes, or waits for a CPU, at least {factor:g} times as long in each step as its "
+        "peers, which seem to wait for it"
+    ),
+}
+"""By the reason of the condition."""
+
+ADVICE = (
+    "look at its node (clocks, other load), and at what only this rank does. Nothing is ended for "
+    "it"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Paced:
+    """One that reports, and how it works."""
+
+    rank: int
+    worker: WorkerFact
+    pace: Pace
+
+
+def straggler(view: View) -> tuple[str, str]:
+    """The condition's reason and message; empty where no rank holds the others up."""
+    if view.running is None or view.all_done:
+        return "", ""
+    known = view.status.condition(STRAGGLER)
+    told = ("", "") if known is None else (known.reason, known.message)
+    if not judged(view):
+        return told
+    ranks = _ranks(view)
+    if len(ranks) < 2:
+        return "", ""
+    return _found(ranks, "SlowSteps", _step, told) or _working(ranks, told) or ("", "")
+
+
+def _ranks(view: View) -> list[_Paced]:
+    found = []
+    for worker in view.roster:
+        agent = view.joined(worker)
+        if worker is None or agent is None or done(agent):
+            continue
+        first, left = agent.slot * len(agent.paces), {end.rank for end in agent.exits}
+        found += [
+            _Paced(rank=rank, worker=worker, pace=pace)
+            for rank, pace in enumerate(agent.paces, first)
+            if pace is not None and rank not in left
+        ]
+    return found
+
+
+def _step(rank: _Paced) -> float:
+    return rank.pace.step
+
+
+def _busy(rank: _Paced) -> float:
+    return rank.pace.busy
+
+
+def _working(ranks: Sequence[_Paced], told: tuple[str, str]) -> tuple[str, str] | None:
+    busiest = max(map(_busy, ranks))
+    return _found(ranks, "WorksLonger", _busy, told) if busiest >= WORKS else None
+
+
+def _found(
+    ranks: Sequence[_Paced], reason: str, value: Callable[[_Paced], float], told: tuple[str, str]
+) -> tuple[str, str] | None:
+    """The reason and the message, if some rank has so much more than most of the others."""
+    usual = max(statistics.median_low(map(value, ranks)), 1e-3)
+    for rank in ranks:
+        factor = value(rank) / usual
+        if factor >= NO_MORE and told[0] == reason and told[1] in _readings(rank, reason, factor):
+            return told
+    worst = max(ranks, key=value)
+    factor = value(worst) / usual
+    return (reason, _slow(worst, reason, factor)) if factor >= FACTOR else None
+
+
+def _readings(rank: _Paced, reason: str, factor: float) -> set[str]:
+    """What may have been said of it when its factor was nearly this one."""
+    nearly = (factor / NEARLY, factor, factor * NEARLY, max(factor, FACTOR))
+    return {_slow(rank, reason, it) for it in nearly}
+
+
+def _slow(rank: _Paced, reason: str, factor: float) -> str:
+    shown = max((it for it in TOLD_AT if it <= factor), default=TOLD_AT[0])
+    worker = rank.worker
+    where = f"worker {worker.name} on node {worker.node}"
+    return f"rank {rank.rank} ({where}) {SLOW[reason].format(factor=shown)}; {ADVICE}"
+
+
+SAVE_TOO_LATE = "SaveTooLate"
+"""Type of the condition."""
+
+TOLD_AGAIN = 1.5
+"""A gap is told anew when it has grown by this factor."""
+
+
+def hears_too_late(view: View, status: TrainRunStatus) -> str:
+    """What a notice would cost, "" where it would be heard in time."""
+    if view.running is None or view.all_done or view.config.on_notice in ("Signal", "Stop"):
+        return ""
+    grace = view.config.grace.total_seconds()
+    gaps = {agent.worker: agent.ask_gap for agent in view.heard}
+    known = status.condition(SAVE_TOO_LATE)
+    worker = max(gaps, key=lambda name: gaps[name], default="")
+    if not worker or gaps[worker] <= grace:
+        # A new leader has not heard everybody yet: that nobody says it any more is no news.
+        return known.message if known is not None and None in view.agents else ""
+    gap = max(grace, 1.0)
+    while gap * TOLD_AGAIN <= gaps[worker]:
+        gap *= TOLD_AGAIN
+    text = f"has not asked should_save() for {gap:.0f} s or more (worker {worker})"
+    if known is not None and text in known.message:
+        return known.message
+    return (
+        f"a notice of {grace:.0f} s would lose {_at_stake(status)}: the script {text}; ask in "
+        "evaluation loops and before long work, too, or raise terminationGracePeriodSeconds"
+    )
+
+
+def _at_stake(status: TrainRunStatus) -> str:
+    """What was trained since the newest checkpoint, at the moment when it is told."""
+    step, saved = status.progress.step, status.checkpoint
+    done = (step or 0) - (saved.step if saved is not None else 0)
+    return f"{done} steps" if done > 1 else "what was trained since the newest checkpoint"

@@ -19,7 +19,7 @@ from trainrun.contract.agent_config import BadConfig, StorageConfig
 from trainrun.contract.wire import LARGEST_HEARTBEAT, checked
 from trainrun.sweep.records import LogEntry
 from trainrun.sweep.targets import Targets
-from trainrun_operator.core.sweep.observation import ClerkUnknown
+from trainrun_operator.core.sweep.boundary import ClerkUnknown
 
 VERSION = 1
 """Of both messages."""

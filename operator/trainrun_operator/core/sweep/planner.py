@@ -13,13 +13,18 @@ from dataclasses import replace
 from trainrun.sweep.records import SweepSession
 from trainrun.sweep.targets import EndedRun, Targets
 from trainrun.sweep.view import SweepView
-from trainrun_operator.core.sweep.config import SweepConfig, changed_fields
-from trainrun_operator.core.sweep.ending import ending, time_left
-from trainrun_operator.core.sweep.observation import ClerkUnknown, SweepObservation, TrialRun
-from trainrun_operator.core.sweep.plan import SuspendTrial, SweepPlan, SweepVerdict, TrialAction
-from trainrun_operator.core.sweep.retaining import cleared, deletions
-from trainrun_operator.core.sweep.slots import Slots, fill
-from trainrun_operator.core.sweep.trial import in_sweep
+from trainrun_operator.api.sweep.status import SweepPhase
+from trainrun_operator.core.sweep.boundary import (
+    ClerkUnknown,
+    SuspendTrial,
+    SweepObservation,
+    SweepPlan,
+    SweepVerdict,
+    TrialAction,
+    TrialRun,
+)
+from trainrun_operator.core.sweep.config import SweepConfig, changed_fields, in_sweep
+from trainrun_operator.core.sweep.rules import Slots, cleared, deletions, ending, fill, time_left
 
 LOOK_AGAIN = 5.0
 """Seconds, while something is waited for that may not announce itself."""
@@ -254,8 +259,6 @@ def _at_work(
     return SweepVerdict(phase="Running", reason="TrialsAtWork", message=message)
 
 
-def _wait(phase: str, reason: str, message: str) -> SweepPlan:
-    verdict = SweepVerdict(
-        phase="Running" if phase == "Running" else "Pending", reason=reason, message=message
-    )
+def _wait(phase: SweepPhase, reason: str, message: str) -> SweepPlan:
+    verdict = SweepVerdict(phase=phase, reason=reason, message=message)
     return SweepPlan(verdict=verdict, wake_after=LOOK_AGAIN)

@@ -25,7 +25,7 @@ from trainrun_operator.worlds.kubernetes.pod_logs import WorkerPod, worker_pods
 from trainrun_operator.worlds.kubernetes.run_object import RunVersion, run_version
 
 if TYPE_CHECKING:
-    from trainrun_operator.api.run.resource import TrainRun
+    from trainrun_operator.api.resources import TrainRun
 
 LOOK = 0.3
 """Seconds between two looks at what is awaited."""

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from trainrun_operator.core.run.observation import Refused, RefusedReason
-from trainrun_operator.core.run.plan import CreateWorker
+from trainrun_operator.core.run.boundary import CreateWorker, Refused, RefusedReason
 from trainrun_operator.kube.api import KubeApi
 from trainrun_operator.kube.errors import Conflict, Forbidden, Invalid, KubeError, NotFound
 from trainrun_operator.worlds.kubernetes.observing.pod_index import PodIndex

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from trainrun.errors import InvalidSpec, TrainRunError
 from trainrun_operator.api.resources import TRAINRUN, Resource
-from trainrun_operator.api.sweep.resource import TRAINSWEEP
+from trainrun_operator.api.sweep.spec import TRAINSWEEP
 from trainrun_operator.kube.api import KubeApi, Object
 from trainrun_operator.kube.connection import usual_namespace
 from trainrun_operator.kube.errors import (

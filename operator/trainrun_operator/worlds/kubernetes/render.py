@@ -14,11 +14,10 @@ from posixpath import normpath
 from typing import Any
 
 from trainrun.contract import variables
-from trainrun_operator.api.resources import TRAINRUN
-from trainrun_operator.api.run.resource import TrainRun
+from trainrun_operator.api.resources import TRAINRUN, TrainRun
+from trainrun_operator.core.run.boundary import CreateWorker
 from trainrun_operator.core.run.config import RunConfig, agent_config
-from trainrun_operator.core.run.plan import CreateWorker
-from trainrun_operator.core.sweep.trial import METRICS_INTERVAL
+from trainrun_operator.core.sweep.config import METRICS_INTERVAL
 from trainrun_operator.worlds.kubernetes import names
 from trainrun_operator.worlds.kubernetes.observing.pods import seal_of, usual_grace
 

@@ -12,11 +12,9 @@ from typing import Any
 
 from trainrun.errors import InvalidSpec
 from trainrun_operator.api.loading import read
-from trainrun_operator.api.resources import TRAINRUN
-from trainrun_operator.api.run.resource import TrainRun
+from trainrun_operator.api.resources import TRAINRUN, TrainRun
 from trainrun_operator.api.run.spec import MANAGER
-from trainrun_operator.api.run.status import INTERNAL, TrainRunStatus
-from trainrun_operator.api.run.status_json import status_from
+from trainrun_operator.api.run.status import INTERNAL, TrainRunStatus, status_from
 from trainrun_operator.core.run.config import RunConfig, config_of
 from trainrun_operator.kube.raw import mapping, number, text
 from trainrun_operator.worlds.kubernetes.kept import Kept, TooLarge, bare, kept

@@ -13,14 +13,12 @@ from typing import Any
 
 from trainrun.errors import InvalidSpec
 from trainrun_operator.api.loading import read
-from trainrun_operator.api.places import without_unknown
+from trainrun_operator.api.problems import without_unknown
 from trainrun_operator.api.resources import TRAINRUN
-from trainrun_operator.api.sweep.resource import TRAINSWEEP
-from trainrun_operator.api.sweep.spec import TrainSweep
+from trainrun_operator.api.sweep.spec import TRAINSWEEP, TrainSweep
 from trainrun_operator.api.sweep.status import TrainSweepStatus, status_from
-from trainrun_operator.core.sweep.observation import TrialRun, TrialRunPhase
-from trainrun_operator.core.sweep.plan import CreateTrial
-from trainrun_operator.core.sweep.trial import trial_run
+from trainrun_operator.core.sweep.boundary import CreateTrial, TrialRun, TrialRunPhase
+from trainrun_operator.core.sweep.config import trial_run
 from trainrun_operator.kube.raw import (
     controller,
     count,

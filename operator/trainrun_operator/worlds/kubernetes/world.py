@@ -14,17 +14,20 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, assert_never
 
-from trainrun_operator.api.run.status import TrainRunStatus
-from trainrun_operator.api.run.status_json import json_object
-from trainrun_operator.core.run.gang.roster import MAKES_ROOM
-from trainrun_operator.core.run.observation import (
+from trainrun_operator.api.run.status import TrainRunStatus, json_object
+from trainrun_operator.core.run.boundary import (
     NAMELESS,
+    Action,
+    CreateWorker,
+    DeleteRun,
+    DeleteWorker,
+    Event,
     Installation,
     NodeStrike,
     Observation,
     WorkerFact,
 )
-from trainrun_operator.core.run.plan import Action, CreateWorker, DeleteRun, DeleteWorker, Event
+from trainrun_operator.core.run.gang.roster import MAKES_ROOM
 from trainrun_operator.kube.api import KubeApi
 from trainrun_operator.kube.errors import (
     AlreadyExists,

@@ -25,8 +25,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from trainrun.errors import TrainRunError
-from trainrun_operator.api.run.status import TrainRunStatus
-from trainrun_operator.api.run.status_json import json_object, status_from
+from trainrun_operator.api.run.status import TrainRunStatus, json_object, status_from
 from trainrun_operator.worlds.base import StatusConflict, StatusUnwritable
 
 SECRET_BYTES = 32

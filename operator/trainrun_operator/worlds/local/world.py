@@ -18,10 +18,15 @@ from typing import assert_never
 from trainrun.contract.agent_config import AgentConfig
 from trainrun.contract.agent_state import AgentState, Notice, Problem
 from trainrun_operator.api.run.status import TrainRunStatus
+from trainrun_operator.core.run.boundary import (
+    Action,
+    CreateWorker,
+    DeleteRun,
+    DeleteWorker,
+    Observation,
+)
 from trainrun_operator.core.run.causes import Cause
 from trainrun_operator.core.run.config import RunConfig
-from trainrun_operator.core.run.observation import Observation
-from trainrun_operator.core.run.plan import Action, CreateWorker, DeleteRun, DeleteWorker
 from trainrun_operator.core.run.view import STORE_AWAY
 from trainrun_operator.worlds.base import Agents, Seen, StatusConflict, StatusUnwritable
 from trainrun_operator.worlds.local.faults import FaultPlan, PlannedFault

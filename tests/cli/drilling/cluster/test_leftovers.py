@@ -16,7 +16,7 @@ from tests.kube.patching import merged
 from trainrun.checkpoint.ownership import BeatWatch, acquire, enter, release
 from trainrun.checkpoint.run_store import RunStore, open_store
 from trainrun.errors import StoreUnavailable
-from trainrun_operator.api.run.resource import TrainRun
+from trainrun_operator.api.resources import TrainRun
 from trainrun_operator.cli.drilling.cluster import ground as ground_module
 from trainrun_operator.cli.drilling.cluster.document import drill_document
 from trainrun_operator.cli.drilling.cluster.ground import ClusterGround

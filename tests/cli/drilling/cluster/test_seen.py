@@ -9,8 +9,7 @@ from typing import Any
 
 from tests.api.spec_table import BASE
 from tests.kube.patching import merged
-from trainrun_operator.api.run.status import TrainRunStatus
-from trainrun_operator.api.run.status_json import json_object
+from trainrun_operator.api.run.status import TrainRunStatus, json_object
 from trainrun_operator.api.run.story import Chapter, Note
 from trainrun_operator.cli.drilling.cluster.seen import course_of
 from trainrun_operator.cli.drilling.cluster.sight import Sight

@@ -6,8 +6,8 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from trainrun.contract.checkpoint_id import CheckpointId
-from trainrun_operator.api.run.standing import Progress
 from trainrun_operator.api.run.status import TrainRunStatus
+from trainrun_operator.api.run.status_parts import Progress
 from trainrun_operator.api.run.story import Chapter
 from trainrun_operator.cli.drilling.cluster.sight import Sight
 from trainrun_operator.worlds.local.faults import Fault

@@ -18,10 +18,15 @@ from tests.support.builders import (
     seconds,
 )
 from trainrun_operator.api.run.status import Condition
+from trainrun_operator.core.run.boundary import (
+    CreateWorker,
+    DeleteWorker,
+    NodeStrike,
+    Pending,
+    WorkerLoss,
+)
 from trainrun_operator.core.run.causes import Cause
 from trainrun_operator.core.run.gang.avoiding import MOST, disfavored
-from trainrun_operator.core.run.observation import NodeStrike, Pending, WorkerLoss
-from trainrun_operator.core.run.plan import CreateWorker, DeleteWorker
 
 
 def avoid(scene: Scene) -> dict[str, tuple[str, ...]]:

@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.builders import Scene, a_run, an_incident
 from trainrun.contract.agent_config import StorageConfig
-from trainrun_operator.core.run.plan import CreateWorker, DeleteWorker
+from trainrun_operator.core.run.boundary import CreateWorker, DeleteWorker
 
 OLD = StorageConfig(
     uri="s3://bucket", run_name="run", endpoint_url="http://old", region="eu-1", credentials="keys"

@@ -8,7 +8,7 @@ from typing import Any
 from tests.support.builders import Scene, a_run, seconds
 from trainrun.contract.agent_state import ProcessExit
 from trainrun.contract.evidence import Evidence, EvidenceRequest, Frame, RankEvidence
-from trainrun_operator.api.run.incident import Incident
+from trainrun_operator.api.run.status_parts import Incident
 
 REDUCES = Frame(name="all_reduce", file="/site-packages/torch/distributed/distributed_c10d.py")
 SLEEPS = Frame(name="step", file="/app/train.py", line=9, own=True)

@@ -19,7 +19,7 @@ from tests.support.levels import some
 from trainrun.agent.processes.usage import Usage
 from trainrun.agent.training.activity import Activity
 from trainrun.agent.training.step_clock import StepClock
-from trainrun_operator.api.run.learned import Learned
+from trainrun_operator.api.run.status_parts import Learned
 from trainrun_operator.core.run.incidents.hangs import remembered, suspected_hang
 
 DAY = 24.0 * HOUR

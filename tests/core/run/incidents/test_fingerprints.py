@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.support.builders import Scene, a_run, an_incident
-from trainrun_operator.api.run.incident import Incident
+from trainrun_operator.api.run.status_parts import Incident
 from trainrun_operator.core.run.incidents.repeats import repeated
 
 NAN = {

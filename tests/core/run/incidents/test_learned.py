@@ -9,8 +9,7 @@ import pytest
 
 from tests.support.builders import Scene, a_run
 from trainrun.contract.agent_state import LongSection, ProcessExit
-from trainrun_operator.api.run.learned import Learned
-from trainrun_operator.api.run.standing import Progress
+from trainrun_operator.api.run.status_parts import Learned, Progress
 from trainrun_operator.core.run.incidents.hangs import learned_hang, remembered, suspected_hang
 
 TRAINED = {"spawned": 4060.0, "first_step": 4000.0}

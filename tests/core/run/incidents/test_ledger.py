@@ -7,9 +7,8 @@ from dataclasses import replace
 import pytest
 
 from tests.support.builders import Scene, a_config, a_run, an_incident, seconds
-from trainrun_operator.api.run.standing import Failures
-from trainrun_operator.api.run.status import TrainRunStatus
-from trainrun_operator.api.run.status_json import json_size
+from trainrun_operator.api.run.status import TrainRunStatus, json_size
+from trainrun_operator.api.run.status_parts import Failures
 from trainrun_operator.core.run.causes import CAUSES, Cause
 from trainrun_operator.core.run.incidents import ledger
 
@@ -90,27 +89,21 @@ def test_the_message_of_exceeded_preemptions_names_their_own_budget() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("limit", "left"),
-    [(-1, "charged to maxFailures: no limit"), (2, "charged to maxFailures: 1 of 2")],
-)
-def test_a_restart_tells_what_is_left_of_the_budget(limit: int, left: str) -> None:
-    verdict = ledger.judge(TrainRunStatus(), an_incident(message="x"), a_config(max_failures=limit))
-    assert (verdict.allowed, verdict.reason, verdict.message) == (
-        "Restart",
-        "AppError",
-        f"x; {left}",
-    )
+@pytest.mark.parametrize("limit", [-1, 2])
+def test_an_incident_that_fits_into_its_budget_makes_no_verdict(limit: int) -> None:
+    assert ledger.judge(TrainRunStatus(), an_incident(), a_config(max_failures=limit)) is None
 
 
 @pytest.mark.parametrize("cause", [Cause.RENDEZVOUS_FAILED, Cause.CHECKPOINT_DAMAGED])
 def test_what_another_try_cures_is_free_three_times_in_a_row(cause: Cause) -> None:
     config, incident = a_config(), an_incident(cause)
     third = TrainRunStatus(fruitless=3, free_ends={cause: 2})
-    assert ledger.judge(third, incident, config).allowed == "Restart"
+    assert ledger.judge(third, incident, config) is None
     assert ledger.settle(third, incident, config)[1][-1].counted is False
     fourth = TrainRunStatus(fruitless=4, free_ends={cause: 3})
-    assert ledger.judge(fourth, incident, config).reason == "MaxFailuresExceeded"
+    verdict = ledger.judge(fourth, incident, config)
+    assert verdict is not None
+    assert verdict.reason == "MaxFailuresExceeded"
     assert ledger.settle(fourth, incident, config)[0].counted == 1
 
 
@@ -118,6 +111,7 @@ def test_the_verdict_over_a_cause_that_is_no_longer_free_does_not_advise_to_do_n
     cause = Cause.RENDEZVOUS_FAILED
     status = TrainRunStatus(fruitless=4, free_ends={cause: 3})
     verdict = ledger.judge(status, an_incident(cause, message="x"), a_config())
+    assert verdict is not None
     assert verdict.message == (
         "x (RendezvousFailed); spec.failurePolicy.maxFailures is 0 and 0 were used before: see "
         "what else listens on slot 0's node, and whether the other workers reach it; each attempt "
@@ -128,6 +122,7 @@ def test_the_verdict_over_a_cause_that_is_no_longer_free_does_not_advise_to_do_n
 def test_the_verdict_over_a_worker_that_reads_wrongly_says_what_to_do() -> None:
     status = TrainRunStatus(fruitless=4, free_ends={Cause.MISREAD: 3})
     verdict = ledger.judge(status, an_incident(Cause.MISREAD, message="x"), a_config())
+    assert verdict is not None
     assert verdict.message == (
         "x (Misread); spec.failurePolicy.maxFailures is 0 and 0 were used before: have memory and "
         "network of the node checked; a worker on another node takes the place of this one. "
@@ -205,6 +200,7 @@ def test_the_budget_follows_an_edit_of_the_failure_policy_until_it_is_settled() 
 def test_a_cause_of_a_newer_version_is_charged_like_an_unknown_one() -> None:
     incident = replace(an_incident(cause=Cause.APP_ERROR), cause="Melted")
     verdict = ledger.judge(TrainRunStatus(), incident, a_config())
+    assert verdict is not None
     assert verdict.reason == "MaxFailuresExceeded"
     assert "look at the worker's output and its node" in verdict.message
 

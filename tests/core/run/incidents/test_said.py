@@ -11,7 +11,6 @@ from trainrun_operator.api.run.rules import FailureRule
 from trainrun_operator.core.run.causes import Cause
 from trainrun_operator.core.run.incidents.attribution import best
 from trainrun_operator.core.run.incidents.losses import losses_of
-from trainrun_operator.core.run.rules import rules_of
 
 FATAL = "trainrun.FatalError: the data set is empty"
 RETRY = "trainrun.RetryError: the server is busy"
@@ -82,7 +81,7 @@ def test_the_kernels_kill_for_memory_stands_above_it() -> None:
 
 def test_a_rule_that_does_not_name_it_says_nothing_about_it() -> None:
     """An exit code of 1 is that of any exception."""
-    given = rules_of((FailureRule(action="RestartUncounted", exit_codes=(1,)),))
+    given = (FailureRule(action="RestartUncounted", exit_codes=(1,)),)
     scene = a_run(max_failures=-1, rules=given).running().with_exit(1, exception=FATAL)
     assert failed(scene)[0] == "FatalError"
 
@@ -91,7 +90,7 @@ def test_a_rule_that_does_not_name_it_says_nothing_about_it() -> None:
     "matcher", [{"causes": ("FatalError",)}, {"exceptions": ("FatalError",)}], ids=str
 )
 def test_a_rule_that_names_it_decides(matcher: dict[str, Any]) -> None:
-    given = rules_of((FailureRule(action="RestartUncounted", **matcher),))
+    given = (FailureRule(action="RestartUncounted", **matcher),)
     scene = a_run(max_failures=0, rules=given).running().with_exit(1, exception=FATAL)
     assert failed(scene) == ("", "")
 

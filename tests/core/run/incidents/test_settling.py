@@ -13,7 +13,6 @@ from trainrun_operator.core.run.incidents.attribution import (
     made_progress,
     settled,
 )
-from trainrun_operator.core.run.rules import rules_of
 
 BROKEN = "RuntimeError: [pair.cc] Connection reset by peer [10.0.0.2]"
 
@@ -67,7 +66,7 @@ def test_uncounted_ends_at_changing_steps_before_the_highest_one_are_counted_in_
     steps: tuple[int, ...],
 ) -> None:
     """A script that raises RetryError here and there would have been restarted for ever."""
-    rules = rules_of((FailureRule(action="RestartUncounted", exit_codes=(3,)),))
+    rules = (FailureRule(action="RestartUncounted", exit_codes=(3,)),)
     scene = a_run(max_failures=2, rules=rules)
     for number, step in enumerate(steps, start=1):
         scene = scene.running(number).with_all(steps=(step,)).with_exit(0, code=3)

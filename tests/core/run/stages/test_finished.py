@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.support.builders import Scene, a_run, an_incident, seconds
 from trainrun.contract.answer import Exit
-from trainrun_operator.core.run.plan import DeleteRun, DeleteWorker
+from trainrun_operator.core.run.boundary import DeleteRun, DeleteWorker
 
 
 def succeeded(**config: object) -> Scene:

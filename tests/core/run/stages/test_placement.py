@@ -8,8 +8,14 @@ from datetime import timedelta
 import pytest
 
 from tests.support.builders import Scene, a_config, a_run, a_worker, an_incident, seconds
-from trainrun_operator.core.run.observation import Observation, Pending, Refused, WorkerFact
-from trainrun_operator.core.run.plan import CreateWorker, DeleteWorker
+from trainrun_operator.core.run.boundary import (
+    CreateWorker,
+    DeleteWorker,
+    Observation,
+    Pending,
+    Refused,
+    WorkerFact,
+)
 from trainrun_operator.core.run.stages.placement import pause
 from trainrun_operator.core.run.view import View
 

@@ -8,10 +8,10 @@ import pytest
 
 from tests.support.builders import BEGIN, Scene, a_run, an_incident, seconds
 from trainrun.contract.answer import Exit, Hold
-from trainrun_operator.api.run.standing import Failures
-from trainrun_operator.api.run.status_json import json_object, status_from
+from trainrun_operator.api.run.status import json_object, status_from
+from trainrun_operator.api.run.status_parts import Failures
+from trainrun_operator.core.run.boundary import DeleteRun
 from trainrun_operator.core.run.causes import Cause
-from trainrun_operator.core.run.plan import DeleteRun
 
 
 def failed(cause: Cause = Cause.APP_ERROR, used: Failures | None = None, **config: Any) -> Scene:

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from tests.support.builders import Scene, a_run, a_worker, an_incident, seconds
-from trainrun_operator.api.run.asked import StoreWait
 from trainrun_operator.api.run.status import Condition, Placement
-from trainrun_operator.core.run.observation import Pending, Refused
+from trainrun_operator.api.run.status_parts import StoreWait
+from trainrun_operator.core.run.boundary import Pending, Refused
 
 HOURS = 3600.0
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tests.simulation.world.invariants.case import Case
     from trainrun_operator.api.run.status import Condition
-    from trainrun_operator.core.run.plan import Event
+    from trainrun_operator.core.run.boundary import Event
 
 
 A_WHILE = 60.0

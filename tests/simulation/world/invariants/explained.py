@@ -14,8 +14,8 @@ from trainrun_operator.core.run.causes import Cause
 if TYPE_CHECKING:
     from tests.simulation.world.agent import SimAgent
     from tests.simulation.world.invariants.case import Case, Strike
-    from trainrun_operator.api.run.incident import BudgetName, Incident
     from trainrun_operator.api.run.status import TrainRunStatus
+    from trainrun_operator.api.run.status_parts import BudgetName, Incident
     from trainrun_operator.core.run.causes import Limits
 
 NODE_EVIDENCE = 30.0

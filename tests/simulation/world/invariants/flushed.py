@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tests.simulation.world.agent import SimAgent
     from tests.simulation.world.clock import Clock
     from trainrun.contract.checkpoint_id import CheckpointId
-    from trainrun_operator.api.run.incident import Ending
+    from trainrun_operator.api.run.status_parts import Ending
     from trainrun_operator.core.run.config import RunConfig
 
 

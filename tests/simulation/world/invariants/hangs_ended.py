@@ -11,8 +11,8 @@ from trainrun_operator.core.run.causes import Cause
 
 if TYPE_CHECKING:
     from tests.simulation.world.invariants.case import Case
-    from trainrun_operator.api.run.incident import Incident
     from trainrun_operator.api.run.status import TrainRunStatus
+    from trainrun_operator.api.run.status_parts import Incident
 
 
 class HangsEnded:

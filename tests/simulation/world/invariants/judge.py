@@ -27,9 +27,8 @@ if TYPE_CHECKING:
     from trainrun.contract.answer import Start
     from trainrun.contract.checkpoint_id import CheckpointId
     from trainrun_operator.api.run.status import StartRecord, TrainRunStatus
+    from trainrun_operator.core.run.boundary import Event, Observation, Plan
     from trainrun_operator.core.run.causes import Limits
-    from trainrun_operator.core.run.observation import Observation
-    from trainrun_operator.core.run.plan import Event, Plan
 
 
 class Judge:

@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING
 from trainrun.contract.answer import Start
 from trainrun_operator.api.run.status import IDENTITY_LENGTH
 from trainrun_operator.core.run.answers import start_order
-from trainrun_operator.core.run.plan import DeleteWorker
+from trainrun_operator.core.run.boundary import DeleteWorker
 from trainrun_operator.core.run.view import worker_name
 
 if TYPE_CHECKING:
     from tests.simulation.world.agent import SimAgent
     from tests.simulation.world.invariants.case import Case
-    from trainrun_operator.core.run.observation import Observation
-    from trainrun_operator.core.run.plan import Plan
+    from trainrun_operator.core.run.boundary import Observation, Plan
 
 
 class OrdersGiven:

@@ -8,14 +8,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tests.simulation.world.invariants.explained import NODE_EVIDENCE
-from trainrun_operator.core.run.plan import DeleteWorker
+from trainrun_operator.core.run.boundary import DeleteWorker
 
 if TYPE_CHECKING:
     from tests.simulation.world.invariants.case import Case
     from tests.simulation.world.worker import SimWorker
     from trainrun_operator.api.run.status import TrainRunStatus
-    from trainrun_operator.core.run.observation import Observation
-    from trainrun_operator.core.run.plan import Plan
+    from trainrun_operator.core.run.boundary import Observation, Plan
 
 SOON = 30.0
 """Seconds in which a gang is gathered, where nothing hinders it."""

@@ -7,13 +7,14 @@ reading is noticed.
 from __future__ import annotations
 
 import re
+from signal import Signals
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tests.simulation.world.invariants.case import Case
-    from trainrun_operator.api.run.incident import Incident
+    from trainrun_operator.api.run.rules import FailureRule
     from trainrun_operator.api.run.status import TrainRunStatus
-    from trainrun_operator.core.run.rules import PolicyRule
+    from trainrun_operator.api.run.status_parts import Incident
 
 SAID_BY_SCRIPT = {"FatalError": "FailRun", "RetryError": "RestartUncounted"}
 """What a script asks for itself, where no rule was written for it."""
@@ -38,9 +39,11 @@ class Ruled:
         if incident.message.endswith("…"):
             return  # what it went by is gone
         rules = self._case.world.config.rules
-        right = next((rule for rule in rules if _agrees(rule, incident)), None)
-        of_itself = SAID_BY_SCRIPT.get(incident.cause, "")
-        label, action = (right.label, right.action) if right is not None else ("", of_itself)
+        label, action = "", SAID_BY_SCRIPT.get(incident.cause, "")
+        right = next((at for at, rule in enumerate(rules) if _agrees(rule, incident)), None)
+        if right is not None:
+            name = rules[right].name
+            label, action = f"rules[{right}]" + (f" ({name})" if name else ""), rules[right].action
         if (incident.rule, incident.action) != (label, action):
             self._case.wrong(
                 f"{incident.rule or 'no rule'} decides {incident.action or 'nothing'} about "
@@ -57,29 +60,30 @@ class Ruled:
             self._case.wrong(f"failed by a rule, and none says so about attempt {incident.attempt}")
 
 
-def _agrees(rule: PolicyRule, incident: Incident) -> bool:
+def _agrees(rule: FailureRule, incident: Incident) -> bool:
     if incident.cause in SAID_BY_SCRIPT and not _is_for_it(rule, incident):
         return False
     code = incident.exit_code
     wanted = {
         "exit codes": not rule.exit_codes or code in rule.exit_codes,
         "signals": not rule.signals
-        or (incident.rank is not None and code in {128 + number for number in rule.signals}),
+        or (incident.rank is not None and code in {128 + Signals[name] for name in rule.signals}),
         "causes": not rule.causes or incident.cause in rule.causes,
         "ranks": not rule.ranks or incident.rank in rule.ranks,
-        "pattern": not rule.pattern or re.search(rule.pattern, incident.message) is not None,
+        "pattern": rule.message_pattern is None
+        or re.search(rule.message_pattern, incident.message) is not None,
         "exceptions": not rule.exceptions or _raised(rule, incident),
         "containers": not rule.containers or incident.container in rule.containers,
     }
     return all(wanted.values())
 
 
-def _is_for_it(rule: PolicyRule, incident: Incident) -> bool:
+def _is_for_it(rule: FailureRule, incident: Incident) -> bool:
     named = bool(rule.exceptions) and _raised(rule, incident)
     return incident.cause in rule.causes or named
 
 
-def _raised(rule: PolicyRule, incident: Incident) -> bool:
+def _raised(rule: FailureRule, incident: Incident) -> bool:
     """One of the rule's classes, with or without its module."""
     return any(
         kind == wanted or kind.endswith(f".{wanted}")

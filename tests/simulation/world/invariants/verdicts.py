@@ -13,8 +13,7 @@ if TYPE_CHECKING:
     from tests.simulation.world.invariants.case import Case
     from trainrun.contract.agent_state import AgentState
     from trainrun_operator.api.run.status import StartRecord, TrainRunStatus
-    from trainrun_operator.core.run.observation import Observation, WorkerFact
-    from trainrun_operator.core.run.plan import Plan
+    from trainrun_operator.core.run.boundary import Observation, Plan, WorkerFact
 
 STOPS = ("Preempted", "TemplateChange", "Yielded", "Restart")
 """Ends of an attempt that has to stop, though nothing was wrong with it."""

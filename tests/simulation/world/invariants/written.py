@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from trainrun_operator.api.run.status_json import json_size
+from trainrun_operator.api.run.status import json_size
 from trainrun_operator.core.run.causes import BUDGETS
 
 if TYPE_CHECKING:
     from tests.simulation.world.invariants.case import Case
-    from trainrun_operator.api.run.incident import BudgetName
     from trainrun_operator.api.run.status import TrainRunStatus
+    from trainrun_operator.api.run.status_parts import BudgetName
 
 MAX_STATUS = 20 * 1024
 """Bytes that a status may have."""

@@ -22,8 +22,13 @@ from tests.simulation.world.sweep.trials import (
 )
 from trainrun.checkpoint.run_store import RunStore
 from trainrun.sweep.records import written
-from trainrun_operator.core.sweep.plan import CreateTrial, DeleteTrial, SuspendTrial, TrialAction
-from trainrun_operator.core.sweep.trial import TRIALS, folder_name
+from trainrun_operator.core.sweep.boundary import (
+    CreateTrial,
+    DeleteTrial,
+    SuspendTrial,
+    TrialAction,
+)
+from trainrun_operator.core.sweep.config import TRIALS, folder_name
 
 PLACEMENT_TIMEOUT = 60.0
 """Seconds after which a gang that is placed in part gives its places back."""

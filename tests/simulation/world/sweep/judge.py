@@ -15,8 +15,13 @@ from tests.simulation.world.sweep.ledger import SweepLedger, TrialEntry
 from trainrun.contract import layout
 from trainrun.sweep.records import Ask, End, Record, Reports, SweepSession, Tell
 from trainrun.sweep.targets import Targets
+from trainrun_operator.core.sweep.boundary import (
+    CreateTrial,
+    DeleteTrial,
+    SuspendTrial,
+    TrialAction,
+)
 from trainrun_operator.core.sweep.config import SweepConfig
-from trainrun_operator.core.sweep.plan import CreateTrial, DeleteTrial, SuspendTrial, TrialAction
 
 LARGEST_STATUS = 16 * 1024
 """Bytes, whatever the number of trials."""

@@ -25,8 +25,8 @@ from trainrun.errors import StoreUnavailable
 from trainrun.sweep.fold import fold
 from trainrun.sweep.results import best
 from trainrun.sweep.view import SweepView
+from trainrun_operator.core.sweep.config import folder_name
 from trainrun_operator.core.sweep.display import is_settled
-from trainrun_operator.core.sweep.trial import folder_name
 
 PEACE = 20_000
 """Turns in which a sweep without faults comes to its end."""

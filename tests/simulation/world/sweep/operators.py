@@ -17,10 +17,15 @@ from tests.simulation.world.sweep.storage import SWEEP
 from tests.simulation.world.sweep.sweep_object import SweepObject
 from trainrun.sweep.view import SweepView
 from trainrun_operator.api.sweep.status import TrainSweepStatus, json_object, status_from
+from trainrun_operator.core.sweep.boundary import (
+    DeleteTrial,
+    SweepObservation,
+    SweepPlan,
+    TrialAction,
+    TrialRun,
+)
 from trainrun_operator.core.sweep.clerking import ClerkOrders
 from trainrun_operator.core.sweep.display import is_settled
-from trainrun_operator.core.sweep.observation import SweepObservation, TrialRun
-from trainrun_operator.core.sweep.plan import DeleteTrial, SweepPlan, TrialAction
 from trainrun_operator.runtime.clerk_desk import ClerkDesk
 from trainrun_operator.runtime.reconciler import Wakeup
 from trainrun_operator.runtime.sweep_leader import SweepLeader, SweepSeen

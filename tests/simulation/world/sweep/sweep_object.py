@@ -12,8 +12,7 @@ from typing import Any
 
 from tests.simulation.world.sweep.storage import SWEEP
 from tests.simulation.world.sweep.trials import METRIC
-from trainrun_operator.api.sweep.resource import TRAINSWEEP
-from trainrun_operator.api.sweep.spec import TrainSweep
+from trainrun_operator.api.sweep.spec import TRAINSWEEP, TrainSweep
 from trainrun_operator.core.sweep.config import SweepConfig, sweep_config
 
 MOST_TRIALS = 12

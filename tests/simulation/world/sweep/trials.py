@@ -19,7 +19,7 @@ from trainrun.checkpoint.run_store import RunStore
 from trainrun.contract import layout
 from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun.errors import StoreError
-from trainrun_operator.core.sweep.observation import TrialRun, TrialRunPhase
+from trainrun_operator.core.sweep.boundary import TrialRun, TrialRunPhase
 
 LENGTH = 4
 """Steps of every trial."""

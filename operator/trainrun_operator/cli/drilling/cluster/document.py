@@ -13,7 +13,7 @@ from trainrun_operator.cli.drilling.ground import offline, survives
 from trainrun_operator.worlds.local.program import training_container
 
 if TYPE_CHECKING:
-    from trainrun_operator.api.run.resource import TrainRun
+    from trainrun_operator.api.resources import TrainRun
 
 LABEL = "trainrun.dev/drill"
 """Of the runs of a drill: the name of the run that is rehearsed."""

@@ -29,7 +29,7 @@ from trainrun_operator.worlds.kubernetes.own_run import users_cluster
 
 if TYPE_CHECKING:
     from trainrun.checkpoint.stores.store import ObjectStore
-    from trainrun_operator.api.run.resource import TrainRun
+    from trainrun_operator.api.resources import TrainRun
     from trainrun_operator.cli.drilling.course import Course
     from trainrun_operator.worlds.kubernetes.own_run import OwnRun, UsersCluster
 

@@ -17,7 +17,7 @@ from trainrun_operator.cli.drilling.cluster.document import LABEL
 
 if TYPE_CHECKING:
     from trainrun.checkpoint.run_store import RunStore
-    from trainrun_operator.api.run.resource import TrainRun
+    from trainrun_operator.api.resources import TrainRun
     from trainrun_operator.api.run.status import TrainRunStatus
     from trainrun_operator.worlds.kubernetes.run_object import RunVersion
 

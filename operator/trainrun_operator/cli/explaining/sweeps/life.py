@@ -19,8 +19,13 @@ from trainrun.sweep.view import SweepView, TrialView
 from trainrun_operator.cli.explaining.life import Life, life_of
 from trainrun_operator.cli.sources import LocalSource, Source, StorageSource, UnknownRun
 from trainrun_operator.cli.sweeping.reading import ReadSweep
-from trainrun_operator.core.sweep.config import changed_fields, immutable_part
-from trainrun_operator.core.sweep.trial import TRIALS, folder_name, run_name
+from trainrun_operator.core.sweep.config import (
+    TRIALS,
+    changed_fields,
+    folder_name,
+    immutable_part,
+    run_name,
+)
 from trainrun_operator.worlds.local.driver_lock import leader_of
 from trainrun_operator.worlds.local.place import place_of
 

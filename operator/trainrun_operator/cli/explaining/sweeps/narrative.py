@@ -19,7 +19,7 @@ from trainrun_operator.cli.explaining.sweeps.life import newest_attempt
 from trainrun_operator.cli.sweeping.texts import LONGEST_TEXT, first_line, led, number, value_at
 from trainrun_operator.cli.wording import counted, counts, joined
 from trainrun_operator.core.run.causes import row_of
-from trainrun_operator.core.sweep.trial import as_text, in_sweep
+from trainrun_operator.core.sweep.config import as_text, in_sweep
 
 if TYPE_CHECKING:
     from trainrun.sweep.view import TrialView

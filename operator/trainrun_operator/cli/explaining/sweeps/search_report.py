@@ -42,7 +42,7 @@ from trainrun_operator.cli.report.model import (
 from trainrun_operator.cli.sweeping.rows import row_of
 from trainrun_operator.cli.sweeping.texts import parameters, value_at
 from trainrun_operator.cli.wording import seconds as in_words
-from trainrun_operator.core.sweep.trial import in_sweep
+from trainrun_operator.core.sweep.config import in_sweep
 
 if TYPE_CHECKING:
     from trainrun.sweep.view import TrialView

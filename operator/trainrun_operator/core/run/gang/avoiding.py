@@ -12,25 +12,17 @@ incident there.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
+from trainrun_operator.api.run.status_parts import Incident
+from trainrun_operator.core.run.boundary import NodeStrike, WorkerFact
 from trainrun_operator.core.run.causes import row_of
 from trainrun_operator.core.run.incidents.attribution import attribution_open
 from trainrun_operator.core.run.incidents.repeats import AGAIN, same_node
-from trainrun_operator.core.run.observation import NodeStrike
-from trainrun_operator.core.run.view import counted
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-    from datetime import datetime
-
-    from trainrun_operator.api.run.incident import Incident
-    from trainrun_operator.core.run.observation import WorkerFact
-    from trainrun_operator.core.run.view import View
-
+from trainrun_operator.core.run.view import View, counted
 
 HALF_LIFE = timedelta(hours=6)
 """After so long an incident weighs half as much."""

@@ -7,9 +7,10 @@ that left the roster never returns.
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
-from trainrun_operator.core.run.flush import acknowledged, flush_until, still_flushing
+from trainrun.contract.agent_state import Resolution
+from trainrun_operator.core.run.boundary import CreateWorker, DeleteWorker, Refused, WorkerFact
+from trainrun_operator.core.run.drain import acknowledged, flush_until, still_flushing
 from trainrun_operator.core.run.gang.avoiding import (
     MOST,
     avoided,
@@ -25,16 +26,9 @@ from trainrun_operator.core.run.gang.unfit import (
     outdated,
 )
 from trainrun_operator.core.run.incidents.attribution import awaited, sender_awaited
-from trainrun_operator.core.run.plan import CreateWorker, DeleteWorker
-from trainrun_operator.core.run.store_wait import has_worked, is_made_anew, is_refused, told
-from trainrun_operator.core.run.suspicion import misreads
+from trainrun_operator.core.run.storage import has_worked, is_made_anew, is_refused, misreads, told
 from trainrun_operator.core.run.unheard import is_looked_for, newcomer
 from trainrun_operator.core.run.view import View, notice_of, once, worker_name
-
-if TYPE_CHECKING:
-    from trainrun.contract.agent_state import Resolution
-    from trainrun_operator.core.run.observation import Refused, WorkerFact
-
 
 COUNTED = "count/pods"
 """The resource of a quota that counts pods which have ended, too."""
@@ -42,6 +36,8 @@ QUOTA_SETTLES = timedelta(seconds=3)
 """A quota is behind by about a second; a place that is about to be free costs no logs."""
 MAKES_ROOM = "another worker is refused by a quota on count/pods, which counts ended pods, too"
 """Why a worker is kept for its logs no longer."""
+UNHEARD = "its agent does not answer"
+"""Why a worker that is silent, or never called, is replaced."""
 HOLDS_ROOM = "its training has ended, and other containers of its pod hold the room"
 """Why a worker is not kept for its logs."""
 
@@ -75,21 +71,35 @@ def usable(view: View, worker: WorkerFact) -> bool:
     return (
         worker.phase != "Ended"
         and not worker.deleting
-        and worker.loss is None
         and not outdated(worker, view.config)
         and notice_of(worker) is None
-        and not view.is_silent(worker)
         and not _left_behind(view, worker)
-        and not view.is_cut_off(worker)
-        and not never_called(view, worker)
-        and not cannot_start(view, worker)
-        and not _stuck(view, worker)
-        and not hangs(view, worker)
-        and not is_made_anew(view, worker)
-        and not avoids_in_vain(view, worker)
-        and not misreads(view, worker)
+        and _failing(view, worker) is None
         and not must_leave(view, worker)
     )
+
+
+def _failing(view: View, worker: WorkerFact) -> str | None:
+    """Why it cannot take part, whatever the spec asks for; None: it can."""
+    if worker.loss is not None:
+        return worker.loss.message
+    if view.is_cut_off(worker):
+        return f"its node {worker.node} is lost: {worker.suspect_node}"
+    if view.is_silent(worker) or never_called(view, worker):
+        return UNHEARD
+    if cannot_start(view, worker) and worker.pending is not None:
+        return worker.pending.message
+    if _stuck(view, worker):
+        return "its processes do not stop"
+    if hangs(view, worker):
+        return "its agent gets no answer from the store"
+    if is_made_anew(view, worker):
+        return "the store refuses it, and only a new one has the keys that its Secret holds now"
+    if avoids_in_vain(view, worker):
+        return "it finds no room, and a node that it keeps away from may be used again"
+    if misreads(view, worker):
+        return "it reads a checkpoint wrongly that another node reads well"
+    return None
 
 
 def _left_behind(view: View, worker: WorkerFact) -> bool:
@@ -267,27 +277,11 @@ def _dismissal(view: View, worker: WorkerFact, *, flushing: bool) -> str:
         return HOLDS_ROOM if holds else ""
     if worker.slot >= view.config.replicas:
         return "its slot is gone"
-    if worker.loss is not None:
-        return worker.loss.message
-    if view.is_cut_off(worker):
-        return f"its node {worker.node} is lost: {worker.suspect_node}"
-    if view.is_silent(worker) or never_called(view, worker):
+    if (why := _failing(view, worker)) is not None:
         incident = view.status.incident
-        if incident and incident.worker == worker.name and sender_awaited(view, incident):
-            return ""  # our own deletion would hide who sent it SIGTERM
-        return "its agent does not answer"
-    if cannot_start(view, worker) and worker.pending is not None:
-        return worker.pending.message
-    if _stuck(view, worker):
-        return "its processes do not stop"
-    if hangs(view, worker):
-        return "its agent gets no answer from the store"
-    if is_made_anew(view, worker):
-        return "the store refuses it, and only a new one has the keys that its Secret holds now"
-    if avoids_in_vain(view, worker):
-        return "it finds no room, and a node that it keeps away from may be used again"
-    if misreads(view, worker):
-        return "it reads a checkpoint wrongly that another node reads well"
+        of_it = incident is not None and incident.worker == worker.name
+        # Our own deletion would hide who sent it SIGTERM.
+        return "" if why == UNHEARD and of_it and sender_awaited(view, incident) else why
     if not flushing and not awaited(view, worker) and (reason := _is_not_wanted(view, worker)):
         return reason
     kept = choose(view)[worker.slot]  # it was made to look, or while an older one was not heard

@@ -9,17 +9,13 @@ not known of a worker makes it no outdated one.
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
 
 from trainrun_operator.api.run.launching import TEMPLATE
+from trainrun_operator.core.run.boundary import WorkerFact
 from trainrun_operator.core.run.causes import CAUSES, Cause
+from trainrun_operator.core.run.config import RunConfig
 from trainrun_operator.core.run.incidents.losses import Loss
 from trainrun_operator.core.run.view import View
-
-if TYPE_CHECKING:
-    from trainrun_operator.core.run.config import RunConfig
-    from trainrun_operator.core.run.observation import WorkerFact
-
 
 START_TRIES = 3
 """So many workers of a slot may end before they joined an attempt; then it is an incident."""

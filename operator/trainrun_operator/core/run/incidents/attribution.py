@@ -11,15 +11,18 @@ contains `settled`, so it is counted once.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from datetime import timedelta
-from typing import TYPE_CHECKING
+from datetime import datetime, timedelta
 
 from trainrun._common.text import one_line
-from trainrun_operator.api.run.incident import Incident
+from trainrun.contract.checkpoint_id import CheckpointId
+from trainrun_operator.api.run.status import TrainRunStatus
+from trainrun_operator.api.run.status_parts import Incident
 from trainrun_operator.core.run import times
+from trainrun_operator.core.run.boundary import WorkerFact
 from trainrun_operator.core.run.causes import Cause, Explains, row_of, signal_of
-from trainrun_operator.core.run.flush import acknowledged
+from trainrun_operator.core.run.drain import acknowledged
 from trainrun_operator.core.run.incidents import gains, ledger, repeats
 from trainrun_operator.core.run.incidents.losses import (
     SEEN_BY_WORLD,
@@ -28,15 +31,6 @@ from trainrun_operator.core.run.incidents.losses import (
     taken_away,
 )
 from trainrun_operator.core.run.view import View, notice_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from datetime import datetime
-
-    from trainrun.contract.checkpoint_id import CheckpointId
-    from trainrun_operator.api.run.status import TrainRunStatus
-    from trainrun_operator.core.run.observation import WorkerFact
-
 
 LINES_TEXT = 2000
 """Characters that the last lines of an incident take together, at most."""

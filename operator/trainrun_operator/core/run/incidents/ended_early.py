@@ -7,16 +7,12 @@ return. Lost steps prove that the training is not done: the attempt has failed. 
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
+from trainrun.contract.agent_state import ProcessExit
 from trainrun_operator.core.run.causes import Cause
 from trainrun_operator.core.run.incidents.gains import attempt_took, reports
 from trainrun_operator.core.run.incidents.losses import Loss, has_stepped
-from trainrun_operator.core.run.view import max_step
-
-if TYPE_CHECKING:
-    from trainrun.contract.agent_state import ProcessExit
-    from trainrun_operator.core.run.view import View
+from trainrun_operator.core.run.view import View, max_step
 
 MUCH_SHORTER = 10
 """An attempt that took a tenth of an earlier one's time has hardly done the rest of the work."""
@@ -80,7 +76,7 @@ def all_ended(view: View) -> str:
 
 def _ends(view: View) -> list[ProcessExit]:
     """How its processes ended: those that printed something first, each in the order of ranks."""
-    ends = [end for agent in view.agents if agent is not None for end in agent.exits]
+    ends = [end for agent in view.heard for end in agent.exits]
     return sorted(ends, key=lambda end: (not end.last_lines, end.rank))
 
 
@@ -92,16 +88,16 @@ def _begun_at(view: View) -> int:
 
 def _last_step(view: View) -> int | None:
     """The highest step that a process of the attempt has reported, all of which are heard."""
-    steps = (max_step(agent) for agent in view.agents)
+    steps = map(max_step, view.heard)
     return max((step for step in steps if step is not None), default=None)
 
 
 def _said_so(view: View) -> bool:
     """Its script called `trainrun.finish()`."""
-    return any(agent is not None and agent.finished for agent in view.agents)
+    return any(agent.finished for agent in view.heard)
 
 
 def _knew_where_it_was(view: View) -> bool:
     """Its script asked for the checkpoint that it was handed."""
-    asked = any(agent is not None and agent.asked_for_checkpoint for agent in view.agents)
+    asked = any(agent.asked_for_checkpoint for agent in view.heard)
     return asked and _begun_at(view) >= 0

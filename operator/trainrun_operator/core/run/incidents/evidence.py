@@ -8,23 +8,19 @@ are told by their answers, and they tell in their states. Nobody is waited for l
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from trainrun.contract import evidence as contract
 from trainrun.contract import layout
-from trainrun.contract.evidence import EvidenceRequest
-from trainrun_operator.api.run.asked import EvidenceAsked
+from trainrun.contract.agent_state import AgentState
+from trainrun.contract.evidence import Evidence, EvidenceRequest, RankEvidence
+from trainrun_operator.api.run.status_parts import EvidenceAsked
+from trainrun_operator.core.run.incidents.losses import Loss
 from trainrun_operator.core.run.incidents.standing import Judgement, Standing, judged, standing
 from trainrun_operator.core.run.view import View, done
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from trainrun.contract.agent_state import AgentState
-    from trainrun.contract.evidence import Evidence, RankEvidence
-    from trainrun_operator.core.run.incidents.losses import Loss
 
 PATIENCE = timedelta(seconds=contract.EVIDENCE_SECONDS)
 """For which evidence is waited at most."""
@@ -157,7 +153,7 @@ def _is_ahead(view: View, asked: EvidenceAsked) -> bool:
 
 
 def _living(view: View) -> Iterator[AgentState]:
-    return (agent for agent in view.agents if agent is not None and not done(agent))
+    return (agent for agent in view.heard if not done(agent))
 
 
 def _told(view: View, agent: AgentState) -> Evidence | None:

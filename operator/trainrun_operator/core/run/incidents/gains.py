@@ -1,29 +1,31 @@
-"""What an attempt has gained: a step, a checkpoint, or, where nothing is reported, only time.
+"""How far the training is: what an attempt has gained, and what people are shown of it.
 
 Layer: core. A script that never calls `trainrun.report()` and goes on from a folder of its own
 shows nothing but that its processes were up. Once a step of the run is known, steps alone tell what
-was done. What an attempt has gained is noted in the write that ends it.
+was done. What an attempt has gained is noted in the write that ends it. People are shown what the
+training reports itself, else what its framework posts; what is posted decides nothing: it stands in
+a field of its own, which nothing in `core` reads but this module.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import Any
 
+from trainrun.contract.agent_state import AgentState
+from trainrun.contract.checkpoint_id import CheckpointId
+from trainrun.contract.evidence import Posted
+from trainrun_operator.api.run.status import TrainRunStatus
+from trainrun_operator.api.run.status_parts import Gain, PostedProgress, Progress
 from trainrun_operator.core.run.steps import committed_id
 from trainrun_operator.core.run.view import View, max_step
-
-if TYPE_CHECKING:
-    from trainrun.contract.agent_state import AgentState
-    from trainrun.contract.checkpoint_id import CheckpointId
-    from trainrun_operator.api.run.incident import Gain
-    from trainrun_operator.api.run.status import TrainRunStatus
 
 
 def highest_step(view: View) -> int | None:
     """The highest step that anybody reported in the newest attempt, those who are gone included."""
-    seen = [max_step(agent) for agent in (*view.agents, *view.last_words.values())]
+    seen = [max_step(agent) for agent in view.ever_heard]
     shown, record = view.status.progress, view.record
     if shown.time is not None and record is not None and shown.time > record.time:
         seen.append(shown.step)
@@ -100,8 +102,7 @@ def gain_of(view: View, *, hung: bool = False) -> Gain:
         before = -1 if view.status.reached is None else view.status.reached
         return "Some" if highest > max(point, before) else "None"
     if reports(view):
-        heard = any(agent is not None for agent in view.agents) or view.last_words
-        return "None" if heard else "Unknown"
+        return "None" if view.ever_heard else "Unknown"
     # Who waits for a first step that never comes has not trained, however long it was up.
     return "Some" if gang_trained(view) and not hung else "None"
 
@@ -130,9 +131,8 @@ def gang_trained(view: View) -> bool:
     record = view.record
     if record is None or reports(view):
         return False
-    known = (*filter(None, view.agents), *view.last_words.values())
     since_start = view.observation.now - record.time
-    return min(map(up_for, known), default=since_start) >= TRAINED
+    return min(map(up_for, view.ever_heard), default=since_start) >= TRAINED
 
 
 def up_for(agent: AgentState) -> timedelta:
@@ -157,5 +157,69 @@ def reports(view: View) -> bool:
     return (
         shows_steps(view.status)
         or (record is not None and record.resume_point is not None)
-        or any(max_step(agent) is not None for agent in view.agents)
+        or any(max_step(agent) is not None for agent in view.heard)
     )
+
+
+MAX_METRICS = 32
+"""Metrics shown in the status."""
+
+METRIC_TEXT = 64
+"""Characters of the name of a metric, and of one that is a text."""
+
+
+def shown_progress(view: View, status: TrainRunStatus) -> Progress:
+    """What the script reports."""
+    agent = view.speaker
+    step = max_step(agent)
+    if agent is None or step is None:
+        return status.progress
+    known = status.progress.time is not None and status.progress.step == step
+    time = status.progress.time if known else view.observation.now
+    metrics = _metrics(agent.metrics)
+    return Progress(step=step, metrics=metrics, time=time, stall_seconds=_stall(view))
+
+
+def shown_posts(view: View, status: TrainRunStatus) -> PostedProgress | None:
+    """What its framework posts, as long as nobody knows of a step that was reported; `status` shows
+    what was."""
+    if shows_steps(status):
+        return None
+    agent, known = next(iter(view.agents), None), status.posted
+    if agent is None or agent.posted is None:
+        return known
+    told = agent.posted
+    new = PostedProgress(
+        text=_text(told),
+        step=told.step,
+        total_steps=told.total,
+        percent=told.percent,
+        metrics=_metrics(told.metrics),
+        remaining_seconds=None if told.remaining is None else int(told.remaining),
+        time=view.observation.now,
+    )
+    # Metrics may have been cut from what is known: they make no new time.
+    same = known is not None and replace(known, metrics=new.metrics, time=new.time) == new
+    return replace(new, time=known.time) if known is not None and same else new
+
+
+def _text(told: Posted) -> str:
+    if told.step is not None:
+        return str(told.step) if told.total is None else f"{told.step}/{told.total}"
+    if told.percent is not None:
+        return f"{told.percent} %"
+    return "" if told.total is None else f"-/{told.total}"
+
+
+def _stall(view: View) -> int:
+    agents = [view.joined(worker) for worker in view.roster]
+    return int(max((agent.stall for agent in agents if agent is not None), default=0.0))
+
+
+def _metrics(metrics: Mapping[str, Any]) -> dict[str, Any]:
+    """The first metrics by name, with long texts cut."""
+    shown = {}
+    for name in sorted(metrics)[:MAX_METRICS]:
+        value = metrics[name]
+        shown[name[:METRIC_TEXT]] = value[:METRIC_TEXT] if isinstance(value, str) else value
+    return shown

@@ -20,18 +20,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
-from trainrun_operator.api.run.learned import Learned
+from trainrun.contract.agent_state import AgentState, LongSection
+from trainrun_operator.api.run.status import TrainRunStatus
+from trainrun_operator.api.run.status_parts import Learned
 from trainrun_operator.core.run.causes import Cause
+from trainrun_operator.core.run.config import RunConfig
 from trainrun_operator.core.run.incidents.losses import Loss, has_stepped
 from trainrun_operator.core.run.view import View, counted, done, once
-
-if TYPE_CHECKING:
-    from trainrun.contract.agent_state import AgentState, LongSection
-    from trainrun_operator.api.run.status import TrainRunStatus
-    from trainrun_operator.core.run.config import RunConfig
-
 
 NAMED = 5
 """Ranks that a message names."""
@@ -129,14 +125,14 @@ def in_section(
 
 def behind(view: View, message: str, age: timedelta) -> Loss:
     """The ranks with the lowest step are behind, where not all have the same."""
-    ranks = [rank for a in view.agents if a is not None and not done(a) for rank in ranks_of(a)]
+    ranks = [rank for agent in view.heard if not done(agent) for rank in ranks_of(agent)]
     lowest = min(rank.step for rank in ranks)
     behind = [rank for rank in ranks if rank.step == lowest]
     others = [rank.step for rank in ranks if rank.step != lowest]
     who = named([rank.rank for rank in behind])
     stand = "stands" if len(behind) == 1 else "stand"
     message = f"{message}: {who} {stand} at step {lowest}"
-    ended = sum(end.well for agent in view.agents if agent is not None for end in agent.exits)
+    ended = sum(end.well for agent in view.heard for end in agent.exits)
     if others:
         low, high = min(others), max(others)
         at = f"{high}" if low == high else f"{low} to {high}"
@@ -255,7 +251,7 @@ def limit_of(view: View, living: Sequence[AgentState]) -> float:
     """Seconds that may pass without a step."""
     idle = all((agent.quiet or 0.0) > SHORTEST for agent in living)
     known = remembered(view, view.status).learned or Learned()
-    first = max(_first_step(agent) for agent in _heard(view))
+    first = max(_first_step(agent) for agent in view.ever_heard)
     if not known.slowest:  # there was one step, and nobody knows yet how long the next one takes
         return max(LONGEST_BUSY, FACTOR * first)
     usual = max(SHORTEST, FACTOR * known.slowest)
@@ -267,7 +263,7 @@ def limit_of(view: View, living: Sequence[AgentState]) -> float:
 
 def remembered(view: View, status: TrainRunStatus) -> TrainRunStatus:
     """`status`, with what the newest attempt has taught up to now."""
-    before, known = view.status.learned or Learned(), list(_heard(view))
+    before, known = view.status.learned or Learned(), view.ever_heard
     # The gang has owed no step for longer than any worker: one whose peers were in a long section,
     # or waited for the store, has owed one for just as long.
     slowest = _least_slowest(living_agents(view)) or _least_slowest(known)
@@ -336,12 +332,6 @@ def _without_work(view: View, living: Sequence[AgentState]) -> Loss | None:
         f"the processes have used next to no CPU and I/O for {at_least(quiet)}, and report no step"
     )
     return replace(unattributed(message, timedelta(seconds=quiet)), known_by=KNOWN_BY_USE)
-
-
-def _heard(view: View) -> Iterator[AgentState]:
-    """Agents of the newest attempt, those that are gone included."""
-    yield from filter(None, view.agents)
-    yield from view.last_words.values()
 
 
 def _first_step(agent: AgentState) -> float:

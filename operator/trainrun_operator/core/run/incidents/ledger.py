@@ -2,7 +2,8 @@
 
 Layer: core. Read after `attribution`, from top to bottom. Who wins, and why:
 
-1. A rule of the failure policy, or the script's own word: they were written for this case.
+1. A rule of the failure policy, or the script's own word: they were written for this case. What the
+   status has cut of an incident may be what a rule went by: then its decision stays as it is.
 2. The budget of the cause: a limit that its user has set, of all incidents or of those in a window.
 3. Incidents in a row without progress: the budget has room, but the next try would end alike. Only
    those count that look like the script's own (the row of a cause says which).
@@ -21,26 +22,27 @@ where nobody knows what an attempt has gained it stays.
 from __future__ import annotations
 
 import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Literal
 
 from trainrun_operator.api.run.edits import ONCE_RAISED
-from trainrun_operator.api.run.incident import Incident
+from trainrun_operator.api.run.rules import FailureRule, compiled
 from trainrun_operator.api.run.spec import MAX_IN_WINDOW
-from trainrun_operator.api.run.standing import Failures
 from trainrun_operator.api.run.status import MAX_INCIDENTS, TrainRunStatus
-from trainrun_operator.core.run.causes import BUDGETS, Budget, budget_of, row_of
+from trainrun_operator.api.run.status_parts import BudgetName, Failures, Incident
+from trainrun_operator.core.run.causes import (
+    BUDGETS,
+    SIGNAL_NAMES,
+    Budget,
+    Explains,
+    budget_of,
+    row_of,
+    signal_of,
+)
+from trainrun_operator.core.run.config import RunConfig
 from trainrun_operator.core.run.incidents.gains import TRAINED, furthest, gain_of, told_late
-from trainrun_operator.core.run.rules import UNCOUNTED_TRIES, Decision, decision
 from trainrun_operator.core.run.view import View, counted
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from trainrun_operator.api.run.incident import BudgetName
-    from trainrun_operator.core.run.config import RunConfig
-
 
 JITTER = 0.2
 """A backoff is lengthened by up to this part, so that runs that failed together spread out."""
@@ -57,16 +59,70 @@ SHORT_MESSAGE = 200
 KEPT = f"Committed checkpoints are kept: {ONCE_RAISED}"
 """The end of every sentence about a limit that has ended a run."""
 
-Allowed = Literal["Restart", "Fail"]
+UNCOUNTED_TRIES = 5
+"""Restarts in a row without a new step that a rule, or the script, may keep from being counted."""
+
+CUT = "…"
+"""Stands where the status has left something of an incident out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """Whether the run may start again after an incident."""
+    """Why the run may not start again after an incident."""
 
-    allowed: Allowed
     reason: str
     message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """What becomes of the run after an incident."""
+
+    action: str
+    """One of `api.run.rules.RuleAction`; "": the budget of its cause decides."""
+    rule: str = ""
+    """`rules[0] (nan)`, which says so; "": the cause does, or nothing."""
+
+
+def decision(incident: Incident, rules: tuple[FailureRule, ...]) -> Decision:
+    """What the first rule that matches says; where none does, what its cause says."""
+    if incident.rule and _is_cut(incident):
+        return Decision(action=incident.action, rule=incident.rule)
+    for number, rule in enumerate(rules):
+        if _matches(rule, incident):
+            name = f" ({rule.name})" if rule.name else ""
+            return Decision(action=rule.action, rule=f"rules[{number}]{name}")
+    said = row_of(incident.cause).action
+    return Decision(action=said if said != "Restart" else "")
+
+
+def _is_cut(incident: Incident) -> bool:
+    return incident.message.endswith(CUT) or CUT in incident.exception
+
+
+def _matches(rule: FailureRule, incident: Incident) -> bool:
+    if row_of(incident.cause).explains is Explains.SAID and not _is_about(rule, incident):
+        return False
+    return (
+        (not rule.exit_codes or incident.exit_code in rule.exit_codes)
+        and (not rule.signals or SIGNAL_NAMES.get(signal_of(incident) or 0) in rule.signals)
+        and (not rule.exceptions or _raised(rule, incident))
+        and (not rule.causes or incident.cause in rule.causes)
+        and (not rule.ranks or incident.rank in rule.ranks)
+        and (not rule.containers or incident.container in rule.containers)
+        and (not rule.message_pattern or compiled(rule.message_pattern)(incident.message))
+    )
+
+
+def _is_about(rule: FailureRule, incident: Incident) -> bool:
+    """What a script says of itself stands above rules that were not written for it."""
+    return incident.cause in rule.causes or (bool(rule.exceptions) and _raised(rule, incident))
+
+
+def _raised(rule: FailureRule, incident: Incident) -> bool:
+    kinds = set(incident.exception)
+    kinds |= {kind.rpartition(".")[2] for kind in kinds}
+    return not kinds.isdisjoint(rule.exceptions)
 
 
 def charged(status: TrainRunStatus, incident: Incident, config: RunConfig) -> Incident:
@@ -106,29 +162,20 @@ def free_ends_after(
     return {} if row.slows_down else status.free_ends
 
 
-def judge(status: TrainRunStatus, incident: Incident, config: RunConfig) -> Verdict:
-    """Whether one more incident fits into its budget, and no rule says otherwise."""
+def judge(status: TrainRunStatus, incident: Incident, config: RunConfig) -> Verdict | None:
+    """The verdict, where the incident does not fit into its budget, or a rule fails the run."""
     incident = charged(status, incident, config)
     if incident.action == "FailRun":
         return _failing(incident)
-    name = incident.budget
-    if name == "none":
-        return Verdict(allowed="Restart", reason=incident.cause, message=incident.message)
+    name, at = incident.budget, incident.time
+    if name == "none" or has_room(status, name, config, at=at):
+        return None
     budget, limit = BUDGETS[name], config.limits[name]
-    used, field = used_of(status, name, config, at=incident.time), budget.field
-    if has_room(status, name, config, at=incident.time):
-        left = "no limit" if limit == -1 else f"{used + 1} of {limit}"
-        return Verdict(
-            allowed="Restart",
-            reason=incident.cause,
-            message=f"{incident.message}; charged to {field}: {left}",
-        )
-    advice = row_of(incident.cause).advice
+    used, advice = used_of(status, name, config, at=at), row_of(incident.cause).advice
     return Verdict(
-        allowed="Fail",
         reason=exceeded(budget),
         message=(
-            f"{incident.message} ({incident.cause}); spec.failurePolicy.{field} is {limit}"
+            f"{incident.message} ({incident.cause}); spec.failurePolicy.{budget.field} is {limit}"
             f"{_within(config)} and {used} {'was' if used == 1 else 'were'} used before: {advice}. "
             f"{KEPT}"
         ),
@@ -173,12 +220,12 @@ def _failing(incident: Incident) -> Verdict:
     if not incident.rule:
         advice = row_of(incident.cause).advice
         message = f"{incident.message}: {advice}. {kept}"
-        return Verdict(allowed="Fail", reason=incident.cause, message=message)
+        return Verdict(reason=incident.cause, message=message)
     message = (
         f"{incident.message} ({incident.cause}); spec.failurePolicy.{incident.rule} says FailRun. "
         f"{kept}"
     )
-    return Verdict(allowed="Fail", reason="FailedByRule", message=message)
+    return Verdict(reason="FailedByRule", message=message)
 
 
 def settle(
@@ -297,7 +344,6 @@ def too_many(view: View, incident: Incident) -> Verdict | None:
     if not limit or number < limit or number == view.status.without_progress:
         return None
     return Verdict(
-        allowed="Fail",
         reason="NoProgress",
         message=(
             f"{incident.message} ({incident.cause}); {counted(number, 'incident')} in a row "

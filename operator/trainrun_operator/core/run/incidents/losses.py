@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
-from trainrun.contract.agent_state import REFUSED, Notice
+from trainrun.contract.agent_state import REFUSED, AgentState, Notice, ProcessExit
+from trainrun_operator.core.run.boundary import WorkerFact, WorkerLoss
 from trainrun_operator.core.run.causes import SIGNAL_NAMES, SIGNALS, Cause
 from trainrun_operator.core.run.incidents.gains import process_trained
-from trainrun_operator.core.run.incidents.recognised import remedy_of
+from trainrun_operator.core.run.incidents.repeats import remedy_of
 from trainrun_operator.core.run.view import (
     STORE_AWAY,
     View,
@@ -23,10 +23,6 @@ from trainrun_operator.core.run.view import (
     once,
     worker_name,
 )
-
-if TYPE_CHECKING:
-    from trainrun.contract.agent_state import AgentState, ProcessExit
-    from trainrun_operator.core.run.observation import WorkerFact, WorkerLoss
 
 SIGABRT = 6
 SIGTERMED = 128 + SIGNALS["SIGTERM"]

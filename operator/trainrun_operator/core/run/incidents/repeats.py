@@ -1,28 +1,99 @@
-"""The same failure again and again: is it the code, the node, or the checkpoint?
+"""Failures that are known: errors that many scripts die of, and the same one again and again.
 
-Layer: core; a pure function of the incidents that the status tells of. A root that strikes again on
-several nodes is a bug; on one alone it is the node. After two deaths of one root in a row while the
-same checkpoint was opened, the next attempt tries the checkpoint before, once; what slot 0's agent
-then claims stands in the store and in the start record. Where the trial dies in the same way, it is
-not the checkpoint. Where it ends in another way nothing is known, and it may be tried again.
+Layer: core; a pure function of the incidents that the status tells of. Errors of CUDA, NCCL and
+DataLoaders are told with what to do about them; what is told of a peer that has gone is collateral,
+and not among them. Is a failure that comes again the code, the node, or the checkpoint? A root that
+strikes again on several nodes is a bug; on one alone it is the node. After two deaths of one root
+in a row while the same checkpoint was opened, the next attempt tries the checkpoint before, once;
+what slot 0's agent then claims stands in the store and in the start record. Where the trial dies in
+the same way, it is not the checkpoint. Where it ends in another way nothing is known, and it may be
+tried again.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
+from trainrun.contract.checkpoint_id import CheckpointId
+from trainrun_operator.api.run.status import TrainRunStatus
+from trainrun_operator.api.run.status_parts import Incident
 from trainrun_operator.core.run.causes import SIGNAL_NAMES, row_of, signal_of
 from trainrun_operator.core.run.incidents.gains import highest_step, up_for
 from trainrun_operator.core.run.steps import newest_known
+from trainrun_operator.core.run.view import View
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+GPU_FULL = (
+    "the memory of its GPU is full: lower the batch of a process or accumulate gradients, and look "
+    "whether another process holds memory of that GPU"
+)
 
-    from trainrun.contract.checkpoint_id import CheckpointId
-    from trainrun_operator.api.run.incident import Incident
-    from trainrun_operator.api.run.status import TrainRunStatus
-    from trainrun_operator.core.run.view import View
+REMEDIES: tuple[tuple[tuple[str, ...], str], ...] = (
+    (("cuda out of memory",), GPU_FULL),
+    (("cuda error: out of memory",), GPU_FULL),
+    (
+        ("dataloader worker", "killed by signal: killed"),
+        (
+            "a DataLoader's worker was killed, most likely for want of memory: raise the memory "
+            "limit or lower num_workers"
+        ),
+    ),
+    (
+        ("dataloader worker", "killed by signal: bus error"),
+        (
+            "shared memory is full: mount an emptyDir with medium: Memory at /dev/shm, or lower "
+            "num_workers"
+        ),
+    ),
+    (
+        ("dataloader worker", "exited unexpectedly"),
+        "a DataLoader's worker has died: its own error stands further up in the output of the rank",
+    ),
+    (
+        ("ncclunhandledcudaerror",),
+        (
+            "a CUDA call inside NCCL failed: look for an earlier error of this rank, and at the "
+            "GPU of its node (Xid in the kernel's log)"
+        ),
+    ),
+    (
+        ("ncclinvalidusage",),
+        (
+            "ranks use NCCL differently: one GPU for each process, and the same collectives in the "
+            "same order on all ranks"
+        ),
+    ),
+    (
+        ("ncclinternalerror",),
+        "NCCL failed by itself: set NCCL_DEBUG=INFO, and see that all workers have the same image",
+    ),
+    (
+        ("cuda error: an illegal memory access",),
+        (
+            "a kernel of the script or a broken GPU: set CUDA_LAUNCH_BLOCKING=1 for the line; on "
+            "one node only, have its GPU checked"
+        ),
+    ),
+    (
+        ("device-side assert triggered",),
+        (
+            "a check in a kernel failed, mostly an index that is out of range: a label beyond the "
+            "classes, a token beyond the vocabulary; set CUDA_LAUNCH_BLOCKING=1 for the line"
+        ),
+    ),
+    (
+        ("uncorrectable ecc error",),
+        "the memory of the GPU is broken: have it checked, and keep the run away from the node",
+    ),
+)
+"""All words of an entry must occur; the first entry that fits is taken."""
+
+
+def remedy_of(text: str) -> str:
+    """What to do about an exception with this text; "" where it is not known."""
+    lower = text.lower()
+    fitting = (remedy for words, remedy in REMEDIES if all(word in lower for word in words))
+    return next(fitting, "")
 
 
 AGAIN = 3

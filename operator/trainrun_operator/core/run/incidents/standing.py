@@ -11,12 +11,10 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
+from trainrun.contract.evidence import Frame, RankEvidence
 from trainrun_operator.core.run.view import counted
-
-if TYPE_CHECKING:
-    from trainrun.contract.evidence import Frame, RankEvidence
 
 HangClass = Literal[
     "OneRankAway",  # the others are in a collective, and wait for it

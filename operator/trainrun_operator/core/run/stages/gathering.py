@@ -7,14 +7,17 @@ suspension. Waiting here is never counted.
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import timedelta
-from typing import TYPE_CHECKING, assert_never
+from datetime import datetime, timedelta
+from typing import assert_never
 
+from trainrun.contract.agent_state import Resolution
 from trainrun_operator.api.run.launching import TEMPLATE
+from trainrun_operator.api.run.status import Condition
 from trainrun_operator.core.run import transitions
+from trainrun_operator.core.run.boundary import Action, Plan, WorkerFact
 from trainrun_operator.core.run.causes import Explains
 from trainrun_operator.core.run.display import condition, not_asked, whole
-from trainrun_operator.core.run.flush import away_from, outlasting, still_flushing
+from trainrun_operator.core.run.drain import away_from, outlasting, still_ending, still_flushing
 from trainrun_operator.core.run.gang import roster as gang
 from trainrun_operator.core.run.gang import unfit
 from trainrun_operator.core.run.gang.avoiding import may_be_another
@@ -27,13 +30,12 @@ from trainrun_operator.core.run.incidents.attribution import (
     refined,
     sender_awaited,
 )
-from trainrun_operator.core.run.notices import still_ending
-from trainrun_operator.core.run.stages import placement, suspecting
+from trainrun_operator.core.run.stages import placement, waiting
 from trainrun_operator.core.run.stages.placement import PLACED, missing
+from trainrun_operator.core.run.stages.resting import suspend
 from trainrun_operator.core.run.stages.running import past_deadline
-from trainrun_operator.core.run.stages.suspending import suspend
 from trainrun_operator.core.run.stages.waiting import store_wait, wait
-from trainrun_operator.core.run.store_wait import (
+from trainrun_operator.core.run.storage import (
     AWAY,
     REFUSES,
     has_worked,
@@ -42,17 +44,7 @@ from trainrun_operator.core.run.store_wait import (
     remedy,
     told,
 )
-from trainrun_operator.core.run.view import and_others, counted, notice_of
-
-if TYPE_CHECKING:
-    from datetime import datetime
-
-    from trainrun.contract.agent_state import Resolution
-    from trainrun_operator.api.run.status import Condition
-    from trainrun_operator.core.run.incidents.ledger import Verdict
-    from trainrun_operator.core.run.observation import WorkerFact
-    from trainrun_operator.core.run.plan import Action, Plan
-    from trainrun_operator.core.run.view import View
+from trainrun_operator.core.run.view import View, and_others, counted, notice_of
 
 CREDENTIALS_GRACE = timedelta(seconds=30)
 """A store that has never taken our credentials is given this long: secrets arrive late."""
@@ -85,7 +77,7 @@ def decide(view: View) -> Plan:
         return transitions.resumed(view)
     plan = past_deadline(view) or _unlaunchable(view) or _failed_start(view)
     plan = plan or _invalid_template(view)
-    plan = plan or suspecting.remember(view)
+    plan = plan or waiting.remember_node(view)
     return plan if plan is not None else _gather(view)
 
 
@@ -94,9 +86,7 @@ def _judged(view: View) -> Plan | None:
     if view.status.incident is None:
         return None
     incident = refined(view, view.status.incident)
-    verdict: Verdict | None = ledger.judge(view.status, incident, view.config)
-    if verdict is not None and verdict.allowed == "Restart":
-        verdict = ledger.too_many(view, incident)
+    verdict = ledger.judge(view.status, incident, view.config) or ledger.too_many(view, incident)
     if verdict is None:
         return None
     if still := still_ending(view):
@@ -326,7 +316,7 @@ def _resolved(view: View, ready: tuple[WorkerFact, ...], found: Resolution) -> P
             message = found.message or "the store says that this run has succeeded before"
             return transitions.succeed(view, "AlreadyFinished", message)
         case "Suspect":
-            return suspecting.wait_for_reader(view, found.message)
+            return waiting.wait_for_reader(view, found.message)
         case "Behind":
             return _once_sender_is_known(view, transitions.skip_to(view, found.highest_attempt))
         case "NotEmpty":

@@ -12,26 +12,21 @@ from __future__ import annotations
 import zlib
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
 from trainrun_operator.core.run import transitions
+from trainrun_operator.core.run.boundary import (
+    Pending,
+    PendingKind,
+    Plan,
+    Refused,
+    RefusedReason,
+    WorkerFact,
+)
 from trainrun_operator.core.run.display import condition, not_asked
 from trainrun_operator.core.run.gang.roster import COUNTED, deletion
-from trainrun_operator.core.run.stages.suspending import busy
+from trainrun_operator.core.run.stages.resting import busy
 from trainrun_operator.core.run.stages.waiting import wait
-from trainrun_operator.core.run.view import counted
-
-if TYPE_CHECKING:
-    from trainrun_operator.core.run.observation import (
-        Pending,
-        PendingKind,
-        Refused,
-        RefusedReason,
-        WorkerFact,
-    )
-    from trainrun_operator.core.run.plan import Plan
-    from trainrun_operator.core.run.view import View
-
+from trainrun_operator.core.run.view import View, counted
 
 PATIENCE = timedelta(seconds=10)
 """Trouble that is younger is not told."""

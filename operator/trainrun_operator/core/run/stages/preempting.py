@@ -2,29 +2,34 @@
 
 Layer: core. One of the checks of `running`. The request is written in the status before any agent
 hears of it, so every operator asks for the same save with the same writer. A script that does not
-ask for it gets SIGTERM and its grace instead (see `notices`), as checkpoint.onNotice says.
+ask for it gets SIGTERM and its grace instead (see `drain`), as checkpoint.onNotice says.
+
+One call of `should_save()` is answered with yes on every rank. Two phases, so that no rank enters
+the collectives of a save alone: every worker *prepares* call n (its ranks wait there), then all are
+told to *commit*. A worker whose ranks have passed n refuses, everybody aborts n, and a later call
+is tried. Why it is safe with lost operators and two at a time: preparing is binding until commit or
+abort; a refusal is final (an agent never prepares a call that it has refused), as is the whole vote
+of one whose processes have ended; n is committed only when all prepared it and aborted only when
+one refused it, so no call can be both.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
-from trainrun_operator.api.run.asked import MAX_LEAVING
+from trainrun.contract.agent_state import SaveVote
+from trainrun.contract.answer import SaveOrder
+from trainrun_operator.api.resources import RESTART
 from trainrun_operator.api.run.launching import TEMPLATE
-from trainrun_operator.api.run.resource import RESTART
+from trainrun_operator.api.run.status_parts import MAX_LEAVING, SaveAsked
 from trainrun_operator.core.run import steps, transitions
+from trainrun_operator.core.run.boundary import Plan
+from trainrun_operator.core.run.drain import grace, granted, noticed, notices, time_left
 from trainrun_operator.core.run.gang.unfit import outdated
 from trainrun_operator.core.run.incidents.losses import got_sigterm, taken_away
-from trainrun_operator.core.run.notices import grace, granted, noticed, notices, time_left
-from trainrun_operator.core.run.save_agreement import coordinate
 from trainrun_operator.core.run.view import View, done
-
-if TYPE_CHECKING:
-    from trainrun.contract.answer import SaveOrder
-    from trainrun_operator.api.run.asked import SaveAsked
-    from trainrun_operator.core.run.plan import Plan
 
 SAVE_TIMEOUT = timedelta(minutes=10)
 """How long a script that uses should_save() may take until the checkpoint asked for is there."""
@@ -50,7 +55,7 @@ def decide(view: View) -> Plan | None:
     step = steps.saved_step(view)
     if step is not None and _committed_call(view):
         return end_attempt(view, f"saved step {step} or later")
-    if not _uses_save(view) and all(agent is not None for agent in view.agents):
+    if not _uses_save(view) and None not in view.agents:
         return _end_unsaved(view, UNASKED)
     return end_attempt(view, "no checkpoint came in time") if _expired(view, asked) else None
 
@@ -99,7 +104,7 @@ def _save_reason(view: View) -> str:
 
 def _begun(view: View) -> bool:
     """Some rank waits, or may be saving already: the request is carried through."""
-    votes = [agent.save for agent in view.agents if agent is not None]
+    votes = [agent.save for agent in view.heard]
     return any(vote.prepared is not None or vote.committed is not None for vote in votes)
 
 
@@ -128,7 +133,7 @@ def _restart_asked(view: View) -> bool:
 
 
 def _committed_call(view: View) -> bool:
-    return any(a is not None and a.save.committed is not None for a in view.agents)
+    return any(agent.save.committed is not None for agent in view.heard)
 
 
 def _expired(view: View, asked: SaveAsked) -> bool:
@@ -140,7 +145,7 @@ def _expired(view: View, asked: SaveAsked) -> bool:
 
 
 def _uses_save(view: View) -> bool:
-    return any(agent is not None and agent.save.calls > 0 for agent in view.agents)
+    return any(agent.save.calls > 0 for agent in view.heard)
 
 
 def end_attempt(view: View, how: str) -> Plan:
@@ -175,7 +180,7 @@ def save_order(view: View) -> SaveOrder | None:
     if asked is None:
         return None
     votes = [agent.save if agent is not None else None for agent in view.agents if not done(agent)]
-    ended = [agent.save for agent in view.agents if agent is not None and done(agent)]
+    ended = [agent.save for agent in view.heard if done(agent)]
     order = coordinate(votes, ended=ended)
     if order is None:
         return None
@@ -186,3 +191,47 @@ def save_order(view: View) -> SaveOrder | None:
         deadline=max(left.total_seconds(), 0.0) if left is not None else None,
         writer_rank=asked.writer_rank,
     )
+
+
+MAX_LOOKAHEAD = 4096
+"""Calls ahead at most: 4 s at one call per millisecond, far above any heartbeat."""
+
+
+def coordinate(
+    votes: Sequence[SaveVote | None], *, ended: Sequence[SaveVote] = ()
+) -> SaveOrder | None:
+    """The next order, without its reason, from the votes of all workers whose processes still run.
+
+    None stands for a worker that has not been heard: nothing new is decided without it. `ended` are
+    the last votes of workers whose processes have ended well: they are not waited for, but a call
+    that one of them has passed or refused may have been aborted already and must never be
+    committed, and one that they have committed must never be aborted. A call
+    that somebody has prepared must be carried through, whoever still wants the save: another
+    operator may have told a worker to commit it, and a save that only some ranks enter is a
+    deadlock.
+    """
+    known = [vote for vote in votes if vote is not None]
+    committed = [vote.committed for vote in (*known, *ended) if vote.committed is not None]
+    if committed:
+        return SaveOrder(stage="Commit", call=min(committed))
+    prepared = [vote.prepared for vote in known if vote.prepared is not None]
+    if prepared:
+        return _settle(min(prepared), known, ended, complete=len(known) == len(votes))
+    if not known or len(known) < len(votes):
+        return None
+    ahead = min(2 ** min(max(vote.refusals for vote in known), 64), MAX_LOOKAHEAD)
+    reached = max(vote.calls for vote in (*known, *ended)) + ahead
+    refused = max(vote.refused for vote in (*known, *ended))  # asking for it again is no use
+    return SaveOrder(stage="Prepare", call=max(reached, refused + 1))
+
+
+def _settle(
+    call: int, known: Sequence[SaveVote], ended: Sequence[SaveVote], *, complete: bool
+) -> SaveOrder:
+    refused = any(vote.refused >= call and vote.prepared != call for vote in (*known, *ended))
+    # Of the living the same is learned by asking them: until then they may go on to prepare it.
+    if refused or any(vote.calls >= call for vote in ended):
+        return SaveOrder(stage="Abort", call=call)
+    if complete and all(vote.prepared == call for vote in known):
+        return SaveOrder(stage="Commit", call=call)
+    return SaveOrder(stage="Prepare", call=call)

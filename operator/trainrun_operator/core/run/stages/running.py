@@ -8,9 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
+from trainrun.contract.checkpoint_id import CheckpointId
+from trainrun_operator.api.run.status import PhaseName, StartRecord
 from trainrun_operator.core.run import answers, steps, transitions, unheard
+from trainrun_operator.core.run.boundary import Event, Plan, WorkerFact
 from trainrun_operator.core.run.causes import Cause
 from trainrun_operator.core.run.display import refreshed, running_phase
 from trainrun_operator.core.run.gang.roster import deletion, looking, surplus
@@ -18,17 +20,10 @@ from trainrun_operator.core.run.incidents import ended_early, evidence
 from trainrun_operator.core.run.incidents.attribution import best
 from trainrun_operator.core.run.incidents.hangs import hang_of, learned_hang, suspected_hang
 from trainrun_operator.core.run.incidents.losses import Loss, losses_of
-from trainrun_operator.core.run.plan import Event, Plan
-from trainrun_operator.core.run.stages import preempting, suspecting
+from trainrun_operator.core.run.stages import preempting, waiting
 from trainrun_operator.core.run.stages.waiting import IDLE_CHECK
 from trainrun_operator.core.run.view import A_MOMENT, View
 from trainrun_operator.core.run.warnings import NEVER_MET, SEPARATE, separate
-
-if TYPE_CHECKING:
-    from trainrun.contract.checkpoint_id import CheckpointId
-    from trainrun_operator.api.run.status import PhaseName, StartRecord
-    from trainrun_operator.core.run.observation import WorkerFact
-
 
 FINISH_TIMEOUT = timedelta(minutes=10)
 """How long the last checkpoint may take to be committed after all processes have ended."""
@@ -39,7 +34,7 @@ looks at the progress of a run, or these looks would be what a fleet costs it.""
 
 DOUBT_ADVICE = "Check that the training is complete; a script says so by trainrun.finish()"
 
-Check = Callable[[View], "Plan | None"]
+Check = Callable[[View], Plan | None]
 
 
 def decide(view: View, record: StartRecord) -> Plan:
@@ -59,8 +54,8 @@ def _overtaken(view: View) -> Plan | None:
 
 def _script_error(view: View) -> Plan | None:
     """An error of the script that the next attempt would only repeat."""
-    for agent in view.agents:
-        if agent is not None and agent.fatal is not None:
+    for agent in view.heard:
+        if agent.fatal is not None:
             return transitions.fail(view, agent.fatal.reason, agent.fatal.message)
     return None
 
@@ -90,14 +85,13 @@ def _finished(view: View) -> Plan | None:
     """Every process has ended with exit code 0."""
     if not view.all_done:
         return None
-    agents = [agent for agent in view.agents if agent is not None]
-    yielded = any(end.yielded for agent in agents for end in agent.exits)
-    if yielded and not any(agent.finished for agent in agents):
+    yielded = any(end.yielded for agent in view.heard for end in agent.exits)
+    if yielded and not any(agent.finished for agent in view.heard):
         return preempting.end_attempt(view, "the script ended after saving")
     uncommitted = steps.last_brought(view) > steps.committed_step(view)
     if not uncommitted:
         return _all_ended(view)
-    age = timedelta(seconds=min(end.age for agent in agents for end in agent.exits))
+    age = timedelta(seconds=min(end.age for agent in view.heard for end in agent.exits))
     if age > FINISH_TIMEOUT:
         message = (
             f"the last checkpoint (step {steps.last_brought(view)}) could not be committed within "
@@ -137,7 +131,7 @@ def _save_and_stop(view: View) -> Plan | None:
 
 
 def _store_problem(view: View) -> str:
-    texts = [p.message for a in view.agents if a is not None for p in a.problems]
+    texts = [problem.message for agent in view.heard for problem in agent.problems]
     return texts[0] if texts else "the agents report no reason; check the store"
 
 
@@ -195,7 +189,7 @@ STAGE: tuple[Check, ...] = (
     _overtaken,  # never act on a status that is older than what agents do
     _script_error,
     _damage,
-    suspecting.end_attempt,
+    waiting.end_reread,
     _finished,  # before losses: a worker that is done may leave
     _loss,
     past_deadline,
@@ -224,7 +218,7 @@ def _go_on(view: View, record: StartRecord) -> Plan:
             status,
             phase=phase,
             reason="SaveAsked" if phase == "Preempting" else "",
-            marks=suspecting.warning(view),
+            marks=waiting.reread_marks(view),
         ),
         actions=(*leavers, *surplus(view), *looking(view)),
         answers=answers.running(view, record, preempting.save_order(view)),

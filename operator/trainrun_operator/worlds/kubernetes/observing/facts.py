@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from trainrun_operator.core.run.observation import Pending, PendingKind, WorkerFact
+from trainrun_operator.core.run.boundary import Pending, PendingKind, WorkerFact
 from trainrun_operator.worlds.base import Heard
 from trainrun_operator.worlds.kubernetes.observing.ends import failed_beside, loss_of, notice_of
 from trainrun_operator.worlds.kubernetes.observing.nodes import (

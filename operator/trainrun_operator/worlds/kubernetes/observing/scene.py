@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
 
-from trainrun_operator.core.run.observation import WorkerPhase
+from trainrun_operator.core.run.boundary import WorkerPhase
 from trainrun_operator.worlds.base import Heard
 from trainrun_operator.worlds.kubernetes.observing.nodes import NodeFact, NoticeTaint
 from trainrun_operator.worlds.kubernetes.observing.pods import ENDED, ContainerFact, PodFact

@@ -23,7 +23,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
-from trainrun_operator.core.run.plan import Event
+from trainrun_operator.core.run.boundary import Event
 from trainrun_operator.core.run.view import worker_name
 from trainrun_operator.kube.api import KubeApi
 from trainrun_operator.kube.errors import KubeError, NotFound

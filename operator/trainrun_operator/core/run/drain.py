@@ -1,26 +1,113 @@
-"""The uploads of an attempt that has ended: which steps, how long, and who is not done with them.
+"""An attempt that comes to its end: notices, SIGTERM and its grace, and the uploads that follow.
 
-Layer: core. They come before the claim of the next resume point, which would fence what is stored
-later. What an agent says of its staged steps is final once it has acknowledged the Hold of now: its
-processes are dead then. Until all have, the list of steps may grow. While the store is away their
-time stands still: the next attempt has to wait for the same store.
+Layer: core. A script that asks `should_save()` saves there. All others get SIGTERM. The attempt is
+given up first, in the status; the Hold that follows says how long its processes have. So however
+they end then, it is neither a failure nor a success, and no message of an agent has to come before
+another one for that.
+
+Uploads come before the claim of the next resume point, which would fence what is stored later. What
+an agent says of its staged steps is final once it has acknowledged the Hold of now: its processes
+are dead then. Until all have, the list of steps may grow. While the store is away their time stands
+still: the next attempt has to wait for the same store.
 """
 
 from __future__ import annotations
 
-from datetime import timedelta
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from datetime import datetime, timedelta
 
+from trainrun.contract.agent_state import AgentState, Notice
+from trainrun.contract.checkpoint_id import CheckpointId
+from trainrun_operator.core.run.boundary import Plan, WorkerFact
 from trainrun_operator.core.run.steps import committed_step, flushable
-from trainrun_operator.core.run.view import STORE_AWAY, notice_of, once
+from trainrun_operator.core.run.view import STORE_AWAY, View, done, notice_of, once
 
-if TYPE_CHECKING:
-    from datetime import datetime
+NOTICE_DEFAULT = timedelta(seconds=120)
+"""Time left after a notice that names none: the two minutes that the large clouds give."""
 
-    from trainrun.contract.agent_state import AgentState
-    from trainrun.contract.checkpoint_id import CheckpointId
-    from trainrun_operator.core.run.observation import WorkerFact
-    from trainrun_operator.core.run.view import View
+Noticed = tuple[tuple[WorkerFact, Notice], ...]
+
+
+def notices(view: View) -> Noticed:
+    """The roster's workers under notice, by slot."""
+    found = ((worker, notice_of(worker)) for worker in view.roster if worker is not None)
+    return tuple((worker, notice) for worker, notice in found if notice is not None)
+
+
+def noticed(view: View) -> Noticed:
+    """Those that still have something to do."""
+    return tuple(pair for pair in notices(view) if not done(view.joined(pair[0])))
+
+
+def time_left(view: View) -> list[timedelta]:
+    """Until each of them is taken away; below 0 where nobody knows why it is still there."""
+    return [
+        timedelta(seconds=notice.remaining)
+        if notice.remaining is not None
+        else NOTICE_DEFAULT - timedelta(seconds=notice.age)
+        for _, notice in noticed(view)
+    ]
+
+
+LONGEST = timedelta(minutes=10)
+"""At most, where the template's pods do not have a longer grace: a script that ignores the signal
+must not keep a run from being suspended."""
+
+FOR_UPLOADS = 4
+"""One part in so many of the time that a leaving worker has is kept for its uploads, where
+flushTimeout is not shorter."""
+
+
+def grace(view: View) -> timedelta:
+    """How long processes that get SIGTERM now may take to end.
+
+    After a notice that is the time that the last worker has which is taken away. Otherwise nobody
+    takes anything away, and it is the grace that the template gives its pods.
+    """
+    if view.config.suspend or not noticed(view):
+        return view.config.grace
+    left = max(time_left(view))
+    left -= min(view.config.flush_timeout, left / FOR_UPLOADS)
+    return min(max(left, timedelta(0)), _longest(view))
+
+
+def granted(view: View, plan: Plan, time: timedelta) -> Plan:
+    """The plan that gives the attempt up, with so much time for its processes."""
+    ending = plan.status.ending
+    assert ending is not None, "its attempt is given up"
+    over = view.observation.now + time
+    flush_until = max(over + view.config.flush_timeout, ending.flush_until or over)
+    ending = replace(ending, grace_until=over, flush_until=flush_until)
+    return replace(plan, status=replace(plan.status, ending=ending))
+
+
+def grace_left(view: View) -> timedelta:
+    """How long processes of the attempt that has ended may still take."""
+    ending = view.status.ending
+    if ending is None or ending.grace_until is None:
+        return timedelta(0)
+    left = ending.grace_until - view.observation.now
+    # What lies further ahead was written by a leader whose clock was ahead of ours.
+    return left if timedelta(0) < left <= _longest(view) else timedelta(0)
+
+
+def still_ending(view: View) -> tuple[WorkerFact, ...]:
+    """Workers whose processes got SIGTERM and have not ended, as far as time allows."""
+    if not grace_left(view):
+        return ()
+    return tuple(w for w in view.roster if w is not None and _still_ends(view, w))
+
+
+def _still_ends(view: View, worker: WorkerFact) -> bool:
+    if not answers_still(view, worker):
+        return False
+    agent = view.joined(worker)
+    return worker.agent is None or (agent is not None and agent.phase == "Running")
+
+
+def _longest(view: View) -> timedelta:
+    return max(view.config.grace, LONGEST)
+
 
 MAX_FLUSH = 64
 """The newest staged steps that are flushed: an ending's list is bounded."""
@@ -104,14 +191,14 @@ def away_from(view: View) -> str:
 def longer_grace(view: View) -> datetime | None:
     """When the last worker under notice is taken away, where that is later than flushTimeout: it
     has so long to bring what it has."""
-    notices = (
+    known = (
         notice_of(w)
         for w in view.roster
         if w is not None and view.joined(w) is not None and answers_still(view, w)
     )
-    left = max((n.remaining or 0.0 for n in notices if n is not None), default=0.0)
-    grace = timedelta(seconds=left)
-    return view.observation.now + grace if grace > view.config.flush_timeout else None
+    seconds = max((it.remaining or 0.0 for it in known if it is not None), default=0.0)
+    left = timedelta(seconds=seconds)
+    return view.observation.now + left if left > view.config.flush_timeout else None
 
 
 @once

@@ -1,4 +1,4 @@
-"""A start: what is recorded before it, and what is told beside it.
+"""What is recorded and told of an attempt: its start, and its end.
 
 Layer: core; below `transitions`. The record says who trains, from where, and where they meet;
 beside it is told whose work the attempt goes on from, and what of the end before is lost.
@@ -6,19 +6,17 @@ beside it is told whose work the attempt goes on from, and what of the end befor
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from datetime import timedelta
 
 from trainrun.contract import environment
+from trainrun.contract.agent_state import Resolution
+from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun_operator.api.run.status import IDENTITY_LENGTH, StartRecord
+from trainrun_operator.api.run.status_parts import Incident
+from trainrun_operator.core.run.boundary import Event, WorkerFact
 from trainrun_operator.core.run.display import folder
-from trainrun_operator.core.run.flush import given_up, why_given_up
-from trainrun_operator.core.run.plan import Event
-
-if TYPE_CHECKING:
-    from trainrun.contract.agent_state import Resolution
-    from trainrun.contract.checkpoint_id import CheckpointId
-    from trainrun_operator.core.run.observation import WorkerFact
-    from trainrun_operator.core.run.view import View
+from trainrun_operator.core.run.drain import given_up, why_given_up
+from trainrun_operator.core.run.view import View, counted
 
 
 def record_of(view: View, chosen: tuple[WorkerFact, ...], resolution: Resolution) -> StartRecord:
@@ -110,3 +108,44 @@ def _from_nothing(view: View, generation: int) -> Event | None:
             "checkpoint.initialFrom takes weights from there"
         ),
     )
+
+
+def started(record: StartRecord, *, tasks: bool = False) -> str:
+    """An attempt starts; `tasks`: of a program that keeps what is done."""
+    point = record.resume_point
+    begin = "after the tasks that are done" if tasks else "from nothing"
+    if point is not None:
+        begin = f"from step {point.step} of attempt {point.attempt}"
+    return f"attempt {record.attempt} starts {begin} with {counted(len(record.roster), 'worker')}"
+
+
+def ended(incident: Incident, wait: timedelta) -> str:
+    """An attempt that was started is given up; the next one is to wait so long."""
+    said = f"attempt {incident.attempt} ended: {incident.cause}: {incident.message}"
+    return f"{said}{_ruled(incident)}{_backoff(wait)}"
+
+
+def explained(incident: Incident) -> str:
+    """An attempt that was given up has ended for another reason than was told."""
+    return (
+        f"what ended attempt {incident.attempt} is known now: {incident.cause}: {incident.message}"
+        f"{_ruled(incident)}"
+    )
+
+
+def not_started(incident: Incident, wait: timedelta) -> str:
+    """An attempt is given up before it was started; the next one is to wait so long."""
+    said = f"attempt {incident.attempt} could not start: {incident.message}"
+    return f"{said}{_ruled(incident)}{_backoff(wait)}"
+
+
+def _backoff(wait: timedelta) -> str:
+    """An event is of one moment: there the seconds until then stay true."""
+    return f"; restarting in {wait.total_seconds():.0f} s" if wait else ""
+
+
+def _ruled(incident: Incident) -> str:
+    """Which rule has decided about it, and what; "" where none has."""
+    if not incident.rule:
+        return ""
+    return f"; spec.failurePolicy.{incident.rule} says {incident.action}"

@@ -1,23 +1,27 @@
-"""What the core may look at: the facts of one pass, gathered by a world.
+"""Where a world and the core meet: what a decision may look at, and what it results in.
 
-Layer: core. Frozen values; the order of `workers` has no meaning. Everything unknown is None: an
-operator that has just started knows no agent's state, and that is not a failure. An installation of
-the operator has a name, by which a status says who leads a run.
+Layer: core. Facts are frozen values, gathered by a world; the order of `workers` has no meaning.
+Everything unknown is None: an operator that has just started knows no agent's state, and that is
+not a failure. An installation of the operator has a name, by which a status says who leads a run.
+
+A plan is a status to write first, or else actions and answers for agents. One with `transition`
+carries nothing else to do: its status must be written (under a precondition) before the next pass
+acts on it. Answers are derived from the *written* status, so any operator that reads the same
+status gives the same ones.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from trainrun.contract.agent_config import StorageConfig
-    from trainrun.contract.agent_state import AgentState, Notice, Problem
-    from trainrun_operator.api.run.status import TrainRunStatus
-    from trainrun_operator.core.run.causes import Cause
+from trainrun.contract.agent_config import StorageConfig
+from trainrun.contract.agent_state import AgentState, Notice, Problem
+from trainrun.contract.answer import Answer
+from trainrun_operator.api.run.status import TrainRunStatus
+from trainrun_operator.core.run.causes import Cause
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,3 +206,66 @@ class Observation:
     most 60 s), so the core may ask for them in every pass."""
     too_large: str = ""
     """Why the newest version of the object was not read, and `config` is of one before."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateWorker:
+    """Create the worker of a slot; idempotent by name."""
+
+    name: str
+    slot: int
+    created_for: int
+    template_hash: str
+    avoid: tuple[str, ...] = ()
+    """Names of nodes that it must not be placed on."""
+    disfavor: tuple[str, ...] = ()
+    """Names of nodes that it is better not placed on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteWorker:
+    """Delete a worker; what still runs there is fenced by the attempt number."""
+
+    name: str
+    reason: str
+    force: bool = False
+    """Without grace, and without waiting for a node that cannot confirm it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteRun:
+    """Delete the TrainRun itself: ttlAfterFinished is over."""
+
+
+Action = CreateWorker | DeleteWorker | DeleteRun
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """One line for the run's history; it is written with the status of its plan."""
+
+    type: Literal["Normal", "Warning"]
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """The outcome of one pass."""
+
+    reason: str
+    """CamelCase: what the pass decided."""
+    message: str
+    """For people."""
+    status: TrainRunStatus
+    """The status as it should read."""
+    transition: bool = False
+    """Write `status` now, before anything else, and decide again; otherwise it is for display and
+    may be written lazily."""
+    actions: tuple[Action, ...] = ()
+    answers: Mapping[str, Answer] = field(default_factory=dict)
+    """Worker name -> its agent's desired state. A worker without an entry gets none: its agent
+    goes on with what it does."""
+    events: tuple[Event, ...] = ()
+    requeue_after: timedelta | None = None
+    """Decide again after this time even if nothing happens."""
