@@ -80,12 +80,26 @@ dev-operator: install ## the operator from this checkout, under `kopf run`, for 
 
 # --- checking -----------------------------------------------------------------------------------
 
+# Each a process of its own: `make --jobs 2 lint` uses both cores.
+LINT := lint-ruff lint-mypy lint-mypy-3.10 lint-imports
+
 .PHONY: lint
-lint: install ## ruff, ruff format, mypy strict, import contracts
+lint: $(LINT) ## ruff, ruff format, mypy strict, import contracts
+
+.PHONY: $(LINT)
+$(LINT): install
+
+lint-ruff:
 	@$(VENV)/bin/ruff check .
 	@$(VENV)/bin/ruff format --check .
+
+lint-mypy:
 	@$(VENV)/bin/mypy operator/trainrun_operator worker_image/trainrun tests/simulation/world
+
+lint-mypy-3.10:
 	@$(VENV)/bin/mypy --python-version 3.10 --cache-dir .mypy_cache/py310 worker_image/trainrun
+
+lint-imports:
 	@$(VENV)/bin/lint-imports
 
 .PHONY: format
@@ -107,7 +121,7 @@ quick-rest: FOLDERS := $(filter-out $(QUICK_CORE) tests/simulation/ $(QUICK_WORK
 
 .PHONY: quick
 quick: install ## lint, and all tests that need no cluster, server, torch, agent or whole run (a minute)
-	@$(MAKE) --no-print-directory --jobs 5 --output-sync=target $(QUICK) lint
+	@$(MAKE) --no-print-directory --jobs 6 --output-sync=target $(QUICK) lint
 
 # A temporary folder each: pytest tidies up the common one, and several at once trip over each other.
 # 5 is pytest's word for no tests: PYTEST_ARGS may choose some of one folder only.
@@ -120,7 +134,13 @@ $(QUICK): install
 # Packages that only tests of frameworks need, so they are not in .venv.
 FRAMEWORKS := .venv-frameworks
 
-# Four at a time on two cores: two of them hold the tests of the clusters, which wait most of the time.
+# In a fresh clone pytest has yet to rewrite each test's assertions. It keeps what it has rewritten, and
+# four processes at once would do it four times: a minute of CPU time, which goes well beside mypy.
+.PHONY: collected
+collected: install
+	@found=$$($(PYTHON) -m pytest --collect-only -qq 2>&1) || { echo "$$found"; exit 1; }
+
+# Four at a time on two cores: three of them hold the tests of the clusters, which wait most of the time.
 .PHONY: test
 test: install test-tools test-cluster ## install, run all tests but those of `make nightly` (PROCESSES=4); 100 % branch coverage of core and api
 	@rm -f .coverage .coverage.*

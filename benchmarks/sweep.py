@@ -27,15 +27,22 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from benchmarks.local_job import machine
 from tests.clerk.desks import Bureau, session
 from tests.support.s3_server import running_server
-from trainrun._samplers.optuna_trials import frozen, places
+from trainrun._samplers.optuna_study import frozen, places
 from trainrun.checkpoint.run_store import RunStore, open_store
 from trainrun.checkpoint.sweep_log import SweepLog
 from trainrun.sweep.clerk import Suggest
-from trainrun.sweep.records import Ask, LogEntry, Record, Reports, Tell, TrialReport, written
+from trainrun.sweep.records import (
+    Ask,
+    LogEntry,
+    Record,
+    Reports,
+    Targets,
+    Tell,
+    TrialReport,
+    written,
+)
 from trainrun.sweep.samplers import by_chance
-from trainrun.sweep.search import Objective, SamplerName, Search
-from trainrun.sweep.space import FloatRange, Parameter
-from trainrun.sweep.targets import Targets
+from trainrun.sweep.search import FloatRange, Objective, Parameter, SamplerName, Search
 from trainrun_operator.core.sweep.clerking import ClerkState, piece
 from trainrun_operator.runtime.clerk_desk import ClerkDesk
 from trainrun_operator.runtime.clerk_work import suggest_of

@@ -4,37 +4,20 @@ from __future__ import annotations
 
 import signal
 from collections import Counter
-from typing import Any
 
 import pytest
-from xdist.scheduler import LoadScopeScheduling
 
 from tests.support.cluster_session import NO_CLUSTER
 
 pytest_plugins = (
     "tests.support.levels",
+    "tests.support.sharing_out",
     "tests.support.first_life",
     "tests.support.measured",
     "tests.support.reruns",
     "tests.support.api_fixtures",
     "tests.support.s3_fixtures",
 )
-
-TOGETHER = {
-    "tests/e2e/": "the operator's cluster",
-    "tests/e2e_cluster/": "the cluster itself",
-    "tests/images/": "the cluster itself",
-    "tests/chart/": "the cluster itself",
-    "tests/agent/test_injected.py": "the archive",
-    "tests/packaging/test_extras.py": "the wheel",
-    "tests/frameworks/test_accelerate.py": "an undisturbed loop of Accelerate",
-    "tests/frameworks/test_fsdp2.py": "an undisturbed loop with shards",
-    "tests/frameworks/test_lightning.py": "an undisturbed Lightning Trainer",
-    "tests/frameworks/test_transformers.py": "an undisturbed Hugging Face Trainer",
-}
-"""Tests that run one after the other in one of the processes of `make test`, by the beginning of
-their path: they share a cluster or something built, or build what others load, or compare with one
-run. Everything else goes to whoever is free."""
 
 
 def pytest_configure() -> None:
@@ -49,18 +32,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="use the test cluster that runs, and leave it running (make cluster-down NAME=test)",
     )
-
-
-class Together(LoadScopeScheduling):  # type: ignore[misc]
-    """Gives each of the processes of `make test` what must not be torn apart, the most first."""
-
-    def _split_scope(self, nodeid: str) -> str:
-        return next((what for path, what in TOGETHER.items() if nodeid.startswith(path)), nodeid)
-
-
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Together:
-    """Let `pytest -n 2` use it. (The mark xdist_group does the same up to pytest 9.1.)"""
-    return Together(config, log)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -86,8 +86,8 @@ def seed() -> None:
     from seeded import Collected, batches  # noqa: PLC0415 - for one workload
 
     from trainrun.tasks import function  # noqa: PLC0415
+    from trainrun.tasks.keep import to_bytes  # noqa: PLC0415
     from trainrun.tasks.local_keep import LocalKeep  # noqa: PLC0415
-    from trainrun.tasks.task_log import to_bytes  # noqa: PLC0415
 
     collected = Collected()
     function.enter(collected)

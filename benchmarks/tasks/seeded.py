@@ -10,8 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from trainrun.tasks.calls import Call
-from trainrun.tasks.ends import Output
-from trainrun.tasks.records import Batch, Began, Dispatched, Done, Record
+from trainrun.tasks.records import Batch, Began, Dispatched, Done, Output, Record
 
 
 @dataclass

@@ -13,8 +13,7 @@ from trainrun.checkpoint.run_store import RunStore, open_store
 from trainrun.checkpoint.stores.store import ObjectInfo, ObjectStore
 from trainrun.checkpoint.sweep_log import SweepLog
 from trainrun.errors import StoreUnavailable, SweepLogDamaged
-from trainrun.sweep.records import Ask, End, LogEntry, Record
-from trainrun.sweep.targets import EndedRun, Targets
+from trainrun.sweep.records import Ask, End, EndedRun, LogEntry, Record, Targets
 from trainrun_operator.core.sweep.config import folder_name
 
 

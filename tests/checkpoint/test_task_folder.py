@@ -25,7 +25,7 @@ from trainrun.errors import (
     StoreUnavailable,
     TaskLogDamaged,
 )
-from trainrun.tasks.errors import LogTaken
+from trainrun.tasks import LogTaken
 from trainrun.tasks.keep import Keep
 from trainrun.tasks.local_keep import LocalKeep
 

@@ -15,8 +15,7 @@ from trainrun.checkpoint.metrics_log import MetricsLog
 from trainrun.checkpoint.run_store import RunStore, open_store
 from trainrun.contract.agent_config import StorageConfig
 from trainrun.contract.variables import CLERK_CONFIG
-from trainrun.sweep.records import SweepSession
-from trainrun.sweep.targets import Targets
+from trainrun.sweep.records import SweepSession, Targets
 from trainrun.sweep.view import SweepView
 from trainrun_operator.api.sweep.spec import TrainSweepSpec
 from trainrun_operator.core.sweep.clerking import ClerkConfig, ClerkOrders

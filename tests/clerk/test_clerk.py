@@ -11,8 +11,7 @@ from tests.clerk.desks import UID, Bureau, session
 from tests.kube.waiting import until
 from trainrun.checkpoint.run_store import RunStore
 from trainrun.checkpoint.sweep_log import SweepLog
-from trainrun.sweep.records import Ask, End
-from trainrun.sweep.targets import EndedRun
+from trainrun.sweep.records import Ask, End, EndedRun
 from trainrun_operator.core.sweep.boundary import ClerkUnknown
 
 if TYPE_CHECKING:

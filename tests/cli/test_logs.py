@@ -75,7 +75,7 @@ def test_a_secret_in_colors_was_stored_and_shown(run: RunStore) -> None:
     )
     packed = gzip.decompress(run.store.get(run.key(layout.log_key(3, 0))))
     assert b"hunter2" not in packed
-    assert b'[0.0,"token=***"],[1.0,"***"]' in packed
+    assert b'{"at":0.0,"text":"token=***"},{"at":1.0,"text":"***"}' in packed
     assert call(run.uri, "--attempt", "3", "--rank", "0").output.splitlines() == [
         "[attempt 3 rank 0] token=***",
         "[attempt 3 rank 0] ***",

@@ -24,12 +24,10 @@ from trainrun_operator.api.run.status_parts import (
     Workers,
 )
 from trainrun_operator.cli import wording
-from trainrun_operator.cli.json_lines import JsonLines
-from trainrun_operator.cli.lines import PlainLines
+from trainrun_operator.cli.lines import JsonLines, PlainLines, Timeline
 from trainrun_operator.cli.live import LiveView
 from trainrun_operator.cli.report.terminal import lines as report_lines
-from trainrun_operator.cli.summary import report_of
-from trainrun_operator.cli.timeline import Timeline
+from trainrun_operator.cli.status import report_of
 from trainrun_operator.core.run.boundary import Event, Plan, WorkerFact, WorkerLoss
 from trainrun_operator.core.run.causes import Cause
 from trainrun_operator.runtime.news import Happened, Output, Passed

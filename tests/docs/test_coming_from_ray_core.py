@@ -14,7 +14,7 @@ import pytest
 from tests.docs.documents import ROOT, blocks, tables
 from tests.docs.names import is_attribute, is_command, is_field
 from trainrun import tasks
-from trainrun.tasks.options import ProgramOptions, TaskOptions
+from trainrun.tasks.calls import ProgramOptions, TaskOptions
 from trainrun_operator.api.run.spec import TrainRunSpec
 
 DOCUMENT = ROOT / "docs" / "coming-from-ray-core.md"

@@ -1,7 +1,8 @@
 """One cluster with the operator for the session, a namespace for each test.
 
 TRAINRUN_CLUSTER names the cluster (default `test`); with TRAINRUN_KEEP_CLUSTER=1 or --keep-cluster
-one that runs is used and left running, which makes the next session start in seconds.
+one that runs is used and left running, which makes the next session start in seconds. Of several
+processes (`pytest -n`) each that runs tests of this folder has its own: `test-gw0`.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ def images() -> dict[str, Path]:
 @pytest.fixture(scope="session")
 def cluster(images: dict[str, Path], pytestconfig: pytest.Config) -> Iterator[Cluster]:
     """A running cluster with the project's images on each node; skips where there can be none."""
-    name = os.environ.get(NAME_VARIABLE, "test")
+    process = os.environ.get("PYTEST_XDIST_WORKER")
+    name = os.environ.get(NAME_VARIABLE, "test") + (f"-{process}" if process else "")
     keep = pytestconfig.getoption("--keep-cluster") or "TRAINRUN_KEEP_CLUSTER" in os.environ
     with session_cluster(name, lambda: list(images.values()), keep=bool(keep)) as found:
         yield found

@@ -1,19 +1,28 @@
-"""After all other tests: the operator used the rights that it has, and wanted no others."""
+"""After all other tests: the operator used the rights that it has, and wanted no others.
+
+`make test` runs the two halves of this folder in two processes, each with a cluster of its own, and
+these tests at the end of each half.
+"""
 
 from __future__ import annotations
 
+import json
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.e2e.support.installation import NAMESPACE
-from tests.e2e.support.rights import calls, granted
+from tests.e2e.support.rights import Right, calls, granted
+from tests.support.sharing_out import FIRST_CLUSTER, SECOND_CLUSTER
 
 if TYPE_CHECKING:
     from tests.e2e.support.installation import Installation
 
 pytestmark = [pytest.mark.cluster, pytest.mark.after_all_others]
+HALVES = (FIRST_CLUSTER, SECOND_CLUSTER)
+in_each_half = pytest.mark.parametrize("half", HALVES)
 
 SELDOM_USED = {
     ("secrets", "update"): "fills a secret for the CA that somebody made in advance",
@@ -23,6 +32,8 @@ SELDOM_USED = {
 }
 
 
+@in_each_half
+@pytest.mark.usefixtures("half")
 def test_nothing_was_tried_that_is_not_allowed(installation: Installation) -> None:
     forbidden = [
         call
@@ -33,20 +44,48 @@ def test_nothing_was_tried_that_is_not_allowed(installation: Installation) -> No
     assert forbidden == []
 
 
+@in_each_half
+@pytest.mark.usefixtures("half")
 def test_no_secret_was_read_but_its_own(installation: Installation) -> None:
     asked = [call for call in calls(installation) if call.right.resource == "secrets"]
     assert {(call.right.namespace, call.name) for call in asked} == {(NAMESPACE, "trainrun-ca")}
 
 
-def test_every_right_was_used(installation: Installation, request: pytest.FixtureRequest) -> None:
+@in_each_half
+def test_every_right_was_used(
+    half: str,
+    installation: Installation,
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
     ran = {item.path.name for item in request.session.items}
     missing = {path.name for path in Path(__file__).parent.glob("test_*.py")} - ran
     if missing:
         pytest.skip(f"without {', '.join(sorted(missing))} not every right is used")
-    used = {call.right for call in calls(installation)}
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent  # that all processes have
+    _write(folder, half, {call.right for call in calls(installation)})
+    told = [_read(folder, each) for each in HALVES]
+    if None in told:
+        return  # the half that ends last judges both
+    used = {right for each in told for right in each or ()}
     unused = {
         (right.resource, right.verb)
         for right in granted(installation)
         if not any(right.covers(each) for each in used)
     }
     assert unused <= SELDOM_USED.keys()
+
+
+def _write(folder: Path, half: str, used: set[Right]) -> None:
+    new = folder / f"{half}.new"
+    new.write_text(json.dumps(sorted(used)))
+    new.replace(folder / f"{half}.rights")
+
+
+def _read(folder: Path, half: str) -> set[Right] | None:
+    try:
+        return {Right(*each) for each in json.loads((folder / f"{half}.rights").read_text())}
+    except FileNotFoundError:
+        return None

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from tests.kube.fake_api import FakeApi
 
-CONNECTION = "trainrun_operator.kube.connection"
+IN_CLUSTER = "kubernetes.aio.config.incluster_config"
 BUSY = status(429, "TooManyRequests", "the server has received too many requests")
 
 
@@ -117,8 +117,8 @@ def token_file(apiserver: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.delenv("KUBECONFIG", raising=False)
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(apiserver.port))
-    monkeypatch.setattr(f"{CONNECTION}.SERVICE_TOKEN_FILENAME", str(token))
-    monkeypatch.setattr(f"{CONNECTION}.SERVICE_CERT_FILENAME", str(apiserver.ca))
+    monkeypatch.setattr(f"{IN_CLUSTER}.SERVICE_TOKEN_FILENAME", str(token))
+    monkeypatch.setattr(f"{IN_CLUSTER}.SERVICE_CERT_FILENAME", str(apiserver.ca))
     return token
 
 

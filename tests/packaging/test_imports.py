@@ -99,9 +99,7 @@ def test_the_worker_side_imports_on_the_oldest_python_of_a_worker_image() -> Non
             "cma_sampler.py",
             "lightning.py",
             "mlflow.py",
-            "optuna_journal.py",
-            "optuna_sampler.py",
-            "optuna_trials.py",
+            "optuna_study.py",
             "transformers.py",
         )
         and "torch" not in path.parts

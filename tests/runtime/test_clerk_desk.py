@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.clerk.desks import UID, session
-from trainrun.sweep.targets import Targets
+from trainrun.sweep.records import Targets
 from trainrun_operator.core.sweep.clerking import ClerkOrders, ClerkState, ClerkTrouble
 from trainrun_operator.runtime.clerk_desk import ClerkDesk
 

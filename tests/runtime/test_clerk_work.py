@@ -11,8 +11,8 @@ from tests.support.memory_store import MemoryStore
 from trainrun.checkpoint.metrics_log import MetricsLog
 from trainrun.checkpoint.run_store import RunStore
 from trainrun.errors import StoreDenied, StoreError, StoreMisconfigured
-from trainrun.sweep.fold import fold
-from trainrun.sweep.targets import Targets
+from trainrun.sweep.records import Targets
+from trainrun.sweep.view import fold
 from trainrun_operator.core.sweep.clerking import ClerkOrders, ClerkTrouble
 from trainrun_operator.runtime.clerk_work import ClerkWork
 

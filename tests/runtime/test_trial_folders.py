@@ -10,7 +10,7 @@ from tests.support.sweeps import a_view, asked, begun, told
 from trainrun.checkpoint.records import RunRecord, seal
 from trainrun.checkpoint.run_store import RunStore
 from trainrun.errors import StoreDenied
-from trainrun.sweep.targets import Targets
+from trainrun.sweep.records import Targets
 from trainrun_operator.runtime.clerk_work import RetiredFolders
 
 CHECKPOINT = "search/trials/00000/checkpoints/step-000000001-attempt-1/manifest.json"

@@ -11,11 +11,9 @@ from typing import TYPE_CHECKING, Any
 from tests.support.sweeps import a_search, a_view, told
 from trainrun._samplers.cma_sampler import CmaSampler
 from trainrun.sweep import clerk
-from trainrun.sweep.fold import apply
-from trainrun.sweep.records import Ask, Tell, written
-from trainrun.sweep.search import Search
-from trainrun.sweep.space import FloatRange, IntRange, OneOf, Parameter
-from trainrun.sweep.targets import Targets
+from trainrun.sweep.records import Ask, Targets, Tell, written
+from trainrun.sweep.search import FloatRange, IntRange, OneOf, Parameter, Search
+from trainrun.sweep.view import apply
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from trainrun.sweep.fold import fold
 from trainrun.sweep.records import (
     Ask,
     Record,
@@ -16,9 +15,8 @@ from trainrun.sweep.records import (
     TrialState,
     written,
 )
-from trainrun.sweep.search import Objective, Search
-from trainrun.sweep.space import FloatRange, OneOf, Parameter
-from trainrun.sweep.view import SweepView
+from trainrun.sweep.search import FloatRange, Objective, OneOf, Parameter, Search
+from trainrun.sweep.view import SweepView, fold
 from trainrun_operator.core.sweep.boundary import (
     SweepObservation,
     SweepPlan,

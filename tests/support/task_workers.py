@@ -9,11 +9,10 @@ from pathlib import Path
 
 from trainrun.errors import ObjectNotFound, StoreUnavailable
 from trainrun.tasks.cache import ResultCache
-from trainrun.tasks.capacity import Capacity
-from trainrun.tasks.ends import End, Finished, Output, TaskRun
-from trainrun.tasks.messages import Ended, Input, Joined, StartTask, ToDriver
-from trainrun.tasks.orders import ReadyTry
-from trainrun.tasks.worker import Worker
+from trainrun.tasks.calls import TaskOptions
+from trainrun.tasks.messages import Ended, Input, Joined, ReadyTry, StartTask, ToDriver
+from trainrun.tasks.records import End, Finished, Output, TaskRun
+from trainrun.tasks.worker import Capacity, Worker
 
 KEY = bytes(range(32))
 
@@ -87,8 +86,7 @@ def start(number: int = 1, *inputs: Input, function: str = "m:double", **more: o
         function=function,
         arguments=b"hello",
         inputs=inputs,
-        names=("k-1/0",),
-        **more,  # type: ignore[arg-type]
+        options=TaskOptions(**more),  # type: ignore[arg-type]
     )
 
 

@@ -10,12 +10,20 @@ from typing import Any
 from tests.support.sweeps import a_search, a_view, asked, begun, report, reported, told
 from trainrun.contract import wire
 from trainrun.sweep import clerk
-from trainrun.sweep.fold import apply, fold
-from trainrun.sweep.records import Amend, Ask, End, LogEntry, Record, Reports, Tell, TrialReport
-from trainrun.sweep.search import Search
-from trainrun.sweep.space import OneOf, Parameter
-from trainrun.sweep.targets import EndedRun, Targets
-from trainrun.sweep.view import SweepView
+from trainrun.sweep.records import (
+    Amend,
+    Ask,
+    End,
+    EndedRun,
+    LogEntry,
+    Record,
+    Reports,
+    Targets,
+    Tell,
+    TrialReport,
+)
+from trainrun.sweep.search import OneOf, Parameter, Search
+from trainrun.sweep.view import SweepView, apply, fold
 
 DONE = EndedRun(trial=0, opening=1, succeeded=True, attempt=1, seq=2)
 

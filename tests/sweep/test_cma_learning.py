@@ -25,11 +25,10 @@ from tests.support.cma_searches import (
 from tests.support.sweeps import a_view, told
 from trainrun._samplers import cma_sampler
 from trainrun._samplers.cma_sampler import CmaSampler
-from trainrun.sweep.fold import apply, fold
 from trainrun.sweep.records import Ask, SweepSession, Tell
 from trainrun.sweep.samplers import by_chance
-from trainrun.sweep.search import Search
-from trainrun.sweep.space import FloatRange, IntRange, Parameter
+from trainrun.sweep.search import FloatRange, IntRange, Parameter, Search
+from trainrun.sweep.view import apply, fold
 
 if TYPE_CHECKING:
     from collections.abc import Callable

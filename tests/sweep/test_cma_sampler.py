@@ -22,10 +22,11 @@ from tests.support.cma_searches import (
 )
 from tests.support.sweeps import a_view, told
 from trainrun._samplers.cma_sampler import CmaSampler
-from trainrun.sweep.fold import apply, fold
-from trainrun.sweep.records import Record, SweepSession, Tell, from_json, to_json
+from trainrun.contract import wire
+from trainrun.sweep.records import LogEntry, Record, SweepSession, Tell
 from trainrun.sweep.samplers import by_chance
-from trainrun.sweep.space import FloatRange, IntRange, Parameter
+from trainrun.sweep.search import FloatRange, IntRange, Parameter
+from trainrun.sweep.view import apply, fold
 
 
 @pytest.mark.parametrize("at_once", [1, 5])
@@ -40,7 +41,7 @@ def test_one_made_anew_from_the_log_answers_as_one_that_was_never_lost(at_once: 
             log.append(an_end(first, loss(view.trials[first].params)))
             view = apply(view, log[-1])
         record = ask(view, search, kept)
-        again = fold(from_json(to_json(it)) for it in log)
+        again = fold(wire.decode(LogEntry, wire.encode(LogEntry(it))).record for it in log)
         assert record == ask(again, search), f"trial {number}"
         assert record.study == {}
         log.append(record)

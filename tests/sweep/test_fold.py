@@ -11,22 +11,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.sweeps import a_search, a_view, asked, begun, report, reported, told
+from trainrun.contract import wire
 from trainrun.contract.wire import MalformedMessage
-from trainrun.sweep.fold import apply, fold
 from trainrun.sweep.records import (
     Amend,
     Ask,
     End,
+    LogEntry,
     Record,
     Reports,
     TrialReport,
-    from_json,
-    to_json,
     written,
 )
-from trainrun.sweep.reports import own_value
-from trainrun.sweep.results import best
-from trainrun.sweep.view import SweepView
+from trainrun.sweep.view import SweepView, apply, best, fold, own_value
 
 ERROR = told(0, "Errored", reason="AppError", message="boom", restarts=3)
 RECORDS: list[Record] = [
@@ -68,14 +65,14 @@ def test_any_log_can_be_folded_and_keeps_what_must_be_kept(records: list[Record]
 
 @pytest.mark.parametrize("record", RECORDS, ids=lambda it: it.kind)
 def test_a_record_is_read_as_it_was_written_in_strict_json(record: Record) -> None:
-    text = json.dumps(to_json(record), allow_nan=False)
+    text = json.dumps(wire.encode(LogEntry(record)), allow_nan=False)
 
-    assert from_json(json.loads(text)) == record
+    assert wire.decode(LogEntry, json.loads(text)).record == record
 
 
 def test_a_record_of_a_kind_that_nobody_knows_is_an_error() -> None:
     with pytest.raises(MalformedMessage, match="unknown kind 'Leg'"):
-        from_json({"version": 2, "record": {"kind": "Leg"}})
+        wire.decode(LogEntry, {"version": 2, "record": {"kind": "Leg"}})
 
 
 @pytest.mark.parametrize("value", [0.1, -0.0, 1.2e32, math.inf, -math.inf])

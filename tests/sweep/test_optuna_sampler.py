@@ -10,14 +10,11 @@ import optuna
 import pytest
 
 from tests.support.sweeps import a_search, a_view, begun, report, told
-from trainrun._samplers.optuna_sampler import OptunaSampler, sampler_of
+from trainrun._samplers.optuna_study import OptunaSampler, sampler_of
 from trainrun.sweep import clerk
-from trainrun.sweep.fold import apply
-from trainrun.sweep.records import Ask, Reports, Tell, written
-from trainrun.sweep.search import SamplerName, Search
-from trainrun.sweep.space import FloatRange, IntRange, OneOf, Parameter
-from trainrun.sweep.targets import Targets
-from trainrun.sweep.view import SweepView
+from trainrun.sweep.records import Ask, Reports, Targets, Tell, written
+from trainrun.sweep.search import FloatRange, IntRange, OneOf, Parameter, SamplerName, Search
+from trainrun.sweep.view import SweepView, apply
 
 SPACE = (
     Parameter("x", FloatRange(-5.0, 5.0)),

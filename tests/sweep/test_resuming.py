@@ -11,10 +11,8 @@ from typing import Any
 import pytest
 
 from tests.support.sweeps import a_search, a_view, asked, begun, report, told
-from trainrun.sweep.fold import fold
 from trainrun.sweep.records import Reports
-from trainrun.sweep.reports import own_value
-from trainrun.sweep.view import SweepView
+from trainrun.sweep.view import SweepView, fold, own_value
 
 ITERATIONS = 2
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tests.support.sweeps import a_search
 from trainrun.sweep.samplers import ask, grid_size
-from trainrun.sweep.space import FloatRange, IntRange, OneOf, Parameter, choose, same
+from trainrun.sweep.search import FloatRange, IntRange, OneOf, Parameter, choose, same
 
 SHARES = st.floats(0, 1, exclude_max=True)
 GRID = (

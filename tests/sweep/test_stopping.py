@@ -13,19 +13,18 @@ import pytest
 
 from tests.support.sweeps import a_search, a_view, asked, begun, report, reported, told
 from trainrun.sweep import clerk
-from trainrun.sweep.fold import apply, fold
-from trainrun.sweep.records import Reports, Tell
-from trainrun.sweep.search import Goal, Objective
-from trainrun.sweep.stopping import Judging, bracket_of, why_ended_early
-from trainrun.sweep.stopping_rules import (
+from trainrun.sweep.records import Reports, Targets, Tell
+from trainrun.sweep.search import (
     Asha,
     EarlyStopping,
+    Goal,
     Hyperband,
+    Objective,
     Percentile,
     Threshold,
 )
-from trainrun.sweep.targets import Targets
-from trainrun.sweep.view import SweepView
+from trainrun.sweep.stopping import Judging, bracket_of, why_ended_early
+from trainrun.sweep.view import SweepView, apply, fold
 
 LOSS = Objective("loss")
 ASHA = Asha(min_resource=1, reduction_factor=2)

@@ -5,13 +5,20 @@ from __future__ import annotations
 from hashlib import sha256
 
 from trainrun.tasks.book import Book
-from trainrun.tasks.calls import Call
-from trainrun.tasks.ends import Crashed, End, Finished, InputMissing, Output, Raised, TaskRun
+from trainrun.tasks.calls import Call, ObjectRef, ProgramOptions, TaskOptions
 from trainrun.tasks.engine import Engine
-from trainrun.tasks.options import ProgramOptions, TaskOptions
-from trainrun.tasks.plan import Broken, Plan, Ready
-from trainrun.tasks.records import Began, Record
-from trainrun.tasks.refs import ObjectRef
+from trainrun.tasks.known import Broken, Plan, Ready
+from trainrun.tasks.records import (
+    Began,
+    Crashed,
+    End,
+    Finished,
+    InputMissing,
+    Output,
+    Raised,
+    Record,
+    TaskRun,
+)
 
 CRASH = Crashed(reason="Signalled", message="killed by SIGSEGV")
 

@@ -10,15 +10,12 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from trainrun.tasks import running
-from trainrun.tasks.ends import TaskRun
-from trainrun.tasks.messages import Limits, StartTask
-from trainrun.tasks.orders import ReadyTry
-
-if TYPE_CHECKING:
-    from trainrun.tasks.options import RetryExceptions
+from trainrun.tasks.calls import TaskOptions, changed
+from trainrun.tasks.messages import ReadyTry, StartTask
+from trainrun.tasks.records import TaskRun
 
 
 class NoSuchShard(LookupError):
@@ -42,17 +39,13 @@ class Grumpy:
 def ready(folder: Path, function: str, *args: Any, **given: Any) -> ReadyTry:
     """What a worker gives to its launcher, for a function of this module."""
     folder.mkdir(parents=True, exist_ok=True)
-    retried: RetryExceptions = given.pop("retry_exceptions", False)
     arguments = pickle.dumps((args, given.pop("kwargs", {})), protocol=5)
-    names = tuple(map(str, range(given.pop("results", 1))))
     values = given.pop("values", {})
     order = StartTask(
         run=TaskRun(key=folder.name),
         function=function if ":" in function else f"{__name__}:{function}",
         arguments=arguments,
-        names=names,
-        retry_exceptions=retried,
-        limits=Limits(**given),
+        options=changed(TaskOptions(), function, given),
     )
     return ReadyTry(order, values, folder)
 

@@ -13,14 +13,12 @@ import pytest
 
 from tests.support.task_workers import KEY, Heard, make_worker, start, until
 from trainrun.tasks import worker as worker_module
-from trainrun.tasks.calls import Call
+from trainrun.tasks.calls import Call, ProgramOptions
 from trainrun.tasks.driver import Driver
 from trainrun.tasks.hub import Hub
-from trainrun.tasks.link import Link
+from trainrun.tasks.keep import PatientKeep, TaskLog, from_bytes
 from trainrun.tasks.messages import Joined
-from trainrun.tasks.options import ProgramOptions
-from trainrun.tasks.task_log import PatientKeep, TaskLog, from_bytes
-from trainrun.tasks.wire import dial
+from trainrun.tasks.wire import Link, dial
 
 
 class EnoughError(Exception):

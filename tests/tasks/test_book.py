@@ -9,8 +9,17 @@ from time import process_time
 
 from tests.tasks.by_hand import output
 from trainrun.tasks.book import Book
-from trainrun.tasks.ends import Output
-from trainrun.tasks.records import Began, Changed, Dispatched, Done, Failed, Over, Rebuild, Record
+from trainrun.tasks.records import (
+    Began,
+    Changed,
+    Dispatched,
+    Done,
+    Failed,
+    Output,
+    Over,
+    Rebuild,
+    Record,
+)
 
 DISPATCHED = Dispatched(
     key="a", generation=1, number=1, worker=3, function="m:f", arguments="f(1)", parents=("z",)

@@ -12,7 +12,7 @@ import pytest
 from tests.support.task_workers import cache_in, output_of
 from trainrun.errors import ObjectNotFound
 from trainrun.tasks.cache import ResultCache, ResultDamaged
-from trainrun.tasks.ends import Output
+from trainrun.tasks.records import Output
 from trainrun.tasks.values import keep_folder
 
 

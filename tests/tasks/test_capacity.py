@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from trainrun.contract.environment import ProcessPlace
-from trainrun.tasks import capacity as module
-from trainrun.tasks.capacity import capacity
+from trainrun.tasks import worker as module
+from trainrun.tasks.worker import capacity
 
 
 def place(**environ: int | str) -> ProcessPlace:

@@ -6,11 +6,11 @@ import asyncio
 import time
 
 from tests.support.task_workers import MemoryKeep
+from trainrun.tasks.calls import ProgramOptions
 from trainrun.tasks.driver import Driver
-from trainrun.tasks.ends import Output
 from trainrun.tasks.hub import Hub
-from trainrun.tasks.options import ProgramOptions
-from trainrun.tasks.task_log import PatientKeep, TaskLog
+from trainrun.tasks.keep import PatientKeep, TaskLog
+from trainrun.tasks.records import Output
 
 
 class EmptyKeep(MemoryKeep):

@@ -13,9 +13,9 @@ import pytest
 from tests.tasks import tasks_that_end
 from tests.tasks.tasks_that_end import Grumpy, NoSuchShard, ready
 from trainrun._common.kernel import OomCounter
-from trainrun.tasks.ends import Crashed, End, Raised
 from trainrun.tasks.launcher import crash_of
 from trainrun.tasks.launching import Launcher
+from trainrun.tasks.records import Crashed, End, Raised
 
 MIB = 1 << 20
 MODULE = tasks_that_end.__name__
@@ -77,8 +77,8 @@ CASES = {
         "its result 0 cannot be kept: a value of type function cannot be pickled",
         {"retry_exceptions": True},
     ),
-    "number of results": Case("give", ((1, 2),), "Raised", "num_returns=3", {"results": 3}),
-    "second result": Case("give", ((1, [print]),), "", "", {"results": 2}),
+    "number of results": Case("give", ((1, 2),), "Raised", "num_returns=3", {"num_returns": 3}),
+    "second result": Case("give", ((1, [print]),), "", "", {"num_returns": 2}),
     "argument": Case(
         "give",
         (Grumpy(),),

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from tests.tasks.by_hand import ByHand, call, finished, output
-from trainrun.tasks.ends import TaskRun
-from trainrun.tasks.records import Dispatched, Done, Given
+from trainrun.tasks.records import Dispatched, Done, Given, TaskRun
 
 
 def test_a_call_is_logged_before_it_starts_and_committed_before_it_is_heard() -> None:

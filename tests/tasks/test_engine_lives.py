@@ -10,13 +10,20 @@ from hypothesis import strategies as st
 
 from tests.tasks.by_hand import CRASH, finished, missing, raised
 from trainrun.tasks.book import Book
-from trainrun.tasks.calls import Call
-from trainrun.tasks.ends import End, Output, TaskRun
+from trainrun.tasks.calls import Call, ObjectRef, ProgramOptions, TaskOptions, object_name
 from trainrun.tasks.engine import Engine
-from trainrun.tasks.options import ProgramOptions, TaskOptions
-from trainrun.tasks.plan import Broken, Plan, Ready
-from trainrun.tasks.records import Began, Dispatched, Done, Rebuild, Record, Reset
-from trainrun.tasks.refs import ObjectRef, object_name
+from trainrun.tasks.known import Broken, Plan, Ready
+from trainrun.tasks.records import (
+    Began,
+    Dispatched,
+    Done,
+    End,
+    Output,
+    Rebuild,
+    Record,
+    Reset,
+    TaskRun,
+)
 
 MAX_RECONSTRUCTIONS = 2
 

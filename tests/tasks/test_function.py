@@ -12,8 +12,7 @@ import pytest
 from trainrun import tasks
 from trainrun.errors import InvalidSpec, TrainRunError
 from trainrun.tasks import function, running
-from trainrun.tasks.calls import Call
-from trainrun.tasks.refs import ObjectRef
+from trainrun.tasks.calls import Call, ObjectRef
 
 
 class Recorder:
@@ -117,7 +116,7 @@ def test_options_of_one_call_leave_those_of_the_function(program: Recorder) -> N
     both.remote(1)
     changed, kept = (call.options for call in program.calls)
     assert (changed.max_retries, changed.num_returns, changed.timeout) == (-1, 2, 5400.0)
-    assert (changed.memory, changed.retry_exceptions) == (1 << 30, (OSError,))
+    assert (changed.memory, changed.retry_exceptions) == (1 << 30, ("builtins.OSError",))
     assert (kept.max_retries, kept.timeout) == (3, None)
 
 

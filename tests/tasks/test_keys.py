@@ -21,8 +21,8 @@ import pytest
 import trainrun
 from tests.support.pythons import python
 from trainrun.tasks import keys
-from trainrun.tasks.module_code import code_of_module
-from trainrun.tasks.refs import ObjectRef
+from trainrun.tasks.calls import ObjectRef
+from trainrun.tasks.keys import code_of_module
 
 PROGRAM = '''
 import dataclasses, datetime, decimal, enum, fractions, pathlib, sys

@@ -19,8 +19,8 @@ from tests.support.eventually import eventually
 from tests.tasks.tasks_that_end import NeedsTwo, is_gone, ready
 from trainrun.contract import variables
 from trainrun.tasks import values
-from trainrun.tasks.ends import Crashed, End, Finished, Raised
 from trainrun.tasks.launching import Launcher
+from trainrun.tasks.records import Crashed, End, Finished, Raised
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -195,7 +195,7 @@ async def test_a_folder_is_the_same_tar_whoever_makes_it(
     assert os.access(folder / "run.sh", os.X_OK)
     assert (folder / "run.sh").stat().st_mode & 0o222 == 0
 
-    from trainrun.tasks.refs import ObjectRef
+    from trainrun.tasks.calls import ObjectRef
 
     taken = {("f", 0): Path(folder)}
     read = await result_of(launcher, tmp_path / "3", "reads_a_folder", ObjectRef("f"), values=taken)
@@ -205,7 +205,7 @@ async def test_a_folder_is_the_same_tar_whoever_makes_it(
 async def test_values_stand_in_the_place_of_references_however_deep(
     launcher: Launcher, tmp_path: Path
 ) -> None:
-    from trainrun.tasks.refs import ObjectRef
+    from trainrun.tasks.calls import ObjectRef
 
     file = tmp_path / "large"
     large = values.keep_value(["x" * 100_000], file)

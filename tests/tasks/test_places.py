@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from tests.tasks.by_hand import CRASH, ByHand, call, finished, raised
-from trainrun.tasks.ends import Stopped, TaskRun
-from trainrun.tasks.errors import TaskCancelledError, TaskUnschedulableError
-from trainrun.tasks.records import Began, Cancelled, Dispatched
+from trainrun.tasks import TaskCancelledError, TaskUnschedulableError
+from trainrun.tasks.records import Began, Cancelled, Dispatched, Stopped, TaskRun
 
 
 def joined(hand: ByHand, worker: int, *running: TaskRun, cpus: float = 1, gpus: int = 0) -> None:

@@ -7,11 +7,18 @@ from time import process_time
 import pytest
 
 from tests.tasks.by_hand import CRASH, ByHand, call, finished, missing, output, raised
-from trainrun.tasks.calls import Call
-from trainrun.tasks.ends import Finished, TaskRun
-from trainrun.tasks.errors import ObjectLostError, TaskError
-from trainrun.tasks.records import Changed, Dispatched, Failed, Rebuild, Record, Reset
-from trainrun.tasks.refs import ObjectRef
+from trainrun.tasks import ObjectLostError, TaskError
+from trainrun.tasks.calls import Call, ObjectRef
+from trainrun.tasks.records import (
+    Changed,
+    Dispatched,
+    Failed,
+    Finished,
+    Rebuild,
+    Record,
+    Reset,
+    TaskRun,
+)
 
 CHAIN = (call("a"), call("b", "a"), call("c", "b"))
 

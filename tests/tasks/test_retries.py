@@ -5,16 +5,15 @@ from __future__ import annotations
 import pytest
 
 from tests.tasks.by_hand import CRASH, ByHand, call, finished, missing, raised
-from trainrun.tasks.ends import Crashed, End, Stopped, TaskRun
-from trainrun.tasks.errors import (
+from trainrun.tasks import (
     OutOfMemoryError,
     TaskCancelledError,
     TaskError,
     TaskTimeout,
     WorkerCrashedError,
 )
-from trainrun.tasks.plan import Broken
-from trainrun.tasks.records import Began, Cancelled, Failed, Reset
+from trainrun.tasks.known import Broken
+from trainrun.tasks.records import Began, Cancelled, Crashed, End, Failed, Reset, Stopped, TaskRun
 
 EXITED = Crashed(reason="Exited", message="exited with code 0 before it returned")
 MEMORY = Crashed(reason="OutOfMemory", message="used 2.1 GiB, with memory=2 GiB")

@@ -19,11 +19,19 @@ from tests.support.levels import examples
 from tests.support.task_workers import KEY, Heard, make_worker, start, until
 from trainrun.tasks import hub as hub_module
 from trainrun.tasks import wire
-from trainrun.tasks.ends import Finished
 from trainrun.tasks.hub import Hub
-from trainrun.tasks.link import LinkLost
 from trainrun.tasks.messages import Joined
-from trainrun.tasks.wire import FRAME, MAGIC, LinkRefused, Seal, dial, frames, read_message
+from trainrun.tasks.records import Finished
+from trainrun.tasks.wire import (
+    FRAME,
+    MAGIC,
+    LinkLost,
+    LinkRefused,
+    Seal,
+    dial,
+    frames,
+    read_message,
+)
 
 HELLO = len(MAGIC) + 32
 

@@ -21,9 +21,9 @@ from tests.support.task_workers import (
     until,
 )
 from trainrun.tasks import worker as worker_module
-from trainrun.tasks.ends import Crashed, Finished, InputMissing, Stopped
-from trainrun.tasks.link import Link, pair
 from trainrun.tasks.messages import Bring, Brought, Ended, Heard, Joined, Leave, StopTask
+from trainrun.tasks.records import Crashed, Finished, InputMissing, Stopped
+from trainrun.tasks.wire import Link, pair
 from trainrun.tasks.worker import Worker
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -83,8 +84,7 @@ def list_(
     """List the checkpoints of a TrainRun in the cluster, of the run of a YAML file, or of the run
     at <storage URI>/<run name>.
     """
-    from trainrun_operator.cli.can_resume import show_prospect
-    from trainrun_operator.cli.checkpoints import show_checkpoints
+    from trainrun_operator.cli.checkpoints import show_checkpoints, show_prospect
 
     loaded()
     if can_resume and verify:
@@ -116,16 +116,7 @@ def list_(
 @NAMESPACE
 @GENERATION
 @SCORE
-def get(
-    where: str,
-    *,
-    steps: tuple[str, ...],
-    folder: Path,
-    storage: str | None,
-    namespace: str | None,
-    generation: int | None,
-    score: str | None,
-) -> None:
+def get(*, steps: tuple[str, ...], **options: Any) -> None:
     """Bring the files of a checkpoint into the new folder DIR, each verified.
 
     That of STEP (or of a name such as step-000001200-attempt-3), or the newest good one. `best`
@@ -135,17 +126,7 @@ def get(
 
     if len(steps) > 1:
         raise click.UsageError("give NAME|FILE|URI, at most one STEP, and DIR")
-    step = steps[0] if steps else None
-    code = get_checkpoint(
-        where,
-        storage=storage,
-        namespace=namespace,
-        generation=generation,
-        step=step,
-        score=score,
-        folder=folder,
-    )
-    sys.exit(code)
+    sys.exit(get_checkpoint(step=steps[0] if steps else None, **options))
 
 
 @checkpoints.command("set-aside")
@@ -155,27 +136,11 @@ def get(
 @NAMESPACE
 @GENERATION
 @click.option("--reason", default="set aside by hand", metavar="TEXT", help="Why, for the record.")
-def set_aside(
-    where: str,
-    *,
-    step: str,
-    storage: str | None,
-    namespace: str | None,
-    generation: int | None,
-    reason: str,
-) -> None:
+def set_aside(**options: Any) -> None:
     """Never resume from the checkpoint of STEP again: it is damaged, or poisons the training.
 
     An attempt that runs goes on; the next one resumes from the newest checkpoint that is left.
     """
     from trainrun_operator.cli.checkpoint_files import set_checkpoint_aside
 
-    code = set_checkpoint_aside(
-        where,
-        storage=storage,
-        namespace=namespace,
-        generation=generation,
-        step=step,
-        reason=reason,
-    )
-    sys.exit(code)
+    sys.exit(set_checkpoint_aside(**options))

@@ -23,9 +23,7 @@ from trainrun.errors import CheckpointDamaged, TrainRunError
 from trainrun_operator.cli import wording
 from trainrun_operator.cli.exit_codes import SUCCEEDED
 from trainrun_operator.cli.finding import find_run
-from trainrun_operator.cli.refusal import refused
-from trainrun_operator.cli.scoring import BEST, UnknownScore, best, wanted_score
-from trainrun_operator.cli.which_generation import generation_of
+from trainrun_operator.cli.sources import BEST, UnknownScore, best, generation_of, wanted_score
 
 
 class UnknownCheckpoint(TrainRunError):
@@ -47,20 +45,17 @@ def get_checkpoint(
     folder: Path,
 ) -> int:
     """Bring the files of a checkpoint into a new folder; returns the exit code."""
+    source = find_run(where, storage=storage, namespace=namespace)
+    run = generation_of(source, generation)
+    if step == BEST:
+        chosen = _best(list_checkpoints(run), wanted_score(score, source), uri=run.uri)
+    else:
+        chosen = _chosen(list_checkpoints(run), step, uri=run.uri)
     try:
-        source = find_run(where, storage=storage, namespace=namespace)
-        run = generation_of(source, generation)
-        if step == BEST:
-            chosen = _best(list_checkpoints(run), wanted_score(score, source), uri=run.uri)
-        else:
-            chosen = _chosen(list_checkpoints(run), step, uri=run.uri)
-        try:
-            _download(run, chosen.id, folder)
-        except CheckpointDamaged as error:
-            _check_kept(run, chosen.id, error)
-            raise
-    except TrainRunError as error:
-        return refused(error)
+        _download(run, chosen.id, folder)
+    except CheckpointDamaged as error:
+        _check_kept(run, chosen.id, error)
+        raise
     size = wording.size(chosen.size_bytes)
     click.echo(f"{folder}: {chosen.files} files ({size}) of {chosen.id.name}, each verified")
     if chosen.state != "good":
@@ -78,14 +73,11 @@ def set_checkpoint_aside(
     reason: str,
 ) -> int:
     """Let the run never resume from a checkpoint again; returns the exit code."""
-    try:
-        source = find_run(where, storage=storage, namespace=namespace)
-        run = generation_of(source, generation, certain=True)
-        chosen = _chosen(list_checkpoints(run), step, uri=run.uri)
-        set_aside(run, chosen.id, reason)
-        left = [info for info in list_checkpoints(run) if info.state == "good"]
-    except TrainRunError as error:
-        return refused(error)
+    source = find_run(where, storage=storage, namespace=namespace)
+    run = generation_of(source, generation, certain=True)
+    chosen = _chosen(list_checkpoints(run), step, uri=run.uri)
+    set_aside(run, chosen.id, reason)
+    left = [info for info in list_checkpoints(run) if info.state == "good"]
     click.echo(f"{chosen.id.name} is set aside: no attempt resumes from it any more")
     if left:
         newest = max(left, key=lambda info: info.id)

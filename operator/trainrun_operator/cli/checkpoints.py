@@ -13,20 +13,25 @@ from typing import Literal
 
 import click
 
-from trainrun.checkpoint.inspection import CheckpointInfo, list_checkpoints
+from trainrun.checkpoint.inspection import CheckpointInfo, list_checkpoints, next_resolution
 from trainrun.checkpoint.inspection import verify as verify_checkpoint
 from trainrun.checkpoint.ownership import generations, known_run_id
 from trainrun.checkpoint.run_store import RunStore
 from trainrun.checkpoint.selection import Score
-from trainrun.errors import ObjectNotFound, TrainRunError
+from trainrun.contract.agent_state import Resolution
+from trainrun.errors import ObjectNotFound
 from trainrun_operator.cli import wording
-from trainrun_operator.cli.exit_codes import FAILED, SUCCEEDED
-from trainrun_operator.cli.finding import find_runs
-from trainrun_operator.cli.refusal import refused
+from trainrun_operator.cli.exit_codes import FAILED, NO, SUCCEEDED
+from trainrun_operator.cli.finding import find_run, find_runs
 from trainrun_operator.cli.report.terminal import table
-from trainrun_operator.cli.scoring import best, wanted_score
-from trainrun_operator.cli.sources import Source, UnknownRun
-from trainrun_operator.cli.which_generation import generation_of, own_generation
+from trainrun_operator.cli.sources import (
+    Source,
+    UnknownRun,
+    best,
+    generation_of,
+    own_generation,
+    wanted_score,
+)
 
 Which = int | Literal["all"] | None
 """Number of a generation; None: the run's own, or the newest where that is not known."""
@@ -74,14 +79,11 @@ def show_checkpoints(
     as_json: bool,
 ) -> int:
     """Print them; returns 1 when `verify` found damage, 2 when there is nothing to look at."""
-    try:
-        listings = [
-            _listing(at, begun=begun, own=own, verify=verify, score=wanted_score(score, run))
-            for run in find_runs(where, storage=storage, namespace=namespace)
-            for at, begun, own in _shown(run, which)
-        ]
-    except TrainRunError as error:
-        return refused(error)
+    listings = [
+        _listing(at, begun=begun, own=own, verify=verify, score=wanted_score(score, run))
+        for run in find_runs(where, storage=storage, namespace=namespace)
+        for at, begun, own in _shown(run, which)
+    ]
     for listing in listings:
         if as_json:
             click.echo(json.dumps(_as_json(listing)))
@@ -220,4 +222,60 @@ def _as_json(listing: Listing) -> dict[str, object]:
             }
             for info in listing.checkpoints
         ],
+    }
+
+
+def show_prospect(
+    where: str,
+    *,
+    storage: str | None,
+    namespace: str | None,
+    generation: int | None,
+    as_json: bool,
+) -> int:
+    """Say it in one line; returns 0 for yes, 3 for no, 1 where that cannot be told."""
+    run = generation_of(find_run(where, storage=storage, namespace=namespace), generation)
+    found = next_resolution(run)
+    answer = _answer(found)
+    if as_json:
+        click.echo(json.dumps(_prospect_json(run.uri, found, answer=answer)))
+    else:
+        word = {True: "yes", False: "no", None: "not known"}[answer]
+        click.echo(f"{word}: {_answer_text(run.uri, found)}")
+    return FAILED if answer is None else SUCCEEDED if answer else NO
+
+
+def _answer(found: Resolution) -> bool | None:
+    """Whether a run would resume; None: it would have to ask again, or another node."""
+    match found.outcome:
+        case "Resolved":
+            return found.resume is not None
+        case "Finished" | "NoGoodCheckpoint":
+            return False
+        case _:
+            return None
+
+
+def _answer_text(uri: str, found: Resolution) -> str:
+    aside = f"; damaged and newer: {'; '.join(found.set_aside)}" if found.set_aside else ""
+    if found.resume is not None:
+        at = found.resume
+        return f"{uri}: a run resumes from step {at.step} of attempt {at.attempt}{aside}"
+    if found.outcome == "Resolved":
+        stays = "; earlier generations are not resumed" if found.generation > 1 else ""
+        return f"{uri}: nothing was committed, a run starts from nothing{stays}"
+    return found.message
+
+
+def _prospect_json(uri: str, found: Resolution, *, answer: bool | None) -> dict[str, object]:
+    at = found.resume
+    return {
+        "uri": uri,
+        "canResume": answer,
+        "step": None if at is None else at.step,
+        "attempt": None if at is None else at.attempt,
+        "name": None if at is None else at.name,
+        "outcome": found.outcome,
+        "message": _answer_text(uri, found),
+        "setAside": list(found.set_aside),
     }

@@ -14,15 +14,17 @@ from typing import Any
 
 import click
 
+from trainrun.errors import StoreError, TrainRunError
 from trainrun_operator.cli.checkpoint_commands import GENERATION, checkpoints
 from trainrun_operator.cli.ctrl_c import loaded
-from trainrun_operator.cli.exit_codes import INTERRUPTED
+from trainrun_operator.cli.exit_codes import BAD_INPUT, FAILED, INTERRUPTED
 from trainrun_operator.cli.sweep_commands import sweep
 from trainrun_operator.cli.task_commands import tasks
 
 
-class QuietGroup(click.Group):
-    """Commands that Ctrl-C ends with 130 and no words."""
+class Commands(click.Group):
+    """Commands that Ctrl-C ends with 130 and no words, and that say why they cannot do what they
+    were asked for: a store that fails is no mistake in what was asked for."""
 
     def invoke(self, ctx: click.Context) -> object:
         """Call the command."""
@@ -30,9 +32,12 @@ class QuietGroup(click.Group):
             return super().invoke(ctx)
         except KeyboardInterrupt:
             ctx.exit(INTERRUPTED)
+        except TrainRunError as error:
+            click.echo(f"error: {error}", err=True)
+            ctx.exit(FAILED if isinstance(error, StoreError) else BAD_INPUT)
 
 
-@click.group(cls=QuietGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="trainrun", prog_name="trainrun")
 def trainrun() -> None:
     """Training runs that survive failures and preemptions."""
@@ -54,37 +59,17 @@ def trainrun() -> None:
 @click.option("--plain", is_flag=True, help="Plain lines, even on a terminal.")
 @click.option("--no-color", is_flag=True, help="No colors (also: NO_COLOR in the environment).")
 @click.option("-v", "--verbose", is_flag=True, help="Also show what the run waits for.")
-def run(
-    file: Path,
-    *,
-    replicas: int | None,
-    storage: str | None,
-    faults: tuple[str, ...],
-    as_json: bool,
-    plain: bool,
-    no_color: bool,
-    verbose: bool,
-) -> None:
+def run(*, no_color: bool, **options: Any) -> None:
     """Run the TrainRun or TrainSweep in FILE on this machine, or continue it.
 
     Workers are processes of this machine instead of pods; everything else is as in a cluster.
     Ctrl-C saves a checkpoint and stops, so that the same command continues; twice stops at once.
     """
+    from trainrun_operator.cli.leading import RunOptions
     from trainrun_operator.cli.run import run_locally
-    from trainrun_operator.cli.run_options import RunOptions
 
     loaded()
-    options = RunOptions(
-        file=file,
-        replicas=replicas,
-        storage=storage,
-        faults=faults,
-        as_json=as_json,
-        plain=plain,
-        color=not no_color,
-        verbose=verbose,
-    )
-    sys.exit(run_locally(options))
+    sys.exit(run_locally(RunOptions(color=not no_color, **options)))
 
 
 @trainrun.command()
@@ -156,18 +141,7 @@ def explain(where: str, **options: Any) -> None:
     help="Only the last N lines of each rank in each attempt; with -f, of those that are there.",
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
-def logs(
-    where: str,
-    *,
-    storage: str | None,
-    namespace: str | None,
-    generation: int | None,
-    follow: bool,
-    ranks: tuple[int, ...],
-    attempt: int | None,
-    tail: int | None,
-    as_json: bool,
-) -> None:
+def logs(*, ranks: tuple[int, ...], attempt: int | None, tail: int | None, **options: Any) -> None:
     """Show what the processes of a run have printed, with attempt and rank in front.
 
     Attempts that are over are read from the run's storage, so the cluster may be gone or the
@@ -180,16 +154,8 @@ def logs(
     from trainrun_operator.cli.logs import logs as show_logs
 
     loaded()
-    options = LogsOptions(
-        where=where,
-        storage=storage,
-        namespace=namespace,
-        generation=generation,
-        wanted=Wanted(ranks=frozenset(ranks), attempt=attempt, tail=tail),
-        follow=follow,
-        as_json=as_json,
-    )
-    sys.exit(show_logs(options))
+    wanted = Wanted(ranks=frozenset(ranks), attempt=attempt, tail=tail)
+    sys.exit(show_logs(LogsOptions(wanted=wanted, **options)))
 
 
 @trainrun.command()
@@ -228,17 +194,7 @@ def logs(
     metavar="FILE",
     help="Also one static page with the curves over each other.",
 )
-def drill(
-    file: Path,
-    *,
-    replicas: int | None,
-    until: int | None,
-    within: str | None,
-    everything: bool,
-    cluster: bool,
-    as_json: bool,
-    html: Path | None,
-) -> None:
+def drill(**options: Any) -> None:
     """Rehearse what becomes of the TrainRun in FILE when something breaks.
 
     Two undisturbed runs on this machine are compared with five others: a rank is killed after a
@@ -251,17 +207,7 @@ def drill(
     from trainrun_operator.cli.drill import drill as hold_drill
 
     loaded()
-    options = DrillOptions(
-        file=file,
-        replicas=replicas,
-        until=until,
-        within=within,
-        everything=everything,
-        cluster=cluster,
-        as_json=as_json,
-        html=html,
-    )
-    sys.exit(hold_drill(options))
+    sys.exit(hold_drill(DrillOptions(**options)))
 
 
 @trainrun.command()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from trainrun.errors import InvalidSpec, TrainRunError
+from trainrun.errors import InvalidSpec
 from trainrun_operator.api.duration import Duration
 from trainrun_operator.api.run.launching import TEMPLATE, launching_of
 from trainrun_operator.cli.drilling.drill_report import report_of
@@ -21,7 +21,6 @@ from trainrun_operator.cli.drilling.local_ground import local_ground
 from trainrun_operator.cli.drilling.rehearsal import Rehearsal, ScriptFails
 from trainrun_operator.cli.exit_codes import FAILED, FOUND, NOT_REHEARSED, SUCCEEDED
 from trainrun_operator.cli.preparation import load_file, prepare
-from trainrun_operator.cli.refusal import refused
 from trainrun_operator.cli.report.output import show, write
 
 if TYPE_CHECKING:
@@ -64,8 +63,6 @@ def drill(options: DrillOptions) -> int:
     except ScriptFails as error:
         click.echo(f"error: {error}", err=True)
         return FAILED
-    except TrainRunError as error:
-        return refused(error)
     # A picture is for people at a terminal.
     pictures = 1 if sys.stdout.isatty() else 0
     show(report_of(held, exit_code=code, pictures=pictures), as_json=options.as_json)

@@ -11,18 +11,21 @@ from typing import TYPE_CHECKING
 
 import click
 
-from trainrun.errors import InvalidSpec, TrainRunError
-from trainrun_operator.cli.cluster_names import cluster_name, stored_name
+from trainrun.errors import InvalidSpec
 from trainrun_operator.cli.exit_codes import SUCCEEDED
-from trainrun_operator.cli.explaining.extras import extras_of
-from trainrun_operator.cli.explaining.life import life_of
+from trainrun_operator.cli.explaining import search_report
+from trainrun_operator.cli.explaining.life import extras_of, life_of
 from trainrun_operator.cli.explaining.run_report import report_of
-from trainrun_operator.cli.explaining.sweeps import search_report
-from trainrun_operator.cli.explaining.sweeps.life import search_life_of
-from trainrun_operator.cli.finding import cluster_source, find_runs, namesakes
-from trainrun_operator.cli.refusal import refused
+from trainrun_operator.cli.explaining.search_life import search_life_of
+from trainrun_operator.cli.finding import (
+    cluster_name,
+    cluster_source,
+    find_runs,
+    namesakes,
+    stored_name,
+)
+from trainrun_operator.cli.leading import RunOptions
 from trainrun_operator.cli.report.output import show, write
-from trainrun_operator.cli.run_options import RunOptions
 from trainrun_operator.cli.sources import Source, UnknownRun
 from trainrun_operator.cli.sweeping.reading import (
     FoundSweep,
@@ -53,16 +56,13 @@ class ExplainOptions:
 def explain(options: ExplainOptions) -> int:
     """Print the story of each run, or of the sweep, that is named; returns the exit code."""
     where, storage = options.where, options.storage
-    try:
-        stored = stored_name(where, storage)
-        if names_sweep(stored or where):
-            return _explain_sweep(find_sweep(where, storage=storage), options)
-        name = None if stored else cluster_name(where, options.namespace)
-        if name is not None:
-            return _explain_named(namesakes(name), options)
-        return _explain_runs(find_runs(where, storage=storage), options)
-    except TrainRunError as error:
-        return refused(error)
+    stored = stored_name(where, storage)
+    if names_sweep(stored or where):
+        return _explain_sweep(find_sweep(where, storage=storage), options)
+    name = None if stored else cluster_name(where, options.namespace)
+    if name is not None:
+        return _explain_named(namesakes(name), options)
+    return _explain_runs(find_runs(where, storage=storage), options)
 
 
 def _explain_named(found: Namesakes, options: ExplainOptions) -> int:

@@ -1,19 +1,19 @@
 """From `FILE|URI|NAME` on the command line to the sources of the runs that are meant.
 
-Layer: cli.
+Layer: cli. `NAME` and `NAMESPACE/NAME` are objects of the cluster of the kubeconfig.
 """
 
 from __future__ import annotations
 
 import os
+import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trainrun.checkpoint.selection import Score
 from trainrun.errors import InvalidSpec
-from trainrun_operator.cli.cluster_names import ClusterName, cluster_name, stored_name
 from trainrun_operator.cli.preparation import holds_sweep, load_file
-from trainrun_operator.cli.scoring import score_of
 from trainrun_operator.cli.sources import (
     ClusterSource,
     LocalSource,
@@ -21,12 +21,43 @@ from trainrun_operator.cli.sources import (
     Source,
     StorageSource,
     UnknownRun,
+    score_of,
 )
 from trainrun_operator.worlds.local.place import place_of, places_root
 
 if TYPE_CHECKING:
     from trainrun_operator.worlds.kubernetes.reading import Namesakes
     from trainrun_operator.worlds.kubernetes.run_object import RunVersion
+
+
+FILES = (".yaml", ".yml", ".json")
+"""How names end that are those of files, also where there is none."""
+
+_NAME = re.compile(r"(?:([a-z0-9][a-z0-9-]*)/)?([a-z0-9][a-z0-9.-]*)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterName:
+    """An object is meant."""
+
+    name: str
+    namespace: str | None
+    """None: that of the kubeconfig's current context."""
+
+
+def cluster_name(where: str, namespace: str | None = None) -> ClusterName | None:
+    """What `where` means in the cluster; None: a file, a folder or a URI is meant."""
+    found = _NAME.fullmatch(where)
+    if found is None or where.endswith(FILES) or Path(where).exists():
+        return None
+    return ClusterName(name=found[2], namespace=found[1] or namespace)
+
+
+def stored_name(where: str, storage: str | None) -> str | None:
+    """With `storage`, `NAME` is a folder there: its address. None: something else is meant."""
+    if storage is None or "/" in where or cluster_name(where) is None:
+        return None
+    return f"{storage.rstrip('/')}/{where}"
 
 
 def find_runs(where: str, *, storage: str | None, namespace: str | None = None) -> list[Source]:

@@ -1,4 +1,5 @@
-"""What is common to whatever `trainrun run` leads: input is checked first, nobody else leads it.
+"""What is common to whatever `trainrun run` leads: its command line; input is checked first, nobody
+else leads it.
 
 Layer: cli.
 """
@@ -7,16 +8,57 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+import shlex
+import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from trainrun.errors import InvalidSpec, TrainRunError
-from trainrun_operator.cli.refusal import refused
-from trainrun_operator.cli.run_options import RunOptions
+from trainrun.errors import InvalidSpec
 from trainrun_operator.runtime.written_lines import left_out, unhurried
 from trainrun_operator.worlds.local.driver_lock import acquire
 from trainrun_operator.worlds.local.place import RunPlace
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """As it was given."""
+
+    file: Path
+    replicas: int | None = None
+    storage: str | None = None
+    faults: tuple[str, ...] = ()
+    as_json: bool = False
+    plain: bool = False
+    color: bool = True
+    verbose: bool = False
+
+    @property
+    def drawn(self) -> bool:
+        """It is shown in place."""
+        return _terminal() and not self.plain
+
+    @property
+    def colored(self) -> bool:
+        """It has colors."""
+        return self.color and _terminal() and "NO_COLOR" not in os.environ
+
+    @property
+    def command(self) -> str:
+        """What goes on with it."""
+        words = ["trainrun", "run", str(self.file)]
+        if self.replicas is not None:
+            words += ["--replicas", str(self.replicas)]
+        if self.storage is not None:
+            words += ["--storage", self.storage]
+        return shlex.join(words)
+
+
+def _terminal() -> bool:
+    # A dumb terminal (an editor's, a CI's) can neither be drawn on nor shows colors.
+    return sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
 
 
 class Prepared(Protocol):
@@ -47,36 +89,27 @@ class Prepare(Protocol[P_co]):
 def lead_alone(
     prepare: Prepare[P], lead: Callable[[P, RunOptions], int], options: RunOptions
 ) -> int:
-    """Lead what these options name, unless another process does; returns the exit code."""
+    """Lead what these options name, unless another process does; returns the exit code. Raises
+    TrainRunError."""
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
     with unhurried(_missing if options.as_json else left_out):
-        return _lead_alone(prepare, lead, options)
+        try:
+            prepared = prepare(
+                options.file,
+                replicas=options.replicas,
+                storage=options.storage,
+                faults=options.faults,
+            )
+            lock = acquire(prepared.place.lock, run=prepared.name, nodes=prepared.place.nodes)
+        except OSError as error:
+            what = error.filename or options.file
+            unwritable = f"{what}: {error.strerror}: the storage's folder must be writable"
+            raise InvalidSpec(unwritable) from error
+        try:
+            return lead(prepared, options)
+        finally:
+            lock.release()
 
 
 def _missing(count: int) -> str:
     return json.dumps({"event": "missing", "lines": count})
-
-
-def _lead_alone(
-    prepare: Prepare[P], lead: Callable[[P, RunOptions], int], options: RunOptions
-) -> int:
-    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
-    try:
-        prepared = prepare(
-            options.file,
-            replicas=options.replicas,
-            storage=options.storage,
-            faults=options.faults,
-        )
-        lock = acquire(prepared.place.lock, run=prepared.name, nodes=prepared.place.nodes)
-    except TrainRunError as error:
-        return refused(error)
-    except OSError as error:
-        what = error.filename or options.file
-        unwritable = f"{what}: {error.strerror}: the storage's folder must be writable"
-        return refused(InvalidSpec(unwritable))
-    try:
-        return lead(prepared, options)
-    except TrainRunError as error:
-        return refused(error)
-    finally:
-        lock.release()

@@ -1,18 +1,29 @@
-"""The run as plain lines, for logs and pipes.
+"""The run as it goes, for logs, pipes and programs: as plain lines, as JSON, and at its end what
+each rank did when.
 
-Layer: cli. One line per event, the workers' output as it comes, and how far the training is at most
-every few seconds.
+Layer: cli. Plain: one line per event, the workers' output as it comes, and how far the training is
+at most every few seconds. JSON, one object per line; the last one is the final status:
+`{"event": "history", "time", "type", "reason", "message"}`,
+`{"event": "state", "time", "reason", "message", "phase", "step", ...}` whenever one changes,
+`{"event": "recovery", "time", "attempt", "seconds", "stages", "warm"}` with the first step after
+an incident of `attempt`, `{"event": "output", "worker", "line"}`, `{"event": "missing", "lines"}`
+in the place of as many of these, which came faster than they were read,
+`{"event": "status", "exitCode", "status"}`.
 """
 
 from __future__ import annotations
 
+import json
 import time
-from typing import assert_never
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, assert_never
 
 import click
 
-from trainrun_operator.api.run.status import TrainRunStatus
+from trainrun_operator.api.run.status import TrainRunStatus, json_object
 from trainrun_operator.cli import wording
+from trainrun_operator.cli.wording import RankState, rank_states
 from trainrun_operator.runtime.news import Happened, Output, Passed, RunNews
 from trainrun_operator.runtime.written_lines import Lines, source_of
 
@@ -78,3 +89,170 @@ class PlainLines:
         ago = f"{time.monotonic() - self._began:7.1f}s"
         head = click.style(reason, fg=color) if self._color else reason
         self._lines.line(f"{ago}  {head}: {message}")
+
+
+class JsonLines:
+    """Writes news."""
+
+    def __init__(self, lines: Lines) -> None:
+        self._lines = lines
+        self._state: dict[str, Any] = {}
+        self._recovered: int | None = None
+        """The attempt whose recovery was told last, or whose end had been recovered from before."""
+
+    def emit(self, news: RunNews) -> None:
+        """Write one object."""
+        match news:
+            case Happened(time=moment, event=event):
+                fields = {"type": event.type, "reason": event.reason, "message": event.message}
+                self._write({"event": "history", "time": moment.isoformat(), **fields})
+            case Output(worker=worker, line=line):
+                told = {"event": "output", "worker": worker, "line": line}
+                self._lines.line(json.dumps(told), source=source_of(worker, line))
+            case Passed():
+                self._tell_recovery(news)
+                state = _state_of(news)
+                if state != self._state:
+                    self._state = state
+                    self._write({"event": "state", "time": news.time.isoformat(), **state})
+            case _:
+                assert_never(news)
+
+    def finish(self, status: TrainRunStatus, *, exit_code: int) -> None:
+        """The last line."""
+        data = json_object(status)
+        self._write({"event": "status", "exitCode": exit_code, "status": data})
+
+    def _tell_recovery(self, news: Passed) -> None:
+        incidents = news.plan.status.incidents
+        last = incidents[-1] if incidents else None
+        over = last is not None and last.recovery_seconds is not None
+        known = last.attempt if last is not None and over else 0
+        if self._recovered is not None and known > self._recovered and last is not None:
+            told = {"attempt": last.attempt, "seconds": sum(last.stages.values())}
+            parts = {"stages": last.stages, "warm": last.warm}
+            self._write({"event": "recovery", "time": news.time.isoformat(), **told, **parts})
+        self._recovered = max(known, self._recovered or 0)
+
+    def _write(self, fields: dict[str, Any]) -> None:
+        self._lines.line(json.dumps(fields))
+
+
+def _state_of(news: Passed) -> dict[str, Any]:
+    status = news.plan.status
+    return {
+        "reason": news.plan.reason,
+        "message": news.plan.message,
+        "phase": status.phase,
+        "attempt": status.attempt,
+        "step": status.progress.step,
+        "metrics": status.progress.metrics,
+        "posted": _posted_of(status),
+        "checkpoint": status.checkpoint.step if status.checkpoint else None,
+        "failures": status.failures.text,
+        "ready": status.workers.text,
+    }
+
+
+def _posted_of(status: TrainRunStatus) -> dict[str, Any] | None:
+    posted = status.posted
+    if posted is None:
+        return None
+    return {
+        "step": posted.step,
+        "totalSteps": posted.total_steps,
+        "percent": posted.percent,
+        "metrics": posted.metrics,
+        "remainingSeconds": posted.remaining_seconds,
+    }
+
+
+SIGNS: dict[RankState, str] = {
+    "absent": " ",
+    "waiting": "·",
+    "starting": "s",
+    "training": "=",
+    "leaving": "!",
+    "done": "✓",
+    "dead": "x",
+}
+
+LEGEND = "s starting   = training   ! told to leave   x lost   · waiting   ✓ done"
+
+URGENCY: dict[RankState, int] = {
+    "dead": 6,
+    "leaving": 5,
+    "starting": 4,
+    "training": 3,
+    "done": 2,
+    "waiting": 1,
+    "absent": 0,
+}
+"""When several states fall into one column the most telling one is drawn."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    at: float
+    state: RankState
+
+
+class Timeline:
+    """Records the states of all ranks."""
+
+    def __init__(
+        self, *, replicas: int, per_worker: int, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._per_worker = per_worker
+        self._clock = clock
+        self._began = clock()
+        self._ranks: list[list[_Change]] = [[] for _ in range(replicas * per_worker)]
+
+    def emit(self, news: RunNews) -> None:
+        """Note every change of a rank's state."""
+        if not isinstance(news, Passed):
+            return
+        now = self._clock() - self._began
+        newest = {}
+        for worker in sorted(news.workers, key=lambda worker: worker.created_for):
+            newest[worker.slot] = worker
+        for slot, worker in newest.items():
+            states = rank_states(worker, status=news.plan.status, per_worker=self._per_worker)
+            for local_rank, state in enumerate(states):
+                self._note(slot * self._per_worker + local_rank, now, state)
+
+    def _note(self, rank: int, now: float, state: RankState) -> None:
+        if rank >= len(self._ranks):
+            return
+        changes = self._ranks[rank]
+        if not changes or changes[-1].state != state:
+            changes.append(_Change(now, state))
+
+    def rows(self, *, width: int) -> Iterator[str]:
+        """For each rank what it did, in `width` characters for the whole time."""
+        end = max(self._clock() - self._began, 0.001)
+        for changes in self._ranks:
+            yield _row(changes, end, width)
+
+    def draw(self, *, width: int = 64) -> Iterator[str]:
+        """One line per rank, a ruler and the legend."""
+        for rank, row in enumerate(self.rows(width=width)):
+            yield f"rank {rank:<3} |{row}|"
+        last = f"{self._clock() - self._began:.0f} s"
+        yield f"         0{' ' * (width - len(last))}{last}"
+        yield f"         {LEGEND}"
+
+
+def _row(changes: list[_Change], end: float, width: int) -> str:
+    column = end / width
+    cells: list[RankState] = ["absent"] * width
+    for i, change in enumerate(changes):
+        until = changes[i + 1].at if i + 1 < len(changes) else end
+        first = min(int(change.at / column), width - 1)
+        last = max(first, min(int(until / column), width - 1))
+        for cell in range(first, last + 1):
+            # A state that only touches its last column leaves that to its successor.
+            touched = cell == last and last > first and i + 1 < len(changes)
+            if not touched and URGENCY[change.state] >= URGENCY[cells[cell]]:
+                cells[cell] = change.state
+    return "".join(SIGNS[cell] for cell in cells)

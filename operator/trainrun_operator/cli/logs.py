@@ -13,15 +13,13 @@ from dataclasses import dataclass
 import click
 
 from trainrun.errors import StoreError, TrainRunError
-from trainrun_operator.cli.cluster_names import FILES
 from trainrun_operator.cli.exit_codes import SUCCEEDED
-from trainrun_operator.cli.finding import find_runs
+from trainrun_operator.cli.finding import FILES, find_runs
 from trainrun_operator.cli.log_lines.history import History
 from trainrun_operator.cli.log_lines.line import Line, Shown, Wanted
 from trainrun_operator.cli.log_lines.local import LocalLines
 from trainrun_operator.cli.log_lines.printer import Printer
 from trainrun_operator.cli.log_lines.stored import StoredLines
-from trainrun_operator.cli.refusal import refused
 from trainrun_operator.cli.sources import (
     ClusterSource,
     LocalSource,
@@ -29,8 +27,8 @@ from trainrun_operator.cli.sources import (
     Source,
     StorageSource,
     UnknownRun,
+    generation_of,
 )
-from trainrun_operator.cli.which_generation import generation_of
 from trainrun_operator.worlds.local.place import RunPlace, place_of
 
 
@@ -50,16 +48,13 @@ class LogsOptions:
 def logs(options: LogsOptions) -> int:
     """Print the lines; returns the exit code."""
     printer = Printer.for_stdout(as_json=options.as_json)
-    try:
-        source = _only(options)
-        state = _state(source)
-        if isinstance(source, ClusterSource) and options.follow and not _over(source.known):
-            _follow_cluster(source, options, printer)
-            return SUCCEEDED
-        for shown in _shown(source, state, options):
-            printer.show(shown)
-    except TrainRunError as error:
-        return refused(error)
+    source = _only(options)
+    state = _state(source)
+    if isinstance(source, ClusterSource) and options.follow and not _over(source.known):
+        _follow_cluster(source, options, printer)
+        return SUCCEEDED
+    for shown in _shown(source, state, options):
+        printer.show(shown)
     return SUCCEEDED
 
 

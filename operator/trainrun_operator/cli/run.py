@@ -18,16 +18,18 @@ from trainrun_operator.cli.exit_codes import (
     NEVER_MET,
     SUCCEEDED,
 )
-from trainrun_operator.cli.json_lines import JsonLines
-from trainrun_operator.cli.leading import lead_alone
-from trainrun_operator.cli.lines import PlainLines
+from trainrun_operator.cli.leading import RunOptions, lead_alone
+from trainrun_operator.cli.lines import JsonLines, PlainLines, Timeline
 from trainrun_operator.cli.local_run import LocalRun
-from trainrun_operator.cli.opening import finished_message, open_run
-from trainrun_operator.cli.preparation import Preparation, holds_sweep, prepare
+from trainrun_operator.cli.preparation import (
+    Preparation,
+    finished_message,
+    holds_sweep,
+    open_run,
+    prepare,
+)
 from trainrun_operator.cli.report.terminal import lines
-from trainrun_operator.cli.run_options import RunOptions
-from trainrun_operator.cli.summary import never_met, report_of
-from trainrun_operator.cli.timeline import Timeline
+from trainrun_operator.cli.status import never_met, report_of
 from trainrun_operator.runtime.news import Everyone
 from trainrun_operator.runtime.written_lines import lines_of_stdout
 from trainrun_operator.worlds.local.faults import Fault
@@ -40,7 +42,7 @@ Say = Callable[[str], None]
 def run_locally(options: RunOptions) -> int:
     """Run or continue; returns the exit code."""
     if holds_sweep(options.file):
-        from trainrun_operator.cli.sweeping.command import run_sweep  # noqa: PLC0415 - seldom
+        from trainrun_operator.cli.sweeping.local_sweep import run_sweep  # noqa: PLC0415 - seldom
 
         return run_sweep(options)
     return lead_alone(prepare, _run_or_say_finished, options)
@@ -96,8 +98,7 @@ def _lead_live(
     prepared: Preparation, stored: StoredRun, timeline: Timeline, *, color: bool
 ) -> tuple[LocalRun, TrainRunStatus]:
     # 30 ms that other outputs do not need.
-    from trainrun_operator.cli.live import LiveView  # noqa: PLC0415
-    from trainrun_operator.cli.redrawn import console_to_draw_on  # noqa: PLC0415
+    from trainrun_operator.cli.live import LiveView, console_to_draw_on  # noqa: PLC0415
 
     per_worker = prepared.processes_per_worker
     console = console_to_draw_on(color=color)

@@ -1,20 +1,24 @@
-"""What the verbs that look at a run read from, wherever it runs or has run.
+"""What the verbs that look at a run read from, wherever it runs or has run; which generation of its
+folder is meant, and which checkpoint is its best.
 
-Layer: cli. Nothing is read before it is asked for. A run of another place (a cluster) is one more
-`Source`; `finding` decides which one a run has.
+Layer: cli. Nothing is read before it is asked for; `finding` decides which source a run has.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import Protocol
 
+from trainrun.checkpoint.inspection import CheckpointInfo
+from trainrun.checkpoint.ownership import generations
 from trainrun.checkpoint.run_store import RunStore, open_store
 from trainrun.checkpoint.selection import Score
 from trainrun.errors import TrainRunError
+from trainrun_operator.api.run.spec import CheckpointSpec
 from trainrun_operator.api.run.status import TrainRunStatus
 from trainrun_operator.worlds.local.driver_lock import leader_of
-from trainrun_operator.worlds.local.place import RunPlace, StatusFile
+from trainrun_operator.worlds.local.place import RunPlace, StatusFile, StatusUnreadable
 
 
 class UnknownRun(TrainRunError):
@@ -141,3 +145,87 @@ class ClusterSource(_Known):
     def state(self) -> RunState:
         """See `Source`."""
         return self.known
+
+
+class UnknownGeneration(TrainRunError):
+    """The run has no such generation, or nothing says which one it is in."""
+
+
+def generation_of(source: Source, number: int | None, *, certain: bool = False) -> RunStore:
+    """That with this number; None: the run's own where its status tells it, else the newest.
+
+    `certain`: the newest of several is not good enough. Raises UnknownGeneration, StoreError.
+    """
+    run = source.checkpoints()
+    if number is not None:
+        return _numbered(generations(run), number)
+    own = own_generation(source)
+    if own is not None:
+        return replace(run, generation=own)
+    begun = generations(run)
+    if certain and len(begun) > 1:
+        listed = ", ".join(f"{each.generation} in {each.uri}" for each in begun)
+        raise UnknownGeneration(
+            f"{begun[0].uri} has {len(begun)} generations ({listed}), and no status says which one "
+            "is meant: give --generation N"
+        )
+    return begun[-1]
+
+
+def own_generation(source: Source) -> int | None:
+    """The one that the run is in; None: no status tells it, or nothing was claimed yet."""
+    try:
+        return source.state().status.storage_generation or None
+    except (StatusUnreadable, UnknownRun):
+        return None
+
+
+def _numbered(begun: list[RunStore], number: int) -> RunStore:
+    found = next((run for run in begun if run.generation == number), None)
+    if found is None:
+        noun = "generation" if len(begun) == 1 else "generations"
+        raise UnknownGeneration(
+            f"{begun[0].uri} has {len(begun)} {noun}, and none with the number {number}"
+        )
+    return found
+
+
+BEST = "best"
+"""Stands for a step on the command line."""
+
+
+class UnknownScore(TrainRunError):
+    """Nothing says what is the best, or it cannot be read."""
+
+
+def score_of(spec: CheckpointSpec) -> Score | None:
+    """The one that the file of a run names."""
+    if spec.score_metric is None or spec.score_order is None:
+        return None
+    return Score(metric=spec.score_metric, order=spec.score_order)
+
+
+def wanted_score(asked: str | None, run: Source) -> Score | None:
+    """What is asked for as `NAME:Max` or `NAME:Min`, or else what the run's file says.
+
+    Raises UnknownScore.
+    """
+    if asked is None:
+        return run.score
+    metric, _, order = asked.rpartition(":")
+    if metric and order == "Max":
+        return Score(metric=metric, order="Max")
+    if metric and order == "Min":
+        return Score(metric=metric, order="Min")
+    raise UnknownScore(f"--score {asked}: write NAME:Max or NAME:Min, such as loss:Min")
+
+
+def best(found: Iterable[CheckpointInfo], score: Score | None) -> CheckpointInfo | None:
+    """The best good one; None where none has a number for the metric."""
+    if score is None:
+        return None
+    good = {info.id: info for info in found if info.state == "good"}
+    values = {
+        key: value for key, info in good.items() if (value := score.of(info.metrics)) is not None
+    }
+    return good[score.best_first(values, values)[0]] if values else None

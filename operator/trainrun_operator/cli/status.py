@@ -1,32 +1,39 @@
-"""`trainrun status`: how a run fares.
+"""`trainrun status`: how a run stands, and what is said at the end of one, as a report.
 
-Layer: cli.
+Layer: cli. Of a failed run the culprit's message and last lines follow at once, not those of the
+ranks that only fell with it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
 
-import click
-
-from trainrun.errors import TrainRunError
-from trainrun_operator.api.run.status import json_object
-from trainrun_operator.cli.exit_codes import BAD_INPUT, SUCCEEDED
+from trainrun_operator.api.run.status import TrainRunStatus, json_object
+from trainrun_operator.api.run.status_parts import Incident
+from trainrun_operator.cli import wording
+from trainrun_operator.cli.exit_codes import SUCCEEDED
 from trainrun_operator.cli.finding import find_runs
+from trainrun_operator.cli.report.model import (
+    Document,
+    Section,
+    Table,
+    TableRow,
+    TextLine,
+    Tone,
+    Verbatim,
+)
 from trainrun_operator.cli.report.output import show
 from trainrun_operator.cli.sources import RunState, Source
-from trainrun_operator.cli.summary import report_of
+from trainrun_operator.core.run.display import LASTING
+from trainrun_operator.core.run.warnings import NEVER_MET
 
 
 def show_status(where: str, *, storage: str | None, namespace: str | None, as_json: bool) -> int:
     """Print the status of each run that `where` names; returns the exit code."""
-    try:
-        runs = find_runs(where, storage=storage, namespace=namespace)
-        found = [(run, run.state()) for run in runs]
-    except TrainRunError as error:
-        click.echo(f"error: {error}", err=True)
-        return BAD_INPUT
-    for run, state in found:
+    runs = find_runs(where, storage=storage, namespace=namespace)
+    for run, state in [(run, run.state()) for run in runs]:
         report = report_of(run.name, state.status, leader=state.leader)
         show(replace(report, data=_as_json(run, state)), as_json=as_json)
     return SUCCEEDED
@@ -40,3 +47,154 @@ def _as_json(run: Source, state: RunState) -> dict[str, object]:
         "ledBy": state.leader,
         "status": json_object(state.status),
     }
+
+
+HEADS = (
+    "attempt",
+    "cause",
+    "who",
+    "charged",
+    "detect",
+    "restart",
+    "first step",
+    "resumed",
+    "lost",
+)
+"""Of the table of incidents. Seconds: from the loss until we knew, from then until the next
+attempt was started, and until it reported its first step. Lost: steps done again."""
+
+SHOWN = 0.01
+"""Part of a recovery from which a stage of it is shown."""
+
+
+def report_of(
+    name: str, status: TrainRunStatus, *, leader: int | None = None, continue_with: str = ""
+) -> Document:
+    """How a run stands or has ended. `leader` is the process that leads it, `continue_with` the
+    command that goes on with it if it is unfinished."""
+    led = leader is not None and not status.finished
+    headline, tone = _headline(name, status)
+    if led:
+        headline, tone = f"Run {name}: {status.phase}, led by process {leader}", "plain"
+    further = f"continue with: {continue_with}" if continue_with else ""
+    lines = (
+        wording.restarting(status, now=datetime.now(UTC)),
+        status.advice,
+        "" if led else _unsaved(status),
+        "" if status.is_true("Complete") else further,
+    )
+    return Document(
+        name=f"Run {name}",
+        headline=headline,
+        tone=tone,
+        lead=tuple(_culprit(status)),
+        facts=tuple(_facts(status)),
+        remarks=tuple(
+            f"{it.type}: {it.message}"
+            for it in status.conditions
+            if it.type not in LASTING and it.status == "True"
+        ),
+        sections=(_incidents(status.incidents),) if status.incidents else (),
+        ending=tuple(filter(None, lines)),
+    )
+
+
+def _facts(status: TrainRunStatus) -> Iterator[tuple[str, str]]:
+    """How far it is, what it has used of its budgets, where its checkpoint is."""
+    over = status.completion_time is not None
+    step = wording.step_of(status)
+    if over and wording.reports_nothing(status):
+        step = "none reported" if status.posted is None else f"none reported, {step}"
+    yield "steps", f"{step}  {wording.metrics_of(status)}"
+    yield "attempts", f"{status.attempt}, {wording.budget_of(status)}"
+    yield "checkpoint", wording.checkpoint_of(status)
+    if status.checkpoint is not None:
+        yield "", status.checkpoint.uri
+    if status.progress.stall_seconds:
+        yield "", f"training waited {status.progress.stall_seconds} s for uploads"
+    if status.workers.standby_memory:
+        yield "standbys", f"{status.workers.standby_memory} per rank at most"
+
+
+def _headline(name: str, status: TrainRunStatus) -> tuple[str, Tone]:
+    done, failed = status.condition("Complete"), status.condition("Failed")
+    if failed is not None and failed.status == "True":
+        return f"Run {name} failed{_after(status)} ({failed.reason}): {failed.message}", "bad"
+    if done is not None and done.status == "True":
+        if never_met(status):
+            doubt = f"which may be no success: {done.message}"
+            return f"Run {name} ended{_after(status)}, {doubt}", "note"
+        return f"Run {name} succeeded{_after(status)}: {done.message}", "good"
+    if status.is_true("Suspended"):
+        return f"Run {name} is suspended.", "note"
+    return f"Run {name} was stopped in phase {status.phase}.", "note"
+
+
+def never_met(status: TrainRunStatus) -> bool:
+    """It has succeeded, and its processes may each have trained alone."""
+    done = status.condition("Complete")
+    return done is not None and done.reason == NEVER_MET
+
+
+def _unsaved(status: TrainRunStatus) -> str:
+    """What to add to a script that saves nothing."""
+    if status.attempt == 0 or wording.has_checkpoint(status) or status.runs_tasks:
+        return ""
+    if wording.reports_nothing(status):
+        return (
+            "no step was ever reported: a script that resumes from a folder of its own need not; "
+            "any other calls trainrun.report(step=..., checkpoint=...) in the training loop, or a "
+            "restart begins from nothing"
+        )
+    return (
+        "no checkpoint was ever committed: pass checkpoint=<directory> to trainrun.report, or a "
+        "restart begins from nothing"
+    )
+
+
+def _after(status: TrainRunStatus) -> str:
+    if status.completion_time is None or status.start_time is None:
+        return ""
+    took = (status.completion_time - status.start_time).total_seconds()
+    return f" after {wording.seconds(took)}"
+
+
+def _culprit(status: TrainRunStatus) -> Iterator[TextLine | Verbatim]:
+    """Of a run that failed."""
+    if status.is_true("Failed") and status.incidents:
+        last = status.incidents[-1]
+        yield TextLine(f"In attempt {last.attempt}, {last.message}", "bad")
+        yield Verbatim(tuple(f"| {line}" for line in last.last_lines))
+
+
+def _incidents(incidents: tuple[Incident, ...]) -> Section:
+    table = Table(heads=HEADS, rows=tuple(map(_row, incidents)))
+    return Section(title="Incidents", blocks=(table, *map(TextLine, _recovery(incidents[-1]))))
+
+
+def _recovery(incident: Incident) -> Iterator[str]:
+    """The parts of a recovery that is over."""
+    if incident.recovery_seconds is None or not incident.stages:
+        return
+    whole = sum(incident.stages.values())
+    shown = {name: part for name, part in incident.stages.items() if part >= SHOWN * whole}
+    warm = f", {incident.warm} warm" if incident.warm else ""
+    yield f"last recovery {wording.seconds(whole)}{warm}: {wording.stages(shown)}"
+    if incident.cold:
+        yield f"a cold start: {incident.cold}"
+
+
+def _row(incident: Incident) -> TableRow:
+    resumed = incident.resumed_from
+    cells = (
+        str(incident.attempt),
+        incident.cause,
+        wording.culprit(incident),
+        wording.charged(incident),
+        wording.seconds(incident.detect_seconds),
+        wording.seconds(incident.restart_seconds),
+        wording.seconds(incident.recovery_seconds),
+        "-" if resumed is None else f"step {resumed.step}",
+        "-" if incident.lost_steps is None else str(incident.lost_steps),
+    )
+    return TableRow(cells=cells, below=(incident.message,))

@@ -50,7 +50,7 @@ def sweep() -> None:
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def status(where: str, *, storage: str | None, namespace: str | None, as_json: bool) -> None:
     """Show how the sweep fares: trials by state, the best one, the last that ended."""
-    from trainrun_operator.cli.sweeping.status import show_status
+    from trainrun_operator.cli.sweeping.showing import show_status
 
     loaded()
     sys.exit(show_status(where, storage=storage, namespace=namespace, as_json=as_json))
@@ -102,7 +102,7 @@ def plot(where: str, *, output: Path | None, **place: Any) -> None:
     By Optuna and plotly: pip install "trainrun[plot]". The page needs no network. It is written
     anew each time, also while the sweep runs.
     """
-    from trainrun_operator.cli.sweeping.plot import plot as drawn
+    from trainrun_operator.cli.sweeping.export import plot as drawn
 
     loaded()
     sys.exit(drawn(where, output=output, **place))

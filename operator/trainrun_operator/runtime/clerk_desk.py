@@ -17,9 +17,8 @@ from datetime import timedelta
 from aiohttp import web
 
 from trainrun.contract.wire import MalformedMessage
-from trainrun.sweep.fold import fold
-from trainrun.sweep.targets import Targets
-from trainrun.sweep.view import SweepView
+from trainrun.sweep.records import Targets
+from trainrun.sweep.view import SweepView, fold
 from trainrun_operator.core.sweep.boundary import ClerkUnknown
 from trainrun_operator.core.sweep.clerking import (
     REFUSED,

@@ -32,10 +32,9 @@ from trainrun.errors import (
     SweepLogDamaged,
 )
 from trainrun.sweep.clerk import Suggest
-from trainrun.sweep.records import LogEntry, Record, TrialReport
+from trainrun.sweep.records import EndedRun, LogEntry, Record, Targets, TrialReport
 from trainrun.sweep.samplers import by_chance
 from trainrun.sweep.search import SamplerName, Search
-from trainrun.sweep.targets import EndedRun, Targets
 from trainrun.sweep.view import SweepView, TrialView
 from trainrun_operator.api.sweep.spec import TrainSweepSpec
 from trainrun_operator.core.sweep.clerking import (
@@ -95,7 +94,7 @@ def _by_optuna(sampler: SamplerName, where: str) -> Suggest:
             "cluster, an operator's image built with --build-arg QMC=1"
         )
     try:
-        from trainrun._samplers.optuna_sampler import OptunaSampler  # noqa: PLC0415
+        from trainrun._samplers.optuna_study import OptunaSampler  # noqa: PLC0415
     except ImportError as error:
         raise InvalidSpec(f"{where}: {without_optuna(sampler, error)}") from error
     return OptunaSampler()

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from trainrun_operator.cli.explaining.extras import MOST_CURVES, MOST_METRICS, curves_of
+from trainrun_operator.cli.explaining.life import MOST_CURVES, MOST_METRICS, curves_of
 from trainrun_operator.cli.report.drawing import MOST_POINTS, Plane, frame, no_numbers, svg
 from trainrun_operator.cli.report.model import Curves, TextLine
 

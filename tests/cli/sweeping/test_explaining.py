@@ -16,8 +16,8 @@ from tests.cli.sweeping.local_sweeps import Sweeps
 from tests.support.sweeps import asked, reported, told
 from trainrun.sweep.records import Ask, End, Record, SweepSession
 from trainrun_operator.cli.commands import trainrun
-from trainrun_operator.cli.explaining.sweeps.life import MOST_READ
-from trainrun_operator.cli.explaining.sweeps.search_report import MOST_TOLD
+from trainrun_operator.cli.explaining.search_life import MOST_READ
+from trainrun_operator.cli.explaining.search_report import MOST_TOLD
 from trainrun_operator.worlds.local.driver_lock import acquire
 from trainrun_operator.worlds.local.place import place_of
 

@@ -17,8 +17,8 @@ from tests.cli.sweeping.local_sweeps import Sweeps
 from tests.cli.sweeping.written_logs import ask
 from tests.support.sweeps import report, told
 from trainrun.checkpoint.run_store import RunStore, open_store
-from trainrun.sweep.fold import fold
 from trainrun.sweep.records import Ask, End, Record, Reports, SweepSession, written
+from trainrun.sweep.view import fold
 from trainrun_operator.api.loading import load
 from trainrun_operator.api.sweep.spec import TRAINSWEEP
 from trainrun_operator.cli.sweeping.plot_page import page

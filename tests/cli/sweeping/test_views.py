@@ -17,13 +17,16 @@ from trainrun_operator.api.sweep.status import (
     TrainSweepStatus,
     TrialCounts,
 )
-from trainrun_operator.cli.sweeping.as_json import SweepJson
-from trainrun_operator.cli.sweeping.lines import SweepLines
-from trainrun_operator.cli.sweeping.news import SweepLooked, TrialEnded, TrialStarted
-from trainrun_operator.cli.sweeping.rows import Row
+from trainrun_operator.cli.sweeping.news import (
+    SweepJson,
+    SweepLines,
+    SweepLooked,
+    TrialEnded,
+    TrialStarted,
+)
 from trainrun_operator.cli.sweeping.showing import table
 from trainrun_operator.cli.sweeping.table import SweepTable, shown_rows
-from trainrun_operator.cli.sweeping.texts import outcome, parameters, summary
+from trainrun_operator.cli.sweeping.texts import Row, outcome, parameters, summary
 from trainrun_operator.runtime.written_lines import WrittenLines
 
 OBJECTIVE = a_search().objective

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from tests.cli.stories import a_folder, a_life
 from tests.cli.tasks.conftest import call, key, log_in
-from trainrun.tasks.module_code import code_of_module
+from trainrun.tasks.keys import code_of_module
 from trainrun.tasks.records import Rebuild
 from trainrun_operator.cli.commands import trainrun
 from trainrun_operator.cli.tasks.history import TaskHistory

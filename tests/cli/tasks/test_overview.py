@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from tests.cli.tasks.conftest import WrittenLog, call, key
-from trainrun.tasks.module_code import code_of_module
+from trainrun.tasks.keys import code_of_module
 from trainrun.tasks.records import Cancelled, Over, Rebuild
 
 PROGRAM = "def tokenize(name):\n    return helper(name)\n\ndef helper(name):\n    return name\n"

@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from trainrun.sweep.clerk import next_record
-from trainrun.sweep.fold import apply
 from trainrun.sweep.records import LogEntry, Record
-from trainrun.sweep.view import SweepView
+from trainrun.sweep.view import SweepView, apply
 from trainrun_operator.api.resources import TRAINRUN
 from trainrun_operator.api.sweep.spec import TRAINSWEEP, TrainSweepSpec
 from trainrun_operator.cluster.sweeping.clerks import Clerks

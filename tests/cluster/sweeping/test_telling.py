@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from tests.support.sweeps import asked, begun, reported, told
-from trainrun.sweep.fold import fold
 from trainrun.sweep.records import Ask, End, Record
-from trainrun.sweep.view import SweepView
+from trainrun.sweep.view import SweepView, fold
 from trainrun_operator.cluster.sweeping.world import SweepTelling
 from trainrun_operator.core.run.boundary import Event
 from trainrun_operator.core.sweep.boundary import CLERK_REFUSED, ClerkUnknown

@@ -12,8 +12,7 @@ from tests.support.sweeps import asked, begun, reported, told
 from trainrun.contract.agent_config import BadConfig, StorageConfig
 from trainrun.contract.variables import CLERK_CONFIG
 from trainrun.contract.wire import MalformedMessage
-from trainrun.sweep.records import LogEntry
-from trainrun.sweep.targets import EndedRun, Targets
+from trainrun.sweep.records import EndedRun, LogEntry, Targets
 from trainrun_operator.core.sweep.boundary import ClerkUnknown
 from trainrun_operator.core.sweep.clerking import (
     ClerkConfig,

@@ -7,8 +7,17 @@ import json
 import pytest
 
 from tests.api.sweep.test_spec import LAYERS, LR, MOMENTUM, OPTIMIZER, read
-from trainrun.sweep.space import FloatRange, IntRange, OneOf, Parameter
-from trainrun.sweep.stopping_rules import Asha, EarlyStopping, Hyperband, Percentile, Threshold
+from trainrun.sweep.search import (
+    Asha,
+    EarlyStopping,
+    FloatRange,
+    Hyperband,
+    IntRange,
+    OneOf,
+    Parameter,
+    Percentile,
+    Threshold,
+)
 from trainrun_operator.core.sweep.config import changed_fields, differences, space_of, sweep_config
 
 

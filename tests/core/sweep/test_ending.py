@@ -13,8 +13,8 @@ from tests.support.sweeps import (
     reported,
     told,
 )
-from trainrun.sweep.fold import fold
 from trainrun.sweep.records import Amend, End, Reports
+from trainrun.sweep.view import fold
 
 
 def test_a_target_reached_by_a_trial_that_then_diverged_counts_as_reported() -> None:

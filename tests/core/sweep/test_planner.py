@@ -15,9 +15,8 @@ from tests.support.sweeps import (
     decided,
     told,
 )
-from trainrun.sweep.fold import fold
 from trainrun.sweep.records import Amend, End, Record
-from trainrun.sweep.view import SweepView
+from trainrun.sweep.view import SweepView, fold
 from trainrun_operator.core.sweep.boundary import (
     ClerkUnknown,
     CreateTrial,

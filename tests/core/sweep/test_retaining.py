@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from tests.support.sweeps import a_config, a_run, a_search, a_view, asked, decided, reported, told
-from trainrun.sweep.fold import fold
 from trainrun.sweep.records import End, Record
+from trainrun.sweep.view import fold
 from trainrun_operator.core.sweep.rules import cleared
 
 

@@ -7,8 +7,8 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from trainrun.checkpoint.records import unseal
-from trainrun.sweep.fold import fold
 from trainrun.sweep.records import Ask, LogEntry, Tell
+from trainrun.sweep.view import fold
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.simulation.world.sweep.life import SweepLife
 from tests.simulation.world.sweep.sweep_object import BASE
-from trainrun.sweep.fold import fold
+from trainrun.sweep.view import fold
 from trainrun_operator.core.sweep.display import is_settled
 
 if TYPE_CHECKING:

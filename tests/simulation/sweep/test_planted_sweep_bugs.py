@@ -18,10 +18,8 @@ from trainrun.checkpoint.numbered_log import Binder
 from trainrun.checkpoint.run_store import RunStore
 from trainrun.checkpoint.sweep_log import SweepLog
 from trainrun.sweep import clerk
-from trainrun.sweep.records import Ask, SweepSession
-from trainrun.sweep.results import ranked
-from trainrun.sweep.targets import Targets
-from trainrun.sweep.view import SweepView, TrialView
+from trainrun.sweep.records import Ask, SweepSession, Targets
+from trainrun.sweep.view import SweepView, TrialView, ranked
 from trainrun_operator.core.sweep import display, planner, rules
 from trainrun_operator.core.sweep.boundary import CreateTrial, DeleteTrial, SweepPlan
 from trainrun_operator.runtime import sweep_leader

@@ -8,10 +8,8 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Literal
 
-from trainrun.tasks.calls import Call
-from trainrun.tasks.ends import Output
-from trainrun.tasks.options import ProgramOptions, TaskOptions
-from trainrun.tasks.refs import ObjectRef
+from trainrun.tasks.calls import Call, ObjectRef, ProgramOptions, TaskOptions
+from trainrun.tasks.records import Output
 
 Kind = Literal["task", "put"]
 

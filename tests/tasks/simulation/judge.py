@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from trainrun.tasks.ends import Crashed, End, Raised, TaskRun
-from trainrun.tasks.errors import (
+from trainrun.tasks import (
     ObjectLostError,
     OutOfMemoryError,
     TaskCancelledError,
@@ -14,19 +13,23 @@ from trainrun.tasks.errors import (
     TaskUnschedulableError,
     WorkerCrashedError,
 )
+from trainrun.tasks.calls import ObjectRef, object_name
+from trainrun.tasks.keep import BY_HAND, from_bytes
 from trainrun.tasks.records import (
     Began,
     Cancelled,
+    Crashed,
     Dispatched,
     Done,
+    End,
     Failed,
     Given,
+    Raised,
     Rebuild,
     Record,
     Reset,
+    TaskRun,
 )
-from trainrun.tasks.refs import ObjectRef, object_name
-from trainrun.tasks.task_log import BY_HAND, from_bytes
 
 if TYPE_CHECKING:
     from tests.tasks.simulation.graphs import Node

@@ -13,10 +13,10 @@ from tests.tasks.simulation.world import live
 from trainrun.tasks import verdicts
 from trainrun.tasks.book import Book, Entry
 from trainrun.tasks.engine import Engine
+from trainrun.tasks.keep import TaskLog, from_bytes
 from trainrun.tasks.known import Known
 from trainrun.tasks.placing import Places
 from trainrun.tasks.recovery import Recovery
-from trainrun.tasks.task_log import TaskLog, from_bytes
 
 ENOUGH = 300
 """Lives within which each is found."""

@@ -8,15 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from trainrun.errors import ObjectNotFound, StoreError
-from trainrun.tasks.ends import (
-    Crashed,
-    End,
-    Finished,
-    InputMissing,
-    Output,
-    Stopped,
-    TaskRun,
-)
+from trainrun.tasks.calls import ObjectRef, object_name
 from trainrun.tasks.messages import (
     Bring,
     Brought,
@@ -29,7 +21,7 @@ from trainrun.tasks.messages import (
     ToDriver,
     ToWorker,
 )
-from trainrun.tasks.refs import ObjectRef
+from trainrun.tasks.records import Crashed, End, Finished, InputMissing, Output, Stopped, TaskRun
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -174,8 +166,11 @@ class SimulatedWorker:
         end = self.world.fate(node)
         if end is None:
             outputs = [
-                await self._store(node.output(ref, self.world.made(ref, taken, run)), name)
-                for ref, name in zip(node.refs, known.order.names, strict=True)
+                await self._store(
+                    node.output(ref, self.world.made(ref, taken, run)),
+                    object_name(run.key, run.number, ref.index),
+                )
+                for ref in node.refs
             ]
             end = Finished(outputs=tuple(outputs), seconds=node.seconds)
         self._over(run, known, end)

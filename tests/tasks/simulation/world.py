@@ -16,15 +16,14 @@ from tests.tasks.simulation.judge import BrokenPromise, Judge
 from tests.tasks.simulation.store import SimulatedKeep, Store, Weather
 from tests.tasks.simulation.workers import CRASH, SimulatedWorker
 from trainrun.errors import StoreError
+from trainrun.tasks import LogTaken
 from trainrun.tasks.cache import ResultDamaged
+from trainrun.tasks.calls import ObjectRef, object_name
 from trainrun.tasks.driver import Driver
-from trainrun.tasks.ends import End, Output, Raised, TaskRun
-from trainrun.tasks.errors import LogTaken
+from trainrun.tasks.keep import BY_HAND, PatientKeep, TaskLog, to_bytes
 from trainrun.tasks.messages import ToDriver, ToWorker
 from trainrun.tasks.program import Program
-from trainrun.tasks.records import Batch, Rebuild, Record, Reset
-from trainrun.tasks.refs import ObjectRef, object_name
-from trainrun.tasks.task_log import BY_HAND, PatientKeep, TaskLog, to_bytes
+from trainrun.tasks.records import Batch, End, Output, Raised, Rebuild, Record, Reset, TaskRun
 
 T = TypeVar("T")
 

@@ -1,7 +1,7 @@
 """Parameters chosen by CMA-ES: a normal distribution that moves, turns and shrinks towards good
 trials.
 
-Layer: beside `trainrun.checkpoint`, as `optuna_sampler`. Invariant: the distribution is a
+Layer: beside `trainrun.checkpoint`, as `optuna_study`. Invariant: the distribution is a
 fold over the trials that have ended, in the order in which the log tells their ends. Each block of
 them, as many as CMA-ES calls a population, changes it once. What it is drawn with depends on the
 sweep's seed and the trial's number alone. So nothing of it is kept anywhere, and whoever asks again
@@ -17,21 +17,15 @@ from __future__ import annotations
 
 import math
 import operator
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 import numpy as np
 from cmaes import CMA
+from numpy.typing import NDArray
 
 from trainrun.sweep.samplers import Suggestion, ask, by_lot, seed_of, share
-from trainrun.sweep.space import FloatRange, IntRange, Parameter, Scalar, choose
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from numpy.typing import NDArray
-
-    from trainrun.sweep.search import Search
-    from trainrun.sweep.view import SweepView, TrialView
+from trainrun.sweep.search import FloatRange, IntRange, Parameter, Scalar, Search, choose
+from trainrun.sweep.view import SweepView, TrialView
 
 WIDTH = 1 / 6
 """Standard deviation at the beginning, as a share of each range."""

@@ -17,19 +17,18 @@ from trainrun.contract import layout
 from trainrun.contract.metrics import decode
 from trainrun.errors import SweepLogDamaged
 from trainrun.sweep.clerk import next_record
-from trainrun.sweep.fold import apply
 from trainrun.sweep.records import Ask, End, LogEntry, Record, TrialReport, written
 from trainrun.sweep.samplers import by_chance
 from trainrun.sweep.stopping import Judging
-from trainrun.sweep.view import SweepView
+from trainrun.sweep.view import SweepView, apply
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from trainrun.checkpoint.run_store import RunStore
     from trainrun.sweep.clerk import Suggest
+    from trainrun.sweep.records import Targets
     from trainrun.sweep.search import Search
-    from trainrun.sweep.targets import Targets
 
 
 @dataclass

@@ -7,23 +7,40 @@ reads what the winner wrote and asks again. Invariant: only the newest session w
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from trainrun.sweep import results
-from trainrun.sweep.records import Amend, Ask, Record, Reports, SweepSession, Tell, TrialReport
-from trainrun.sweep.reports import diverged, on_reports
+from trainrun.sweep.records import (
+    Amend,
+    Ask,
+    EndedRun,
+    Record,
+    Reports,
+    SweepSession,
+    Targets,
+    Tell,
+    TrialReport,
+    TrialState,
+    written,
+)
 from trainrun.sweep.samplers import Suggestion, by_chance
+from trainrun.sweep.search import Objective, Search
 from trainrun.sweep.stopping import Judging
+from trainrun.sweep.view import (
+    OwnValue,
+    SweepView,
+    TrialView,
+    attempted,
+    on_reports,
+    own_of,
+    own_value,
+)
 
-if TYPE_CHECKING:
-    from trainrun.sweep.search import Search
-    from trainrun.sweep.targets import Targets
-    from trainrun.sweep.view import SweepView
-
-Suggest = Callable[["SweepView", "Search"], Suggestion]
+Suggest = Callable[[SweepView, Search], Suggestion]
 """Chooses the parameters of the next trial."""
+NANS = 2
+"""Steps without a number that make a trial diverge: one may be an accident of one batch."""
 MAX_REPORTS = 1000
 """In one record."""
 TRIES = 3
@@ -54,8 +71,7 @@ def next_record(
         return _session(view, targets)
     return (
         _reports(view, stored, active)
-        or _not_a_number(view, search)
-        or _too_bad(view, search, judging or Judging())
+        or _end_early(view, search, judging or Judging())
         or _tell(view, targets, search)
         or _stop(view, targets, search)
         or _ending(view, targets, active)
@@ -85,28 +101,20 @@ def _reports(view: SweepView, reports: tuple[TrialReport, ...], active: float) -
     return Reports(tuple(fresh), active) if fresh else None
 
 
-def _not_a_number(view: SweepView, search: Search) -> Tell | None:
-    for trial in view.trials.values():
-        if trial.open and diverged(trial, search.objective):
-            metric = search.objective.metric
-            message = f"its {metric} was not a number at two steps; objective.stopOnNaN ends it"
-            return results.stopped(
-                trial, search.objective, state="Diverged", reason="NotANumber", message=message
-            )
-    return None
-
-
-def _too_bad(view: SweepView, search: Search, judging: Judging) -> Tell | None:
-    rule = search.early_stopping
-    if rule is None:
-        return None
+def _end_early(view: SweepView, search: Search, judging: Judging) -> Tell | None:
+    rule, objective = search.early_stopping, search.objective
     for trial in view.trials.values():
         if not trial.open:
             continue
-        message = judging.why_ended_early(view.trials, trial, rule, search.objective)
-        if message:
-            return results.stopped(
-                trial, search.objective, state="Stopped", reason="StoppedEarly", message=message
+        if _diverged(trial, objective):
+            metric = objective.metric
+            message = f"its {metric} was not a number at two steps; objective.stopOnNaN ends it"
+            return _stopped(
+                trial, objective, state="Diverged", reason="NotANumber", message=message
+            )
+        if rule and (message := judging.why_ended_early(view.trials, trial, rule, objective)):
+            return _stopped(
+                trial, objective, state="Stopped", reason="StoppedEarly", message=message
             )
     return None
 
@@ -117,7 +125,7 @@ def _tell(view: SweepView, targets: Targets, search: Search) -> Tell | None:
         if trial is None or not trial.open or trial.opening != run.opening:
             continue
         if trial.heard.get(run.attempt, 0) >= run.seq:
-            return results.ended(trial, run, search.objective)
+            return _ended(trial, run, search.objective)
     return None
 
 
@@ -125,7 +133,7 @@ def _stop(view: SweepView, targets: Targets, search: Search) -> Tell | None:
     for number in targets.stopped:
         trial = view.trials.get(number)
         if trial is not None and trial.open:
-            return results.stopped(
+            return _stopped(
                 trial,
                 search.objective,
                 state="Stopped",
@@ -161,3 +169,59 @@ def _suggested(view: SweepView, search: Search, suggest: Suggest) -> Suggestion:
         except Exception as error:  # noqa: BLE001
             said = f"{type(error).__name__}: {error}"
     return replace(by_chance(view, search), fallback=f"the sampler has failed: {said}"[:LONGEST])
+
+
+def _diverged(trial: TrialView, objective: Objective) -> bool:
+    """Whether the trial is to be ended because its objective is no number any more."""
+    return objective.stop_on_nan and sum(map(math.isnan, trial.values.values())) >= NANS
+
+
+def _ended(trial: TrialView, run: EndedRun, objective: Objective) -> Tell:
+    """The record of an opening whose run has ended."""
+    left = attempted(trial, attempt=run.attempt, resumed=run.resumed)
+    own = own_value(left, objective)
+    state: TrialState
+    if not run.succeeded:
+        state, reason, message = "Errored", run.reason, run.message
+    elif own is None:
+        state, reason = "Errored", "NoObjective"
+        message = f"it ended with success and {_missed(run, objective.metric)}"
+    elif math.isnan(own.value):
+        state, reason = "Diverged", "NotANumber"
+        message = f"its {objective.metric} is not a number (step {own.step})"
+    else:
+        state, reason, message = "Succeeded", "Ended", ""
+    told = _closing(trial, state=state, reason=reason, message=message, own=own)
+    return replace(told, restarts=run.restarts, attempt=run.attempt, resumed=run.resumed)
+
+
+def _stopped(
+    trial: TrialView, objective: Objective, *, state: TrialState, reason: str, message: str
+) -> Tell:
+    """The record of a trial that is ended before its time: it keeps its own last number."""
+    numbers = {at: value for at, value in trial.results.items() if not math.isnan(value)}
+    own = own_of(numbers, objective) if numbers else None
+    return _closing(trial, state=state, reason=reason, message=message, own=own)
+
+
+def _missed(run: EndedRun, metric: str) -> str:
+    if metric in run.metrics:
+        call = f'trainrun.report({{"{metric}": float(...)}}, step=...)'
+        return f"reported {metric} as text or true and false, never as a number: call {call}"
+    instead = f", but {', '.join(run.metrics)}" if run.metrics else ""
+    call = f'trainrun.report({{"{metric}": ...}}, step=...)'
+    return f"never reported {metric}{instead}: call {call}"
+
+
+def _closing(
+    trial: TrialView, *, state: TrialState, reason: str, message: str, own: OwnValue | None
+) -> Tell:
+    return Tell(
+        trial=trial.number,
+        opening=trial.opening,
+        state=state,
+        reason=reason,
+        message=message,
+        value="" if own is None else written(own.value),
+        step=0 if own is None else own.step,
+    )

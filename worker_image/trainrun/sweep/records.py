@@ -1,15 +1,15 @@
-"""What stands in a sweep's log: five kinds of records, each written once, in one total order.
+"""What stands in a sweep's log: five kinds of records, each written once, in one total order; and
+what the operator asks of the clerk that writes them.
 
-Layer: pure. Invariant: values of the objective travel as text, since JSON has no word for
-those that are no finite numbers, and other readers would refuse the file.
+Layer: pure. Invariants: values of the objective travel as text, since JSON has no word for those
+that are no finite numbers, and other readers would refuse the file; the operator gives targets,
+never steps, so any of them may be lost or doubled.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Any, Literal
-
-from trainrun.contract import wire
 
 VERSION = 1
 """Of the records."""
@@ -130,16 +130,49 @@ class LogEntry:
     version: int = VERSION
 
 
-def to_json(record: Record) -> Any:
-    """As it stands in the log."""
-    return wire.encode(LogEntry(record))
-
-
-def from_json(data: object) -> Record:
-    """The other way round. Raises `trainrun.contract.wire.MalformedMessage`."""
-    return wire.decode(LogEntry, data).record
-
-
 def written(value: float) -> str:
     """A value as records hold it, exactly; float() reads it, also nan and inf."""
     return repr(float(value))
+
+
+@dataclass(frozen=True)
+class EndedRun:
+    """The run of one opening of a trial has ended."""
+
+    trial: int
+    opening: int
+    succeeded: bool
+    reason: str = ""
+    """Why it failed: the reason of its verdict."""
+    message: str = ""
+    restarts: int = 0
+    attempt: int = 0
+    """Its last one."""
+    resumed: int = 0
+    """The step that this one went on from."""
+    seq: int = 0
+    """The last report of that attempt; it is told once the log has it."""
+    metrics: tuple[str, ...] = ()
+    """Names of some metrics that it has reported: the objective may have another one there."""
+
+
+@dataclass(frozen=True)
+class Targets:
+    """Everything that the log is to hold, as far as it does not yet."""
+
+    session: SweepSession
+    after: int = 0
+    """Sessions that were known when this one was ordered: it is recorded only as the next one. An
+    order that comes late must not end a session that is newer."""
+    asked: int = 0
+    """Trials that are to have parameters."""
+    reports: tuple[TrialReport, ...] = ()
+    """In the order in which they were reported."""
+    ended: tuple[EndedRun, ...] = ()
+    stopped: tuple[int, ...] = ()
+    """Trials that the user wants to end."""
+    end: End | None = None
+    cleared: tuple[int, ...] = ()
+    """Trials whose checkpoints are not needed any more, and whose runs are gone."""
+    amend: int = 0
+    """Position of the End to take back; 0: none."""

@@ -10,16 +10,12 @@ from __future__ import annotations
 import functools
 import hashlib
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from trainrun.sweep.space import Parameter, Scalar, choose
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from trainrun.sweep.search import Search
-    from trainrun.sweep.view import SweepView
+from trainrun.sweep.search import Parameter, Scalar, Search, choose
+from trainrun.sweep.view import SweepView
 
 
 @dataclass(frozen=True)

@@ -12,16 +12,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import chain, islice
-from typing import TYPE_CHECKING
 
-from trainrun.sweep.stopping_rules import Asha, EarlyStopping, Hyperband, Percentile, Threshold
+from trainrun.sweep.search import (
+    Asha,
+    EarlyStopping,
+    Hyperband,
+    Objective,
+    Percentile,
+    Threshold,
+)
+from trainrun.sweep.view import ReportedAt, TrialView
 
-if TYPE_CHECKING:
-    from trainrun.sweep.search import Objective
-    from trainrun.sweep.view import ReportedAt, TrialView
-
-
-Trials = Mapping[int, "TrialView"]
+Trials = Mapping[int, TrialView]
 
 
 class Judging:

@@ -1,19 +1,33 @@
-"""What a log means: every trial and what became of it, as of one position.
+"""What a log means: every trial and what became of it, as of one position; and which is the best.
 
-Layer: pure. Made by `trainrun.sweep.fold` alone.
+Layer: pure. The fold is total: a record that does not fit (a second Tell of an opening, a report of
+a trial that is closed, an Ask of a number that was given) changes nothing but the position. Nobody
+is harmed by what comes late, twice, or from a version with other rules. Reports may come in any
+order of the attempts: those that an agent could not send are found in the store once a later
+attempt has ended.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from functools import cached_property
-from typing import TYPE_CHECKING, Any
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property, reduce
+from itertools import groupby
+from typing import Any
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from trainrun.sweep.records import End, SweepSession, TrialState
-    from trainrun.sweep.space import Scalar
+from trainrun.sweep.records import (
+    Amend,
+    Ask,
+    End,
+    Record,
+    Reports,
+    SweepSession,
+    Tell,
+    TrialReport,
+    TrialState,
+)
+from trainrun.sweep.search import Objective, Scalar, same_params
 
 
 @dataclass(frozen=True)
@@ -147,3 +161,200 @@ class SweepView:
         """Whether this session is the newest one: the only one that may write."""
         newest = self.sessions[-1:]
         return any((it.uid, it.token) == (uid, token) for it in newest)
+
+
+def fold(records: Iterable[Record], view: SweepView | None = None) -> SweepView:
+    """All of these, after what `view` has seen (default: nothing)."""
+    return reduce(apply, records, view or SweepView())
+
+
+def apply(view: SweepView, record: Record) -> SweepView:
+    """What is known once this record, the next one, was read."""
+    view = replace(view, position=view.position + 1)
+    match record:
+        case SweepSession():
+            return _taken_up(view, record)
+        case Ask():
+            return _asked(view, record)
+        case Reports():
+            return _reported(view, record)
+        case Tell():
+            return _told(view, record)
+        case End():
+            fits = view.end is None and bool(view.sessions)
+            return replace(view, end=EndAt(view.position, record)) if fits else view
+        case Amend():
+            lifted = view.end is not None and view.end.position == record.lifts
+            return replace(view, end=None) if lifted else view
+
+
+def _taken_up(view: SweepView, session: SweepSession) -> SweepView:
+    """The flags hold once, for what was there before; an End is looked at anew."""
+    if view.holds(session.uid, session.token):
+        return view
+    trials = {number: _resumed(trial, session) for number, trial in view.trials.items()}
+    return replace(view, sessions=(*view.sessions, session), trials=trials, end=None)
+
+
+def _resumed(trial: TrialView, session: SweepSession) -> TrialView:
+    if trial.state == "Open" and not session.resume_unfinished:
+        return replace(
+            trial,
+            state="Skipped",
+            reason="ResumeUnfinishedFalse",
+            message="it was unfinished, and resume.resumeUnfinished is false",
+        )
+    if trial.state == "Errored" and session.restart_errored:
+        return TrialView(
+            number=trial.number,
+            params=trial.params,
+            opening=trial.opening + 1,
+            incarnation=trial.incarnation + 1,
+            earlier=(*trial.earlier, trial.points),
+            duplicate_of=trial.duplicate_of,
+        )
+    if trial.state == "Errored" and session.resume_errored:
+        fresh: dict[str, Any] = {"value": None, "step": 0, "reason": "", "message": ""}
+        fresh |= {"told_after": 0, "told_at": 0}
+        return replace(trial, state="Open", opening=trial.opening + 1, restarts=0, **fresh)
+    return trial
+
+
+def _asked(view: SweepView, ask: Ask) -> SweepView:
+    if ask.trial != view.asked or not view.sessions:
+        return view
+    twins = (it.number for it in view.trials.values() if same_params(it.params, ask.params))
+    trial = TrialView(
+        number=ask.trial,
+        params=ask.params,
+        opening=ask.first,
+        incarnation=ask.first,
+        duplicate_of=next(twins, None),
+        fallback=ask.fallback,
+    )
+    study = {**view.study, **ask.study}
+    return replace(view, trials={**view.trials, ask.trial: trial}, study=study)
+
+
+def _reported(view: SweepView, record: Reports) -> SweepView:
+    trials, count = dict(view.trials), view.reports
+    for number, reports in groupby(record.reports, key=lambda it: it.trial):
+        if number in trials:
+            trials[number], count = on_reports(trials[number], reports, count=count)
+    counted = view.position if record.active > 0 else view.counted_at
+    active = view.active + max(0.0, record.active)
+    return replace(view, trials=trials, reports=count, active=active, counted_at=counted)
+
+
+def _told(view: SweepView, tell: Tell) -> SweepView:
+    trial = view.trials.get(tell.trial)
+    if trial is None or not trial.open or trial.opening != tell.opening or tell.state == "Open":
+        return view
+    ended = replace(
+        attempted(trial, attempt=tell.attempt, resumed=tell.resumed),
+        state=tell.state,
+        value=float(tell.value) if tell.value else None,
+        step=tell.step,
+        reason=tell.reason,
+        message=tell.message,
+        restarts=tell.restarts,
+        told_after=view.reports,
+        told_at=view.position,
+    )
+    return replace(view, trials={**view.trials, tell.trial: ended})
+
+
+def on_reports(
+    trial: TrialView, reports: Iterable[TrialReport], *, count: int = 0
+) -> tuple[TrialView, int]:
+    """The trial once these reports of it were read, in order; as it was, if all are late or old.
+    And how many reports of the sweep have counted by then; before, `count` have.
+
+    All at once: each time the trial is made anew its whole curve is copied.
+    """
+    heard, fresh = dict(trial.heard), list[TrialReport]()
+    for it in reports:
+        late = it.incarnation != trial.incarnation or not trial.open
+        if not late and it.seq > heard.get(it.attempt, 0):
+            heard[it.attempt] = it.seq
+            fresh.append(it)
+    if not fresh:  # mostly, where a report is told again: then nothing long is copied
+        return trial, count
+    resumed, curve, order = dict(trial.resumed), dict(trial.curve), dict(trial.order)
+    for place, it in enumerate(fresh, start=count + 1):
+        curve.setdefault((it.attempt, it.step), float(it.value))
+        order.setdefault(it.step, place)
+        if it.attempt != 0:
+            resumed.setdefault(it.attempt, it.resumed)
+    after = replace(trial, heard=heard, resumed=resumed, curve=curve, order=order)
+    return after, count + len(fresh)
+
+
+def attempted(trial: TrialView, *, attempt: int, resumed: int) -> TrialView:
+    """The trial once it is known that this attempt went on from step `resumed`; 0: none did."""
+    if attempt == 0 or attempt in trial.resumed:
+        return trial
+    return replace(trial, resumed={**trial.resumed, attempt: resumed})
+
+
+@dataclass(frozen=True)
+class OwnValue:
+    """What a trial counts with."""
+
+    value: float
+    step: int
+
+
+@dataclass(frozen=True)
+class Best:
+    """The trial that is ahead, and by what."""
+
+    trial: TrialView
+    own: OwnValue
+
+
+def own_value(trial: TrialView, objective: Objective) -> OwnValue | None:
+    """What the trial counts with now; None: it has reported nothing that survived.
+
+    With `best` a value that is not a number counts only where there is no other.
+    """
+    results = trial.results
+    return own_of(results, objective) if results else None
+
+
+def own_of(results: Mapping[int, float], objective: Objective) -> OwnValue:
+    """What a trial with these results, at least one, counts with."""
+    last = max(results)
+    best = objective.best(results.values()) if objective.value == "best" else None
+    if best is None:
+        return OwnValue(results[last], last)
+    return OwnValue(best, min(step for step, value in results.items() if value == best))
+
+
+def best(view: SweepView, objective: Objective) -> Best | None:
+    """The best trial, the lowest number among equals; failed, diverged, skipped ones are none.
+
+    A trial that is open counts with what it has reported so far.
+    """
+    return next(iter(ranked(view, objective)), None)
+
+
+def ranked(view: SweepView, objective: Objective) -> list[Best]:
+    """The trials that count, the best first."""
+    sign = 1 if objective.goal == "minimize" else -1
+    found = [
+        Best(trial, own)
+        for trial in view.trials.values()
+        if trial.state in ("Open", "Succeeded", "Stopped")
+        and (own := standing(trial, objective)) is not None
+    ]
+    # Sorting keeps the order of equals.
+    return sorted(found, key=lambda it: sign * it.own.value)
+
+
+def standing(trial: TrialView, objective: Objective) -> OwnValue | None:
+    """What a trial counts with, ended or not; None: nothing, or no number."""
+    own = own_value(trial, objective) if trial.open else None
+    if trial.value is not None:
+        own = OwnValue(trial.value, trial.step)
+    return None if own is None or math.isnan(own.value) else own

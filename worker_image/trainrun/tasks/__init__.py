@@ -15,40 +15,25 @@ if __name__ == "__main__":
 from __future__ import annotations
 
 import importlib
+from typing import TYPE_CHECKING, Literal
 
-TYPE_CHECKING = False
+from trainrun.errors import StoreForgot, TrainRunError
+
 if TYPE_CHECKING:
-    from trainrun.tasks.errors import (
-        GetTimeoutError,
-        LogTaken,
-        ObjectLostError,
-        OutOfMemoryError,
-        StoreForgot,
-        TaskCancelledError,
-        TaskError,
-        TaskTimeout,
-        TaskUnschedulableError,
-        WorkerCrashedError,
-    )
-    from trainrun.tasks.files import File
-    from trainrun.tasks.function import TaskFunction, task
+    from trainrun.tasks.calls import ObjectRef
+    from trainrun.tasks.function import TaskFunction, cancel, get, put, task, wait
     from trainrun.tasks.main import run
-    from trainrun.tasks.refs import ObjectRef
-    from trainrun.tasks.results import cancel, get, put, wait
     from trainrun.tasks.running import output_directory
-    from trainrun.tasks.values import Folder
+    from trainrun.tasks.values import File, Folder
 
 # No name may be a module's as well: who imports the module would find it under that name.
 _HOMES = {
-    "files": ("File",),
-    "function": ("TaskFunction", "task"),
+    "calls": ("ObjectRef",),
+    "function": ("TaskFunction", "cancel", "get", "put", "task", "wait"),
     "main": ("run",),
-    "refs": ("ObjectRef",),
-    "results": ("cancel", "get", "put", "wait"),
     "running": ("output_directory",),
-    "values": ("Folder",),
+    "values": ("File", "Folder"),
 }
-"""All other names are in `errors`."""
 __all__ = [
     "File",
     "Folder",
@@ -73,17 +58,84 @@ __all__ = [
     "wait",
 ]
 
+# What `get` raises, with names of Ray's core where it has the same thing. Each message names
+# function, arguments in short, key, try and remedy.
+
+LostReason = Literal[
+    "Put",  # a value of put(), which nobody can make again
+    "Unknown",  # the call that made it was not made in this program
+    "LineageDisabled",
+    "LineageEvicted",
+    "RetriesDisabled",  # max_retries=0
+    "ReconstructionsExceeded",
+    "Cancelled",
+    "OutputChanged",  # on_change="fail"
+]
+
+
+class _OfTask(TrainRunError):
+    """Of one task, which `key` names."""
+
+    def __init__(self, message: str, *, key: str = "") -> None:
+        super().__init__(message)
+        self.key = key
+
+
+class TaskError(_OfTask):
+    """The function has raised. What `get` raises is also an instance of the exception's class."""
+
+    def __init__(self, message: str, *, key: str = "", cause: BaseException | None = None) -> None:
+        super().__init__(message, key=key)
+        self.cause = cause
+        """The exception; None where it could not be pickled."""
+
+
+class WorkerCrashedError(_OfTask):
+    """The task's process has died with each of its tries."""
+
+
+class OutOfMemoryError(WorkerCrashedError):
+    """The last try was killed because it used too much memory."""
+
+
+class TaskTimeout(WorkerCrashedError):
+    """The last try took longer than the task's `timeout`."""
+
+
+class TaskUnschedulableError(_OfTask):
+    """The task needs more CPUs or GPUs than any worker has."""
+
+
+class TaskCancelledError(_OfTask):
+    """The task was cancelled."""
+
+
+class ObjectLostError(_OfTask):
+    """A result is lost, and cannot be made again."""
+
+    def __init__(self, message: str, *, key: str = "", reason: LostReason = "Unknown") -> None:
+        super().__init__(message, key=key)
+        self.reason = reason
+
+
+class GetTimeoutError(TrainRunError, TimeoutError):
+    """What was asked for is not there within the `timeout` of `get`."""
+
+
+class LogTaken(TrainRunError):
+    """Another driver writes this log: this one ends."""
+
 
 if not TYPE_CHECKING:  # so that type checkers still find a misspelt name
 
     def __getattr__(name):
         """Load a name at its first use: an operator's imports need no more than one module."""
-        if name not in __all__:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        home = next((module for module, names in _HOMES.items() if name in names), "errors")
-        value = getattr(importlib.import_module(f"{__name__}.{home}"), name)
-        globals()[name] = value
-        return value
+        for module, names in _HOMES.items():
+            if name in names:
+                value = getattr(importlib.import_module(f"{__name__}.{module}"), name)
+                globals()[name] = value
+                return value
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
     def __dir__():
         return sorted({*globals(), *__all__})

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from trainrun.tasks.ends import Output
 from trainrun.tasks.records import (
     Began,
     Cancelled,
@@ -17,6 +16,7 @@ from trainrun.tasks.records import (
     Done,
     Failed,
     Given,
+    Output,
     Over,
     Rebuild,
     Record,

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from trainrun._common.tree import remove_directory
-from trainrun.tasks.ends import Output
+from trainrun.tasks.records import Output
 from trainrun.tasks.values import digest_of, restore_folder
 
 MOST = 10 << 30

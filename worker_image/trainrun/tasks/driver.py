@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from trainrun.tasks.book import Book
-from trainrun.tasks.calls import Call
-from trainrun.tasks.ends import InputMissing, Output, TaskRun
+from trainrun.tasks.calls import Call, ProgramOptions
 from trainrun.tasks.engine import Engine
+from trainrun.tasks.keep import PatientKeep, TaskLog
+from trainrun.tasks.known import Broken, Plan
 from trainrun.tasks.messages import (
     Bring,
     Brought,
@@ -23,17 +24,12 @@ from trainrun.tasks.messages import (
     Heard,
     Input,
     Joined,
-    Limits,
     StartTask,
     StopTask,
     ToDriver,
     ToWorker,
 )
-from trainrun.tasks.options import ProgramOptions, RetryExceptions
-from trainrun.tasks.plan import Broken, Plan
-from trainrun.tasks.records import Began, Over, Record, Reset
-from trainrun.tasks.refs import object_name
-from trainrun.tasks.task_log import PatientKeep, TaskLog
+from trainrun.tasks.records import Began, InputMissing, Output, Over, Record, Reset, TaskRun
 
 
 class Workers(Protocol):
@@ -260,18 +256,12 @@ class Driver:
     def _start_of(self, run: TaskRun) -> StartTask:
         call = self.engine.call_of(run.key)
         assert call is not None
-        options = call.options
         return StartTask(
             run=run,
             function=call.function,
             arguments=call.arguments,
             inputs=tuple(self._input(ref.key, ref.index) for ref in dict.fromkeys(call.inputs)),
-            names=tuple(
-                object_name(run.key, run.number, index) for index in range(options.num_returns)
-            ),
-            keep=options.keep,
-            retry_exceptions=_named(options.retry_exceptions),
-            limits=Limits(timeout=options.timeout, memory=options.memory, gpus=options.gpus),
+            options=call.options,
         )
 
     def _input(self, key: str, index: int) -> Input:
@@ -360,12 +350,3 @@ class Driver:
         brought = self._brings.pop((worker, name), None)
         if brought is not None and not brought.done():
             brought.set_result(there)
-
-
-def _named(listed: RetryExceptions) -> RetryExceptions:
-    """Classes by their names: one that was made inside of a function cannot be pickled."""
-    if isinstance(listed, bool):
-        return listed
-    return tuple(
-        it if isinstance(it, str) else f"{it.__module__}.{it.__qualname__}" for it in listed
-    )

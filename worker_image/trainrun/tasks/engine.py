@@ -12,24 +12,24 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from trainrun.tasks.book import Book
-from trainrun.tasks.calls import Call
-from trainrun.tasks.ends import End, InputMissing, Output, TaskRun
-from trainrun.tasks.known import Known, Task
-from trainrun.tasks.options import ProgramOptions
+from trainrun.tasks.calls import Call, ObjectRef, ProgramOptions, object_name
+from trainrun.tasks.known import Broken, Counts, Known, Outcome, Plan, Ready, Task
 from trainrun.tasks.placing import Need, Places
-from trainrun.tasks.plan import Broken, Counts, Outcome, Plan, Ready
 from trainrun.tasks.records import (
     Cancelled,
     Dispatched,
     Done,
+    End,
     Failed,
     Given,
+    InputMissing,
+    Output,
     Rebuild,
     Record,
     Reset,
+    TaskRun,
 )
 from trainrun.tasks.recovery import Recovery
-from trainrun.tasks.refs import ObjectRef, object_name
 from trainrun.tasks.verdicts import judge, overspent, unschedulable
 
 

@@ -14,9 +14,8 @@ from collections import Counter
 from collections.abc import Callable, Coroutine
 
 from trainrun.contract.environment import LOOPBACK
-from trainrun.tasks.link import Link, LinkLost
 from trainrun.tasks.messages import Joined, Leave, Left, ToDriver, ToWorker
-from trainrun.tasks.wire import greet
+from trainrun.tasks.wire import Link, LinkLost, greet
 
 LOG = logging.getLogger("trainrun.tasks")
 

@@ -1,19 +1,36 @@
-"""What a program of tasks asks of the place where its log and its results are kept.
+"""The log and the results of a program of tasks: what keeps them must do, and how a driver asks it.
 
-Layer: tasks. Under an agent it asks the agent, which alone knows the store; elsewhere a folder.
-Names of objects are relative to `tasks/objects/`.
+Layer: tasks. Under an agent that place is the agent, which alone knows the store; elsewhere a
+folder. Names of objects are relative to `tasks/objects/`. One driver writes a log: whoever finds
+another driver's batch at its own position has lost the program to that one.
 """
 
 from __future__ import annotations
 
+import asyncio
+import json
+import logging
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
-from trainrun.errors import ObjectNotFound
+from trainrun.contract import wire
+from trainrun.errors import ObjectNotFound, StoreError
+from trainrun.tasks import LogTaken
+from trainrun.tasks.records import Batch, Record
 from trainrun.tasks.values import digest_of
+
+LOG = logging.getLogger("trainrun.tasks")
 
 FOLDER = Path(".trainrun/tasks")
 """Of the logs of programs outside of a run, below the working folder."""
+BY_HAND = "cli"
+"""`Batch.session` of a person's command, which may come between the batches of a driver."""
+AWAY = "%s does not answer (%s). Running tasks go on, and no new one starts until it does"
+FIRST_PAUSE, LONGEST_PAUSE = 0.5, 15.0
+"""Seconds between two tries of a store that does not answer."""
+
+T = TypeVar("T")
 
 
 class Keep(Protocol):
@@ -57,3 +74,91 @@ def digest_in(keep: Keep, name: str, file: Path) -> str:
         return ""
     finally:
         file.unlink(missing_ok=True)
+
+
+def to_bytes(batch: Batch) -> bytes:
+    """What the log holds of it."""
+    return json.dumps(wire.encode(batch), separators=(",", ":")).encode()
+
+
+def from_bytes(data: bytes) -> Batch:
+    """The batch. Raises MalformedMessage."""
+    return wire.decode(Batch, wire.parsed(data))
+
+
+class PatientKeep:
+    """A Keep for asyncio: it asks again until the store answers."""
+
+    def __init__(
+        self, keep: Keep, threads: Callable[..., Awaitable[Any]] = asyncio.to_thread
+    ) -> None:
+        """`threads` calls a function elsewhere, and waits for it."""
+        self.keep = keep
+        self._threads = threads
+        self._said = False
+
+    async def __call__(self, function: Callable[..., T], *arguments: Any) -> T:
+        """Call a method of the Keep. Raises ObjectNotFound, and what is no StoreError."""
+        pause = FIRST_PAUSE
+        while True:
+            try:
+                answer: T = await self._threads(function, *arguments)
+            except ObjectNotFound:
+                raise
+            except StoreError as error:
+                if not self._said:
+                    LOG.warning(AWAY, self.keep.uri, error)
+                self._said = True
+                await asyncio.sleep(pause)
+                pause = min(LONGEST_PAUSE, pause * 2)
+            else:
+                self._said = False
+                return answer
+
+
+class TaskLog:
+    """Reads all of it once, then appends."""
+
+    def __init__(self, keep: PatientKeep, session: str, clock: Callable[[], float]) -> None:
+        self.session = session
+        self._keep = keep
+        self._clock = clock
+        self._position = 0
+        self._begun = False
+
+    async def read(self) -> list[Record]:
+        """All that it says. Raises TaskLogDamaged."""
+        found = await self._keep(self._keep.keep.read, 0)
+        self._position = len(found)
+        return [record for data in found for record in from_bytes(data).records]
+
+    async def append(self, records: tuple[Record, ...]) -> list[Record]:
+        """Append a batch; returns what was written before it: of people's commands, and,
+        before the first one of ours, of the driver before.
+
+        Raises LogTaken where another driver has written; then this batch is not in the log.
+        """
+        data = to_bytes(Batch(session=self.session, records=records, time=self._clock()))
+        between: list[Record] = []
+        while not await self._keep(self._keep.keep.append, self._position + 1, data):
+            found = await self._keep(self._keep.keep.read, self._position)
+            for there in found:
+                self._position += 1
+                if there == data:  # it was written, and the answer to that was lost
+                    self._begun = True
+                    return between
+                between += self._of_others(there).records
+            if not found:  # some stores show a new object late
+                await asyncio.sleep(FIRST_PAUSE)
+        self._position += 1
+        self._begun = True
+        return between
+
+    def _of_others(self, data: bytes) -> Batch:
+        batch = from_bytes(data)
+        # The last batch of the driver before may arrive after its death.
+        if self._begun and batch.session != BY_HAND:
+            raise LogTaken(
+                f"another driver has taken over the tasks in {self._keep.keep.uri}; this one ends"
+            )
+        return batch

@@ -1,4 +1,4 @@
-"""What is known of the calls of this program, and of their results.
+"""What is known of the calls of this program and of their results, and what is to be done.
 
 Layer: tasks, pure. What the log says stands in the `Book`; here is what it does not say: who takes
 what, which results cannot be read, and what is broken by something else.
@@ -7,17 +7,70 @@ what, which results cannot be read, and what is broken by something else.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
+from trainrun.errors import TrainRunError
+from trainrun.tasks import LostReason
 from trainrun.tasks.book import Book, Entry
-from trainrun.tasks.calls import Call
-from trainrun.tasks.ends import TaskRun
-from trainrun.tasks.errors import LostReason
-from trainrun.tasks.plan import Broken, Plan
-from trainrun.tasks.records import Done, Given, Rebuild, Reset
-from trainrun.tasks.refs import ObjectRef
+from trainrun.tasks.calls import Call, ObjectRef
+from trainrun.tasks.records import Done, Given, Output, Rebuild, Record, Reset, TaskRun
 from trainrun.tasks.verdicts import cancelled_error, error_of, lost_error, name_of
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """The results are there."""
+
+    outputs: tuple[Output, ...]
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """There will be no result."""
+
+    error: TrainRunError
+    pickled: str = ""
+    """The function's own exception, base64; empty where there is none."""
+
+
+Outcome = Ready | Broken
+
+
+@dataclass(slots=True)
+class Plan:
+    """What is to be done now, each thing once. A dict is a set in the order of its making."""
+
+    records: list[Record] = field(default_factory=list)
+    """To be appended; their effects come after `logged`."""
+    starts: dict[tuple[int, TaskRun], None] = field(default_factory=dict)
+    stops: list[tuple[int, TaskRun]] = field(default_factory=list)
+    heard: list[tuple[int, TaskRun]] = field(default_factory=list)
+    """Ends that are in the log, or that nobody needs."""
+    looks: list[tuple[str, int]] = field(default_factory=list)
+    """Objects to be looked for: `present` or `lost` is the answer."""
+    settled: dict[str, None] = field(default_factory=dict)
+    """Keys whose outcome has become known, or has changed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counts:
+    """How far the program is, for people."""
+
+    total: int = 0
+    """Tasks it has called."""
+    done: int = 0
+    """Those that were ever committed: never falls within a program."""
+    running: int = 0
+    waiting: int = 0
+    failed: int = 0
+    """Those without a result for good: also cancelled ones, and those that need one of these."""
+    retried: int = 0
+    """Retries in the whole log."""
+    rebuilt: int = 0
+    """Rebuilds in the whole log."""
+
 
 Phase = Literal["Idle", "Queued", "Running", "Logging"]
 """Logging: a record of it is on its way into the log."""

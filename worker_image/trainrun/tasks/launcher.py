@@ -2,7 +2,8 @@
 
 Layer: tasks. It is bound to its rank's life, tries are bound to its own. Where the program's import
 leaves threads or a GPU context behind, a fork may hang: then each try is a fresh interpreter that
-imports the program itself.
+imports the program itself. Memory that several processes share, as forked ones do, is shared out
+among them: counted for each, it would make a healthy task look too large.
 """
 
 from __future__ import annotations
@@ -29,12 +30,11 @@ from trainrun._common.kernel import (
     signal_on_parent_death,
 )
 from trainrun._process.excepthook import describe
-from trainrun.tasks import main_module, resident, running
-from trainrun.tasks.ends import Crashed
-from trainrun.tasks.forking import Watch
+from trainrun.tasks import main_module, running
 from trainrun.tasks.launching import command
-from trainrun.tasks.main_module import MainModule
-from trainrun.tasks.orders import Imported, StartTry, StopTry, TryEnded, TryStarted
+from trainrun.tasks.main_module import MainModule, Watch
+from trainrun.tasks.messages import Imported, StartTry, StopTry, TryEnded, TryStarted
+from trainrun.tasks.records import Crashed
 
 LOOK = 0.2
 """Seconds between two looks at what tasks use."""
@@ -46,6 +46,7 @@ MAIN = "main"
 """File of a try's folder: what a fresh interpreter imports."""
 DEVICES = "CUDA_VISIBLE_DEVICES"
 MIB = 1 << 20
+PROC = Path("/proc")
 
 
 @dataclass
@@ -167,13 +168,13 @@ class Forker:
     def _enforce(self) -> None:
         members: dict[int, list[int]] = {}
         for pid, task in self.tasks.items():
-            limits, end = task.order.limits, None
+            limits, end = task.order.options, None
             if limits.timeout is not None and task.begun_at + limits.timeout <= self.looked:
                 message = f"killed after {limits.timeout:g} s, its timeout"
                 end = Crashed(reason="TimedOut", message=message)
             elif limits.memory is not None:
-                members = members or resident.groups()
-                used = resident.memory_of(members.get(pid, []), limits.memory)
+                members = members or groups()
+                used = memory_of(members.get(pid, []), limits.memory)
                 if used > limits.memory:
                     message = (
                         f"killed because it used {used / MIB:,.0f} MiB of memory, and its limit is "
@@ -285,3 +286,37 @@ def _line_by_line() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(line_buffering=True)
+
+
+def groups() -> dict[int, list[int]]:
+    """Return the processes of each process group."""
+    found: dict[int, list[int]] = {}
+    for entry in PROC.iterdir():
+        if entry.name.isdigit():
+            with suppress(OSError):
+                # "pid (name) state ppid pgrp ...": the name may hold anything.
+                stat = (entry / "stat").read_bytes()
+                found.setdefault(int(stat.rpartition(b")")[2].split()[2]), []).append(
+                    int(entry.name)
+                )
+    return found
+
+
+def memory_of(pids: list[int], limit: int) -> int:
+    """Return the bytes that these use: roughly while they are below the limit for sure."""
+    roughly = sum(map(_resident, pids))
+    return roughly if roughly <= limit else sum(map(_share, pids))
+
+
+def _resident(pid: int) -> int:
+    with suppress(OSError):
+        return int((PROC / str(pid) / "statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    return 0
+
+
+def _share(pid: int) -> int:
+    with suppress(OSError):
+        for line in (PROC / str(pid) / "smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss:"):
+                return int(line.split()[1]) << 10
+    return _resident(pid)  # it has just ended, or a kernel from before 2017

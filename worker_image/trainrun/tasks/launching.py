@@ -20,8 +20,8 @@ from trainrun.contract import variables
 from trainrun.contract.environment import ProcessPlace
 from trainrun.errors import TrainRunError
 from trainrun.tasks import main_module, running
-from trainrun.tasks.ends import Crashed, End, TaskRun
-from trainrun.tasks.orders import Imported, ReadyTry, StartTry, StopTry, TryEnded, TryStarted
+from trainrun.tasks.messages import Imported, ReadyTry, StartTry, StopTry, TryEnded, TryStarted
+from trainrun.tasks.records import Crashed, End, TaskRun
 
 LIBRARY = Path(__file__).parents[2]
 PROGRAM = "import sys; sys.path[:0] = sys.argv[1:2]; from trainrun.tasks import launcher; {call}"
@@ -78,15 +78,15 @@ class Launcher:
 
         Whoever cancels this kills the try. Raises LauncherFailed where a launcher has to be started
         anew and cannot."""
-        run, limits = ready.order.run, ready.order.limits
-        devices = tuple(self._free.pop(0) for _ in range(limits.gpus))
+        run, options = ready.order.run, ready.order.options
+        devices = tuple(self._free.pop(0) for _ in range(options.gpus))
         try:
             await self.start()
             while self._process is None:  # it has died since
                 await self.start()
             (ready.folder / running.CALL).write_bytes(pickle.dumps(ready, protocol=5))
             ended = self._ended[run] = asyncio.get_running_loop().create_future()
-            self._send(StartTry(run, ready.folder, limits, devices))
+            self._send(StartTry(run, ready.folder, options, devices))
             try:
                 await asyncio.wait([ended])
             except asyncio.CancelledError:

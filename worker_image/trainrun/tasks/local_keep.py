@@ -12,7 +12,7 @@ from pathlib import Path
 
 from trainrun.checkpoint.run_store import RunStore, open_store
 from trainrun.checkpoint.task_folder import TaskFolder
-from trainrun.tasks.errors import LogTaken
+from trainrun.tasks import LogTaken
 
 PATIENCE = 1.0
 """Seconds before a log that is gone is given up: a folder shows at once what was written."""

@@ -20,32 +20,31 @@ from pathlib import Path
 from types import FrameType
 from typing import TypeVar
 
+from trainrun._process import reporting
 from trainrun._process.context import get_context
 from trainrun.contract.environment import Exchange, ProcessPlace
+from trainrun.contract.metrics import OF_TASKS
 from trainrun.errors import FatalError, RetryError, TaskLogDamaged, TrainRunError
-from trainrun.tasks import function
-from trainrun.tasks.agent_keep import AgentKeep, attempt_key, lost_ranks
-from trainrun.tasks.cache import ResultCache
-from trainrun.tasks.capacity import capacity
-from trainrun.tasks.driver import Driver
-from trainrun.tasks.errors import (
+from trainrun.tasks import (
     LogTaken,
     ObjectLostError,
     TaskCancelledError,
     TaskError,
     TaskUnschedulableError,
     WorkerCrashedError,
+    function,
 )
+from trainrun.tasks.agent_keep import AgentKeep, attempt_key, lost_ranks
+from trainrun.tasks.cache import ResultCache
+from trainrun.tasks.calls import ProgramOptions, changed
+from trainrun.tasks.driver import Driver
 from trainrun.tasks.hub import Hub
-from trainrun.tasks.keep import FOLDER, Keep, digest_in
+from trainrun.tasks.keep import FOLDER, Keep, PatientKeep, TaskLog, digest_in
+from trainrun.tasks.known import Counts
 from trainrun.tasks.launching import Launcher
-from trainrun.tasks.link import pair
-from trainrun.tasks.options import ProgramOptions, changed
 from trainrun.tasks.program import Program
-from trainrun.tasks.progress import run_and_tell
-from trainrun.tasks.task_log import PatientKeep, TaskLog
-from trainrun.tasks.wire import dial
-from trainrun.tasks.worker import Worker
+from trainrun.tasks.wire import dial, pair
+from trainrun.tasks.worker import Worker, capacity
 
 T = TypeVar("T")
 
@@ -53,6 +52,9 @@ PATIENCE = 30.0
 """Seconds after which a store that has no object is asked again."""
 AT_HAND = 1.0
 """The same for a folder."""
+REPORT_EVERY = 0.2
+LINE_EVERY = 10.0
+"""Seconds between two lines for people."""
 FINAL = (
     *(TaskError, WorkerCrashedError, TaskCancelledError),
     *(TaskUnschedulableError, ObjectLostError),
@@ -260,3 +262,47 @@ class _Running:
             await serving
         if self._ours and not self._returned:
             signal.pthread_kill(self._main, signal.SIGTERM)
+
+
+async def run_and_tell(driver: Driver, *, in_run: bool) -> None:
+    """Let it turn until it is over, and tell its counts meanwhile: each finished task is a step of
+    the run; outside of one they are a line on stderr now and then."""
+    turning = asyncio.create_task(driver.run())
+    shown: Counts | None = None
+    while not turning.done():
+        await asyncio.wait([turning], timeout=REPORT_EVERY if in_run else LINE_EVERY)
+        counts = driver.engine.counts()
+        if counts != shown:
+            shown = counts
+            if in_run:
+                _report(counts, driver.book.done)
+            else:
+                with contextlib.suppress(OSError):  # nobody reads it any more
+                    sys.stderr.write(f"{_line(counts)}\n")
+    await turning
+
+
+def _line(counts: Counts) -> str:
+    """`tasks: 120 of 300 done, 8 running, 170 waiting, 2 failed, 5 retries`."""
+    others = {
+        "running": counts.running,
+        "waiting": counts.waiting,
+        "failed": counts.failed,
+        "retries": counts.retried,
+        "rebuilt": counts.rebuilt,
+    }
+    said = [f"{counts.done} of {counts.total} done"]
+    said += [f"{number} {what}" for what, number in others.items() if number]
+    return f"tasks: {', '.join(said)}"
+
+
+def _report(counts: Counts, step: int) -> None:
+    metrics = {
+        "tasks_done": counts.done,
+        "tasks_total": counts.total,
+        "tasks_running": counts.running,
+        "tasks_failed": counts.failed,
+        "tasks_retried": counts.retried,
+        OF_TASKS: counts.rebuilt,
+    }
+    reporting.report(metrics, step=step)

@@ -1,16 +1,19 @@
-"""What a driver and its workers tell each other.
+"""What a driver and its workers tell each other; and what a worker and its launcher do.
 
-Layer: tasks. Pickled, and read only from a peer that has proven that it knows the attempt's key.
-Level-triggered where something may be lost: a worker repeats an end until the driver has heard it.
+Layer: tasks. Pickled: over the wire, and read only from a peer that has proven that it knows the
+attempt's key; to and from the launcher over a socket that both have from the start, while arguments
+and results go by files of the try's folder. Level-triggered where something may be lost: a worker
+repeats an end until the driver has heard it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from pathlib import Path
 
-from trainrun.tasks.ends import End, Output, TaskRun
-from trainrun.tasks.options import RetryExceptions
+from trainrun.tasks.calls import TaskOptions
+from trainrun.tasks.records import Crashed, End, Output, TaskRun
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,15 +28,6 @@ class Input:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """For one try."""
-
-    timeout: float | None = None
-    memory: int | None = None
-    gpus: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class StartTask:
     """Run this."""
 
@@ -42,13 +36,9 @@ class StartTask:
     """`module:qualname`; the module of the program itself is `__main__`."""
     arguments: bytes
     """A pickle of `(args, kwargs)`, in which each reference is an `ObjectRef`."""
+    options: TaskOptions
     inputs: tuple[Input, ...] = ()
     """Of each reference that stands in the arguments."""
-    names: tuple[str, ...] = ()
-    """Of the results in the keep, one for each."""
-    keep: Literal["store", "node"] = "store"
-    retry_exceptions: RetryExceptions = False
-    limits: Limits = Limits()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,3 +103,58 @@ class Left:
 
 ToWorker = StartTask | StopTask | Heard | Bring | Leave
 ToDriver = Joined | Ended | Brought
+
+
+@dataclass(frozen=True, slots=True)
+class ReadyTry:
+    """A try whose inputs are here: what stands in the folder's file `call`."""
+
+    order: StartTask
+    """Without its inputs."""
+    values: Mapping[tuple[str, int], Path | bytes]
+    """By key and index of each reference: the pickle, a file with it, or the directory of a
+    `Folder`; read-only."""
+    folder: Path
+    """Its own, empty: result number I that is not inline is left as the file `I`."""
+
+
+@dataclass(frozen=True, slots=True)
+class StartTry:
+    """To the launcher: run what stands in the folder's file `call`."""
+
+    run: TaskRun
+    folder: Path
+    options: TaskOptions
+    devices: tuple[str, ...]
+    """GPUs that it may use."""
+
+
+@dataclass(frozen=True, slots=True)
+class StopTry:
+    """To the launcher: kill it."""
+
+    run: TaskRun
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """From the launcher: it is ready; or why it cannot import the program, and ends."""
+
+    failed: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TryStarted:
+    """From the launcher: its process, which leads a group of its own."""
+
+    run: TaskRun
+    pid: int
+
+
+@dataclass(frozen=True, slots=True)
+class TryEnded:
+    """From the launcher: its process is gone, and what it has started has been killed."""
+
+    run: TaskRun
+    crash: Crashed | None
+    """None: the folder's file `end` says how it went."""

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from heapq import heappop, heappush
 
-from trainrun.tasks.ends import TaskRun
+from trainrun.tasks.records import TaskRun
 
 Need = tuple[float, int]
 """CPUs and GPUs."""

@@ -21,15 +21,13 @@ from typing import Any, TypeVar
 
 from trainrun._common.tree import remove_directory
 from trainrun.errors import ObjectNotFound, TrainRunError
-from trainrun.tasks import values
+from trainrun.tasks import GetTimeoutError, TaskError, values
 from trainrun.tasks.cache import ResultCache, ResultDamaged
-from trainrun.tasks.calls import Call
+from trainrun.tasks.calls import Call, ObjectRef, object_name
 from trainrun.tasks.driver import Driver
-from trainrun.tasks.ends import Output
-from trainrun.tasks.errors import GetTimeoutError, TaskError
-from trainrun.tasks.plan import Broken, Ready
-from trainrun.tasks.refs import ObjectRef, object_name
-from trainrun.tasks.task_log import PatientKeep
+from trainrun.tasks.keep import PatientKeep
+from trainrun.tasks.known import Broken, Ready
+from trainrun.tasks.records import Output
 
 T = TypeVar("T")
 

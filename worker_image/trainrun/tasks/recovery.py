@@ -9,13 +9,11 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import replace
 
+from trainrun.tasks import LostReason
 from trainrun.tasks.book import Entry
-from trainrun.tasks.errors import LostReason
-from trainrun.tasks.known import Known, Task
-from trainrun.tasks.options import ProgramOptions
-from trainrun.tasks.plan import Broken
+from trainrun.tasks.calls import ObjectRef, ProgramOptions
+from trainrun.tasks.known import Broken, Known, Task
 from trainrun.tasks.records import Rebuild
-from trainrun.tasks.refs import ObjectRef
 
 
 class Recovery:

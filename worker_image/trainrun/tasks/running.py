@@ -22,9 +22,9 @@ from typing import Any, Literal
 
 from trainrun._process.excepthook import describe
 from trainrun.tasks import values
-from trainrun.tasks.ends import Finished, Output, Raised
-from trainrun.tasks.options import RetryExceptions
-from trainrun.tasks.orders import ReadyTry
+from trainrun.tasks.calls import RetryExceptions
+from trainrun.tasks.messages import ReadyTry
+from trainrun.tasks.records import Finished, Output, Raised
 from trainrun.tasks.values import Folder, Unpicklable
 
 CALL, END, BEGUN = "call", "end", "begun"
@@ -100,7 +100,7 @@ def _outcome(ready: ReadyTry) -> Finished | Raised:
     except SystemExit:
         raise
     except BaseException as error:  # noqa: BLE001 - whatever it is, it is the program's
-        return raised(error, ready.order.retry_exceptions)
+        return raised(error, ready.order.options.retry_exceptions)
     seconds = time.monotonic() - begun
     try:
         return Finished(outputs=_keep(ready, result), seconds=seconds)
@@ -123,7 +123,7 @@ def find(function: str) -> Callable[..., object]:
 
 
 def _keep(ready: ReadyTry, result: object) -> tuple[Output, ...]:
-    number = len(ready.order.names)
+    number = ready.order.options.num_returns
     results = (result,) if number == 1 else result
     if not isinstance(results, (tuple, list)) or len(results) != number:
         said = len(results) if isinstance(results, (tuple, list)) else type(result).__qualname__
@@ -169,7 +169,7 @@ def _is_listed(kind: type[BaseException], retried: RetryExceptions) -> bool:
     if isinstance(retried, bool):
         return retried and issubclass(kind, Exception)
     names = {name for base in kind.__mro__ if base is not object for name in _names_of(base)}
-    return any(one in names if isinstance(one, str) else issubclass(kind, one) for one in retried)
+    return not names.isdisjoint(retried)
 
 
 def _names_of(kind: type) -> tuple[str, ...]:

@@ -1,6 +1,7 @@
 """Values as objects: pickled into a file or, small, into the record; folders as a tar.
 
-Layer: tasks. Whoever fetches an object compares its digest with the log's before it is read here.
+Layer: tasks. Arguments are packed with the references in them; the task's process puts values in
+their place. Whoever fetches an object compares its digest with the log's before it is read here.
 In a task the program's module is `__mp_main__`; elsewhere that is another name of `__main__`.
 """
 
@@ -8,27 +9,76 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import inspect
 import io
 import os
 import pickle
+import reprlib
 import stat
 import sys
 import tarfile
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
+from urllib.parse import unquote, urlsplit
 
 from trainrun._process.excepthook import describe
-from trainrun.errors import TrainRunError
-from trainrun.tasks.ends import Output
-from trainrun.tasks.refs import ObjectRef
+from trainrun.contract.masking import masked
+from trainrun.errors import InvalidSpec, TrainRunError
+from trainrun.tasks import keys
+from trainrun.tasks.calls import ObjectRef
+from trainrun.tasks.records import Output
 
 INLINE = 64 << 10
 """Bytes of a pickle up to which it stands in the record itself."""
 PROTOCOL = 5
 CHUNK = 1 << 20
+_SHOWN, _SHOWN_EACH = 160, 60
+"""Characters of a call, and of one of its arguments."""
+MOST_ARGUMENTS = 64 << 20
+"""Bytes of the arguments of one call."""
 
 sys.modules.setdefault("__mp_main__", sys.modules["__main__"])
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A file for tasks to read: `tokenize.remote(tasks.File("shards/0001.jsonl"))`.
+
+    A call with another address or version of it is another call. The task reads it where it runs:
+    every node must have a local file under the same path.
+    """
+
+    uri: str
+    """A path, `file:///path`, or the address of an object in a store, such as `s3://bucket/key`."""
+    version: str = ""
+    """What tells its content from another content under this address. Default for a local file: its
+    size and the time of its last change. An object in a store needs it: its ETag, its version's id,
+    or a digest."""
+
+    def __post_init__(self) -> None:
+        """Look at a local file. Raises InvalidSpec where there is none."""
+        if self.version:
+            return
+        try:
+            found = self.path.stat()
+        except OSError as error:
+            raise InvalidSpec(f"tasks.File: cannot look at {self.uri}: {error.strerror}") from error
+        object.__setattr__(self, "version", f"{found.st_size}-{found.st_mtime_ns}")
+
+    @property
+    def path(self) -> Path:
+        """Where a local file is. Raises InvalidSpec for an object in a store."""
+        parts = urlsplit(self.uri)
+        if parts.scheme == "file":
+            return Path(unquote(parts.path))
+        if "://" not in self.uri:
+            return Path(self.uri).absolute()
+        raise InvalidSpec(
+            f"tasks.File: TrainRun does not read {self.uri} itself. Give it a version (its ETag),"
+            " and read .uri in the task with your own client"
+        )
 
 
 class Unpicklable(TrainRunError, TypeError):
@@ -181,3 +231,85 @@ def restore_folder(tar: Path, folder: Path) -> None:
             else:
                 packed.makefile(info, path)
                 path.chmod(info.mode & ~0o222)
+
+
+def dumps(value: object) -> tuple[bytes, tuple[ObjectRef, ...]]:
+    """A pickle of this, and each reference in it once, in their order. Raises what pickle does."""
+    file = io.BytesIO()
+    pickler = _ArgumentPickler(file)
+    pickler.dump(value)
+    return file.getvalue(), tuple(pickler.refs)
+
+
+def packed(function: str, bound: inspect.BoundArguments) -> tuple[bytes, tuple[ObjectRef, ...]]:
+    """A pickle of `(args, kwargs)`, and the references in it.
+
+    Raises InvalidSpec where an argument cannot be pickled, with its name.
+    """
+    try:
+        data, refs = dumps((bound.args, bound.kwargs))
+    except Exception as error:
+        raise InvalidSpec(_unpicklable(function, bound, error)) from error
+    if len(data) > MOST_ARGUMENTS:
+        raise InvalidSpec(
+            f"the arguments of {function} take {len(data) >> 20} MiB; at most"
+            f" {MOST_ARGUMENTS >> 20} MiB go with a call. Pass large values as references:"
+            " tasks.put(value)"
+        )
+    return data, refs
+
+
+def encoded_argument(of: str, value: object, unstable: set[str]) -> bytes:
+    """The value as it stands in a key; see `keys.encoded`. Raises InvalidSpec, which names it."""
+    try:
+        return keys.encoded(value, unstable)
+    except Exception as error:
+        why = "it contains itself" if isinstance(error, RecursionError) else _told(error)
+        raise InvalidSpec(f"no key can be made of {of}: {why}. Pass plain data") from error
+
+
+def shown(function: str, bound: inspect.BoundArguments) -> str:
+    """The call in short, for people: `tokenize('s3://a/0001')`; secrets are hidden."""
+    named = (f"{name}={_SHORT.repr(value)}" for name, value in bound.arguments.items())
+    # The name of a parameter may say that it holds a secret. Arrays have a repr of several lines.
+    given = (" ".join(masked(text).partition("=")[2].split()) for text in named)
+    return f"{function}({_cut(', '.join(_cut(text, _SHOWN_EACH) for text in given), _SHOWN)})"
+
+
+def _cut(text: str, longest: int) -> str:
+    return text if len(text) <= longest else f"{text[: longest - 1]}…"
+
+
+def _unpicklable(function: str, bound: inspect.BoundArguments, error: Exception) -> str:
+    for name, value in bound.arguments.items():
+        try:
+            dumps(value)
+        except Unpicklable as its:
+            return f"the argument {name} of {function}: {its}. Pass the task's reference instead"
+        except Exception as its:  # noqa: BLE001 - whatever its own code raises
+            return (
+                f"the argument {name} of {function} cannot be pickled: {_told(its)}."
+                " Pass what it is made from, and make it inside of the task"
+            )
+    return f"the arguments of {function} cannot be pickled: {_told(error)}"
+
+
+def _told(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+class _ArgumentPickler(pickle.Pickler):
+    def __init__(self, file: io.BytesIO) -> None:
+        super().__init__(file, protocol=PROTOCOL)
+        self.refs: dict[ObjectRef, None] = {}
+
+    def reducer_override(self, value: object) -> Any:
+        if type(value) is ObjectRef:
+            self.refs[value] = None
+        if isinstance(value, Folder):
+            raise Unpicklable(f"other nodes do not have the folder {value}")
+        return NotImplemented
+
+
+_SHORT = reprlib.Repr()
+_SHORT.maxstring = _SHORT.maxother = 4 * _SHOWN_EACH

@@ -7,10 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from trainrun.tasks.book import Entry
-from trainrun.tasks.calls import Call
-from trainrun.tasks.ends import Crashed, End, Finished, InputMissing, Raised, Stopped, TaskRun
-from trainrun.tasks.errors import (
+from trainrun.tasks import (
     LostReason,
     ObjectLostError,
     OutOfMemoryError,
@@ -20,7 +17,23 @@ from trainrun.tasks.errors import (
     TaskUnschedulableError,
     WorkerCrashedError,
 )
-from trainrun.tasks.records import Cancelled, Changed, Done, Failed, FailedReason, Record
+from trainrun.tasks.book import Entry
+from trainrun.tasks.calls import Call
+from trainrun.tasks.records import (
+    Cancelled,
+    Changed,
+    Crashed,
+    Done,
+    End,
+    Failed,
+    FailedReason,
+    Finished,
+    InputMissing,
+    Raised,
+    Record,
+    Stopped,
+    TaskRun,
+)
 
 _BY_HAND = "Run `trainrun tasks rebuild {key}`, and start the program again"
 _REMEDIES = {

@@ -1,9 +1,10 @@
-"""Messages over TCP between two that know the attempt's key, and nobody else.
+"""Connections between the driver and its workers: over TCP, or a pair of ends in one process.
 
-Layer: tasks. First each proves that it knows the key, over both sides' fresh nonces and with its
-role, so that no answer can be replayed or sent back; that takes 132 bytes. Then frames: a length,
-an HMAC-SHA256 over direction, number and content with a key of this session alone, the content. A
-message is unpickled after all its frames were proven. Nothing is encrypted.
+Layer: tasks. Over TCP talk two that know the attempt's key, and nobody else: first each proves that
+it knows the key, over both sides' fresh nonces and with its role, so that no answer can be replayed
+or sent back; that takes 132 bytes. Then frames: a length, an HMAC-SHA256 over direction, number and
+content with a key of this session alone, the content. A message is unpickled after all its frames
+were proven. Nothing is encrypted.
 """
 
 from __future__ import annotations
@@ -15,9 +16,7 @@ import pickle
 import secrets
 import socket
 import struct
-from typing import Any, Literal
-
-from trainrun.tasks.link import LinkLost
+from typing import Any, Literal, Protocol
 
 HANDSHAKE = 5.0
 """Seconds in which the other side must have proven itself."""
@@ -35,6 +34,53 @@ Role = Literal["driver", "worker"]
 
 _LENGTH = struct.Struct(">I")
 _COUNT = struct.Struct(">Q")
+
+
+class LinkLost(Exception):
+    """The connection is over; the other end may live."""
+
+
+class Link(Protocol):
+    """Messages arrive in order, each once, until the link is lost."""
+
+    def send(self, message: object, /) -> None:
+        """Send without waiting. A lost link drops the message; `receive` says so."""
+
+    async def receive(self) -> Any:
+        """Return the next message. Raises LinkLost."""
+
+    def close(self) -> None:
+        """Lose the link, at both ends."""
+
+
+def pair() -> tuple[Link, Link]:
+    """Return the two ends of a link in one event loop."""
+    down: asyncio.Queue[object] = asyncio.Queue()
+    up: asyncio.Queue[object] = asyncio.Queue()
+    return _QueueEnd(down, up), _QueueEnd(up, down)
+
+
+_CLOSED = object()
+
+
+class _QueueEnd:
+    def __init__(self, out: asyncio.Queue[object], into: asyncio.Queue[object]) -> None:
+        self._out = out
+        self._into = into
+
+    def send(self, message: object, /) -> None:
+        self._out.put_nowait(message)
+
+    async def receive(self) -> object:
+        message = await self._into.get()
+        if message is _CLOSED:
+            self._into.put_nowait(_CLOSED)
+            raise LinkLost("closed")
+        return message
+
+    def close(self) -> None:
+        self._out.put_nowait(_CLOSED)
+        self._into.put_nowait(_CLOSED)
 
 
 class LinkRefused(LinkLost):

@@ -10,7 +10,9 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+import os
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,13 +20,13 @@ from typing import Literal, TypeVar
 
 from trainrun._common.backoff import Backoff
 from trainrun._common.tree import NO_ROOM, remove_directory
+from trainrun.contract import variables
+from trainrun.contract.environment import LOOPBACK, ProcessPlace
 from trainrun.errors import AgentLost, ObjectNotFound, StoreError, TaskLogDamaged
 from trainrun.tasks.cache import ResultCache, ResultDamaged
-from trainrun.tasks.capacity import Capacity
-from trainrun.tasks.ends import Crashed, End, Finished, InputMissing, Output, Stopped, TaskRun
+from trainrun.tasks.calls import object_name
 from trainrun.tasks.keep import Keep
 from trainrun.tasks.launching import Launcher
-from trainrun.tasks.link import Link, LinkLost
 from trainrun.tasks.messages import (
     Bring,
     Brought,
@@ -34,16 +36,19 @@ from trainrun.tasks.messages import (
     Joined,
     Leave,
     Left,
+    ReadyTry,
     StartTask,
     StopTask,
     ToDriver,
     ToWorker,
 )
-from trainrun.tasks.orders import ReadyTry
+from trainrun.tasks.records import Crashed, End, Finished, InputMissing, Output, Stopped, TaskRun
 from trainrun.tasks.values import inline_of
+from trainrun.tasks.wire import Link, LinkLost
 
 LOG = logging.getLogger("trainrun.tasks")
 
+CGROUP = Path("/sys/fs/cgroup")
 TRANSFERS = 16
 """Downloads and uploads of a worker at once."""
 
@@ -59,6 +64,61 @@ QUIET = 30.0
 the store that is away."""
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capacity:
+    """Of one rank."""
+
+    cpus: float
+    devices: tuple[str, ...] = ()
+    """Its GPUs, as CUDA_VISIBLE_DEVICES names them."""
+
+
+def capacity(place: ProcessPlace, environ: Mapping[str, str]) -> Capacity:
+    """What this process may run at once: its share of the container's or the machine's CPUs, at
+    least one, and of its GPUs.
+
+    Raises ValueError where `TRAINRUN_TASKS_CPUS` is not a number above 0.
+    """
+    return Capacity(cpus=_cpus(place, environ), devices=_devices(place, environ))
+
+
+def _cpus(place: ProcessPlace, environ: Mapping[str, str]) -> float:
+    given = environ.get(variables.TASKS_CPUS)
+    if given:
+        if not re.fullmatch(r"\d+(\.\d+)?", given) or not float(given):
+            raise ValueError(
+                f"{variables.TASKS_CPUS} is {given!r}; set it to a number above 0, such as 4"
+            )
+        return float(given)
+    # Where rank 0 is reached by loopback all workers share this machine.
+    sharing = place.world_size if place.master_addr in LOOPBACK else place.local_world_size
+    allowed = min(len(os.sched_getaffinity(0)), _quota(CGROUP))
+    return max(1.0, allowed / sharing)
+
+
+def _quota(cgroup: Path) -> float:
+    """CPUs that the container's cgroup allows, of version 2 or 1."""
+    try:
+        limit, period = (cgroup / "cpu.max").read_text().split()
+    except (OSError, ValueError):
+        try:
+            limit = (cgroup / "cpu/cpu.cfs_quota_us").read_text().strip()
+            period = (cgroup / "cpu/cpu.cfs_period_us").read_text().strip()
+        except OSError:
+            return float("inf")
+    return int(limit) / int(period) if limit.isdigit() else float("inf")
+
+
+def _devices(place: ProcessPlace, environ: Mapping[str, str]) -> tuple[str, ...]:
+    visible = environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is None:
+        numbers = (re.fullmatch(r"nvidia(\d+)", path.name) for path in Path("/dev").iterdir())
+        names = [str(number) for number in sorted(int(it[1]) for it in numbers if it)]
+    else:
+        names = [name.strip() for name in visible.split(",") if name.strip() not in ("", "-1")]
+    return tuple(names[place.local_rank :: place.local_world_size])
 
 
 @dataclass(slots=True)
@@ -200,7 +260,7 @@ class Worker:
             return end
         outputs = await asyncio.gather(
             *(
-                self._store(order, results / str(index), output, order.names[index])
+                self._store(order, results / str(index), output, index)
                 for index, output in enumerate(end.outputs)
             )
         )
@@ -228,12 +288,13 @@ class Worker:
         except ResultDamaged as error:
             raise _Missing(given.key, given.index, "Damaged") from error
 
-    async def _store(self, order: StartTask, path: Path, output: Output, name: str) -> Output:
+    async def _store(self, order: StartTask, path: Path, output: Output, index: int) -> Output:
         if output.inline:
             return output
-        if order.keep == "node":
+        if order.options.keep == "node":
             output = replace(output, kept="Node")
         else:
+            name = object_name(order.run.key, order.run.number, index)
             await self._patiently(self.keep.upload, path, name)
         await self._in_thread(self.cache.add, output, path)
         return output

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from trainrun.contract import variables
-from trainrun.sweep.space import same
+from trainrun.sweep.search import same
 from trainrun_operator.api.pod_template import Container, PodTemplate, references
 from trainrun_operator.api.sweep.values import (
     FloatDomain,

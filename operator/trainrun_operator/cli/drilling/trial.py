@@ -13,7 +13,7 @@ from trainrun_operator.cli.drilling.seeing import seen
 from trainrun_operator.cli.drilling.store import AWAY, DrillStore, spoil_newest
 from trainrun_operator.cli.drilling.watching import Watcher
 from trainrun_operator.cli.local_run import LocalRun
-from trainrun_operator.cli.opening import open_run
+from trainrun_operator.cli.preparation import open_run
 from trainrun_operator.cli.sources import StorageSource
 from trainrun_operator.runtime.news import Everyone
 

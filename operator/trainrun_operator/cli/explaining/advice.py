@@ -11,16 +11,13 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
+from trainrun_operator.api.run.story import Chapter
+from trainrun_operator.cli.explaining.life import Life
 from trainrun_operator.cli.report.model import Advice
 from trainrun_operator.cli.wording import seconds as in_words
 from trainrun_operator.core.run.causes import Cause, row_of
 from trainrun_operator.core.run.warnings import SAVE_TOO_LATE
-
-if TYPE_CHECKING:
-    from trainrun_operator.api.run.story import Chapter
-    from trainrun_operator.cli.explaining.life import Life
 
 NOTABLE = 0.01
 """Part of the time below which nothing is said about the checkpoint interval."""

@@ -7,20 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
+from trainrun.checkpoint.logs import RankLog
+from trainrun_operator.api.run.story import Chapter
 from trainrun_operator.cli.explaining.advice import lost_steps, step_seconds
-from trainrun_operator.cli.report.model import Section, TextLine, Verbatim
+from trainrun_operator.cli.explaining.life import Life, Rank
+from trainrun_operator.cli.report.model import Block, Section, TextLine, Verbatim
 from trainrun_operator.cli.wording import counted, stages
 from trainrun_operator.cli.wording import seconds as in_words
 from trainrun_operator.core.run.causes import BUDGETS
 from trainrun_operator.core.run.times import STAGES
-
-if TYPE_CHECKING:
-    from trainrun.checkpoint.logs import RankLog
-    from trainrun_operator.api.run.story import Chapter
-    from trainrun_operator.cli.explaining.life import Life, Rank
-    from trainrun_operator.cli.report.model import Block
 
 REASONS: dict[str, str] = {
     "Attributing": "for workers that had not reported yet, or for news of a silent worker's node, "

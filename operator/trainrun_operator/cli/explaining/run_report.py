@@ -7,11 +7,10 @@ Layer: cli; pure.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from trainrun_operator.api.run.story import chapter_object
 from trainrun_operator.cli.explaining.advice import advice, lost_steps
-from trainrun_operator.cli.explaining.extras import Extras
+from trainrun_operator.cli.explaining.life import Extras, Life
 from trainrun_operator.cli.explaining.narrative import changes, section, section_id
 from trainrun_operator.cli.report.model import (
     Advices,
@@ -23,15 +22,12 @@ from trainrun_operator.cli.report.model import (
     Table,
     TableRow,
     TextLine,
+    Tone,
 )
 from trainrun_operator.cli.tasks.overview import in_story
 from trainrun_operator.cli.wording import clock, counted, stamp
 from trainrun_operator.cli.wording import seconds as in_words
 from trainrun_operator.core.run.times import BUCKETS, goodput
-
-if TYPE_CHECKING:
-    from trainrun_operator.cli.explaining.life import Life
-    from trainrun_operator.cli.report.model import Tone
 
 WORDS: dict[str, tuple[str, str]] = {
     "start": ("s", "starting workers"),

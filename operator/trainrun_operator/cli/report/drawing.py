@@ -12,10 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from string import ascii_lowercase
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from trainrun_operator.cli.report.model import Curves, Point
+from trainrun_operator.cli.report.model import Curves, Point
 
 MOST_POINTS = 300
 """Points of one curve in a picture."""

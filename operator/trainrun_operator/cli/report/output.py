@@ -1,4 +1,4 @@
-"""Where a report goes: to stdout as lines or as JSON, and into a file as a page.
+"""Where a report goes, to stdout as lines or as JSON, or into a file as a page; and a refusal.
 
 Layer: cli.
 """
@@ -7,16 +7,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
-from trainrun.errors import InvalidSpec
+from trainrun.errors import InvalidSpec, StoreError, TrainRunError
+from trainrun_operator.cli.exit_codes import BAD_INPUT, FAILED
+from trainrun_operator.cli.report.model import Document
 from trainrun_operator.cli.report.page import page
 from trainrun_operator.cli.report.terminal import lines
-
-if TYPE_CHECKING:
-    from trainrun_operator.cli.report.model import Document
 
 
 def show(report: Document, *, as_json: bool) -> None:
@@ -38,3 +36,9 @@ def write_page(text: str, file: Path, *, option: str) -> None:
         file.write_text(text, encoding="utf-8")
     except OSError as error:
         raise InvalidSpec(f"{option} {file}: cannot be written: {error.strerror}") from error
+
+
+def refused(error: TrainRunError) -> int:
+    """Say it; return the exit code: a store that fails is no mistake in what was asked for."""
+    click.echo(f"error: {error}", err=True)
+    return FAILED if isinstance(error, StoreError) else BAD_INPUT

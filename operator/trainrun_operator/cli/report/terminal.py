@@ -1,23 +1,52 @@
-"""A report as plain text for a terminal of 80 columns.
+"""Text in lines for a terminal of 80 columns.
 
-Layer: cli; pure. Colors are left to click, which leaves them out where there is no terminal. What
-moves the cursor is left out here, whoever wrote it.
+Layer: cli. Colors are left to click, which leaves them out where there is no terminal.
 """
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, assert_never
+from typing import assert_never
 
 import click
 
 from trainrun_operator.cli.report.drawing import braille
-from trainrun_operator.cli.report.model import Bars, Curves, Section, Table, TextLine, Verbatim
+from trainrun_operator.cli.report.model import (
+    Advices,
+    Bar,
+    Bars,
+    Block,
+    Curves,
+    Document,
+    Section,
+    Table,
+    TextLine,
+    Tone,
+    Verbatim,
+)
 from trainrun_operator.cli.wording import clock, printable
-from trainrun_operator.cli.wrapping import wrapped
 
-if TYPE_CHECKING:
-    from trainrun_operator.cli.report.model import Advices, Bar, Block, Document, Tone
+WIDTH = 79
+"""Columns."""
+
+
+def wrapped(
+    text: str, *, indent: int = 0, hang: int = 0, color: str | None = None
+) -> Iterator[str]:
+    """Lines of at most WIDTH columns: all `indent` further right, those after the first one also by
+    `hang`."""
+    if not text:
+        return
+    for line in textwrap.wrap(
+        text,
+        WIDTH,
+        initial_indent=" " * indent,
+        subsequent_indent=" " * (indent + hang),
+        break_on_hyphens=False,
+    ):
+        yield click.style(line, fg=color) if color else line
+
 
 COLORS: dict[Tone, str | None] = {"plain": None, "good": "green", "bad": "red", "note": "yellow"}
 BAR = 56

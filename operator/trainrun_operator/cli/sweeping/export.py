@@ -1,25 +1,26 @@
-"""`trainrun sweep export`: the trials of a sweep for other tools.
+"""`trainrun sweep export|plot`: the trials of a sweep for other tools, and as one page to open in a
+browser, to send, to keep.
 
-Layer: cli. Reads the log alone; never writes over a file.
+Layer: cli. Reads the log alone; a page is written anew, other files never over one.
 """
 
 from __future__ import annotations
 
 import csv
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
 
 import click
 
-from trainrun.errors import InvalidSpec, TrainRunError
+from trainrun.errors import InvalidSpec
 from trainrun_operator.cli import wording
 from trainrun_operator.cli.exit_codes import SUCCEEDED
-from trainrun_operator.cli.refusal import refused
+from trainrun_operator.cli.report.output import write_page
 from trainrun_operator.cli.sweeping.reading import ReadSweep, read_sweep
-from trainrun_operator.cli.sweeping.rows import rows_of
+from trainrun_operator.cli.sweeping.texts import trial_rows
 from trainrun_operator.core.sweep.config import as_text
 from trainrun_operator.runtime.clerk_work import without_optuna
 
@@ -33,15 +34,12 @@ def export_optuna(
 ) -> int:
     """Write a journal of Optuna; returns the exit code."""
     try:
-        try:
-            from trainrun._samplers.optuna_journal import write_journal  # noqa: PLC0415 - a second or two
-        except ImportError as error:
-            raise InvalidSpec(without_optuna("--optuna", error)) from error
-        sweep = read_sweep(where, storage=storage, namespace=namespace, before_damage=before_damage)
-        with _writing("--optuna", file):
-            write_journal(file, sweep.view, sweep.objective, sweep.space, name=sweep.name)
-    except TrainRunError as error:
-        return refused(error)
+        from trainrun._samplers.optuna_study import write_journal  # noqa: PLC0415 - a second or two
+    except ImportError as error:
+        raise InvalidSpec(without_optuna("--optuna", error)) from error
+    sweep = read_sweep(where, storage=storage, namespace=namespace, before_damage=before_damage)
+    with _writing("--optuna", file):
+        write_journal(file, sweep.view, sweep.objective, sweep.space, name=sweep.name)
     click.echo(f"{file}: study {sweep.name} with {wording.counted(sweep.view.asked, 'trial')}")
     return SUCCEEDED
 
@@ -50,15 +48,12 @@ def export_csv(
     where: str, *, storage: str | None, namespace: str | None, before_damage: bool, file: Path
 ) -> int:
     """Write a table, to stdout for `-`; returns the exit code."""
-    try:
-        sweep = read_sweep(where, storage=storage, namespace=namespace, before_damage=before_damage)
-        if file == STDOUT:
-            _write_table(sweep, sys.stdout)
-            return SUCCEEDED
-        with _writing("--csv", file), file.open("x", encoding="utf-8", newline="") as stream:
-            _write_table(sweep, stream)
-    except TrainRunError as error:
-        return refused(error)
+    sweep = read_sweep(where, storage=storage, namespace=namespace, before_damage=before_damage)
+    if file == STDOUT:
+        _write_table(sweep, sys.stdout)
+        return SUCCEEDED
+    with _writing("--csv", file), file.open("x", encoding="utf-8", newline="") as stream:
+        _write_table(sweep, stream)
     click.echo(f"{file}: {wording.counted(sweep.view.asked, 'trial')}")
     return SUCCEEDED
 
@@ -83,7 +78,7 @@ def _write_table(sweep: ReadSweep, stream: TextIO) -> None:
     names = list(dict.fromkeys([*searched, *fixed]))
     table = csv.writer(stream, lineterminator="\n")
     table.writerow([*OWN, *(_column(name) for name in names)])
-    for row in rows_of(sweep.view, sweep.objective):
+    for row in trial_rows(sweep.view, sweep.objective):
         reason = sweep.view.trials[row.trial].reason
         own = (row.trial, row.state, reason, row.value, row.step, row.restarts)
         params = (as_text(row.params[name]) if name in row.params else "" for name in names)
@@ -93,3 +88,31 @@ def _write_table(sweep: ReadSweep, stream: TextIO) -> None:
 def _column(name: str) -> str:
     """A parameter's own name, unless a column before has it."""
     return f"params.{name}" if name in OWN else name
+
+
+def plot(
+    where: str,
+    *,
+    storage: str | None,
+    namespace: str | None,
+    before_damage: bool,
+    output: Path | None,
+) -> int:
+    """Write the page, by default `<sweep name>.html` here; returns the exit code."""
+    page = _page_maker()
+    sweep = read_sweep(where, storage=storage, namespace=namespace, before_damage=before_damage)
+    file = Path(f"{sweep.name}.html") if output is None else output
+    write_page(page(sweep), file, option="--output")
+    click.echo(str(file))
+    return SUCCEEDED
+
+
+def _page_maker() -> Callable[[ReadSweep], str]:
+    try:
+        from trainrun_operator.cli.sweeping.plot_page import page  # noqa: PLC0415 - a second or two
+    except ImportError as error:
+        raise InvalidSpec(
+            f"sweep plot needs Optuna and plotly, which cannot be loaded here ({error}): "
+            'pip install "trainrun[plot]"'
+        ) from error
+    return page

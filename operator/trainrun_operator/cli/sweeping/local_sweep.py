@@ -1,4 +1,5 @@
-"""A local sweep put together, and its world: log and trials; started, interrupted, ended.
+"""`trainrun run` of a TrainSweep: put together, started, interrupted, ended; exit codes, and who is
+told what.
 
 Layer: cli, the composition root of the local world's sweeps. The process is operator and clerk in
 one: what `runtime/sweep_leader.py` orders stands in the log when the order returns.
@@ -10,18 +11,34 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
+
+import click
 
 from trainrun.errors import StoreError
-from trainrun.sweep.results import best
-from trainrun.sweep.targets import Targets
-from trainrun.sweep.view import SweepView
+from trainrun.sweep.records import Targets
+from trainrun.sweep.view import SweepView, best
 from trainrun_operator.api.sweep.status import TrainSweepStatus
 from trainrun_operator.cli.ctrl_c import on_interrupt
+from trainrun_operator.cli.exit_codes import FAILED, INTERRUPTED, SUCCEEDED
+from trainrun_operator.cli.leading import RunOptions, lead_alone
 from trainrun_operator.cli.local_run import LocalServer
-from trainrun_operator.cli.sweeping.news import SweepLooked, SweepSink, TrialEnded
-from trainrun_operator.cli.sweeping.preparation import SweepPreparation
+from trainrun_operator.cli.sweeping.news import (
+    SweepJson,
+    SweepLines,
+    SweepLooked,
+    SweepSink,
+    TrialEnded,
+)
+from trainrun_operator.cli.sweeping.preparation import (
+    Change,
+    Complaint,
+    SweepPreparation,
+    WatchedFile,
+    prepare_sweep,
+)
+from trainrun_operator.cli.sweeping.texts import summary
 from trainrun_operator.cli.sweeping.trials import LocalTrials
-from trainrun_operator.cli.sweeping.watched_file import Change, Complaint, WatchedFile
 from trainrun_operator.core.sweep.boundary import (
     ClerkUnknown,
     CreateTrial,
@@ -31,10 +48,69 @@ from trainrun_operator.core.sweep.boundary import (
     TrialAction,
 )
 from trainrun_operator.core.sweep.clerking import ClerkOrders
-from trainrun_operator.core.sweep.config import displaced
+from trainrun_operator.core.sweep.config import displaced, search_of
 from trainrun_operator.runtime.clerk_work import ClerkWork
 from trainrun_operator.runtime.reconciler import Wakeup
 from trainrun_operator.runtime.sweep_leader import SweepLeader, SweepSeen
+from trainrun_operator.runtime.written_lines import lines_of_stdout
+
+
+def run_sweep(options: RunOptions) -> int:
+    """Run or continue; returns the exit code."""
+    return lead_alone(prepare_sweep, _lead, options)
+
+
+def _lead(prepared: SweepPreparation, options: RunOptions) -> int:
+    prepared.make_places()
+    if options.as_json:
+        lines = SweepJson(lines_of_stdout())
+        status = _run(prepared, options, lines)
+        code = _exit_code(status)
+        lines.finish(status, exit_code=code)
+        return code
+    objective = search_of(prepared.sweep.spec).objective
+    status = _shown(prepared, options)
+    click.echo("")
+    for line in summary(prepared.name, status, objective, continue_with=options.command):
+        click.echo(line)
+    return _exit_code(status)
+
+
+def _shown(prepared: SweepPreparation, options: RunOptions) -> TrainSweepStatus:
+    objective = search_of(prepared.sweep.spec).objective
+    if not options.drawn:
+        color, verbose = options.colored, options.verbose
+        lines = lines_of_stdout()
+        sink = SweepLines(lines, objective=objective, color=color, verbose=verbose)
+        return _run(prepared, options, sink)
+    # 30 ms that other outputs do not need.
+    from trainrun_operator.cli.live import console_to_draw_on  # noqa: PLC0415
+    from trainrun_operator.cli.sweeping.table import SweepTable  # noqa: PLC0415
+
+    console = console_to_draw_on(color=options.colored)
+    with SweepTable(console, name=prepared.name, objective=objective) as table:
+        return _run(prepared, options, table)
+
+
+def _run(prepared: SweepPreparation, options: RunOptions, sink: SweepSink) -> TrainSweepStatus:
+    for note in prepared.notes:
+        sink.say(note)
+    replicas, storage = options.replicas, options.storage
+    again = partial(prepare_sweep, options.file, replicas=replicas, storage=storage, faults=())
+    file = WatchedFile(prepared, again)
+    sweep = LocalSweep(prepared, uid=prepared.identity.uid(), sink=sink, file=file)
+    return asyncio.run(sweep.lead())
+
+
+def _exit_code(status: TrainSweepStatus) -> int:
+    match status.phase:
+        case "Succeeded":
+            return SUCCEEDED
+        case "Failed":
+            return FAILED
+        case _:  # suspended by the file, or stopped by somebody: unfinished either way
+            return INTERRUPTED
+
 
 READ_EVERY = 1.0
 """Seconds between two looks at what trials at work have stored, and at the sweep's file."""

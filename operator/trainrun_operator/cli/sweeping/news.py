@@ -1,19 +1,30 @@
-"""What happens during a local sweep, told to whoever shows it: plain lines, JSON, a table.
+"""What happens during a local sweep, told to whoever shows it: plain lines, JSON; a table is in
+`table`.
 
-Layer: cli. Emitting never blocks.
+Layer: cli. Emitting never blocks. Plain: one line when a trial starts, ends or meets a failure;
+with `verbose` also what trials print. JSON, one object per line; the last one is the final status:
+`{"event": "trial", "trial", "state", "params", "value", "step", "restarts", "remark"}` whenever one
+of these changes, `{"event": "history", "trial", "time", "type", "reason", "message"}` of the run of
+a trial, `{"event": "status", "exitCode", "status"}`. A value that JSON does not have is text:
+`"nan"`.
 """
 
 from __future__ import annotations
 
+import json
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol, assert_never
 
-from trainrun.sweep.space import Scalar
+import click
+
+from trainrun.sweep.search import Objective, Scalar
 from trainrun.sweep.view import TrialView
-from trainrun_operator.api.sweep.status import TrainSweepStatus
-from trainrun_operator.cli.sweeping.rows import Row
-from trainrun_operator.runtime.news import RunNews
+from trainrun_operator.api.sweep.status import TrainSweepStatus, json_object
+from trainrun_operator.cli.sweeping.texts import Row, outcome, parameters
+from trainrun_operator.runtime.news import Happened, Output, RunNews
+from trainrun_operator.runtime.written_lines import Lines, source_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,3 +73,89 @@ class SweepSink(Protocol):
 
     def say(self, text: str) -> None:
         """Tell the user something that is no event of the sweep."""
+
+
+COLORS = {"Succeeded": "green", "Stopped": "yellow", "Skipped": "yellow"}
+
+
+class SweepLines:
+    """Writes news."""
+
+    def __init__(self, lines: Lines, *, objective: Objective, color: bool, verbose: bool) -> None:
+        self._lines = lines
+        self._objective = objective
+        self._color = color
+        self._verbose = verbose
+        self._began = time.monotonic()
+
+    def emit(self, news: SweepNews) -> None:
+        """Write the lines that this news deserves."""
+        match news:
+            case TrialStarted(trial=trial, params=params, again=again):
+                how = "goes on" if again else "starts"
+                self._say(trial, "Running", f"{how} with {parameters(params, exact=True)}")
+            case TrialEnded(trial=trial, leads=leads):
+                self._ended(trial, leads=leads)
+            case OfTrial(trial=number, news=of_run):
+                self._of_run(number, of_run)
+            case SweepLooked():
+                pass
+            case _:
+                assert_never(news)
+
+    def say(self, text: str) -> None:
+        """A line of its own."""
+        self._lines.line(f"trainrun: {text}")
+
+    def _ended(self, trial: TrialView, *, leads: bool) -> None:
+        best = "; the best so far" if leads else ""
+        self._say(trial.number, trial.state, f"{outcome(trial, self._objective)}{best}")
+
+    def _of_run(self, trial: int, news: RunNews) -> None:
+        match news:
+            case Happened(event=event) if event.type == "Warning" or self._verbose:
+                self._say(trial, event.reason, event.message, color="yellow")
+            case Output(line=line) if self._verbose:
+                self._lines.line(f"[{trial}] {line}", source=source_of(str(trial), line))
+            case _:
+                pass
+
+    def _say(self, trial: int, word: str, message: str, *, color: str = "") -> None:
+        ago = f"{time.monotonic() - self._began:7.1f}s"
+        shown = color or COLORS.get(word, "cyan" if word == "Running" else "red")
+        head = click.style(word, fg=shown) if self._color else word
+        self._lines.line(f"{ago}  trial {trial} {head}: {message}")
+
+
+class SweepJson:
+    """Writes news."""
+
+    def __init__(self, lines: Lines) -> None:
+        self._lines = lines
+        self._rows: dict[int, Row] = {}
+
+    def emit(self, news: SweepNews) -> None:
+        """Write what has changed."""
+        match news:
+            case SweepLooked(rows=rows):
+                for row in rows:
+                    if self._rows.get(row.trial) != row:
+                        self._rows[row.trial] = row
+                        self._write({"event": "trial", **row.data})
+            case OfTrial(trial=trial, news=Happened(time=moment, event=event)):
+                fields = {"type": event.type, "reason": event.reason, "message": event.message}
+                head = {"event": "history", "trial": trial, "time": moment.isoformat()}
+                self._write({**head, **fields})
+            case _:
+                pass
+
+    def say(self, text: str) -> None:
+        """Not on stdout, which holds JSON and nothing else."""
+        click.echo(f"trainrun: {text}", err=True)
+
+    def finish(self, status: TrainSweepStatus, *, exit_code: int) -> None:
+        """The last line."""
+        self._write({"event": "status", "exitCode": exit_code, "status": json_object(status)})
+
+    def _write(self, fields: dict[str, Any]) -> None:
+        self._lines.line(json.dumps(fields, allow_nan=False))

@@ -25,11 +25,10 @@ from optuna.visualization import (
 from plotly.graph_objects import Figure
 from plotly.offline import get_plotlyjs
 
-from trainrun._samplers.optuna_trials import STATES, frozen, texts
+from trainrun._samplers.optuna_study import STATES, frozen, texts
 from trainrun.contract.masking import masked
-from trainrun.sweep.results import best
-from trainrun.sweep.space import OneOf, Scalar
-from trainrun.sweep.view import TrialView
+from trainrun.sweep.search import OneOf, Scalar
+from trainrun.sweep.view import TrialView, best
 from trainrun_operator.cli.report.page import safe
 from trainrun_operator.cli.sweeping.reading import ReadSweep
 from trainrun_operator.cli.sweeping.texts import first_line, parameters, value_at

@@ -1,30 +1,37 @@
-"""Everything that is checked and put together before a local sweep starts anything.
+"""Everything that is checked and put together before a local sweep starts anything, and what is
+taken up of its file while it is led.
 
-Layer: cli. All bad input is found here, before a process is started or a file is written.
+Layer: cli. All bad input is found here, before a process is started or a file is written. A file
+that changes is what `kubectl apply` is in a cluster. Invariant: one that cannot be taken up as a
+whole changes nothing, and what is wrong with it is told once.
 """
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Collection, Mapping
+import uuid
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from trainrun.checkpoint.run_store import RunStore
 from trainrun.checkpoint.stores.store import ObjectStore
 from trainrun.contract import variables
-from trainrun.errors import InvalidSpec
+from trainrun.errors import InvalidSpec, TrainRunError
 from trainrun.sweep.samplers import ask
 from trainrun.sweep.view import TrialView
 from trainrun_operator.api.sweep.spec import TrainSweep
 from trainrun_operator.api.sweep.values import variable_of
 from trainrun_operator.cli.preparation import Preparation, preparation_of
-from trainrun_operator.cli.sweeping.identity import SweepIdentity
-from trainrun_operator.cli.sweeping.loading import load_sweep, store_of
+from trainrun_operator.cli.sweeping.reading import load_sweep, store_of
 from trainrun_operator.core.sweep.boundary import CreateTrial
 from trainrun_operator.core.sweep.config import (
     METRICS_INTERVAL,
     SweepConfig,
+    changed_fields,
+    differences,
+    immutable_part,
     in_sweep,
     sweep_config,
     trial_run,
@@ -33,6 +40,33 @@ from trainrun_operator.core.sweep.config import (
 from trainrun_operator.runtime.clerk_work import suggest_of
 from trainrun_operator.worlds.local.place import RunPlace, places_root
 from trainrun_operator.worlds.local.program import gpus_here
+
+
+@dataclass(frozen=True, slots=True)
+class SweepIdentity:
+    """In a file beside the lock, which whoever reads or writes it holds."""
+
+    path: Path
+
+    def uid(self) -> str:
+        """The uid, drawn the first time. Raises OSError, and InvalidSpec for a file of another
+        form."""
+        try:
+            return str(json.loads(self.path.read_text())["uid"])
+        except FileNotFoundError:
+            return self._draw()
+        except (ValueError, KeyError, TypeError) as error:
+            raise InvalidSpec(
+                f"{self.path}: cannot be read ({error!r}). The trials do not depend on it: move it "
+                "away, and the sweep is taken up again as on another machine"
+            ) from error
+
+    def _draw(self) -> str:
+        drawn = str(uuid.uuid4())
+        new = self.path.with_suffix(".new")
+        new.write_text(json.dumps({"uid": drawn}))
+        new.replace(self.path)
+        return drawn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,3 +181,100 @@ def _gpus_per_trial(
 
 def _places(sweep: TrainSweep) -> Path:
     return places_root(trials_uri(sweep), environ=os.environ)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """The file says something else, and may."""
+
+    prepared: SweepPreparation
+    fields: tuple[str, ...]
+    """Below `spec`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Complaint:
+    """The file cannot be taken up."""
+
+    why: str
+    """One line."""
+
+
+class WatchedFile:
+    """The file that a sweep was prepared from."""
+
+    def __init__(self, prepared: SweepPreparation, read: Callable[[], SweepPreparation]) -> None:
+        """`read` prepares it again as at the start; it may raise TrainRunError and OSError."""
+        self._in_force = prepared
+        self._read = read
+        # Read once more at the first look: it may have changed since it was prepared.
+        self._seen: tuple[int, ...] | None = ()
+        self._said = ""
+
+    def look(self) -> Change | Complaint | None:
+        """What is new since the last look. Reads the file only where it was written meanwhile."""
+        # Taken before the file is read: what is written during that is seen the next time.
+        stamp = _stamp(self._in_force.file)
+        if stamp == self._seen:
+            return None
+        self._seen = stamp
+        try:
+            new = self._read()
+            _check(self._in_force, new)
+        except (TrainRunError, OSError) as error:
+            return self._complaint(_in_one_line(error))
+        self._said = ""
+        fields = differences(self._in_force.sweep.spec, new.sweep.spec)
+        if not fields:
+            return None
+        self._in_force = new
+        return Change(prepared=new, fields=tuple(fields))
+
+    def _complaint(self, why: str) -> Complaint | None:
+        if why == self._said:
+            return None
+        self._said = why
+        return Complaint(why=why)
+
+
+def _stamp(file: Path) -> tuple[int, ...] | None:
+    try:
+        it = file.stat()
+    except OSError:
+        return None
+    return it.st_mtime_ns, it.st_size, it.st_ino
+
+
+def _check(old: SweepPreparation, new: SweepPreparation) -> None:
+    """Refuse what no running sweep can take up. Raises InvalidSpec."""
+    before, after = old.sweep.spec, new.sweep.spec
+    fixed = [it for it in differences(before, after) if _of_storage(it)]
+    fixed += changed_fields(immutable_part(before), immutable_part(after))
+    if old.sweep.metadata.name != new.sweep.metadata.name:
+        fixed.insert(0, "metadata.name")
+    if fixed:
+        raise InvalidSpec(
+            f"{new.file}: {', '.join(fixed)} cannot change: take that back, or give another search "
+            "a file and a name of its own"
+        )
+    if after.resume.token < before.resume.token:
+        raise InvalidSpec(
+            f"{new.file}: spec.resume.token: {after.resume.token} is less than "
+            f"{before.resume.token}, which it was before; it can only grow"
+        )
+    if old.gpus_per_trial != new.gpus_per_trial:
+        # Trials of both kinds would share the GPUs, and one of them would find too few.
+        raise InvalidSpec(
+            f"{new.file}: spec.run: each trial has {old.gpus_per_trial} GPUs and would have "
+            f"{new.gpus_per_trial}, which cannot change while trials work: stop the sweep with "
+            "Ctrl-C and run it again"
+        )
+
+
+def _of_storage(field: str) -> bool:
+    return field.startswith("storage.") and field != "storage.onExisting"
+
+
+def _in_one_line(error: Exception) -> str:
+    head, *rest = (line.strip() for line in str(error).splitlines())
+    return f"{head}: {'; '.join(rest)}" if rest else head

@@ -1,8 +1,6 @@
-"""A sweep as its storage tells it: of a YAML file, of a name in a cluster, or from the address of
-its folder alone.
+"""From a file to a TrainSweep and the store of its folder.
 
-Layer: cli. Changes nothing; the store alone is enough, so it works from any machine, whether the
-sweep is on, over, or its cluster gone.
+Layer: cli.
 """
 
 from __future__ import annotations
@@ -15,20 +13,38 @@ from typing import TYPE_CHECKING
 import click
 
 from trainrun.checkpoint.run_store import RunStore, open_store
+from trainrun.checkpoint.stores.store import ObjectStore
 from trainrun.checkpoint.sweep_log import SweepLog
 from trainrun.contract import layout
 from trainrun.errors import StoreError, TrainRunError
-from trainrun.sweep.search import Objective
-from trainrun.sweep.space import Parameter
+from trainrun.sweep.search import Objective, Parameter
 from trainrun.sweep.view import SweepView
-from trainrun_operator.api.sweep.spec import TrainSweep
-from trainrun_operator.cli.cluster_names import ClusterName, cluster_name, stored_name
-from trainrun_operator.cli.preparation import holds_sweep, storage_uri
-from trainrun_operator.cli.sweeping.loading import load_sweep, store_of
+from trainrun_operator.api.loading import load
+from trainrun_operator.api.sweep.spec import TRAINSWEEP, TrainSweep
+from trainrun_operator.cli.finding import ClusterName, cluster_name, stored_name
+from trainrun_operator.cli.preparation import holds_sweep, read_file, storage_uri
 from trainrun_operator.core.sweep.config import space_of
 
 if TYPE_CHECKING:
     from trainrun_operator.worlds.kubernetes.sweep_objects import SweepVersion
+
+
+def load_sweep(
+    file: Path, *, storage: str | None = None, replicas: int | None = None
+) -> TrainSweep:
+    """The TrainSweep in this file with the command line's changes. Raises InvalidSpec."""
+    changes: dict[str, object] = {}
+    if replicas is not None:
+        changes["spec.run.workers.replicas"] = replicas
+    if storage is not None:
+        changes["spec.storage.uri"] = storage_uri(storage)
+    return load(read_file(file), TRAINSWEEP, source=str(file), overrides=changes)
+
+
+def store_of(sweep: TrainSweep) -> ObjectStore:
+    """Where its folder is, without any I/O. Raises StoreMisconfigured."""
+    it = sweep.spec.storage
+    return open_store(it.uri, endpoint_url=it.endpoint_url, region=it.region)
 
 
 class UnknownSweep(TrainRunError):

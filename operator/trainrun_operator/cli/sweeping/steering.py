@@ -2,33 +2,243 @@
 of the cluster; for a file it is told what to write there.
 
 Layer: cli. The spec is the truth, as for `kubectl apply`: the sweep itself is not talked to. A file
-is its user's, so nothing is written into it.
+is its user's, so nothing is written into it; an object is changed with the user's own rights, over
+the version that the change follows from: two users do not undo each other's changes.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn, cast
 
 import click
 
+from trainrun.checkpoint.run_store import RunStore
+from trainrun.checkpoint.sweep_log import SweepLog
 from trainrun.errors import InvalidSpec, TrainRunError
-from trainrun_operator.cli.cluster_names import cluster_name
+from trainrun.sweep.records import TrialState
+from trainrun.sweep.view import TrialView
+from trainrun_operator.api.sweep.spec import TrainSweep
+from trainrun_operator.api.sweep.status import TrainSweepStatus
 from trainrun_operator.cli.exit_codes import SUCCEEDED
-from trainrun_operator.cli.refusal import refused
-from trainrun_operator.cli.sweeping.loading import load_sweep
-from trainrun_operator.cli.sweeping.orders import (
-    Follow,
-    KnownTrials,
-    Order,
-    Steered,
-    needed,
-    paused,
-    resumed,
-    stopped,
-)
+from trainrun_operator.cli.finding import ClusterName, cluster_name
+from trainrun_operator.cli.sweeping.reading import load_sweep, store_of
+from trainrun_operator.core.sweep.config import sweep_config
+
+if TYPE_CHECKING:
+    from trainrun_operator.worlds.kubernetes.sweep_objects import SweepVersion
+
+
+FieldValue = bool | tuple[int, ...]
+
+STEERED = {"suspend", "paused_trials", "stopped_trials"}
+"""The fields of the spec that orders change."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownTrials:
+    """What is known of trials."""
+
+    trials: Mapping[int, TrialView]
+    trouble: str = ""
+    """Why not all that have begun are among them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """What is wanted of a sweep."""
+
+    where: str
+    """The sweep, as the command line takes it."""
+    sweep: TrainSweep
+    """As it is described now."""
+    trials: tuple[int, ...]
+    """Each once; none: the whole sweep."""
+    known: KnownTrials
+
+    @property
+    def open(self) -> tuple[int, ...]:
+        """Those that have not ended, or are not known yet."""
+        known = self.known.trials
+        return tuple(it for it in self.trials if it not in known or known[it].open)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepEdit:
+    """What follows from an order."""
+
+    changes: dict[str, FieldValue]
+    """Fields below `spec`."""
+    outcome: str
+    """What holds then."""
+    notes: tuple[str, ...] = field(default=())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Steered:
+    """An order that was carried out."""
+
+    where: str
+    edit: SweepEdit
+    follows: str
+    """Who goes by it."""
+
+
+Follow = Callable[[Order], SweepEdit]
+"""Pausing, stopping or resuming."""
+
+
+def edit_of(follow: Follow, order: Order) -> SweepEdit:
+    """What is to be written, without what is so already, and all that is to be said. Raises
+    InvalidSpec for a trial that does not exist, or cannot be in that state."""
+    _check_budget(order)
+    edit = needed(follow, order)
+    return replace(edit, notes=(*_notes(order), *edit.notes))
+
+
+def needed(follow: Follow, order: Order) -> SweepEdit:
+    """The same from the spec alone."""
+    edit = follow(order)
+    now = order.sweep.spec.model_dump(by_alias=True, include=STEERED)
+    changes = {field: to for field, to in edit.changes.items() if to != now[field]}
+    return replace(edit, changes=changes)
+
+
+def paused(order: Order) -> SweepEdit:
+    """Saved, and waiting."""
+    spec = order.sweep.spec
+    if not order.trials:
+        return SweepEdit(changes={"suspend": True}, outcome="all trials are to be saved and wait")
+    _refuse_stopped(order, "paused")
+    wanted = (*spec.paused_trials, *(it for it in order.open if it not in spec.paused_trials))
+    return SweepEdit(changes={"pausedTrials": wanted}, outcome=_said(order.open, "paused"))
+
+
+def stopped(order: Order) -> SweepEdit:
+    """Ended for good."""
+    spec = order.sweep.spec
+    wanted = (*spec.stopped_trials, *(it for it in order.open if it not in spec.stopped_trials))
+    changes: dict[str, FieldValue] = {
+        "pausedTrials": tuple(it for it in spec.paused_trials if it not in wanted),
+        "stoppedTrials": wanted,
+    }
+    return SweepEdit(changes=changes, outcome=_said(order.open, "stopped for good"))
+
+
+def resumed(order: Order) -> SweepEdit:
+    """Not paused any more."""
+    spec = order.sweep.spec
+    if not order.trials:
+        changes: dict[str, FieldValue] = {"suspend": False, "pausedTrials": ()}
+        return SweepEdit(changes=changes, outcome="all trials may go on")
+    _refuse_stopped(order, "resumed")
+    left = tuple(it for it in spec.paused_trials if it not in order.trials)
+    waits = f"spec.suspend is true: no trial goes on before `trainrun sweep resume {order.where}`"
+    return SweepEdit(
+        changes={"pausedTrials": left},
+        outcome=_said(order.trials, "not paused"),
+        notes=(waits,) if spec.suspend else (),
+    )
+
+
+def _refuse_stopped(order: Order, what: str) -> None:
+    stopped = [it for it in order.trials if it in order.sweep.spec.stopped_trials]
+    if stopped:
+        raise InvalidSpec(
+            f"{_named(stopped)} cannot be {what}: spec.stoppedTrials ends a trial for good"
+        )
+
+
+def _said(trials: tuple[int, ...], state: str) -> str:
+    return f"{_named(trials)} {'are' if len(trials) > 1 else 'is'} {state}" if trials else ""
+
+
+def _named(trials: tuple[int, ...] | list[int]) -> str:
+    return f"trial{'s' if len(trials) > 1 else ''} {', '.join(map(str, trials))}"
+
+
+def _check_budget(order: Order) -> None:
+    most = sweep_config(order.sweep).trials
+    beyond = [it for it in order.trials if it >= most and it not in order.known.trials]
+    if beyond:
+        raise InvalidSpec(
+            f"there is no {_named(beyond)}: the budget is {most} trials, which are counted from 0"
+        )
+
+
+def _notes(order: Order) -> Iterator[str]:
+    known = order.known
+    unknown = [it for it in order.trials if it not in known.trials]
+    if known.trouble and unknown:
+        yield known.trouble
+    for number in order.trials:
+        trial = known.trials.get(number)
+        if trial is not None and not trial.open:
+            yield f"trial {number} has ended ({trial.state})"
+        elif trial is None and not known.trouble:
+            yield f"trial {number} has not begun yet"
+
+
+def steer_in_cluster(follow: Follow, name: ClusterName, trials: tuple[int, ...]) -> Steered:
+    """Change the object. Raises InvalidSpec, and what a cluster answers."""
+    # aiohttp and the client library: half a second that files need not wait.
+    from trainrun_operator.worlds.kubernetes.reading import change_sweep  # noqa: PLC0415
+
+    deciding = _Deciding(follow=follow, trials=trials)
+    change_sweep(name.name, name.namespace, deciding.fields)
+    assert deciding.steered is not None, "it was asked at least once"
+    return deciding.steered
+
+
+@dataclass(slots=True, kw_only=True)
+class _Deciding:
+    """For one version after the other, where others write as well."""
+
+    follow: Follow
+    trials: tuple[int, ...]
+    steered: Steered | None = None
+    known: KnownTrials | None = None
+    """Read once: whole seconds, in which others would write again."""
+
+    def fields(self, version: SweepVersion) -> Mapping[str, object]:
+        if self.known is None:
+            self.known = _known(version) if self.trials else KnownTrials(trials={})
+        where = version.where
+        order = Order(where=where, sweep=version.sweep, trials=self.trials, known=self.known)
+        edit = edit_of(self.follow, order)
+        self.steered = Steered(where=where, edit=edit, follows=_who_follows(version))
+        return edit.changes
+
+
+def _known(version: SweepVersion) -> KnownTrials:
+    """The trials of the log; where it cannot be read those that the operator tells of, and why: the
+    spec can be changed all the same."""
+    sweep = version.sweep
+    try:
+        view = SweepLog(RunStore(store_of(sweep), sweep.sweep_name)).read_on()
+    except TrainRunError as error:
+        trouble = f"whether these trials are open is not known, the log cannot be read: {error}"
+        return KnownTrials(trials=_told(version.status), trouble=trouble)
+    return KnownTrials(trials=view.trials)
+
+
+def _told(status: TrainSweepStatus) -> dict[int, TrialView]:
+    """What the operator says of trials: it tells of a few."""
+    running = {it: TrialView(it, {}) for it in status.running}
+    ended = {
+        it.trial: TrialView(it.trial, {}, state=cast("TrialState", it.state), reason=it.reason)
+        for it in status.last_ended
+    }
+    return {**running, **ended}
+
+
+def _who_follows(version: SweepVersion) -> str:
+    if version.status.holder:
+        return "the operator takes it up"
+    return "no operator leads the sweep yet, the first one that does goes by it"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,18 +271,10 @@ def resume_trials(options: SteeringOptions) -> int:
 
 def _carried_out(follow: Follow, options: SteeringOptions) -> int:
     trials = tuple(dict.fromkeys(options.trials))
-    try:
-        name = cluster_name(options.where, options.namespace)
-        if name is None:
-            _refuse_file(follow, options.where, trials)
-        # aiohttp and the client library: half a second that files need not wait.
-        from trainrun_operator.cli.sweeping.cluster_steering import (  # noqa: PLC0415
-            steer_in_cluster,
-        )
-
-        done = steer_in_cluster(follow, name, trials)
-    except TrainRunError as error:
-        return refused(error)
+    name = cluster_name(options.where, options.namespace)
+    if name is None:
+        _refuse_file(follow, options.where, trials)
+    done = steer_in_cluster(follow, name, trials)
     if options.as_json:
         click.echo(json.dumps(_as_json(done)))
     else:

@@ -13,10 +13,9 @@ from rich.text import Text
 
 from trainrun.sweep.search import Objective
 from trainrun_operator.cli import wording
-from trainrun_operator.cli.redrawn import Redrawn
+from trainrun_operator.cli.live import Redrawn
 from trainrun_operator.cli.sweeping.news import OfTrial, SweepLooked, SweepNews, TrialEnded
-from trainrun_operator.cli.sweeping.rows import Row
-from trainrun_operator.cli.sweeping.texts import number, outcome, parameters
+from trainrun_operator.cli.sweeping.texts import Row, number, outcome, parameters
 from trainrun_operator.runtime.news import Happened
 
 MOST_EVENTS = 5

@@ -1,16 +1,17 @@
-"""What is said of a sweep and its trials, the same in lines, table and summary.
+"""What is said of a sweep and its trials, the same in lines, tables, reports and JSON.
 
 Layer: cli; pure.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
-from trainrun.sweep.search import Objective
-from trainrun.sweep.space import Scalar
-from trainrun.sweep.view import TrialView
+from trainrun.sweep.search import Objective, Scalar
+from trainrun.sweep.view import SweepView, TrialView, standing
 from trainrun_operator.api.sweep.status import EndedTrial, TrainSweepStatus
 from trainrun_operator.cli import wording
 from trainrun_operator.core.sweep.config import as_text
@@ -109,3 +110,50 @@ def _counts(status: TrainSweepStatus) -> str:
         "open": it.open,
     }
     return wording.counts(counts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """A trial as it is now."""
+
+    trial: int
+    state: str
+    """The one that the log gives; of an open trial that this machine leads `Running`, `Saving`,
+    `Saved`, or `Ending` until the log has its end."""
+    params: Mapping[str, Scalar]
+    value: float | None
+    step: int | None
+    restarts: int
+    remark: str = ""
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """For programs. A value that JSON does not have is text: `"nan"`."""
+        value = self.value
+        odd = value is not None and not math.isfinite(value)
+        return {**asdict(self), "params": dict(self.params), "value": str(value) if odd else value}
+
+
+def trial_rows(view: SweepView, objective: Objective) -> tuple[Row, ...]:
+    """By number."""
+    return tuple(trial_row(trial, objective) for trial in view.trials.values())
+
+
+def trial_row(trial: TrialView, objective: Objective) -> Row:
+    """One trial."""
+    own = standing(trial, objective)
+    return Row(
+        trial=trial.number,
+        state=trial.state,
+        params=trial.params,
+        value=None if own is None else own.value,
+        step=None if own is None else own.step,
+        restarts=trial.restarts,
+        remark=_remark(trial),
+    )
+
+
+def _remark(trial: TrialView) -> str:
+    if trial.state in ("Open", "Succeeded"):
+        return "" if trial.duplicate_of is None else f"same as trial {trial.duplicate_of}"
+    return first_line(f"{trial.reason}: {trial.message}" if trial.message else trial.reason)

@@ -19,11 +19,10 @@ from trainrun.sweep.search import Objective
 from trainrun.sweep.view import SweepView, TrialView
 from trainrun_operator.api.run.status import Condition, TrainRunStatus
 from trainrun_operator.cli.local_run import LocalRun, LocalServer
-from trainrun_operator.cli.opening import open_run
-from trainrun_operator.cli.preparation import Preparation
+from trainrun_operator.cli.preparation import Preparation, open_run
 from trainrun_operator.cli.sweeping.news import OfTrial, SweepSink, TrialStarted
 from trainrun_operator.cli.sweeping.preparation import SweepPreparation
-from trainrun_operator.cli.sweeping.rows import Row, row_of
+from trainrun_operator.cli.sweeping.texts import Row, trial_row
 from trainrun_operator.core.sweep.boundary import (
     CreateTrial,
     DeleteTrial,
@@ -186,7 +185,9 @@ class LocalTrials:
 
     def rows(self, view: SweepView, objective: Objective) -> tuple[Row, ...]:
         """All trials by number, open ones as this machine knows them."""
-        return tuple(self._row(trial, row_of(trial, objective)) for trial in view.trials.values())
+        return tuple(
+            self._row(trial, trial_row(trial, objective)) for trial in view.trials.values()
+        )
 
     def _row(self, trial: TrialView, log: Row) -> Row:
         run = self.of(trial)

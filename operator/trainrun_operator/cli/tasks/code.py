@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from trainrun.errors import InvalidSpec
-from trainrun.tasks.module_code import code_of_module
+from trainrun.tasks.keys import code_of_module
 from trainrun_operator.cli.preparation import prepare
 from trainrun_operator.cli.tasks.history import TaskHistory
 

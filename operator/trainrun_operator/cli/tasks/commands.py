@@ -19,17 +19,16 @@ import click
 from trainrun.checkpoint.run_store import READERS
 from trainrun.errors import TrainRunError
 from trainrun.tasks.book import Entry
-from trainrun.tasks.keep import digest_in
+from trainrun.tasks.keep import BY_HAND, digest_in, to_bytes
 from trainrun.tasks.records import Batch, Rebuild, Record, Reset
-from trainrun.tasks.task_log import BY_HAND, to_bytes
 from trainrun_operator.cli import wording
 from trainrun_operator.cli.exit_codes import FOUND, SUCCEEDED
+from trainrun_operator.cli.report.terminal import wrapped
 from trainrun_operator.cli.tasks import one, overview
 from trainrun_operator.cli.tasks.code import stale_tasks
 from trainrun_operator.cli.tasks.history import objects, shown
 from trainrun_operator.cli.tasks.opening import OpenedProgram, UnknownTasks, find_task, opened
 from trainrun_operator.cli.tasks.overview import SHORT, row
-from trainrun_operator.cli.wrapping import wrapped
 
 WHY = "asked for by `trainrun tasks rebuild`"
 

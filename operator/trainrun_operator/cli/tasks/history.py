@@ -10,10 +10,9 @@ from dataclasses import dataclass, field
 
 from trainrun.tasks import records as log
 from trainrun.tasks.book import Book, Entry
-from trainrun.tasks.ends import Output
-from trainrun.tasks.keep import Keep
-from trainrun.tasks.refs import object_name
-from trainrun.tasks.task_log import from_bytes
+from trainrun.tasks.calls import object_name
+from trainrun.tasks.keep import Keep, from_bytes
+from trainrun.tasks.records import Output
 
 STATES = ("done", "running", "waiting", "failed", "cancelled")
 """In the order in which they are shown. Waiting: to be run again. A call that no worker has

@@ -15,10 +15,10 @@ from trainrun.contract import wire
 from trainrun.tasks import records as log
 from trainrun.tasks.book import Entry
 from trainrun_operator.cli import wording
+from trainrun_operator.cli.report.terminal import wrapped
 from trainrun_operator.cli.tasks.history import TaskHistory, objects, shown
 from trainrun_operator.cli.tasks.opening import OpenedProgram
 from trainrun_operator.cli.tasks.overview import SHORT, row, task_object
-from trainrun_operator.cli.wrapping import wrapped
 
 MOST_PARENTS = 10
 """That are listed."""

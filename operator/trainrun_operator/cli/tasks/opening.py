@@ -17,10 +17,9 @@ from trainrun.errors import TrainRunError
 from trainrun.tasks.book import Entry
 from trainrun.tasks.keep import FOLDER
 from trainrun_operator.cli.finding import find_run
-from trainrun_operator.cli.refusal import refused
-from trainrun_operator.cli.sources import Source
+from trainrun_operator.cli.report.output import refused
+from trainrun_operator.cli.sources import Source, generation_of
 from trainrun_operator.cli.tasks.history import TaskHistory, shown
-from trainrun_operator.cli.which_generation import generation_of
 
 MOST_NAMED = 5
 """Tasks that an ambiguous key may mean."""

@@ -13,8 +13,8 @@ from trainrun.tasks.book import Entry
 from trainrun_operator.cli import wording
 from trainrun_operator.cli.report import terminal
 from trainrun_operator.cli.report.model import Document, Section, TextLine, Verbatim
+from trainrun_operator.cli.report.terminal import WIDTH
 from trainrun_operator.cli.tasks.history import TaskHistory, shown
-from trainrun_operator.cli.wrapping import WIDTH
 
 SHORT = 12
 """Characters of a key that are shown."""

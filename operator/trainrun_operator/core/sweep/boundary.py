@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from trainrun.sweep.targets import Targets
+from trainrun.sweep.records import Targets
 from trainrun.sweep.view import SweepView, TrialView
 from trainrun_operator.api.sweep.status import SweepPhase
 

@@ -17,8 +17,7 @@ from typing import Any
 from trainrun.contract import variables, wire
 from trainrun.contract.agent_config import BadConfig, StorageConfig
 from trainrun.contract.wire import LARGEST_HEARTBEAT, checked
-from trainrun.sweep.records import LogEntry
-from trainrun.sweep.targets import Targets
+from trainrun.sweep.records import LogEntry, Targets
 from trainrun_operator.core.sweep.boundary import ClerkUnknown
 
 VERSION = 1

@@ -14,9 +14,21 @@ from typing import Any, assert_never
 
 from trainrun.contract import layout, variables
 from trainrun.sweep.samplers import grid_size
-from trainrun.sweep.search import Objective, Search
-from trainrun.sweep.space import Domain, FloatRange, IntRange, OneOf, Parameter, Scalar
-from trainrun.sweep.stopping_rules import Asha, EarlyStopping, Hyperband, Percentile, Threshold
+from trainrun.sweep.search import (
+    Asha,
+    Domain,
+    EarlyStopping,
+    FloatRange,
+    Hyperband,
+    IntRange,
+    Objective,
+    OneOf,
+    Parameter,
+    Percentile,
+    Scalar,
+    Search,
+    Threshold,
+)
 from trainrun.sweep.view import TrialView
 from trainrun_operator.api.base import API_VERSION
 from trainrun_operator.api.resources import TrainRun

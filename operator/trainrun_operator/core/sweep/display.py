@@ -13,9 +13,8 @@ from typing import Any
 
 from trainrun._common.text import cut
 from trainrun.sweep.records import written
-from trainrun.sweep.results import best
 from trainrun.sweep.search import Objective
-from trainrun.sweep.view import SweepView, TrialView
+from trainrun.sweep.view import SweepView, TrialView, best
 from trainrun_operator.api.run.status import Condition, ConditionStatus
 from trainrun_operator.api.sweep.status import (
     MAX_LAST_ENDED,

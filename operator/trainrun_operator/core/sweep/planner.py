@@ -10,8 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from trainrun.sweep.records import SweepSession
-from trainrun.sweep.targets import EndedRun, Targets
+from trainrun.sweep.records import EndedRun, SweepSession, Targets
 from trainrun.sweep.view import SweepView
 from trainrun_operator.api.sweep.status import SweepPhase
 from trainrun_operator.core.sweep.boundary import (

@@ -21,8 +21,7 @@ from dataclasses import dataclass
 
 from trainrun._common.text import cut
 from trainrun.sweep.records import End
-from trainrun.sweep.results import ranked
-from trainrun.sweep.view import SweepView, TrialView
+from trainrun.sweep.view import SweepView, TrialView, ranked
 from trainrun_operator.core.sweep.boundary import CreateTrial, DeleteTrial, SuspendTrial, TrialRun
 from trainrun_operator.core.sweep.config import SweepConfig, run_name
 

@@ -13,8 +13,7 @@ from typing import Any, Protocol
 
 from tests.simulation.world.sweep.ledger import SweepLedger, TrialEntry
 from trainrun.contract import layout
-from trainrun.sweep.records import Ask, End, Record, Reports, SweepSession, Tell
-from trainrun.sweep.targets import Targets
+from trainrun.sweep.records import Ask, End, Record, Reports, SweepSession, Targets, Tell
 from trainrun_operator.core.sweep.boundary import (
     CreateTrial,
     DeleteTrial,

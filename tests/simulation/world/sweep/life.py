@@ -22,9 +22,7 @@ from tests.simulation.world.sweep.sweep_object import Spec, at_peace, drawn_spec
 from tests.simulation.world.sweep.trials import GANG, LENGTH, SimulatedTrial, loss
 from trainrun.contract import layout
 from trainrun.errors import StoreUnavailable
-from trainrun.sweep.fold import fold
-from trainrun.sweep.results import best
-from trainrun.sweep.view import SweepView
+from trainrun.sweep.view import SweepView, best, fold
 from trainrun_operator.core.sweep.config import folder_name
 from trainrun_operator.core.sweep.display import is_settled
 

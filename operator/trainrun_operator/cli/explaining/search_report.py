@@ -1,0 +1,398 @@
+"""A search's life as a report: how it stands, what it cost, what failed, the best, what to do next.
+
+Layer: cli; pure.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime
+from statistics import median
+from typing import Any
+
+from trainrun.sweep.records import TrialState
+from trainrun.sweep.view import TrialView, best, standing
+from trainrun_operator.api.sweep.status import json_object
+from trainrun_operator.cli.explaining.life import Life
+from trainrun_operator.cli.explaining.search_life import (
+    SearchLife,
+    advice,
+    newest_attempt,
+    troubled_trials,
+)
+from trainrun_operator.cli.report.drawing import Thinned
+from trainrun_operator.cli.report.model import (
+    Advices,
+    Block,
+    Curves,
+    Document,
+    Section,
+    TextLine,
+    Verbatim,
+)
+from trainrun_operator.cli.sweeping.texts import (
+    LONGEST_TEXT,
+    first_line,
+    led,
+    number,
+    parameters,
+    trial_row,
+    value_at,
+)
+from trainrun_operator.cli.wording import clock, counted, counts, joined, shortened
+from trainrun_operator.cli.wording import seconds as in_words
+from trainrun_operator.core.run.causes import row_of
+from trainrun_operator.core.sweep.config import as_text, in_sweep
+
+MOST_TOLD = 10
+"""Trials of one kind; `trainrun sweep trials` shows all."""
+
+
+def report_of(life: SearchLife, *, pictures: bool = False) -> Document:
+    """The whole story; with `pictures` for a page."""
+    end = life.view.end
+    verdict = None if end is None else end.record.verdict
+    lead = (searched(life), f"{cost(life)} {worker_cost(life)}")
+    return Document(
+        name=f"Sweep {life.sweep.folder.run_name}",
+        headline=headline(life),
+        tone="plain" if verdict is None else "good" if verdict == "Succeeded" else "bad",
+        lead=tuple(map(TextLine, lead)),
+        facts=(("storage", life.sweep.uri),),
+        remarks=(*life.remarks, *by_chance(life), *records_lost(life)),
+        sections=tuple(_sections(life, pictures=pictures)),
+        advice=Advices(
+            title="What to do next", items=advice(life), otherwise="What to do next: nothing."
+        ),
+        data=_data(life),
+    )
+
+
+def _sections(life: SearchLife, *, pictures: bool) -> Iterator[Section]:
+    trials, troubled = life.view.trials.values(), troubled_trials(life.view)
+    failed = [it for it in troubled if it.state in ("Errored", "Diverged")]
+    if failed:
+        told = [block for trial in failed[:MOST_TOLD] for block in _failed(life, trial)]
+        yield Section(
+            title=f"What failed ({reasons(failed)})", blocks=(*told, *_more(life, len(failed)))
+        )
+    for head, found in (
+        ("Open", [it for it in trials if it.open]),
+        ("Restarted", [it for it in troubled if it.state == "Succeeded"]),
+        ("Ended before their time", [it for it in trials if it.state == "Stopped"]),
+        ("Skipped", [it for it in trials if it.state == "Skipped"]),
+    ):
+        if found:
+            newest = sorted(found, key=lambda it: (-it.told_after, -it.number))
+            lines = [_other(life, trial) for trial in newest[:MOST_TOLD]]
+            yield Section(title=f"{head} ({len(found)})", blocks=(*lines, *_more(life, len(found))))
+    yield _best(life)
+    if pictures and (drawn := history(life)):
+        yield Section(title="Values of the trials, and the best so far", blocks=(drawn,))
+
+
+def _failed(life: SearchLife, trial: TrialView) -> Iterator[Block]:
+    """One that errored or diverged."""
+    yield TextLine(title(life, trial), "bad")
+    yield TextLine(parameters(trial.params, exact=True), deeper=True)
+    own = life.lives.get(trial.number)
+    if own is not None and own.incidents:
+        spent, _ = worker_seconds([own])
+        yield TextLine(f"{causes(own)}; {in_words(spent)} of workers' time", deeper=True)
+    hint = advice_of(own)
+    if hint and hint not in why(trial):
+        yield TextLine(hint, deeper=True)
+    yield Verbatim((f"trainrun explain {life.folder_of(trial)}",))
+
+
+def _other(life: SearchLife, trial: TrialView) -> TextLine:
+    own = life.lives.get(trial.number)
+    what = f"; {causes(own)}" if own is not None and own.incidents else ""
+    return TextLine(f"{title(life, trial)}{what}")
+
+
+def _more(life: SearchLife, found: int) -> Iterator[Block]:
+    if found > MOST_TOLD:
+        yield TextLine(f"and {found - MOST_TOLD} more, older ones; all of them:")
+        yield Verbatim((f"trainrun sweep trials {life.sweep.uri}",))
+
+
+def _best(life: SearchLife) -> Section:
+    goal, found = life.sweep.objective, best(life.view, life.sweep.objective)
+    all_of_them = (TextLine(said),) if (said := succeeded(life)) else ()
+    if found is None:
+        return Section(title=f"No trial has a {goal.metric} that counts", blocks=all_of_them)
+    so_far = ", so far" if found.trial.open else ""
+    blocks = (
+        TextLine(parameters(found.trial.params, exact=True)),
+        Verbatim((f"trainrun checkpoints {life.folder_of(found.trial)}",)),
+    )
+    told = value_at(goal, found.own.value, found.own.step)
+    return Section(
+        title=f"Best: trial {found.trial.number}, {told}{so_far}", blocks=(*blocks, *all_of_them)
+    )
+
+
+def history(life: SearchLife) -> Curves | None:
+    """What trials have come to, by number; None where none has a value."""
+    goal = life.sweep.objective
+    better = min if goal.goal == "minimize" else max
+    values, ahead = Thinned(), Thinned()
+    leading = math.nan
+    for trial in life.view.trials.values():
+        if trial.value is not None and math.isfinite(trial.value):
+            leading = trial.value if math.isnan(leading) else better(leading, trial.value)
+            values.add(trial.number, trial.value)
+            ahead.add(trial.number, leading)
+    if not values.points:
+        return None
+    picture = {0: values.points, 1: ahead.points}
+    return Curves(names=("by trial", "the best so far"), pictures={goal.metric: picture})
+
+
+def _data(life: SearchLife) -> dict[str, object]:
+    """docs/explain.md is its schema; every trial that did not simply succeed, whatever their
+    number."""
+    view, end = life.view, life.view.end
+    found = best(view, life.sweep.objective)
+    return {
+        "version": 1,
+        "sweep": life.sweep.folder.run_name,
+        "uri": life.sweep.uri,
+        "summary": headline(life),
+        "end": end
+        and {
+            "verdict": end.record.verdict,
+            "reason": end.record.reason,
+            "message": in_sweep(end.record.message),
+        },
+        "leader": life.leader,
+        "object": _object(life),
+        "written": None if life.written is None else life.written.isoformat(),
+        "activeSeconds": view.active,
+        "sessions": len(view.sessions),
+        "restarts": restarts(life),
+        "trials": {"asked": view.asked, **{it.lower(): view.count(it) for it in STATES}},
+        "best": found and trial_row(found.trial, life.sweep.objective).data,
+        "told": list(_told(life, view.trials.values())),
+        "advice": [it.data for it in advice(life)],
+        "remarks": list(life.remarks),
+    }
+
+
+def _object(life: SearchLife) -> dict[str, object] | None:
+    """What the cluster says of it."""
+    version = life.sweep.version
+    if version is None:
+        return None
+    metadata, status = version.sweep.metadata, json_object(version.status)
+    said = {it: status[it] for it in ("phase", "reason", "message", "conditions")}
+    return {"namespace": metadata.namespace, "name": metadata.name, **said}
+
+
+def _told(life: SearchLife, trials: Iterable[TrialView]) -> Iterator[dict[str, object]]:
+    for trial in trials:
+        if trial.state == "Succeeded" and not trial.restarts and not trial.fallback:
+            continue
+        row = trial_row(trial, life.sweep.objective).data
+        del row["remark"]
+        own = life.lives.get(trial.number)
+        yield {
+            **row,
+            "reason": trial.reason,
+            "message": in_sweep(trial.message),
+            "byChance": trial.fallback,
+            "uri": life.folder_of(trial),
+            "incidents": own and [chapter.incident for chapter in own.incidents],
+            "workerSeconds": own and round(worker_seconds([own])[0], 3),
+            "advice": advice_of(own),
+        }
+
+
+MOST_PARAMETERS = 6
+"""Of a space, in a sentence."""
+MOST_CHOICES = 4
+"""Of a parameter, in a sentence."""
+MOST_NUMBERS = 10
+"""Of trials, in a sentence."""
+STATES: tuple[TrialState, ...] = ("Succeeded", "Errored", "Diverged", "Stopped", "Skipped", "Open")
+"""In the order in which they are told."""
+
+
+def headline(life: SearchLife, *, now: datetime | None = None) -> str:
+    """How it ended, or stands."""
+    name, end = life.sweep.folder.run_name, life.view.end
+    if end is not None:
+        word = "succeeded" if end.record.verdict == "Succeeded" else "failed"
+        message = in_sweep(end.record.message)
+        return f"Sweep {name} {word} ({end.record.reason}): {message}."
+    where = f"{counted(life.view.asked, 'trial')} with parameters, {life.view.count('Open')} open"
+    version = life.sweep.version
+    if version is not None:
+        said = led(version.status)
+        return f"Sweep {version.where} is {said.phase} ({said.reason}): {said.message}; {where}."
+    if life.leader is not None:
+        return f"Sweep {name} goes on, led by process {life.leader} of this machine: {where}."
+    written = ""
+    if life.written is not None:
+        ago = ((now or datetime.now(UTC)) - life.written).total_seconds()
+        written = (
+            f" The newest record of its log is of {clock(life.written, day=True)}, "
+            f"{in_words(max(ago, 0.0))} ago."
+        )
+    return f"Sweep {name} has not ended, and no process of this machine leads it: {where}.{written}"
+
+
+def searched(life: SearchLife) -> str:
+    """What was searched, for what, by whom."""
+    spec, goal = json.loads(life.view.sessions[0].spec), life.sweep.objective
+    space = [_range(it) for it in spec["space"]]
+    if len(space) > MOST_PARAMETERS:
+        space = [*space[:MOST_PARAMETERS], f"{len(space) - MOST_PARAMETERS} more"]
+    extreme = "smallest" if goal.goal == "minimize" else "greatest"
+    which = " at any step" if goal.value == "best" else ""
+    sampler = spec["sampler"]["name"]
+    return f"It searched {joined(space)} for the {extreme} {goal.metric}{which}, by {sampler}."
+
+
+def _range(parameter: Mapping[str, Any]) -> str:
+    name = str(parameter["name"])
+    for kind in ("float", "int"):
+        if kind in parameter:
+            it = parameter[kind]
+            log = " (log)" if it.get("log") else ""
+            return f"{name} from {it['low']:.6g} to {it['high']:.6g}{log}"
+    choices = [shortened(as_text(it), LONGEST_TEXT) for it in parameter["choice"]]
+    if len(choices) > MOST_CHOICES:
+        return f"{name} among {len(choices)} values"
+    return f"{name} ({', '.join(choices)})"
+
+
+def cost(life: SearchLife) -> str:
+    """What it cost."""
+    view = life.view
+    states = {it.lower(): view.count(it) for it in STATES}
+    sessions = counted(len(view.sessions), "session")
+    restarted = f"; {counted(again, 'restart')}" if (again := restarts(life)) else ""
+    return (
+        f"It took {in_words(view.active)} with trials at work, in {sessions}: "
+        f"{counted(view.asked, 'trial')}, {counts(states)}{restarted}."
+    )
+
+
+def restarts(life: SearchLife) -> int:
+    """Of all trials that have ended, each since it was opened last."""
+    return sum(trial.restarts for trial in life.view.trials.values())
+
+
+def worker_cost(life: SearchLife) -> str:
+    """What the trials that had trouble cost; empty where nothing is known of them."""
+    whole, useful = worker_seconds(life.lives.values())
+    if not whole:
+        return ""
+    return (
+        f"{counted(len(life.lives), 'trial')} with trouble took {in_words(whole)} of "
+        f"workers' time, {in_words(useful)} of it in steps that count."
+    )
+
+
+def worker_seconds(lives: Iterable[Life]) -> tuple[float, float]:
+    """Seconds times workers of all attempts, and those of them that made steps that count."""
+    ran = [chapter for life in lives for chapter in life.ran]
+    whole = sum(it.workers * sum(it.spent.values()) for it in ran)
+    return whole, sum(it.workers * it.spent.get("useful", 0.0) for it in ran)
+
+
+def title(life: SearchLife, trial: TrialView) -> str:
+    """A trial in one line: how it ended, after how many restarts, and why."""
+    own = standing(trial, life.sweep.objective)
+    at = "" if own is None else f" with {value_at(life.sweep.objective, own.value, own.step)}"
+    again = f" after {counted(trial.restarts, 'restart')}"
+    head = f"trial {trial.number} {_ending(trial)}{again if trial.restarts else ''}{at}"
+    said = why(trial)
+    return f"{head}: {said}" if said else head
+
+
+def _ending(trial: TrialView) -> str:
+    if trial.open:
+        attempt = newest_attempt(trial)
+        return f"is open, in attempt {attempt}" if attempt else "is open, and was not heard of"
+    word = trial.state.lower()
+    return word if trial.state == "Succeeded" else f"{word} ({trial.reason})"
+
+
+def why(trial: TrialView) -> str:
+    """The first line of what its end said."""
+    return in_sweep(first_line(trial.message))
+
+
+def causes(life: Life) -> str:
+    """`AppError 2 times (rank 0, trial.py:27)`: what ended the attempts of a trial."""
+    incidents = [chapter.incident for chapter in life.incidents]
+    count = Counter(str(it.get("cause", "Unknown")) for it in incidents)
+    return ", ".join(
+        f"{cause}{f' {n} times' if n > 1 else ''}{_place(incidents, cause)}"
+        for cause, n in count.most_common()
+    )
+
+
+def _place(incidents: list[dict[str, Any]], cause: str) -> str:
+    """Of the newest incident of this cause."""
+    newest = [it for it in incidents if str(it.get("cause", "Unknown")) == cause][-1]
+    parts = [f"rank {newest['rank']}"] if "rank" in newest else []
+    parts += [f"node {newest['node']}"] if newest.get("node") else []
+    parts += [str(newest["raisedAt"])] if newest.get("raisedAt") else []
+    return f" ({', '.join(parts)})" if parts else ""
+
+
+def advice_of(life: Life | None) -> str:
+    """What a user can do about what ended the newest attempt; empty where that is not known."""
+    if life is None or not life.incidents:
+        return ""
+    return in_sweep(row_of(str(life.incidents[-1].incident.get("cause", ""))).advice)
+
+
+def reasons(trials: Iterable[TrialView]) -> str:
+    """`MaxFailuresExceeded 2, NoObjective 1`."""
+    return ", ".join(f"{it} {n}" for it, n in Counter(t.reason for t in trials).most_common())
+
+
+def by_chance(life: SearchLife) -> Iterator[str]:
+    """Why the sampler did not choose, with the trials that this happened to."""
+    found: dict[str, list[int]] = {}
+    for trial in life.view.trials.values():
+        if trial.fallback:
+            found.setdefault(first_line(trial.fallback), []).append(trial.number)
+    for reason, numbers in found.items():
+        newest = joined(str(it) for it in numbers[-MOST_NUMBERS:])
+        which = "the newest: " if len(numbers) > MOST_NUMBERS else ""
+        yield f"{counted(len(numbers), 'trial')} drawn by chance ({which}{newest}): {reason}"
+
+
+def records_lost(life: SearchLife) -> Iterator[str]:
+    """Which trials show that the log has lost records."""
+    moved = [trial.number for trial in life.view.trials.values() if trial.first > 1]
+    if moved:
+        newest = joined(str(it) for it in moved[-MOST_NUMBERS:])
+        yield (
+            f"the log has lost records: {counted(len(moved), 'trial')} ({newest}) began in a new "
+            "folder, since an earlier trial had used that of its number"
+        )
+
+
+def succeeded(life: SearchLife) -> str:
+    """All that succeeded, in one sentence; empty: none did."""
+    goal = life.sweep.objective
+    trials = [it for it in life.view.trials.values() if it.state == "Succeeded"]
+    values = sorted(it.value for it in trials if it.value is not None)
+    if not values:
+        return ""
+    if len(values) == 1:
+        return f"1 trial succeeded: trial {trials[0].number}, {goal.metric} {number(values[0])}."
+    return (
+        f"{counted(len(values), 'trial')} succeeded: {goal.metric} from {number(values[0])} to "
+        f"{number(values[-1])}, median {number(median(values))}."
+    )

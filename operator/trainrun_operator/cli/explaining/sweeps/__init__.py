@@ -1,1 +1,0 @@
-"""The life of a search, told from its log and, where trials had trouble, from their own stories."""

@@ -1,0 +1,215 @@
+"""A sweep as a study of Optuna: one that is asked for parameters, one in a file for other tools.
+
+Layer: beside `trainrun.checkpoint`; whoever keeps a sweep's log loads it, a script that trains
+never does. Optuna's study is never the truth: it is made anew from the log for every question, and
+with a seed of the sweep's and the trial's number, so that whoever asks again is answered the same.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import warnings
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import optuna
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalDistribution,
+    FloatDistribution,
+    IntDistribution,
+)
+from optuna.samplers import BaseSampler, QMCSampler, RandomSampler, TPESampler
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend
+from optuna.trial import FrozenTrial, TrialState, create_trial
+
+from trainrun.sweep.records import TrialState as OurState
+from trainrun.sweep.samplers import Suggestion, ask, seed_of
+from trainrun.sweep.search import (
+    FloatRange,
+    IntRange,
+    Objective,
+    OneOf,
+    Parameter,
+    Scalar,
+    Search,
+    choose,
+    same,
+)
+from trainrun.sweep.view import SweepView, TrialView
+
+Labels = Callable[[OneOf], tuple[Scalar, ...]]
+"""As what Optuna knows the options of a choice: no two of them equal in Python."""
+STUDY = "sweep"
+STATES: dict[OurState, TrialState] = {
+    "Succeeded": TrialState.COMPLETE,
+    "Stopped": TrialState.PRUNED,
+    "Diverged": TrialState.FAIL,
+    "Errored": TrialState.FAIL,
+    "Skipped": TrialState.FAIL,
+    "Open": TrialState.RUNNING,
+}
+
+optuna.logging.set_verbosity(optuna.logging.ERROR)
+
+
+def frozen(trial: TrialView, space: Iterable[Parameter], labels: Labels) -> FrozenTrial:
+    """A trial as Optuna knows it, without fixed parameters."""
+    state = STATES[trial.state]
+    searched = [it for it in space if it.name in trial.params]
+    return create_trial(
+        state=state,
+        value=trial.value if state == TrialState.COMPLETE else None,
+        params={it.name: _known(it, trial.params[it.name], labels) for it in searched},
+        distributions={it.name: _distribution(it, labels) for it in searched},
+        intermediate_values=dict(trial.values),
+    )
+
+
+def texts(domain: OneOf) -> tuple[Scalar, ...]:
+    """The options; as JSON where Python takes some of them for the same, as it does 1 and true."""
+    options = domain.options
+    return options if len(set(options)) == len(options) else tuple(map(json.dumps, options))
+
+
+def places(domain: OneOf) -> tuple[int, ...]:
+    """The place of each option: Optuna takes 1, 1.0 and true for the same one."""
+    return tuple(range(len(domain.options)))
+
+
+def _known(parameter: Parameter, value: Scalar, labels: Labels) -> Scalar:
+    domain = parameter.domain
+    if not isinstance(domain, OneOf):
+        return value
+    pairs = zip(labels(domain), domain.options, strict=True)
+    return next(label for label, option in pairs if same(option, value))
+
+
+def _distribution(parameter: Parameter, labels: Labels) -> BaseDistribution:
+    match parameter.domain:
+        case FloatRange(low, high, log, step):
+            return FloatDistribution(low, high, log=log, step=step)
+        case IntRange(low, high, log, step):
+            return IntDistribution(low, high, log=log, step=step)
+        case OneOf() as choice:
+            return CategoricalDistribution(labels(choice))
+
+
+class OptunaSampler:
+    """Asks Optuna. It keeps trials in the form that Optuna knows, which saves time and changes no
+    answer."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[TrialView, FrozenTrial]] = {}
+
+    def __call__(self, view: SweepView, search: Search) -> Suggestion:
+        """Parameters for the next trial. Raises whatever Optuna raises."""
+        number = view.asked
+        if number < len(search.first):
+            return Suggestion(ask(search, number))
+        return _suggested(view, search, [self._of(trial, search) for trial in view.trials.values()])
+
+    def _of(self, trial: TrialView, search: Search) -> FrozenTrial:
+        known = self._known.get(trial.number)
+        if known is not None and known[0] is trial:
+            return known[1]
+        made = frozen(trial, search.space, places)
+        made.__class__ = _Kept
+        self._known[trial.number] = (trial, made)
+        return made
+
+
+class _Kept(FrozenTrial):
+    """A trial that nobody changes: the storage makes a deep copy of each trial that it is given,
+    which would take most of the time of an answer."""
+
+    def __deepcopy__(self, memo: object) -> FrozenTrial:
+        return copy.copy(self)
+
+
+def _suggested(view: SweepView, search: Search, trials: list[FrozenTrial]) -> Suggestion:
+    number = view.asked
+    storage = optuna.storages.InMemoryStorage()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # samplers that are experimental, and say so every time
+        study = optuna.create_study(
+            storage=storage,
+            study_name=STUDY,
+            direction=search.objective.goal,
+            sampler=sampler_of(search, number),
+        )
+        study_id = storage.get_study_id_from_name(STUDY)
+        for key, value in view.study.items():
+            storage.set_study_system_attr(study_id, key, value)
+        study.add_trials(trials)
+        trial = study.ask()
+        params = choose(search.space, lambda parameter: _chosen(trial, parameter))
+    after = storage.get_study_system_attrs(study_id)
+    changed = {k: v for k, v in after.items() if view.study.get(k) != v}
+    return Suggestion(params, study=changed)
+
+
+def sampler_of(search: Search, number: int) -> BaseSampler:
+    """A sampler as good as new, for the trial of this number."""
+    seed = seed_of(search.seed, number)
+    if search.sampler == "QMC":
+        # One sequence for the sweep; each trial has its place there. What is not in it is drawn.
+        return QMCSampler(
+            scramble=True, seed=search.seed % 2**32, independent_sampler=RandomSampler(seed=seed)
+        )
+    return TPESampler(seed=seed)
+
+
+def _chosen(trial: optuna.Trial, parameter: Parameter) -> Scalar:
+    name = parameter.name
+    match parameter.domain:
+        case FloatRange(low, high, log, step):
+            return trial.suggest_float(name, low, high, log=log, step=step)
+        case IntRange(low, high, log, step):
+            return trial.suggest_int(name, low, high, log=log, step=step)
+        case OneOf(options):
+            return options[int(trial.suggest_categorical(name, places(parameter.domain)))]
+
+
+def write_journal(
+    file: Path, view: SweepView, objective: Objective, space: tuple[Parameter, ...], *, name: str
+) -> None:
+    """Write all trials, under their own numbers, into the study `name` of a new file.
+
+    The log knows no time of the day: their dates are those of this call. Raises OSError.
+    """
+    file.touch(exist_ok=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # parts that are experimental, and say so every time
+        study = optuna.create_study(
+            storage=JournalStorage(JournalFileBackend(str(file))),
+            study_name=name,
+            direction=objective.goal,
+        )
+        study.set_metric_names([objective.metric])
+        study.add_trials([_exported(it, space) for it in view.trials.values()])
+
+
+def _exported(trial: TrialView, space: tuple[Parameter, ...]) -> FrozenTrial:
+    made = frozen(trial, space, texts)
+    if made.state == TrialState.PRUNED:
+        made.value = trial.value  # as Optuna has it of trials that it has pruned itself
+    for key, value in _attributes(trial, space).items():
+        made.set_user_attr(key, value)
+    return made
+
+
+def _attributes(trial: TrialView, space: tuple[Parameter, ...]) -> dict[str, Any]:
+    searched = {it.name for it in space}
+    fixed = {name: value for name, value in trial.params.items() if name not in searched}
+    told = {
+        "trial": trial.number,
+        "state": trial.state,
+        "reason": trial.reason,
+        "message": trial.message,
+        "restarts": trial.restarts,
+    }
+    return {**told, "fixed": fixed} if fixed else told
