@@ -8,7 +8,7 @@ votes: each worker writes its own, and never two that differ about one call (see
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from trainrun.checkpoint.records import AttemptRecord, Ballot, HangRecord, StoryRecord
 from trainrun.contract import layout
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from trainrun.checkpoint.run_store import RunStore
     from trainrun.contract.answer import SaveOrder
 
-
-T = TypeVar("T")
-
 MOST_CHAPTERS = 10_000
 """Chapters that are read: the newest of so many."""
+
+MOST_HANGS = 1024
+"""Records of one hang that are read: of all workers that a gang may have."""
 
 
 def write_story(run: RunStore, record: StoryRecord) -> bool:
@@ -49,10 +49,6 @@ def read_attempts(run: RunStore) -> list[AttemptRecord]:
     Raises StoreError.
     """
     return run.claims(run.attempts()[-MOST_CHAPTERS:])
-
-
-MOST_HANGS = 1024
-"""Records of one hang that are read: of all workers that a gang may have."""
 
 
 def write_hang(run: RunStore, record: HangRecord) -> bool:
