@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from trainrun._common.backoff import Backoff
-from trainrun._common.text import cut
 from trainrun_operator.kube.api import KubeApi, Object
 from trainrun_operator.kube.errors import (
     AlreadyExists,
@@ -85,7 +84,8 @@ class EventRecorder:
         if len(self._queue) >= QUEUE_LIMIT:
             self._queue.popleft()
             self._given_up += 1
-        message = cut(message, LONGEST_MESSAGE)
+        if len(message) > LONGEST_MESSAGE:
+            message = f"{message[: LONGEST_MESSAGE - 1]}…"
         body = _event(about, kind, reason, message, time=time, instance=self._instance)
         deadline = asyncio.get_running_loop().time() + PATIENCE
         path = f"/api/v1/namespaces/{_namespace(about)}/events"
