@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 from trainrun_operator.api.loading import load_trainrun
 from trainrun_operator.api.run.launching import launching_of
 from trainrun_operator.cli.commands import trainrun
-from trainrun_operator.cli.converting.taken import Fields
+from trainrun_operator.cli.converting.gang import Fields
 
 JOBS = Path(__file__).parent / "jobs"
 KINDS = ("pytorchjob", "trainjob", "jobset")

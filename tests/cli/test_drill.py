@@ -16,14 +16,11 @@ from click.testing import CliRunner, Result
 from tests.cli.drills import a_file, a_ground
 from tests.support.eventually import eventually
 from trainrun_operator.cli.commands import trainrun
-from trainrun_operator.cli.drilling.contents import agreed
-from trainrun_operator.cli.drilling.curves import tolerance
+from trainrun_operator.cli.drilling.comparing import agreed, tolerance
 from trainrun_operator.cli.drilling.findings import Undisturbed, of_control
-from trainrun_operator.cli.drilling.hardships import hardships
-from trainrun_operator.cli.drilling.measuring import longer, with_measured
-from trainrun_operator.cli.drilling.rehearsed import Rehearsed, judge
 from trainrun_operator.cli.drilling.remedies import Finding
-from trainrun_operator.cli.drilling.scenarios import OURS, FaultName, scenarios
+from trainrun_operator.cli.drilling.runs import OURS, FaultName, Goal, hardships, scenarios
+from trainrun_operator.cli.drilling.verdicts import Rehearsed, judge, longer, with_measured
 
 UNTIL = 30
 GRACE = 4.0
@@ -40,7 +37,7 @@ def call(file: Path, *words: str, within: str = "30m") -> Result:
 def beside(tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
     """Undisturbed runs of the script: all that is broken on resume is the same up to there."""
     ground = a_ground(tmp_path_factory.mktemp("control"))
-    one, other = (ground.try_run(scenario=None, until=UNTIL, seconds=LONG) for _ in range(2))
+    one, other = (ground.try_run(None, Goal(until=UNTIL, seconds=LONG)) for _ in range(2))
     return Undisturbed(
         control=one,
         within=tolerance(one.curve(1), other.curve(1), until=UNTIL),
@@ -59,7 +56,7 @@ def rehearsed(
         *hardships(beside.control, until=UNTIL),
     )
     scenario = next(it for it in planned if it.name == fault)
-    course = a_ground(folder, mode).try_run(scenario=scenario, until=UNTIL, seconds=LONG)
+    course = a_ground(folder, mode).try_run(scenario, Goal(until=UNTIL, seconds=LONG))
     return judge(scenario, course, beside)
 
 
@@ -179,7 +176,7 @@ def test_a_save_that_is_longer_than_the_grace_is_found_and_measured(
     assert "no files were reported in the" in finding.text
     again = longer(told)
     assert again is not None
-    course = a_ground(tmp_path, "saves-slowly").try_run(scenario=again, until=UNTIL, seconds=LONG)
+    course = a_ground(tmp_path, "saves-slowly").try_run(again, Goal(until=UNTIL, seconds=LONG))
     measured = with_measured(told, course)
     assert measured.committed is not None
     assert measured.committed > 3
@@ -190,7 +187,7 @@ def test_a_save_that_is_longer_than_the_grace_is_found_and_measured(
 def test_how_long_a_notice_would_wait_for_should_save_shows_without_any_fault(
     tmp_path: Path,
 ) -> None:
-    control = a_ground(tmp_path, "evaluates").try_run(scenario=None, until=12, seconds=LONG)
+    control = a_ground(tmp_path, "evaluates").try_run(None, Goal(until=12, seconds=LONG))
     (finding,) = of_control(control, grace=1, on_notice="Auto")
     assert finding.kind == "SaveTooLate"
     assert "a notice of 1 s that comes then is not heard in time" in finding.text

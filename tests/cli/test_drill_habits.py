@@ -10,11 +10,10 @@ import pytest
 
 from tests.cli.drills import HABITS, a_file, a_ground
 from tests.cli.test_drill import call
-from trainrun_operator.cli.drilling.contents import agreed
-from trainrun_operator.cli.drilling.curves import tolerance
+from trainrun_operator.cli.drilling.comparing import agreed, tolerance
 from trainrun_operator.cli.drilling.findings import Undisturbed
-from trainrun_operator.cli.drilling.rehearsed import Rehearsed, files_shared, judge
-from trainrun_operator.cli.drilling.scenarios import FaultName, at_end, scenarios
+from trainrun_operator.cli.drilling.runs import FaultName, Goal, at_end, scenarios
+from trainrun_operator.cli.drilling.verdicts import Rehearsed, files_shared, judge
 
 pytestmark = pytest.mark.slow
 
@@ -33,7 +32,7 @@ def undisturbed(folder: Path, mode: str, until: int) -> Undisturbed:
     place = folder / f"control-{mode.replace(' ', '-')}"
     place.mkdir(exist_ok=True)
     ground = a_ground(place, mode, script=HABITS, workers=1)
-    one, other = (ground.try_run(scenario=None, until=until, seconds=LONG) for _ in range(2))
+    one, other = (ground.try_run(None, Goal(until=until, seconds=LONG)) for _ in range(2))
     assert not files_shared(one, other), "each has a working folder of its own"
     within = tolerance(one.curve(1), other.curve(1), until=until)
     return Undisturbed(
@@ -53,7 +52,7 @@ def rehearsed(folder: Path, mode: str, fault: FaultName) -> Rehearsed:
     place = folder / f"{mode.replace(' ', '-')}-{fault}"
     place.mkdir()
     ground = a_ground(place, mode, script=HABITS, workers=1)
-    return judge(scenario, ground.try_run(scenario=scenario, until=until, seconds=LONG), beside)
+    return judge(scenario, ground.try_run(scenario, Goal(until=until, seconds=LONG)), beside)
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,8 @@ from trainrun.checkpoint.run_store import RunStore, open_store
 from trainrun.contract import layout
 from trainrun_operator.api.run.status import TrainRunStatus
 from trainrun_operator.cli.commands import trainrun
+from trainrun_operator.cli.log_lines.history import LocalLines
 from trainrun_operator.cli.log_lines.line import Gap, Line, Shown, Wanted
-from trainrun_operator.cli.log_lines.local import LocalLines
 from trainrun_operator.worlds.local.place import StatusFile, place_of
 
 

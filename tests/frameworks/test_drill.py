@@ -8,12 +8,11 @@ from pathlib import Path
 import pytest
 
 from tests.cli.drills import a_ground
-from trainrun_operator.cli.drilling.contents import agreed
-from trainrun_operator.cli.drilling.curves import tolerance
+from trainrun_operator.cli.drilling.comparing import agreed, tolerance
 from trainrun_operator.cli.drilling.findings import Undisturbed
 from trainrun_operator.cli.drilling.local_ground import LocalGround
-from trainrun_operator.cli.drilling.rehearsed import judge
-from trainrun_operator.cli.drilling.scenarios import scenarios
+from trainrun_operator.cli.drilling.runs import Goal, scenarios
+from trainrun_operator.cli.drilling.verdicts import judge
 
 HERE = Path(__file__).parent
 UNTIL, LONG = 14, 300.0
@@ -30,13 +29,13 @@ def test_a_sound_training_is_fine_and_a_forgotten_resume_is_named(
     script: str, tmp_path: Path
 ) -> None:
     sound = ground_of(tmp_path / "sound", HERE / script)
-    one, other = (sound.try_run(scenario=None, until=UNTIL, seconds=LONG) for _ in range(2))
+    one, other = (sound.try_run(None, Goal(until=UNTIL, seconds=LONG)) for _ in range(2))
     within = tolerance(one.curve(1), other.curve(1), until=UNTIL)
     beside = Undisturbed(
         control=one, within=within, contents=agreed(one, other), until=UNTIL, on_notice="Auto"
     )
     kill = scenarios(one, until=UNTIL, grace=30)[0]
-    told = judge(kill, sound.try_run(scenario=kill, until=UNTIL, seconds=LONG), beside)
+    told = judge(kill, sound.try_run(kill, Goal(until=UNTIL, seconds=LONG)), beside)
     assert told.findings == (), told.findings[0].text
     assert (told.outcome, told.why_not, told.checkpoints) == ("Fine", "", "Equal")
     if script == "gpt2.py":
@@ -44,7 +43,7 @@ def test_a_sound_training_is_fine_and_a_forgotten_resume_is_named(
         whole = (HERE / script).read_text()
         forgetful.write_text(whole.replace("resume_from_checkpoint=resume_path()", ""))
         ground = ground_of(tmp_path / "forgetful", forgetful)
-        course = ground.try_run(scenario=kill, until=UNTIL, seconds=LONG)
+        course = ground.try_run(kill, Goal(until=UNTIL, seconds=LONG))
         (finding,) = judge(kill, course, beside).findings
         assert finding.kind == "RecoveryFailed"  # the callback refuses it, and says why
         assert "train(resume_from_checkpoint=resume_path())" in finding.text

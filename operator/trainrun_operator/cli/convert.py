@@ -6,7 +6,6 @@ Layer: cli. The YAML goes to stdout; a line for everything that needs its user g
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,31 +16,15 @@ from trainrun.errors import InvalidSpec, TrainRunError
 from trainrun_operator.api.loading import InvalidFile, read, read_document
 from trainrun_operator.api.resources import TRAINRUN
 from trainrun_operator.api.run.launching import launching_of
-from trainrun_operator.cli.converting import jobset, pytorchjob, trainjob
-from trainrun_operator.cli.converting.command import hidden_launcher
 from trainrun_operator.cli.converting.gang import (
-    Gang,
+    Fields,
     document_of,
+    hidden_launcher,
     metadata_of,
+    reason,
 )
-from trainrun_operator.cli.converting.taken import Fields
+from trainrun_operator.cli.converting.kinds import KINDS
 from trainrun_operator.cli.exit_codes import BAD_INPUT, FAILED, SUCCEEDED
-
-
-class JobKind(NamedTuple):
-    """A kind of job that can be converted."""
-
-    head: tuple[str, str]
-    """apiVersion and kind."""
-    gang_of: Callable[[Fields], Gang]
-    settled: Mapping[str, str]
-    """Why a field is not carried over, by the beginning of its path."""
-
-
-KINDS = tuple(
-    JobKind(module.HEAD, module.gang_of, module.SETTLED)
-    for module in (pytorchjob, trainjob, jobset)
-)
 
 
 class Converted(NamedTuple):
@@ -81,19 +64,14 @@ def conversion(text: str, *, source: str, storage: str | None) -> Converted:
     fields, notes = Fields(document), list[str]()
     try:
         metadata = metadata_of(fields, notes)
-        gang = kind.gang_of(fields)
+        gang = kind.gang_of(fields, notes)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise InvalidSpec(f"{source}: this is no valid {head[1]}: {error}") from error
     except InvalidSpec as error:
         raise InvalidSpec(f"{source}: {error}") from error
-    made = document_of(metadata, gang, storage=storage)
-    left = [f"{path}: not carried over: {_reason(path, kind)}" for path in fields.left()]
-    return Converted(made, [*notes, *gang.notes, *left], _problems(made))
-
-
-def _reason(path: str, kind: JobKind) -> str:
-    found = (why for field, why in kind.settled.items() if path.startswith(field))
-    return next(found, "a TrainRun has no such field")
+    made = document_of(metadata, gang, notes, storage=storage)
+    left = [f"{path}: not carried over: {reason(path, kind.settled)}" for path in fields.left()]
+    return Converted(made, [*notes, *left], _problems(made))
 
 
 def _problems(made: dict[str, Any]) -> list[str]:

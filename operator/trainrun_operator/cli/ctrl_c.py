@@ -32,8 +32,8 @@ def loaded() -> None:
 
 
 def on_interrupt(
-    interrupted: Callable[[], None],
-    at_once: Callable[[], None],
+    interrupted: Callable[[], object],
+    at_once: Callable[[], object],
     *,
     patience: float = 0.0,
     hopeless: Callable[[], bool] = lambda: False,

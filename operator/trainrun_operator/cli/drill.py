@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from trainrun_operator.api.resources import TrainRun
-    from trainrun_operator.cli.drilling.ground import Ground
-    from trainrun_operator.cli.drilling.rehearsed import Drill
+    from trainrun_operator.cli.drilling.rehearsal import Ground
+    from trainrun_operator.cli.drilling.verdicts import Drill
 
 MOST_PICTURES = 6
 """Metrics that a page draws."""
@@ -96,7 +96,7 @@ def _here(options: DrillOptions) -> tuple[TrainRun, AbstractContextManager[Groun
 
 def _in_cluster(options: DrillOptions) -> tuple[TrainRun, AbstractContextManager[Ground]]:
     # aiohttp and the client library: half a second that a drill here need not wait.
-    from trainrun_operator.cli.drilling.cluster.ground import cluster_ground  # noqa: PLC0415
+    from trainrun_operator.cli.drilling.cluster_ground import cluster_ground  # noqa: PLC0415
 
     run = load_file(options.file, replicas=options.replicas)
     problem = launching_of(run.spec.workers).problem

@@ -12,14 +12,12 @@ from dataclasses import dataclass
 
 import click
 
+from trainrun.checkpoint.run_store import RunStore
 from trainrun.errors import StoreError, TrainRunError
 from trainrun_operator.cli.exit_codes import SUCCEEDED
 from trainrun_operator.cli.finding import FILES, find_runs
-from trainrun_operator.cli.log_lines.history import History
-from trainrun_operator.cli.log_lines.line import Line, Shown, Wanted
-from trainrun_operator.cli.log_lines.local import LocalLines
-from trainrun_operator.cli.log_lines.printer import Printer
-from trainrun_operator.cli.log_lines.stored import StoredLines
+from trainrun_operator.cli.log_lines.history import History, LocalLines, stored_slots
+from trainrun_operator.cli.log_lines.line import Line, Printer, Shown, Wanted
 from trainrun_operator.cli.sources import (
     ClusterSource,
     LocalSource,
@@ -93,21 +91,21 @@ def _over(state: RunState) -> bool:
 
 
 def _history(source: Source, state: RunState | None, options: LogsOptions) -> Iterator[Shown]:
-    stored: StoredLines | None = None
+    run: RunStore | None = None
+    slots: dict[int, list[int]] = {}
     claimed: tuple[int, ...] = ()
     try:
         run = generation_of(source, options.generation)
-        stored = StoredLines(run=run, wanted=options.wanted)
-        stored.look()
-        claimed = tuple(run.attempts())
+        slots, claimed = stored_slots(run), tuple(run.attempts())
     except StoreError as error:
         if isinstance(source, StorageSource):
             raise
-        stored = None
+        run = None
         click.echo(f"the storage cannot be read: {error}", err=True)
     own = options.generation is None or state is None
     history = History(
-        stored=stored,
+        run=run,
+        slots=slots,
         live=_live(source, options) if own else (),
         claimed=claimed,
         running=state.status.attempt if state is not None and not state.status.finished else None,

@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 
 from tests.cli.drilling.test_pictures import DRILL
-from trainrun_operator.cli.drilling.clocks import about_machine
-from trainrun_operator.cli.drilling.course import Curve
-from trainrun_operator.cli.drilling.curves import Tolerance, deviations, tolerance
+from trainrun_operator.cli.drilling.comparing import Tolerance, about_machine, deviations, tolerance
 from trainrun_operator.cli.drilling.drill_report import control_lines, curves, report_of
+from trainrun_operator.cli.drilling.runs import Curve
 
 TRAINED = (
     "loss_per_step", "loss_per_sample", "nll_per_symbol", "second_moment_norm",

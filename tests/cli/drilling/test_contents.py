@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tests.cli.drilling.test_verdicts import CONTROL, KILL, beside, struck
-from trainrun_operator.cli.drilling.contents import agreed
-from trainrun_operator.cli.drilling.course import Content
-from trainrun_operator.cli.drilling.rehearsed import judge
+from trainrun_operator.cli.drilling.comparing import agreed
+from trainrun_operator.cli.drilling.runs import Content
+from trainrun_operator.cli.drilling.verdicts import judge
 
 
 def saved(attempt: int, **files: Content) -> dict[tuple[int, int], dict[str, Content]]:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import pytest
 
 from trainrun.contract.metrics import Metric
-from trainrun_operator.cli.drilling.course import Curve
-from trainrun_operator.cli.drilling.curves import deviations, tolerance
+from trainrun_operator.cli.drilling.comparing import Part, deviations, parts_of, tolerance
 from trainrun_operator.cli.drilling.likeness import After, findings
 from trainrun_operator.cli.drilling.remedies import Finding
-from trainrun_operator.cli.drilling.states import Part, parts_of
+from trainrun_operator.cli.drilling.runs import Curve
 
 UNTIL, HANDED = 30, 20
 

@@ -6,11 +6,10 @@ import math
 from html.parser import HTMLParser
 
 from trainrun.contract.metrics import Metric
-from trainrun_operator.cli.drilling.course import Curve
 from trainrun_operator.cli.drilling.drill_report import curves, report_of
-from trainrun_operator.cli.drilling.rehearsed import Drill, Rehearsed
 from trainrun_operator.cli.drilling.remedies import Finding
-from trainrun_operator.cli.drilling.scenarios import Scenario
+from trainrun_operator.cli.drilling.runs import Curve, Scenario
+from trainrun_operator.cli.drilling.verdicts import Drill, Rehearsed
 from trainrun_operator.cli.report.drawing import ROWS, braille, frame
 from trainrun_operator.cli.report.page import page
 

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
 from tests.cli.drilling.test_verdicts import CONTROL, points, struck
 from tests.cli.drills import a_file
 from trainrun.errors import InvalidSpec
-from trainrun_operator.cli.drilling.course import Course
-from trainrun_operator.cli.drilling.rehearsal import Rehearsal
-from trainrun_operator.cli.drilling.rehearsed import Drill
-from trainrun_operator.cli.drilling.scenarios import FaultName, Scenario
+from trainrun_operator.cli.drilling.rehearsal import Ground, Rehearsal
+from trainrun_operator.cli.drilling.runs import Course, Goal, Scenario
+from trainrun_operator.cli.drilling.verdicts import Drill
 from trainrun_operator.cli.preparation import load_file
 
 LAST = 30
@@ -25,29 +24,15 @@ TOO_EARLY = replace(RESUMED, chapters=struck(handed=20).chapters)
 
 
 @dataclass
-class RecordedGround:
+class RecordedGround(Ground):
     """Answers with these courses and keeps to which step each run was to go."""
 
     courses: Iterator[Course]
     untils: list[int | None] = field(default_factory=list)
-    notes: tuple[str, ...] = ()
+    usual: ClassVar = ("KillAtEnd",)
 
-    def names(self, *, everything: bool) -> tuple[FaultName, ...]:
-        assert not everything
-        return ("KillAtEnd",)
-
-    def possible(self, scenario: Scenario, _control: Course, *, until: int) -> Scenario:
-        return scenario
-
-    def try_run(
-        self,
-        *,
-        scenario: Scenario | None,
-        until: int | None,
-        seconds: float,
-        share: float = math.inf,
-    ) -> Course:
-        self.untils.append(until)
+    def try_run(self, scenario: Scenario | None, goal: Goal) -> Course:
+        self.untils.append(goal.until)
         return next(self.courses)
 
 

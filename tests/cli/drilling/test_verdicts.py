@@ -12,15 +12,30 @@ from trainrun.contract.agent_state import AgentState, Committed, SaveVote, Stage
 from trainrun.contract.answer import OnNotice
 from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun_operator.api.run.story import Chapter
-from trainrun_operator.cli.drilling.course import Content, Course, Ending, Noticed, Point
-from trainrun_operator.cli.drilling.curves import Tolerance, deviations, tolerance
+from trainrun_operator.cli.drilling.comparing import Tolerance, deviations, tolerance
 from trainrun_operator.cli.drilling.findings import Undisturbed
-from trainrun_operator.cli.drilling.hardships import hardships
-from trainrun_operator.cli.drilling.measuring import earlier, longer, with_measured
-from trainrun_operator.cli.drilling.rehearsed import Rehearsed, findings_of_controls, judge
 from trainrun_operator.cli.drilling.remedies import REMEDIES, Finding
-from trainrun_operator.cli.drilling.scenarios import OURS, Scenario, at_end, scenarios
-from trainrun_operator.cli.drilling.watching import Watcher
+from trainrun_operator.cli.drilling.runs import (
+    OURS,
+    Content,
+    Course,
+    Ending,
+    Noticed,
+    Point,
+    Scenario,
+    at_end,
+    hardships,
+    scenarios,
+)
+from trainrun_operator.cli.drilling.seeing import Watcher
+from trainrun_operator.cli.drilling.verdicts import (
+    Rehearsed,
+    earlier,
+    findings_of_controls,
+    judge,
+    longer,
+    with_measured,
+)
 from trainrun_operator.worlds.local.faults import Fault
 
 UNTIL = 30

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from trainrun_operator.cli.log_lines.line import Gap, Line
-from trainrun_operator.cli.log_lines.output import WorkerOutput, named
+from trainrun_operator.cli.log_lines.line import Gap, Line, WorkerOutput, named
 
 
 def taken(output: WorkerOutput, *lines: str) -> list[tuple[int | None, int, str]]:

@@ -13,8 +13,8 @@ from tests.cli.tasks.conftest import call, key, log_in
 from trainrun.tasks.keys import code_of_module
 from trainrun.tasks.records import Rebuild
 from trainrun_operator.cli.commands import trainrun
-from trainrun_operator.cli.tasks.history import TaskHistory
-from trainrun_operator.cli.tasks.overview import lines
+from trainrun_operator.cli.tasks.program import TaskHistory
+from trainrun_operator.cli.tasks.views import program_lines
 
 RUN = """
 apiVersion: trainrun.dev/v1alpha1
@@ -75,5 +75,5 @@ def test_the_file_of_a_run_says_which_module_has_changed(tmp_path: Path) -> None
 
 
 def test_calls_that_no_worker_has_taken_yet_are_waiting_where_the_run_knows_them() -> None:
-    head, *_ = lines("u", TaskHistory(total=7), {}, now=0.0)
+    head, *_ = program_lines("u", TaskHistory(total=7), {}, now=0.0)
     assert click.unstyle(head) == "Tasks: 7 waiting"

@@ -10,7 +10,7 @@ import pytest
 from tests.cli.tasks.conftest import WrittenLog, call, key
 from trainrun.tasks.keep import from_bytes
 from trainrun.tasks.records import Cancelled, Changed, Given, Output, Over, Rebuild, Record, Reset
-from trainrun_operator.cli.tasks.one import SENTENCES
+from trainrun_operator.cli.tasks.views import SENTENCES
 
 WHY = "asked for by `trainrun tasks rebuild`"
 

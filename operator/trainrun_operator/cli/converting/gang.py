@@ -1,19 +1,22 @@
-"""What every kind of job comes down to: equal workers, and how long they may go on failing.
+"""What every kind of job comes down to: equal workers, their command, and how long they may go on
+failing. Every field of a job is either taken or listed: nothing gets lost silently.
 
 Layer: cli, pure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import copy
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
+from trainrun.contract.launcher import LauncherRefused, torch_launch
 from trainrun.errors import InvalidSpec
 from trainrun_operator.api.pod_template import WORKER_CONTAINER
 from trainrun_operator.api.resources import TRAINRUN
-from trainrun_operator.cli.converting.command import training_container, without_shell
-from trainrun_operator.cli.converting.taken import Fields
 
 MAX_FAILURES = 3
 """Where the job does not say how often it may fail."""
@@ -29,6 +32,45 @@ _WRITTEN_BY_OTHERS = ("creationTimestamp", "generation", "managedFields", "resou
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 
+class Fields:
+    """The fields of a resource that nobody has taken yet."""
+
+    def __init__(self, document: Mapping[str, Any]) -> None:
+        """Keep a copy."""
+        self._rest: dict[str, Any] = copy.deepcopy(dict(document))
+
+    def take(self, path: str) -> Any:
+        """The value at `spec.like.this`, which is gone afterwards; None where there is none."""
+        *parents, last = path.split(".")
+        owner: Any = self._rest
+        for key in parents:
+            owner = owner.get(key) if isinstance(owner, dict) else None
+        return owner.pop(last, None) if isinstance(owner, dict) else None
+
+    def left(self) -> list[str]:
+        """Paths of what is still there; a list is one value, and what is empty says nothing."""
+        return [".".join(path) for path in _leaves(self._rest, ())]
+
+
+def _leaves(value: Any, path: Path) -> Iterator[Path]:
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _leaves(inner, (*path, key))
+    elif value is not None and value != []:
+        yield path
+
+
+def reason(path: str, settled: Mapping[str, str]) -> str:
+    """Why the field at `path` is not carried over; `settled`: by the beginnings of paths."""
+    found = (why for field, why in settled.items() if path.startswith(field))
+    return next(found, "a TrainRun has no such field")
+
+
+def said(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Without what says nothing."""
+    return {name: value for name, value in fields.items() if value}
+
+
 @dataclass(kw_only=True)
 class Gang:
     """What becomes a TrainRun."""
@@ -42,8 +84,6 @@ class Gang:
     ttl: int | None = None
     """Seconds after its end until it is deleted."""
     suspend: bool = False
-    notes: list[str] = field(default_factory=list)
-    """On what was written that the job does not say, or is not carried over."""
 
 
 def metadata_of(fields: Fields, notes: list[str]) -> dict[str, Any]:
@@ -61,46 +101,49 @@ def metadata_of(fields: Fields, notes: list[str]) -> dict[str, Any]:
     for name in [name for name in annotations if name.startswith(JOBSETS)]:
         del annotations[name]
         notes.append(f"metadata.annotations[{name}]: write affinity into workers.template")
-    return {
-        name: value
-        for name, value in {**metadata, "labels": labels, "annotations": annotations}.items()
-        if value
-    }
+    return said({**metadata, "labels": labels, "annotations": annotations})
 
 
-def document_of(metadata: Mapping[str, Any], gang: Gang, *, storage: str | None) -> dict[str, Any]:
+def document_of(
+    metadata: Mapping[str, Any], gang: Gang, notes: list[str], *, storage: str | None
+) -> dict[str, Any]:
     """The TrainRun, as somebody would write it."""
     if storage is None:
-        gang.notes.append(
+        notes.append(
             f"storage.uri: {STORAGE} was written; write where this run's checkpoints go, and "
             "storage.credentialsSecretRef where a Secret says how to get there"
         )
-    if gang.max_failures is None:
-        gang.notes.append(
-            f"failurePolicy.maxFailures: {MAX_FAILURES} was written; nothing said how many "
+    failures = gang.max_failures
+    if failures is None:
+        failures = MAX_FAILURES
+        notes.append(
+            f"failurePolicy.maxFailures: {failures} was written; nothing said how many "
             "failures the job may survive"
         )
-    workers: dict[str, Any] = {"replicas": gang.replicas}
-    if gang.processes is not None:
-        workers["processesPerWorker"] = gang.processes
-    failures = MAX_FAILURES if gang.max_failures is None else gang.max_failures
-    spec: dict[str, Any] = {
-        "workers": {**workers, "template": gang.template},
+    workers = {
+        "replicas": gang.replicas,
+        "processesPerWorker": gang.processes,
+        "template": gang.template,
+    }
+    spec = {
+        "workers": {name: value for name, value in workers.items() if value is not None},
         "storage": {"uri": storage or STORAGE},
         "failurePolicy": {"maxFailures": failures},
+        "activeDeadline": _duration(gang.deadline),
+        "ttlAfterFinished": _duration(gang.ttl),
+        "suspend": gang.suspend,
     }
-    for name, seconds in (("activeDeadline", gang.deadline), ("ttlAfterFinished", gang.ttl)):
-        if seconds is not None:
-            spec[name] = f"{seconds}s"
-    if gang.suspend:
-        spec["suspend"] = True
-    return {**TRAINRUN.head(), "metadata": dict(metadata), "spec": spec}
+    return {**TRAINRUN.head(), "metadata": dict(metadata), "spec": said(spec)}
+
+
+def _duration(seconds: int | None) -> str | None:
+    return None if seconds is None else f"{seconds}s"
 
 
 def template_of(value: Any, *, trains: str, notes: list[str]) -> dict[str, Any]:
     """A pod template whose container `trains`, if it has one, is the one that trains here: beside
     others it needs the name that says so."""
-    template = {name: part for name, part in dict(value or {}).items() if part}
+    template = dict(value or {})
     spec = dict(template.get("spec") or {})
     if spec.pop("restartPolicy", None) not in (None, "Never"):
         notes.append(f"restartPolicy of the pods: {RESTARTS}")
@@ -119,5 +162,100 @@ def template_of(value: Any, *, trains: str, notes: list[str]) -> dict[str, Any]:
     if bare := without_shell(training, notes):
         training["command"] = bare
         training.pop("args", None)
-    metadata = {name: part for name, part in (template.get("metadata") or {}).items() if part}
-    return {**({"metadata": metadata} if metadata else {}), "spec": spec}
+    return said({"metadata": said(template.get("metadata") or {}), "spec": spec})
+
+
+GPU = "nvidia.com/gpu"
+
+_SHELL = re.compile(r"(.*/)?(ba|da|z)?sh")
+_LAUNCHER = re.compile(
+    r"\b(torchrun|torch\.distributed\.(run|launch)|accelerate launch|deepspeed|mpirun|srun|"
+    r"(fabric|lightning) run)\b"
+)
+_STARTS_TRAINING = re.compile(r"(.*/)?(torchrun|python(3(\.\d+)?)?)")
+_PLAIN_WORDS = re.compile(r"[\w\s./:=,@%+'\"-]*")
+"""What no shell would change, but for the quotes."""
+
+
+def training_container(template: Mapping[str, Any]) -> dict[str, Any]:
+    """The container that trains."""
+    containers: list[dict[str, Any]] = template["spec"]["containers"]
+    named = (found for found in containers if found.get("name") == WORKER_CONTAINER)
+    return next(named, containers[0])
+
+
+def processes_of(
+    said: Any, template: Mapping[str, Any], *, field: str, notes: list[str]
+) -> int | None:
+    """Processes per worker that torchrun is to start, where its own options do not say it.
+
+    A number, or `gpu` or `auto`, which mean the container's GPUs; `auto` where nothing is said, as
+    Kubeflow has it. A command that is no launcher is one process.
+    """
+    container = training_container(template)
+    try:
+        launch = torch_launch(_words(container))
+    except LauncherRefused:
+        return None
+    text = "auto" if said is None else str(said)
+    if launch is None:
+        if said is not None and text != "1":
+            notes.append(
+                f"{field}: {text}: the command is no launcher, so a worker is one process; "
+                "processesPerWorker starts more"
+            )
+        return None
+    if launch.processes is not None:
+        return None
+    number = _gpus(container) if text in ("gpu", "auto") else text
+    if number.isdecimal():
+        return int(number)
+    notes.append(f"{field}: {text}: write the number of processes as processesPerWorker")
+    return None
+
+
+def hidden_launcher(template: Mapping[str, Any]) -> str:
+    """What a shell script of the container that trains starts processes with; "" for none.
+
+    The agent starts one process per rank, so each of them would start all of them.
+    """
+    words = _words(training_container(template))
+    if not words or not _SHELL.fullmatch(words[0]):
+        return ""
+    found = _LAUNCHER.search(" ".join(words[1:]))
+    return found[0] if found else ""
+
+
+def without_shell(container: Mapping[str, Any], notes: list[str]) -> list[str]:
+    """The words of a container's command, without a shell that does nothing but start them.
+
+    Empty where there is no such shell.
+    """
+    words = _words(container)
+    if len(words) != 3 or not _SHELL.fullmatch(words[0]) or not re.fullmatch("-[elx]*c", words[1]):
+        return []
+    script = words[2].replace("\\\n", " ").strip()
+    if "\n" in script or not _PLAIN_WORDS.fullmatch(script):
+        return []
+    try:
+        bare = shlex.split(script.removeprefix("exec "))
+    except ValueError:
+        return []
+    if not bare or not _STARTS_TRAINING.fullmatch(bare[0]):
+        return []  # a variable before the command, or what only a shell knows
+    notes.append(f"the command's shell: left out, so that it begins with {bare[0]}")
+    return bare
+
+
+def _words(container: Mapping[str, Any]) -> list[str]:
+    return [
+        str(word) for word in (*(container.get("command") or ()), *(container.get("args") or ()))
+    ]
+
+
+def _gpus(container: Mapping[str, Any]) -> str:
+    limits = (container.get("resources") or {}).get("limits") or {}
+    return str(limits.get(GPU, ""))
+
+
+Path = tuple[str, ...]

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
 
-from trainrun_operator.cli.drilling.clocks import about_machine
+from trainrun_operator.cli.drilling.comparing import Tolerance, about_machine
+from trainrun_operator.cli.drilling.remedies import Finding
+from trainrun_operator.cli.drilling.runs import Curve, FaultName
+from trainrun_operator.cli.drilling.verdicts import Curves as Compared
+from trainrun_operator.cli.drilling.verdicts import Drill, Outcome, Rehearsed
 from trainrun_operator.cli.report.model import (
     Advice,
     Advices,
@@ -20,18 +23,10 @@ from trainrun_operator.cli.report.model import (
     Table,
     TableRow,
     TextLine,
+    Tone,
 )
 from trainrun_operator.cli.wording import counted, stages
 from trainrun_operator.cli.wording import seconds as in_words
-
-if TYPE_CHECKING:
-    from trainrun_operator.cli.drilling.course import Curve
-    from trainrun_operator.cli.drilling.curves import Tolerance
-    from trainrun_operator.cli.drilling.rehearsed import Curves as Compared
-    from trainrun_operator.cli.drilling.rehearsed import Drill, Outcome, Rehearsed
-    from trainrun_operator.cli.drilling.remedies import Finding
-    from trainrun_operator.cli.drilling.scenarios import FaultName
-    from trainrun_operator.cli.report.model import Tone
 
 LONG = 1.0
 """Seconds until a failure was found that are worth a word."""
@@ -208,16 +203,16 @@ def _control(within: Tolerance) -> dict[str, object]:
         "steps": within.steps,
         "allowed": dict(within.allowed),
         "differences": [
-            # JSON has no infinity.
-            {
-                "metric": it.metric,
-                "step": it.step,
-                "difference": it.size if math.isfinite(it.size) else None,
-            }
+            {"metric": it.metric, "step": it.step, "difference": _finite(it.size)}
             for it in within.largest
         ],
         "notCompared": [*within.skipped, *within.noisy],
     }
+
+
+def _finite(size: float) -> float | None:
+    """JSON has no infinity."""
+    return size if math.isfinite(size) else None
 
 
 def _fault(it: Rehearsed) -> dict[str, object]:

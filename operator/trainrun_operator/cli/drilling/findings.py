@@ -8,22 +8,25 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
-from trainrun_operator.cli.drilling.contents import Compared, Contents, compare
-from trainrun_operator.cli.drilling.curves import deviations, distance
+from trainrun.contract.answer import OnNotice
+from trainrun.contract.checkpoint_id import CheckpointId
+from trainrun_operator.cli.drilling.comparing import (
+    Compared,
+    Contents,
+    Deviation,
+    Tolerance,
+    common_steps,
+    compare,
+    deviations,
+    distance,
+    parts_of,
+)
 from trainrun_operator.cli.drilling.likeness import After
 from trainrun_operator.cli.drilling.likeness import findings as looks_like
-from trainrun_operator.cli.drilling.notices import of_gap, of_notice
-from trainrun_operator.cli.drilling.remedies import AFTER_THE_LOOP, Finding, loading
-from trainrun_operator.cli.drilling.states import parts_of
-
-if TYPE_CHECKING:
-    from trainrun.contract.answer import OnNotice
-    from trainrun.contract.checkpoint_id import CheckpointId
-    from trainrun_operator.cli.drilling.course import Course
-    from trainrun_operator.cli.drilling.curves import Deviation, Tolerance
-    from trainrun_operator.cli.drilling.scenarios import Scenario
+from trainrun_operator.cli.drilling.remedies import AFTER_THE_LOOP, Finding, Kind, loading
+from trainrun_operator.cli.drilling.runs import Course, Scenario
+from trainrun_operator.cli.wording import seconds as in_words
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,14 +83,11 @@ def of_fault(scenario: Scenario, course: Course, beside: Undisturbed) -> list[Fi
         return [Finding(kind="RecoveryFailed", text=text, advice=advice)]
     found = [*of_notice(scenario, course, beside.on_notice)]
     sequence = [*_sequence(course, beside.control)]
+    if not sequence:  # else steps do not stand for the same work, and would differ in everything
+        compared = compare(course, beside.contents)
+        sequence = _curves(course, beside, compared) or [*_contents(compared)]
     saved_by = framework_of(beside.control, course.handed)
-    sequence = [replace(it, advice=loading(it.kind, saved_by)) for it in sequence]
-    found += sequence
-    if sequence:
-        return found  # the steps do not stand for the same work, and would differ in everything
-    compared = compare(course, beside.contents)
-    wrong = _curves(course, beside, compared)
-    return [*found, *(wrong or _contents(compared))]
+    return [*found, *(replace(it, advice=loading(it.kind, saved_by)) for it in sequence)]
 
 
 def framework_of(control: Course, saved: CheckpointId | None) -> str:
@@ -185,7 +185,7 @@ def _curves(course: Course, beside: Undisturbed, compared: Compared) -> list[Fin
     wrong = deviations(run, control, within, after=after, until=until)
     if not wrong:
         return []
-    steps = tuple(sorted(s for s in run.keys() & control.keys() if after < s <= until))
+    steps = common_steps(run, control, after=after, until=until)
     parts = frozenset(parts_of(compared.wrong))
     seen = After(
         run=run,
@@ -200,8 +200,7 @@ def _curves(course: Course, beside: Undisturbed, compared: Compared) -> list[Fin
         return [_repeated(after + 1, after + 1)]
     if handed is not None and course.last not in course.opened:
         text = f"no rank opened the files of the checkpoint. {told[0].text}"
-        advice = loading("CheckpointNeverOpened", framework_of(beside.control, handed))
-        return [Finding(kind="CheckpointNeverOpened", text=text, advice=advice)]
+        return [Finding(kind="CheckpointNeverOpened", text=text)]
     return told
 
 
@@ -216,3 +215,59 @@ def _contents(compared: Compared) -> Iterator[Finding]:
         f"{len(compared.wrong) + len(compared.equal)} entries). No metric shows it"
     )
     yield Finding(kind="CheckpointsDiffer", text=text)
+
+
+GOES_ON = 2
+"""Calls of should_save() after the one that said yes: who makes so many is not saving."""
+
+
+def of_gap(control: Course, *, grace: float, on_notice: OnNotice) -> Iterator[Finding]:
+    """A notice would have to wait for the next call of should_save() for too long."""
+    if control.ask_gap <= grace or on_notice in ("Signal", "Stop"):
+        return
+    text = (
+        f"the script did not ask should_save() for {in_words(control.ask_gap)}: a notice of "
+        f"{grace:g} s that comes then is not heard in time, and what was trained since the newest "
+        "checkpoint is lost"
+    )
+    yield Finding(kind="SaveTooLate", text=text)
+
+
+def of_notice(scenario: Scenario, course: Course, on_notice: OnNotice) -> Iterator[Finding]:
+    """What a notice saved shows in what the next attempt was handed."""
+    if not course.struck or len(course.chapters) < 2:
+        return
+    if scenario.name != "Notice" or on_notice == "Stop":
+        return
+    (fault,) = scenario.faults
+    saved = course.handed.step if course.handed is not None else None
+    if saved is not None and saved >= fault.step:
+        return
+    where = "from nothing" if saved is None else f"from step {saved}"
+    cost = f"a notice of {fault.grace:g} s at step {fault.step} saved nothing: it went on {where}"
+    kind, why = _unsaved(course, fault.grace)
+    yield Finding(kind=kind, text=f"{cost}{why}")
+
+
+def _unsaved(course: Course, grace: float) -> tuple[Kind, str]:
+    told = course.noticed
+    if 1 not in course.asked:
+        return "ShouldSaveNeverAsked", "; the script never asked should_save()"
+    if not course.listened:
+        why = ": should_save() was asked too late, or the save was not over in time"
+        return "NoticeSavedNothing", why
+    if told.agreed is None:
+        return "SaveTooLate", ": by then not all ranks had asked should_save() and were told"
+    heard = f": should_save() said so after {in_words(told.agreed)}"
+    left = in_words(max(grace - told.agreed, 0.0))
+    if told.reported is not None:
+        return "SaveTooSlow", (
+            f"{heard}, files were reported after {in_words(told.reported)}, and were not "
+            f"all stored {in_words(max(grace - told.reported, 0.0))} later"
+        )
+    if told.calls >= GOES_ON:
+        return "NoticeNotUsed", (
+            f", although should_save() said so: the script asked it {told.calls} times more "
+            "and reported no files"
+        )
+    return "SaveTooSlow", f"{heard}, and no files were reported in the {left} that were left"

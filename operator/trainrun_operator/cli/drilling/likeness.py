@@ -7,21 +7,21 @@ batch); else what the curve looks like, and said so.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, TypeAlias
 
-from trainrun_operator.cli.drilling.curves import Deviation, distance
+from trainrun.contract.metrics import Metric
+from trainrun_operator.cli.drilling.comparing import (
+    METRICS,
+    Deviation,
+    Part,
+    Tolerance,
+    distance,
+    of_state,
+)
 from trainrun_operator.cli.drilling.remedies import Finding, Kind
-from trainrun_operator.cli.drilling.states import Part, of_state
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from trainrun.contract.metrics import Metric
-    from trainrun_operator.cli.drilling.course import Curve
-    from trainrun_operator.cli.drilling.curves import Tolerance
+from trainrun_operator.cli.drilling.runs import Curve
 
 NEARER = 0.2
 """Of its distance to the curve where it should be, that a curve may be away from the curve of the
@@ -50,28 +50,29 @@ class After:
     right: frozenset[Part] = frozenset()
     """Parts of which it has entries, and all are those of an undisturbed run."""
 
-    def pairs(self, name: str) -> Iterator[tuple[Metric, Metric]]:
-        """(in the run, undisturbed) of a metric, by step."""
-        for step in self.steps:
-            if name in self.run[step] and name in self.control[step]:
-                yield self.run[step][name], self.control[step][name]
+    def pairs(self, name: str, beside: Sequence[int]) -> list[tuple[Metric, Metric]]:
+        """(in the run, undisturbed) of a metric, by step; `beside`: the undisturbed run's steps."""
+        return [
+            (self.run[step][name], self.control[other][name])
+            for step, other in zip(self.steps, beside, strict=False)
+            if name in self.run[step] and name in self.control[other]
+        ]
 
-    def pairs_from_the_start(self, name: str) -> Iterator[tuple[Metric, Metric]]:
-        """Likewise, with the undisturbed run's first steps instead of the same ones."""
-        for step, first in zip(self.steps, sorted(self.control), strict=False):
-            if name in self.run[step] and name in self.control[first]:
-                yield self.run[step][name], self.control[first][name]
+    @property
+    def first_steps(self) -> list[int]:
+        """Those of the undisturbed run."""
+        return sorted(self.control)
 
     def repeats(self, name: str) -> bool:
         """It has the values of the first steps again."""
-        pairs = list(self.pairs_from_the_start(name))
+        pairs = self.pairs(name, self.first_steps)
         allowed = self.within.allowed.get(name, 0.0)
         return len(pairs) > 1 and all(distance(a, b) <= allowed for a, b in pairs)
 
     def equal(self, part: Part) -> str:
         """A metric of this part that is the same in all steps; "" where there is none."""
         for name, allowed in self.within.allowed.items():
-            pairs = list(self.pairs(name)) if of_state(name) == part else []
+            pairs = self.pairs(name, self.steps) if of_state(name) == part else []
             if pairs and all(distance(a, b) <= allowed for a, b in pairs):
                 return name
         return ""
@@ -81,16 +82,15 @@ def findings(after: After, deviations: list[Deviation]) -> list[Finding]:
     """What these deviations, of which there is one at least, say: one finding for each part of the
     state that has a metric of its own; where none of those differs, what the first curve looks
     like."""
-    found: list[tuple[Tell, Deviation]] = []
+    parts: dict[Part, Deviation] = {}
     others: list[Deviation] = []
     for it in deviations:
         part = of_state(it.first.metric)
-        tell = NAMED[part] if part is not None else None
-        if tell is None:
+        if part is None:
             others.append(it)
-        elif tell not in [told for told, _ in found]:
-            found.append((tell, it))
-    told = [_told(it, tell(after, it)) for tell, it in found]
+        else:
+            parts.setdefault(part, it)
+    told = [_told(it, _by_name(after, it, part)) for part, it in parts.items()]
     curves = [it for it in others if not isinstance(it.first.expected, str | bool)]
     if curves:
         shape = _by_shape(after, curves[0])
@@ -118,44 +118,33 @@ def differs(it: Deviation) -> str:
     )
 
 
-def _rate(after: After, it: Deviation) -> tuple[Kind, str]:
-    if after.repeats(it.first.metric):
-        return (
-            "LearningRateReset",
-            "these are the values of the first steps, the schedule began anew",
-        )
-    return "LearningRateReset", "the schedule does not go on where it was"
-
-
-def _data(after: After, it: Deviation) -> tuple[Kind, str]:
-    if after.repeats(it.first.metric):
-        return "DataRestarted", "these are the batches of the first steps, the data began anew"
-    return "DataDiffers", "other batches than without a restart"
-
-
-def _random(_after: After, _it: Deviation) -> tuple[Kind, str]:
-    return "RandomNotRestored", "the random generators are not where they were"
-
-
-def _weights(_after: After, it: Deviation) -> tuple[Kind, str]:
-    if it.steps == it.compared:
-        return "WeightsDiffer", "from the first step on, so other weights than the saved ones"
-    return "OptimizerReset", "not from the first step on, so the weights were the saved ones"
-
-
-Tell: TypeAlias = Callable[[After, Deviation], tuple[Kind, str]]
-
-NAMED: dict[Part, Tell] = {"Rate": _rate, "Data": _data, "Random": _random, "Weights": _weights}
-"""What a metric of such a part says when it differs."""
+def _by_name(after: After, it: Deviation, part: Part) -> tuple[Kind, str]:
+    """What a metric that is named after this part says when it differs."""
+    again, from_the_first = after.repeats(it.first.metric), it.steps == it.compared
+    match part:
+        case "Rate" if again:
+            why = "these are the values of the first steps, the schedule began anew"
+            return "LearningRateReset", why
+        case "Rate":
+            return "LearningRateReset", "the schedule does not go on where it was"
+        case "Data" if again:
+            return "DataRestarted", "these are the batches of the first steps, the data began anew"
+        case "Data":
+            return "DataDiffers", "other batches than without a restart"
+        case "Random":
+            return "RandomNotRestored", "the random generators are not where they were"
+        case "Weights" if from_the_first:
+            return "WeightsDiffer", "from the first step on, so other weights than the saved ones"
+        case "Weights":
+            why = "not from the first step on, so the weights were the saved ones"
+            return "OptimizerReset", why
 
 
 def _by_shape(after: After, it: Deviation) -> tuple[Kind, str]:
     name = it.first.metric
     if after.repeats(name):
-        return (
-            "WeightsNotLoaded",
-            "these are the values of the first steps, as if nothing was loaded",
-        )
+        why = "these are the values of the first steps, as if nothing was loaded"
+        return "WeightsNotLoaded", why
     known = _known(after)
     if it.first.step != after.steps[0]:
         if "Rate" in after.wrong:
@@ -164,8 +153,8 @@ def _by_shape(after: After, it: Deviation) -> tuple[Kind, str]:
             "equal in the first step and not after it, so it looks like optimizer or schedule "
             f"rather than weights{known}"
         )
-    wrong = _apart(after.pairs(name))
-    noise = _noise([after.control[step].get(name) for step in sorted(after.control)])
+    wrong = _apart(after.pairs(name, after.steps))
+    noise = _noise([after.control[step].get(name) for step in after.first_steps])
     # A curve that scatters about one level is that of the first steps where the draws are.
     if _near_the_start(after, name, wrong) and abs(sum(wrong)) > noise * len(wrong):
         return "WeightsNotLoaded", (
@@ -209,13 +198,13 @@ def _steady(wrong: list[float]) -> bool:
 
 
 def _known(after: After) -> str:
-    same = [name for part in NAMED if (name := after.equal(part))]
+    same = [name for part in METRICS if (name := after.equal(part))]
     if same:
         return f" ({', '.join(same)}: equal)"
     return " (report a batch_hash, too, to know more)"
 
 
-def _apart(pairs: Iterator[tuple[Metric, Metric]]) -> list[float]:
+def _apart(pairs: list[tuple[Metric, Metric]]) -> list[float]:
     """How far the run is above the undisturbed one, where both are finite numbers."""
     found = [
         float(a) - float(b)
@@ -226,7 +215,7 @@ def _apart(pairs: Iterator[tuple[Metric, Metric]]) -> list[float]:
 
 
 def _near_the_start(after: After, name: str, wrong: list[float]) -> bool:
-    begun = _apart(after.pairs_from_the_start(name))
+    begun = _apart(after.pairs(name, after.first_steps))
     if len(begun) < FEW or not wrong:
         return False
     return _size(begun) < NEARER * _size(wrong)

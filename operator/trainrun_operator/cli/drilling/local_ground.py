@@ -1,71 +1,80 @@
-"""A drill on this machine: the user's file, with all that is the run's own replaced.
+"""A drill on this machine: the user's file, with all that is the run's own replaced, in a working
+folder and a storage of each run's own.
 
-Layer: cli. Nothing is read from or written to the run's storage.
+Layer: cli. Nothing is read from or written to the run's storage; nothing in the user's folder is
+copied, moved or removed.
 """
 
 from __future__ import annotations
 
-import math
+import asyncio
+import os
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from trainrun_operator.cli.drilling.ground import offline, survives
-from trainrun_operator.cli.drilling.own_folder import elsewhere
-from trainrun_operator.cli.drilling.scenarios import OF_SCRIPT, OURS, FaultName
-from trainrun_operator.cli.drilling.store import DrillStore
-from trainrun_operator.cli.drilling.trial import Trial
-from trainrun_operator.cli.preparation import Preparation, prepare
-
-if TYPE_CHECKING:
-    from trainrun_operator.cli.drilling.course import Course
-    from trainrun_operator.cli.drilling.scenarios import Scenario
+from trainrun.checkpoint.inspection import list_checkpoints
+from trainrun.checkpoint.reader import read_manifest
+from trainrun.checkpoint.run_store import RunStore
+from trainrun.contract import layout
+from trainrun_operator.api.run.status import TrainRunStatus
+from trainrun_operator.cli.drilling.rehearsal import Ground, offline, survives
+from trainrun_operator.cli.drilling.runs import AWAY, Course, Goal, Noticed, Scenario
+from trainrun_operator.cli.drilling.seeing import Watcher, ended, with_stored
+from trainrun_operator.cli.local_run import LocalRun
+from trainrun_operator.cli.preparation import Preparation, load_file, open_run, preparation_of
+from trainrun_operator.cli.sources import LocalSource, StorageSource
+from trainrun_operator.runtime.news import Everyone
+from trainrun_operator.worlds.local.program import Program
 
 NAME = "drill"
 """Of every run of a drill, whatever the file says."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LocalGround:
+class LocalGround(Ground):
     """See `Ground`."""
 
     file: Path
     replicas: int | None
     folder: Path
     """For the storage of one run at a time."""
-    notes: tuple[str, ...] = ()
 
-    def names(self, *, everything: bool) -> tuple[FaultName, ...]:
-        """See `Ground`."""
-        return (*OF_SCRIPT, *OURS) if everything else OF_SCRIPT
-
-    def possible(self, scenario: Scenario, _control: Course, *, until: int) -> Scenario:  # noqa: ARG002
-        """See `Ground`: everything is."""
-        return scenario
-
-    def try_run(
-        self,
-        *,
-        scenario: Scenario | None,
-        until: int | None,
-        seconds: float,
-        share: float = math.inf,
-    ) -> Course:
+    def try_run(self, scenario: Scenario | None, goal: Goal) -> Course:
         """See `Ground`."""
         folder = self.folder / "run"
         folder.mkdir()
         try:
-            prepared = prepare_drill(
-                self.file, replicas=self.replicas, folder=folder, scenario=scenario
-            )
-            trial = Trial(prepared, DrillStore(folder), scenario, until, share)
-            return trial.run(seconds)
+            store = DrillStore(folder)
+            store.make()
+            return Trial(self._prepared(store, scenario), store, scenario, goal).run()
         finally:
             shutil.rmtree(folder, ignore_errors=True)
+
+    def _prepared(self, store: DrillStore, scenario: Scenario | None) -> Preparation:
+        """The run of the file as a drill. Raises InvalidSpec."""
+        faults = scenario.faults if scenario is not None else ()
+        overrides: dict[str, object] = {
+            "metadata.name": NAME,
+            "spec.storage": {"uri": store.link.as_uri()},
+            "spec.failurePolicy": survives(len(faults)),
+            "spec.suspend": False,
+            "spec.activeDeadline": None,
+            "spec.ttlAfterFinished": None,
+        }
+        if scenario is not None and scenario.watched:
+            overrides["spec.health.progressTimeout"] = f"{scenario.watched:.0f}s"
+        run = load_file(self.file, replicas=self.replicas, overrides=overrides)
+        prepared = preparation_of(run, file=self.file, faults=tuple(map(str, faults)))
+        program = elsewhere(prepared.program, store.folder / "work")
+        trackers = store.folder / "trackers"  # they write there and send nothing
+        trackers.mkdir()
+        quiet = {**offline((trackers / "mlruns").as_uri()), "WANDB_DIR": str(trackers)}
+        return replace(prepared, program=replace(program, env={**program.env, **quiet}))
 
 
 @contextmanager
@@ -75,37 +84,193 @@ def local_ground(file: Path, *, replicas: int | None) -> Iterator[LocalGround]:
         yield LocalGround(file=file, replicas=replicas, folder=Path(made))
 
 
-def prepare_drill(
-    file: Path, *, replicas: int | None, folder: Path, scenario: Scenario | None
-) -> Preparation:
-    """The run of this file as a drill in a folder that is there. Raises InvalidSpec."""
-    store = DrillStore(folder)
-    store.make()
-    faults = scenario.faults if scenario is not None else ()
-    overrides: dict[str, object] = {
-        "metadata.name": NAME,
-        "spec.storage": {"uri": store.link.as_uri()},
-        "spec.failurePolicy": survives(len(faults)),
-        "spec.suspend": False,
-        "spec.activeDeadline": None,
-        "spec.ttlAfterFinished": None,
-    }
-    if scenario is not None and scenario.watched:
-        overrides["spec.health.progressTimeout"] = f"{scenario.watched:.0f}s"
-    prepared = prepare(
-        file,
-        replicas=replicas,
-        storage=None,
-        faults=tuple(map(str, faults)),
-        overrides=overrides,
+ENDING = 20.0
+"""Seconds that a run may take to end once it is told to."""
+
+
+class Trial:
+    """One run."""
+
+    def __init__(
+        self, prepared: Preparation, store: DrillStore, scenario: Scenario | None, goal: Goal
+    ) -> None:
+        prepared.place.folder.parent.mkdir(exist_ok=True)
+        self._prepared = prepared
+        self._store = store
+        self._scenario = scenario
+        self._goal = goal
+        uri = prepared.run.spec.storage.uri
+        self._stored = StorageSource(name=prepared.name, storage=uri, place=prepared.place)
+        self._spoilt: int | None = None
+        self._watcher = Watcher(
+            until=goal.until,
+            share=goal.share,
+            attempt=1 + len(prepared.faults),
+            ready=lambda: not self._run.never_struck,
+            enough=lambda: self._run.end(),  # noqa: PLW0108 - there is no run yet
+            began=lambda: len(self._run.never_struck) < len(prepared.faults),
+            on_strike=self._on_strike,
+        )
+        self._run = LocalRun(
+            prepared,
+            open_run(prepared).stored,
+            events=Everyone([]),
+            heard=self._watcher.hear,
+            save_on_interrupt=False,
+        )
+
+    def run(self) -> Course:
+        """What was seen of it. Raises InvalidSpec, StoreError, KeyboardInterrupt."""
+        begun = time.monotonic()
+        try:
+            status = asyncio.run(self._bounded())
+        finally:
+            self._store.bring_back()
+        if self._run.interrupted:
+            raise KeyboardInterrupt
+        prepared, watcher = self._prepared, self._watcher
+        ending, failure = ended(status, reached_it=watcher.reached_it)
+        heard = Course(
+            ending=ending,
+            world_size=prepared.run.spec.workers.replicas * prepared.processes_per_worker,
+            seconds=time.monotonic() - begun,
+            committed=tuple(sorted(watcher.committed)),
+            reported=watcher.reported,
+            sought=frozenset(watcher.sought),
+            asked=frozenset(watcher.asked),
+            commit_gap=watcher.commit_gap,
+            ask_gap=watcher.ask_gap,
+            longest_step=watcher.longest_step,
+            opened=frozenset(watcher.opened),
+            parts=tuple(sorted(watcher.parts)),
+            struck=bool(prepared.faults) and not self._run.never_struck,
+            noticed=watcher.noticed(prepared.faults[0].step) if prepared.faults else Noticed(),
+            spoilt=self._spoilt,
+            failure=failure,
+        )
+        return with_stored(heard, LocalSource(stored=self._stored))
+
+    async def _bounded(self) -> TrainRunStatus:
+        leading = asyncio.create_task(self._run.lead(say=lambda _text: None))
+        for limit, then in ((self._goal.seconds, self._run.end), (ENDING, self._run.abandon)):
+            done, _ = await asyncio.wait({leading}, timeout=limit)
+            if done:
+                break
+            self._store.bring_back()
+            then()
+        return await leading
+
+    def _on_strike(self) -> None:
+        """Before anything is decided: the run has heard of the strike as we have."""
+        kind = self._scenario.store if self._scenario is not None else "Kept"
+        if kind == "Away":
+            self._store.take_away()
+            asyncio.get_running_loop().call_later(AWAY, self._store.bring_back)
+        elif kind == "SpoilNewest":
+            folder = self._store.link / self._prepared.name
+            self._spoilt = spoil_newest(self._stored.checkpoints(), folder)
+
+
+@dataclass(frozen=True, slots=True)
+class DrillStore:
+    """Below the folder of one run."""
+
+    folder: Path
+
+    @property
+    def link(self) -> Path:
+        """What `spec.storage` names."""
+        return self.folder / "storage"
+
+    def make(self) -> None:
+        """Make it, empty."""
+        (self.folder / "volume").mkdir(parents=True)
+        self.bring_back()
+
+    def take_away(self) -> None:
+        """As if it were not mounted any more."""
+        self.link.unlink(missing_ok=True)
+
+    def bring_back(self) -> None:
+        """As if it were mounted again."""
+        if not self.link.is_symlink():
+            self.link.symlink_to(self.folder / "volume", target_is_directory=True)
+
+
+def spoil_newest(run: RunStore, folder: Path) -> int | None:
+    """Change a byte in the largest file of the newest good checkpoint of the run in this folder;
+    return its step, None where there is none. Raises StoreError."""
+    good = [info for info in list_checkpoints(run) if info.state == "good" and info.size_bytes]
+    if not good:
+        return None
+    newest = good[-1].id
+    item = max(read_manifest(run, newest).files, key=lambda it: it.size)
+    name = layout.folder(newest) + layout.file_name(item.worker, item.name)
+    with (folder / name).open("r+b") as file:
+        file.seek(item.size // 2)
+        byte = file.read(1)
+        file.seek(-1, os.SEEK_CUR)
+        file.write(bytes([byte[0] ^ 0xFF]))
+    return newest.step
+
+
+MANY = 500
+"""Entries of a folder that holds data rather than what a script writes: it is one link."""
+MOST = 5_000
+"""Folders and links that are made."""
+
+
+def elsewhere(program: Program, root: Path) -> Program:
+    """The same program in a folder like its own below `root`. What its command and variables name
+    below its own folder is below that one."""
+    own = program.working_dir
+    if not own.parent.name:
+        return program  # it is the root of the file system, or next to it
+    # With what lies beside it, for a script that looks there.
+    copy = root / own.parent.name / own.name
+    _link(own.parent.parent, root, but=own.parent)
+    _link(own.parent, copy.parent, but=own)
+    _mirror(own, copy, root)
+
+    def moved(text: str) -> str:
+        return text.replace(f"{own}/", f"{copy}/")
+
+    return replace(
+        program,
+        command=(program.command[0], *map(moved, program.command[1:])),
+        working_dir=copy,
+        env={name: moved(value) for name, value in program.env.items()},
     )
-    program = elsewhere(prepared.program, folder / "work")
-    program = replace(program, env={**program.env, **_offline(folder)})
-    return replace(prepared, program=program)
 
 
-def _offline(folder: Path) -> dict[str, str]:
-    """Environment in which trackers write below a folder and send nothing."""
-    trackers = folder / "trackers"
-    trackers.mkdir()
-    return {**offline((trackers / "mlruns").as_uri()), "WANDB_DIR": str(trackers)}
+def _entries(folder: Path) -> list[os.DirEntry[str]]:
+    try:
+        return list(os.scandir(folder))
+    except OSError:
+        return []
+
+
+def _link(folder: Path, to: Path, *, but: Path) -> None:
+    """Links to all that is in a folder, where that is not much."""
+    to.mkdir(parents=True, exist_ok=True)
+    found = [it for it in _entries(folder) if it.name != but.name]
+    for each in found if len(found) <= MANY else ():
+        (to / each.name).symlink_to(each.path)
+
+
+def _mirror(folder: Path, to: Path, root: Path) -> None:
+    """Folders of its own, and links to files; a link to a folder where there is too much in it."""
+    waiting, left = [(folder, to)], MOST
+    while waiting:
+        source, target = waiting.pop(0)
+        found = _entries(source)
+        left -= len(found)
+        if source != folder and (left < 0 or len(found) > MANY):
+            target.symlink_to(source)
+            continue
+        target.mkdir()
+        for each in found:
+            if not each.is_dir(follow_symlinks=False) or each.name.startswith("."):
+                (target / each.name).symlink_to(each.path)
+            elif not root.is_relative_to(each.path):  # else it would be in itself
+                waiting.append((Path(each.path), target / each.name))

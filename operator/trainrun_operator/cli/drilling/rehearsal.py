@@ -1,40 +1,83 @@
-"""The runs of a drill one after the other, within the time that it may take.
+"""The runs of a drill one after the other, within the time that it may take, and what each needs of
+the place where it is made.
 
-Layer: cli.
+Layer: cli. This machine and a cluster are one `Ground` each; what is concluded from the runs is the
+same.
 """
 
 from __future__ import annotations
 
-import math
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import ClassVar
 
 from trainrun.contract.metrics import OF_TASKS
 from trainrun.errors import InvalidSpec, TrainRunError
-from trainrun_operator.cli.drilling.contents import agreed
-from trainrun_operator.cli.drilling.curves import tolerance
+from trainrun_operator.api.resources import TrainRun
+from trainrun_operator.cli.drilling.comparing import Tolerance, agreed, tolerance
 from trainrun_operator.cli.drilling.findings import Undisturbed
-from trainrun_operator.cli.drilling.hardships import hardships
-from trainrun_operator.cli.drilling.measuring import earlier, longer, with_measured
-from trainrun_operator.cli.drilling.rehearsed import (
+from trainrun_operator.cli.drilling.runs import (
+    AWAY,
+    OF_SCRIPT,
+    OURS,
+    Course,
+    FaultName,
+    Goal,
+    Scenario,
+    at_end,
+    hardships,
+    scenarios,
+)
+from trainrun_operator.cli.drilling.verdicts import (
     TOO_EARLY,
     Drill,
     Rehearsed,
+    earlier,
     files_shared,
     findings_of_controls,
     judge,
+    longer,
+    with_measured,
 )
-from trainrun_operator.cli.drilling.scenarios import FaultName, Scenario, at_end, scenarios
-from trainrun_operator.cli.drilling.store import AWAY
 from trainrun_operator.cli.wording import seconds as in_words
 
-if TYPE_CHECKING:
-    from trainrun_operator.api.resources import TrainRun
-    from trainrun_operator.cli.drilling.course import Course
-    from trainrun_operator.cli.drilling.curves import Tolerance
-    from trainrun_operator.cli.drilling.ground import Ground
+
+class Ground(ABC):
+    """Where a drill's runs take place: how they are made, disturbed and seen."""
+
+    notes: ClassVar[tuple[str, ...]] = ()
+    """What the reader of a drill that was held here should know first."""
+    usual: ClassVar[tuple[FaultName, ...]] = OF_SCRIPT
+    """The faults to rehearse here, where not everything is."""
+
+    def names(self, *, everything: bool) -> tuple[FaultName, ...]:
+        """The faults to rehearse here; with `everything` all that there are."""
+        return (*OF_SCRIPT, *OURS) if everything else self.usual
+
+    def possible(self, scenario: Scenario, control: Course, *, until: int) -> Scenario:  # noqa: ARG002
+        """It as it can be made here, after this undisturbed run; without faults, and with why,
+        where it cannot. As it is, unless a ground says otherwise."""
+        return scenario
+
+    @abstractmethod
+    def try_run(self, scenario: Scenario | None, goal: Goal) -> Course:
+        """Run from fresh storage, and leave nothing behind.
+
+        Raises InvalidSpec, StoreError, KeyboardInterrupt, and what a cluster answers.
+        """
+
+
+def offline(runs: str) -> dict[str, str]:
+    """Environment in which trackers send nothing; `runs`: URI of the folder for those of MLflow."""
+    return {"WANDB_MODE": "offline", "MLFLOW_TRACKING_URI": runs, "MLFLOW_ALLOW_FILE_STORE": "true"}
+
+
+def survives(faults: int) -> dict[str, object]:
+    """The failurePolicy of a drill's run: what was asked for is to be survived, and one incident
+    more is a finding."""
+    return {"maxFailures": max(faults, 1), "backoff": {"initial": "0s"}}
 
 
 class ScriptFails(TrainRunError):
@@ -67,7 +110,8 @@ class Rehearsal:
                 "and saves no checkpoints. To see how it goes on, start it with `trainrun run` "
                 'and --fault "kill rank=0 step=10"'
             )
-        until = self._reached(first)
+        reached = first.reached(1)  # all other runs go there
+        until = reached if reached is None or self.until is None else min(reached, self.until)
         if until is None:
             why = (
                 f"no step was reported in {in_words(first.seconds)}. If the first one comes later, "
@@ -103,7 +147,7 @@ class Rehearsal:
         if here.why_not:
             return [_not(here.name, here.why_not)]
         if whole.ending != "Succeeded" and left > whole.seconds:
-            whole = self._try("undisturbed run", None, NO_STEP, left)
+            whole = self._try("undisturbed run", None, Goal(until=NO_STEP, seconds=left))
         last = whole.reached(1)
         if whole.ending != "Succeeded" or last is None:
             self._end_seen = False
@@ -117,15 +161,11 @@ class Rehearsal:
         return [told]
 
     def _planned(self, control: Course, until: int) -> list[Scenario]:
-        named = self._names
-        there = (
-            *scenarios(control, until=until, grace=self._grace),
-            *hardships(control, until=until),
-        )
+        planned = scenarios(control, until=until, grace=self._grace)
         return [
             self.ground.possible(scenario, control, until=until)
-            for scenario in there
-            if scenario.name in named
+            for scenario in (*planned, *hardships(control, until=until))
+            if scenario.name in self._names
         ]
 
     @property
@@ -142,7 +182,8 @@ class Rehearsal:
         # come late gets more: fewer faults are better than none.
         share = self.within / (len(self._names) + 3)
         left = self.within / 2 if which == "first" else self._left()
-        course = self._try(f"{which} undisturbed run", None, until, left, share=share)
+        goal = Goal(until=until, seconds=left, share=share)
+        course = self._try(f"{which} undisturbed run", None, goal)
         if course.ending == "Failed" or len(course.chapters) > 1:
             why = course.failure or str(course.chapters[0].incident.get("message", ""))
             raise ScriptFails(
@@ -150,13 +191,6 @@ class Rehearsal:
                 "keeps what the workers print"
             )
         return course
-
-    def _reached(self, control: Course) -> int | None:
-        """The step to which all other runs go."""
-        reached = control.reached(1)
-        if reached is None or self.until is None:
-            return reached
-        return min(reached, self.until)
 
     def _rehearse(self, scenario: Scenario, beside: Undisturbed) -> Rehearsed:
         if not scenario.faults:
@@ -170,32 +204,25 @@ class Rehearsal:
         what = f"run with {scenario.shown}{STORES[scenario.store]}"
         # One that is killed with its last step is judged by how it ends.
         until = NO_STEP if scenario.name == "KillAtEnd" else beside.until
-        course = self._try(what, scenario, until, self._left())
-        told = replace(judge(scenario, course, beside), scenario=scenario)
+        course = self._try(what, scenario, Goal(until=until, seconds=self._left()))
+        told = judge(scenario, course, beside)
         sooner = earlier(told, course, until=beside.until)
         if sooner is not None and self._left() >= _least(sooner, beside.control):
             what = f"its save came with the last step: run with {sooner.shown}"
-            course = self._try(what, sooner, beside.until, self._left())
-            told = replace(judge(sooner, course, beside), scenario=sooner)
+            course = self._try(what, sooner, Goal(until=beside.until, seconds=self._left()))
+            told = judge(sooner, course, beside)
         again = longer(told)
         if again is None or self._left() < _least(again, beside.control):
             return told
         what = f"how long a save takes: run with {again.shown}"
-        return with_measured(told, self._try(what, again, beside.until, self._left()))
+        goal = Goal(until=beside.until, seconds=self._left())
+        return with_measured(told, self._try(what, again, goal))
 
-    def _try(
-        self,
-        what: str,
-        scenario: Scenario | None,
-        until: int | None,
-        left: float,
-        *,
-        share: float = math.inf,
-    ) -> Course:
-        goal = f"until step {until}" if until is not None else "until it has saved often enough"
-        goal = "until its end" if until == NO_STEP else goal
-        self.say(f"{what} {goal}, at most {in_words(left)}")
-        return self.ground.try_run(scenario=scenario, until=until, seconds=left, share=share)
+    def _try(self, what: str, scenario: Scenario | None, goal: Goal) -> Course:
+        until = f"step {goal.until}" if goal.until is not None else "it has saved often enough"
+        until = "its end" if goal.until == NO_STEP else until
+        self.say(f"{what} until {until}, at most {in_words(goal.seconds)}")
+        return self.ground.try_run(scenario, goal)
 
     def _left(self) -> float:
         return self.within - (time.monotonic() - self._begun)

@@ -1,68 +1,246 @@
-"""What is left of a run of a drill, put together before its storage is removed.
+"""What is seen of a run: when a fault is due, when it has got far enough, what its metrics do not
+tell, and what it leaves in its storage. While it runs, on this machine by the heartbeats of its
+agents, in a cluster by its status.
 
 Layer: cli; reads the run's storage and status.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING
+import math
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Set
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Literal
+from urllib.parse import unquote, urlsplit
 
 from trainrun.checkpoint.inspection import list_checkpoints
 from trainrun.checkpoint.metrics_log import read_metrics
 from trainrun.checkpoint.reader import read_manifest
+from trainrun.checkpoint.records import Manifest, ManifestFile
+from trainrun.checkpoint.run_store import RunStore
+from trainrun.contract import layout
+from trainrun.contract.agent_state import AgentState
+from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun.contract.metrics import decode
 from trainrun.errors import TrainRunError
-from trainrun_operator.cli.drilling.course import Course, Ending, Noticed, Point
-from trainrun_operator.cli.drilling.reading.stored import read_files
+from trainrun_operator.api.run.status import TrainRunStatus
+from trainrun_operator.cli.drilling.reading import LARGEST, Entries, content
+from trainrun_operator.cli.drilling.runs import Content, Course, Ending, Files, Noticed, Point
 from trainrun_operator.cli.explaining.life import life_of
-from trainrun_operator.cli.sources import LocalSource, StorageSource
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from trainrun.checkpoint.inspection import CheckpointInfo
-    from trainrun.checkpoint.records import Manifest
-    from trainrun.checkpoint.run_store import RunStore
-    from trainrun_operator.api.run.status import TrainRunStatus
-    from trainrun_operator.cli.drilling.watching import Watcher
-    from trainrun_operator.cli.preparation import Preparation
-    from trainrun_operator.cli.sources import Source
+from trainrun_operator.cli.sources import Source
+from trainrun_operator.worlds.local.faults import Fault
 
 
-def seen(
-    prepared: Preparation,
-    status: TrainRunStatus,
-    watcher: Watcher,
-    *,
-    struck: bool,
-    spoilt: int | None,
-    seconds: float,
-) -> Course:
-    """All of it, of a run on this machine. Raises StoreError."""
-    workers = prepared.run.spec.workers
-    stored = StorageSource(
-        name=prepared.name, storage=prepared.run.spec.storage.uri, place=prepared.place
-    )
-    heard = Course(
-        ending=ending(status, reached_it=watcher.reached_it),
-        world_size=workers.replicas * prepared.processes_per_worker,
-        seconds=seconds,
-        committed=tuple(sorted(watcher.committed)),
-        reported={attempt: dict(told) for attempt, told in watcher.reported.items()},
-        sought=frozenset(watcher.sought),
-        asked=frozenset(watcher.asked),
-        commit_gap=watcher.commit_gap,
-        ask_gap=watcher.ask_gap,
-        longest_step=watcher.longest_step,
-        opened=frozenset(watcher.opened),
-        parts=tuple(sorted(watcher.parts)),
-        struck=struck,
-        noticed=watcher.noticed(prepared.faults[0].step) if prepared.faults else Noticed(),
-        spoilt=spoilt,
-        failure=failure(status),
-    )
-    return with_stored(heard, LocalSource(stored=stored))
+@dataclass(slots=True, kw_only=True)
+class Watcher:
+    """Hears every heartbeat of one run."""
+
+    until: int | None
+    """The step that it is to get to; None: until `far_enough`."""
+    share: float = math.inf
+    """Seconds after which two checkpoints are enough."""
+    attempt: int
+    """The attempt that is to get there, or a later one."""
+    ready: Callable[[], bool]
+    """Whether the faults have struck."""
+    enough: Callable[[], None]
+    """Called once, when it has got there."""
+    began: Callable[[], bool] = lambda: False
+    """Whether a fault has struck."""
+    on_strike: Callable[[], None] = lambda: None
+    """Called once, when one has."""
+    clock: Callable[[], float] = time.monotonic
+    reached_it: bool = False
+    struck_at: float | None = None
+    reported: dict[int, dict[int, int]] = field(default_factory=lambda: defaultdict(dict))
+    """By attempt and rank the highest step."""
+    committed: set[int] = field(default_factory=set)
+    """Steps of the first attempt's checkpoints."""
+    told: set[int] = field(default_factory=set)
+    """Steps that were heard of in the first attempt, as far as they were seen."""
+    sought: set[int] = field(default_factory=set)
+    asked: set[int] = field(default_factory=set)
+    opened: set[int] = field(default_factory=set)
+    parts: set[int] = field(default_factory=set)
+    ask_gap: float = 0.0
+    longest_step: float = 0.0
+    _begun: float | None = None
+    _there: float | None = None
+    """When it was seen at its last step."""
+    _agreed: float | None = None
+    _calls: dict[int, int] = field(default_factory=dict)
+    """By slot: a rank that waits for no other goes on asking while that one saves."""
+    _saved: float | None = None
+    _asked_for: set[int] = field(default_factory=set)
+    """Steps of what was saved because should_save() said so."""
+    _commits: dict[int, float] = field(default_factory=dict)
+
+    def hear(self, state: AgentState) -> None:
+        """Take note of what an agent says."""
+        if self.struck_at is None and self.began():
+            self.struck_at = self.clock()
+            self.on_strike()
+        if not state.attempt:
+            return
+        first = state.slot * len(state.steps)
+        for rank, step in enumerate(state.steps, start=first):
+            if step is not None:
+                told = self.reported[state.attempt]
+                told[rank] = max(step, told.get(rank, step))
+        if state.asked_for_checkpoint:
+            self.sought.add(state.attempt)
+        if state.save.calls:
+            self.asked.add(state.attempt)
+        if state.rendezvous:
+            self.opened.add(state.attempt)
+        if state.attempt == 1:
+            self._of_the_first(state)
+        if not self.reached_it and state.phase == "Running" and self._has_got_there(state):
+            self.reached_it = True
+            self.enough()
+
+    def noticed(self, step: int) -> Noticed:
+        """How a notice at this step went on."""
+        # One that came of itself meanwhile does not show how long a save on a notice takes.
+        commits = [
+            moment
+            for at, moment in self._commits.items()
+            if (at in self._asked_for if self._asked_for else at >= step)
+        ]
+        return Noticed(
+            agreed=self._after(self._agreed),
+            reported=self._after(self._saved),
+            committed=self._after(min(commits, default=None)),
+            calls=max(min(self._calls.values(), default=0), 0),
+        )
+
+    @property
+    def commit_gap(self) -> float:
+        """Seconds between two commits of the first attempt, at most; 0: there were not two."""
+        moments = sorted(self._commits.values())
+        return max((b - a for a, b in pairwise(moments)), default=0.0)
+
+    def _of_the_first(self, state: AgentState) -> None:
+        self._begun = self._begun or self.clock()
+        self.told |= {step for step in state.steps if step is not None}
+        self.parts |= {s.step for s in state.staged if s.ranks and not s.whole}
+        self.ask_gap = max(self.ask_gap, state.ask_gap)
+        if self.struck_at is None:
+            self.longest_step = max(self.longest_step, state.owes or 0.0)
+        if state.committed is not None:
+            self.committed.add(state.committed.id.step)
+            self._commits.setdefault(state.committed.id.step, self.clock())
+        if state.save.committed is not None:
+            self._agreed = self._agreed or self.clock()
+            self._calls[state.slot] = state.save.calls - state.save.committed
+        asked_for = {it.step for it in state.staged if it.after_save and it.ranks}
+        if asked_for and self._saved is None:
+            self._saved = self.clock()
+        self._asked_for |= asked_for
+
+    def _after(self, moment: float | None) -> float | None:
+        """Seconds from the strike."""
+        if moment is None or self.struck_at is None:
+            return None
+        return max(moment - self.struck_at, 0.0)
+
+    def _has_got_there(self, state: AgentState) -> bool:
+        if state.attempt < self.attempt or not self.ready():
+            return False
+        if self.until is None:
+            late = self._begun is not None and self.clock() - self._begun > self.share
+            return far_enough(self.committed, self.told, late=late)
+        told = self.reported[state.attempt]
+        ranks = range(state.slot * len(state.steps), (state.slot + 1) * len(state.steps))
+        if not told or min(told) not in ranks or told[min(told)] < self.until:
+            return False
+        # What it saves there is compared, so it is stopped when that is committed.
+        self._there = self.clock() if self._there is None else self._there
+        is_stored = not any(it.step <= self.until for it in state.staged)
+        return is_stored or self.clock() - self._there > LAST_COMMIT
+
+
+def far_enough(saved: Set[int], told: Set[int], *, late: bool) -> bool:
+    """Whether an undisturbed run with these checkpoints and steps leaves room for every fault.
+
+    `late`: it has used its share of the time.
+    """
+    if len(saved) < 2:
+        return False
+    between = any(min(saved) < step < max(saved) for step in told - saved)
+    beyond = max(told, default=0) > sorted(saved)[1] + 1
+    return len(saved) >= (THIRD if between else FIFTH) or (late and beyond)
+
+
+LAST_COMMIT = 5.0
+"""Seconds for which the checkpoint of the last step is waited for."""
+THIRD = 3
+"""Two checkpoints to resume from, and as many steps again to compare after that."""
+FIFTH = 5
+"""Likewise of a script that reports only where it saves: a fault strikes with the third one."""
+
+
+Due = Literal["Nothing", "Strike", "Stop"]
+
+
+@dataclass(slots=True, kw_only=True)
+class Sight:
+    """Looks at one run in a cluster again and again. Its status lags some seconds behind the
+    training, and what is committed a second or so: what is due at a step comes a little after it.
+    """
+
+    until: int | None
+    """The step that it is to get to; None: until `far_enough`."""
+    share: float = math.inf
+    """Seconds after which two checkpoints are enough."""
+    fault: Fault | None
+    clock: Callable[[], float] = time.monotonic
+    struck: bool = False
+    reached_it: bool = False
+    committed: set[int] = field(default_factory=set)
+    """Steps of the first attempt's checkpoints."""
+    told: set[int] = field(default_factory=set)
+    """Steps that it was seen at."""
+    _begun: float | None = None
+
+    def due(self, status: TrainRunStatus, saved: Iterable[CheckpointId] = ()) -> Due:
+        """What is to be done now, with these checkpoints in its storage; `Stop` once."""
+        last, told = {it.step for it in saved if it.attempt == status.attempt}, _reported(status)
+        if status.attempt == 1:
+            self.committed |= last
+            self.told |= told
+        if self.fault is not None and not self.struck:
+            # What is committed was saved a while ago: the training is beyond it.
+            begun = any(step >= self.fault.step for step in (*told, *(step + 1 for step in last)))
+            runs = status.attempt == 1 and status.phase == "Running"
+            return "Strike" if runs and begun else "Nothing"
+        if self.reached_it or not self._has_got_there(status, last | told):
+            return "Nothing"
+        self.reached_it = True
+        return "Stop"
+
+    def _has_got_there(self, status: TrainRunStatus, steps: set[int]) -> bool:
+        if status.attempt < (1 if self.fault is None else 2):
+            return False
+        if self.until is None:
+            self._begun = self._begun or self.clock()
+            late = self.clock() - self._begun > self.share
+            return far_enough(self.committed, self.told | self.committed, late=late)
+        return any(step >= self.until for step in steps)
+
+
+def _reported(status: TrainRunStatus) -> set[int]:
+    """The step that the running attempt has reported, as far as is told; empty: nothing yet."""
+    chapter, step = status.chapter, status.progress.step
+    if step is None or chapter is None or chapter.first_step is None:
+        return set()
+    return {step} if chapter.attempt == status.attempt and status.phase == "Running" else set()
 
 
 def with_stored(course: Course, source: Source) -> Course:
@@ -70,7 +248,10 @@ def with_stored(course: Course, source: Source) -> Course:
     store = source.checkpoints()
     # One that a later attempt has fenced was not committed; an incomplete one never will be.
     good = [info for info in list_checkpoints(store) if info.state == "good"]
-    manifests = list(_manifests(store, good))
+    manifests = []
+    for info in good:
+        with suppress(TrainRunError):  # complete, and not committed yet
+            manifests.append(read_manifest(store, info.id))
     first = {info.id.step for info in good if info.id.attempt == 1}
     return replace(
         course,
@@ -82,27 +263,14 @@ def with_stored(course: Course, source: Source) -> Course:
     )
 
 
-def failure(status: TrainRunStatus) -> str:
-    """Why it failed; empty where it did not."""
-    failed = status.condition("Failed") if status.is_true("Failed") else None
-    return failed.message if failed is not None else ""
-
-
-def _manifests(store: RunStore, good: list[CheckpointInfo]) -> Iterator[Manifest]:
-    for info in good:
-        try:
-            yield read_manifest(store, info.id)
-        except TrainRunError:
-            continue  # complete, and not committed yet
-
-
-def ending(status: TrainRunStatus, *, reached_it: bool) -> Ending:
-    """How it ended; `reached_it`: it was stopped since it had got far enough."""
-    if status.is_true("Failed"):
-        return "Failed"
+def ended(status: TrainRunStatus, *, reached_it: bool) -> tuple[Ending, str]:
+    """How it ended, and why it failed; `reached_it`: it was stopped since it had got far enough."""
+    failed = status.condition("Failed")
+    if failed is not None and failed.status == "True":
+        return "Failed", failed.message
     if status.is_true("Complete"):
-        return "Succeeded"
-    return "Stopped" if reached_it else "OutOfTime"
+        return "Succeeded", ""
+    return "Stopped" if reached_it else "OutOfTime", ""
 
 
 def _points(store: RunStore) -> Iterator[Point]:
@@ -110,3 +278,31 @@ def _points(store: RunStore) -> Iterator[Point]:
         if record.get("rank") == 0:
             metrics = decode(record["metrics"])
             yield Point(attempt=record["attempt"], step=record["step"], metrics=metrics)
+
+
+def read_files(run: RunStore, manifest: Manifest) -> Files:
+    """All of them. Of a large one that is not on this machine only size and checksum are known."""
+    folder = layout.folder(CheckpointId(attempt=manifest.attempt, step=manifest.step))
+    found = {}
+    for item in manifest.files:
+        key = run.key(folder + layout.file_name(item.worker, item.name))
+        try:
+            entries = _entries(run, key, item)
+        except (OSError, TrainRunError):
+            entries = None  # gone or damaged meanwhile
+        found[item.name] = Content((item.size, item.crc32), entries)
+    return found
+
+
+def _entries(run: RunStore, key: str, item: ManifestFile) -> Entries | None:
+    at = urlsplit(run.store.uri)
+    if at.scheme == "file":
+        with Path(unquote(at.path), key).open("rb") as file:
+            return content(file, item.size)
+    if item.size > LARGEST:
+        return None
+    with tempfile.TemporaryDirectory() as made:
+        path = Path(made, "file")
+        run.store.get_file(key, path, size=item.size, crc32=item.crc32)
+        with path.open("rb") as file:
+            return content(file, item.size)

@@ -35,7 +35,7 @@ from trainrun_operator.cli.sources import (
     UnknownRun,
     generation_of,
 )
-from trainrun_operator.cli.tasks.history import TaskHistory
+from trainrun_operator.cli.tasks.program import TaskHistory
 from trainrun_operator.core.run.story import divided_now
 from trainrun_operator.core.run.times import total
 

@@ -24,7 +24,7 @@ from trainrun_operator.cli.report.model import (
     TextLine,
     Tone,
 )
-from trainrun_operator.cli.tasks.overview import in_story
+from trainrun_operator.cli.tasks.views import in_story
 from trainrun_operator.cli.wording import clock, counted, stamp
 from trainrun_operator.cli.wording import seconds as in_words
 from trainrun_operator.core.run.times import BUCKETS, goodput

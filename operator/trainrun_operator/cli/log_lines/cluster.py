@@ -8,12 +8,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 
 import click
 
-from trainrun_operator.cli.log_lines.line import Line, Shown, Wanted
-from trainrun_operator.cli.log_lines.output import WorkerOutput
+from trainrun_operator.cli.log_lines.line import Line, Shown, Wanted, WorkerOutput
 from trainrun_operator.cli.sources import ClusterSource
 from trainrun_operator.worlds.kubernetes.pod_logs import (
     MOST_PODS,
@@ -50,26 +48,23 @@ class ClusterLines:
             for line in self._attributed(WorkerOutput(worker=lines[0].pod.name), lines)
         ]
         kept = self.wanted.last(found)
-        yield from sorted(kept, key=lambda line: (line.attempt or 0, _time(line)))
+        yield from sorted(kept, key=lambda line: (line.attempt or 0, line.moment))
 
     def follow(self, show: Callable[[Shown], None]) -> None:
         """Show what there is, and what comes, until the run has ended. Raises as `history`."""
 
         def event(told: PodEvent) -> None:
             output = self._outputs.setdefault(told.pod.name, WorkerOutput(worker=told.pod.name))
+            found: Iterable[Shown]
             if isinstance(told, PodPast):
-                shown(self._attributed(output, told.lines))
+                found = self.wanted.of(self._attributed(output, told.lines))
             elif isinstance(told, PodLine):
-                shown(_lines(output, [told]))
+                found = self.wanted.of(_lines(output, [told]))
             else:
-                for missing in output.lost(FOR_EVER):
-                    if self.wanted.attempt in (None, missing.attempt):
-                        show(missing)
-
-        def shown(lines: Iterable[Line]) -> None:
-            for line in lines:
-                if self.wanted.has(line.attempt, [line.rank]):
-                    show(line)
+                lost = output.lost(FOR_EVER)
+                found = (it for it in lost if self.wanted.attempt in (None, it.attempt))
+            for each in found:
+                show(each)
 
         asyncio.run(
             follow_pods(
@@ -117,7 +112,3 @@ def _too_many(pods: int) -> None:
     click.echo(
         f"only the first {MOST_PODS} of {pods} workers are followed: choose with --rank", err=True
     )
-
-
-def _time(line: Line) -> datetime:
-    return line.time or datetime.min.replace(tzinfo=UTC)

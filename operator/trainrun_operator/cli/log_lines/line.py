@@ -1,15 +1,29 @@
-"""What `trainrun logs` shows: lines, and what is missing of them; and of which it was asked for.
+"""What `trainrun logs` shows: lines, and what is missing of them; which are wanted, how the output
+of a worker tells them, and how they look.
 
-Layer: cli; pure.
+Layer: cli. An agent says when it starts an attempt and how each process ended; lines of processes
+begin with their rank, so no script can say so in its place. A worker whose output ends without that
+was lost, and what it had not sent is missing. What looks like a secret is left out, wherever a line
+comes from: what is stored is masked already, and what is pasted should be, too.
 """
 
 from __future__ import annotations
 
+import json
+import os
+import re
+import sys
 from collections import deque
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
-from datetime import datetime
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from itertools import chain
+from operator import itemgetter
+
+import click
+
+from trainrun.contract.masking import hide_values, masked
+from trainrun_operator.cli.wording import printable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +38,11 @@ class Line:
     time: datetime | None = None
     """When it came, where that is known."""
 
+    @property
+    def moment(self) -> datetime:
+        """Its time for comparisons: of one that is not known before all others."""
+        return self.time or datetime.min.replace(tzinfo=UTC)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gap:
@@ -35,7 +54,6 @@ class Gap:
 
 
 Shown = Line | Gap
-Show = Callable[[Shown], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,19 +73,116 @@ class Wanted:
             return False
         return not self.ranks or not self.ranks.isdisjoint(ranks)
 
+    def of(self, lines: Iterable[Line]) -> Iterator[Line]:
+        """The wanted ones of these."""
+        return (line for line in lines if self.has(line.attempt, [line.rank]))
+
     def last(self, lines: Iterable[Line]) -> list[Line]:
-        """The wanted ones of these, which are in the order in which they came."""
-        kept = (line for line in lines if self.has(line.attempt, [line.rank]))
+        """The last wanted ones of these, which are in the order in which they came."""
         if self.tail is None:
-            return list(kept)
+            return list(self.of(lines))
         # Only what is shown is kept in memory: a rank may have printed gigabytes.
         ends: dict[tuple[int | None, int], deque[tuple[int, Line]]] = {}
-        for number, line in enumerate(kept):
+        for number, line in enumerate(self.of(lines)):
             end = ends.setdefault((line.attempt, line.rank), deque(maxlen=self.tail))
             end.append((number, line))
-        found = sorted(chain.from_iterable(ends.values()), key=lambda item: item[0])
+        found = sorted(chain.from_iterable(ends.values()), key=itemgetter(0))
         return [line for _, line in found]
 
-    def within(self, most: int) -> Wanted:
-        """The same, and no more than so many of each rank."""
-        return replace(self, tail=most if self.tail is None else min(self.tail, most))
+
+_STARTS = re.compile(r"\[agent\] INFO starting attempt (\d{1,9})")
+_ENDED = re.compile(r"\[agent\] INFO rank (\d{1,9}) [a-z]")
+_OF_RANK = re.compile(r"\[rank (\d{1,9})\] (.*)", re.DOTALL)
+
+
+@dataclass(slots=True, kw_only=True)
+class WorkerOutput:
+    """What is known of a worker by the lines so far."""
+
+    worker: str
+    attempt: int | None = None
+    """That of the newest lines."""
+    first: int | None = None
+    """The first one whose start was among the lines."""
+    open: set[int] = field(default_factory=set)
+    """Ranks that have printed in it and whose end was not told."""
+
+    def line(self, text: str, time: datetime | None = None) -> Line | None:
+        """Take the next line; None: it is none of a training process."""
+        if (of_rank := _OF_RANK.fullmatch(text)) is not None:
+            rank = int(of_rank[1])
+            self.open.add(rank)
+            return Line(
+                attempt=self.attempt, rank=rank, text=of_rank[2], worker=self.worker, time=time
+            )
+        if (starts := _STARTS.fullmatch(text)) is not None:
+            self.attempt = int(starts[1])
+            self.first = self.attempt if self.first is None else self.first
+            self.open = set()
+        elif (ended := _ENDED.match(text)) is not None:
+            self.open.discard(int(ended[1]))
+        return None
+
+    def lost(self, newest: int) -> Iterator[Gap]:
+        """What to say when a later attempt than ours runs, or the run is over, and nothing more
+        comes from this worker: once."""
+        if self.open and (self.attempt or 0) <= newest:
+            yield Gap(attempt=self.attempt, worker=self.worker, text=cut_off(self.open))
+            self.open = set()
+
+
+def cut_off(ranks: set[int]) -> str:
+    """Said of the output of these ranks."""
+    return (
+        f"the output of {named(ranks)} ends here: the worker was lost, and what it had not sent "
+        "is missing"
+    )
+
+
+def named(ranks: set[int]) -> str:
+    """`rank 3`, `ranks 0, 1, 2 and 5 more`."""
+    first = sorted(ranks)[:8]
+    more = f" and {len(ranks) - len(first)} more" if len(ranks) > len(first) else ""
+    return f"{'rank' if len(ranks) == 1 else 'ranks'} {', '.join(map(str, first))}{more}"
+
+
+COLORS = ("cyan", "green", "magenta", "blue", "yellow", "bright_cyan", "bright_green")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Printer:
+    """Prints what is shown."""
+
+    as_json: bool = False
+    color: bool = False
+
+    @staticmethod
+    def for_stdout(*, as_json: bool) -> Printer:
+        """With colors on a terminal, unless NO_COLOR is set; without what our environment keeps
+        secret."""
+        hide_values(os.environ)
+        color = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+        return Printer(as_json=as_json, color=color)
+
+    def show(self, shown: Shown) -> None:
+        """Print it at once."""
+        click.echo(self._object(shown) if self.as_json else self._text(shown))
+
+    def _text(self, shown: Shown) -> str:
+        attempt = "?" if shown.attempt is None else shown.attempt
+        if isinstance(shown, Line):
+            head = f"[attempt {attempt} rank {shown.rank}]"
+            color = COLORS[shown.rank % len(COLORS)]
+            text = printable(masked(shown.text))
+            return f"{click.style(head, fg=color) if self.color else head} {text}"
+        worker = f" {shown.worker}" if shown.worker else ""
+        text = f"[attempt {attempt}{worker}] -- {shown.text} --"
+        return click.style(text, fg="yellow") if self.color else text
+
+    def _object(self, shown: Shown) -> str:
+        worker = {"worker": shown.worker} if shown.worker else {}
+        if isinstance(shown, Gap):
+            return json.dumps({"attempt": shown.attempt, **worker, "missing": shown.text})
+        time = {"time": shown.time.isoformat(timespec="milliseconds")} if shown.time else {}
+        told = {"attempt": shown.attempt, "rank": shown.rank, **worker, **time}
+        return json.dumps({**told, "text": masked(shown.text)})

@@ -24,11 +24,17 @@ from trainrun.tasks.records import Batch, Rebuild, Record, Reset
 from trainrun_operator.cli import wording
 from trainrun_operator.cli.exit_codes import FOUND, SUCCEEDED
 from trainrun_operator.cli.report.terminal import wrapped
-from trainrun_operator.cli.tasks import one, overview
-from trainrun_operator.cli.tasks.code import stale_tasks
-from trainrun_operator.cli.tasks.history import objects, shown
-from trainrun_operator.cli.tasks.opening import OpenedProgram, UnknownTasks, find_task, opened
-from trainrun_operator.cli.tasks.overview import SHORT, row
+from trainrun_operator.cli.tasks import views
+from trainrun_operator.cli.tasks.program import (
+    OpenedProgram,
+    UnknownTasks,
+    find_task,
+    objects,
+    opened,
+    shown,
+    stale_tasks,
+)
+from trainrun_operator.cli.tasks.views import SHORT, row
 
 WHY = "asked for by `trainrun tasks rebuild`"
 
@@ -43,9 +49,9 @@ def show(program: OpenedProgram, *, as_json: bool) -> int:
             history.total = int(metrics.get("tasks_total", 0))
     stale = stale_tasks(history, program.file)
     if as_json:
-        click.echo(json.dumps(overview.as_object(uri, history, stale)))
+        click.echo(json.dumps(views.program_object(uri, history, stale)))
     else:
-        click.echo("\n".join(overview.lines(uri, history, stale, now=time.time())))
+        click.echo("\n".join(views.program_lines(uri, history, stale, now=time.time())))
     return SUCCEEDED
 
 
@@ -54,9 +60,9 @@ def explain(program: OpenedProgram, *, key: str, as_json: bool) -> int:
     """Print the life of one task."""
     task = find_task(program.history, key)
     if as_json:
-        click.echo(json.dumps(one.as_object(task, program.history)))
+        click.echo(json.dumps(views.life_object(task, program.history)))
     else:
-        click.echo("\n".join(one.lines(task, program)))
+        click.echo("\n".join(views.life_lines(task, program)))
     return SUCCEEDED
 
 

@@ -17,11 +17,9 @@ from tests.support.kubeconfigs import written_kubeconfig
 from trainrun.checkpoint.run_store import open_store
 from trainrun.checkpoint.stores.store import ObjectStore
 from trainrun_operator.cli.commands import trainrun
-from trainrun_operator.cli.drilling.cluster import ground as ground_module
-from trainrun_operator.cli.drilling.cluster.ground import IN_CLUSTER, ClusterGround
-from trainrun_operator.cli.drilling.course import Course
-from trainrun_operator.cli.drilling.hardships import hardships
-from trainrun_operator.cli.drilling.scenarios import OF_SCRIPT, OURS, scenarios
+from trainrun_operator.cli.drilling import cluster_ground as ground_module
+from trainrun_operator.cli.drilling.cluster_ground import IN_CLUSTER, ClusterGround
+from trainrun_operator.cli.drilling.runs import OF_SCRIPT, OURS, Course, hardships, scenarios
 from trainrun_operator.cli.preparation import load_file
 
 CONTROL = Course(

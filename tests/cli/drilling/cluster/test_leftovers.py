@@ -17,10 +17,12 @@ from trainrun.checkpoint.ownership import BeatWatch, acquire, enter, release
 from trainrun.checkpoint.run_store import RunStore, open_store
 from trainrun.errors import StoreUnavailable
 from trainrun_operator.api.resources import TrainRun
-from trainrun_operator.cli.drilling.cluster import ground as ground_module
-from trainrun_operator.cli.drilling.cluster.document import drill_document
-from trainrun_operator.cli.drilling.cluster.ground import ClusterGround
-from trainrun_operator.cli.drilling.cluster.leftovers import is_left_behind
+from trainrun_operator.cli.drilling import cluster_ground as ground_module
+from trainrun_operator.cli.drilling.cluster_ground import (
+    ClusterGround,
+    drill_document,
+    is_left_behind,
+)
 from trainrun_operator.cli.preparation import load_file
 from trainrun_operator.kube.errors import Forbidden
 from trainrun_operator.worlds.kubernetes.own_run import UsersCluster

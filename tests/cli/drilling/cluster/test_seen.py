@@ -11,9 +11,9 @@ from tests.api.spec_table import BASE
 from tests.kube.patching import merged
 from trainrun_operator.api.run.status import TrainRunStatus, json_object
 from trainrun_operator.api.run.story import Chapter, Note
-from trainrun_operator.cli.drilling.cluster.seen import course_of
-from trainrun_operator.cli.drilling.cluster.sight import Sight
-from trainrun_operator.cli.drilling.course import Course
+from trainrun_operator.cli.drilling.cluster_ground import course_of
+from trainrun_operator.cli.drilling.runs import Course
+from trainrun_operator.cli.drilling.seeing import Sight
 from trainrun_operator.core.run.stages.preempting import UNASKED
 from trainrun_operator.worlds.kubernetes.run_object import run_version
 

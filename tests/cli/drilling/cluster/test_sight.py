@@ -9,7 +9,7 @@ from trainrun.contract.checkpoint_id import CheckpointId
 from trainrun_operator.api.run.status import TrainRunStatus
 from trainrun_operator.api.run.status_parts import Progress
 from trainrun_operator.api.run.story import Chapter
-from trainrun_operator.cli.drilling.cluster.sight import Sight
+from trainrun_operator.cli.drilling.seeing import Sight
 from trainrun_operator.worlds.local.faults import Fault
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

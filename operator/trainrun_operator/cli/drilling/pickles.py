@@ -1,22 +1,102 @@
-"""Tensors in the files of `torch.save`, compared by their elements, without torch.
+"""Pickles and the files of `torch.save`, read without torch and without running anything of them:
+each class or function that a pickle names becomes a record of what it was given. Tensors are
+compared by their elements.
 
 Layer: cli.
 """
 
 from __future__ import annotations
 
+import pickle
 import re
 import struct
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from pickle import UnpicklingError
-from typing import IO, TYPE_CHECKING
+from functools import cache
+from typing import IO, Any
+from zipfile import ZipFile, ZipInfo
 
-from trainrun_operator.cli.drilling.reading.inert import PLAIN, Inert, read_pickles
 
-if TYPE_CHECKING:
-    from zipfile import ZipFile, ZipInfo
+class Ordered(dict[object, object]):
+    """In place of an OrderedDict: a state_dict has attributes besides, which mean nothing here."""
+
+
+PLAIN: dict[str, Callable[..., object]] = {
+    "collections.OrderedDict": Ordered,
+    "builtins.set": set,
+    "builtins.frozenset": frozenset,
+    "__builtin__.set": set,
+    "__builtin__.frozenset": frozenset,
+}
+"""Classes that only hold what they are given."""
+
+
+class Inert:
+    """In place of an object of any class, or of what any function would return."""
+
+    NAME = ""
+
+    def __new__(cls, *args: object, **_named: object) -> Inert:
+        """Take note of the arguments."""
+        made = object.__new__(cls)
+        made.args, made.state, made.added, made.items = args, None, [], {}
+        return made
+
+    args: tuple[object, ...]
+    added: list[object]
+    """As to a list."""
+    items: dict[object, object]
+    """As to a dict."""
+    state: object
+
+    def __init__(self, *_args: object, **_named: object) -> None:
+        """Everything is done in `__new__`, which a pickle may call alone."""
+
+    def __setstate__(self, state: object) -> None:
+        self.state = state
+
+    def __setitem__(self, key: object, value: object) -> None:
+        self.items[key] = value
+
+    def append(self, value: object) -> None:
+        """As a list does."""
+        self.added.append(value)
+
+    add = append
+
+
+@cache
+def inert(name: str) -> type[Inert]:
+    """The stand-in of this class or function."""
+    return type(name, (Inert,), {"NAME": name})
+
+
+def read_pickles(
+    file: IO[bytes],
+    *,
+    size: int,
+    persistent: Callable[[Any], object] | None = None,
+    known: Mapping[str, Callable[..., object]] = PLAIN,
+) -> Iterator[object]:
+    """The values of a file that holds pickles and nothing else; `persistent`: what stands for an
+    object that is stored outside, by its id; `known`: what is called after all, by its name. Raises
+    what a damaged file raises, and UnpicklingError for an object that is stored outside while
+    `persistent` is None."""
+
+    class Reader(pickle.Unpickler):
+        def find_class(self, module: str, name: str) -> Callable[..., object]:
+            full = f"{module}.{name}"
+            return known.get(full) or inert(full)
+
+        def persistent_load(self, pid: object) -> object:
+            if persistent is None:
+                raise pickle.UnpicklingError(f"an object outside the pickle: {pid!s:.40}")
+            return persistent(pid)
+
+    while file.tell() < size:
+        yield Reader(file).load()
+
 
 SIZES = {"Double": 8, "Half": 2, "Long": 8, "Int": 4, "Short": 2, "ComplexFloat": 8}
 SIZES |= {"Float": 4, "Char": 1, "Byte": 1, "Bool": 1, "BFloat16": 2, "ComplexDouble": 16}
@@ -35,7 +115,7 @@ class Storage:
     """Name of its class, or of the elements' dtype."""
 
     def canonical(self) -> bytes:
-        """See `Leaf`."""
+        """The same for equal elements."""
         return b"storage %d %d" % (self.size, self.crc(0, self.size))
 
     def crc(self, offset: int, size: int) -> int:
@@ -61,7 +141,7 @@ class Tensor:
     kind: str
 
     def canonical(self) -> bytes:
-        """See `Leaf`."""
+        """The same for equal tensors."""
         strides = () if _contiguous(self.shape, self.strides) else self.strides
         reach = [(n - 1) * s for n, s in zip(self.shape, self.strides, strict=True)]
         elements = 1 + sum(reach) if all(self.shape) else 0
@@ -77,14 +157,13 @@ def read_torch(file: IO[bytes], archive: ZipFile, pickled: ZipInfo) -> Iterator[
     def storage(pid: tuple[str, type[Inert], str, str, int]) -> Storage:
         member = archive.getinfo(f"{root}data/{pid[2]}")
         if member.compress_type:
-            raise UnpicklingError("torch never compresses")
+            raise pickle.UnpicklingError("torch never compresses")
         kind = pid[1].NAME.rpartition(".")[2].removesuffix("Storage")
         return Storage(file, _begins(file, member), member.file_size, kind)
 
-    with archive.open(pickled) as pickle:
-        yield from read_pickles(
-            pickle, size=pickled.file_size, persistent=storage, known={**PLAIN, **REBUILT}
-        )
+    with archive.open(pickled) as inner:
+        known = {**PLAIN, **REBUILT}
+        yield from read_pickles(inner, size=pickled.file_size, persistent=storage, known=known)
 
 
 def _tensor(

@@ -1,4 +1,5 @@
-"""The verdict on one fault, and on the whole drill.
+"""The verdict on one fault, and on the whole drill; and how a notice is given once more that did
+not show what it was to show.
 
 Layer: cli; pure. What was not seen is never fine.
 """
@@ -7,20 +8,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from dataclasses import dataclass, field, replace
+from typing import Literal
 
-from trainrun_operator.cli.drilling.contents import Compared, compare
-from trainrun_operator.cli.drilling.curves import compared_steps, shows_weights
+from trainrun.contract.answer import OnNotice
+from trainrun_operator.cli.drilling.comparing import (
+    Compared,
+    Difference,
+    Tolerance,
+    common_steps,
+    compare,
+    shows_weights,
+)
 from trainrun_operator.cli.drilling.findings import Undisturbed, of_control, of_fault, of_own_files
-from trainrun_operator.cli.drilling.stages import detected, recovery, stages
-
-if TYPE_CHECKING:
-    from trainrun.contract.answer import OnNotice
-    from trainrun_operator.cli.drilling.course import Course, Curve
-    from trainrun_operator.cli.drilling.curves import Difference, Tolerance
-    from trainrun_operator.cli.drilling.remedies import Finding
-    from trainrun_operator.cli.drilling.scenarios import Scenario
+from trainrun_operator.cli.drilling.remedies import Finding, Kind
+from trainrun_operator.cli.drilling.runs import Course, Curve, Scenario, detected, recovery, stages
+from trainrun_operator.cli.wording import seconds as in_words
 
 Outcome = Literal["Fine", "Found", "NotRehearsed"]
 Curves = Literal["Equal", "WithinTolerance", "Differ", "NotCompared"]
@@ -121,9 +124,9 @@ def findings_of_controls(
     """What all undisturbed runs show: one alone may have ended before a slow rank got ready."""
     if len(controls) == 2 and files_shared(*controls):
         return (of_own_files(*controls),)
-    each = [of_control(control, grace=grace, on_notice=on_notice) for control in controls]
-    shown = [{it.kind for it in found} for found in each]
-    return tuple(it for it in each[0] if all(it.kind in kinds for kinds in shown)) if each else ()
+    first, *others = (of_control(it, grace=grace, on_notice=on_notice) for it in controls)
+    shown = [{it.kind for it in found} for found in others]
+    return tuple(it for it in first if all(it.kind in kinds for kinds in shown))
 
 
 def files_shared(first: Course, second: Course) -> bool:
@@ -238,32 +241,20 @@ def _cut_short(course: Course, beside: Undisturbed) -> str:
     last = max((s for s in control.steps(1) if s <= until), default=until)
     if reached is None or reached >= (last if course.ending == "Succeeded" else until):
         after = course.handed.step if course.handed is not None else -1
-        seen = compared_steps(course.curve(course.last), control.curve(1), after=after, until=until)
+        seen = common_steps(course.curve(course.last), control.curve(1), after=after, until=until)
         return "" if seen else "no step after the resume was reported in the time that was left"
     ended = " and ended with exit code 0" if course.ending == "Succeeded" else ""
     return f"after the fault it got to step {reached} of {until} only{ended}"
 
 
 NOT_COMPARED = frozenset(
-    {
-        "StepsRepeated",
-        "StepsSkipped",
-        "CheckpointNeverAsked",
-        "OwnFilesUsed",
-        "RecoveryFailed",
-    }
+    {"StepsRepeated", "StepsSkipped", "CheckpointNeverAsked", "OwnFilesUsed", "RecoveryFailed"}
 )
 """Findings after which the steps do not stand for the same work."""
-OTHER = frozenset(
-    {
-        "CheckpointsDiffer",
-        "ShouldSaveNeverAsked",
-        "NoticeNotUsed",
-        "SaveTooSlow",
-        "SaveTooLate",
-        "NoticeSavedNothing",
-    }
-)
+MEASURED: frozenset[Kind] = frozenset({"SaveTooSlow", "SaveTooLate", "NoticeNotUsed"})
+"""Findings after which a notice is given once more, with time enough. The last one, since a rank
+may go on asking while another one, or a thread, is saving."""
+OTHER = MEASURED | {"CheckpointsDiffer", "ShouldSaveNeverAsked", "NoticeSavedNothing"}
 """Findings that say nothing about curves."""
 
 
@@ -287,3 +278,49 @@ def _checkpoints(compared: Compared) -> Checkpoints:
     if not compared.steps:
         return "NotCompared"
     return "Differ" if compared.wrong else "Equal"
+
+
+LONGER, MORE = 10.0, 30.0
+"""Times the grace, and seconds beside that."""
+
+
+def longer(told: Rehearsed) -> Scenario | None:
+    """The notice with time enough to see when it saves; None where that is not the question."""
+    kinds = {finding.kind for finding in told.findings}
+    if told.scenario.name != "Notice" or not kinds & MEASURED:
+        return None
+    (fault,) = told.scenario.faults
+    return replace(told.scenario, faults=(replace(fault, grace=LONGER * fault.grace + MORE),))
+
+
+def earlier(told: Rehearsed, course: Course, *, until: int) -> Scenario | None:
+    """The notice so early that twice as many steps may be done until it is saved; None where it was
+    not too late, or cannot come so early."""
+    if told.scenario.name != "Notice" or told.outcome != "NotRehearsed":
+        return None
+    handed, first = course.handed, min(course.steps(1), default=until)
+    if handed is None or handed.step < until:
+        return None
+    (fault,) = told.scenario.faults
+    step = max(first, until - 2 * (handed.step - fault.step))
+    if step >= fault.step:
+        return None
+    return replace(told.scenario, faults=(replace(fault, step=step),))
+
+
+def with_measured(told: Rehearsed, course: Course) -> Rehearsed:
+    """The verdict with what the longer grace has shown."""
+    took = course.noticed.committed
+    if took is None:
+        said = ". With a much longer grace it saved nothing either"
+    else:
+        said = (
+            f". With a longer grace it was committed {in_words(took)} after the notice: "
+            f"terminationGracePeriodSeconds of {math.ceil(1.5 * took)} would leave some room"
+        )
+    findings = list(told.findings)
+    for number, it in enumerate(findings):
+        if it.kind in MEASURED:
+            kind = "SaveTooSlow" if it.kind == "NoticeNotUsed" and took is not None else it.kind
+            findings[number] = replace(it, kind=kind, text=it.text + said)
+    return replace(told, findings=tuple(findings), committed=took)

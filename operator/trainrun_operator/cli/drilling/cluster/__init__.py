@@ -1,1 +1,0 @@
-"""A drill in a cluster: `trainrun drill FILE --cluster`."""

@@ -1,0 +1,399 @@
+"""A drill in a cluster: runs of their own beside the user's, disturbed through the Kubernetes API.
+
+Layer: cli. With the user's own rights: workers are deleted, at once or with their grace. What
+takes more than that is not rehearsed here. Invariant: what is removed as left behind was made by a
+drill, ended so long ago that this drill would have removed it, and nobody else has ever used its
+folder.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import re
+import secrets
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from typing import Any, ClassVar, TypeVar
+
+from trainrun.checkpoint.inspection import list_checkpoints
+from trainrun.checkpoint.ownership import claimants
+from trainrun.checkpoint.run_store import RunStore, open_store
+from trainrun.checkpoint.stores.store import ObjectStore
+from trainrun.contract import layout
+from trainrun.contract.checkpoint_id import CheckpointId
+from trainrun.errors import InvalidSpec, StoreError, StoreUnavailable, TrainRunError
+from trainrun_operator.api.resources import TRAINRUN, TrainRun
+from trainrun_operator.api.run.spec import MAX_NAME
+from trainrun_operator.api.run.status import TrainRunStatus
+from trainrun_operator.cli.ctrl_c import on_interrupt
+from trainrun_operator.cli.drilling.rehearsal import Ground, offline, survives
+from trainrun_operator.cli.drilling.runs import Course, FaultName, Goal, Scenario, second
+from trainrun_operator.cli.drilling.seeing import Sight, ended, with_stored
+from trainrun_operator.cli.finding import cluster_source
+from trainrun_operator.core.run.stages.preempting import UNASKED
+from trainrun_operator.worlds.kubernetes.own_run import OwnRun, users_cluster
+from trainrun_operator.worlds.kubernetes.run_object import RunVersion
+from trainrun_operator.worlds.local.program import training_container
+
+IN_CLUSTER: tuple[FaultName, ...] = ("KillAfterCheckpoint", "Notice", "KillBeforeCheckpoint")
+"""Those that deleting a worker makes, in the order in which they are rehearsed."""
+
+REMOVING = 60.0
+"""Seconds beside the grace of its workers that the removal of a run may take."""
+
+NOTE = (
+    "in the cluster: workers are deleted, at once (kill) or with their grace (notice). What a kill "
+    "while saving does, who reports nothing, and how often should_save() is asked shows on one "
+    "machine alone: `trainrun drill` without --cluster"
+)
+WHY_NOT = (
+    "that takes more than the right to delete pods: rehearse it on one machine, without --cluster"
+)
+
+
+@dataclass(kw_only=True)
+class ClusterGround(Ground):
+    """See `Ground`."""
+
+    run: TrainRun
+    """As its file has it."""
+    say: Callable[[str], None]
+    notes: ClassVar = (NOTE,)
+    usual: ClassVar = IN_CLUSTER
+    _token: str = field(default_factory=lambda: secrets.token_hex(2))
+    _made: list[str] = field(default_factory=list)
+    """Names of all runs, which are also those of their folders."""
+
+    def possible(self, scenario: Scenario, control: Course, *, until: int) -> Scenario:
+        """See `Ground`: steps are seen late, so faults come as soon as they make sense."""
+        if scenario.name not in IN_CLUSTER:
+            return Scenario(name=scenario.name, why_not=WHY_NOT)
+        saves = [step for step in control.committed if step < until]
+        if not scenario.faults:
+            return scenario
+        (fault,) = scenario.faults
+        if scenario.name == "KillBeforeCheckpoint":
+            return replace(scenario, faults=(replace(fault, step=0),))
+        step = second(saves) + 1 if saves else fault.step
+        return replace(scenario, faults=(replace(fault, step=step),))
+
+    def try_run(self, scenario: Scenario | None, goal: Goal) -> Course:
+        """See `Ground`."""
+        return until_interrupted(self._try_run(scenario, goal))
+
+    def check(self) -> None:
+        """Say at once what would be missing later. Raises InvalidSpec, StoreError, KubeError."""
+        until_interrupted(self._check())
+
+    def sweep(self) -> None:
+        """Remove what workers have stored after their run was gone: those that were deleted by
+        force have their grace all the same."""
+        try:
+            for name in self._made:
+                self._empty(name)
+        finally:
+            self._store.close()
+
+    async def _check(self) -> None:
+        async with users_cluster() as cluster:
+            namespace = cluster.namespace_of(self.run)
+            missing = await cluster.missing_rights(namespace)
+        if missing:
+            raise InvalidSpec(
+                f"a drill in namespace {namespace} needs rights that you do not have there: "
+                f"{', '.join(missing)}. Ask for them, or rehearse on this machine, without "
+                "--cluster"
+            )
+        try:
+            await asyncio.to_thread(self._empty, drill_name(self.run, 0, self._token))
+        except StoreError as error:
+            raise type(error)(
+                f"{error}. A drill reads metrics and checkpoints in {self.run.spec.storage.uri} "
+                "from here, with your own credentials, and removes them in the end"
+            ) from error
+        await self._remove_left_behind(namespace)
+
+    async def _remove_left_behind(self, namespace: str) -> None:
+        """What drills of this run have left that were killed; trouble with it is only told."""
+        try:
+            async with users_cluster() as cluster:
+                for made in await cluster.runs_with(namespace, LABEL, self.run.metadata.name):
+                    folder = RunStore(self._store, made.run.metadata.name)
+                    left = is_left_behind(made, of=self.run)
+                    if not left or not await asyncio.to_thread(is_its_own, folder, made.uid):
+                        continue
+                    await asyncio.to_thread(self._empty, folder.run_name)
+                    # Last: without it nobody would know whose folder that is.
+                    await cluster.delete_run(made)
+                    self.say(f"removed {folder.uri} and its run, left by a drill that was killed")
+        except TrainRunError as error:
+            self.say(f"what drills that were killed have left may still be there: {error}")
+
+    async def _try_run(self, scenario: Scenario | None, goal: Goal) -> Course:
+        begun = time.monotonic()
+        faults = scenario.faults if scenario is not None else ()
+        name = drill_name(self.run, len(self._made) + 1, self._token)
+        self._made.append(name)
+        sight = Sight(until=goal.until, share=goal.share, fault=faults[0] if faults else None)
+        try:
+            async with users_cluster() as cluster:
+                document = drill_document(
+                    self.run,
+                    name=name,
+                    namespace=cluster.namespace_of(self.run),
+                    faults=len(faults),
+                    seconds=goal.seconds,
+                )
+                own = cluster.own_run(document)
+                try:
+                    folder = RunStore(self._store, name)
+                    trial = ClusterTrial(run=own, store=folder, sight=sight, grace=self._grace)
+                    version = await trial.hold(goal.seconds)
+                finally:
+                    await self._remove(own)
+            took = time.monotonic() - begun
+            return await asyncio.to_thread(course_of, version, sight, seconds=took)
+        finally:
+            await asyncio.to_thread(self._empty, name)
+
+    async def _remove(self, own: OwnRun) -> None:
+        left = f"remove it: kubectl --namespace {own.namespace} delete trainrun {own.name}"
+        try:
+            if not await own.remove(patience=self._grace + REMOVING):
+                self.say(f"{own.name} or pods of it are still there; {left}")
+        except (asyncio.CancelledError, TrainRunError):
+            self.say(f"{own.name} may still be there; {left}")
+            raise
+
+    def _empty(self, name: str) -> None:
+        """Remove a run's folder from the storage. Raises StoreError."""
+        folder = RunStore(self._store, name)
+        folder.delete([item.key for item in folder.objects("")])
+        folder.store.abort_uploads(folder.key(""), of=lambda _key: True)
+
+    @cached_property
+    def _store(self) -> ObjectStore:
+        """One for all runs: a client of S3 takes 0.1 s and megabytes to be made. Raises
+        StoreMisconfigured."""
+        at = self.run.spec.storage
+        return open_store(at.uri, endpoint_url=at.endpoint_url, region=at.region)
+
+    @property
+    def _grace(self) -> float:
+        return float(self.run.spec.workers.template.spec.grace)
+
+
+@contextmanager
+def cluster_ground(run: TrainRun, *, say: Callable[[str], None]) -> Iterator[ClusterGround]:
+    """In the cluster of the user's kubeconfig, with nothing left in the end. Raises as `check`."""
+    ground = ClusterGround(run=run, say=say)
+    ground.check()
+    try:
+        yield ground
+    finally:
+        with contextlib.suppress(StoreError):
+            ground.sweep()
+
+
+LOOK = 0.5
+"""Seconds between two looks at the run."""
+ENDING = 30.0
+"""Seconds beside the grace of its workers that a run may take to end once it is told to."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterTrial:
+    """One of them."""
+
+    run: OwnRun
+    store: RunStore
+    """Where it saves."""
+    sight: Sight
+    grace: float
+    """Seconds that its workers have to end."""
+
+    async def hold(self, seconds: float) -> RunVersion:
+        """Let it run, at most so long; how it was in the end. Raises KubeError, InvalidSpec,
+        StoreError."""
+        deadline = time.monotonic() + seconds
+        version = await self.run.create()
+        while time.monotonic() < deadline and not version.status.finished:
+            due = self.sight.due(version.status, await self._saved())
+            if due == "Stop":
+                break
+            if due == "Strike":
+                self.sight.struck = await self._strike(version)
+            await asyncio.sleep(LOOK)
+            version = await self.run.read() or version
+        if not version.status.finished:
+            await self.run.suspend()
+        return await self._over(version)
+
+    async def _saved(self) -> list[CheckpointId]:
+        try:
+            found = await asyncio.to_thread(list_checkpoints, self.store)
+        except StoreUnavailable:
+            return []
+        return [info.id for info in found if info.state == "good"]
+
+    async def _strike(self, version: RunVersion) -> bool:
+        """Delete the worker; says whether it was there."""
+        fault = self.sight.fault
+        assert fault is not None
+        slot = fault.rank // version.config.processes_per_worker
+        return await self.run.delete_pod(slot, grace=0 if fault.kind == "kill" else None)
+
+    async def _over(self, version: RunVersion) -> RunVersion:
+        """When nothing runs any more, and everything is stored that workers had to store."""
+        deadline = time.monotonic() + self.grace + ENDING
+        while time.monotonic() < deadline:
+            version = await self.run.read() or version
+            ended = version.status.finished or version.status.is_true("Suspended")
+            if ended and not await self.run.works():
+                break
+            await asyncio.sleep(LOOK)
+        return version
+
+
+def course_of(version: RunVersion, sight: Sight, *, seconds: float) -> Course:
+    """All of it. Raises StoreError."""
+    ranks = range(version.run.spec.workers.replicas * version.config.processes_per_worker)
+    ending, failure = ended(version.status, reached_it=sight.reached_it)
+    known = Course(
+        ending=ending,
+        world_size=len(ranks),
+        seconds=seconds,
+        committed=tuple(sorted(sight.committed)),
+        listened=False,
+        struck=sight.struck,
+        failure=failure,
+    )
+    seen = with_stored(known, cluster_source(version))
+    attempts = frozenset(chapter.attempt for chapter in seen.chapters)
+    return replace(
+        seen,
+        # Of all ranks the status tells one step.
+        reported={
+            chapter.attempt: dict.fromkeys(ranks, chapter.reached)
+            for chapter in seen.chapters
+            if chapter.reached is not None
+        },
+        sought=attempts,
+        # The end of one that never called should_save() was told to be without a save.
+        asked=attempts
+        - {it.attempt for it in seen.chapters for note in it.notes if UNASKED in note.message},
+        opened=frozenset(it.attempt for it in seen.chapters if it.rendezvous_seconds),
+    )
+
+
+LABEL = "trainrun.dev/drill"
+"""Of the runs of a drill: the name of the run that is rehearsed."""
+OFFLINE = offline("file:///tmp/mlruns")
+"""Trackers write within the pod."""
+LEFT_BEHIND = 120.0
+"""Seconds after its time when the operator ends a run whose drill was killed and could not."""
+KEPT = "168h"
+"""For so long after that the run says that its folder is a drill's, which the next one removes."""
+
+
+def drill_name(run: TrainRun, number: int, token: str) -> str:
+    """Of its n-th run: nobody else's, and not longer than a name may be."""
+    end = f"-drill-{token}-{number}"
+    return run.metadata.name[: MAX_NAME - len(end)].rstrip("-") + end
+
+
+def drill_document(
+    run: TrainRun, *, name: str, namespace: str, faults: int, seconds: float
+) -> dict[str, Any]:
+    """To be created under this name, with storage of the same name beside the run's own. It may
+    take so many seconds."""
+    document = run.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    spec = document["spec"]
+    spec["storage"] |= {"runName": name, "onExisting": "Fail"}
+    spec["failurePolicy"] = survives(faults)
+    spec["activeDeadline"] = f"{math.ceil(seconds + LEFT_BEHIND)}s"
+    spec["ttlAfterFinished"] = KEPT
+    spec["retainFailedWorkers"] = 0
+    spec.pop("suspend", None)
+    _take_offline(spec["workers"]["template"]["spec"])
+    kept = run.metadata
+    metadata = {
+        "name": name,
+        "namespace": namespace,
+        "labels": {**kept.labels, LABEL: kept.name},
+        "annotations": {k: v for k, v in kept.annotations.items() if "kubectl" not in k},
+    }
+    return {**TRAINRUN.head(), "metadata": metadata, "spec": spec}
+
+
+def _take_offline(pod: dict[str, Any]) -> None:
+    _, container = training_container(pod["containers"])
+    own = [entry for entry in container.get("env", ()) if entry["name"] not in OFFLINE]
+    added = [{"name": name, "value": value} for name, value in OFFLINE.items()]
+    pod["containers"] = [
+        {**each, "env": [*own, *added]} if each is container else each for each in pod["containers"]
+    ]
+
+
+OVER = timedelta(hours=1)
+"""After the end of a run: a drill removes it within minutes. Longer, since the end was written by
+the clock of its operator."""
+_NAME = re.compile(r".+-drill-[0-9a-f]{4}-\d+")
+
+
+def is_left_behind(version: RunVersion, *, of: TrainRun) -> bool:
+    """Whether a drill of this run has made it, with its folder in the storage of this run, and has
+    not removed it in time."""
+    made, name, ended = version.run, version.run.metadata.name, _ended(version.status)
+    storage, users = made.spec.storage, of.spec.storage
+    return (
+        _NAME.fullmatch(name) is not None
+        and made.metadata.labels.get(LABEL) == of.metadata.name
+        and (storage.run_name, storage.on_existing) == (name, "Fail")
+        and (storage.uri, storage.endpoint_url) == (users.uri, users.endpoint_url)
+        and ended is not None
+        and datetime.now(UTC) - ended > OVER
+    )
+
+
+def is_its_own(folder: RunStore, uid: str) -> bool:
+    """Whether nobody but this TrainRun has ever used the folder. Raises StoreError."""
+    # Whoever has begun anew in it, beside what it holds, need not have claimed the folder itself.
+    return claimants(folder) <= {uid} and not folder.objects(layout.GENERATIONS)
+
+
+def _ended(status: TrainRunStatus) -> datetime | None:
+    """When its verdict was written, or it was suspended, which is how a drill ends it."""
+    suspended = status.condition("Suspended")
+    if status.finished:
+        return status.completion_time
+    if suspended is not None and suspended.status == "True":
+        return suspended.last_transition_time
+    return None
+
+
+T = TypeVar("T")
+
+
+def until_interrupted(work: Coroutine[Any, Any, T]) -> T:
+    """Carry it out; Ctrl-C, SIGTERM and a closed terminal cancel it, so that it tidies up. Ctrl-C
+    once more gives that up as well.
+
+    Raises KeyboardInterrupt when it has come to its end after that.
+    """
+
+    async def interruptible() -> T:
+        task = asyncio.ensure_future(work)
+        on_interrupt(task.cancel, task.cancel)
+        return await task
+
+    try:
+        return asyncio.run(interruptible())
+    except asyncio.CancelledError:
+        raise KeyboardInterrupt from None

@@ -1,1 +1,0 @@
-"""The content of checkpoint files, read without running anything of them."""

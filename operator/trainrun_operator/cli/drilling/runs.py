@@ -1,0 +1,348 @@
+"""The runs of a drill: how far each is to go, what was seen of it, and the faults that strike it,
+at steps that follow from what the undisturbed run did.
+
+Layer: cli; pure.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal, get_args
+
+from trainrun.contract.agent_config import KillMoment
+from trainrun.contract.checkpoint_id import CheckpointId
+from trainrun.contract.metrics import Metric
+from trainrun_operator.api.run.story import Chapter
+from trainrun_operator.worlds.local.faults import Fault
+
+Curve = Mapping[int, "Mapping[str, Metric]"]
+"""Metrics by step."""
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """Of a file of a checkpoint."""
+
+    told: tuple[int, int]
+    """Size and checksum."""
+    entries: Mapping[str, bytes] | None = None
+    """Digests of what is in it, by path; None: only its bytes can be compared."""
+
+
+Files = Mapping[str, Content]
+"""The files of a checkpoint, by name."""
+
+Ending = Literal["Stopped", "Succeeded", "Failed", "OutOfTime"]
+"""Stopped: it had got as far as was asked of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """One report of rank 0 that has metrics."""
+
+    attempt: int
+    step: int
+    metrics: Mapping[str, Metric]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Noticed:
+    """How a notice went on: seconds after it, None for what did not come."""
+
+    agreed: float | None = None
+    """The ranks had agreed on the call of should_save() that says yes."""
+    reported: float | None = None
+    """A rank had reported the checkpoint that was asked for."""
+    committed: float | None = None
+    """That one was committed; where none was asked for, one of a step not before the notice."""
+    calls: int = 0
+    """Of should_save() that each worker made at least after the one that said yes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Course:
+    """One run from fresh storage."""
+
+    ending: Ending
+    world_size: int
+    seconds: float
+    """All of it took."""
+    points: tuple[Point, ...] = ()
+    """In the order in which they were reported."""
+    chapters: tuple[Chapter, ...] = ()
+    """Those in which an attempt ran."""
+    committed: tuple[int, ...] = ()
+    """Steps of the first attempt's checkpoints, ascending."""
+    contents: Mapping[tuple[int, int], Files] = field(default_factory=dict)
+    """By attempt and step what the good checkpoints hold that were kept."""
+    savers: tuple[int, ...] = ()
+    """Ranks that brought files for them, ascending."""
+    reported: Mapping[int, Mapping[int, int]] = field(default_factory=dict)
+    """By attempt and rank the highest step that was heard of."""
+    sought: frozenset[int] = frozenset()
+    """Attempts in which a process called get_checkpoint()."""
+    asked: frozenset[int] = frozenset()
+    """Attempts in which a process called should_save()."""
+    commit_gap: float = 0.0
+    """Seconds between two commits of the first attempt, at most; 0: not known."""
+    ask_gap: float = 0.0
+    """Seconds between two calls of should_save() in the first attempt, at most."""
+    longest_step: float = 0.0
+    """Seconds for which a rank of the first attempt had owed a step, at most, as far as heard."""
+    opened: frozenset[int] = frozenset()
+    """Attempts in which a process opened a checkpoint."""
+    parts: tuple[int, ...] = ()
+    """Steps of which some ranks had brought files, while others had not got there."""
+    listened: bool = True
+    """Its agents were listened to. Else nothing is known of `ask_gap`, `longest_step`, `parts` and
+    `noticed`; `sought` and `asked` are those of which nothing says otherwise."""
+    struck: bool = False
+    """Its faults have struck."""
+    noticed: Noticed = Noticed()
+    spoilt: int | None = None
+    """Step of the checkpoint that was damaged on purpose."""
+    failure: str = ""
+    """Why it failed."""
+
+    def steps(self, attempt: int) -> list[int]:
+        """The steps that rank 0 reported in an attempt, with metrics, in their order."""
+        return [point.step for point in self.points if point.attempt == attempt]
+
+    def curve(self, attempt: int) -> Curve:
+        """The metrics of an attempt; of a step that was reported twice the later ones."""
+        return {point.step: point.metrics for point in self.points if point.attempt == attempt}
+
+    def ranks(self, attempt: int) -> list[int]:
+        """The ranks that reported a step in an attempt, ascending."""
+        return sorted(self.reported.get(attempt, {}))
+
+    def reached(self, attempt: int) -> int | None:
+        """The step that an attempt got to on the lowest rank that reports."""
+        told = self.reported.get(attempt, {})
+        known = [*self.steps(attempt), *([told[min(told)]] if told else [])]
+        return max(known, default=None)
+
+    @property
+    def last(self) -> int:
+        """The attempt that went on after everything that happened."""
+        return self.chapters[-1].attempt if self.chapters else 1
+
+    @property
+    def handed(self) -> CheckpointId | None:
+        """The checkpoint that it was handed."""
+        return self.chapters[-1].resumed_from if len(self.chapters) > 1 else None
+
+
+def recovery(course: Course) -> float | None:
+    """Seconds from the end of the first attempt to the first step of the one that went on; None:
+    there was none."""
+    if len(course.chapters) < 2:
+        return None
+    ended, first = course.chapters[0].ended, course.chapters[-1].first_step
+    return (first - ended).total_seconds() if ended is not None and first is not None else None
+
+
+def detected(course: Course) -> float | None:
+    """Seconds from the first failure until it was found; None: that is not known."""
+    told = course.chapters[0].incident.get("detectSeconds") if course.chapters else None
+    return float(told) if isinstance(told, int | float) else None
+
+
+def stages(course: Course) -> dict[str, float]:
+    """Its parts, in seconds, in their order; they sum to it. Empty: not all of them are known.
+
+    `stop`: until the attempt that went on was begun, further failures included; `start`: until its
+    processes were started; `rendezvous`: until one asked for its checkpoint; `load`: until all had
+    it; `firstStep`: the rest.
+    """
+    whole, last = recovery(course), course.chapters[-1] if course.chapters else None
+    if whole is None or last is None or last.spawned is None:
+        return {}
+    ended = course.chapters[0].ended
+    assert ended is not None
+    stop = (last.begun - ended).total_seconds()
+    start = (last.spawned - last.begun).total_seconds()
+    rest = max(whole - stop - start, 0.0)
+    rendezvous = min(last.rendezvous_seconds, rest)
+    load = min(last.load_seconds, rest - rendezvous)
+    parts = {
+        "stop": stop,
+        "start": start,
+        "rendezvous": rendezvous,
+        "load": load,
+        "firstStep": rest - rendezvous - load,
+    }
+    return {name: round(seconds, 3) for name, seconds in parts.items()}
+
+
+OfScript = Literal[
+    "KillAfterCheckpoint",
+    "KillWhileSaving",
+    "Notice",
+    "KillBeforeCheckpoint",
+    "KillMidEpoch",
+    "KillAtEnd",
+]
+Ours = Literal["CorruptNewest", "DoubleFailure", "NodeLoss", "StoreAway", "Hang"]
+FaultName = OfScript | Ours
+
+OF_SCRIPT: tuple[FaultName, ...] = get_args(OfScript)
+"""In the order in which they are rehearsed: those that find most come first, for time may be
+short."""
+OURS: tuple[FaultName, ...] = get_args(Ours)
+"""Those that test TrainRun, likewise."""
+
+Store = Literal["Kept", "SpoilNewest", "Away"]
+"""What happens to the storage when the fault strikes."""
+AWAY = 5.0
+"""Seconds for which a store is away."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """One fault to rehearse, or why it cannot be."""
+
+    name: FaultName
+    faults: tuple[Fault, ...] = ()
+    """In the order in which they strike; each ends an attempt."""
+    store: Store = "Kept"
+    watched: float = 0.0
+    """Seconds of health.progressTimeout; 0: as the file has it."""
+    why_not: str = ""
+
+    @property
+    def shown(self) -> str:
+        """As on the command line."""
+        return ", ".join(map(str, self.faults))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Goal:
+    """How far a run is to go, and how long it may take."""
+
+    until: int | None
+    """A step; None: until it leaves room for every fault."""
+    seconds: float
+    share: float = math.inf
+    """Seconds after which it leaves room enough with less, where there is no step."""
+
+
+def scenarios(control: Course, *, until: int, grace: float) -> tuple[Scenario, ...]:
+    """What to rehearse after an undisturbed run that got to step `until`.
+
+    The highest rank that reports is hit: rank 0, whose metrics are compared, lives on.
+    """
+    saves = [step for step in control.committed if step < until]
+    planned = (
+        _after_checkpoint(control, saves, until),
+        _while_saving(control, saves),
+        _notice(control, saves, until, grace),
+        _before_checkpoint(control, saves, until),
+        _mid_epoch(control, saves, until),
+    )
+    return tuple(it for it in planned if it is not None)
+
+
+def at_end(control: Course, *, until: int) -> Scenario:
+    """A kill with the last step, after a run that has ended by itself with this step."""
+    if control.committed[-1:] != (until,):
+        why = f"no checkpoint was committed of the last step, {until}"
+        return Scenario(name="KillAtEnd", why_not=why)
+    rank = (control.savers or tuple(control.ranks(1)))[-1]  # it reports later than one that waits
+    return _kill("KillAtEnd", rank, until)
+
+
+def _kill(name: FaultName, rank: int, step: int, at: KillMoment = "report") -> Scenario:
+    return Scenario(name=name, faults=(Fault(kind="kill", rank=rank, step=step, at=at),))
+
+
+def _after_checkpoint(control: Course, saves: list[int], until: int) -> Scenario:
+    if not saves or second(saves) + 1 >= until:
+        return Scenario(name="KillAfterCheckpoint", why_not=_no_room(saves, until))
+    return _kill("KillAfterCheckpoint", control.ranks(1)[-1], second(saves) + 1)
+
+
+def _while_saving(control: Course, saves: list[int]) -> Scenario:
+    name: FaultName = "KillWhileSaving"
+    if not saves or not control.savers:
+        return Scenario(name=name, why_not="no rank is known to have brought files before the end")
+    # The second one: so one is there that is whole.
+    return _kill(name, control.savers[-1], second(saves), at="save")
+
+
+def _before_checkpoint(control: Course, saves: list[int], until: int) -> Scenario | None:
+    end = min([*saves, until])
+    step = (min(control.steps(1), default=0) + end) // 2
+    if step < end:
+        return _kill("KillBeforeCheckpoint", control.ranks(1)[-1], step)
+    if not saves or not control.savers:
+        return None  # there is no moment before the first checkpoint that would show itself
+    return _kill("KillBeforeCheckpoint", control.savers[-1], end, at="save")
+
+
+def _mid_epoch(control: Course, saves: list[int], until: int) -> Scenario | None:
+    if not saves:
+        return Scenario(name="KillMidEpoch", why_not=_no_room(saves, until))
+    saved, step = second(saves), middle(saves, until)
+    later = next((it for it in saves if it > saved), until)
+    told = control.steps(1) or [step]
+    if not any(saved + 1 < it < later for it in told) or step <= saved + 1:
+        return None  # it would be KillAfterCheckpoint once more
+    return _kill("KillMidEpoch", control.ranks(1)[-1], step)
+
+
+def _notice(control: Course, saves: list[int], until: int, grace: float) -> Scenario:
+    first = min(control.steps(1), default=0)
+    step = middle(saves, until) if saves else (first + until) // 2
+    if step >= until:
+        return Scenario(name="Notice", why_not=f"no step is left before step {until}")
+    fault = Fault(kind="preempt", rank=control.ranks(1)[-1], step=step, grace=grace)
+    return Scenario(name="Notice", faults=(fault,))
+
+
+def _no_room(saves: list[int], until: int) -> str:
+    """Why no fault can strike with a checkpoint behind it."""
+    if not saves:
+        return f"no checkpoint was committed before step {until}: save more often, or go further"
+    return f"no step is left between the checkpoint of step {saves[-1]} and step {until}"
+
+
+def second(saves: list[int]) -> int:
+    """The second checkpoint: so one is there, even if commits are slow."""
+    return saves[min(1, len(saves) - 1)]
+
+
+def middle(saves: list[int], until: int) -> int:
+    """The step between the second checkpoint and the next one that is farthest from both."""
+    saved = second(saves)
+    later = next((step for step in saves if step > saved), until)
+    return saved + max((later - saved) // 2, 1)
+
+
+SHORTEST_TIMEOUT = 5.0
+"""Seconds; the least that health.progressTimeout takes."""
+PATIENCE = 3.0
+"""Times the longest step of the undisturbed run that a rank may take before it counts as hung."""
+
+
+def hardships(control: Course, *, until: int) -> tuple[Scenario, ...]:
+    """The faults of `--all`, which test TrainRun rather than the script: each strikes in mid-epoch,
+    with a checkpoint behind it."""
+    saves = [step for step in control.committed if step < until]
+    if not saves or middle(saves, until) >= until:
+        return tuple(Scenario(name=name, why_not=_no_room(saves, until)) for name in OURS)
+    kill = Fault(kind="kill", rank=control.ranks(1)[-1], step=middle(saves, until))
+    damaged = Scenario(name="CorruptNewest", faults=(kill,), store="SpoilNewest")
+    if len(saves) < 2 or not control.savers:
+        why = "it takes two checkpoints before the last step, one of which is damaged"
+        damaged = Scenario(name="CorruptNewest", why_not=why)
+    timeout = max(SHORTEST_TIMEOUT, round(PATIENCE * control.longest_step))
+    return (
+        damaged,
+        Scenario(name="DoubleFailure", faults=(kill, replace(kill, step=0, at="load"))),
+        Scenario(name="NodeLoss", faults=(replace(kill, kind="node-loss"),)),
+        Scenario(name="StoreAway", faults=(kill,), store="Away"),
+        Scenario(name="Hang", faults=(replace(kill, kind="hang"),), watched=timeout),
+    )

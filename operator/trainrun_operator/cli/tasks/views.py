@@ -1,0 +1,223 @@
+"""`trainrun tasks` and `trainrun tasks explain`: how a program fares, and the life of one task, as
+lines and as JSON.
+
+Layer: cli. Colors are left to click, which leaves them out where there is no terminal.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+
+from trainrun.contract import wire
+from trainrun.tasks import records as log
+from trainrun.tasks.book import Entry
+from trainrun_operator.cli import wording
+from trainrun_operator.cli.report import terminal
+from trainrun_operator.cli.report.model import Document, Section, TextLine, Verbatim
+from trainrun_operator.cli.report.terminal import WIDTH, wrapped
+from trainrun_operator.cli.tasks.program import OpenedProgram, TaskHistory, objects, shown
+
+SHORT = 12
+"""Characters of a key that are shown."""
+MOST_FAILED, MOST_SLOW = 10, 5
+"""Tasks that are listed."""
+Stale = Mapping[str, Sequence[str]]
+"""See `stale_tasks`."""
+
+
+def program_lines(uri: str, history: TaskHistory, stale: Stale, *, now: float) -> Iterator[str]:
+    """For a terminal of 80 columns, or a wider one."""
+    changed = (
+        f"made by code that has changed: {len(keys)} of {function.rpartition(':')[2]}. The results "
+        "are kept; give the function another version= to make them anew."
+        for function, keys in stale.items()
+    )
+    blocks: dict[str, Sequence[TextLine | Verbatim]] = {
+        "Failed": _failed(history),
+        "Slowest": _slowest(history, now),
+    }
+    sections = (Section(title=title, blocks=tuple(it)) for title, it in blocks.items() if it)
+    document = Document(
+        name=uri,
+        headline=f"Tasks: {_counted(history)}",
+        facts=(("folder", uri), ("log", _standing(history, now))),
+        remarks=tuple(changed),
+        sections=tuple(sections),
+    )
+    yield from terminal.lines(document)
+
+
+def _slowest(history: TaskHistory, now: float) -> list[Verbatim]:
+    slowest = sorted(_timed(history, now), key=lambda timed: -timed[0])[:MOST_SLOW]
+    told = (
+        row(task, f"{wording.long(seconds)}{', running' * (not task.done)}").lstrip()
+        for seconds, task in slowest
+    )
+    return [Verbatim(tuple(told))] if slowest else []
+
+
+def _counted(history: TaskHistory) -> str:
+    """`290 done, 8 running, 2 failed, 5 retries, 1 rebuilt`."""
+    words = {"reconstructions": "rebuilt"}
+    return wording.counts({words.get(it, it): count for it, count in history.counts.items()})
+
+
+def _standing(history: TaskHistory, now: float) -> str:
+    starts = f"starts: {sum(record.kind == 'Began' for _, record in history.records)}"
+    if history.over:
+        how = "has returned" if history.over == "Returned" else "ended with an exception"
+        return f"{starts}; the program {how}"
+    return f"{starts}; last entry {wording.long(max(0.0, now - history.time))} ago"
+
+
+def _timed(history: TaskHistory, now: float) -> Iterator[tuple[float, Entry]]:
+    """With the time that the function took, or has taken so far."""
+    began = {it.key: time for time, it in history.records if it.kind == "Dispatched"}
+    for task in history.calls:
+        if history.state(task) == "running":
+            yield max(0.0, now - began[task.key]), task
+        elif task.done:
+            yield task.seconds, task
+
+
+def in_story(history: TaskHistory) -> Section:
+    """For the story of a run: counts, what failed, what was rebuilt and why."""
+    again = [it for _, it in history.records if it.kind == "Rebuild"]
+    named = ((shown(history.book.entries[it.key]), it.why) for it in again[-MOST_FAILED:])
+    rebuilt = [TextLine(f"{name} was made again: {why}", deeper=True) for name, why in named]
+    if len(again) > MOST_FAILED:
+        rebuilt.append(TextLine(f"and {len(again) - MOST_FAILED} before these", deeper=True))
+    return Section(title=f"Tasks, {_counted(history)}", blocks=(*_failed(history), *rebuilt))
+
+
+def _failed(history: TaskHistory) -> list[TextLine]:
+    """What the newest have failed with: the messages name call, key, try and remedy."""
+    failed = [task.final for task in reversed(history.calls) if task.final is not None]
+    told = [wording.shortened(it.message, 400) for it in failed[:MOST_FAILED]]
+    lines = [TextLine(text, "bad", deeper=True) for text in told]
+    if more := len(failed) - len(told):
+        lines.append(TextLine(f"and {more} more: --json lists all", deeper=True))
+    return lines
+
+
+def row(task: Entry, text: str) -> str:
+    """One task with its short key and this text, in one line of the terminal."""
+    head = f"    {task.key[:SHORT]:<{SHORT}}  "
+    room = max(WIDTH, shutil.get_terminal_size().columns - 1) - len(head) - len(text) - 2
+    name = wording.printable(shown(task))
+    if len(name) > room:  # what calls differ in mostly stands at their ends
+        half = (room - 3) // 2
+        name = f"{name[: room - 3 - half]}...{name[-half:]}"
+    return f"{head}{name:<{min(room, 40)}}  {text}"
+
+
+def program_object(uri: str, history: TaskHistory, stale: Stale) -> dict[str, Any]:
+    """One object."""
+    return {
+        "version": 1,
+        "uri": uri,
+        "counts": history.counts,
+        "over": history.over or None,
+        "time": history.time,
+        "tasks": [task_object(task, history) for task in history.calls],
+        "stale": stale,
+    }
+
+
+def task_object(task: Entry, history: TaskHistory) -> dict[str, Any]:
+    """One task in short."""
+    return {
+        "key": task.key,
+        "function": task.function,
+        "call": shown(task),
+        "state": history.state(task),
+        "tries": task.number,
+        "retries": task.retries,
+        "reconstructions": task.rebuilds,
+        "seconds": task.seconds if task.done else None,
+        "reason": task.final.reason if task.final else None,
+        "message": task.final.message if task.final else None,
+    }
+
+
+MOST_PARENTS = 10
+"""That are listed."""
+SENTENCES = {
+    "Dispatched": "try {0.number} on worker {0.worker}",
+    "Failed": "{0.reason}: {0.message}",
+    "Done": "done in {0.seconds:.3g} s",
+    "Given": "given by put()",
+    "Rebuild": "made again as generation {0.generation}: {0.why}",
+    "Changed": "result {0.index} has another content than before",
+    "Cancelled": "cancelled",
+    "Reset": "budgets set back",
+    "Began": "its try ended with the driver",
+    "Over": "its try ended with the program",
+}
+"""By the kind of a record."""
+LARGE = ("key", "outputs", "output", "error")
+"""Fields of records that are not shown as they are."""
+
+
+def life_lines(task: Entry, program: OpenedProgram) -> Iterator[str]:
+    """For a terminal of 80 columns."""
+    history = program.history
+    yield click.style(wording.printable(shown(task)), bold=True)
+    yield f"  key    {task.key}"
+    yield f"  state  {history.state(task)}"
+    parents = [history.book.entries.get(key, Entry(key)) for key in task.parents]
+    if parents:
+        yield "  takes"
+    yield from (row(it, history.state(it)) for it in parents[:MOST_PARENTS])
+    if len(parents) > MOST_PARENTS:
+        yield f"    and {len(parents) - MOST_PARENTS} more"
+    yield "  life"
+    for time, record in records_of(task, history):
+        when = datetime.fromtimestamp(time, UTC)
+        text = wording.printable(
+            f"{when:%Y-%m-%d %H:%M:%S}  {SENTENCES[record.kind].format(record)}"
+        )
+        yield from wrapped(text, indent=4, hang=21)
+    for name, output in objects(task).items():
+        kind = "result (a folder)" if output.kind == "Folder" else "result"
+        yield f"  {kind}, {wording.size(output.size)}, sha256 {output.digest[:SHORT]}"
+        in_store = (
+            f"{program.keep.uri}/objects/{name}"
+            if output.kept == "Store"
+            else "on the node that made it"
+        )
+        yield f"    {'in the log' if output.inline else in_store}"
+    if task.final is not None:
+        yield from (f"  | {wording.printable(it)}" for it in task.final.traceback.splitlines())
+    if history.state(task) in ("failed", "cancelled"):
+        again = " ".join(filter(None, (program.words, task.key[:SHORT])))
+        yield f"To run it again with fresh retries: trainrun tasks rebuild {again}"
+
+
+def records_of(task: Entry, history: TaskHistory) -> Iterator[tuple[float, log.Record]]:
+    """Those of the task, and the ends of drivers that have ended one of its tries."""
+    runs = False
+    for time, record in history.records:
+        if runs if isinstance(record, log.Began | log.Over) else record.key == task.key:
+            runs = record.kind == "Dispatched"
+            yield time, record
+
+
+def life_object(task: Entry, history: TaskHistory) -> dict[str, Any]:
+    """One object."""
+    told = [{"time": time, **wire.encode(record)} for time, record in records_of(task, history)]
+    return {
+        "version": 1,
+        **task_object(task, history),
+        "parents": task.parents,
+        "history": [{k: v for k, v in it.items() if k not in LARGE} for it in told],
+        "outputs": {
+            name: {"kind": it.kind, "size": it.size, "sha256": it.digest, "inLog": bool(it.inline)}
+            for name, it in objects(task).items()
+        },
+    }
