@@ -16,9 +16,8 @@ from dataclasses import dataclass, field
 from trainrun._common.backoff import Backoff
 from trainrun.agent import duty
 from trainrun.agent.duty import Duty, Situation
-from trainrun.agent.exchange.heartbeat import Heartbeat
+from trainrun.agent.exchange.heartbeat import Heartbeat, Ways
 from trainrun.agent.exchange.http import HttpClient, HttpError, Interrupt, Response
-from trainrun.agent.exchange.ways import Ways
 from trainrun.contract.agent_config import AgentConfig
 from trainrun.contract.agent_state import AgentState, Offer, ProcessExit, Resolution
 from trainrun.contract.answer import Answer, Start

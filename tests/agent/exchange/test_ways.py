@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainrun.agent.exchange.ways import MOST_OPERATORS, SERVICE, SERVICE_SECONDS, Ways
+from trainrun.agent.exchange.heartbeat import MOST_OPERATORS, SERVICE, SERVICE_SECONDS, Ways
 
 LATER = SERVICE_SECONDS
 

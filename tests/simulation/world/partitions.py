@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal
 
 from tests.simulation.world.heartbeat import next_state
 from tests.simulation.world.simulation import Simulation
-from trainrun.agent.exchange.ways import SERVICE, Ways
+from trainrun.agent.exchange.heartbeat import SERVICE, Ways
 from trainrun_operator.runtime.agents import silence_grace
 
 if TYPE_CHECKING:

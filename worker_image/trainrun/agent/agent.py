@@ -25,9 +25,8 @@ from trainrun.agent.checkpoints.sharing import Sharing
 from trainrun.agent.checkpoints.storage import AsyncRunStore
 from trainrun.agent.code import Code
 from trainrun.agent.evidence.gathering import Gathering
-from trainrun.agent.exchange.heartbeat import Heartbeat
-from trainrun.agent.exchange.http import HttpClient
-from trainrun.agent.exchange.ways import Ways, token_source
+from trainrun.agent.exchange.heartbeat import Heartbeat, Ways
+from trainrun.agent.exchange.http import HttpClient, token_source
 from trainrun.agent.faults import Faults
 from trainrun.agent.leaving import Farewell, Leaving
 from trainrun.agent.orders import Orders

@@ -21,7 +21,7 @@ from trainrun._common import kernel
 from trainrun.agent import background, last_words
 from trainrun.agent.agent import ORPHANED, Agent
 from trainrun.agent.checkpoints.storage import AsyncRunStore
-from trainrun.agent.exchange.ways import tls_context
+from trainrun.agent.exchange.http import tls_context
 from trainrun.agent.processes import spawn
 from trainrun.agent.processes.environment import Folders
 from trainrun.agent.processes.output import Sink, SinkHandler

@@ -78,7 +78,7 @@ def parsed(text: str | bytes) -> object:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise MalformedMessage(f"not JSON: {error}") from error
+        raise MalformedMessage(f"not JSON that can be read: {error}") from error
 
 
 def encode(message: object) -> Any:

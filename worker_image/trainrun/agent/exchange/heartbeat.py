@@ -2,8 +2,13 @@
 
 Layer: agent. Level-triggered: each heartbeat carries the whole state, each answer the whole
 desired state, so nothing is lost when either side forgets. Every error leads to a new connection
-to the next operator (see `ways`), then after a pause; training goes on meanwhile. Invariant: one
-connection, since each costs the operator memory.
+to the next operator, then after a pause; training goes on meanwhile. Invariant: one connection,
+since each costs the operator memory.
+
+The way through the Service is made by the node's kube-proxy, which may not know of a new leader.
+Every operator says where all of them are, with each response. Invariants: the Service comes first,
+and for a moment alone; a way that leads to the leader is kept; all are tried before there is a
+pause.
 
 A state that is too large for the operator is told in part, since a heartbeat that is refused would
 be refused for ever, and its worker be lost for silence. Numbers, codes and steps always go; texts
@@ -22,7 +27,6 @@ from dataclasses import dataclass, field, replace
 from trainrun._common.backoff import Backoff
 from trainrun.agent import background
 from trainrun.agent.exchange.http import HttpClient, HttpError, Interrupt, Response
-from trainrun.agent.exchange.ways import Ways
 from trainrun.contract.agent_state import AgentState, Problem, ProcessExit
 from trainrun.contract.answer import PROGRESS_INTERVAL, Answer
 from trainrun.contract.evidence import RankEvidence
@@ -64,6 +68,54 @@ SMALLEST_LIMIT = 16 * 1024
 """Bytes: however often a heartbeat is refused for its size, no less is told."""
 EARLY_TICK = 0.1
 """Seconds that a tick may be early."""
+
+
+SERVICE = ""
+"""The way by the address that the configuration names."""
+SERVICE_SECONDS = 2.0
+"""So long the Service alone is tried: most hand-overs take no longer, and a fleet that knocks at
+the next leader's door before it leads would only hold it up."""
+MOST_OPERATORS = 8
+"""Addresses that are kept."""
+
+
+@dataclass(slots=True)
+class Ways:
+    """The ways of one agent to the leader."""
+
+    operators: tuple[str, ...] = ()
+    """`address:port` of each, the leader first, as far as it is known."""
+    way: str = SERVICE
+    """The one to use now."""
+    _tried: set[str] = field(default_factory=set)
+    """Those that have led nowhere since the last answer, or the last pause."""
+    _lost_since: float | None = None
+    """Since when no leader is found."""
+
+    def learn(self, operators: tuple[str, ...]) -> None:
+        """An operator has said where all of them are; those that say nothing change nothing."""
+        if operators:
+            self.operators = operators[:MOST_OPERATORS]
+
+    def found(self) -> None:
+        """The leader answers on this way."""
+        self._tried.clear()
+        self._lost_since = None
+
+    def lost(self, since: float, now: float) -> bool:
+        """This way has led to no leader since then, in monotonic seconds.
+
+        True: there is another one, to be tried at once; False: after a pause, from the first on.
+        """
+        if self._lost_since is None:
+            self._lost_since = since
+        self._tried.add(self.way)
+        beside = self.operators if now - self._lost_since >= SERVICE_SECONDS else ()
+        untried = [way for way in (SERVICE, *beside) if way not in self._tried]
+        if not untried:
+            self._tried.clear()
+        self.way = untried[0] if untried else SERVICE
+        return bool(untried)
 
 
 @dataclass(slots=True, kw_only=True)
