@@ -57,8 +57,9 @@ AGENTS_OWN = ("agent", "checkpoint", "sweep", "_samplers")
 SCRIPTS_OWN = (
     *("torch", "transformers.py", "lightning.py", "accelerate.py", "mlflow.py", "tasks"),
     *("checkpoint_handle.py", "reporting.py", "restoring.py", "sweep", "sweep_log.py", "_samplers"),
+    "inspection.py",
 )
-"""Parts that the agent does not import: for scripts, and for the clerk of a sweep."""
+"""Parts that the agent does not import: for scripts, the clerk of a sweep, or the command line."""
 
 
 def build(archive: Path) -> None:
