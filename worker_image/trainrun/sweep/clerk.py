@@ -64,8 +64,8 @@ def next_record(
     """The record that the targets want at `view.position + 1`; None: the log says it all.
 
     `active` is the time in seconds that was worked since `view.counted_at`; `stored` are reports
-    that the folders of the trials hold. `suggest` chooses
-    parameters; it may raise what it likes. `judging` knows what was judged before, if anything.
+    that the folders of the trials hold. `suggest` chooses parameters; it may raise what it likes.
+    `judging` knows what was judged before, if anything.
     """
     if not view.led_by(targets.session.uid, targets.session.token):
         return _session(view, targets)

@@ -1,9 +1,8 @@
-"""What stands in a sweep's log: five kinds of records, each written once, in one total order; and
-what the operator asks of the clerk that writes them.
+"""What stands in a sweep's log, and what the operator asks of the clerk that writes it.
 
-Layer: pure. Invariants: values of the objective travel as text, since JSON has no word for those
-that are no finite numbers, and other readers would refuse the file; the operator gives targets,
-never steps, so any of them may be lost or doubled.
+Layer: pure. Invariants: each record is written once, in one total order; values of the objective
+travel as text, since JSON has no word for those that are no finite numbers, and other readers would
+refuse the file; the operator gives targets, never steps, so any of them may be lost or doubled.
 """
 
 from __future__ import annotations
@@ -166,8 +165,6 @@ class Targets:
     order that comes late must not end a session that is newer."""
     asked: int = 0
     """Trials that are to have parameters."""
-    reports: tuple[TrialReport, ...] = ()
-    """In the order in which they were reported."""
     ended: tuple[EndedRun, ...] = ()
     stopped: tuple[int, ...] = ()
     """Trials that the user wants to end."""
