@@ -27,7 +27,7 @@ TARGETS = {
     "attribution": f"{CORE}/incidents/attribution.py",
     "choice": f"{STORE}/choice.py",
     "resolution": f"{STORE}/resolution.py",
-    "fencing": f"{STORE}/rules/selection.py",
+    "fencing": f"{STORE}/selection.py",
 }
 """Causes, ledger, losses, attribution, resume, and fencing, which is a rule of selection."""
 AIM = 0.9
