@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, ParamSpec, TypeVar, ov
 from trainrun.errors import InvalidSpec, TrainRunError
 from trainrun.tasks import keys, running, values
 from trainrun.tasks.calls import Call, ObjectRef, TaskOptions, changed, seconds
-from trainrun.tasks.keys import code_of_module
 from trainrun.tasks.values import Folder, digest_of
 
 if TYPE_CHECKING:
@@ -184,7 +183,7 @@ def _key_of_next(of_call: Callable[[int], str]) -> str:
     return of_call(nth) if nth else first
 
 
-_module_code = functools.cache(code_of_module)
+_module_code = functools.cache(keys.code_of_module)
 
 
 @overload

@@ -184,7 +184,7 @@ def code_of_module(module: str, file: Path) -> str:
                 codes[path] = code_of(source)
                 todo += _imported(ast.parse(source), path, top)
     told = sorted((str(path.relative_to(top)), code) for path, code in codes.items())
-    return hashlib.sha256(repr(told).encode()).hexdigest() if codes[file] else ""
+    return _sha256(repr(told).encode()) if codes[file] else ""
 
 
 def _imported(tree: ast.AST, path: Path, top: Path) -> Iterator[Path]:
