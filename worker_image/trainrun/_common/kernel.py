@@ -19,6 +19,12 @@ from pathlib import Path
 
 CGROUP_ROOT = Path("/sys/fs/cgroup")
 SELF_CGROUP = Path("/proc/self/cgroup")
+PR_SET_PDEATHSIG = 1
+PR_SET_CHILD_SUBREAPER = 36
+"""Constants of <linux/prctl.h>."""
+
+_prctl = ctypes.CDLL(None, use_errno=True).prctl
+_prctl.argtypes = [ctypes.c_int] + [ctypes.c_ulong] * 4
 
 
 class OomCounter:
@@ -66,14 +72,6 @@ def find_counter(root: Path = CGROUP_ROOT, own: Path = SELF_CGROUP) -> Path | No
             if file.exists():
                 return file
     return None
-
-
-PR_SET_PDEATHSIG = 1
-PR_SET_CHILD_SUBREAPER = 36
-"""Constants of <linux/prctl.h>."""
-
-_prctl = ctypes.CDLL(None, use_errno=True).prctl
-_prctl.argtypes = [ctypes.c_int] + [ctypes.c_ulong] * 4
 
 
 def become_subreaper() -> None:

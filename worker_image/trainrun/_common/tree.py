@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+"""Numbers of errors: no room, for anybody or for this user."""
 
 OURS = ".trainrun"
 """A folder of this name at the top of a directory is TrainRun's and no part of it."""
@@ -121,10 +123,6 @@ def stamp(top: Path, entries: Iterable[TreeEntry], *, apart: bool = False) -> No
             time.sleep(0.001)
             os.utime(path, ns=times, follow_symlinks=False)
         changed, before = path.lstat().st_ctime_ns, entry.modified
-
-
-NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
-"""Numbers of errors: no room, for anybody or for this user."""
 
 
 def remove_directory(path: Path) -> str:

@@ -33,8 +33,9 @@ if TYPE_CHECKING:
     from trainrun._process.session import Session
     from trainrun._process.staging import Staging
 
-
 Directory: TypeAlias = "Checkpoint | os.PathLike[str] | str"
+_numbers = itertools.count(1)
+"""Of long sections."""
 
 
 def staging_directory() -> Path:
@@ -327,9 +328,6 @@ def _ask(call: int) -> SaveRequest | None:
         writer_rank=save.writer_rank,
         deadline=None if save.deadline is None else time.monotonic() + save.deadline,
     )
-
-
-_numbers = itertools.count(1)
 
 
 @contextmanager

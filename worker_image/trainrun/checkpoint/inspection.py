@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from trainrun.contract.agent_state import Resolution
     from trainrun.contract.checkpoint_id import CheckpointId
 
+TRIES = 5
+"""While the run is on, an attempt or a checkpoint may come between the look and the answer."""
 
 State = Literal["good", "incomplete", "fenced", "bad"]
 
@@ -200,10 +202,6 @@ def _read_all(run: RunStore, manifest: Manifest) -> None:
             except ObjectNotFound as error:
                 raise CheckpointDamaged(f"{name}: missing") from error
             path.unlink()
-
-
-TRIES = 5
-"""While the run is on, an attempt or a checkpoint may come between the look and the answer."""
 
 
 def next_resolution(run: RunStore) -> Resolution:

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from trainrun.checkpoint.run_store import RunStore
 
-
 T = TypeVar("T")
 
 VOLUME = 256

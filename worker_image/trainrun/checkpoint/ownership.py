@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from trainrun.contract.agent_state import Outcome, OwnerLife
     from trainrun.contract.checkpoint_id import CheckpointId
 
-
 LEASE = 30.0
 """Seconds without a change of the beat after which a claim is taken over: three missed polls of
 the longest poll interval."""

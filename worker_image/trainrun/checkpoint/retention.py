@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from trainrun.checkpoint.run_store import RunStore
     from trainrun.checkpoint.selection import Score
 
-
 PROTECTED = 2
 """Newest attempts of which everything stays."""
 

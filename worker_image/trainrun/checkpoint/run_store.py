@@ -27,6 +27,11 @@ if TYPE_CHECKING:
     from trainrun.checkpoint.selection import ObjectInfo
     from trainrun.checkpoint.stores.store import ObjectStore
 
+T = TypeVar("T")
+
+READERS = 8
+"""Small objects read at once: enough to hide the latency of a distant store."""
+
 
 def open_store(
     uri: str, *, endpoint_url: str | None = None, region: str | None = None
@@ -54,12 +59,6 @@ def open_store(
     raise StoreMisconfigured(
         f"{uri}: only file:///absolute/path and s3://bucket/prefix are supported"
     )
-
-
-T = TypeVar("T")
-
-READERS = 8
-"""Small objects read at once: enough to hide the latency of a distant store."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from trainrun.sweep.records import Targets
     from trainrun.sweep.search import Search
 
+MOST_OTHERS = 8
+LONGEST_NAME = 64
+
 
 @dataclass
 class SweepLog:
@@ -151,10 +154,6 @@ class SweepLog:
             f"{self.folder.uri}/{layout.SWEEP_TRIALS}, and `trainrun sweep export --before-damage` "
             "writes what was told before"
         )
-
-
-MOST_OTHERS = 8
-LONGEST_NAME = 64
 
 
 @dataclass

@@ -34,7 +34,6 @@ from trainrun.checkpoint.stores.parts import FILES
 from trainrun.contract import layout
 from trainrun.contract.answer import OpenStep
 from trainrun.contract.checkpoint_id import CheckpointId
-from trainrun.contract.layout import unstorable
 from trainrun.errors import (
     CheckpointConflict,
     CheckpointDamaged,
@@ -49,6 +48,9 @@ if TYPE_CHECKING:
 
     from trainrun._common.tree import TreeEntry
     from trainrun.checkpoint.run_store import RunStore
+
+CHUNK = 4 << 20
+"""Bytes per read while a checksum is computed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,12 +123,8 @@ def scan(directory: Path, *, rank: int) -> list[LocalFile]:
 
 
 def _check_name(name: str, *, rank: int) -> None:
-    if reason := unstorable(name):
+    if reason := layout.unstorable(name):
         raise CheckpointConflict(f"rank {rank} brought {name!r}: {reason}")
-
-
-CHUNK = 4 << 20
-"""Bytes per read while a checksum is computed."""
 
 
 def write_part(

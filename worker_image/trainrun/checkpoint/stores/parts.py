@@ -27,8 +27,10 @@ if TYPE_CHECKING:
 
     from trainrun.checkpoint.stores.store import Progress
 
-
 T = TypeVar("T")
+
+Client = Any
+"""boto3 builds its client classes at run time: there is no type to name."""
 
 FILES = 4
 """Files on their way at once, up or down; large ones are cut into parts besides."""
@@ -104,10 +106,6 @@ def _checksum(descriptor: int, part: Part, crc32: int) -> int:
         count = min(BUFFER, part.start + part.size - start)
         crc32 = zlib.crc32(os.pread(descriptor, count, start), crc32)
     return crc32
-
-
-Client = Any
-"""boto3 builds its client classes at run time: there is no type to name."""
 
 
 class Body(Protocol):
