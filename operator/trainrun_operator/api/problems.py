@@ -24,6 +24,21 @@ DEEPEST = 100
 """Levels of lists and mappings in each other: four times what a pod template can have."""
 NAMED = 5
 """Parts of the place of something deeper that are told."""
+_MAX_VALUE = 80
+_NEEDED = {
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "string_type": "a string",
+    "bool_type": "true or false",
+    "tuple_type": "a list",
+    "list_type": "a list",
+    "dict_type": "a mapping",
+    "model_type": "a mapping",
+}
+
+_SHAPES = ("model_type", "tuple_type")
+"""Errors after which a hint shows what to write."""
 
 Place = tuple[int | str, ...]
 """Where in a document: keys of mappings and indexes of lists."""
@@ -118,24 +133,6 @@ def model_in(annotation: Any) -> type[BaseModel] | None:
         return annotation
     inner = (model_in(argument) for argument in typing.get_args(annotation))
     return next((model for model in inner if model), None)
-
-
-_MAX_VALUE = 80
-
-_NEEDED = {
-    "int_type": "a whole number",
-    "int_from_float": "a whole number",
-    "float_type": "a number",
-    "string_type": "a string",
-    "bool_type": "true or false",
-    "tuple_type": "a list",
-    "list_type": "a list",
-    "dict_type": "a mapping",
-    "model_type": "a mapping",
-}
-
-_SHAPES = ("model_type", "tuple_type")
-"""Errors after which a hint shows what to write."""
 
 
 def sentences(error: ErrorDetails, model: type[BaseModel]) -> Iterator[str]:

@@ -282,7 +282,7 @@ class TrainRunStatus(Internal):
     def __get_pydantic_json_schema__(
         cls, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
-        """As `status_json` writes it.
+        """As `json_object` writes it.
 
         Open, at the top and in `internal`: the API server would take out what it does not know. So
         an operator that is newer than the CRD, or older, finds again what it has remembered.

@@ -87,7 +87,6 @@ HandedCheckpoint = Annotated[
 ]
 """A checkpoint handed to an attempt: the contract's pair, with what the resource says of it."""
 
-
 BudgetName = Literal["failures", "preemptions", "startFailures", "none"]
 Gain = Literal["Some", "None", "Unknown"]
 EndingKind = Literal[

@@ -29,7 +29,6 @@ HISTORY_LIMIT = 1_300
 """Bytes of its history. It has room of its own: texts that were cut for it would come back when it
 gets shorter, and be news again."""
 
-
 KEPT = 4
 """Events that the status holds at least, if they fit: who takes over tells them again."""
 

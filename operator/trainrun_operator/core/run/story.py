@@ -3,7 +3,7 @@
 Layer: core. Derived from the status before and after a decision, and written with it: what is told
 is what was written, once, whoever leads. Nothing here is read back by a decision. A chapter is
 closed by the start of the next attempt, a suspension or the verdict; then an agent stores it
-(`answers.to_store`), says so, and the status forgets it.
+(see `answers`), says so, and the status forgets it.
 """
 
 from __future__ import annotations

@@ -47,6 +47,21 @@ IMMUTABLE = (
 )
 """Fields of the spec that a search can never change: what was learned would be of something else.
 Of the objective its target and stopOnNaN may."""
+SHARED = ("endpointURL", "region", "credentialsSecretRef")
+"""What the storage of a trial has from that of the sweep."""
+METRICS_INTERVAL = 2.0
+"""Seconds between two pieces of a trial's metrics: what is searched by is read from them."""
+REOPENED = "the trial goes on from them with resume.resumeErrored: true and 1 more in resume.token"
+"""An errored trial stays as it is when a limit is raised: only a session takes it up."""
+TRIALS = layout.SWEEP_TRIALS.rstrip("/")
+"""Folder of the trials' folders, below that of the sweep."""
+
+_FIELDS = "|".join(str(field.alias) for field in TrialSpec.model_fields.values())
+_OF_THE_RUN = re.compile(
+    rf"(?<![\w.])(?:spec\.(?=(?:{_FIELDS})\b)|(?=failurePolicy\.|workers\.template\b))"
+)
+"""Where a path of a TrainRun's spec begins that stands below `run` in a sweep; without `spec.` only
+those that advice names, which nothing else looks like."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -195,23 +210,6 @@ def _domain(it: SearchedParameter) -> Domain:
         return IntRange(low=whole.low, high=whole.high, log=whole.log, step=whole.step)
     assert it.choice is not None, "exactly one of the three is given"
     return OneOf(it.choice)
-
-
-SHARED = ("endpointURL", "region", "credentialsSecretRef")
-"""What the storage of a trial has from that of the sweep."""
-METRICS_INTERVAL = 2.0
-"""Seconds between two pieces of a trial's metrics: what is searched by is read from them."""
-REOPENED = "the trial goes on from them with resume.resumeErrored: true and 1 more in resume.token"
-"""An errored trial stays as it is when a limit is raised: only a session takes it up."""
-TRIALS = layout.SWEEP_TRIALS.rstrip("/")
-"""Folder of the trials' folders, below that of the sweep."""
-
-_FIELDS = "|".join(str(field.alias) for field in TrialSpec.model_fields.values())
-_OF_THE_RUN = re.compile(
-    rf"(?<![\w.])(?:spec\.(?=(?:{_FIELDS})\b)|(?=failurePolicy\.|workers\.template\b))"
-)
-"""Where a path of a TrainRun's spec begins that stands below `run` in a sweep; without `spec.` only
-those that advice names, which nothing else looks like."""
 
 
 def trials_uri(sweep: TrainSweep) -> str:

@@ -161,7 +161,7 @@ def creation(trial: TrialView, sweep: str) -> CreateTrial:
 
 
 def cleared(log: SweepView, runs: Iterable[TrialRun], config: SweepConfig) -> tuple[int, ...]:
-    """Numbers of the trials, in order."""
+    """Numbers of the trials whose checkpoints are not needed any more, in order."""
     if config.best_checkpoints is None:
         return ()
     ended = [it.trial for it in ranked(log, config.search.objective) if not it.trial.open]

@@ -22,6 +22,13 @@ from trainrun_operator.api.run.status_parts import Gain, PostedProgress, Progres
 from trainrun_operator.core.run.steps import committed_id
 from trainrun_operator.core.run.view import View, max_step
 
+TRAINED = timedelta(minutes=1)
+"""A process that has been up for so long, and reports nothing, has trained."""
+MAX_METRICS = 32
+"""Metrics shown in the status."""
+METRIC_TEXT = 64
+"""Characters of the name of a metric, and of one that is a text."""
+
 
 def highest_step(view: View) -> int | None:
     """The highest step that anybody reported in the newest attempt, those who are gone included."""
@@ -113,10 +120,6 @@ def told_late(view: View) -> bool:
     return advanced(view) or (highest is not None and (before is None or highest > before))
 
 
-TRAINED = timedelta(minutes=1)
-"""A process that has been up for so long, and reports nothing, has trained."""
-
-
 def process_trained(view: View, agent: AgentState, *, ended: float) -> bool:
     """Whether a process of this agent had trained when it ended, so many seconds ago."""
     up = (agent.spawned or 0.0) - ended
@@ -159,13 +162,6 @@ def reports(view: View) -> bool:
         or (record is not None and record.resume_point is not None)
         or any(max_step(agent) is not None for agent in view.heard)
     )
-
-
-MAX_METRICS = 32
-"""Metrics shown in the status."""
-
-METRIC_TEXT = 64
-"""Characters of the name of a metric, and of one that is a text."""
 
 
 def shown_progress(view: View, status: TrainRunStatus) -> Progress:

@@ -33,6 +33,8 @@ from trainrun_operator.core.run.view import View, done
 
 SAVE_TIMEOUT = timedelta(minutes=10)
 """How long a script that uses should_save() may take until the checkpoint asked for is there."""
+MAX_LOOKAHEAD = 4096
+"""Calls ahead at most: 4 s at one call per millisecond, far above any heartbeat."""
 
 RESTART_ASKED = f"the annotation {RESTART} asks for a restart"
 
@@ -191,10 +193,6 @@ def save_order(view: View) -> SaveOrder | None:
         deadline=max(left.total_seconds(), 0.0) if left is not None else None,
         writer_rank=asked.writer_rank,
     )
-
-
-MAX_LOOKAHEAD = 4096
-"""Calls ahead at most: 4 s at one call per millisecond, far above any heartbeat."""
 
 
 def coordinate(
