@@ -31,6 +31,14 @@ from trainrun_operator.runtime.written_lines import unhurried
 PATIENCE = 10.0
 """Seconds for an answer, besides what the operator was asked to wait."""
 GONE = 410
+READ_EVERY = 2.0
+"""Seconds between two looks at what trials have stored, while some are open."""
+LONGEST_WAIT = 10.0
+"""Seconds that the operator is asked to hold an answer back where none are."""
+FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0
+"""Seconds between tries while no operator answers."""
+
+_log = logging.getLogger("trainrun.clerk")
 
 
 class NoOperator(Exception):
@@ -97,16 +105,6 @@ class OperatorLine:
             return {}
         token = Path(self._config.token_file).read_text().strip()
         return {"Authorization": f"Bearer {token}"}
-
-
-READ_EVERY = 2.0
-"""Seconds between two looks at what trials have stored, while some are open."""
-LONGEST_WAIT = 10.0
-"""Seconds that the operator is asked to hold an answer back where none are."""
-FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0
-"""Seconds between tries while no operator answers."""
-
-_log = logging.getLogger("trainrun.clerk")
 
 
 class Clerk:

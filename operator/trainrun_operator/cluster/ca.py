@@ -46,6 +46,12 @@ _NONE = {
     "encipher_only": False,
     "decipher_only": False,
 }
+CERTIFICATE, KEY, SEAL = "ca.crt", "ca.key", "seal.key"
+"""What the Secret holds."""
+REISSUE_AFTER = SERVING_LIFETIME / 2
+SEAL_BYTES = 32
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,16 +151,6 @@ def _pair(certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> Key
             serialization.NoEncryption(),
         ),
     )
-
-
-CERTIFICATE, KEY, SEAL = "ca.crt", "ca.key", "seal.key"
-"""What the Secret holds."""
-
-REISSUE_AFTER = SERVING_LIFETIME / 2
-
-SEAL_BYTES = 32
-
-_log = logging.getLogger(__name__)
 
 
 class AuthorityBroken(TrainRunError):

@@ -33,6 +33,11 @@ from trainrun_operator.kube.informer import ListState
 
 Trouble = Callable[[], str]
 """What is wrong, in words; empty: nothing."""
+SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800)
+"""Buckets for what takes seconds: from a restart in place to a wait for a node."""
+QUICK = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5)
+"""Buckets, in seconds, for one pass or one call."""
+RunStates = Callable[[], Iterable[tuple[TrainRunStatus, RunConfig]]]
 
 
 async def serve_health(
@@ -71,14 +76,6 @@ async def serve_health(
 def _answer(trouble: str, more: str = "") -> web.Response:
     text = "\n".join(filter(None, (trouble or "ok", more)))
     return web.Response(text=f"{text}\n", status=503 if trouble else 200)
-
-
-SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800)
-"""Buckets for what takes seconds: from a restart in place to a wait for a node."""
-QUICK = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5)
-"""Buckets, in seconds, for one pass or one call."""
-
-RunStates = Callable[[], Iterable[tuple[TrainRunStatus, RunConfig]]]
 
 
 class Metrics:

@@ -47,6 +47,10 @@ REMEMBERED_PODS, REMEMBERED_REFUSALS = 20_000, 2_000
 TOKENS = 2
 """Good ones kept of a pod: the kubelet renews them, and for a moment both are shown."""
 
+_PATH = "/apis/authentication.k8s.io/v1/tokenreviews"
+_EXTRA = "authentication.kubernetes.io/"
+_USER = "system:serviceaccount:"
+
 T = TypeVar("T")
 
 
@@ -219,11 +223,6 @@ def _remember(kept: dict[str, T], key: str, value: T, *, most: int) -> None:
     kept[key] = value
     if len(kept) > most:
         del kept[next(iter(kept))]
-
-
-_PATH = "/apis/authentication.k8s.io/v1/tokenreviews"
-_EXTRA = "authentication.kubernetes.io/"
-_USER = "system:serviceaccount:"
 
 
 async def review(api: KubeApi, token: str, audience: str) -> PodIdentity | None:

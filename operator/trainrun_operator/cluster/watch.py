@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -149,9 +149,6 @@ def _nobody(_before: object, _after: object) -> None:
     """Where there are no sweeps."""
 
 
-RawSweep = Mapping[str, Any]
-
-
 class SweepIndex:
     """The caches of sweeps and of their runs."""
 
@@ -160,7 +157,7 @@ class SweepIndex:
         api: KubeApi,
         *,
         namespaces: Sequence[str],
-        on_sweep: Callable[[RawSweep | None, RawSweep | None], None],
+        on_sweep: Callable[[Raw | None, Raw | None], None],
         on_trial: Callable[[str], None],
         runs: RunWatch,
     ) -> None:
@@ -172,7 +169,7 @@ class SweepIndex:
         self._on_trial = on_trial
         self._by_sweep: defaultdict[str, dict[str, TrialObject]] = defaultdict(dict)
         self._sweeps = {
-            namespace: Informer[RawSweep](
+            namespace: Informer[Raw](
                 api,
                 path=TRAINSWEEP.path(namespace),
                 params={},
@@ -203,11 +200,11 @@ class SweepIndex:
         """The runs of this sweep's trials."""
         return tuple(it.run for it in self._by_sweep.get(sweep_uid, {}).values())
 
-    def learn_sweep(self, raw: dict[str, Any]) -> None:
+    def learn_sweep(self, raw: Raw) -> None:
         """Take what the API server answered to a write."""
         self._of(raw["metadata"]["namespace"]).learn(raw)
 
-    def learn_trial(self, raw: dict[str, Any]) -> None:
+    def learn_trial(self, raw: Raw) -> None:
         """Take what the API server answered to a write."""
         self._runs.learn(raw)
 
@@ -215,7 +212,7 @@ class SweepIndex:
         """The API server says that it is gone."""
         self._runs.forget(namespace, uid)
 
-    def _of(self, namespace: str) -> Informer[RawSweep]:
+    def _of(self, namespace: str) -> Informer[Raw]:
         return self._sweeps.get(namespace) or self._sweeps[EVERYWHERE]
 
     def _trial_changed(self, before: TrialObject | None, after: TrialObject | None) -> None:
@@ -230,6 +227,6 @@ class SweepIndex:
             self._on_trial(uid)
 
 
-def _key(raw: RawSweep) -> str:
+def _key(raw: Raw) -> str:
     metadata = raw["metadata"]
     return f"{metadata['namespace']}/{metadata['name']}"

@@ -29,6 +29,19 @@ PATIENCE = 3
 """Failures in a row until a list counts as one that cannot be read: single ones pass by."""
 LOOK_EVERY = 0.05
 """Seconds between two looks, while nothing at all can be read."""
+WATCH_SECONDS = (240, 360)
+"""How long a watch is asked to last; spread, so that not all end together."""
+RELIST_AFTER = 900.0
+"""Seconds after which the end of a watch leads to a list: whatever was missed heals by itself."""
+SOON = (0.5, 1.5)
+"""Seconds until a list that is asked for."""
+WATCHED, UNWATCHED = 330.0, 60.0
+"""Seconds between two lists where another one watches: at most, since it begins anew before that;
+and where it does not."""
+SHORTEST_PAUSE, LONGEST_PAUSE = 0.2, 5.0
+"""Seconds between two tries."""
+
+T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 
@@ -84,24 +97,6 @@ async def settled(listings: Collection[ListState]) -> None:
         await listing.settled.wait()
     while not any(listing.synced.is_set() for listing in listings):
         await asyncio.sleep(LOOK_EVERY)
-
-
-T = TypeVar("T")
-
-WATCH_SECONDS = (240, 360)
-"""How long a watch is asked to last; spread, so that not all end together."""
-
-RELIST_AFTER = 900.0
-"""Seconds after which the end of a watch leads to a list: whatever was missed heals by itself."""
-
-SOON = (0.5, 1.5)
-"""Seconds until a list that is asked for."""
-WATCHED, UNWATCHED = 330.0, 60.0
-"""Seconds between two lists where another one watches: at most, since it begins anew before that;
-and where it does not."""
-
-SHORTEST_PAUSE, LONGEST_PAUSE = 0.2, 5.0
-"""Seconds between two tries."""
 
 
 class Informer(Generic[T]):

@@ -28,9 +28,18 @@ from trainrun_operator.kube.errors import AlreadyExists, Conflict, Forbidden, Ku
 ANNOTATION = "trainrun.dev/operators"
 """`address:port` of each, separated by commas."""
 MOST = 6
+DURATION = 10.0
+"""Seconds that others leave a Lease alone which is not renewed."""
+RENEW_TIMEOUT = 6.0
+"""Seconds without a renewal after which its holder stops acting."""
+RETRY = 1.0
+"""Seconds between two looks at somebody else's Lease, and after a renewal that failed."""
+RENEW_EVERY = 2.0
 
 _PLACE = re.compile(r"[\w.:\[\]-]{1,80}", re.ASCII)
 """Whoever may write the Lease may write anything."""
+
+_log = logging.getLogger(__name__)
 
 
 def addresses_in(lease: Object) -> tuple[str, ...]:
@@ -64,17 +73,6 @@ def _with(lease: Object, known: tuple[str, ...]) -> Object:
     text = ",".join(filter(None, known[:MOST]))
     annotations = {**(metadata.get("annotations") or {}), ANNOTATION: text}
     return {**lease, "metadata": {**metadata, "annotations": annotations}}
-
-
-DURATION = 10.0
-"""Seconds that others leave a Lease alone which is not renewed."""
-RENEW_TIMEOUT = 6.0
-"""Seconds without a renewal after which its holder stops acting."""
-RETRY = 1.0
-"""Seconds between two looks at somebody else's Lease, and after a renewal that failed."""
-RENEW_EVERY = 2.0
-
-_log = logging.getLogger(__name__)
 
 
 class LeaseLost(TrainRunError):

@@ -46,6 +46,11 @@ from trainrun_operator.core.sweep.clerking import (
 )
 from trainrun_operator.core.sweep.config import search_of
 
+BELIEVED = 60.0
+"""Seconds for which trials count as at work while neither the operator nor a report says so."""
+
+_log = logging.getLogger("trainrun.sweep")
+
 
 def suggest_of(sampler: SamplerName, *, where: str = "spec.sampler.name") -> Suggest:
     """What chooses parameters by this sampler; to be kept, since it is faster the next time.
@@ -110,9 +115,6 @@ def _without(who: str, library: str, error: ImportError) -> str:
         f"{who} needs {library}, which cannot be loaded here ({error}): "
         "pip install 'trainrun[sweep]'"
     )
-
-
-_log = logging.getLogger("trainrun.sweep")
 
 
 def trial_folder(sweep: RunStore, trial: TrialView) -> RunStore:
@@ -213,10 +215,6 @@ class RetiredFolders:
             _log.warning("%s: its checkpoints stay: %s", run.uri, error)
 
 
-BELIEVED = 60.0
-"""Seconds for which trials count as at work while neither the operator nor a report says so."""
-
-
 class Stopwatch:
     """Of one sweep."""
 
@@ -292,18 +290,6 @@ class ClerkWork:
         else:
             self._trouble = None
 
-    def state(self) -> ClerkState:
-        """What the operator is told."""
-        known = min(self.orders.known, len(self._records))
-        return ClerkState(
-            sweep_uid=self._uid,
-            position=self._log.view.position,
-            sent_after=known,
-            records=piece(tuple(self._records[known:])),
-            trouble=self._trouble,
-            seen=self.orders.digest,
-        )
-
     def do(self) -> None:
         """The same, where whoever calls sees to what stands in the way. Raises StoreError,
         SweepLogDamaged, InvalidSpec."""
@@ -317,6 +303,18 @@ class ClerkWork:
         stored = self._folders.read_on(self._log.view, search.objective.metric)
         self._write(self._folders.complete(orders.targets, self._log.view), search, stored)
         self._retired.clear(orders.targets, self._log.view)
+
+    def state(self) -> ClerkState:
+        """What the operator is told."""
+        known = min(self.orders.known, len(self._records))
+        return ClerkState(
+            sweep_uid=self._uid,
+            position=self._log.view.position,
+            sent_after=known,
+            records=piece(tuple(self._records[known:])),
+            trouble=self._trouble,
+            seen=self.orders.digest,
+        )
 
     def _write(self, targets: Targets, search: Search, stored: tuple[TrialReport, ...]) -> None:
         counted, now = self._log.view.counted_at, self._clock()

@@ -287,10 +287,7 @@ class Door:
     async def _greet(self, guest: _Guest, connection: socket.socket) -> None:
         loop = asyncio.get_running_loop()
         times = (
-            {
-                "ssl_handshake_timeout": self.seconds,
-                "ssl_shutdown_timeout": GOODBYE_SECONDS,
-            }
+            {"ssl_handshake_timeout": self.seconds, "ssl_shutdown_timeout": GOODBYE_SECONDS}
             if self.tls is not None
             else {}
         )

@@ -23,6 +23,24 @@ from trainrun_operator.core.run.display import OPERATOR_ERROR, with_marks
 from trainrun_operator.core.run.status_size import fitted
 from trainrun_operator.worlds.base import World
 
+PATIENT_TRIES = 8
+"""Passes in a row that fail of what may pass by itself until it is told: 22 s. An API server that
+has just been started refuses everything until it has read the roles."""
+MOST_TOLD = 5
+"""Different ones that are told until a pass succeeds."""
+LONGEST_ERROR = 300
+"""Characters of an exception that are told."""
+REMEDY = (
+    "the run is left as it is, nothing is charged to its budgets, and the operator tries again "
+    "every 10 s at least; its log says more. "
+)
+OURS = "Grant the right that it lacks, or report the bug"
+THEIRS = "Grant the right that is missing, or repair the webhook or policy that refuses"
+"""What to do about a bug or the machine, and about the answer of an API server."""
+Kind = Literal["PassFailed", "StatusRefused"]
+
+_log = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Happened:
@@ -71,26 +89,6 @@ class Everyone:
         """Tell everyone."""
         for sink in self._sinks:
             sink.emit(news)
-
-
-PATIENT_TRIES = 8
-"""Passes in a row that fail of what may pass by itself until it is told: 22 s. An API server that
-has just been started refuses everything until it has read the roles."""
-MOST_TOLD = 5
-"""Different ones that are told until a pass succeeds."""
-LONGEST_ERROR = 300
-"""Characters of an exception that are told."""
-REMEDY = (
-    "the run is left as it is, nothing is charged to its budgets, and the operator tries again "
-    "every 10 s at least; its log says more. "
-)
-OURS = "Grant the right that it lacks, or report the bug"
-THEIRS = "Grant the right that is missing, or repair the webhook or policy that refuses"
-"""What to do about a bug or the machine, and about the answer of an API server."""
-
-Kind = Literal["PassFailed", "StatusRefused"]
-
-_log = logging.getLogger(__name__)
 
 
 class Mishaps:

@@ -67,6 +67,8 @@ from trainrun_operator.worlds.kubernetes.world import Surroundings
 Raw = Mapping[str, Any]
 Record = Callable[[Raw, Event], None]
 
+_log = logging.getLogger(__name__)
+
 
 class SweepTelling:
     """Of one sweep."""
@@ -128,9 +130,6 @@ def _ended(trial: TrialView) -> Event:
     return Event(
         type="Warning" if errored else "Normal", reason=f"Trial{trial.state}", message=message
     )
-
-
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

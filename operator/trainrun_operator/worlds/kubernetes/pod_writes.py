@@ -20,6 +20,11 @@ from trainrun_operator.kube.errors import Conflict, Forbidden, Invalid, KubeErro
 from trainrun_operator.worlds.kubernetes.observing.pod_index import PodIndex
 from trainrun_operator.worlds.kubernetes.observing.pods import PodFact
 
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
+"""Seconds between two tries; doubled each time."""
+LONGEST_OUTAGE_PAUSE = 10.0
+"""Where nobody says no: a webhook that is away is back within minutes."""
+
 
 async def delete_pod(
     pod: PodFact, *, api: KubeApi, pods: PodIndex, guard: Callable[[], None], force: bool = False
@@ -41,12 +46,6 @@ async def delete_pod(
         pods.learn(raw)
     else:
         pods.forget(pod)
-
-
-FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
-"""Seconds between two tries; doubled each time."""
-LONGEST_OUTAGE_PAUSE = 10.0
-"""Where nobody says no: a webhook that is away is back within minutes."""
 
 
 @dataclass(slots=True, kw_only=True)

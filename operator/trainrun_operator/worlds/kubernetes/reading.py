@@ -34,6 +34,13 @@ UserVerb = Literal["get", "patch"]
 
 _ROLES: dict[UserVerb, str] = {"get": "view", "patch": "edit"}
 """Of those that every cluster has, the least that the chart lets do it."""
+TRIES = 10
+"""The operator writes the status between reading and writing now and then; users rarely do."""
+MANAGER = "trainrun"
+"""Whose the fields are that were changed, in metadata.managedFields."""
+
+Decide = Callable[[SweepVersion], Mapping[str, object]]
+"""From a version to fields below `spec` with their new values; none: nothing is written."""
 
 
 class NoSuchObject(TrainRunError):
@@ -143,15 +150,6 @@ def _if_readable(answer: Object | TrainRunError) -> SweepVersion | None:
         return sweep_version(answer)
     except InvalidSpec:
         return None
-
-
-TRIES = 10
-"""The operator writes the status between reading and writing now and then; users rarely do."""
-MANAGER = "trainrun"
-"""Whose the fields are then, in metadata.managedFields."""
-
-Decide = Callable[[SweepVersion], Mapping[str, object]]
-"""From a version to fields below `spec` with their new values; none: nothing is written."""
 
 
 def change_sweep(name: str, namespace: str | None, decide: Decide) -> None:

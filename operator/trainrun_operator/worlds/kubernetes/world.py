@@ -127,6 +127,7 @@ class KubernetesWorld:
         core knows nothing; `strikes`: what the runs of the namespace have met on nodes."""
         self._run = run
         self._around = around
+        self._api, self._guard = around.api, around.check_leadership
         self._wake = wake
         self._wrote = wrote
         self._tell = tell
@@ -159,15 +160,12 @@ class KubernetesWorld:
         heard = {pod.name: agents.heard(pod.name) for pod in self._pods()}
         stale = await self._stale_leases(heard, version.config.heartbeat_timeout)
         now, version = datetime.now(UTC), self._run.current
+        known = [pod for pod in self._pods() if pod.name in heard]
         observation = Observation(
             now=now,
             generation=version.generation,
             status=version.status,
-            workers=tuple(
-                self._fact(pod, heard[pod.name], stale, now)
-                for pod in self._pods()
-                if pod.name in heard
-            ),
+            workers=tuple(self._fact(pod, heard[pod.name], stale, now) for pod in known),
             listening_for=agents.listening_for,
             ordered=agents.ordered,
             last_words=agents.last_words,
@@ -184,21 +182,19 @@ class KubernetesWorld:
 
     async def write_status(self, status: TrainRunStatus) -> None:
         """Replace the status of the version that was observed last."""
-        self._around.check_leadership()
+        self._guard()
         version = self._observed  # the watch may have brought a newer one since
         # The rest stays as it is, whatever stands here, and may be a megabyte.
         body = {**version.head, "status": json_object(status)}
         self._run.written = status  # the watch may tell of it before the answer comes
         try:
             path = f"{self._run.path}/status"
-            guard = self._around.check_leadership
-            answer = await self._around.api.put(path, body, guard=guard)
+            answer = await self._api.put(path, body, guard=self._guard)
             self._around.learn_run(answer, 0)
-        except (Conflict, NotFound) as error:
-            self._unsure, self._run.written = True, None
-            raise StatusConflict(f"{version.name}: {error}") from error
         except KubeError as error:
             self._unsure, self._run.written = True, None
+            if isinstance(error, (Conflict, NotFound)):
+                raise StatusConflict(f"{version.name}: {error}") from error
             refused = isinstance(error, (Forbidden, Invalid, Unauthorized))
             kind = StatusRefused if refused else StatusUnwritable
             raise kind(f"the status cannot be written: {error}") from error
@@ -211,7 +207,7 @@ class KubernetesWorld:
 
     async def apply(self, action: Action) -> None:
         """Carry out one action."""
-        self._around.check_leadership()
+        self._guard()
         match action:
             case CreateWorker():
                 await self._create(action)
@@ -260,7 +256,7 @@ class KubernetesWorld:
     async def _look_at_vanished(self, pod: PodFact) -> None:
         """A worker whose label, seal or owner somebody has removed would train on, unseen."""
         with suppress(NotFound):
-            raw = await self._around.api.get(f"{self._pods_path}/{pod.name}")
+            raw = await self._api.get(f"{self._pods_path}/{pod.name}")
             self._around.pods.learn(raw)  # the watch may be behind: it may be marked again
             ours = {it.uid for it in self._pods()}
             if raw["metadata"]["uid"] == pod.uid and pod.uid not in ours:
@@ -299,7 +295,7 @@ class KubernetesWorld:
         """Raises StatusUnwritable if the run cannot be read."""
         known = self._run.current.number
         try:
-            raw = await self._around.api.get(self._run.path)
+            raw = await self._api.get(self._run.path)
             self._around.learn_run(raw, known)
         except NotFound:
             self._run.deleted = True
@@ -307,9 +303,8 @@ class KubernetesWorld:
             raise StatusUnwritable(f"the run cannot be read: {error}") from error
         else:
             if self._run.current.number == known != number_of(raw):
-                raise StatusUnwritable(
-                    "the run cannot be read: a newer operator may have written it"
-                )
+                message = "the run cannot be read: a newer operator may have written it"
+                raise StatusUnwritable(message)
 
     # ------------------------------------------------------------------------------- writing
 
@@ -329,17 +324,17 @@ class KubernetesWorld:
 
     async def _make(self, action: CreateWorker, version: LedVersion) -> None:
         """Raises KubeError."""
-        spec, around = await self._written(version), self._around
-        body = worker_pod(spec.run, version.config, spec.template, action, around.place)
-        made = await around.api.post(self._pods_path, body, guard=around.check_leadership)
-        around.pods.learn(made)
+        spec, place = await self._written(version), self._around.place
+        body = worker_pod(spec.run, version.config, spec.template, action, place)
+        made = await self._api.post(self._pods_path, body, guard=self._guard)
+        self._around.pods.learn(made)
 
     async def _written(self, version: LedVersion) -> RunVersion:
         """This version with all that its user has written. Raises KubeError, and Conflict where
         the API server has another one by now, which the watch brings."""
         known = self._around.written.get(version.kept) or version.written()
         if known is None and version is not self._outdated:
-            raw = await self._around.api.get(self._run.path)
+            raw = await self._api.get(self._run.path)
             known = run_version(raw) if kept(raw).digest == version.kept.digest else None
         if known is None:
             self._outdated = version
@@ -356,7 +351,7 @@ class KubernetesWorld:
     async def _meet(self, action: CreateWorker) -> None:
         """There is a pod of this name: usually ours, of a creation whose answer got lost."""
         try:
-            found = await self._around.api.get(f"{self._pods_path}/{action.name}")
+            found = await self._api.get(f"{self._pods_path}/{action.name}")
         except KubeError as error:
             self._refused(action, error)
             return
@@ -382,8 +377,8 @@ class KubernetesWorld:
 
     async def _delete_pod(self, pod: PodFact, why: str, *, force: bool = False) -> None:
         _log.info("deleting pod %s/%s: %s", pod.namespace, pod.name, why)
-        api, pods, guard = self._around.api, self._around.pods, self._around.check_leadership
-        await delete_pod(pod, api=api, pods=pods, guard=guard, force=force)
+        pods = self._around.pods
+        await delete_pod(pod, api=self._api, pods=pods, guard=self._guard, force=force)
 
     async def _delete_run(self) -> None:
         # Of the version that was looked at: an edit since then may let the run go on.
@@ -393,9 +388,7 @@ class KubernetesWorld:
             "propagationPolicy": "Background",
         }
         try:
-            await self._around.api.delete(
-                self._run.path, body=body, guard=self._around.check_leadership
-            )
+            await self._api.delete(self._run.path, body=body, guard=self._guard)
         except NotFound:
             self._run.deleted = True
         except Conflict:

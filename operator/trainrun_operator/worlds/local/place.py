@@ -29,6 +29,8 @@ from trainrun_operator.api.run.status import TrainRunStatus, json_object, status
 from trainrun_operator.worlds.base import StatusConflict, StatusUnwritable
 
 SECRET_BYTES = 32
+FORMAT = 1
+"""Version of the status file's layout."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,10 +93,6 @@ def places_root(uri: str, *, environ: Mapping[str, str]) -> Path:
     )
     digest = hashlib.sha256(uri.rstrip("/").encode()).hexdigest()[:16]
     return Path(state) / "trainrun" / digest
-
-
-FORMAT = 1
-"""Version of this file's layout."""
 
 
 class StatusUnreadable(TrainRunError):

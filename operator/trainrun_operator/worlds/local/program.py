@@ -22,6 +22,7 @@ from trainrun_operator.api.pod_template import TooLong, expanded
 GPU = "nvidia.com/gpu"
 SPEC = "spec.workers.template.spec"
 PYTHONS = ("python", "python3")
+VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,9 +200,6 @@ def _notes(spec: Mapping[str, Any]) -> list[str]:
     if len(spec["containers"]) > 1:
         ignored.append("the containers beside the one that trains")
     return [f"not used locally: {', '.join(ignored)}"] if ignored else []
-
-
-VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
 def gpus_here(environ: Mapping[str, str], *, dev: Path = Path("/dev")) -> list[int]:

@@ -32,6 +32,10 @@ from trainrun_operator.worlds.base import Heard
 
 _ROUNDS = 50
 _PAUSE = 0.02
+LONGEST_LINE = 64 * 1024
+"""Bytes; a longer line is passed on in pieces."""
+OUTPUT_FILE = "output.log"
+"""In the worker's folder: everything that it printed."""
 
 
 def kill_all(folder: Path) -> int:
@@ -124,13 +128,6 @@ def _parent_of(pid: int) -> int:
         return 0
     # "pid (name) state ppid ...": the name may hold anything, spaces and brackets too.
     return int(stat.rpartition(")")[2].split()[1])
-
-
-LONGEST_LINE = 64 * 1024
-"""Bytes; a longer line is passed on in pieces."""
-
-OUTPUT_FILE = "output.log"
-"""In the worker's folder: everything that it printed."""
 
 
 class AgentProcess(asyncio.SubprocessProtocol):

@@ -47,6 +47,17 @@ DISRUPTIONS = {
     "TerminationByKubelet": "ended by its node",
 }
 """Reasons of the condition DisruptionTarget, in words."""
+SETTLING = timedelta(seconds=15)
+"""A pod that was just placed on a node that is off is left there for so long: a template that
+tolerates every taint is placed there again and again, and must not be replaced in a tight loop."""
+NODE_CAME_BACK = 255
+"""Exit code of containers that a kubelet finds dead after its node was started again."""
+OWN_LIMITS = (
+    "exceeds the total limit of containers",
+    "exceeded its local ephemeral storage limit",
+    "exceeds the limit",
+)
+"""What the kubelet says when it evicts a pod for the pod's own use of disk."""
 
 
 def disruption_text(scene: Scene) -> str:
@@ -147,21 +158,6 @@ def _age(scene: Scene, taint: Taint) -> timedelta:
 def _notice(reason: str, age: timedelta, left: timedelta | None) -> Notice:
     remaining = None if left is None else max(left.total_seconds(), 0.0)
     return Notice(reason=reason, age=age.total_seconds(), remaining=remaining)
-
-
-SETTLING = timedelta(seconds=15)
-"""A pod that was just placed on a node that is off is left there for so long: a template that
-tolerates every taint is placed there again and again, and must not be replaced in a tight loop."""
-
-NODE_CAME_BACK = 255
-"""Exit code of containers that a kubelet finds dead after its node was started again."""
-
-OWN_LIMITS = (
-    "exceeds the total limit of containers",
-    "exceeded its local ephemeral storage limit",
-    "exceeds the limit",
-)
-"""What the kubelet says when it evicts a pod for the pod's own use of disk."""
 
 
 def loss_of(scene: Scene, *, noticed: bool) -> WorkerLoss | None:

@@ -36,6 +36,16 @@ SWITCHED_OFF = (
     "node.cloudprovider.kubernetes.io/shutdown",
 )
 """Somebody vouches that the machine is off: what ran there is lost, and may be deleted by force."""
+_ENTRY = re.compile(
+    r"(?P<drop>-?)(?P<key>[A-Za-z0-9][A-Za-z0-9._/-]*)(=(?P<value>[A-Za-z0-9._-]*))?"
+    r"(:(?P<effect>NoSchedule|PreferNoSchedule|NoExecute))?(@(?P<seconds>\d{1,6})s)?"
+)
+LOOK_EVERY = 1.0
+"""Seconds between two reads of one node's Lease."""
+MISSED = 10.0
+"""Seconds until a node is asked about again that had no Lease."""
+DEFAULT_DURATION = 40
+"""Seconds; the kubelet's nodeLeaseDurationSeconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,11 +123,6 @@ DEFAULT_NOTICES = (
     ),
 )
 """The common ones; an operator may be told of more, or to leave one out."""
-
-_ENTRY = re.compile(
-    r"(?P<drop>-?)(?P<key>[A-Za-z0-9][A-Za-z0-9._/-]*)(=(?P<value>[A-Za-z0-9._-]*))?"
-    r"(:(?P<effect>NoSchedule|PreferNoSchedule|NoExecute))?(@(?P<seconds>\d{1,6})s)?"
-)
 
 
 def notice_taints(entries: Iterable[str] = ()) -> tuple[NoticeTaint, ...]:
@@ -233,14 +238,6 @@ def node_fact(raw: Mapping[str, Any]) -> NodeFact:
         ),
         deletion=moment(metadata, "deletionTimestamp"),
     )
-
-
-LOOK_EVERY = 1.0
-"""Seconds between two reads of one node's Lease."""
-MISSED = 10.0
-"""Seconds until a node is asked about again that had no Lease."""
-DEFAULT_DURATION = 40
-"""Seconds; the kubelet's nodeLeaseDurationSeconds."""
 
 
 @dataclass(slots=True)

@@ -57,6 +57,9 @@ _STATES: tuple[tuple[str, ContainerState], ...] = (
     ("terminated", "Terminated"),
     ("running", "Running"),
 )
+ENDED = ("Succeeded", "Failed")
+"""Phases of pods that hold nothing: they are kept for their logs."""
+_PURPOSE = "trainrun pod seal v1"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,10 +91,6 @@ class PodCondition:
     reason: str = ""
     message: str = ""
     since: datetime | None = None
-
-
-ENDED = ("Succeeded", "Failed")
-"""Phases of pods that hold nothing: they are kept for their logs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -276,9 +275,6 @@ def _toleration(entry: Mapping[str, Any]) -> Toleration:
         effect=text(entry, "effect"),
         seconds=number(entry, "tolerationSeconds"),
     )
-
-
-_PURPOSE = "trainrun pod seal v1"
 
 
 def key_id(key: bytes) -> str:

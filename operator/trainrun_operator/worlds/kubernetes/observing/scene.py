@@ -17,6 +17,24 @@ from trainrun_operator.worlds.base import Heard
 from trainrun_operator.worlds.kubernetes.observing.nodes import NodeFact, NoticeTaint
 from trainrun_operator.worlds.kubernetes.observing.pods import ENDED, ContainerFact, PodFact
 
+ANSWERS = timedelta(seconds=15)
+"""An agent heard so lately is alive, whatever the API server thinks of its node: agents call every
+10 s at least."""
+SKEW = timedelta(seconds=3)
+"""A node's clock may differ from the API server's by this much, seconds being cut off included."""
+PLACED = "placed"
+"""The sighting that begins when the worker is first seen on its node."""
+RUNS = "runs"
+"""The sighting that begins when the container that trains is first seen running."""
+NODE_GONE = "node gone"
+"""The sighting that begins when the node's object is first missed."""
+SIGKILLED, SIGTERMED = 137, 143
+"""Exit codes of a container that the kubelet has ended, or somebody else."""
+ENDS = "ends"
+"""The sighting that begins when the container that trains is first seen to have ended so."""
+SETTLING = timedelta(seconds=5)
+"""So long the kubelet may take to say why, at the end of the pod; others may run on in it."""
+
 
 class Sightings:
     """Of the workers of one run, by the uid of their pods."""
@@ -38,29 +56,6 @@ class Sightings:
         """Forget all other subjects: their pods are gone."""
         for gone in self._first.keys() - set(subjects):
             del self._first[gone]
-
-
-ANSWERS = timedelta(seconds=15)
-"""An agent heard so lately is alive, whatever the API server thinks of its node: agents call every
-10 s at least."""
-
-SKEW = timedelta(seconds=3)
-"""A node's clock may differ from the API server's by this much, seconds being cut off included."""
-
-PLACED = "placed"
-"""The sighting that begins when the worker is first seen on its node."""
-RUNS = "runs"
-"""The sighting that begins when the container that trains is first seen running."""
-NODE_GONE = "node gone"
-"""The sighting that begins when the node's object is first missed."""
-
-
-SIGKILLED, SIGTERMED = 137, 143
-"""Exit codes of a container that the kubelet has ended, or somebody else."""
-ENDS = "ends"
-"""The sighting that begins when the container that trains is first seen to have ended so."""
-SETTLING = timedelta(seconds=5)
-"""So long the kubelet may take to say why, at the end of the pod; others may run on in it."""
 
 
 def is_ending(pod: PodFact, training: str) -> bool:

@@ -36,6 +36,10 @@ MOST_TOLD = 10
 """Of one run, while one operator leads."""
 LOOK_AGAIN = 10.0
 """Seconds until they are looked at again, where that was refused."""
+MOST_ASKED = 16
+"""Names that are asked for in one pass: between two attempts none of a thousand may be there."""
+ASK_ON = 1.0
+"""Seconds until the next ones."""
 
 _log = logging.getLogger(__name__)
 
@@ -108,12 +112,6 @@ def leftovers(run: LedVersion, strangers: Iterable[PodFact]) -> tuple[PodFact, .
 def holds_something(pod: PodFact) -> bool:
     """Nobody has deleted it yet, and it has not ended."""
     return pod.deletion is None and pod.phase not in ENDED
-
-
-MOST_ASKED = 16
-"""Names that are asked for in one pass: between two attempts none of a thousand may be there."""
-ASK_ON = 1.0
-"""Seconds until the next ones."""
 
 
 @dataclass(frozen=True, slots=True)
