@@ -233,7 +233,8 @@ def show_prospect(
     generation: int | None,
     as_json: bool,
 ) -> int:
-    """Say it in one line; returns 0 for yes, 3 for no, 1 where that cannot be told."""
+    """Say in one line whether a run would resume, and from what; returns 0 for yes, 3 for no, 1
+    where that cannot be told."""
     run = generation_of(find_run(where, storage=storage, namespace=namespace), generation)
     found = next_resolution(run)
     answer = _answer(found)

@@ -18,6 +18,8 @@ from trainrun.errors import InvalidSpec
 from trainrun_operator.api.pod_template import WORKER_CONTAINER
 from trainrun_operator.api.resources import TRAINRUN
 
+Path = tuple[str, ...]
+
 MAX_FAILURES = 3
 """Where the job does not say how often it may fail."""
 STORAGE = "s3://my-bucket/runs"
@@ -185,7 +187,7 @@ def training_container(template: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def processes_of(
-    said: Any, template: Mapping[str, Any], *, field: str, notes: list[str]
+    asked: Any, template: Mapping[str, Any], *, field: str, notes: list[str]
 ) -> int | None:
     """Processes per worker that torchrun is to start, where its own options do not say it.
 
@@ -197,9 +199,9 @@ def processes_of(
         launch = torch_launch(_words(container))
     except LauncherRefused:
         return None
-    text = "auto" if said is None else str(said)
+    text = "auto" if asked is None else str(asked)
     if launch is None:
-        if said is not None and text != "1":
+        if asked is not None and text != "1":
             notes.append(
                 f"{field}: {text}: the command is no launcher, so a worker is one process; "
                 "processesPerWorker starts more"
@@ -256,6 +258,3 @@ def _words(container: Mapping[str, Any]) -> list[str]:
 def _gpus(container: Mapping[str, Any]) -> str:
     limits = (container.get("resources") or {}).get("limits") or {}
     return str(limits.get(GPU, ""))
-
-
-Path = tuple[str, ...]

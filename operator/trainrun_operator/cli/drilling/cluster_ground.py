@@ -254,8 +254,8 @@ class ClusterTrial:
         deadline = time.monotonic() + self.grace + ENDING
         while time.monotonic() < deadline:
             version = await self.run.read() or version
-            ended = version.status.finished or version.status.is_true("Suspended")
-            if ended and not await self.run.works():
+            is_over = version.status.finished or version.status.is_true("Suspended")
+            if is_over and not await self.run.works():
                 break
             await asyncio.sleep(LOOK)
         return version
@@ -350,15 +350,15 @@ _NAME = re.compile(r".+-drill-[0-9a-f]{4}-\d+")
 def is_left_behind(version: RunVersion, *, of: TrainRun) -> bool:
     """Whether a drill of this run has made it, with its folder in the storage of this run, and has
     not removed it in time."""
-    made, name, ended = version.run, version.run.metadata.name, _ended(version.status)
+    made, name, end = version.run, version.run.metadata.name, _ended(version.status)
     storage, users = made.spec.storage, of.spec.storage
     return (
         _NAME.fullmatch(name) is not None
         and made.metadata.labels.get(LABEL) == of.metadata.name
         and (storage.run_name, storage.on_existing) == (name, "Fail")
         and (storage.uri, storage.endpoint_url) == (users.uri, users.endpoint_url)
-        and ended is not None
-        and datetime.now(UTC) - ended > OVER
+        and end is not None
+        and datetime.now(UTC) - end > OVER
     )
 
 

@@ -173,7 +173,7 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class DrillStore:
-    """Below the folder of one run."""
+    """Below the folder of one run: a link, without which it is a volume that is not mounted."""
 
     folder: Path
 

@@ -1,4 +1,4 @@
-"""Where a report goes, to stdout as lines or as JSON, or into a file as a page; and a refusal.
+"""Where a report goes: to stdout as lines or as JSON, and into a file as a page.
 
 Layer: cli.
 """
@@ -10,8 +10,7 @@ from pathlib import Path
 
 import click
 
-from trainrun.errors import InvalidSpec, StoreError, TrainRunError
-from trainrun_operator.cli.exit_codes import BAD_INPUT, FAILED
+from trainrun.errors import InvalidSpec
 from trainrun_operator.cli.report.model import Document
 from trainrun_operator.cli.report.page import page
 from trainrun_operator.cli.report.terminal import lines
@@ -36,9 +35,3 @@ def write_page(text: str, file: Path, *, option: str) -> None:
         file.write_text(text, encoding="utf-8")
     except OSError as error:
         raise InvalidSpec(f"{option} {file}: cannot be written: {error.strerror}") from error
-
-
-def refused(error: TrainRunError) -> int:
-    """Say it; return the exit code: a store that fails is no mistake in what was asked for."""
-    click.echo(f"error: {error}", err=True)
-    return FAILED if isinstance(error, StoreError) else BAD_INPUT

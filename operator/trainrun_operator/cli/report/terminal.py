@@ -1,6 +1,7 @@
-"""Text in lines for a terminal of 80 columns.
+"""A report as plain text for a terminal of 80 columns.
 
-Layer: cli. Colors are left to click, which leaves them out where there is no terminal.
+Layer: cli. Colors are left to click, which leaves them out where there is no terminal. What moves
+the cursor is left out here, whoever wrote it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
-"""From a file to a TrainSweep and the store of its folder.
+"""A sweep as its storage tells it: of a YAML file, of a name in a cluster, or from the address of
+its folder alone.
 
-Layer: cli.
+Layer: cli. Changes nothing; the store alone is enough, from any machine, whether the sweep is on,
+over, or its cluster gone.
 """
 
 from __future__ import annotations

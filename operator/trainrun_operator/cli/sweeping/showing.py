@@ -1,6 +1,8 @@
-"""`trainrun sweep trials|best|can-restore`: what was tried, what was found, and can it go on?
+"""`trainrun sweep trials|best|can-restore|status`: what was tried and found, can it go on, and how
+does it stand?
 
-Layer: cli. Reads the log alone.
+Layer: cli. Reads the log alone, but for the status of a sweep in a cluster: there the operator's
+own words are enough, for whoever may look there need not have the keys of the storage.
 """
 
 from __future__ import annotations
@@ -50,6 +52,8 @@ from trainrun_operator.core.sweep.display import status_of_log
 
 LONGEST_REMARK = 100
 """Characters in a table; `--json` has all of it."""
+LAST_ENDED = 5
+"""Trials that a status tells of."""
 
 
 def show_trials(
@@ -121,10 +125,6 @@ def _cells(row: Row) -> tuple[str, ...]:
     remark = f"  ({wording.shortened(row.remark, LONGEST_REMARK)})" if row.remark else ""
     said = parameters(row.params) + remark
     return str(row.trial), row.state, number(row.value), step, str(row.restarts), said
-
-
-LAST_ENDED = 5
-"""Trials that are told of."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

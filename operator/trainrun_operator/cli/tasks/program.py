@@ -26,7 +26,6 @@ from trainrun.tasks.keys import code_of_module
 from trainrun.tasks.records import Output
 from trainrun_operator.cli.finding import find_run
 from trainrun_operator.cli.preparation import prepare
-from trainrun_operator.cli.report.output import refused
 from trainrun_operator.cli.sources import Source, generation_of
 
 STATES = ("done", "running", "waiting", "failed", "cancelled")
@@ -124,15 +123,12 @@ class OpenedProgram:
 
 
 def opened(act: Callable[..., int]) -> Callable[..., int]:
-    """`act` on the program that is named; returns its exit code, or that of what it refuses."""
+    """`act` on the program that is named; returns its exit code. Raises as `find_program`."""
 
     def command(
         where: str | None, *, storage: str | None, namespace: str | None, **options: Any
     ) -> int:
-        try:
-            return act(find_program(where, storage=storage, namespace=namespace), **options)
-        except TrainRunError as error:
-            return refused(error)
+        return act(find_program(where, storage=storage, namespace=namespace), **options)
 
     return command
 
